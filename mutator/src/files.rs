@@ -20,6 +20,7 @@ use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 
 use crate::guard::Watch;
+use crate::starved::bearing;
 
 /// Opens a regular file for reading.
 ///
@@ -199,8 +200,7 @@ fn read(mut file: &File, len: u64) -> io::Result<Vec<u8>> {
         )));
     }
     let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(len as usize)
+    bearing(|| bytes.try_reserve_exact(len as usize))
         .map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
     (&mut file).take(len).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -16,6 +16,7 @@ use nix::sys::time::TimeSpec;
 use crate::inherited;
 use crate::process::Process;
 use crate::rest::rest;
+use crate::starved;
 
 /// Those that tell of a fault are delivered where it happens; those that go on or do nothing by
 /// themselves need no holding.
@@ -101,6 +102,7 @@ impl Signals {
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let descriptor = SignalFd::with_flags(&held, flags)?;
         let before = held.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        starved::note_held(true);
         Ok(Self {
             before,
             descriptor,
@@ -232,6 +234,7 @@ impl Signals {
     /// The same, but for these, which stay held for good: they are for a child that goes on.
     pub fn release_but(mut self, kept: &[Signal]) {
         self.take();
+        starved::note_held(false);
         self.before.extend(kept.iter().copied());
         // Setting a mask cannot fail.
         let _ = self.before.thread_set_mask();

@@ -44,6 +44,7 @@ use crate::config::{self, Rejected};
 use crate::debuginfod;
 use crate::error::Failure;
 use crate::process::{Pid, take_name};
+use crate::{saturated, starved};
 
 /// The status where the command line or the file of defaults is wrong, as clap has it.
 const USAGE: u8 = 2;
@@ -76,6 +77,15 @@ fn give_large_blocks_back() {
 }
 
 fn obey(cli: Cli) -> Result<ExitCode, Failure> {
+    // What is started by `run` would inherit it.
+    if !matches!(cli.command, Command::Run { .. } | Command::Demo { .. }) {
+        saturated::hurry();
+        if let Some((ready, processors)) = saturated::ready_threads() {
+            remarks::warn(&format!(
+                "{ready} threads wait for {processors} processors on this machine: each step takes as much longer"
+            ));
+        }
+    }
     let result = match cli.command {
         Command::Attach {
             pid,
@@ -159,6 +169,9 @@ fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
         remarks::warn(&line);
     }
     remarks::finish();
+    if starved::has_said() {
+        return ExitCode::FAILURE;
+    }
     match result {
         Ok(code) => code,
         Err(failure) => {

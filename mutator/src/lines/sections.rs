@@ -2,6 +2,7 @@
 
 use super::bytes::{Bytes, Reader};
 use crate::files::FileBytes;
+use crate::starved::bearing;
 use flate2::{Decompress, FlushDecompress};
 use gimli::{Dwarf, EndianReader, LittleEndian, Section as _, SectionId};
 use goblin::container::{Container, Ctx, Endian};
@@ -305,7 +306,7 @@ impl<'b> Compressed<'b> {
     /// The first `len` bytes, or all.
     fn first(&self, len: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
-        out.try_reserve_exact(len).ok()?;
+        bearing(|| out.try_reserve_exact(len)).ok()?;
         match self.by {
             // It fills what is reserved.
             ELFCOMPRESS_ZLIB => Decompress::new(true)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use patcher::Bias;
 use patcher::plan::{Effects, RefuseReason};
@@ -28,6 +28,8 @@ use crate::tracee::{CallCode, Priority, Stopped, pause, tracing};
 
 /// How often it is tried again when a thread is in the way for the moment.
 const ATTEMPTS: usize = 200;
+/// For how long: to stop thousands of threads takes seconds each time.
+const LONGEST: Duration = Duration::from_secs(30);
 /// Why functions come in that a session begins with.
 pub(super) const AT_START: &str = "attach";
 /// How long threads run on between.
@@ -433,6 +435,7 @@ impl Locked<'_> {
     ) -> Result<(), SessionError> {
         let space = Arc::clone(&self.space);
         let mut attempts = 0;
+        let begun = Instant::now();
         loop {
             let mut stacks = self.stacks(space.memory())?;
             let mut stopped = self.stop_all()?;
@@ -441,7 +444,11 @@ impl Locked<'_> {
             self.note_stop(why, duration);
             attempts += 1;
             match result {
-                Err(error) if error.passes() && attempts < ATTEMPTS => pause(PAUSE),
+                Err(error)
+                    if error.passes() && attempts < ATTEMPTS && begun.elapsed() < LONGEST =>
+                {
+                    pause(PAUSE);
+                }
                 other => return other,
             }
         }

@@ -312,8 +312,10 @@ impl Stopped {
 
     /// Waits until these threads, which have been interrupted, stop or end.
     fn wait_for(&mut self, tids: &[Tid], deadline: Instant) -> Result<(), TraceeError> {
+        // Of all together: each of thousands would have as many of its own otherwise.
+        let mut times = 0;
         for &tid in tids {
-            match self.wait_while_others_go_on(tid, tids, deadline)? {
+            match self.wait_while_others_go_on(tid, tids, (deadline, &mut times))? {
                 Waited::Stopped(thread) => drop(self.threads.insert(tid, *thread)),
                 Waited::Ended => {}
                 Waited::Running => {
@@ -329,14 +331,13 @@ impl Stopped {
         &self,
         tid: Tid,
         tids: &[Tid],
-        deadline: Instant,
+        (deadline, times): (Instant, &mut usize),
     ) -> Result<Waited, TraceeError> {
         let is_ours = |tid| tids.contains(&tid) || self.threads.contains_key(&tid);
-        let mut times = 0;
         loop {
-            times += 1;
+            *times += 1;
             match wait_for_stop(tid, Instant::now() + A_WHILE)? {
-                Waited::Running if Instant::now() <= deadline || times < TIMES => {
+                Waited::Running if Instant::now() <= deadline || *times < TIMES => {
                     serve::pause_but(Duration::ZERO, is_ours);
                 }
                 waited => return Ok(waited),

@@ -1,0 +1,146 @@
+//! Running out of memory (`ulimit -v`): one line and status 1, where Rust would abort.
+//!
+//! While signals are held a session may be in a target: this command is asked to end then, as by SIGTERM, and takes it
+//! out with the memory of a reserve that is given up.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicPtr};
+
+/// The system's allocator, which does not return without memory.
+pub struct Allocator;
+
+/// What taking a session out needs at the most, as a rule.
+const RESERVE: usize = 8 << 20;
+static KEPT: AtomicPtr<libc::c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// True once it has been said that there is no memory.
+static HAS_SAID: AtomicBool = AtomicBool::new(false);
+
+/// True while signals are held.
+static IS_ASKED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static BEARS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says whether a signal that asks this process to end is looked at by it. Addresses are kept for that end.
+pub(crate) fn note_held(is_held: bool) {
+    if is_held && KEPT.load(Relaxed).is_null() {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping where the kernel chooses, of addresses that nothing uses.
+        let kept = unsafe { libc::mmap(ptr::null_mut(), RESERVE, libc::PROT_NONE, flags, -1, 0) };
+        if kept != libc::MAP_FAILED {
+            KEPT.store(kept, Relaxed);
+        }
+    }
+    IS_ASKED.store(is_held, Relaxed);
+}
+
+/// True if this command ends since there is no memory, and has said so.
+pub(crate) fn has_said() -> bool {
+    HAS_SAID.load(Relaxed)
+}
+
+/// Does what can go on without the memory that it asks for (`try_reserve`): what somebody else has written decides how much that is.
+pub(crate) fn bearing<R>(what: impl FnOnce() -> R) -> R {
+    let before = BEARS.replace(true);
+    let result = what();
+    BEARS.set(before);
+    result
+}
+
+// SAFETY: memory is the system allocator's; what it does not have is asked for once more, or this process ends.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise, here and below.
+        let alloc = || unsafe { System.alloc(layout) };
+        alloc_or_end(layout.size(), alloc)
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let alloc = || unsafe { System.alloc_zeroed(layout) };
+        alloc_or_end(layout.size(), alloc)
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above; what fails leaves the block as it is.
+        let alloc = || unsafe { System.realloc(at, layout, size) };
+        alloc_or_end(size, alloc)
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) };
+    }
+}
+
+fn alloc_or_end(bytes: usize, alloc: impl Fn() -> *mut u8) -> *mut u8 {
+    let at = alloc();
+    match at.is_null() && !BEARS.try_with(Cell::get).unwrap_or(false) {
+        true => starved(bytes, alloc),
+        false => at,
+    }
+}
+
+#[cold]
+fn starved(bytes: usize, alloc: impl Fn() -> *mut u8) -> *mut u8 {
+    let kept = KEPT.swap(ptr::null_mut(), Relaxed);
+    if !kept.is_null() && IS_ASKED.load(Relaxed) {
+        say(bytes);
+        // SAFETY: the mapping is of addresses that nothing uses; a signal to this process, which looks at it.
+        unsafe {
+            libc::munmap(kept, RESERVE);
+            libc::kill(libc::getpid(), libc::SIGTERM);
+        }
+        let at = alloc();
+        if !at.is_null() {
+            return at;
+        }
+    } else {
+        say(bytes);
+    }
+    // SAFETY: ends this process, without what would need memory.
+    unsafe { libc::_exit(1) }
+}
+
+/// Writes a line without taking memory.
+fn say(bytes: usize) {
+    HAS_SAID.store(true, Relaxed);
+    const BEFORE: &[u8] = b"ipath: memory: ";
+    const AFTER: &[u8] = b" bytes more cannot be had: the system is out of memory, or a limit is in the way (ulimit -v)\n";
+    let mut line = [0u8; BEFORE.len() + 20 + AFTER.len()];
+    let mut digits = [0u8; 20];
+    let mut first = digits.len();
+    let mut rest = bytes;
+    while first == digits.len() || rest > 0 {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let mut len = 0;
+    for part in [BEFORE, &digits[first..], AFTER] {
+        line[len..len + part.len()].copy_from_slice(part);
+        len += part.len();
+    }
+    // SAFETY: reads as many bytes of the line.
+    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), len) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_bears_it_goes_on() {
+        let too_much = || alloc_or_end(1 << 60, ptr::null_mut);
+        assert!(bearing(too_much).is_null());
+        assert!(bearing(
+            || bearing(too_much).is_null() && too_much().is_null()
+        ));
+        assert!(!BEARS.get());
+    }
+}

@@ -1,0 +1,62 @@
+//! Processes of very many threads that all want a processor: what is done to them ends, and they go on as they were.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use ipath_tests::target::Target;
+use std::fs;
+use std::time::Duration;
+
+/// States of its threads, and who traces them.
+fn threads(pid: u32) -> Vec<(String, String)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let status = |task: std::io::Result<fs::DirEntry>| {
+        let text = fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let field = |key: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(key));
+            value.unwrap_or_default().trim().to_owned()
+        };
+        Some((field("State:"), field("TracerPid:")))
+    };
+    tasks.filter_map(status).collect()
+}
+
+fn assert_untouched(target: &Target, count: usize) {
+    let all = threads(target.pid());
+    assert!(all.len() >= count, "{}", all.len());
+    for (state, tracer) in all {
+        assert!(
+            state.starts_with(['R', 'S']) && tracer == "0",
+            "{state}, {tracer}"
+        );
+    }
+}
+
+/// All of them run all the time, with the lowest priority, so that other tests get on.
+#[test]
+fn many_threads_that_run() {
+    const THREADS: usize = 600;
+    let count = THREADS.to_string();
+    let mut command = std::process::Command::new("nice");
+    command
+        .args(["-n", "19"])
+        .arg(program("crowd_that_runs.c"))
+        .arg(count);
+    let target = Target::spawn(command).await_output("ready");
+    let scratch = Scratch::new("crowds");
+    let file = scratch.file("p.json").display().to_string();
+    let pid = target.pid().to_string();
+    for _ in 0..2 {
+        let attached = Run::ipath(["attach", &pid, "-f", "turn", "-q", "-o", &file])
+            .args(["--no-tui", "--duration", "1s"])
+            .limit(Duration::from_secs(120))
+            .run()
+            .expect(0);
+        assert!(attached.stdout.is_empty(), "{}", attached.report());
+        let profile = Profile::read(file.as_ref());
+        assert!(profile.calls("turn") > 0);
+        assert_untouched(&target, THREADS);
+    }
+    drop(target);
+}
