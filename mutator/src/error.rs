@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use crate::hint::{Cause, Hint};
+use crate::hint::{Cause, Hint, hint};
 
 /// `OPERATION SUBJECT: CAUSE`, with a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +59,15 @@ impl Failure {
     /// With what the user can do.
     pub fn hint(mut self, hint: impl Into<Hint>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// With another hint before the one that it has.
+    pub fn hint_first(mut self, first: Hint) -> Self {
+        self.hint = Some(match self.hint {
+            Some(second) => hint!("{}; {}", first, second),
+            None => first,
+        });
         self
     }
 

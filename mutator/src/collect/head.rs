@@ -133,7 +133,7 @@ fn missed_notes(
                 "there was no room for their threads: the memory cgroup of the process is nearly full"
             }
             false => {
-                "no memory could be had for their threads (RLIMIT_AS, RLIMIT_DATA), or there are too many threads"
+                "no memory could be had for their threads (RLIMIT_AS, RLIMIT_DATA, vm.max_map_count), or there are too many threads"
             }
         },
     );

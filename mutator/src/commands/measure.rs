@@ -161,9 +161,10 @@ pub(super) fn check(
     if let Some(unmatched) = selection.unmatched.first() {
         let failure = unmatched.failure(operation, subject);
         let unreadable = selection.unreadable.first();
-        return Err(match unreadable.filter(|_| unmatched.near.is_empty()) {
+        return Err(match unreadable {
             Some((path, cause)) => {
-                failure.hint(hint!("{} could not be read: {}", Word(path), Cause(cause)))
+                let unread = hint!("{} could not be read: {}", Word(path), Cause(cause));
+                failure.hint_first(unread)
             }
             None => failure,
         });

@@ -33,8 +33,34 @@ pub fn addresses(process: &Process) -> Option<u64> {
     soft(&text(process)?, &ADDRESSES)
 }
 
+/// Mappings that a session takes, with those that it splits and some for the threads of the process.
+const MAPPINGS: u64 = 64;
+
+/// How many mappings a process has, and how many it may have (`vm.max_map_count`,
+/// Documentation/admin-guide/sysctl/vm.rst), if that is fewer than a session may take.
+pub fn mappings(process: &Process) -> Option<(u64, u64)> {
+    let most = read_text("/proc/sys/vm/max_map_count").ok()?;
+    let most: u64 = most.trim().parse().ok()?;
+    let maps = std::fs::read(format!("/proc/{}/maps", process.entry())).ok()?;
+    let has = maps.iter().filter(|&&byte| byte == b'\n').count() as u64;
+    (has.saturating_add(MAPPINGS) > most).then_some((has, most))
+}
+
 /// What to do about a system call in a process that has failed so, where one of its limits is why.
 pub fn mend(process: &Process, errno: Errno) -> Option<Hint> {
+    // EAGAIN where a mapping cannot be split (madvise(2)).
+    if matches!(errno, Errno::ENOMEM | Errno::EAGAIN)
+        && let Some((has, most)) = mappings(process)
+    {
+        let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        return Some(hint!(
+            "the process has {} of the {} mappings that the kernel allows it, and a session takes up to {}: raise vm.max_map_count (sysctl -w vm.max_map_count={})",
+            number(has),
+            number(most),
+            number(MAPPINGS),
+            number(2 * most)
+        ));
+    }
     let text = text(process)?;
     let candidates: &[Limit] = match errno {
         Errno::ENOMEM => &[ADDRESSES, DATA],

@@ -244,6 +244,11 @@ impl SessionError {
                 "run ipath as root, under no filter itself: then the target's does not act; or give --{} where it is known to answer with errors or SIGSYS",
                 Word(filters::ALLOW)
             )),
+            Self::Segment(SegmentError::Io(_, error))
+                if error.raw_os_error() == Some(libc::ENOMEM) =>
+            {
+                Some("a session takes some 400 MiB of addresses in ipath as well: raise its own limit (ulimit -v)".into())
+            }
             Self::LittleMemory { .. } => Some(
                 "a session takes half of what is left at most, since the kernel kills a process of a cgroup that exceeds its limit: raise the limit (memory.max), or name fewer functions".into(),
             ),

@@ -44,6 +44,19 @@ pub(super) fn addresses(process: &Process) -> Option<Line> {
     })
 }
 
+/// A line, where the process has nearly as many mappings as it may have.
+pub(super) fn mappings(process: &Process) -> Option<Line> {
+    let (has, most) = limits::mappings(process)?;
+    Some(line(
+        Verdict::Warn,
+        format!(
+            "process {}: it has {has} of the {most} mappings that it may have",
+            process.pid
+        ),
+        "a session takes some: raise vm.max_map_count",
+    ))
+}
+
 /// Bytes of `N kB`.
 fn kib(text: &str) -> Option<u64> {
     let number: u64 = text.split_whitespace().next()?.parse().ok()?;

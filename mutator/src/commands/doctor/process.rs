@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use super::line::{Line, Verdict, line};
-use super::memory::{addresses, memory};
+use super::memory::{addresses, mappings, memory};
 use crate::guest::Runner;
 use crate::process::{Pid, Process, ProcessError};
 
@@ -42,6 +42,7 @@ pub(super) fn lines(pid: Pid) -> Vec<Line> {
     lines.extend(further.into_iter().flatten());
     lines.extend(memory(&process));
     lines.extend(addresses(&process));
+    lines.extend(mappings(&process));
     lines
 }
 
