@@ -112,14 +112,14 @@ impl Build {
         for &index in &changed {
             let root = self.paths.root(index as usize);
             let path = &mut profile.paths[index as usize];
-            let verdict = self.checked[index as usize].map(|checked| checked.verdict);
+            let checked = self.checked[index as usize];
             let mut sums = Sums {
                 functions: &mut profile.functions,
                 losses: &mut profile.losses,
                 exactness: profile.exactness.get_or_insert_default(),
             };
             if (index as usize) < former {
-                self.totals.take(&mut sums, path, root, verdict);
+                self.totals.take(&mut sums, path, root, checked);
             }
             self.raw.clear();
             for (nth, record) in self.paths.records(index).enumerate() {
@@ -139,7 +139,7 @@ impl Build {
             path.tail = raw.tail;
             path.metrics.count = raw.entered;
             measures.write(raw, &mut path.metrics.timers);
-            self.totals.put(&mut sums, path, root, verdict);
+            self.totals.put(&mut sums, path, root, checked);
         }
         self.totals.end(profile, &self.paths, &self.checked);
         changed
@@ -154,13 +154,13 @@ fn path(
     new: New<'_>,
     checked: Option<Checked>,
 ) -> PathEntry {
-    let contradicted = checked.and_then(|checked| checked.contradicted);
+    let checked = checked.unwrap_or_default();
     let stack = new.stack.iter().map(|&site| frames.frame(profile, site));
     PathEntry {
         function: new.function,
         stack: stack.collect(),
-        complete: matches!(new.root, ROOT_COMPLETE | ROOT_CUT) && contradicted.is_none(),
-        contradicted,
+        complete: matches!(new.root, ROOT_COMPLETE | ROOT_CUT) && checked.cause.is_none(),
+        contradicted: checked.contradicted,
         thread: new.thread,
         unwound: None,
         open: None,

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use patcher::flow::{Arrivals, CallBefore, call_before, program_main};
+use patcher::flow::{Arrivals, CallBefore, call_before, program_main, replaces_frame};
 use patcher::{Avma, Bias, Svma};
 
 use super::places::{Code, Places, Site};
@@ -80,6 +80,8 @@ struct Caller {
     code: Option<CodeAt>,
     call: CallBefore,
     is_restorer: bool,
+    /// See [`replaces_frame`].
+    replaces_frame: bool,
 }
 
 /// The frame that a call is to have led to.
@@ -152,6 +154,11 @@ impl Edges {
         verdict
     }
 
+    /// True if the frame of this call site is being replaced: what is above it has not called it.
+    pub(super) fn is_replaced(&mut self, places: &mut Places, site: Site) -> bool {
+        self.caller(places, site).replaces_frame
+    }
+
     fn follows_none(&self, site: Site) -> bool {
         let caller = self.callers.get(&site);
         caller.is_some_and(|caller| caller.call == CallBefore::None)
@@ -171,6 +178,7 @@ impl Edges {
                 call_before(code.image.image, code.at)
             }),
             is_restorer: code.is_some_and(|code| is_restorer(&code)),
+            replaces_frame: code.is_some_and(|code| replaces_frame(code.image.image, code.at)),
         };
         self.callers.insert(site, caller);
         caller
@@ -192,6 +200,7 @@ impl Edges {
             code,
             call,
             is_restorer,
+            ..
         } = self.caller(places, outer);
         let (Some(from), Some(to)) = (code, to) else {
             return Verdict::Possible;

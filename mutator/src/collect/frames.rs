@@ -213,6 +213,11 @@ impl Frames {
             .judge(&mut self.places, outer, below, may_be_none)
     }
 
+    /// See [`Edges::is_replaced`].
+    pub(super) fn is_replaced(&mut self, site: Site) -> bool {
+        self.edges.is_replaced(&mut self.places, site)
+    }
+
     /// Reads what has been written of generated code, once for each profile; true where there is something new.
     fn read_generated(&mut self) -> bool {
         if std::mem::replace(&mut self.is_jit_read, true) {

@@ -8,10 +8,7 @@ use abi::segment::ROOT_OVERFLOW;
 
 use super::net::Checked;
 use super::paths::Paths;
-use crate::profile::{
-    CONTRADICTED, Exactness, Function, FunctionTotals, Losses, PathEntry, Profile, TimerStats,
-    Verdict,
-};
+use crate::profile::{Exactness, Function, FunctionTotals, Losses, PathEntry, Profile, TimerStats};
 
 /// The parts of a profile that are sums over its paths.
 pub(super) struct Sums<'p> {
@@ -52,7 +49,7 @@ impl Totals {
         sums: &mut Sums<'_>,
         path: &PathEntry,
         root: u32,
-        verdict: Option<Verdict>,
+        checked: Option<Checked>,
     ) {
         let Function { totals, tail, .. } = &mut sums.functions[path.function];
         let calls = path.metrics.count;
@@ -72,10 +69,10 @@ impl Totals {
             }
         }
         if !path.complete {
-            lost(sums.losses, path, root, |sum| less(sum, calls));
+            lost(sums.losses, checked, root, |sum| less(sum, calls));
         }
-        if let Some(verdict) = verdict {
-            less(sums.exactness.of(verdict), calls);
+        if let Some(checked) = checked {
+            less(sums.exactness.of(checked.verdict), calls);
         }
         let valued = &mut self.valued[self.timers * path.function..][..self.timers];
         for (sum, part, valued, left) in side_by_side(totals, path, valued, &mut self.left) {
@@ -94,7 +91,7 @@ impl Totals {
         sums: &mut Sums<'_>,
         path: &PathEntry,
         root: u32,
-        verdict: Option<Verdict>,
+        checked: Option<Checked>,
     ) {
         let Function { totals, tail, .. } = &mut sums.functions[path.function];
         let calls = path.metrics.count;
@@ -108,10 +105,10 @@ impl Totals {
             *sum = part.map(|n| sum.unwrap_or(0).saturating_add(n)).or(*sum);
         }
         if !path.complete {
-            lost(sums.losses, path, root, |sum| more(sum, calls));
+            lost(sums.losses, checked, root, |sum| more(sum, calls));
         }
-        if let Some(verdict) = verdict {
-            more(sums.exactness.of(verdict), calls);
+        if let Some(checked) = checked {
+            more(sums.exactness.of(checked.verdict), calls);
         }
         let valued = &mut self.valued[self.timers * path.function..][..self.timers];
         for (sum, part, valued, left) in side_by_side(totals, path, valued, &mut self.left) {
@@ -155,8 +152,7 @@ impl Totals {
             exactness: exactness.insert(Exactness::default()),
         };
         for (index, (path, checked)) in entries.iter().zip(checked).enumerate() {
-            let verdict = checked.map(|checked| checked.verdict);
-            self.put(&mut sums, path, paths.root(index), verdict);
+            self.put(&mut sums, path, paths.root(index), *checked);
         }
     }
 }
@@ -199,16 +195,20 @@ fn side_by_side<'t>(
     each.map(|(((sum, part), valued), left)| (sum, part, valued, left))
 }
 
-/// Changes the numbers of calls on incomplete paths that those on `path`, which ends in the node `root`, are part of.
-fn lost(losses: &mut Losses, path: &PathEntry, root: u32, mut change: impl FnMut(&mut u64)) {
+/// Changes the numbers of calls on incomplete paths that those of a path to the node `root` are part of.
+fn lost(
+    losses: &mut Losses,
+    checked: Option<Checked>,
+    root: u32,
+    mut change: impl FnMut(&mut u64),
+) {
     if root == ROOT_OVERFLOW {
         return change(&mut losses.overflow);
     }
     change(&mut losses.incomplete);
-    let cause = match path.contradicted {
-        Some(_) => CONTRADICTED,
-        None => Cause::of_node(root).map_or("unknown", Cause::name),
-    };
+    let by_code = checked.and_then(|checked| checked.cause);
+    let by_walk = || Cause::of_node(root).map_or("unknown", Cause::name);
+    let cause = by_code.unwrap_or_else(by_walk);
     match losses.causes.get_mut(cause) {
         Some(sum) => change(sum),
         None => change(losses.causes.entry(cause.to_owned()).or_default()),

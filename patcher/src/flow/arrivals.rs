@@ -26,6 +26,8 @@ const LONGEST: u64 = 15;
 const MOST_STRETCHES: usize = 256;
 /// Bytes of code that are.
 const MOST_BYTES: u64 = 1 << 18;
+/// Instructions between a call and the return after it.
+const MOST_TO_RETURN: usize = 64;
 /// Instructions of a linkage stub, or of other code that belongs to no function.
 const MOST_OF_STUB: usize = 16;
 
@@ -238,6 +240,28 @@ fn stub(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
         }
     }
     Vec::new()
+}
+
+/// True if the code after the call that returns to `at` goes on in another frame: it takes a stack
+/// pointer from rcx, that of no frame of its own (GCC's `__builtin_eh_return`). At that call the
+/// unwinder has already put the registers of the frame that catches into its own, so what stands
+/// above it on the stack is no caller.
+pub fn replaces_frame(image: &Image<'_>, at: Svma) -> bool {
+    let mut at = at;
+    for _ in 0..MOST_TO_RETURN {
+        let Some(insn) = one(image, at) else {
+            return false;
+        };
+        let moves = insn.mnemonic() == Mnemonic::Mov && insn.op0_register() == Register::RSP;
+        if moves && insn.op1_register() == Register::RCX {
+            return true;
+        }
+        if is_call(&insn) || insn.flow_control() == FlowControl::Return {
+            return false;
+        }
+        at = Svma(insn.next_ip());
+    }
+    false
 }
 
 /// The `main` that a program's entry code hands to the C library: what it puts into rdi before its

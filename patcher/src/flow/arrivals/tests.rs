@@ -177,3 +177,32 @@ fn every_call_of_the_c_library_is_found_from_its_end() {
     }
     assert!(same > 10_000 && unclear * 1000 < same, "{same} {unclear}");
 }
+
+/// The unwinder's calls after which it goes on in the frame that catches, and no other calls of the library.
+#[test]
+fn the_unwinder_replaces_frames_after_its_last_call() {
+    let data = std::fs::read("/lib/x86_64-linux-gnu/libgcc_s.so.1").unwrap();
+    let image = Image::parse(&data).unwrap();
+    let replaced = |name: &str| {
+        let range = image
+            .functions()
+            .with_name(|n| n.split('@').next() == Some(name))[0]
+            .range
+            .clone();
+        let swept = linear(&image, &[range]).unwrap();
+        let calls = swept.insns.iter().filter(|insn| is_call(insn));
+        calls
+            .filter(|insn| replaces_frame(&image, Svma(insn.next_ip())))
+            .count()
+    };
+    for name in [
+        "_Unwind_RaiseException",
+        "_Unwind_Resume",
+        "_Unwind_ForcedUnwind",
+    ] {
+        assert_eq!(replaced(name), 1, "{name}");
+    }
+    for name in ["_Unwind_Backtrace", "_Unwind_Find_FDE", "__udivti3"] {
+        assert_eq!(replaced(name), 0, "{name}");
+    }
+}
