@@ -171,7 +171,7 @@ impl Lot {
         !self.bucket(stack).load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether any stack may be parked that is known by where walks of it stop ([`crate::walk::stopped_at`]).
+    /// Whether any stack may be parked that is known by where walks of it stop ([`crate::walk::is_stopped`]).
     pub fn may_have_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed) != 0
     }

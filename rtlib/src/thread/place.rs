@@ -23,7 +23,7 @@ pub struct Thread {
     /// Address of the return address of the call being recorded; 0 while none is.
     pub busy: u64,
     /// Where the word stands by which the thread knows its place, from its FS base on: its id in its control block, or if
-    /// that is not known what [`word_of`] says.
+    /// that is not known what `word_of` says.
     pub tid_from_fs: u64,
     /// What that word is as long as the place is the thread's; `NOBODY` until it has made all of it its own.
     pub tid: u32,

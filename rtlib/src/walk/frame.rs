@@ -43,7 +43,7 @@ pub struct Frame {
 /// Which stack a frame is on.
 #[derive(Clone, Copy)]
 pub struct Stack {
-    /// The CFA of the root frame. If the walk did not reach the root: [`stopped_at`] where it stopped, or on a stack
+    /// The CFA of the root frame. If the walk did not reach the root: `stopped_at` where it stopped, or on a stack
     /// of the thread's own the end of that.
     pub id: u64,
     /// True if `id` tells this stack from all others that threads run on at the time.
@@ -70,7 +70,7 @@ pub const fn stopped_at(sp: u64) -> u64 {
     sp | 1
 }
 
-/// True if a stack is known by [`stopped_at`].
+/// True if a stack is known by `stopped_at`.
 pub const fn is_stopped(stack: u64) -> bool {
     stack & 1 != 0
 }
