@@ -157,7 +157,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // However that comes about: a breakpoint in a loader would end its program once nobody traces it.
+        // However that comes about: what is in a loader would stay, and a breakpoint there would end its program.
         self.let_go();
     }
 }

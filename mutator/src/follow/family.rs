@@ -131,7 +131,7 @@ impl Family {
         ended.into_iter().for_each(|pid| self.remove(pid));
     }
 
-    /// Waits until those have their libraries which load them: until then there is a breakpoint in their loaders.
+    /// Waits until those have their libraries which load them: until then there is a call or a breakpoint of ours in their loaders.
     fn finish_loading(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         const PAUSE: Duration = Duration::from_micros(200);
@@ -374,6 +374,23 @@ impl Family {
         signal
     }
 
+    /// A program that loads its libraries has stopped at a system call.
+    fn called(&mut self, pid: Pid) {
+        let Some(member) = self.members.get_mut(&pid) else {
+            return;
+        };
+        let Some(loader) = &member.loading else {
+            return;
+        };
+        match loader.arrived_by_call() {
+            Ok(Some(Arrived::Loaded)) => {
+                member.loading = None;
+                self.begin_program(pid);
+            }
+            Ok(Some(Arrived::Loading | Arrived::Elsewhere) | None) | Err(_) => {}
+        }
+    }
+
     /// Has a program measured that is there with its libraries and has not begun.
     fn begin_program(&mut self, pid: Pid) {
         if self.is_closed {
@@ -532,7 +549,10 @@ impl Follow for Family {
                 let _ = cont(tid, 0);
             }
             Change::Signal(signal) => drop(cont(tid, signal)),
-            Change::Call => drop(cont(tid, 0)),
+            Change::Call => {
+                known.into_iter().for_each(|pid| self.called(pid));
+                let _ = cont(tid, 0);
+            }
             Change::None | Change::Ended => {}
         }
     }

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd;
 use patcher::Avma;
 
+use super::call;
 use super::error::LaunchError;
 use crate::images;
 use crate::process::modules::modules;
 use crate::process::{Process, Space, Tid};
-use crate::tracee::{CallCode, Remote, Stopped, TRAP_BIT, TraceeError, block, followed, step};
+use crate::tracee::{
+    CallCode, Change, Remote, Stopped, TRAP_BIT, TraceeError, block, followed, next, step, to_call,
+};
 
 /// What a debugger puts there.
 const BREAKPOINT: u8 = 0xcc;
@@ -37,10 +40,22 @@ pub struct Loader {
     report: Avma,
     /// `r_state` of its report, where that is known.
     state: Option<Avma>,
-    /// What stands where it reports.
-    original: [u8; 1],
+    /// How the report is noticed.
+    by: By,
+    /// What stands there.
+    original: Vec<u8>,
     /// What becomes of SIGTRAP in the program.
     trap: TrapState,
+}
+
+/// How the report is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// By a system call without effect, which is written over the function. The tracer is told of calls (PTRACE_SYSCALL). If the
+    /// tracer is killed, the program goes on through it.
+    Call,
+    /// By a breakpoint, which ends the program if the tracer is killed: the function has no room for more.
+    Trap,
 }
 
 /// A breakpoint has the kernel unblock SIGTRAP where it is blocked, and forget that it is ignored (`force_sig_info_to_task`, kernel/signal.c).
@@ -92,13 +107,21 @@ impl Loader {
             return Ok(None);
         };
         let state = images::loader_state(process, space.memory(), &modules);
-        let mut original = [0];
+        let mut there = [0; call::ROOM];
+        let read = space.memory().read(report, &mut there);
+        read.map_err(|e| unexpected(Tid(process.pid.0), &e))?;
+        let (report, by, len) = match call::place(&there) {
+            Some(skipped) => (report.plus(skipped as u64), By::Call, call::CODE.len()),
+            None => (report, By::Trap, 1),
+        };
+        let mut original = vec![0; len];
         let read = space.memory().read(report, &mut original);
         read.map_err(|e| unexpected(Tid(process.pid.0), &e))?;
         Ok(Some(Self {
             space: Arc::clone(space),
             report,
             state,
+            by,
             original,
             trap: TrapState::of(process),
         }))
@@ -117,8 +140,28 @@ impl Loader {
     /// # Errors
     /// It cannot be written there.
     pub fn arm(&self) -> Result<(), TraceeError> {
-        followed::set_breakpoint(self.space.process().pid, Some(self.report));
-        self.write(&[BREAKPOINT])
+        let pid = self.space.process().pid;
+        match self.by {
+            By::Call => {
+                followed::set_call(pid, Some(self.call()));
+                self.write(&call::CODE)
+            }
+            By::Trap => {
+                followed::set_breakpoint(pid, Some(self.report));
+                self.write(&[BREAKPOINT])
+            }
+        }
+    }
+
+    /// Where a program stands in the system call.
+    fn call(&self) -> Avma {
+        self.report.plus(call::RETURN as u64)
+    }
+
+    fn forget(&self) {
+        let pid = self.space.process().pid;
+        followed::set_call(pid, None);
+        followed::set_breakpoint(pid, None);
     }
 
     /// Has a program run on where the loader reports.
@@ -126,7 +169,7 @@ impl Loader {
     /// # Errors
     /// It cannot be written there.
     fn disarm(&self) -> Result<(), TraceeError> {
-        followed::set_breakpoint(self.space.process().pid, None);
+        self.forget();
         self.write(&self.original)
     }
 
@@ -135,11 +178,59 @@ impl Loader {
     /// # Errors
     /// It cannot be written there, or the program cannot be led back.
     pub fn disarm_stopped(&self, stopped: &mut Stopped) -> Result<(), TraceeError> {
-        followed::set_breakpoint(self.space.process().pid, None);
+        self.forget();
+        if self.by == By::Call {
+            // Before the code goes, as above.
+            let code = self.report..self.report.plus(self.original.len() as u64);
+            let mut threads = stopped.threads();
+            threads.try_for_each(|thread| thread.leave_code(&code))?;
+        }
         let written = stopped.text().write(self.report, &self.original);
         written.map_err(|e| unexpected(Tid(self.space.process().pid.0), &e))?;
-        let mut threads = stopped.threads();
-        threads.try_for_each(|thread| thread.step_back(self.report))
+        if self.by == By::Trap {
+            let mut threads = stopped.threads();
+            threads.try_for_each(|thread| thread.step_back(self.report))?;
+        }
+        Ok(())
+    }
+
+    /// Where a program is that has stopped at the end of a system call: none if that is not the loader's report. Once it is
+    /// loaded the loader is as it was.
+    ///
+    /// # Errors
+    /// The program cannot be read or led back.
+    pub fn arrived_by_call(&self) -> Result<Option<Arrived>, TraceeError> {
+        let tid = Tid(self.space.process().pid.0);
+        let raw = unistd::Pid::from_raw(tid.0);
+        let registers = |e| TraceeError::Registers(tid, e);
+        let mut at = ptrace::getregs(raw).map_err(registers)?;
+        // The kernel has that in rax at the beginning of each call.
+        let is_begin = at.rax as i64 == -i64::from(libc::ENOSYS);
+        if self.by != By::Call || is_begin || at.rip != self.call().0 {
+            return Ok(None);
+        }
+        if !self.is_consistent()? {
+            return Ok(Some(Arrived::Loading));
+        }
+        // Before the code goes: should ipath be killed in between, the program makes the call again.
+        at.rip = self.report.0;
+        // No call is under way any more that a stop could have made again.
+        at.orig_rax = u64::MAX;
+        ptrace::setregs(raw, at).map_err(registers)?;
+        self.disarm()?;
+        Ok(Some(Arrived::Loaded))
+    }
+
+    /// True if the loader's list of libraries is whole, or not known.
+    fn is_consistent(&self) -> Result<bool, TraceeError> {
+        const CONSISTENT: u8 = 0;
+        let mut state = [CONSISTENT];
+        if let Some(place) = self.state {
+            let tid = Tid(self.space.process().pid.0);
+            let read = self.space.memory().read(place, &mut state);
+            read.map_err(|e| unexpected(tid, &e))?;
+        }
+        Ok(state[0] == CONSISTENT)
     }
 
     /// Where a program is that has stopped at a trap; the loader is as it was.
@@ -147,24 +238,18 @@ impl Loader {
     /// # Errors
     /// The program cannot be read or led back.
     pub fn arrived(&self) -> Result<Arrived, TraceeError> {
-        const CONSISTENT: u8 = 0;
         let tid = Tid(self.space.process().pid.0);
         let raw = unistd::Pid::from_raw(tid.0);
         let registers = |e| TraceeError::Registers(tid, e);
         self.disarm()?;
         let mut at = ptrace::getregs(raw).map_err(registers)?;
-        if at.rip != self.report.0 + 1 {
+        if self.by != By::Trap || at.rip != self.report.0 + 1 {
             self.trap.restore(&self.space, true)?;
             return Ok(Arrived::Elsewhere);
         }
         at.rip = self.report.0;
         ptrace::setregs(raw, at).map_err(registers)?;
-        let mut state = [CONSISTENT];
-        if let Some(place) = self.state {
-            let read = self.space.memory().read(place, &mut state);
-            read.map_err(|e| unexpected(tid, &e))?;
-        }
-        let is_loaded = state[0] == CONSISTENT;
+        let is_loaded = self.is_consistent()?;
         self.trap.restore(&self.space, is_loaded)?;
         match is_loaded {
             true => Ok(Arrived::Loaded),
@@ -185,16 +270,38 @@ impl Loader {
     /// Runs the program to the loader's report that everything is loaded.
     pub(super) fn run_until_loaded(&self, raw: unistd::Pid) -> Result<(), LaunchError> {
         let tid = Tid(raw.as_raw());
+        let resumed = |e| TraceeError::Resume(tid, e);
         self.arm()?;
+        let mut signal = 0;
         loop {
-            ptrace::cont(raw, None).map_err(|e| TraceeError::Resume(tid, e))?;
-            wait_for_trap(raw)?;
-            match self.arrived()? {
-                // A trap of the program's own; what it means is for the program to say.
-                Arrived::Loaded | Arrived::Elsewhere => return Ok(()),
-                Arrived::Loading => self.pass()?,
+            to_call(tid, signal).map_err(resumed)?;
+            signal = 0;
+            match next(tid)? {
+                Change::Call => match self.arrived_by_call()? {
+                    Some(Arrived::Loaded) => return Ok(()),
+                    Some(Arrived::Loading | Arrived::Elsewhere) | None => {}
+                },
+                Change::Signal(libc::SIGTRAP) if self.by == By::Trap => match self.arrived()? {
+                    // A trap of the program's own; what it means is for the program to say.
+                    Arrived::Loaded | Arrived::Elsewhere => return Ok(()),
+                    Arrived::Loading => self.pass()?,
+                },
+                Change::Signal(other) => signal = other,
+                Change::Ended => return Err(LaunchError::Ended(status(raw))),
+                Change::Stopped(_) | Change::Replaced | Change::Other(_) | Change::None => {}
             }
         }
+    }
+}
+
+/// How a child has ended that is not collected yet, as shells have it: its status, or 128 + N for signal N.
+fn status(raw: unistd::Pid) -> i32 {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
+    match waitid(Id::Pid(raw), flags) {
+        Ok(WaitStatus::Exited(_, status)) => status,
+        Ok(WaitStatus::Signaled(_, signal, _)) => 128 + signal as i32,
+        // It is no child, and others know how it has ended.
+        _ => 0,
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use patcher::Avma;
 
+use super::sys;
 use crate::process::{Pid, Tid, read_text, status_line};
 
 thread_local! {
@@ -12,6 +13,8 @@ thread_local! {
     static FOLLOWED: RefCell<Option<HashMap<Tid, Pid>>> = const { RefCell::new(None) };
     /// Where there are breakpoints in what is followed.
     static BREAKPOINTS: RefCell<BTreeMap<Pid, Avma>> = const { RefCell::new(BTreeMap::new()) };
+    /// Processes of which each system call is told of, and where the one is that is waited for.
+    static CALLS: RefCell<BTreeMap<Pid, Avma>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Says where a process has a breakpoint from now on, if anywhere.
@@ -20,6 +23,29 @@ pub fn set_breakpoint(pid: Pid, at: Option<Avma>) {
         Some(at) => drop(breakpoints.insert(pid, at)),
         None => drop(breakpoints.remove(&pid)),
     });
+}
+
+/// Says which system call of a process is waited for from now on, if any. Until then the process goes on to its next call
+/// wherever it is let go on.
+pub fn set_call(pid: Pid, at: Option<Avma>) {
+    CALLS.with_borrow_mut(|calls| match at {
+        Some(at) => drop(calls.insert(pid, at)),
+        None => drop(calls.remove(&pid)),
+    });
+}
+
+/// Where the system call is that a thread's process is waited for at, if it is.
+pub(super) fn awaited_call(tid: Tid) -> Option<Avma> {
+    CALLS.with_borrow(|calls| match calls.is_empty() {
+        true => None,
+        false => calls.get(&process_of(tid)?).copied(),
+    })
+}
+
+/// True if a thread that has stopped at a system call is at the one that is waited for.
+pub(super) fn is_at_awaited_call(tid: Tid) -> bool {
+    let at = awaited_call(tid);
+    at.is_some_and(|at| sys::registers(tid).is_ok_and(|now| now.rip == at.0))
 }
 
 /// True if a thread that stands at `pc` has come to a breakpoint of its process.

@@ -42,7 +42,7 @@ pub use executing::{Executed, leave, see_exec};
 pub use priority::Priority;
 pub use remote::{CallCode, Remote};
 pub use serve::{go_on, let_go_on, pause};
-pub use sys::{Change, begun, change, collect_stop, cont};
+pub use sys::{Change, begun, change, collect_stop, cont, to_call};
 pub use thread::{StoppedThread, TRAP_BIT, block, mend};
 pub use tracer::{Follow, Tracer};
 pub use wait::{leave_exec, next, seize_to_follow, step};

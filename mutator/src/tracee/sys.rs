@@ -185,8 +185,11 @@ pub fn listen(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_LISTEN, tid, 0, 0).map(drop)
 }
 
-/// Lets it go on, traced, with a signal or 0.
+/// Lets it go on, traced, with a signal or 0; to its next system call where one is waited for.
 pub fn cont(tid: Tid, signal: i32) -> Result<(), Errno> {
+    if followed::awaited_call(tid).is_some() {
+        return to_call(tid, signal);
+    }
     request(libc::PTRACE_CONT, tid, 0, signal as usize).map(drop)?;
     step("continue");
     Ok(())

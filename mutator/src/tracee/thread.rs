@@ -125,6 +125,16 @@ impl StoppedThread {
         Ok(())
     }
 
+    /// Takes it to the start of code that is not there any more, if it is within.
+    pub fn leave_code(&mut self, code: &std::ops::Range<Avma>) -> Result<(), TraceeError> {
+        if code.contains(&self.pc()) {
+            self.registers.rip = code.start.0;
+            self.registers.orig_rax = u64::MAX;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
     /// True if it stopped on its own way rather than at the delivery of a signal, so that it can
     /// be made to run other code.
     pub fn is_usable(&self) -> bool {

@@ -1,0 +1,96 @@
+//! The system call that stands in the place of the loader's report while a program is loaded.
+//!
+//! A breakpoint would end the program with its tracer. So would a hardware breakpoint: the kernel keeps it when a tracer ends
+//! (`exit_ptrace` of kernel/ptrace.c calls `__ptrace_unlink`, and not `ptrace_disable`; arch/x86/kernel/ptrace.c lets the events of debug
+//! registers go with the thread, or at its exec). And so would a step (TIF_SINGLESTEP stays for the same reason). A system call only
+//! stops if somebody traces. Only a call of its own tells of the report: after it the loader unmaps its cache, or makes no call at all
+//! before the program's own code runs (elf/rtld.c, `_dl_unload_cache`).
+
+/// `mprotect(_, 0, 0)`, which changes nothing, whatever its first argument. The loader has made the call before, so a filter that
+/// forbids it would have ended the program. It may change what any call may change: the function has no arguments and no result.
+///
+/// ```text
+/// xor esi, esi; xor edx, edx; mov eax, 10; syscall; ret
+/// ```
+pub(super) const CODE: [u8; 12] = [0x31, 0xf6, 0x31, 0xd2, 0xb8, 10, 0, 0, 0, 0x0f, 0x05, 0xc3];
+/// Bytes from its start to the instruction after the call.
+pub(super) const RETURN: usize = 11;
+/// Bytes of a function and of the padding behind it that are looked at.
+pub(super) const ROOM: usize = 32;
+
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+const RET: u8 = 0xc3;
+
+/// How many bytes of a function without effect stay, before the code, if there is room for it: the function is a return, and
+/// no-ops follow, which are there so that the next function is aligned.
+pub(super) fn place(there: &[u8; ROOM]) -> Option<usize> {
+    let skipped = match there.starts_with(&ENDBR64) {
+        true => ENDBR64.len(),
+        false => 0,
+    };
+    let end = skipped + CODE.len();
+    let mut at = skipped + 1;
+    while there[skipped] == RET && at < end {
+        at += no_op(&there[at..])?;
+    }
+    (at >= end).then_some(skipped)
+}
+
+/// Bytes of the no-op or breakpoint that code begins with, as assemblers pad with (Intel SDM, NOP).
+fn no_op(code: &[u8]) -> Option<usize> {
+    let prefixes = code
+        .iter()
+        .take_while(|b| [0x66, 0x2e].contains(*b))
+        .count();
+    match code[prefixes..] {
+        [0x90, ..] => Some(prefixes + 1),
+        [0xcc, ..] if prefixes == 0 => Some(1),
+        [0x0f, 0x1f, modrm, ..] => {
+            let (mode, rm) = (modrm >> 6, modrm & 7);
+            let sib = usize::from(rm == 4 && mode != 3);
+            let displacement = match mode {
+                0 if rm == 5 => 4,
+                1 => 1,
+                2 => 4,
+                _ => 0,
+            };
+            Some(prefixes + 3 + sib + displacement)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(code: &[u8]) -> [u8; ROOM] {
+        let mut room = [0x55; ROOM];
+        room[..code.len()].copy_from_slice(code);
+        room
+    }
+
+    #[test]
+    fn the_call_takes_the_place_of_padding_alone() {
+        // Of glibc 2.36, of musl 1.2.3, and with endbr64.
+        let glibc = [
+            0xc3, 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x40, 0,
+        ];
+        let musl = [
+            0xc3, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x44, 0, 0,
+        ];
+        let with_endbr64 = [
+            &ENDBR64[..],
+            &[0xc3, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x90],
+        ]
+        .concat();
+        assert_eq!(place(&room(&glibc)), Some(0));
+        assert_eq!(place(&room(&musl)), Some(0));
+        assert_eq!(place(&room(&with_endbr64)), Some(4));
+        // Another function follows at once, or after some bytes; and one that does something.
+        assert_eq!(place(&room(&[0xc3])), None);
+        assert_eq!(place(&room(&[0xc3, 0x0f, 0x1f, 0x40, 0])), None);
+        assert_eq!(place(&room(&[0x48, 0x89, 0xc3, 0x90])), None);
+        assert_eq!(place(&[0x90; ROOM]), None);
+    }
+}

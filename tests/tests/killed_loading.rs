@@ -1,0 +1,76 @@
+//! ipath killed by SIGKILL while programs that it follows, or starts, are being loaded: they go on.
+
+use ipath_tests::command::{Finished, Run};
+use ipath_tests::compile::{program, program_with};
+use ipath_tests::faulty::faulty;
+use ipath_tests::place::Scratch;
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a program has told in the end, which goes on by itself.
+fn told(file: &Path) -> String {
+    let until = Instant::now() + PATIENCE;
+    let said = || fs::read_to_string(file).unwrap_or_default();
+    while !said().contains("ok ") && Instant::now() < until {
+        sleep(Duration::from_millis(2));
+    }
+    said()
+}
+
+/// Kills the command at steps from the first call of the program that it has started on, until it has no more steps.
+fn killed_at_steps(program: &Path) {
+    let scratch = Scratch::new("loading");
+    let file = scratch.file("told");
+    let run = |step: &str| -> Finished {
+        let _ = fs::remove_file(&file);
+        let run = Run::new(faulty()).args(["run", "--follow", "--quiet", "-f", "work", "--"]);
+        let run = run.arg(program).arg("1").arg(&file);
+        run.env("IPATH_DIE_AT", step).run()
+    };
+    let first = run("to call");
+    let number = first.stderr.strip_prefix("dies at step ");
+    let number = number.and_then(|rest| rest.split_once(':')?.0.parse().ok());
+    let number: usize = number.unwrap_or_else(|| panic!("no step: {}", first.report()));
+    let mut calls = 0;
+    for step in (number..).step_by(3) {
+        let killed = run(&step.to_string());
+        let told = told(&file);
+        assert_eq!(told, "ok 1 of 1\n", "step {step}: {}", killed.report());
+        if killed.status.success() {
+            break;
+        }
+        calls += usize::from(killed.stderr.contains(": to call"));
+    }
+    // Both programs have made some while they were loaded.
+    assert!(calls > 20, "{calls}");
+}
+
+#[test]
+fn programs_go_on_that_are_being_loaded() {
+    killed_at_steps(&program("spawns_checked.c"));
+}
+
+#[test]
+fn programs_of_another_c_library_go_on_that_are_being_loaded() {
+    let flags = ["-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs"];
+    killed_at_steps(&program_with("spawns_checked.c", &flags));
+}
+
+/// The program that `run` starts without following goes on as well, from where it has been traced by its own.
+#[test]
+fn a_program_that_is_started_goes_on() {
+    let scratch = Scratch::new("loading");
+    let file = scratch.file("told");
+    let run = |step: &str| {
+        let run = Run::new(faulty()).args(["run", "--quiet", "-f", "work", "--"]);
+        let run = run.arg(program("spawns_checked.c")).arg("0").arg(&file);
+        run.env("IPATH_DIE_AT", step).run()
+    };
+    let killed = run("to call");
+    assert!(!killed.status.success(), "{}", killed.report());
+    assert_eq!(told(&file), "ok 0 of 0\n", "{}", killed.report());
+}
