@@ -25,10 +25,10 @@ VERDICTS = ["proven", "explained", "possible", "contradicted"]
 LIMIT = 2
 
 
-def run(command, limit=LIMIT):
+def run(command, limit=LIMIT, folder=None):
     """Exit status and output; None if it takes too long."""
     try:
-        done = subprocess.run(command, capture_output=True, timeout=limit, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, timeout=limit, stdin=subprocess.DEVNULL, cwd=folder)
     except subprocess.TimeoutExpired:
         return None
     return done.returncode, done.stdout
@@ -64,7 +64,7 @@ def main():
         source, program, profile = (os.path.join(folder, name) for name in ("p.c", "p", "p.json"))
         for seed in range(first, first + programs):
             options = ["--seed", str(seed), "--max-funcs", "12", "--no-volatiles"]
-            written = run(["csmith", *options, "-o", source], 30)
+            written = run(["csmith", *options, "-o", source], 30, folder)
             if written is None or written[0] != 0:
                 continue
             for place, linker in enumerate(LINKERS):
