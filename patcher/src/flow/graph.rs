@@ -89,6 +89,21 @@ impl Flow {
         self.ranges.iter().any(|r| r.contains(&Svma(at)))
     }
 
+    /// Adds the places in the function where `body`, whose code it is a part of, may arrive otherwise than by a
+    /// direct branch.
+    pub(crate) fn add_arrivals_of(&mut self, body: &Self) {
+        let arrivals = body.marks.iter().copied();
+        let arrivals: Vec<u64> = arrivals
+            .filter(|&at| self.contains(at) && !self.is_entry(at))
+            .collect();
+        self.marks.extend(arrivals);
+        self.marks.sort_unstable();
+        self.marks.dedup();
+        if body.unexplained && self.doubt.is_none() {
+            self.doubt = Some(Doubt::IndirectJump);
+        }
+    }
+
     /// Does a direct branch of the function land on `at`?
     pub fn is_target(&self, at: u64) -> bool {
         let first = self.branches.partition_point(|b| b.to < at);

@@ -171,6 +171,28 @@ impl<'d> FunctionTable<'d> {
         })
     }
 
+    /// The nearest functions and parts that begin before `at` and hold it, and a label before it that only ends
+    /// there because another symbol begins.
+    pub(crate) fn reaching(&self, at: Svma) -> Vec<Range<Svma>> {
+        /// Functions that are looked at. Entries into one body stand close together.
+        const MOST: usize = 64;
+        /// Bytes of the longest instruction.
+        const LONGEST: u64 = 15;
+        let before = self.entries.partition_point(|e| e.start < at);
+        let near = self.entries[..before].iter().rev().take(MOST);
+        let range = |entry: &Entry| {
+            let is_sized = || {
+                self.symbols[range(entry.symbols)]
+                    .iter()
+                    .any(|s| s.size > 0)
+            };
+            let is_cut = entry.end == at && entry.symbols.0 < entry.symbols.1 && !is_sized();
+            let end = if is_cut { at.plus(LONGEST) } else { entry.end };
+            (at < end).then_some(entry.start..end)
+        };
+        near.filter_map(range).collect()
+    }
+
     /// The function that holds `at`, in its main or in a split-off part.
     pub fn function_at(&self, at: Svma) -> Option<Function> {
         let index = self.innermost(at)?;

@@ -19,6 +19,7 @@ mod pun_targets;
 mod refuse;
 mod site;
 mod sites;
+mod surroundings;
 mod trap;
 
 #[cfg(test)]
@@ -121,9 +122,12 @@ fn plan_with(
     if unnamed && is_fragment(image, &function.range) {
         return refuse(RefuseReason::Fragment);
     }
-    let Some(flow) = Flow::of(image, context, function) else {
+    let Some(mut flow) = Flow::of(image, context, function) else {
         return refuse(RefuseReason::Undecodable);
     };
+    if let Err(reason) = surroundings::consider(image, context, &mut flow) {
+        return refuse(reason);
+    }
     if unnamed && is_claimed(image, context, &flow) {
         return refuse(RefuseReason::Fragment);
     }

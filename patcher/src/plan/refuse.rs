@@ -21,6 +21,8 @@ pub enum RefuseReason {
     IndirectJump,
     /// Another function begins in the bytes that would be overwritten.
     OverlapsFunction,
+    /// The function's symbol stands inside an instruction of another function.
+    InsideInstruction,
     /// An instruction that would be moved cannot be decoded, or the file has no bytes for it.
     Undecodable,
     /// The symbol is a resolver, run once by the loader, and not the function of that name.
@@ -68,6 +70,7 @@ impl fmt::Display for RefuseReason {
             Self::DataInCode => "data-in-code",
             Self::IndirectJump => "indirect-jump",
             Self::OverlapsFunction => "overlaps-function",
+            Self::InsideInstruction => "inside-instruction",
             Self::Undecodable => "undecodable",
             Self::Ifunc => "ifunc",
             Self::Immovable => "immovable",
