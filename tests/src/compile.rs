@@ -96,7 +96,7 @@ fn build_with(chosen: Option<&str>, source: &Path, flags: &[&str]) -> PathBuf {
     // Nor is one whose compiler has been killed to be taken for whole.
     let own = dir.join(format!("{}.building", std::process::id()));
     // Libraries stand after what needs them, but Go's flags first.
-    let (before, after): (&[&str], &[&str]) = match compiler {
+    let (before, after): (&[&str], &[&str]) = match extension {
         "go" => (flags, &[]),
         _ => (&[], flags),
     };

@@ -19,6 +19,14 @@ pub fn python() -> PathBuf {
     installed("python/bin/python")
 }
 
+/// A newer Go than Debian's, from PyPI.
+///
+/// # Panics
+/// When it is missing.
+pub fn newest_go() -> PathBuf {
+    installed("python/bin/go")
+}
+
 fn installed(name: &str) -> PathBuf {
     let path = target_dir().join("tools").join(name);
     assert!(

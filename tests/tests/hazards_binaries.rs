@@ -3,7 +3,7 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compare::assert_equal;
-use ipath_tests::compile::{build, program, program_with, source};
+use ipath_tests::compile::{build, build_by, program, program_with, source};
 use ipath_tests::each_way::{all_kept, counts_kept};
 use ipath_tests::exact::{assert_output_kept, assert_paths_are, check};
 use ipath_tests::oracle;
@@ -14,6 +14,7 @@ use ipath_tests::session::own_counts;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::symbols::{Site, sites};
 use ipath_tests::target::Target;
+use ipath_tests::tools::newest_go;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,36 @@ fn stripped_go() {
             assert!(expected.len() > 1000, "{others:?} {mode}: {expected:?}");
             assert_eq!(found, expected, "{others:?} {mode}");
             all_kept(&Program::new(&bare, [""; 0]));
+        }
+    }
+}
+
+/// From Go 1.26 on the table's header does not say where the text starts, and a C linker drops the function that
+/// Go's own programs start at. With and without symbols the paths are those of a program that Go's linker has made.
+#[test]
+fn newest_go_linked_with_c() {
+    let compiler = newest_go().display().to_string();
+    let with_c = source("paths_cgo.go").display().to_string();
+    for mode in ["-buildmode=exe", "-buildmode=pie"] {
+        for others in [&[][..], &[with_c.as_str()]] {
+            let built = |flags: &[&str]| {
+                build_by(&compiler, &source("paths.go"), &[flags, others].concat())
+            };
+            for bare in [built(&[mode]), built(&[mode, "-ldflags=-s -w"])] {
+                let program = Program::new(&bare, [""; 0]);
+                let plain = program.plain().expect(0);
+                let scratch = Scratch::new("newest-go");
+                let file = scratch.file("p.json");
+                let ours = program.under_ipath(&["main.leaf"], "count,wall", &file);
+                assert_output_kept(&plain, &ours);
+                let profile = Profile::read(&file);
+                let own = own_counts(&plain.stdout);
+                let found = profile.calls("main.leaf");
+                assert_eq!(found, own["main.leaf"], "{mode} {others:?}");
+                profile.assert_complete("goroutines begin at runtime.goexit");
+                assert_eq!(profile.losses.unwound, Some(0));
+                assert_eq!(profile.losses.open, Some(0));
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What tables in a file say about its code: unwind entries, landing pads, linkage stubs, Go's functions.
 
+mod go_text;
 mod lsda;
 mod pclntab;
 mod plt;

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::go_text;
 use crate::addr::Svma;
 use crate::elf::{ElfFile, c_str, half, relocated_words, word};
 
@@ -183,10 +184,16 @@ impl<'d> Pclntab<'d> {
     }
 
     /// Where the text starts that the rows of the table at `at` count from. `None` where that is not
-    /// known. A linker may leave it to the loader, or to the program. Then the program's entry tells it.
+    /// known. A linker may leave it to the loader, or to the record of the module. Without either the program's
+    /// entry tells it.
     fn start_of_text(&self, file: &ElfFile<'d>, at: Svma) -> Option<u64> {
         if self.layout == Layout::Addresses || file.is_code(Svma(self.text)) {
             return Some(self.text);
+        }
+        let first = self.place(0)?;
+        let span = self.place(self.count)?.checked_sub(first)?;
+        if let Some(start) = go_text::start_of_text(file, at, first, span) {
+            return Some(start);
         }
         let field = at.plus((TEXT * WORD) as u64);
         let mut relocated = relocated_words(file).into_iter();
