@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use patcher::Svma;
+use patcher::function::is_of_blocks;
 
 use crate::images::OpenImage;
 use crate::lines::{self, Lines};
@@ -84,6 +85,13 @@ fn describe(image: &OpenImage, at: Svma, lines: &Option<Lines<'_>>) -> Frame {
         offset: function.map(|f| at.0 - f.start.0),
         ..Frame::default()
     };
+    if frame.function.as_deref().is_some_and(is_of_blocks)
+        && let Some(owner) = image.image.functions().function_at(at)
+    {
+        // The section may lie before the function.
+        frame.offset = at.0.checked_sub(owner.range.start.0);
+        frame.function = Some(owner.linkage);
+    }
     if let Some(lines) = lines {
         lines.describe(at, &mut frame);
     }

@@ -19,5 +19,6 @@ mod tests;
 pub use also::also_called;
 pub use demangle::{demangle, demangle_without_arguments};
 pub(crate) use demangle::{demangle_without_return_type, is_mangled};
+pub use names::is_of_blocks;
 pub use selected::{Function, FunctionKind};
 pub use table::{FunctionRef, FunctionTable};

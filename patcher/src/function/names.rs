@@ -55,17 +55,27 @@ pub(super) fn cloned(name: &str) -> Option<&str> {
     first.filter(|&at| at > 0).map(|at| &name[..at])
 }
 
-/// `foo` for the names of its split-off parts: `foo.cold` (GCC, LLVM), `foo.cold.3` (GCC 8) and
-/// `foo.warm` (BOLT).
+/// `foo` for the names of its split-off parts: `foo.cold` (GCC, LLVM), `foo.cold.3` (GCC 8),
+/// `foo.warm` (BOLT), and `foo.__part.3` and `foo.eh` (LLVM's basic block sections).
 pub(super) fn owner_of_part(name: &str) -> Option<&str> {
-    let unnumbered = match name.rsplit_once('.') {
-        Some((rest, number)) if is_number(number) => rest,
-        _ => name,
+    const BLOCK: &str = ".__part";
+    const PLAIN: [&str; 3] = [".cold", ".warm", ".eh"];
+    let (unnumbered, has_number) = match name.rsplit_once('.') {
+        Some((rest, number)) if is_number(number) => (rest, true),
+        _ => (name, false),
     };
-    let owner = unnumbered
-        .strip_suffix(".cold")
-        .or_else(|| unnumbered.strip_suffix(".warm"));
+    let block = unnumbered.strip_suffix(BLOCK).filter(|_| has_number);
+    let mut plain = PLAIN
+        .iter()
+        .filter_map(|mark| unnumbered.strip_suffix(mark));
+    let owner = block.or_else(|| plain.next());
     owner.filter(|o| !o.is_empty())
+}
+
+/// True if the name is one that LLVM gives to a section of basic blocks: nobody has written a function of that name.
+pub fn is_of_blocks(name: &str) -> bool {
+    let is_numbered = is_numbered(name) && name.contains(".__part.");
+    (is_numbered || name.ends_with(".eh")) && owner_of_part(name).is_some()
 }
 
 /// True if the name is `foo.cold.3`: of a part, or of a function that LLVM made of one.
@@ -80,7 +90,7 @@ fn is_number(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{base_and_clone, cloned, name_in, owner_of_part};
+    use super::{base_and_clone, cloned, is_of_blocks, name_in, owner_of_part};
 
     #[test]
     fn clones() {
@@ -123,6 +133,11 @@ mod tests {
             ("foo.warm", Some("foo")),
             ("foo.part.0.cold", Some("foo.part.0")),
             ("foo.cold.cold", Some("foo.cold")),
+            ("foo.__part.12", Some("foo")),
+            ("foo.part.0.__part.1", Some("foo.part.0")),
+            ("foo.__part", None),
+            ("foo.__part.x", None),
+            ("foo.eh", Some("foo")),
             ("foo.cold.x", None),
             ("foo.colder", None),
             ("foo.12", None),
@@ -130,6 +145,20 @@ mod tests {
             ("cold", None),
         ] {
             assert_eq!(owner_of_part(name), owner, "{name}");
+        }
+    }
+
+    #[test]
+    fn sections_of_blocks() {
+        for (name, is_it) in [
+            ("foo.__part.12", true),
+            ("foo.eh", true),
+            ("foo.cold", false),
+            ("foo.cold.12", false),
+            ("foo.part.0", false),
+            (".eh", false),
+        ] {
+            assert_eq!(is_of_blocks(name), is_it, "{name}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_SYMTAB};
 
 use super::go;
-use super::names::name_in;
+use super::names::{name_in, owner_of_part};
 use super::symbol::{Symbol, Texts};
 use crate::addr::{FileOffset, Svma};
 use crate::elf::{ElfFile, Section, section_bytes};
@@ -127,7 +127,9 @@ fn symbol(
     let size = u64::from_le_bytes(*entry[16..].first_chunk()?);
     let (kind, bind) = (info & 0xf, info >> 4);
     let is_label = kind == STT_NOTYPE && bind != STB_LOCAL;
-    let names_code = is_label || kind == STT_FUNC || kind == STT_GNU_IFUNC;
+    // LLVM's basic block sections begin with local labels of a size.
+    let may_be_part = kind == STT_NOTYPE && bind == STB_LOCAL && size > 0;
+    let names_code = is_label || may_be_part || kind == STT_FUNC || kind == STT_GNU_IFUNC;
     let is_in_code = || elf.is_code(start) && is_in_code(tables.sections, section, start);
     if !names_code || u64::from(name) >= names.header.sh_size || !is_in_code() {
         return None;
@@ -135,6 +137,9 @@ fn symbol(
     let name = FileOffset(names.header.sh_offset.checked_add(name.into())?);
     let text = name_in(tables.data.get(usize::try_from(name.0).ok()?..)?);
     if text.is_empty() || is_label && is_mark(text) || is_mark_of_go(text) {
+        return None;
+    }
+    if may_be_part && owner_of_part(text).is_none() {
         return None;
     }
     let rank = match bind {

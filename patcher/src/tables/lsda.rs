@@ -1,5 +1,7 @@
 //! Landing pads from the language-specific data area: Itanium C++ ABI, Exception Handling Tables.
 
+use std::ops::Range;
+
 use gimli::{EndianSlice, LittleEndian, Reader};
 
 use super::unwind::Fde;
@@ -10,15 +12,20 @@ use crate::elf::ElfFile;
 /// its end.
 pub(crate) fn landing_pads(file: &ElfFile<'_>, fde: &Fde) -> (Vec<Svma>, Option<()>) {
     let mut pads = Vec::new();
-    let end = fde.lsda.map_or(Some(()), |lsda| {
-        read(file, lsda, fde.range.start, &mut pads)
-    });
+    let end = fde
+        .lsda
+        .map_or(Some(()), |lsda| read(file, lsda, &fde.range, &mut pads));
     pads.sort_unstable();
     pads.dedup();
     (pads, end)
 }
 
-fn read(file: &ElfFile<'_>, lsda: Svma, function: Svma, pads: &mut Vec<Svma>) -> Option<()> {
+fn read(
+    file: &ElfFile<'_>,
+    lsda: Svma,
+    function: &Range<Svma>,
+    pads: &mut Vec<Svma>,
+) -> Option<()> {
     let bytes = file.bytes_from(lsda)?;
     let len = bytes.len() as u64;
     let mut at = Cursor {
@@ -27,16 +34,24 @@ fn read(file: &ElfFile<'_>, lsda: Svma, function: Svma, pads: &mut Vec<Svma>) ->
         len,
     };
     let start_encoding = at.byte()?;
-    let base = at.pointer(start_encoding)?.unwrap_or(function.0);
+    let base = at.pointer(start_encoding)?.unwrap_or(function.start.0);
     if at.byte()? != OMIT {
         at.reader.read_uleb128().ok()?;
     }
     let encoding = at.byte()?;
     let table = at.reader.read_uleb128().ok()?;
     let mut sites = at.split(table)?;
+    let len = function.end.0 - function.start.0;
+    let mut covered = 0;
     while !sites.reader.is_empty() {
-        sites.pointer(encoding)?;
-        sites.pointer(encoding)?;
+        let start = sites.pointer(encoding)??;
+        let end = start.checked_add(sites.pointer(encoding)??)?;
+        // The sites are in order. LLVM has the tables of a function's sections one after the other, each as long as if
+        // all that follow belonged to it.
+        if start < covered || end > len {
+            break;
+        }
+        covered = end;
         let pad = sites.pointer(encoding)??;
         sites.reader.read_uleb128().ok()?;
         if pad != 0 {

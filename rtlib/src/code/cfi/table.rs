@@ -137,9 +137,33 @@ fn search(
         }
         found = Some(header.wrapping_add(i64::from(fde) as u64));
     }
-    let at = found?;
-    let fde = parse(region, at)?;
-    (fde.start <= pc && pc < fde.end).then_some((at, fde))
+    covering(region, found?, pc)
+}
+
+/// The FDE at `at`, and where it is, if it covers `pc`. One of no code stands for another at the same place: LLVM's
+/// basic block sections may be empty, and a linker (lld) leaves out all but the first entry of a place. That comes next
+/// then.
+fn covering(region: Region, mut at: u64, pc: u64) -> Option<(u64, Fde)> {
+    /// Entries that are looked at.
+    const MOST: usize = 4;
+    for _ in 0..MOST {
+        let fde = parse(region, at)?;
+        if fde.start <= pc && pc < fde.end {
+            return Some((at, fde));
+        }
+        if fde.start != fde.end {
+            return None;
+        }
+        at = next_entry(region, at)?;
+    }
+    None
+}
+
+/// Where the entry after the one at `at` is.
+fn next_entry(region: Region, at: u64) -> Option<u64> {
+    let mut c = region.cursor(at)?;
+    let len = entry_len(&mut c)?;
+    c.at().checked_add(len)
 }
 
 /// The FDE that covers `pc`, found through `rows` of first addresses and entries, ordered by address;
@@ -179,14 +203,19 @@ fn parse(region: Region, at: u64) -> Option<Fde> {
 
 /// The bytes of the entry at `at` after its length.
 fn entry_body(region: Region, at: u64) -> Option<Cursor> {
-    const LENGTH_IS_64_BIT: u32 = 0xffff_ffff;
     let mut c = region.cursor(at)?;
-    let len = match c.u32()? {
-        0 => return None,
-        LENGTH_IS_64_BIT => c.u64()?,
-        len => u64::from(len),
-    };
+    let len = entry_len(&mut c)?;
     c.split(len)
+}
+
+/// The length that an entry begins with; `None` for the terminator.
+fn entry_len(c: &mut Cursor) -> Option<u64> {
+    const LENGTH_IS_64_BIT: u32 = 0xffff_ffff;
+    match c.u32()? {
+        0 => None,
+        LENGTH_IS_64_BIT => c.u64(),
+        len => Some(u64::from(len)),
+    }
 }
 
 fn parse_cie(region: Region, at: u64) -> Option<Cie> {
