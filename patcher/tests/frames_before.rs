@@ -59,7 +59,7 @@ fn frame(recipe: Recipe) -> Option<(Base, Frame)> {
     match recipe {
         Recipe::FromStackPointer(frame) => Some((Base::StackPointer, frame)),
         Recipe::FromFramePointer(frame) => Some((Base::FramePointer, frame)),
-        Recipe::Outermost => None,
+        Recipe::Realigned { .. } | Recipe::Ambiguous | Recipe::Outermost => None,
     }
 }
 

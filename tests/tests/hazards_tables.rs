@@ -1,6 +1,7 @@
 //! Functions that jump through tables, in code without unwind entries: none is refused for it, and every call is
 //! on the path that gdb finds.
 
+use ipath_tests::command::Run;
 use ipath_tests::compare::assert_equal;
 use ipath_tests::compile::{program, program_with, source};
 use ipath_tests::each_way::{all_kept, counts_kept};
@@ -66,6 +67,38 @@ fn absolute_jump_table() {
 fn computed_goto() {
     for position in [["-no-pie", "-fno-pie"], ["-pie", "-fPIE"]] {
         compare("computed_goto.c", &position, &["work", "run"], &[]);
+    }
+}
+
+/// An interpreter whose table of labels cuts its one large function into pieces, as far as addresses that are taken
+/// tell. A function of which nothing tells the bounds is refused for that, and not as one that is not there.
+#[test]
+fn interpreter() {
+    for position in [["-no-pie", "-fno-pie"], ["-pie", "-fPIE"]] {
+        compare("interpreter.c", &position, &["work"], &[]);
+        let with =
+            |more: &[&str]| program_with("interpreter.c", &[&BARE[..], &position, more].concat());
+        let place = &sites(&with(&[]), "raise_error")[0];
+        let pattern = format!("{}+{:#x}", place.module, place.address);
+        let list = Run::ipath(["list"]).arg(with(&["-s"])).arg(pattern);
+        let error = list.run().expect_error();
+        let reason = "has neither symbols nor unwind entries";
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+/// Frames that GCC has aligned and whose size varies: in such code the caller's frame is found by what they have saved.
+#[test]
+fn realigned_frames() {
+    for position in [["-no-pie", "-fno-pie"], ["-pie", "-fPIE"]] {
+        for level in ["-O2", "-O1", "-Os"] {
+            compare(
+                "realigned.c",
+                &[&position[..], &[level]].concat(),
+                &["work"],
+                &[],
+            );
+        }
     }
 }
 

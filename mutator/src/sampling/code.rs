@@ -431,6 +431,7 @@ impl Code {
             path.functions.push(self.function_at(inside));
             let next = match self.recipe(module, at) {
                 Some(Recipe::Outermost) => Ok(None),
+                Some(Recipe::Ambiguous) => Err(()),
                 Some(Recipe::FromStackPointer(frame)) => {
                     let cfa = all.sp().wrapping_add(i64::from(frame.cfa) as u64);
                     left(&mut all, cfa, frame.caller_frame_pointer, &mut read)
@@ -439,6 +440,10 @@ impl Code {
                     let cfa = all.bp().wrapping_add(i64::from(frame.cfa) as u64);
                     left(&mut all, cfa, frame.caller_frame_pointer, &mut read)
                 }
+                Some(Recipe::Realigned {
+                    cfa_at,
+                    caller_frame_pointer,
+                }) => left_realigned(&mut all, cfa_at, caller_frame_pointer, &mut read),
                 None => {
                     let unwinder = &self.unwinder;
                     unwinder
@@ -466,17 +471,20 @@ impl Code {
         let (opened, bias) = loaded.image?;
         let inside = bias.to_svma(Avma(at.address_for_lookup()));
         let is_return = matches!(at, FrameAddress::ReturnAddress(_));
-        if opened.image.fde(inside).is_some() {
-            let is_outermost = is_return && opened.image.is_outermost(inside);
-            return is_outermost.then_some(Recipe::Outermost);
-        }
         let after = bias.to_svma(Avma(at.address()));
         let recipes = match loaded.is_looked_through {
             true => opened.frames(),
             false => &[],
         };
-        if let Ok(index) = recipes.binary_search_by_key(&after, |(after, _)| *after) {
-            return Some(recipes[index].1);
+        let published = recipes.binary_search_by_key(&after, |(after, _)| *after);
+        let published = published.ok().map(|index| recipes[index].1);
+        if opened.image.fde(inside).is_some() {
+            let is_outermost = is_return && opened.image.is_outermost(inside);
+            let corrected = published.filter(|_| is_return);
+            return corrected.or_else(|| is_outermost.then_some(Recipe::Outermost));
+        }
+        if published.is_some() {
+            return published;
         }
         let known = match is_return {
             true => &mut loaded.after,
@@ -521,6 +529,21 @@ fn left(
     }
     registers.set_sp(cfa);
     Ok(Some(after))
+}
+
+/// Leaves a frame that has been aligned, by what stands around rbp; the return address.
+fn left_realigned(
+    registers: &mut UnwindRegsX86_64,
+    cfa_at: i32,
+    caller_frame_pointer: i16,
+    read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Result<Option<u64>, ()> {
+    let bp = registers.bp();
+    let cfa = read(bp.wrapping_add(i64::from(cfa_at) as u64))?;
+    let caller = read(bp.wrapping_add((8 * i64::from(caller_frame_pointer)) as u64))?;
+    let after = left(registers, cfa, 0, read)?;
+    registers.set_bp(caller);
+    Ok(after)
 }
 
 /// A module as the unwinder knows it.

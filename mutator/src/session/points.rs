@@ -123,6 +123,7 @@ fn unmatched(modules: &[Module], spot: &Spot) -> Unmatched {
         near: near.unwrap_or_default(),
         inlined: 0,
         jit: None,
+        is_in_unbounded_code: false,
         why: None,
         modules: None,
         may_come: false,

@@ -12,7 +12,8 @@ use rustc_hash::FxHashSet;
 use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in, names};
 use super::pointed::{Point, Pointed};
 use super::unmatched::{
-    Unmatched, address_in_file, copies_of, jit, near, not_mapped, other_modules, without_symbols,
+    Unmatched, address_in_file, copies_of, is_in_unbounded_code, jit, near, not_mapped,
+    other_modules, without_symbols,
 };
 use crate::debuginfod;
 use crate::images::{self, OpenImage};
@@ -419,12 +420,15 @@ fn unmatched(
         let named = named.map(|place| (place.image, place.file_name()));
         let of_modules = meant.clone().filter(|place| place.module.is_some());
         let of_modules = of_modules.map(|place| (place.image, place.file_name()));
+        let images = meant.clone().map(|place| (place.image, place.bias));
+        let is_in_unbounded_code = is_in_unbounded_code(pattern, images);
         let copies = meant.map(|place| copies_of(pattern, &place.inlined(query, None)));
         Unmatched {
             pattern: pattern.text().to_owned(),
             near: near(pattern, modules, places.iter().map(|place| place.image)),
             inlined: copies.sum(),
             jit: jit(pattern, modules),
+            is_in_unbounded_code,
             why: without_symbols(pattern, named)
                 .or_else(|| address_in_file(pattern, modules))
                 .or_else(|| not_mapped(pattern, of_modules)),

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
 
+use abi::cause::Cause;
 use abi::image::{EPOCH_OF_TABLES, SYMBOL_EPOCH};
 use abi::rule::Rule;
 use abi::segment::{AREA_TABLES, TABLE_OF_CONVENTIONS, TABLE_OF_ENTRIES, TABLE_OF_RULES};
@@ -353,6 +354,14 @@ fn rule(recipe: Recipe) -> Rule {
             cfa_offset: frame.cfa,
             rbp_words: frame.caller_frame_pointer,
         },
+        Recipe::Realigned {
+            cfa_at,
+            caller_frame_pointer,
+        } => Rule::Realigned {
+            cfa_at,
+            rbp_words: caller_frame_pointer,
+        },
+        Recipe::Ambiguous => Rule::Stop(Cause::Ambiguous),
         Recipe::Outermost => Rule::Root,
     }
 }

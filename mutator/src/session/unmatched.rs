@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use patcher::Svma;
 use patcher::image::Image;
 use patcher::select::Pattern;
+use patcher::{Bias, Svma};
 
 use crate::error::Failure;
 use crate::hint::{Hint, Word, Words, hint};
@@ -29,6 +29,8 @@ pub struct Unmatched {
     pub inlined: u64,
     /// A name of code that the process has made at run time, where it is one of those.
     pub jit: Option<String>,
+    /// True if it is an address in code whose functions have no known bounds.
+    pub is_in_unbounded_code: bool,
     /// Why it may have no match though it is spelled right.
     pub why: Option<Hint>,
     /// The names of all modules, where it names none of them.
@@ -45,6 +47,7 @@ impl Unmatched {
             near: Vec::new(),
             inlined: 0,
             jit: None,
+            is_in_unbounded_code: false,
             why: None,
             modules: None,
             may_come: false,
@@ -91,6 +94,9 @@ impl fmt::Display for Unmatched {
             return write!(f, ": {name} is JIT code, which is not patched");
         }
         match self.inlined {
+            0 if self.is_in_unbounded_code => f.write_str(
+                ": the code there has neither symbols nor unwind entries, and does not show where its function begins and ends",
+            ),
             0 => Ok(()),
             1 => f.write_str(": it exists only as 1 inlined copy"),
             copies => write!(f, ": it exists only as {copies} inlined copies"),
@@ -152,6 +158,18 @@ pub(super) fn not_mapped<'n>(
         "{} has it, but other code is mapped where that part of the file would be",
         Word(name)
     ))
+}
+
+/// True if the pattern is the address of code in one of these images, which are at these biases.
+pub(super) fn is_in_unbounded_code(
+    pattern: &Pattern,
+    mut images: impl Iterator<Item = (&'static OpenImage, Bias)>,
+) -> bool {
+    images.any(|(opened, bias)| {
+        let at = pattern.absolute_address().map(|at| bias.to_svma(at));
+        let at = at.or(pattern.address_in_file());
+        at.is_some_and(|at| opened.image.is_code(at) && opened.function_at(at).is_none())
+    })
 }
 
 /// The same of an address that no code of these modules of a process has: it may be one of a file.

@@ -180,7 +180,7 @@ fn by_tables(
         let row = image.unwind().at_row(before(after), described::recipe)?;
         match row.filter(|_| is_it)? {
             Recipe::FromFramePointer(stated) => by_stack_pointer(&heights, index, stated, distance),
-            Recipe::FromStackPointer(_) | Recipe::Outermost => None,
+            _ => None,
         }
     };
     let found = calls.iter();

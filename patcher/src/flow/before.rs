@@ -61,7 +61,7 @@ pub fn frames_before(
     let before = |at: &Svma| {
         let index = flow.index_of(at.0)?;
         if image.fde(*at).is_none() {
-            let told = recipe::recipe(&heights, index).filter(|_| is_whole)?;
+            let told = recipe::recipe(&heights, index, false).filter(|_| is_whole)?;
             return FrameBefore::of(told, None);
         }
         let row = |row: &UnwindTableRow<usize>| Some((described::recipe(row)?, others(row)));
@@ -95,7 +95,7 @@ impl FrameBefore {
         let (base, frame) = match recipe {
             Recipe::FromStackPointer(frame) => (Base::StackPointer, frame),
             Recipe::FromFramePointer(frame) => (Base::FramePointer, frame),
-            Recipe::Outermost => return None,
+            Recipe::Realigned { .. } | Recipe::Ambiguous | Recipe::Outermost => return None,
         };
         Some(Self {
             base,

@@ -15,7 +15,9 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKi
 use super::continued::{AfterCall, Own, is_as_at_entry, tail_call};
 use super::graph::{Doubt, Flow};
 use super::height::{Calls, Heights};
+use super::labels::{labels, tables_of_labels};
 use super::module::ModuleContext;
+use super::past_arguments;
 use super::recipe::{self, Recipe};
 use super::returning::{Returning, callee, is_beginning};
 use super::sweep;
@@ -65,6 +67,8 @@ struct Followed {
     callees: Vec<(Svma, AfterCall)>,
     /// Where it ends, if all before that is sure to be its own.
     end: Option<Svma>,
+    /// The tables of labels that it jumps through.
+    tables: Vec<Svma>,
 }
 
 /// Where functions may start that are not known, each with what following it shows.
@@ -129,6 +133,8 @@ impl<'k> Search<'k> {
             let tails = functions.flat_map(|(_, f)| &f.tail_calls);
             let tails = tails.filter(|&&at| image.is_code(at) && !known.covers(at));
             starts.extend(tails.filter(|_| keeps_called));
+            let labels = labels_in(image, context, &known, &followed, &called);
+            starts.retain(|start| !labels.contains(start));
             starts.sort_unstable();
             starts.dedup();
         }
@@ -148,6 +154,31 @@ impl<'k> Search<'k> {
         };
         self.followed.iter().any(unproven)
     }
+}
+
+/// The places that tables of labels of these functions name, each in the code up to what is called next.
+fn labels_in(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    known: &Known,
+    followed: &BTreeMap<Svma, Followed>,
+    called: &HashSet<Svma>,
+) -> HashSet<Svma> {
+    let mut found = HashSet::new();
+    for (&start, function) in followed.iter().filter(|(_, f)| !f.tables.is_empty()) {
+        let next = followed.range(start.plus(1)..).map(|(&at, _)| at);
+        let next = next.into_iter().find(|at| called.contains(at));
+        let Some(end) = known
+            .next(start)
+            .map(|end| next.map_or(end, |at| at.min(end)))
+        else {
+            continue;
+        };
+        let within = start.plus(1)..end;
+        let tables = function.tables.iter();
+        found.extend(tables.flat_map(|&table| labels(image, context, table, &within)));
+    }
+    found
 }
 
 /// The functions that neither symbols nor unwind entries tell, where it is certain what belongs to them, by their starts.
@@ -475,7 +506,7 @@ fn follow(
     let tail_calls = (0..flow.insns.len()).filter(|&index| own.is_own[index]);
     let tail_calls = tail_calls.filter_map(|index| tail_call(&flow, &heights, index));
     let tail_calls: Vec<Svma> = tail_calls.collect();
-    let recipes = recipe::of_heights(image, &flow, &heights, |index| own.is_own[index]);
+    let recipes = recipe::of_heights(image, context, &flow, &heights, |index| own.is_own[index]);
     let callees = own.calls(&flow);
     let callees = callees.filter_map(|(call, after)| Some((callee(call)?, after)));
     Some(Followed {
@@ -486,6 +517,7 @@ fn follow(
         is_aligned: own.is_aligned(&flow, &heights),
         callees: callees.collect(),
         end: end(&flow, &own),
+        tables: tables_of_labels(&flow, &heights),
     })
 }
 
@@ -494,7 +526,11 @@ fn end(flow: &Flow, own: &Own) -> Option<Svma> {
     let is_own = |index: usize| own.is_own[index];
     let last = (0..flow.insns.len()).rev().find(|&index| is_own(index))?;
     let is_whole = flow.insns[..=last].iter().enumerate().all(|(index, insn)| {
-        let returns = || !is_call(insn) || flow.index_of(insn.next_ip()).is_some_and(is_own);
+        let returns = || {
+            // One at the end does not return: the next function begins after what fills up.
+            let ends = index == last && flow.insns[last + 1..].iter().all(is_padding);
+            !is_call(insn) || ends || flow.index_of(insn.next_ip()).is_some_and(is_own)
+        };
         is_own(index) && returns() || !is_own(index) && is_padding(insn)
     });
     let is_one = flow.ranges.len() == 1;
@@ -503,8 +539,9 @@ fn end(flow: &Flow, own: &Own) -> Option<Svma> {
 }
 
 fn verdict(flow: &Flow, heights: &Heights, own: &Own) -> Verdict {
+    let is_epilogue = past_arguments::epilogues(flow, heights);
     for (index, insn) in flow.insns.iter().enumerate() {
-        if !own.is_own[index] {
+        if !own.is_own[index] || is_epilogue[index] {
             continue;
         }
         // Nothing but a call that does not return can be the last of a function without leaving it.

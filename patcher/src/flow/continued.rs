@@ -9,6 +9,7 @@ use iced_x86::{FlowControl, Instruction};
 
 use super::graph::Flow;
 use super::height::{CallerFramePointer, Heights};
+use super::past_arguments::returns_past_arguments;
 use crate::addr::Svma;
 use crate::insn::{ends_block, is_call, is_jump, is_padding};
 
@@ -114,7 +115,9 @@ fn leads_back(flow: &Flow, heights: &Heights, is_function: impl Fn(Svma) -> bool
     for (index, insn) in flow.insns.iter().enumerate() {
         let is_return = insn.flow_control() == FlowControl::Return;
         let is_tail_call = || tail_call(flow, heights, index).is_some_and(&is_function);
-        if is_return && is_as_at_entry(heights, index) || is_tail_call() {
+        let takes_arguments = || returns_past_arguments(flow, heights, index).is_some();
+        let is_back = is_return || takes_arguments();
+        if is_back && is_as_at_entry(heights, index) || is_tail_call() {
             work.push(index);
         }
         if !is_call(insn) || is_aligned(heights, index) {
@@ -159,8 +162,11 @@ pub fn tail_call(flow: &Flow, heights: &Heights, index: usize) -> Option<Svma> {
 fn is_aligned(heights: &Heights, index: usize) -> bool {
     const ALIGNMENT: i64 = 16;
     const RETURN_ADDRESS: i64 = 8;
-    let height = heights.before(index);
-    height.is_some_and(|h| h < 0 && (h - RETURN_ADDRESS) % ALIGNMENT == 0)
+    match heights.before(index) {
+        Some(height) => height < 0 && (height - RETURN_ADDRESS) % ALIGNMENT == 0,
+        // A frame that has been aligned is made for that.
+        None => heights.realigned_before(index).is_some(),
+    }
 }
 
 /// Where the function goes on through one of its jump tables.

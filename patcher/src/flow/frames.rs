@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use super::bounds::unless_too_large;
+use super::contradicted::contradicted;
 use super::described::described;
 use super::fibers::fiber_roots;
 use super::go_frames;
@@ -16,7 +17,8 @@ use crate::image::Image;
 /// Most functions whose instructions are looked at in a module: a second's work.
 const FUNCTIONS: usize = 50_000;
 
-/// The recipes of calls in code without loaded unwind entries, by return address. Go's runtime tells
+/// The recipes of calls in code without loaded unwind entries, by return address, and of those whose entries the
+/// instructions contradict. Go's runtime tells
 /// them, or the compiler in the section `debug_frame`, else the instructions. `context` is asked for only if there is
 /// such code, and not too much of it.
 pub fn frames<'d>(
@@ -57,11 +59,12 @@ pub fn frames<'d>(
         let is_bare = |after: Svma| image.fde(Svma(after.0.wrapping_sub(1))).is_none();
         found.extend(named.into_iter().filter(|(after, _)| is_bare(*after)));
     }
+    found.extend(contradicted(image));
     // What the compiler says goes before what its code seems to do.
     if let Some(section) = debug_frame {
         found.extend(described(image, section));
     }
-    if image.pclntab().is_some() {
+    if image.pclntab().is_some() || go_frames::is_of_go(image) {
         found.extend(go_frames::outermost(image, context));
     }
     found

@@ -61,6 +61,12 @@ pub fn recipes(
     Some(found)
 }
 
+/// True if Go's linker has made the file, though its table of functions may not be found.
+pub fn is_of_go(image: &Image<'_>) -> bool {
+    const SECTIONS: [&str; 2] = [".note.go.buildid", ".go.buildinfo"];
+    SECTIONS.iter().any(|name| image.section(name).is_some())
+}
+
 /// Where nothing is called from: where goroutines return to, and the calls of what runs first on a stack
 /// (runtime/asm_amd64.s, `rt0_go`, `goexit`; runtime/sys_linux_amd64.s, `clone`), in a program of Go's.
 pub fn outermost(image: &Image<'_>, context: &ModuleContext<'_>) -> Vec<(Svma, Recipe)> {

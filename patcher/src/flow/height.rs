@@ -4,8 +4,9 @@
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use super::graph::Flow;
+use super::realigned::{Around, Places, Realigned, Restored};
 use super::tables::is_indirect_jump;
-use crate::insn::{ends_block, is_call, is_jump, stack_change, writes};
+use crate::insn::{ends_block, formed_address, is_call, is_jump, stack_change, writes};
 #[cfg(test)]
 use crate::looks;
 
@@ -18,6 +19,8 @@ struct State {
     rbp: Option<i64>,
     /// The frame pointer of the caller.
     caller: CallerFramePointer,
+    /// What a frame has whose distance from the entry's stack pointer is not fixed.
+    realigned: Realigned,
 }
 
 /// Where a function has the frame pointer of its caller.
@@ -40,6 +43,7 @@ impl State {
         rsp: Some(0),
         rbp: None,
         caller: CallerFramePointer::InPlace,
+        realigned: Realigned::NONE,
     };
 
     /// What holds whichever of the two is true.
@@ -52,6 +56,7 @@ impl State {
                 true => self.caller,
                 false => CallerFramePointer::Unknown,
             },
+            realigned: self.realigned.or(other.realigned),
         }
     }
 }
@@ -95,7 +100,7 @@ impl Heights {
         let is_unknown = |mark: &u64| {
             let is_switched = calls == Calls::Keep && flow.switched.binary_search(mark).is_ok();
             let is_recovered = flow.recovered.binary_search(mark).is_ok();
-            !flow.is_entry(*mark) && !is_switched && !is_recovered
+            !flow.is_entry(*mark) && !is_switched && !is_recovered && !is_own_place(flow, *mark)
         };
         for &mark in flow.marks.iter().filter(|mark| is_unknown(mark)) {
             arrive(&mut states, &mut work, mark, State::default());
@@ -154,6 +159,11 @@ impl Heights {
             .map_or_else(Default::default, |s| s.caller)
     }
 
+    /// Where the parts of a realigned frame are in which the instruction of this index runs.
+    pub fn realigned_before(&self, index: usize) -> Option<Places> {
+        self.state(index)?.realigned.places()
+    }
+
     /// Has the return address been taken off the stack before the instruction of this index? It may be put anywhere
     /// then. Where nothing has called the function, there is none.
     pub fn is_above_entry(&self, index: usize) -> bool {
@@ -164,6 +174,17 @@ impl Heights {
     fn state(&self, index: usize) -> Option<State> {
         self.0.get(index).copied().flatten()
     }
+}
+
+/// True if the address `at` is formed by the instruction before it. Code tells others in this way where it is (V8's
+/// calls of C functions), and it runs on.
+fn is_own_place(flow: &Flow, at: u64) -> bool {
+    let before = flow
+        .insns
+        .partition_point(|insn| insn.ip() < at)
+        .checked_sub(1);
+    let before = before.map(|index| &flow.insns[index]);
+    before.is_some_and(|insn| insn.next_ip() == at && formed_address(insn) == Some(at))
 }
 
 /// What holds at all those calls at which the stack is largest, as far as `states` knows. Go's compiler gives a
@@ -190,7 +211,35 @@ fn after(
     before: State,
     calls: Calls,
 ) -> State {
-    let State { rsp, rbp, .. } = before;
+    let around = Around {
+        rsp: before.rsp,
+        has_caller: before.caller == CallerFramePointer::InPlace,
+        calls_keep: calls == Calls::Keep,
+    };
+    let (realigned, restored) = before.realigned.after(factory, insn, &around);
+    let mut after = from_entry(factory, insn, before, calls);
+    after.realigned = realigned;
+    let Restored { rsp, caller } = restored;
+    after.rsp = after.rsp.or(rsp);
+    if caller {
+        after.caller = CallerFramePointer::InPlace;
+    }
+    after
+}
+
+/// The state after an instruction, as far as it is known relative to the entry's stack pointer.
+fn from_entry(
+    factory: &mut InstructionInfoFactory,
+    insn: &Instruction,
+    before: State,
+    calls: Calls,
+) -> State {
+    let State {
+        rsp,
+        rbp,
+        realigned,
+        ..
+    } = before;
     let caller = caller_frame_pointer(factory, insn, before);
     let copies = |to, from| {
         insn.mnemonic() == Mnemonic::Mov
@@ -205,6 +254,7 @@ fn after(
             rsp,
             rbp: rsp,
             caller,
+            realigned,
         };
     }
     if copies(Register::RSP, Register::RBP) {
@@ -212,6 +262,7 @@ fn after(
             rsp: rbp,
             rbp,
             caller,
+            realigned,
         };
     }
     match insn.mnemonic() {
@@ -220,6 +271,7 @@ fn after(
                 rsp: rbp.map(|at| at + 8),
                 rbp: None,
                 caller,
+                realigned,
             };
         }
         Mnemonic::Lea
@@ -231,6 +283,7 @@ fn after(
                 rsp: from.map(|at| at + by),
                 rbp,
                 caller,
+                realigned,
             };
         }
         _ => {}
@@ -240,6 +293,7 @@ fn after(
         rsp: rsp.zip(by).map(|(at, by)| at + by),
         rbp: rbp.filter(|_| is_call(insn) || !writes(factory, insn, Register::RBP)),
         caller,
+        realigned,
     }
 }
 
@@ -285,181 +339,4 @@ fn caller_frame_pointer(
 }
 
 #[cfg(test)]
-mod tests {
-    use iced_x86::code_asm::{CodeAssembler, *};
-
-    use super::*;
-    use crate::addr::Svma;
-
-    /// The flow of `code` at address 0x1000, as far as heights need it.
-    fn flow(code: &mut CodeAssembler) -> Flow {
-        let bytes = code.assemble(0x1000).expect("encodable");
-        let decoder = iced_x86::Decoder::with_ip(64, &bytes, 0x1000, 0);
-        let insns: Vec<Instruction> = decoder.into_iter().collect();
-        let end = 0x1000 + bytes.len() as u64;
-        Flow {
-            ranges: vec![Svma(0x1000)..Svma(end)],
-            entry: Svma(0x1000),
-            branches: Vec::new(),
-            marks: Vec::new(),
-            switched: Vec::new(),
-            jumps: Default::default(),
-            recovered: Vec::new(),
-            is_go: false,
-            insns,
-            leaves: Vec::new(),
-            has_labels: false,
-            reentries: Vec::new(),
-            doubtful: Default::default(),
-            reached: Default::default(),
-            unexplained: false,
-            doubt: None,
-        }
-    }
-
-    fn assembler() -> CodeAssembler {
-        CodeAssembler::new(64).expect("64 bits")
-    }
-
-    fn last(code: &mut CodeAssembler) -> Option<i64> {
-        let flow = flow(code);
-        Heights::of(&flow, Calls::MayMove).before(flow.insns.len() - 1)
-    }
-
-    /// What a jump table names has the height at the jump. One by a pointer with nothing left on the stack
-    /// leaves the function.
-    #[test]
-    fn a_jump_table_keeps_the_height() {
-        let mut code = assembler();
-        let mut gone = code.create_label();
-        code.test(edi, edi).unwrap();
-        code.je(gone).unwrap();
-        code.sub(rsp, 40).unwrap();
-        code.jmp(rax).unwrap();
-        code.call(rcx).unwrap();
-        code.add(rsp, 40).unwrap();
-        code.ret().unwrap();
-        code.set_label(&mut gone).unwrap();
-        code.jmp(rdx).unwrap();
-        let mut flow = flow(&mut code);
-        const CALL: usize = 4;
-        let target = flow.insns[CALL].ip();
-        let height = |flow: &Flow, calls| Heights::of(flow, calls).before(CALL);
-        flow.marks = vec![target];
-        assert_eq!(height(&flow, Calls::Keep), None, "from anywhere");
-        flow.switched = vec![target];
-        assert_eq!(height(&flow, Calls::Keep), None, "from both jumps");
-        flow.jumps.by_pointer = vec![flow.insns.last().expect("a jump").ip()];
-        assert_eq!(height(&flow, Calls::Keep), Some(-40));
-        assert_eq!(height(&flow, Calls::MayMove), None);
-    }
-
-    /// Where Go recovers the frame stands as at the calls before it, but not as where the stack is grown.
-    #[test]
-    fn a_recovered_function_has_its_frame() {
-        let mut code = assembler();
-        let mut grow = code.create_label();
-        code.cmp(rsp, rax).unwrap();
-        code.jbe(grow).unwrap();
-        code.sub(rsp, 40).unwrap();
-        code.call(rcx).unwrap();
-        code.add(rsp, 40).unwrap();
-        code.ret().unwrap();
-        code.call(rdx).unwrap();
-        code.add(rsp, 40).unwrap();
-        code.ret().unwrap();
-        code.set_label(&mut grow).unwrap();
-        code.call(rbx).unwrap();
-        code.ud2().unwrap();
-        let mut flow = flow(&mut code);
-        const TAIL: usize = 6;
-        const RET: usize = 8;
-        let heights = |flow: &Flow| {
-            let heights = Heights::of(flow, Calls::Keep);
-            (heights.before(TAIL), heights.before(RET))
-        };
-        let tail = flow.insns[TAIL].ip();
-        assert_eq!(heights(&flow), (None, None), "nothing leads there");
-        flow.marks = vec![tail];
-        assert_eq!(heights(&flow), (None, None), "from anywhere");
-        flow.recovered = vec![tail];
-        assert_eq!(heights(&flow), (Some(-40), Some(0)));
-    }
-
-    /// `runtime.throw` does not return, but the call looks as if it did, to where the stack is grown.
-    #[test]
-    fn a_go_function_has_its_stack_grown_before_its_frame() {
-        let mut code = assembler();
-        let (mut entry, mut grow) = (code.create_label(), code.create_label());
-        code.set_label(&mut entry).unwrap();
-        code.cmp(rsp, rax).unwrap();
-        code.jbe(grow).unwrap();
-        code.sub(rsp, 40).unwrap();
-        code.call(rcx).unwrap();
-        code.set_label(&mut grow).unwrap();
-        code.call(rbx).unwrap();
-        code.jmp(entry).unwrap();
-        let mut flow = flow(&mut code);
-        const THROW: usize = 3;
-        let height = |flow: &Flow| Heights::of(flow, Calls::Keep).before(THROW);
-        assert_eq!(height(&flow), None);
-        flow.is_go = true;
-        assert_eq!(height(&flow), Some(-40));
-    }
-
-    #[test]
-    fn a_frame_that_is_taken_down_leaves_the_stack_as_it_was() {
-        let mut code = assembler();
-        code.push(rbp).unwrap();
-        code.mov(rbp, rsp).unwrap();
-        code.sub(rsp, 40).unwrap();
-        code.call(rax).unwrap();
-        code.mov(rsp, rbp).unwrap();
-        code.pop(rbp).unwrap();
-        code.jmp(rax).unwrap();
-        assert_eq!(last(&mut code), Some(0));
-        let mut code = assembler();
-        code.push(rbp).unwrap();
-        code.mov(rbp, rsp).unwrap();
-        code.and(rsp, -64).unwrap();
-        code.leave().unwrap();
-        code.jmp(rax).unwrap();
-        assert_eq!(last(&mut code), Some(0));
-        let mut code = assembler();
-        code.push(rbx).unwrap();
-        code.lea(rsp, rsp - 24).unwrap();
-        code.add(rsp, 8).unwrap();
-        code.jmp(rax).unwrap();
-        assert_eq!(last(&mut code), Some(-24));
-    }
-
-    #[test]
-    fn what_is_not_the_same_on_every_path_is_not_known() {
-        let mut code = assembler();
-        let mut over = code.create_label();
-        code.test(rdi, rdi).unwrap();
-        code.je(over).unwrap();
-        code.push(rbx).unwrap();
-        code.set_label(&mut over).unwrap();
-        code.jmp(rax).unwrap();
-        assert_eq!(last(&mut code), None);
-    }
-
-    #[test]
-    fn what_cannot_be_followed_is_not_known() {
-        let moves: [fn(&mut CodeAssembler); 5] = [
-            |code| code.call(rax).unwrap(),
-            |code| code.sub(rsp, r10).unwrap(),
-            |code| code.pop(rsp).unwrap(),
-            |code| code.xchg(rsp, rax).unwrap(),
-            |code| code.leave().unwrap(),
-        ];
-        for step in moves {
-            let mut code = assembler();
-            code.nop().unwrap();
-            step(&mut code);
-            code.jmp(rax).unwrap();
-            assert_eq!(last(&mut code), None);
-        }
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@ use crate::elf::{RelocatedWord, le64, relocated_words, text_fields};
 use crate::image::Image;
 
 use super::address_set::AddressSet;
+use super::popping;
 use super::scan;
 
 /// Facts about one image that every plan in it shares.
@@ -37,6 +38,8 @@ pub struct ModuleContext<'d> {
     deferreturns: OnceLock<Vec<u64>>,
     /// Where goroutines return to.
     goroutine_ends: OnceLock<Vec<Svma>>,
+    /// True if code without unwind entries takes its arguments off the stack.
+    callees_pop: OnceLock<bool>,
 }
 
 impl<'d> ModuleContext<'d> {
@@ -71,6 +74,7 @@ impl<'d> ModuleContext<'d> {
             arrivals: OnceLock::new(),
             deferreturns: OnceLock::new(),
             goroutine_ends: OnceLock::new(),
+            callees_pop: OnceLock::new(),
         }
     }
 
@@ -104,6 +108,14 @@ impl<'d> ModuleContext<'d> {
             let found = image.functions().with_name(|name| NAMES.contains(&name));
             found.iter().map(|f| f.range.start.plus(1)).collect()
         })
+    }
+
+    /// True if code without unwind entries takes its arguments off the stack, as V8's built-in functions do. The
+    /// stack pointer of its callers is then not where it was at the call.
+    pub(crate) fn callees_pop(&self, image: &Image<'_>) -> bool {
+        *self
+            .callees_pop
+            .get_or_init(|| popping::has_popping_return(image))
     }
 
     /// The word at `at` once the module is loaded, without the bias.

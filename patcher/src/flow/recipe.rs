@@ -10,13 +10,14 @@ use iced_x86::{Code, FlowControl, Instruction};
 use super::graph::Flow;
 use super::height::{CallerFramePointer, Calls, Heights};
 use super::module::ModuleContext;
+use super::past_arguments;
 use crate::addr::Svma;
 use crate::function::Function;
 use crate::image::Image;
 use crate::insn::is_call;
 
 /// Bytes of a word on the stack.
-const WORD: i64 = 8;
+pub(super) const WORD: i64 = 8;
 
 /// How the frame of a call's return address is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,15 @@ pub enum Recipe {
     FromStackPointer(Frame),
     /// It is the frame pointer plus so many bytes.
     FromFramePointer(Frame),
+    /// It stands at so many bytes from where the frame pointer points to: the frame has been aligned at run time.
+    Realigned {
+        /// Bytes.
+        cfa_at: i32,
+        /// Where the caller's frame pointer is, in words from there.
+        caller_frame_pointer: i16,
+    },
+    /// Ways lead there with different heights of the stack, and unwind tables have one of them.
+    Ambiguous,
     /// Nothing has called this function.
     Outermost,
 }
@@ -53,7 +63,7 @@ pub fn recipes(
     if is_entered_elsewhere(&flow, &heights) || jumps_into_another(image, &flow) {
         return Vec::new();
     }
-    of_heights(image, &flow, &heights, |_| true)
+    of_heights(image, context, &flow, &heights, |_| true)
 }
 
 /// Does the code at `after` end the thread? That the caller's frame pointer is gone is not enough: some code
@@ -81,10 +91,14 @@ pub(super) fn jumps_into_another(image: &Image<'_>, flow: &Flow) -> bool {
 }
 
 /// Does a return show that the stack was not as at an entry where `flow` begins? Then that is a place in another
-/// function, with a name of its own. So it is where the return address is taken off the stack.
+/// function, with a name of its own. So it is where the return address is taken off the stack, unless it is put back.
 pub(super) fn is_entered_elsewhere(flow: &Flow, heights: &Heights) -> bool {
+    let is_epilogue = past_arguments::epilogues(flow, heights);
     let mut insns = flow.insns.iter().enumerate();
     insns.any(|(index, insn)| {
+        if is_epilogue[index] {
+            return false;
+        }
         let is_return = insn.flow_control() == FlowControl::Return;
         let is_wrong = |height: i64| is_return && height != 0;
         heights.is_above_entry(index) || heights.before(index).is_some_and(is_wrong)
@@ -118,10 +132,12 @@ pub(super) fn by_stack_pointer(
 /// The recipes of those calls and system calls of `flow` whose index is wanted; its stack heights are these.
 pub(super) fn of_heights(
     image: &Image<'_>,
+    context: &ModuleContext<'_>,
     flow: &Flow,
     heights: &Heights,
     is_wanted: impl Fn(usize) -> bool,
 ) -> Vec<(Svma, Recipe)> {
+    let callees_pop = context.callees_pop(image);
     let wanted = flow
         .insns
         .iter()
@@ -136,9 +152,9 @@ pub(super) fn of_heights(
             // Where the next function may begin, a signal may as well find that at its entry. And where rbp is 0, it
             // need not be for good.
             Code::Syscall if flow.index_of(insn.next_ip()).is_some() => {
-                recipe(heights, index).filter(|r| *r != Recipe::Outermost)
+                recipe(heights, index, callees_pop).filter(|r| *r != Recipe::Outermost)
             }
-            _ if is_call(insn) => recipe(heights, index),
+            _ if is_call(insn) => recipe(heights, index, callees_pop),
             _ => None,
         };
         let after = Svma(insn.next_ip());
@@ -147,14 +163,21 @@ pub(super) fn of_heights(
     wanted.filter_map(recipe).collect()
 }
 
-/// The recipe of the frame before the instruction of this index, by the instructions alone.
-pub(super) fn recipe(heights: &Heights, index: usize) -> Option<Recipe> {
+/// The recipe of the frame before the instruction of this index, by the instructions alone. Where callees take
+/// arguments off the stack, the frame pointer goes before the stack pointer.
+pub(super) fn recipe(heights: &Heights, index: usize, callees_pop: bool) -> Option<Recipe> {
     // Heights count from the slot of the return address, which is the last word below the CFA.
     let words = match heights.caller_frame_pointer_before(index) {
         CallerFramePointer::InPlace => 0,
         CallerFramePointer::At(at) if at % WORD == 0 && at < 0 => (at - WORD) / WORD,
         CallerFramePointer::Zeroed => return Some(Recipe::Outermost),
-        CallerFramePointer::At(_) | CallerFramePointer::Unknown => return None,
+        CallerFramePointer::At(_) | CallerFramePointer::Unknown => {
+            let places = heights.realigned_before(index)?;
+            return Some(Recipe::Realigned {
+                cfa_at: places.cfa_at,
+                caller_frame_pointer: places.caller_frame_pointer,
+            });
+        }
     };
     let frame = |at: i64| {
         Some(Frame {
@@ -162,11 +185,15 @@ pub(super) fn recipe(heights: &Heights, index: usize) -> Option<Recipe> {
             caller_frame_pointer: i16::try_from(words).ok()?,
         })
     };
-    if let Some(height) = heights.before(index).filter(|&height| height <= 0) {
-        return frame(height).map(Recipe::FromStackPointer);
+    let height = heights.before(index).filter(|&height| height <= 0);
+    let pointer = heights.frame_pointer_before(index);
+    match (height, pointer) {
+        (Some(height), None) => frame(height).map(Recipe::FromStackPointer),
+        (Some(height), Some(_)) if !callees_pop || words == 0 => {
+            frame(height).map(Recipe::FromStackPointer)
+        }
+        (_, pointer) => frame(pointer?).map(Recipe::FromFramePointer),
     }
-    let pointer = heights.frame_pointer_before(index)?;
-    frame(pointer).map(Recipe::FromFramePointer)
 }
 
 #[cfg(test)]

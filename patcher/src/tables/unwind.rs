@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameHdr, EhFrameOffset,
-    EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer, Register, RegisterRule,
-    UnwindContext, UnwindSection, UnwindTableRow,
+    BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, CommonInformationEntry, EhFrame,
+    EhFrameHdr, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer, Register,
+    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
 };
 use goblin::elf::program_header::PT_GNU_EH_FRAME;
 
@@ -189,6 +189,34 @@ impl<'d> Unwind<'d> {
         self.at_row(at, is_undefined).unwrap_or(false)
     }
 
+    /// The rows of each description of a stack that moves within the body, as `read` makes them: the code that it
+    /// covers, and for each row the first address that it holds for.
+    pub(crate) fn moving<R>(
+        &self,
+        read: impl Fn(&UnwindTableRow<usize>) -> R,
+    ) -> impl Iterator<Item = (Range<Svma>, Vec<(Svma, R)>)> {
+        let mut context = UnwindContext::new();
+        let mut cies = Cies::default();
+        let called = self.entries.iter().filter(|e| !e.is_signal);
+        called.filter_map(move |entry| {
+            let Section { frames, bases, .. } = self.section.as_ref()?;
+            let offset = EhFrameOffset(entry.offset as usize);
+            let get = |s: &EhFrame<_>, b: &BaseAddresses, at| cies.get(s, b, at);
+            let fde = frames.fde_from_offset(bases, offset, get).ok()?;
+            let mut instructions = fde.instructions(frames, bases);
+            let instructions = std::iter::from_fn(|| instructions.next().ok()?);
+            if !moves_in_body(instructions) {
+                return None;
+            }
+            let mut table = fde.rows(frames, bases, &mut context).ok()?;
+            let mut rows = Vec::new();
+            while let Some(row) = table.next_row().ok()? {
+                rows.push((Svma(row.start_address()), read(row)));
+            }
+            Some((Svma(entry.start)..Svma(entry.end), rows))
+        })
+    }
+
     /// What `read` makes of the row of the instruction `at`.
     pub(crate) fn at_row<R>(
         &self,
@@ -211,6 +239,48 @@ impl<'d> Unwind<'d> {
             Some(read(row))
         })
     }
+}
+
+/// True if the stack pointer moves otherwise than to make a frame, to take it down, and to be there again: arguments
+/// are pushed. Two words that no register has been saved in show it, and so does a height above the lowest one that is
+/// not the frame's.
+fn moves_in_body(instructions: impl Iterator<Item = CallFrameInstruction<usize>>) -> bool {
+    const WORD: u64 = 8;
+    let mut heights = vec![WORD];
+    let (mut frame, mut has_fallen) = (WORD, false);
+    let (mut pushed, mut saved) = (0u32, 0u32);
+    for instruction in instructions {
+        let before = heights.last().copied().unwrap_or(WORD);
+        let height = match instruction {
+            CallFrameInstruction::DefCfaOffset { offset }
+            | CallFrameInstruction::DefCfa { offset, .. } => offset,
+            CallFrameInstruction::Offset { .. } => {
+                saved += 1;
+                continue;
+            }
+            CallFrameInstruction::RememberState => {
+                heights.push(before);
+                continue;
+            }
+            CallFrameInstruction::RestoreState => {
+                heights.pop();
+                continue;
+            }
+            _ => continue,
+        };
+        match height {
+            _ if height < before => has_fallen = true,
+            _ if has_fallen && height > before && height != frame => return true,
+            _ if height > before => {
+                pushed += u32::from(height == before + WORD);
+                frame = frame.max(height);
+            }
+            _ => {}
+        }
+        heights.pop();
+        heights.push(height);
+    }
+    pushed > saved + 1
 }
 
 impl Entry {

@@ -18,11 +18,13 @@ pub enum Cause {
     OtherStack = 9,
     /// The return address is 0: as a rule the end of a stack that the program has made itself.
     NullReturn = 10,
+    /// Instructions lead to the call with different heights of the stack, of which the unwind table has one.
+    Ambiguous = 11,
 }
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::NoRule,
         Self::UnknownCode,
         Self::NoCall,
@@ -30,6 +32,7 @@ impl Cause {
         Self::Interrupted,
         Self::OtherStack,
         Self::NullReturn,
+        Self::Ambiguous,
     ];
 
     /// The node that such paths end in.
@@ -49,6 +52,7 @@ impl Cause {
             8 => Self::Interrupted,
             9 => Self::OtherStack,
             10 => Self::NullReturn,
+            11 => Self::Ambiguous,
             _ => return None,
         })
     }
@@ -63,6 +67,7 @@ impl Cause {
             Self::Interrupted => "interrupted",
             Self::OtherStack => "other-stack",
             Self::NullReturn => "null-return-address",
+            Self::Ambiguous => "ambiguous-height",
         }
     }
 }

@@ -19,7 +19,7 @@ pub const ROOT_OVERFLOW: u32 = 3;
 /// Node that ends a path cut at the depth the user asked for.
 pub const ROOT_CUT: u32 = 4;
 /// First node that is interned. The others before it end incomplete paths: [`crate::cause::Cause`].
-pub const FIRST_NODE: u32 = 11;
+pub const FIRST_NODE: u32 = 12;
 
 /// Bytes that the node, record and module areas are populated by at a time.
 pub const CHUNK: u64 = 64 * 1024;

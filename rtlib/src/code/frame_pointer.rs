@@ -21,6 +21,11 @@ const LARGEST: u64 = 64 << 10;
 pub enum Evidence {
     /// It is the frame pointer of this frame.
     FramePointer,
+    /// It is, of a frame that has been aligned: `cfa = *(rbp + cfa_at)`, `rbp = *rbp`.
+    Realigned {
+        /// Bytes.
+        cfa_at: i32,
+    },
     /// It is not: this code has none.
     Other,
     /// It may belong to another frame: a word between the two may be its return address.
@@ -45,7 +50,39 @@ pub fn judge(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
     if rbp - sp > LARGEST || is_another_frame_between(sp, rbp, load) {
         return Evidence::Doubtful;
     }
-    Evidence::FramePointer
+    copied(rbp, load)
+}
+
+/// Judges the frame of `rbp`, which belongs to this function, by what stands around it. A frame that GCC aligns has a
+/// copy of its return address above rbp, up to 56 bytes below the return address itself, and the canonical frame
+/// address among the words below rbp:
+///
+/// ```text
+/// ... cfa ... | caller's rbp | copy | padding | return address | cfa:
+///               ^ rbp
+/// ```
+///
+/// In a recursion the same return address stands there twice, too, but then rbp leads to a frame between the two.
+fn copied(rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
+    /// Words of padding at most, where the frame is aligned to 64 bytes, and words below rbp that are looked at: the
+    /// callee-saved registers are pushed before.
+    const PADDING: u64 = 7;
+    const SAVED: u64 = 6;
+    let Some((caller, after)) = load(rbp).zip(load(rbp + 8)) else {
+        return Evidence::FramePointer;
+    };
+    let cfas = (2..2 + PADDING + 1).map(|words| rbp + 8 * words);
+    let mut cfas = cfas
+        .filter(|&slot| load(slot) == Some(after))
+        .map(|slot| slot + 8);
+    let Some(cfa) = cfas.find(|&cfa| !(rbp < caller && caller < cfa)) else {
+        return Evidence::FramePointer;
+    };
+    let mut saved = (1..=SAVED).map(|words| (-8 * words as i64) as i32);
+    match saved.find(|&at| load(rbp.wrapping_add_signed(at.into())) == Some(cfa)) {
+        Some(cfa_at) => Evidence::Realigned { cfa_at },
+        None => Evidence::Doubtful,
+    }
 }
 
 /// Whether a word between the two may be a return address in use, as far as code is known.
@@ -133,5 +170,54 @@ mod tests {
         assert_eq!(judge(sp, rbp, &load), Evidence::Doubtful);
         // SAFETY: nothing of it is used any more.
         unsafe { sys::unmap(page, abi::PAGE) };
+    }
+
+    /// A frame that has been aligned has its return address twice, and so have two frames of a recursion.
+    #[test]
+    fn aligned_frames_are_told_from_recursion() {
+        let after = own_return_address();
+        // Places in the stack as it is drawn here, in words; rbp points to the third.
+        const RBP: usize = 3;
+        let judged = |words: &dyn Fn(u64) -> [u64; 12]| {
+            let mut stack = [0; 12];
+            let sp = stack.as_ptr() as u64;
+            stack.copy_from_slice(&words(sp));
+            let load = |at: u64| stack.get((at.wrapping_sub(sp) / 8) as usize).copied();
+            copied(sp + 8 * RBP as u64, &load)
+        };
+        let at = |sp: u64, word: u64| sp + 8 * word;
+        let aligned = |padding: u64| {
+            move |sp: u64| {
+                let mut words = [0; 12];
+                words[RBP] = at(sp, 100);
+                words[RBP + 1] = after;
+                let original = RBP as u64 + 2 + padding;
+                words[original as usize] = after;
+                words[RBP - 2] = at(sp, original + 1);
+                words
+            }
+        };
+        for padding in [0, 1, 3, 6] {
+            let found = judged(&aligned(padding));
+            assert_eq!(found, Evidence::Realigned { cfa_at: -16 }, "{padding}");
+        }
+        let without_cfa = |sp| {
+            let mut words = aligned(2)(sp);
+            words[RBP - 2] = 0;
+            words
+        };
+        assert_eq!(judged(&without_cfa), Evidence::Doubtful);
+        let recursion = |sp: u64| {
+            let mut words = aligned(1)(sp);
+            words[RBP] = at(sp, RBP as u64 + 2);
+            words
+        };
+        assert_eq!(judged(&recursion), Evidence::FramePointer);
+        let plain = |sp: u64| {
+            let mut words = aligned(1)(sp);
+            words[RBP + 3] = 0;
+            words
+        };
+        assert_eq!(judged(&plain), Evidence::FramePointer);
     }
 }

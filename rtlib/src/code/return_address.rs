@@ -126,16 +126,20 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
         return None;
     }
     let rule = compact(&row).unwrap_or(Rule::Full);
-    Some(without_frame_pointer(&range, pc, rule).unwrap_or(rule))
+    Some(better(&range, pc, rule).unwrap_or(rule))
 }
 
-/// The rule that the command has published for one that needs the frame pointer: where the stack's height at the
-/// call is the same each time, a walk that goes by it need not compare what each frame has saved.
-fn without_frame_pointer(range: &Range, pc: u64, rule: Rule) -> Option<Rule> {
-    let Rule::FromRbp { .. } = rule else {
-        return None;
-    };
-    published::rule_of(range, pc).filter(|better| matches!(better, Rule::FromRsp { .. }))
+/// The rule that the command has published in the place of one of the tables. Where the stack's height at the call is
+/// the same each time, a walk need not go by the frame pointer and compare what each frame has saved. And where
+/// instructions contradict the tables, it goes by the instructions or ends.
+fn better(range: &Range, pc: u64, rule: Rule) -> Option<Rule> {
+    let published = published::rule_of(range, pc)?;
+    match (rule, published) {
+        (Rule::FromRsp { .. } | Rule::FromRbp { .. }, Rule::FromRsp { .. })
+        | (Rule::FromRsp { .. } | Rule::Full, Rule::Stop(_)) => Some(published),
+        // The full walk sees to it.
+        _ => None,
+    }
 }
 
 /// The row as a rule over sp and rbp alone, where it is one.

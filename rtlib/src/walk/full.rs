@@ -260,7 +260,17 @@ fn by_tables(
     if is_return && !fde.signal_frame && !is_after_call(&range, pc) {
         return None;
     }
-    let row = cfi::row_at(&fde, look_up)?;
+    let mut row = cfi::row_at(&fde, look_up)?;
+    if is_return && matches!(row.cfa, Cfa::Register(RSP, _)) {
+        // The places of registers are relative to the true address.
+        match published::rule_of(&range, pc) {
+            Some(Rule::FromRsp { cfa_offset, .. }) => {
+                row.cfa = Cfa::Register(RSP, cfa_offset.into());
+            }
+            Some(Rule::Stop(cause)) => return Some(Next::Stop(cause)),
+            _ => {}
+        }
+    }
     if !fde.signal_frame
         && let Some(simple) = SimpleRow::of(&row)
     {
@@ -360,6 +370,10 @@ fn frame_pointer(
         Evidence::FramePointer => Rule::FromRbp {
             cfa_offset: 16,
             rbp_words: -2,
+        },
+        Evidence::Realigned { cfa_at } => Rule::Realigned {
+            cfa_at,
+            rbp_words: 0,
         },
         Evidence::Other if is_return => Rule::Stop(why_none(pc)),
         Evidence::Other => Rule::Stop(Cause::Interrupted),

@@ -1,0 +1,255 @@
+//! Unwind rows that the instructions contradict.
+//!
+//! Clang joins calls of a function that does not return, also where they are made at different stack heights. The
+//! unwind table can have one height for the joined call, and an unwinder that believes it leaves out frames:
+//!
+//! ```text
+//!      push; push; push; push     height -48
+//!      jmp  1f
+//!      push; push                 height -32
+//!  1:  call die                   the row says cfa = rsp + 56: true on one of the ways
+//! ```
+//!
+//! From each row that is right, an instruction that is no call leads to a height that is right, too. So heights are
+//! followed from the entry as a set for each instruction, and compared with the rows at calls. What a callee takes off
+//! the stack, and where control comes from elsewhere, the rows say.
+
+use std::ops::Range;
+
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+
+use super::described;
+use super::recipe::{Frame, Recipe, WORD};
+use super::sweep;
+use crate::addr::Svma;
+use crate::image::Image;
+use crate::insn::{ends_block, is_call, is_jump, is_padding, stack_change};
+
+/// Most heights that are told apart at an instruction.
+const MOST: usize = 4;
+
+/// The calls whose rows the instructions contradict, by return address, each with the recipe that holds.
+pub fn contradicted(image: &Image<'_>) -> Vec<(Svma, Recipe)> {
+    let mut found = Vec::new();
+    for (range, rows) in image.unwind().moving(described::recipe) {
+        found.extend(of_function(image, range, &rows));
+    }
+    found.sort_unstable_by_key(|(after, _)| *after);
+    found
+}
+
+/// A row from an address on; `None` where it says something else than a recipe.
+type Row = (Svma, Option<Recipe>);
+
+/// The same for one function, whose rows are ordered.
+fn of_function(image: &Image<'_>, range: Range<Svma>, rows: &[Row]) -> Vec<(Svma, Recipe)> {
+    let swept = sweep::linear(image, &[range]).filter(|swept| swept.complete);
+    let Some(swept) = swept else {
+        return Vec::new();
+    };
+    let stated = stated(&swept.insns, rows);
+    let heights = heights(&swept.insns, &stated);
+    let calls = swept
+        .insns
+        .iter()
+        .enumerate()
+        .filter(|(_, insn)| is_call(insn));
+    let corrected = calls.filter_map(|(index, call)| {
+        let frame = stated[index]?;
+        let recipe = match heights[index].as_slice() {
+            [] => None,
+            [height] if *height == height_of(frame) => None,
+            [height] => Some(Recipe::FromStackPointer(Frame {
+                cfa: i32::try_from(WORD - height).ok().filter(|_| *height <= 0)?,
+                ..frame
+            })),
+            _ => Some(Recipe::Ambiguous),
+        };
+        Some((Svma(call.next_ip()), recipe?))
+    });
+    corrected.collect()
+}
+
+/// For each instruction the frame by the stack pointer that its row states.
+fn stated(insns: &[Instruction], rows: &[Row]) -> Vec<Option<Frame>> {
+    let mut rows = rows.iter().peekable();
+    let mut current = None;
+    let stated = insns.iter().map(|insn| {
+        while let Some((_, row)) = rows.next_if(|(start, _)| start.0 <= insn.ip()) {
+            current = match row {
+                Some(Recipe::FromStackPointer(frame)) => Some(*frame),
+                _ => None,
+            };
+        }
+        current
+    });
+    stated.collect()
+}
+
+fn height_of(frame: Frame) -> i64 {
+    WORD - i64::from(frame.cfa)
+}
+
+/// The heights that ways from the entry lead to, for each instruction.
+fn heights(insns: &[Instruction], stated: &[Option<Frame>]) -> Vec<Heights> {
+    let mut found = vec![Heights::default(); insns.len()];
+    let mut factory = InstructionInfoFactory::new();
+    let index_of = |at: u64| insns.binary_search_by_key(&at, Instruction::ip).ok();
+    let row = |index: usize| stated[index].map(height_of);
+    let mut is_seen = vec![false; insns.len()];
+    let mut work = Vec::new();
+    for seed in 0..insns.len() {
+        let follows = seed > 0 && is_seen[seed - 1] && !ends_block(&insns[seed - 1]);
+        // The row of what fills up may be that of the function's end.
+        if is_seen[seed] || follows || is_padding(&insns[seed]) {
+            continue;
+        }
+        // Where control comes from elsewhere the row is believed.
+        is_seen[seed] = true;
+        found[seed] = Heights::one(row(seed));
+        work.push(seed);
+        while let Some(index) = work.pop() {
+            let insn = &insns[index];
+            let before = found[index];
+            let change = change(&mut factory, insn).filter(|_| row(index).is_some());
+            let after = |to: usize| match change {
+                // A callee may take arguments off the stack, or not return: then another block's code is next.
+                Some(_) if is_call(insn) && row(to) != row(index) => Heights::default(),
+                Some(change) => before.moved(change),
+                None => Heights::one(row(to)),
+            };
+            let mut arrive = |to: usize| {
+                let is_new = found[to].add(after(to));
+                if !std::mem::replace(&mut is_seen[to], true) || is_new {
+                    work.push(to);
+                }
+            };
+            if is_jump(insn)
+                && let Some(to) = index_of(insn.near_branch_target())
+            {
+                arrive(to);
+            }
+            if !ends_block(insn) && index + 1 < insns.len() {
+                arrive(index + 1);
+            }
+        }
+    }
+    found
+}
+
+/// By how much the stack pointer is higher after `insn`. Few instructions that do not say it need a closer look.
+fn change(factory: &mut InstructionInfoFactory, insn: &Instruction) -> Option<i64> {
+    let is_named = (0..insn.op_count().min(2)).any(|operand| {
+        insn.op_kind(operand) == OpKind::Register
+            && insn.op_register(operand).full_register() == Register::RSP
+    });
+    match insn.mnemonic() {
+        Mnemonic::Leave | Mnemonic::Enter => None,
+        _ if is_named => stack_change(factory, insn),
+        _ if is_call(insn) => Some(0),
+        _ => Some(insn.stack_pointer_increment().into()),
+    }
+}
+
+/// A few heights, each once.
+#[derive(Clone, Copy, Default)]
+struct Heights {
+    all: [i64; MOST],
+    count: usize,
+}
+
+impl Heights {
+    fn one(height: Option<i64>) -> Self {
+        let mut heights = Self::default();
+        heights.insert(height.unwrap_or_default());
+        heights.count = usize::from(height.is_some());
+        heights
+    }
+
+    fn moved(mut self, change: i64) -> Self {
+        for height in &mut self.all {
+            *height += change;
+        }
+        self
+    }
+
+    fn insert(&mut self, height: i64) {
+        if self.count < MOST && !self.as_slice().contains(&height) {
+            self.all[self.count] = height;
+            self.count += 1;
+        }
+    }
+
+    /// Adds those; true if one is new.
+    fn add(&mut self, others: Self) -> bool {
+        let before = self.count;
+        for &height in others.as_slice() {
+            self.insert(height);
+        }
+        self.count != before
+    }
+
+    fn as_slice(&self) -> &[i64] {
+        &self.all[..self.count]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::Folder;
+
+    /// What is found in a library with one function of this body.
+    fn found(body: &str) -> Vec<Recipe> {
+        let flags = ["-shared", "-nostdlib"];
+        let source = format!(
+            ".text\n.type f, @function\nf: .cfi_startproc\npush %rax\n.cfi_def_cfa_offset 16\n{body}\n.cfi_endproc
+            .size f, . - f\n.section .note.GNU-stack, \"\", @progbits\n"
+        );
+        let data = Folder::new().build("cc", &flags, &[("rows.s", &source)]);
+        let image = Image::parse(&data).expect("an image");
+        contradicted(&image)
+            .into_iter()
+            .map(|(_, recipe)| recipe)
+            .collect()
+    }
+
+    const PUSHES: &str = "push $1; .cfi_def_cfa_offset 24; push $2; .cfi_def_cfa_offset 32;
+        push $3; .cfi_def_cfa_offset 40; push $4; .cfi_def_cfa_offset 48";
+
+    #[test]
+    fn a_joined_call_has_several_heights() {
+        let joined = format!("test %edi, %edi; je 1f\n{PUSHES}\n1: call *%rax; ud2");
+        assert_eq!(found(&joined), [Recipe::Ambiguous]);
+        let backward =
+            format!("jmp 2f\n1: {PUSHES}\n3: call *%rax; ud2\n2: test %edi, %edi; je 3b; jmp 1b");
+        assert_eq!(found(&backward), [Recipe::Ambiguous]);
+    }
+
+    #[test]
+    fn one_height_replaces_the_row() {
+        let single =
+            format!("test %edi, %edi; je 1f\n{PUSHES}\ncall *%rax; ud2\n1: call *%rdx; ud2");
+        let frame = Frame {
+            cfa: 16,
+            caller_frame_pointer: 0,
+        };
+        assert_eq!(found(&single), [Recipe::FromStackPointer(frame)]);
+    }
+
+    #[test]
+    fn rows_that_are_right_stay() {
+        let pops =
+            format!("{PUSHES}\ncall *%rax; add $32, %rsp; .cfi_def_cfa_offset 16; call *%rdx");
+        assert_eq!(found(&pops), []);
+        // The callee takes its arguments, as the row after the call has it.
+        let taken = format!("{PUSHES}\ncall *%rax; .cfi_def_cfa_offset 16; nop; call *%rdx");
+        assert_eq!(found(&taken), []);
+        // What fills up has the row of the end.
+        let filled = format!(
+            "{PUSHES}\ntest %edi, %edi; je 1f\n.cfi_remember_state\nadd $40, %rsp; .cfi_def_cfa_offset 8; ret; nop; nop
+            .cfi_restore_state\n1: call *%rax; ud2"
+        );
+        assert_eq!(found(&filled), []);
+    }
+}

@@ -1,0 +1,81 @@
+//! Callees that take their arguments off the stack, which the psABI does not have.
+
+use iced_x86::FlowControl;
+
+use super::sweep;
+use crate::addr::Svma;
+use crate::image::Image;
+
+/// `ret` with a number of bytes.
+const RETURN: u8 = 0xc2;
+/// Bytes of it.
+const LEN: usize = 3;
+/// Bytes of the largest function that is decoded to see whether one stands in it.
+const LARGEST: u64 = 64 << 10;
+
+/// True if a function without unwind entries returns by `ret n`.
+pub fn has_popping_return(image: &Image<'_>) -> bool {
+    let gaps = image.uncovered_calls();
+    let mut gaps = gaps.iter().filter_map(|gap| {
+        let bytes = image.bytes(gap.start, gap.end.0 - gap.start.0)?;
+        Some((gap.start, bytes))
+    });
+    gaps.any(|(start, bytes)| {
+        let mut places = bytes
+            .windows(LEN)
+            .zip(0u64..)
+            .filter(|(code, _)| pops_words(code));
+        places.any(|(_, offset)| is_return(image, start.plus(offset)))
+    })
+}
+
+/// True if the bytes are `ret n` with up to 31 words.
+fn pops_words(code: &[u8]) -> bool {
+    matches!(*code, [RETURN, low, 0] if low != 0 && low % 8 == 0)
+}
+
+/// True if the function around `at` has a return there. Without a known function, what stands before it must be the
+/// end of one: a register is taken off the stack.
+fn is_return(image: &Image<'_>, at: Svma) -> bool {
+    let function = image.functions().containing(at);
+    if let Some(function) = function.filter(|f| f.size <= LARGEST) {
+        let swept = sweep::linear(image, &[function.start.range(function.size)]);
+        let mut insns = swept.into_iter().flat_map(|swept| swept.insns);
+        return insns.any(|insn| insn.ip() == at.0 && insn.flow_control() == FlowControl::Return);
+    }
+    /// `leave` and `pop rbp`.
+    const ENDS: [u8; 2] = [0xc9, 0x5d];
+    let before = image.bytes(Svma(at.0.wrapping_sub(1)), 1);
+    before.is_some_and(|byte| ENDS.contains(&byte[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::Folder;
+
+    /// A library of this assembly, in which nothing has an unwind entry.
+    fn has(assembly: &str) -> bool {
+        let flags = ["-shared", "-nostdlib"];
+        let source = format!(".text\n{assembly}\n.section .note.GNU-stack, \"\", @progbits\n");
+        let data = Folder::new().build("cc", &flags, &[("pops.s", &source)]);
+        has_popping_return(&Image::parse(&data).expect("an image"))
+    }
+
+    #[test]
+    fn returns_that_take_arguments_are_found() {
+        let named = ".type f, @function\nf: call *%rax\n";
+        assert!(has(&format!("{named} ret $16\n.size f, . - f")));
+        assert!(!has(&format!("{named} ret\n.size f, . - f")));
+        // The same bytes inside of an instruction.
+        assert!(!has(&format!(
+            "{named} mov $0x0010c2c9, %eax\nret\n.size f, . - f"
+        )));
+        assert!(
+            has("push %rbp\ncall *%rax\nleave\nret $16"),
+            "without a symbol"
+        );
+        let described = ".cfi_startproc\nf: call *%rax\nret $16\n.cfi_endproc";
+        assert!(!has(described), "the unwind entry tells");
+    }
+}

@@ -1,0 +1,236 @@
+//! Frames that GCC aligns at run time and that have arguments or arrays of variable size on the stack:
+//!
+//! ```text
+//! lea  8(%rsp), %r10     the canonical frame address, in a register
+//! and  $-32, %rsp
+//! push -8(%r10)          a copy of the return address
+//! push %rbp
+//! mov  %rsp, %rbp
+//! push %r10              the canonical frame address, at a fixed distance from rbp
+//! ```
+//!
+//! The distance from rbp to the entry's stack pointer is not fixed. What is saved is at fixed distances from the
+//! aligned place.
+
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+
+use crate::insn::{is_call, stack_change, writes};
+
+/// Bytes of a word on the stack.
+const WORD: i64 = 8;
+
+/// What is known of such a frame before an instruction. Places count from where `and` has put the stack pointer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Realigned {
+    /// The register that holds the canonical frame address.
+    cfa_in: Option<Register>,
+    rsp: Option<i64>,
+    rbp: Option<i64>,
+    /// Where the canonical frame address has been saved.
+    cfa_at: Option<i64>,
+    /// Where the caller's rbp has been saved.
+    caller_at: Option<i64>,
+}
+
+/// `cfa = *(rbp + cfa_at)`, `rbp = *(rbp + 8 * caller_frame_pointer)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Bytes.
+    pub cfa_at: i32,
+    /// Words.
+    pub caller_frame_pointer: i16,
+}
+
+/// What else is known before the instruction.
+pub struct Around {
+    /// The stack pointer, from the entry's on.
+    pub rsp: Option<i64>,
+    /// True if the caller's rbp is in its register.
+    pub has_caller: bool,
+    /// True if calls leave the stack pointer as it was.
+    pub calls_keep: bool,
+}
+
+/// What an instruction brings back from the aligned frame.
+#[derive(Clone, Copy, Default)]
+pub struct Restored {
+    /// The stack pointer, from the entry's on.
+    pub rsp: Option<i64>,
+    /// True if rbp is the caller's again.
+    pub caller: bool,
+}
+
+impl Realigned {
+    /// Nothing is known.
+    pub const NONE: Self = Self {
+        cfa_in: None,
+        rsp: None,
+        rbp: None,
+        cfa_at: None,
+        caller_at: None,
+    };
+
+    /// What holds whichever of the two is true.
+    pub fn or(self, other: Self) -> Self {
+        fn same<T: PartialEq>(a: Option<T>, b: Option<T>) -> Option<T> {
+            if a == b { a } else { None }
+        }
+        Self {
+            cfa_in: same(self.cfa_in, other.cfa_in),
+            rsp: same(self.rsp, other.rsp),
+            rbp: same(self.rbp, other.rbp),
+            cfa_at: same(self.cfa_at, other.cfa_at),
+            caller_at: same(self.caller_at, other.caller_at),
+        }
+    }
+
+    /// Where its parts are, if the frame has all of them.
+    pub fn places(&self) -> Option<Places> {
+        let (rbp, cfa_at, caller_at) = (self.rbp?, self.cfa_at?, self.caller_at?);
+        Some(Places {
+            cfa_at: i32::try_from(cfa_at - rbp).ok()?,
+            caller_frame_pointer: i16::try_from((caller_at - rbp) / WORD).ok()?,
+        })
+    }
+
+    /// The state after `insn`.
+    pub fn after(
+        self,
+        factory: &mut InstructionInfoFactory,
+        insn: &Instruction,
+        around: &Around,
+    ) -> (Self, Restored) {
+        if self == Self::default() && insn.mnemonic() != Mnemonic::Lea {
+            return Default::default();
+        }
+        let mut after = self;
+        let mut restored = Restored::default();
+        let to = |operand: u32| match insn.op_kind(operand) {
+            OpKind::Register if insn.op_count() > operand => Some(insn.op_register(operand)),
+            _ => None,
+        };
+        let copies = insn.mnemonic() == Mnemonic::Mov && insn.op_count() == 2;
+        let (first, second) = (to(0), if insn.op_count() > 1 { to(1) } else { None });
+        let is_cfa = |register: Option<Register>| register.is_some() && register == self.cfa_in;
+        match insn.mnemonic() {
+            _ if is_call(insn) => {
+                after.rsp = self.rsp.filter(|_| around.calls_keep);
+                after.cfa_in = self.cfa_in.filter(|&register| is_kept(register));
+                return (after, restored);
+            }
+            Mnemonic::Lea if first == Some(Register::RSP) => {
+                let is_plain = insn.memory_index() == Register::None;
+                let displacement = insn.memory_displacement64() as i64;
+                if is_plain && is_cfa(Some(insn.memory_base())) {
+                    restored.rsp = Some(WORD + displacement);
+                    return (Self::default(), restored);
+                }
+                after.rsp = self.place(insn);
+                return (after, restored);
+            }
+            Mnemonic::Lea
+                if insn.memory_base() == Register::RSP
+                    && insn.memory_index() == Register::None
+                    && around
+                        .rsp
+                        .map(|at| at + insn.memory_displacement64() as i64)
+                        == Some(WORD) =>
+            {
+                let is_new = first.filter(|r| r.size() == 8 && *r != Register::RBP);
+                after.cfa_in = is_new.or(self.cfa_in.filter(|_| first != self.cfa_in));
+                return (after, restored);
+            }
+            Mnemonic::And if first == Some(Register::RSP) => {
+                let aligned = Self {
+                    cfa_in: self.cfa_in,
+                    rsp: self.cfa_in.map(|_| 0),
+                    ..Self::default()
+                };
+                return (aligned, restored);
+            }
+            Mnemonic::Push => {
+                after.rsp = self.rsp.map(|at| at - WORD);
+                if is_cfa(first) {
+                    after.cfa_at = after.rsp.or(self.cfa_at);
+                } else if first == Some(Register::RBP) && around.has_caller {
+                    after.caller_at = after.rsp.or(self.caller_at);
+                }
+                return (after, restored);
+            }
+            Mnemonic::Mov
+                if copies && first == Some(Register::RBP) && second == Some(Register::RSP) =>
+            {
+                after.rbp = self.rsp;
+                return (after, restored);
+            }
+            Mnemonic::Mov if copies && first == Some(Register::RSP) => {
+                if is_cfa(second) {
+                    restored.rsp = Some(WORD);
+                    return (Self::default(), restored);
+                }
+                after.rsp = self.rbp.filter(|_| second == Some(Register::RBP));
+                return (after, restored);
+            }
+            Mnemonic::Mov if insn.op0_kind() == OpKind::Memory && is_cfa(second) => {
+                after.cfa_at = self.place(insn).or(self.cfa_at);
+                return (after, restored);
+            }
+            Mnemonic::Mov
+                if insn.op1_kind() == OpKind::Memory
+                    && self.cfa_at.is_some()
+                    && self.place(insn) == self.cfa_at =>
+            {
+                after.cfa_in = first.filter(|register| register.size() == 8);
+                return (after, restored);
+            }
+            Mnemonic::Pop => {
+                if self.rsp.is_some() && self.rsp == self.cfa_at {
+                    after.cfa_in = first;
+                } else if is_cfa(first) {
+                    after.cfa_in = None;
+                }
+                if first == Some(Register::RBP) {
+                    restored.caller = self.rsp.is_some() && self.rsp == self.caller_at;
+                    after.rbp = None;
+                }
+                after.rsp = self
+                    .rsp
+                    .map(|at| at + WORD)
+                    .filter(|_| first != Some(Register::RSP));
+                return (after, restored);
+            }
+            Mnemonic::Leave => {
+                restored.caller = self.rbp.is_some() && self.rbp == self.caller_at;
+                after.rsp = self.rbp.map(|at| at + WORD);
+                after.rbp = None;
+                return (after, restored);
+            }
+            _ => {}
+        }
+        let by = stack_change(factory, insn);
+        after.rsp = self.rsp.zip(by).map(|(at, by)| at + by);
+        after.rbp = self.rbp.filter(|_| !writes(factory, insn, Register::RBP));
+        let is_left = |register: &Register| !writes(factory, insn, *register);
+        after.cfa_in = self.cfa_in.filter(is_left);
+        (after, restored)
+    }
+
+    /// The memory operand's place, where it is fixed.
+    fn place(&self, insn: &Instruction) -> Option<i64> {
+        let base = match insn.memory_base() {
+            Register::RSP => self.rsp,
+            Register::RBP => self.rbp,
+            _ => None,
+        };
+        let base = base.filter(|_| insn.memory_index() == Register::None)?;
+        Some(base + insn.memory_displacement64() as i64)
+    }
+}
+
+/// True if calls leave the register as it was (psABI 3.2.1).
+fn is_kept(register: Register) -> bool {
+    matches!(
+        register,
+        Register::RBX | Register::R12 | Register::R13 | Register::R14 | Register::R15
+    )
+}
