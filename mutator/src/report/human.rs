@@ -1,6 +1,6 @@
 //! Numbers as people read them, with three significant digits and a unit; and what they leave out.
 
-use patcher::function::demangle;
+use patcher::function::{demangle, is_coroutine_body, is_coroutine_part};
 
 const TIMES: &[(f64, &str)] = &[(1e0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")];
 
@@ -155,8 +155,23 @@ pub fn elsewhere<'n>(clones: impl Iterator<Item = &'n str>, inlined: u64) -> Opt
         1 => Some("1 inlined copy".to_owned()),
         n => Some(format!("{n} inlined copies")),
     };
-    let all: Vec<String> = copies.into_iter().chain(clones.map(demangle)).collect();
-    (!all.is_empty()).then(|| format!("not every call is counted: others go to {}", all.join(", ")))
+    let (parts, clones): (Vec<&str>, Vec<&str>) = clones.partition(|name| is_coroutine_part(name));
+    let body = parts.into_iter().find(|name| is_coroutine_body(name));
+    let body = body.map(|body| {
+        let body = demangle(body);
+        format!("a coroutine: what counts is that it is made; it runs in {body}")
+    });
+    let clones = clones.into_iter().map(demangle);
+    let all: Vec<String> = copies.into_iter().chain(clones).collect();
+    let others = match all.is_empty() {
+        true => None,
+        false => Some(format!(
+            "not every call is counted: others go to {}",
+            all.join(", ")
+        )),
+    };
+    let said: Vec<String> = body.into_iter().chain(others).collect();
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 #[cfg(test)]

@@ -4,18 +4,36 @@ use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
+use super::coroutine::Part;
+
 /// The longest name that is demangled: a short linkage name can stand for an endless one.
 const LONGEST: usize = 16 << 10;
 
 /// The name that a C++ linkage name stands for, or a Rust one, then without its hash. Any other is returned unchanged.
-/// A clone keeps its mark: `ns::work(int) [clone .constprop.0]`.
+/// A clone keeps its mark: `ns::work(int) [clone .constprop.0]`. So does a part of a coroutine: `f(long) [coroutine body]`.
 pub fn demangle(linkage: &str) -> String {
+    if let Some(name) = of_part(linkage, demangle) {
+        return name;
+    }
     let name = rust(linkage).or_else(|| cpp(linkage, &DemangleOptions::new()));
     name.unwrap_or_else(|| linkage.to_owned())
 }
 
+/// The name of a part of a coroutine, whose ramp `name` names.
+fn of_part(linkage: &str, name: impl Fn(&str) -> String) -> Option<String> {
+    let part = Part::of(linkage)?;
+    let clone = match part.rest {
+        "" => String::new(),
+        rest => format!(" [clone {rest}]"),
+    };
+    Some(format!("{} [{}]{clone}", name(part.ramp), part.title))
+}
+
 /// As [`demangle`], without arguments and return type: `ns::work [clone .constprop.0]`.
 pub fn demangle_without_arguments(linkage: &str) -> String {
+    if let Some(name) = of_part(linkage, demangle_without_arguments) {
+        return name;
+    }
     let options = DemangleOptions::new().no_params().no_return_type();
     let short = || {
         let name = cpp(linkage, &options)?;
@@ -32,6 +50,9 @@ pub fn demangle_without_arguments(linkage: &str) -> String {
 
 /// As [`demangle`], without the return type that C++ puts before a template function's name.
 pub(crate) fn demangle_without_return_type(linkage: &str) -> String {
+    if let Some(name) = of_part(linkage, demangle_without_return_type) {
+        return name;
+    }
     let options = DemangleOptions::new().no_return_type();
     rust(linkage)
         .or_else(|| cpp(linkage, &options))

@@ -2,6 +2,7 @@
 //! more.
 
 mod also;
+mod coroutine;
 mod demangle;
 mod go;
 mod names;
@@ -17,6 +18,7 @@ mod unnamed;
 mod tests;
 
 pub use also::also_called;
+pub use coroutine::{is_coroutine_body, is_coroutine_part};
 pub use demangle::{demangle, demangle_without_arguments};
 pub(crate) use demangle::{demangle_without_return_type, is_mangled};
 pub use names::is_of_blocks;

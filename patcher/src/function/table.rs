@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use super::coroutine::Part;
 use super::names::{cloned, owner_of_part};
 use super::nesting::Nesting;
 use super::parts::{self, Candidate};
@@ -221,7 +222,8 @@ impl<'d> FunctionTable<'d> {
         let whole = (0..self.entries.len()).filter(|&index| self.owner(index).is_none());
         for symbol in whole.flat_map(|index| &self.symbols[range(self.entries[index].symbols)]) {
             let name = symbol.name(self.texts);
-            if let Some(base) = cloned(name) {
+            let part = || Part::of(name).map(|part| part.ramp);
+            if let Some(base) = part().or_else(|| cloned(name)) {
                 let file = symbol.file;
                 found.entry(base).or_default().push(CloneOf { name, file });
             }

@@ -148,11 +148,18 @@ impl Pattern {
                 linkage == text
                     || is_mangled(linkage) && spelling.can_be(linkage) && is_named(linkage, text)
             }
-            What::Glob { glob, spelling, .. } => {
+            What::Glob {
+                text,
+                glob,
+                spelling,
+            } => {
                 self.can_be_linkage(linkage) && glob.matches(linkage)
                     || is_mangled(linkage)
                         && spelling.can_be(linkage)
-                        && glob.matches(&demangle_without_arguments(linkage))
+                        && (glob.matches(&demangle_without_arguments(linkage))
+                            || text.contains('(')
+                                && (glob.matches(&demangle(linkage))
+                                    || glob.matches(&demangle_without_return_type(linkage))))
             }
             What::Regex(regex) => {
                 self.can_be_linkage(linkage) && regex.is_match(linkage)

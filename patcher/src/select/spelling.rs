@@ -5,7 +5,7 @@
 
 /// Words of demangled names that the mangled ones do not spell.
 const ABBREVIATED: [&str; 13] = [
-    "anonymous namespace std abi clone",
+    "anonymous namespace std abi clone coroutine body destroy cleanup",
     "operator co_await new delete alignof sizeof decltype noexcept throw typeid",
     "dynamic_cast static_cast const_cast reinterpret_cast",
     "unsigned signed char short int long float double bool void wchar_t complex imaginary",
