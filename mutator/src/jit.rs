@@ -1,5 +1,5 @@
-//! Names of code that a process has made at run time, as its compiler has written them down: in `/tmp/perf-PID.map`, or in
-//! a `jit-PID.dump` that it maps executable for others to find.
+//! Names of code that a process has made at run time, as its compiler has written them down: in `/tmp/perf-PID.map`, in
+//! a `jit-PID.dump` that it maps executable for others to find, or in its memory, for debuggers.
 //!
 //! What they say is used for showing alone. They are read where the process sees them, and only if they are regular
 //! files of its user or of root that not everybody can write to.
@@ -7,6 +7,7 @@
 mod dump;
 mod perf_map;
 mod ranges;
+mod registered;
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -20,6 +21,7 @@ use dump::Dump;
 use patcher::Avma;
 use perf_map::PerfMap;
 use ranges::Ranges;
+use registered::Registered;
 
 use crate::files::open_place;
 use crate::process::{Mapping, Process, Root};
@@ -34,6 +36,8 @@ pub struct JitNames {
     home: Option<Home>,
     map: Watched<PerfMap>,
     dumps: BTreeMap<PathBuf, Watched<Dump>>,
+    process: Option<Process>,
+    registered: Registered,
 }
 
 /// Where the files of a process are, and whose they have to be.
@@ -65,6 +69,7 @@ impl JitNames {
         };
         Self {
             home: home(),
+            process: Some(process.clone()),
             ..Self::default()
         }
     }
@@ -81,7 +86,7 @@ impl JitNames {
     pub fn learn_path(&mut self, path: &Path) {
         let Some(home) = &self.home else { return };
         let name = path.file_name().and_then(|name| name.to_str());
-        let is_records = name.is_some_and(|name| name == format!("jit-{}.dump", home.pid));
+        let is_records = name.is_some_and(|name| is_dump(name, home.pid));
         if is_records && self.dumps.len() < MOST_DUMPS && !self.dumps.contains_key(path) {
             self.dumps.insert(path.to_owned(), Watched::default());
         }
@@ -89,8 +94,10 @@ impl JitNames {
 
     /// Reads what has been written since; true where there was something.
     pub fn refresh(&mut self) -> bool {
+        let process = self.process.as_ref();
+        let registered = process.is_some_and(|process| self.registered.read(process));
         let Some(home) = &self.home else {
-            return false;
+            return registered;
         };
         let path = format!("tmp/perf-{}.map", home.pid);
         // Of a file that cannot be read there are no names.
@@ -103,20 +110,32 @@ impl JitNames {
             };
             is_new |= home.read(path, watched, read).unwrap_or(false);
         }
-        is_new
+        is_new | registered
     }
 
     /// What an address is in.
     pub fn at(&self, at: Avma) -> Option<&Named> {
         let in_dumps = self.dumps.values().find_map(|dump| dump.names.at(at));
-        in_dumps.or_else(|| self.map.names.at(at))
+        let in_file = in_dumps.or_else(|| self.map.names.at(at));
+        in_file.or_else(|| self.registered.names.at(at))
     }
 
     /// All names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let in_dumps = self.dumps.values().flat_map(|dump| dump.names.names());
-        in_dumps.chain(self.map.names.names())
+        let in_files = in_dumps.chain(self.map.names.names());
+        in_files.chain(self.registered.names.names())
     }
+}
+
+/// True for `jit-PID.dump`, and for `jit-PID-TID.dump` as bun calls it.
+fn is_dump(name: &str, pid: i32) -> bool {
+    let rest = name.strip_prefix(&format!("jit-{pid}"));
+    let Some(thread) = rest.and_then(|rest| rest.strip_suffix(".dump")) else {
+        return false;
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    thread.is_empty() || thread.strip_prefix('-').is_some_and(is_number)
 }
 
 impl Home {
@@ -152,6 +171,20 @@ impl Home {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+
+    #[test]
+    fn records_bear_the_id_of_the_process() {
+        for (name, is_one) in [
+            ("jit-42.dump", true),
+            ("jit-42-43.dump", true),
+            ("jit-42-.dump", false),
+            ("jit-421.dump", false),
+            ("jit-42-x.dump", false),
+            ("jit-43-42.dump", false),
+        ] {
+            assert_eq!(super::is_dump(name, 42), is_one, "{name}");
+        }
+    }
 
     use nix::sys::memfd::{MFdFlags, memfd_create};
 

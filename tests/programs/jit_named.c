@@ -3,6 +3,8 @@
  *
  *     map             in /tmp/perf-PID.map
  *     dump FOLDER     in FOLDER/jit-PID.dump, which it maps
+ *     thread FOLDER   in FOLDER/jit-PID-TID.dump, as bun does
+ *     gdb             in memory, for debuggers: waits for SIGUSR1, prints `done`, and ends on SIGTERM
  *     spin            in the map, one piece in which it spends its time until SIGTERM
  *     open            in a map that everybody can write to
  *
@@ -12,6 +14,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,10 +44,10 @@ static void put(const void *bytes, size_t size)
         exit(2);
 }
 
-static void open_dump(const char *folder)
+static void open_dump(const char *folder, const char *thread)
 {
     char path[512];
-    snprintf(path, sizeof path, "%s/jit-%d.dump", folder, getpid());
+    snprintf(path, sizeof path, "%s/jit-%d%s.dump", folder, getpid(), thread);
     file = fopen(path, "w+");
     struct {
         uint32_t magic, version, size, machine, pad, pid;
@@ -58,9 +61,71 @@ static void open_dump(const char *folder)
         exit(2);
 }
 
+/* As the GDB manual has it ("JIT Compilation Interface"). */
+struct jit_entry {
+    struct jit_entry *next, *previous;
+    const char *file;
+    uint64_t size;
+};
+
+struct {
+    uint32_t version, action;
+    struct jit_entry *relevant, *first;
+} __jit_debug_descriptor = {1, 0, NULL, NULL};
+
+static int is_gdb;
+
+/* An object file as it is in memory: its section of code has its address, and a function begins it. */
+static void register_code(unary code, size_t size, const char *what)
+{
+    static const char names[] = "\0.text\0.symtab\0.strtab\0";
+    struct object {
+        Elf64_Ehdr header;
+        Elf64_Shdr sections[5];
+        Elf64_Sym symbols[2];
+        char strings[64], names[sizeof names];
+    } *object = calloc(1, sizeof *object);
+    struct jit_entry *entry = calloc(1, sizeof *entry);
+    if (object == NULL || entry == NULL)
+        exit(2);
+    memcpy(object->header.e_ident, ELFMAG, SELFMAG);
+    object->header.e_ident[EI_CLASS] = ELFCLASS64;
+    object->header.e_ident[EI_DATA] = ELFDATA2LSB;
+    object->header.e_ident[EI_VERSION] = EV_CURRENT;
+    object->header.e_type = ET_REL;
+    object->header.e_machine = EM_X86_64;
+    object->header.e_version = EV_CURRENT;
+    object->header.e_ehsize = sizeof object->header;
+    object->header.e_shoff = offsetof(struct object, sections);
+    object->header.e_shentsize = sizeof(Elf64_Shdr);
+    object->header.e_shnum = 5;
+    object->header.e_shstrndx = 4;
+    object->sections[1] = (Elf64_Shdr){.sh_name = 1, .sh_type = SHT_NOBITS, .sh_flags = SHF_ALLOC | SHF_EXECINSTR,
+                                       .sh_addr = (uintptr_t)code - 16, .sh_size = size + 16};
+    object->sections[2] = (Elf64_Shdr){.sh_name = 7, .sh_type = SHT_SYMTAB, .sh_offset = offsetof(struct object, symbols),
+                                       .sh_size = sizeof object->symbols, .sh_link = 3, .sh_info = 1,
+                                       .sh_entsize = sizeof(Elf64_Sym)};
+    object->sections[3] = (Elf64_Shdr){.sh_name = 15, .sh_type = SHT_STRTAB,
+                                       .sh_offset = offsetof(struct object, strings), .sh_size = sizeof object->strings};
+    object->sections[4] = (Elf64_Shdr){.sh_name = 15, .sh_type = SHT_STRTAB,
+                                       .sh_offset = offsetof(struct object, names), .sh_size = sizeof names};
+    object->symbols[1] = (Elf64_Sym){.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = 1,
+                                     .st_value = 16, .st_size = size};
+    snprintf(object->strings + 1, sizeof object->strings - 1, "%s", what);
+    memcpy(object->names, names, sizeof names);
+    *entry = (struct jit_entry){__jit_debug_descriptor.first, NULL, (const char *)object, sizeof *object};
+    if (entry->next != NULL)
+        entry->next->previous = entry;
+    __jit_debug_descriptor.first = entry;
+}
+
 static void name(unary code, size_t size, const char *what)
 {
     now++;
+    if (is_gdb) {
+        register_code(code, size, what);
+        return;
+    }
     if (!is_dump) {
         fprintf(file, "no line\n%lx %zx %s\n", (unsigned long)(uintptr_t)code, size, what);
     } else {
@@ -104,12 +169,25 @@ int main(int argc, char **argv)
     next = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (next == MAP_FAILED)
         return 2;
-    is_dump = strcmp(mode, "dump") == 0;
+    char thread[32] = "";
+    if (strcmp(mode, "thread") == 0)
+        snprintf(thread, sizeof thread, "-%d", getpid());
+    is_dump = strcmp(mode, "dump") == 0 || *thread != 0;
+    is_gdb = strcmp(mode, "gdb") == 0;
+    if (is_gdb) {
+        signal(SIGUSR1, end);
+        puts("ready");
+        fflush(stdout);
+        while (!over)
+            usleep(1000);
+        over = 0;
+        signal(SIGTERM, end);
+    }
     char map[64];
     snprintf(map, sizeof map, "/tmp/perf-%d.map", getpid());
     umask(strcmp(mode, "open") == 0 ? 0 : 022);
     if (is_dump)
-        open_dump(argv[2]);
+        open_dump(argv[2], thread);
     else if ((file = fopen(map, "w")) == NULL)
         return 2;
     if (strcmp(mode, "spin") == 0)
@@ -126,6 +204,13 @@ int main(int argc, char **argv)
             enter(code, n);
         printf("%ld %s\n", times, what);
         usleep(5000);
+    }
+    if (is_gdb) {
+        puts("done");
+        fflush(stdout);
+        while (!over)
+            usleep(1000);
+        puts("ok");
     }
     return calls == 0 && strcmp(mode, "spin") != 0;
 }

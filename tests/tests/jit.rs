@@ -5,7 +5,9 @@ use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{Profile, count};
+use ipath_tests::session::Session;
 use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -40,7 +42,7 @@ fn calls_by_piece(
         &program,
     ];
     run.extend(arguments);
-    if arguments == ["dump"] {
+    if arguments == ["dump"] || arguments == ["thread"] {
         run.push(&folder);
     }
     let finished = Run::ipath(run).run().expect(0);
@@ -75,6 +77,41 @@ fn frames_have_the_names_of_the_records() {
     let (found, counted) = calls_by_piece(&["dump"]);
     assert!(!counted.is_empty());
     assert_eq!(found, counted);
+}
+
+#[test]
+fn frames_have_the_names_of_the_records_of_a_thread() {
+    let (found, counted) = calls_by_piece(&["thread"]);
+    assert!(!counted.is_empty());
+    assert_eq!(found, counted);
+}
+
+/// Names in memory, where debuggers find them; those that came later hold.
+#[test]
+fn frames_have_the_names_that_are_registered_with_debuggers() {
+    let target = Target::start(jit_named(), ["gdb"]).await_output("ready");
+    let session = Session::attach(target.pid(), &["work"]);
+    target.signal(Signal::SIGUSR1);
+    let target = target.await_output("done");
+    let profile = session.snapshot();
+    let mut found = BTreeMap::new();
+    for path in &profile.paths {
+        let caller = &profile.frames[path.stack[0]];
+        let name = caller.function.clone().expect("a name");
+        *found.entry(name).or_default() += count(&path.metrics);
+    }
+    let stdout = target.stdout();
+    let counted = stdout.lines().filter_map(|line| {
+        let (times, name) = line.split_once(' ')?;
+        Some((name.to_owned(), times.parse().ok()?))
+    });
+    let counted: BTreeMap<String, u64> = counted.collect();
+    assert_eq!(counted.len(), 30, "{stdout}");
+    assert_eq!(found, counted);
+    session.detach();
+    remove_map(target.pid());
+    target.signal(Signal::SIGTERM);
+    target.finish("ok");
 }
 
 /// What anybody can have written names nothing.

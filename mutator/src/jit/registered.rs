@@ -1,0 +1,137 @@
+//! Code that a compiler has registered with debuggers (GDB manual, "JIT Compilation Interface"): a
+//! list of ELF files in the memory of the process, which starts at `__jit_debug_descriptor`. LLVM
+//! does so for those that embed it, such as numba and PostgreSQL.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use goblin::elf::header::ET_REL;
+use goblin::elf::{Elf, Sym};
+use patcher::{Avma, Svma};
+
+use super::ranges::Ranges;
+use crate::images;
+use crate::process::modules::{Module, modules};
+use crate::process::{Memory, Process};
+
+const DESCRIPTOR: &str = "__jit_debug_descriptor";
+const VERSION: u32 = 1;
+/// Offset of `first_entry` in `struct jit_descriptor`.
+const FIRST: usize = 16;
+/// Entries of a list that are read, and bytes of a file and of all files.
+const MOST_ENTRIES: usize = 1 << 16;
+const LARGEST: u64 = 16 << 20;
+const MOST_BYTES: u64 = 256 << 20;
+
+/// A file of the list: where and how large.
+type File = (u64, u64);
+
+/// What has been registered, as far as it has been read.
+#[derive(Debug, Default)]
+pub(super) struct Registered {
+    /// Of each module that was looked at: by path and first address.
+    descriptors: BTreeMap<(String, Avma), Option<Avma>>,
+    files: BTreeSet<File>,
+    bytes: u64,
+    /// Files are numbered in the order in which they came.
+    time: u64,
+    pub(super) names: Ranges,
+}
+
+impl Registered {
+    /// Reads what a process has registered since; true where there was something.
+    pub(super) fn read(&mut self, process: &Process) -> bool {
+        let (Ok(maps), Ok(memory)) = (process.maps(), process.open_memory()) else {
+            return false;
+        };
+        let mut is_new = false;
+        for module in modules(process, &maps) {
+            let key = (module.path.clone(), module.range.start);
+            let known = self.descriptors.entry(key);
+            if let Some(descriptor) = *known.or_insert_with(|| descriptor(&module)) {
+                // A list that changes meanwhile is read as far as it can be; the rest next time.
+                is_new |= self.read_list(descriptor, &memory).unwrap_or(false);
+            }
+        }
+        is_new
+    }
+
+    fn read_list(&mut self, descriptor: Avma, memory: &Memory) -> Option<bool> {
+        let head = memory.read_vec(descriptor, FIRST + 8).ok()?;
+        if head[..4] != VERSION.to_le_bytes() {
+            return None;
+        }
+        let mut entry = word(&head, FIRST)?;
+        let mut new = Vec::new();
+        let mut seen = BTreeSet::new();
+        while entry != 0 && seen.insert(entry) && seen.len() <= MOST_ENTRIES {
+            // next_entry, prev_entry, symfile_addr, symfile_size
+            let Ok(words) = memory.read_vec(Avma(entry), 32) else {
+                break;
+            };
+            entry = word(&words, 0)?;
+            let file = (word(&words, 16)?, word(&words, 24)?);
+            if !self.files.contains(&file) {
+                new.push(file);
+            }
+        }
+        // The latest one stands first.
+        for &file in new.iter().rev() {
+            self.take(file, memory);
+        }
+        Some(!new.is_empty())
+    }
+
+    fn take(&mut self, file: File, memory: &Memory) {
+        let (at, size) = file;
+        let all = self.bytes.saturating_add(size);
+        if size > LARGEST || all > MOST_BYTES {
+            return;
+        }
+        self.files.insert(file);
+        self.bytes = all;
+        self.time += 1;
+        if let Ok(bytes) = memory.read_vec(Avma(at), size as usize) {
+            name_functions(&bytes, self.time, &mut self.names);
+        }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 8)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Where the descriptor of a module is.
+fn descriptor(module: &Module) -> Option<Avma> {
+    let image = images::of_module(module).ok()?.image;
+    let elf = Elf::parse(image.data()).ok()?;
+    let is_it = |symbol: &Sym, name: Option<&str>| symbol.st_shndx != 0 && name == Some(DESCRIPTOR);
+    let exported = elf.dynsyms.iter();
+    let exported = exported.filter(|s| is_it(s, elf.dynstrtab.get_at(s.st_name)));
+    let own = elf.syms.iter();
+    let own = own.filter(|s| is_it(s, elf.strtab.get_at(s.st_name)));
+    let symbol = exported.chain(own).next()?;
+    Some(module.bias(image)?.to_avma(Svma(symbol.st_value)))
+}
+
+/// Takes in the functions of a file in memory. In an object file that has been loaded, sections have their addresses.
+fn name_functions(bytes: &[u8], time: u64, names: &mut Ranges) {
+    let Ok(elf) = Elf::parse(bytes) else {
+        return;
+    };
+    let is_object = elf.header.e_type == ET_REL;
+    for symbol in elf.syms.iter().filter(|s| s.is_function() && s.st_size > 0) {
+        let section = elf.section_headers.get(symbol.st_shndx);
+        let base = section.map_or(0, |s| s.sh_addr);
+        let start = symbol
+            .st_value
+            .wrapping_add(if is_object { base } else { 0 });
+        let Some(name) = elf.strtab.get_at(symbol.st_name).filter(|n| !n.is_empty()) else {
+            continue;
+        };
+        let name: Arc<str> = name.into();
+        let end = start.saturating_add(symbol.st_size);
+        names.insert(Avma(start)..Avma(end), time, &name);
+    }
+}
