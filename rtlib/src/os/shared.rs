@@ -163,14 +163,14 @@ pub fn populate(area: usize, bytes: u64) -> Option<()> {
     // Behind the last area nothing is mapped.
     let to = bytes.next_multiple_of(step).min(end_of(area)).max(bytes);
     let start = base() + header().areas[area].offset();
-    take_memory(to - from)?;
-    if !sys::populate(start + from, to - from) {
-        give_back_memory(to - from);
+    // If another thread populates the same it is counted twice: to tell would take more of the application's stack.
+    let (at, len) = (start + from, to - from);
+    take_of(header(), len)?;
+    if !sys::populate(at, len) {
+        header().memory_taken.fetch_sub(len, Ordering::Relaxed);
         return None;
     }
-    let before = mark.fetch_max(to, Ordering::Release);
-    // Another thread may have been first.
-    give_back_memory(before.clamp(from, to) - from);
+    mark.fetch_max(to, Ordering::Release);
     Some(())
 }
 
@@ -182,15 +182,19 @@ pub fn is_bounded() -> bool {
 /// Takes `bytes` of that bound before they are mapped or populated; `None` beyond it, where the kernel might kill the
 /// process.
 pub fn take_memory(bytes: u64) -> Option<()> {
-    if !is_mapped() {
-        return Some(());
+    match is_mapped() {
+        true => take_of(header(), bytes),
+        false => Some(()),
     }
-    let header = header();
+}
+
+#[inline(always)]
+fn take_of(header: &Header, bytes: u64) -> Option<()> {
     let before = header.memory_taken.fetch_add(bytes, Ordering::Relaxed);
     if before.saturating_add(bytes) <= header.memory_limit.load(Ordering::Relaxed) {
         return Some(());
     }
-    give_back_memory(bytes);
+    header.memory_taken.fetch_sub(bytes, Ordering::Relaxed);
     header.memory_refused.store(1, Ordering::Relaxed);
     None
 }
