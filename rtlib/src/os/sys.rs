@@ -232,15 +232,16 @@ pub fn wake_others(word: &AtomicU64) {
     unsafe { syscall(number::FUTEX, [word.as_ptr() as u64, WAKE, ALL, 0, 0, 0]) };
 }
 
-/// Sleeps by the lower half of a word of shared memory as long as that is `value`, for so many ns at most.
-pub fn sleep_by(word: &AtomicU64, value: u32, ns: u64) {
+/// Sleeps by the lower half of a word of shared memory as long as that is `value`, for a millisecond at most.
+pub fn sleep_by(word: &AtomicU64, value: u32) {
     const WAIT: u64 = 0;
-    let time = [0, ns];
+    /// Seconds and nanoseconds. No local, which would take room on the program's stack.
+    static A_MOMENT: [u64; 2] = [0, 1_000_000];
     let arguments = [
         word.as_ptr() as u64,
         WAIT,
         value.into(),
-        (&raw const time) as u64,
+        A_MOMENT.as_ptr() as u64,
         0,
         0,
     ];

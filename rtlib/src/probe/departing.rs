@@ -10,9 +10,6 @@ use super::next::{FIRST_ARGUMENT, SIXTH_ARGUMENT};
 use crate::arch::clock;
 use crate::os::{shared, sys};
 
-/// Longest sleep before the command is woken once more, in nanoseconds. It may not have slept yet.
-const A_MOMENT_NS: u64 = 1_000_000;
-
 /// Announces the departure, and waits until the command has acted on it. Does not wait where no command watches.
 ///
 /// A child that shares the memory (vfork(2)) leaves no program of its own, so it does not wait.
@@ -35,27 +32,38 @@ pub unsafe fn announce(kind: Kind, slot: u64) {
         Kind::Checks => DEPARTS_BY_CHECK,
         _ => DEPARTS_BY_EXEC,
     };
-    let header = shared::header();
-    let own = departure(why, sys::gettid());
+    await_command(departure(why, sys::gettid()));
+}
+
+/// Announces `own` once no other thread departs, and waits until the command has acted on it or none watches. One loop
+/// for both waits, and a function of its own: so it takes little of the program's stack.
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+fn await_command(own: u64) {
+    let mut is_announced = false;
     loop {
-        let free = header.departing.compare_exchange(0, own, AcqRel, Acquire);
-        // A signal handler of this very thread has announced it already.
-        let Err(other) = free.or_else(|now| if now == own { Ok(0) } else { Err(now) }) else {
-            break;
-        };
-        if !is_watched(header) {
+        let departing = &shared::header().departing;
+        let now = departing.load(Acquire);
+        if is_announced && now != own {
             return;
         }
-        sys::sleep_by(&header.departing, other as u32, A_MOMENT_NS);
-    }
-    while header.departing.load(Acquire) == own {
-        if !is_watched(header) {
-            // It fails where the command has acted after all.
-            let _ = header.departing.compare_exchange(own, 0, AcqRel, Relaxed);
+        if !is_announced {
+            let free = departing.compare_exchange(0, own, AcqRel, Relaxed);
+            // A signal handler of this very thread may have announced it already.
+            is_announced = free.is_ok() || free == Err(own);
+        }
+        if !is_watched(shared::header()) {
+            if is_announced {
+                // It fails where the command has acted after all.
+                let _ = departing.compare_exchange(own, 0, AcqRel, Relaxed);
+            }
             return;
         }
-        sys::wake_others(&header.asked_used);
-        sys::sleep_by(&header.departing, own as u32, A_MOMENT_NS);
+        if is_announced {
+            sys::wake_others(&shared::header().asked_used);
+        }
+        let awaited = if is_announced { own } else { now };
+        sys::sleep_by(departing, awaited as u32);
     }
 }
 

@@ -8,7 +8,6 @@ use crate::os::parameters::ipath_parameters;
 use crate::os::{shared, sys};
 
 /// How long it is slept before the command is woken once more: it may not have slept yet.
-const A_MOMENT_NS: u64 = 1_000_000;
 
 /// Has the command look at what has come, and waits until it has: for no longer than it is there and says that it looks.
 pub fn have_changed() {
@@ -36,7 +35,7 @@ pub fn have_changed() {
             return;
         }
         sys::wake_others(&header.asked_used);
-        sys::sleep_by(&header.loads_seen, seen as u32, A_MOMENT_NS);
+        sys::sleep_by(&header.loads_seen, seen as u32);
     }
 }
 
