@@ -15,7 +15,7 @@ use super::next::{FIRST_ARGUMENT, THIRD_ARGUMENT};
 use crate::os::parameters::ipath_parameters;
 use crate::os::thread_pointer::fs_base;
 use crate::os::{foreign, parameters, sys};
-use crate::thread::registry::REGISTRY;
+use crate::thread::{self, registry::REGISTRY};
 
 /// Of what shares the memory while the thread waits (include/uapi/linux/sched.h).
 const CLONE_VM: u64 = 0x100;
@@ -61,8 +61,11 @@ pub fn keep_room() {
     IS_DONE.store(1, Relaxed);
     let room = ipath_parameters.room.load(Relaxed);
     // Its thread id is not the one that the thread had.
-    let was_inside = || !REGISTRY.get(fs_base()).is_null();
-    if room != 0 && sys::may_call() && was_inside() && sys::getpid() != sys::own_pid() {
+    let thread = REGISTRY.get(fs_base());
+    let was_inside = !thread.is_null();
+    if room != 0 && sys::may_call() && was_inside && sys::getpid() != sys::own_pid() {
         sys::map_anonymous_at(ipath_parameters.segment.load(Relaxed), room);
+        // SAFETY: the calling thread's own, the only one of the child.
+        unsafe { thread::keep_room(thread) };
     }
 }

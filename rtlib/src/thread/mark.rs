@@ -46,6 +46,13 @@ impl Mark {
         self.at = mapped.unwrap_or(0);
     }
 
+    /// Maps memory in its place in a child, which has not inherited it (perf_mmap sets VM_DONTCOPY).
+    pub fn keep_room(&self) {
+        if self.at != 0 {
+            sys::map_anonymous_at(self.at, PAGES * abi::PAGE);
+        }
+    }
+
     /// Where the word is; `None` if there is none.
     pub fn word(&self) -> Option<*const u32> {
         (self.at != 0).then_some((self.at + DATA_HEAD) as *const u32)

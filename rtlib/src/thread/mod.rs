@@ -7,4 +7,4 @@ mod settling;
 
 pub use place::{Thread, is_same};
 pub use registry::current;
-pub use settling::settle;
+pub use settling::{keep_room, settle};

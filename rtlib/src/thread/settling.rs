@@ -20,6 +20,15 @@ pub unsafe fn settle(thread: *mut Thread) {
     }
 }
 
+/// Keeps what the calling thread's place points to readable in a child of fork(2).
+///
+/// # Safety
+/// The place is the caller's, and no thread of the child has another.
+pub unsafe fn keep_room(thread: *mut Thread) {
+    // SAFETY: the caller's promise.
+    unsafe { (*thread).mark.keep_room() };
+}
+
 /// The same where the place may have been another thread's.
 #[inline(never)]
 unsafe fn renew(thread: *mut Thread) {
