@@ -3,7 +3,7 @@
 //! Loading looks only at section headers; the DWARF itself is read at the first lookup, and then
 //! only the units that are asked for, which `.debug_aranges` leads to. Sections stay where they are (in the mapped file), except
 //! compressed ones, which are decompressed as far as those units need them. What it does not lead to, and units that refer to others, have
-//! all units' root entries read once. Units whose entries lie elsewhere ([`split`]) are read there.
+//! all units' root entries read once. Units whose entries lie elsewhere (`split`) are read there.
 
 mod bytes;
 mod inlined;

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use patcher::Avma;
 
-use super::sys;
 use crate::process::{Pid, Tid, read_text, status_line};
 
 thread_local! {
@@ -40,12 +39,6 @@ pub(super) fn awaited_call(tid: Tid) -> Option<Avma> {
         true => None,
         false => calls.get(&process_of(tid)?).copied(),
     })
-}
-
-/// True if a thread that has stopped at a system call is at the one that is waited for.
-pub(super) fn is_at_awaited_call(tid: Tid) -> bool {
-    let at = awaited_call(tid);
-    at.is_some_and(|at| sys::registers(tid).is_ok_and(|now| now.rip == at.0))
 }
 
 /// True if a thread that stands at `pc` has come to a breakpoint of its process.

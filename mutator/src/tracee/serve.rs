@@ -65,7 +65,7 @@ pub fn let_go_on(tid: Tid, change: Change) -> bool {
             mend(tid);
             let _ = sys::cont(tid, signal);
         }
-        Change::Call if followed::is_at_awaited_call(tid) => return false,
+        Change::Call if sys::is_at_awaited_call(tid) => return false,
         Change::Call => drop(sys::cont(tid, 0)),
         Change::Other(libc::PTRACE_EVENT_CLONE) => {
             let Some(thread) = sys::begun(tid)

@@ -185,6 +185,12 @@ pub fn listen(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_LISTEN, tid, 0, 0).map(drop)
 }
 
+/// True if a thread that has stopped at a system call is at the one that is waited for.
+pub fn is_at_awaited_call(tid: Tid) -> bool {
+    let at = followed::awaited_call(tid);
+    at.is_some_and(|at| registers(tid).is_ok_and(|now| now.rip == at.0))
+}
+
 /// Lets it go on, traced, with a signal or 0; to its next system call where one is waited for.
 pub fn cont(tid: Tid, signal: i32) -> Result<(), Errno> {
     if followed::awaited_call(tid).is_some() {

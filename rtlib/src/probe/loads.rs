@@ -7,8 +7,6 @@ use crate::arch::clock;
 use crate::os::parameters::ipath_parameters;
 use crate::os::{shared, sys};
 
-/// How long it is slept before the command is woken once more: it may not have slept yet.
-
 /// Has the command look at what has come, and waits until it has: for no longer than it is there and says that it looks.
 pub fn have_changed() {
     let awaits = || ipath_parameters.awaits_libraries.load(Ordering::Relaxed) != 0;
