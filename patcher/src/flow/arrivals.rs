@@ -197,8 +197,11 @@ impl<'i, 'd> Arrivals<'i, 'd> {
                         self.is_open |= source.shape != Shape::Offsets;
                     }
                 }
-                // A return by an address that the code has pushed itself.
-                FlowControl::Return => self.is_open |= stays(image, at),
+                // A return by an address that the code has put there itself.
+                FlowControl::Return => {
+                    let before = index.checked_sub(1).map(|before| &swept.insns[before]);
+                    self.is_open |= stays(image, at) || before.is_some_and(sets_top_of_stack);
+                }
                 _ => {}
             }
             let is_last = ranges.iter().any(|range| range.end.0 == insn.next_ip());
@@ -208,6 +211,17 @@ impl<'i, 'd> Arrivals<'i, 'd> {
         }
         targets
     }
+}
+
+/// True if the instruction writes the word that a return after it would take, as in a retpoline.
+fn sets_top_of_stack(insn: &Instruction) -> bool {
+    let is_top = insn.op_count() > 0
+        && insn.op0_kind() == OpKind::Memory
+        && insn.memory_base() == Register::RSP
+        && insn.memory_index() == Register::None
+        && insn.memory_displacement64() == 0;
+    let writes = !matches!(insn.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
+    is_top && writes || insn.mnemonic() == Mnemonic::Push
 }
 
 /// True if the function's frame stands at the instruction at `at`: a jump there is not a tail call.

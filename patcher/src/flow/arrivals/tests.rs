@@ -88,6 +88,21 @@ fn a_tail_call_by_a_sum_leads_anywhere() {
     assert!(found.is_open());
 }
 
+/// A thunk in place of an indirect jump returns by the address that it has written.
+#[test]
+fn retpolines_lead_anywhere() {
+    let bare = "-fno-asynchronous-unwind-tables";
+    for flags in [
+        &["-O2", "-mindirect-branch=thunk"][..],
+        &["-O2", "-mindirect-branch=thunk", bare],
+    ] {
+        let built = Built(Folder::new().build("gcc", flags, &[("a.c", PROGRAM)]));
+        let image = built.image();
+        let mut found = Arrivals::from(&image, start(&image, "anywhere"));
+        assert!(found.is_open(), "{flags:?}");
+    }
+}
+
 /// Nothing tells how far a function reaches that has neither symbol nor unwind entry.
 #[test]
 fn a_switch_in_unknown_code_leads_anywhere() {
