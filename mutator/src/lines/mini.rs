@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn what_xz_has_packed_is_unpacked() {
-        let text: Vec<u8> = (0..300_000u32)
+        let text: Vec<u8> = (0..200_000u32)
             .flat_map(|n| (n / 7).to_le_bytes())
             .collect();
         for options in [
@@ -55,7 +55,7 @@ mod tests {
             &["--block-size=65536"],
         ] {
             let packed = packed(&text, options);
-            assert_eq!(unpacked(&packed).as_ref(), Some(&text), "{options:?}");
+            assert!(unpacked(&packed).as_ref() == Some(&text), "{options:?}");
             // What ends early or is damaged gives nothing, and no panic.
             for at in (0..packed.len()).step_by(packed.len() / 50 + 1) {
                 assert_eq!(unpacked(&packed[..at]), None, "{at}");
