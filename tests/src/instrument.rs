@@ -330,10 +330,16 @@ pub fn calls(profile: &Profile) -> BTreeMap<Target, u64> {
     profile.functions.iter().map(of).collect()
 }
 
-/// What a program has written itself, without what ipath says of clones and inlined copies.
+/// What a program has written itself, without what ipath says of clones, inlined copies and names of one code.
 fn without_remarks(stderr: &str) -> String {
-    let is_remark =
-        |line: &&str| line.starts_with("ipath: ") && line.contains("not every call is counted");
+    const REMARKS: [&str; 3] = [
+        "not every call is counted",
+        ": also called as ",
+        "functions whose code has other names",
+    ];
+    let is_remark = |line: &&str| {
+        line.starts_with("ipath: ") && REMARKS.iter().any(|remark| line.contains(remark))
+    };
     let lines = stderr.split_inclusive('\n');
     lines.filter(|line| !is_remark(line)).collect()
 }
