@@ -161,7 +161,12 @@ fn every_call_since_attach_is_counted() {
         ])
         .arg(&file);
     let mut session = Target::spawn(command);
-    session.until(Duration::from_secs(20), "attached", |_| has_session(pid));
+    // A session has its functions before their probes are in.
+    session.until(Duration::from_secs(20), "counted", |_| {
+        let so_far = scratch.file("so-far.json");
+        let snapshot = Run::ipath(["snapshot", &pid.to_string(), "-o"]).arg(&so_far);
+        snapshot.run().code() == 0 && Profile::read(&so_far).calls("step") > 0
+    });
     let before = counted(&scratch);
     std::thread::sleep(Duration::from_millis(300));
     let after = counted(&scratch);
