@@ -191,11 +191,6 @@ fn every_call_since_attach_is_counted() {
     );
 }
 
-fn has_session(pid: u32) -> bool {
-    let status = Run::ipath(["status", &pid.to_string()]).run();
-    status.code() == 0 && status.stdout.contains("step")
-}
-
 /// The lines of a session's jsonl output so far.
 fn records(session: &Target) -> Vec<Value> {
     let text = session.stdout();
