@@ -65,7 +65,6 @@ pub fn keep_room() {
     let was_inside = !thread.is_null();
     if room != 0 && sys::may_call() && was_inside && sys::getpid() != sys::own_pid() {
         sys::map_anonymous_at(ipath_parameters.segment.load(Relaxed), room);
-        // SAFETY: the calling thread's own, the only one of the child.
-        unsafe { thread::keep_room(thread) };
+        thread::keep_room(thread);
     }
 }

@@ -10,7 +10,7 @@
 
 use abi::counter::{Event, words};
 
-use crate::os::{memory, sys};
+use crate::os::{foreign, memory, sys};
 
 /// Pages of the mapping: the one that describes the buffer, and the buffer.
 const PAGES: u64 = 2;
@@ -47,9 +47,13 @@ impl Mark {
     }
 
     /// Maps memory in its place in a child, which has not inherited it (perf_mmap sets VM_DONTCOPY).
-    pub fn keep_room(&self) {
-        if self.at != 0 {
-            sys::map_anonymous_at(self.at, PAGES * abi::PAGE);
+    /// Nothing where the thread's place is gone: the command unmaps that of a child that it follows.
+    pub fn keep_room(own: *const Self) {
+        let mut word = [0; size_of::<u64>()];
+        let read = foreign::try_read(own as u64, &mut word);
+        let at = u64::from_le_bytes(word);
+        if read == Some(word.len()) && at != 0 {
+            sys::map_anonymous_at(at, PAGES * abi::PAGE);
         }
     }
 

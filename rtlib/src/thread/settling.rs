@@ -1,5 +1,8 @@
 //! Making a place the calling thread's own, as it comes by on the slow way.
 
+use core::mem::offset_of;
+
+use super::mark::Mark;
 use super::place::{NOBODY, Thread, is_same, note_word, word_of};
 use super::registry::REGISTRY;
 use crate::calls;
@@ -20,13 +23,11 @@ pub unsafe fn settle(thread: *mut Thread) {
     }
 }
 
-/// Keeps what the calling thread's place points to readable in a child of fork(2).
-///
-/// # Safety
-/// The place is the caller's, and no thread of the child has another.
-pub unsafe fn keep_room(thread: *mut Thread) {
-    // SAFETY: the caller's promise.
-    unsafe { (*thread).mark.keep_room() };
+/// Keeps what the calling thread's place points to readable in a child of fork(2), as far as the place
+/// is there.
+pub fn keep_room(thread: *mut Thread) {
+    let mark = thread.wrapping_byte_add(offset_of!(Thread, mark));
+    Mark::keep_room(mark.cast::<Mark>().cast_const());
 }
 
 /// The same where the place may have been another thread's.
