@@ -239,11 +239,25 @@ impl Process {
         }
     }
 
-    /// A thread that is traced, and by which process.
+    /// A thread that is traced, and by which process. While a tracer lets go of a thread, the kernel names for a moment the
+    /// thread's parent in its place (`__ptrace_unlink`, kernel/ptrace.c), so it is asked until two answers agree.
     pub fn tracer(&self) -> Option<(Tid, i32)> {
+        const TIMES: usize = 10;
         let tids = self.tids().unwrap_or_default();
-        tids.into_iter()
-            .find_map(|tid| Some((tid, self.tracer_of(tid)?)))
+        let look = || {
+            let mut tids = tids.iter();
+            tids.find_map(|&tid| Some((tid, self.tracer_of(tid)?)))
+        };
+        let mut found = look()?;
+        for _ in 0..TIMES {
+            std::thread::sleep(Duration::from_millis(1));
+            let again = look()?;
+            if again.1 == found.1 {
+                break;
+            }
+            found = again;
+        }
+        Some(found)
     }
 
     /// The thread that traces one of its threads.
