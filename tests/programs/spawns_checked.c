@@ -1,4 +1,5 @@
-// Executes itself in children, one after the other, and writes to a file how they ended.
+// Executes itself in children, one after the other, and writes to a file their process ids after its own, a line each,
+// and how they ended.
 //
 //     spawns_checked CHILDREN FILE
 #include <stdio.h>
@@ -24,12 +25,15 @@ int main(int count, char **words) {
     if (count < 3) return 2;
     FILE *told = fopen(words[2], "w");
     int good = 0, children = atoi(words[1]);
+    fprintf(told, "pid %d\n", getpid());
+    fflush(told);
     for (int i = 0; i < children; i++) {
         pid_t pid = fork();
         if (!pid) {
             execl("/proc/self/exe", words[0], "child", (char *)0);
             _exit(5);
         }
+        fprintf(told, "pid %d\n", pid);
         int status;
         waitpid(pid, &status, 0);
         good += WIFEXITED(status) && WEXITSTATUS(status) == 3;

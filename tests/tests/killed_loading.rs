@@ -4,6 +4,7 @@ use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::Scratch;
+use ipath_tests::racing::remove_segments;
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
@@ -11,14 +12,20 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a program has told in the end, which goes on by itself.
+/// What a program has told in the end, which goes on by itself. The sessions that are left of it and its children are
+/// removed: later processes get their ids.
 fn told(file: &Path) -> String {
     let until = Instant::now() + PATIENCE;
     let said = || fs::read_to_string(file).unwrap_or_default();
     while !said().contains("ok ") && Instant::now() < until {
         sleep(Duration::from_millis(2));
     }
-    said()
+    let said = said();
+    let (pids, others): (Vec<&str>, Vec<&str>) =
+        said.lines().partition(|line| line.starts_with("pid "));
+    let pids = pids.iter().filter_map(|line| line[4..].parse().ok());
+    pids.for_each(remove_segments);
+    others.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// Kills the command at steps from the first call of the program that it has started on, until it has no more steps.
