@@ -175,8 +175,8 @@ fn clients_that_hang_up_do_not_stop_the_server() {
         }
         most = most.max(threads());
     }
-    // 64 connections, and what the command has for itself.
-    assert!(most < 64 + 16, "{most} threads");
+    // 64 connections, threads that are ending, and what the command has for itself; of 1,000 clients.
+    assert!(most < 2 * 64, "{most} threads");
     let page = scratch.file("page.txt");
     fetch(&url, "text/plain", &page);
     let text = fs::read_to_string(&page).expect("a page");

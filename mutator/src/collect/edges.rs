@@ -62,6 +62,10 @@ impl CodeAt {
         std::ptr::eq(self.image, other.image) && self.bias.0 == other.bias.0
     }
 
+    fn is_in_function(&self) -> bool {
+        self.image.image.functions().containing(self.at).is_some()
+    }
+
     /// True if the function here has this linkage name, whatever its version.
     fn is_called(&self, name: &str) -> bool {
         let base = |name: &str| name.split('@').next().unwrap_or_default().to_owned();
@@ -205,15 +209,16 @@ impl Edges {
         let (Some(from), Some(to)) = (code, to) else {
             return Verdict::Possible;
         };
+        let is_bounded = from.moved(Svma(from.at.0 - 1)).is_in_function() && to.is_in_function();
         match call {
             CallBefore::None if is_restorer => Verdict::Possible,
             CallBefore::None => Verdict::Contradicted,
             // The C library calls `main` by the pointer that the program's entry code gives it.
             CallBefore::Indirect if starts_program(&to) => Verdict::Proven,
             CallBefore::Indirect | CallBefore::Unclear => Verdict::Possible,
-            CallBefore::Direct(target) => self.leads(places, from.moved(target), to),
+            CallBefore::Direct(target) => self.leads(places, from.moved(target), to, is_bounded),
             CallBefore::Through(slot) => {
-                let mut way = Way::new(to);
+                let mut way = Way::new(to, is_bounded);
                 self.take_slot(places, &mut way, from, slot);
                 self.follow(places, way)
             }
@@ -221,12 +226,12 @@ impl Edges {
     }
 
     /// The verdict on a call of `from` and a frame at `to`.
-    fn leads(&mut self, places: &Places, from: CodeAt, to: CodeAt) -> Verdict {
+    fn leads(&mut self, places: &Places, from: CodeAt, to: CodeAt, is_bounded: bool) -> Verdict {
         let own = self.ranges_of(&from);
         if from.is_in_module_of(&to) && own.iter().any(|range| range.contains(&to.at)) {
             return Verdict::Proven;
         }
-        let mut way = Way::new(to);
+        let mut way = Way::new(to, is_bounded);
         way.work.push(from);
         self.follow(places, way)
     }
@@ -268,6 +273,8 @@ impl Edges {
             (true, true, _) => Verdict::Proven,
             (true, false, _) => Verdict::Explained,
             (false, _, true) => Verdict::Possible,
+            // Nothing tells how far code reaches that has neither symbol nor unwind entry, as V8's built-in handlers.
+            (false, _, false) if !way.is_bounded => Verdict::Possible,
             (false, _, false) => Verdict::Contradicted,
         }
     }
@@ -302,14 +309,17 @@ struct Way {
     is_found: bool,
     /// True as long as nothing but linkage stubs has been gone through.
     is_direct: bool,
+    /// True if both the call and the frame are in known functions.
+    is_bounded: bool,
     /// True if a way has been met of which it is not known where it leads.
     is_open: bool,
 }
 
 impl Way {
-    fn new(to: CodeAt) -> Self {
+    fn new(to: CodeAt, is_bounded: bool) -> Self {
         Self {
             to,
+            is_bounded,
             work: Vec::new(),
             is_found: false,
             is_direct: true,
