@@ -103,7 +103,7 @@ fn what_is_said_leaves_the_view_whole() {
     let scratch = Scratch::new("viewing");
     let goes_on = scratch.file("goes_on");
     let script = format!(
-        "{} 2 1000000 500 & while ! [ -e {} ]; do sleep 0.1; done; while kill -0 $!; do ls >/dev/null; sleep 0.1; done",
+        "{} 1 1000000 500 & while ! [ -e {} ]; do sleep 0.1; done; while kill -0 $!; do ls >/dev/null; sleep 0.1; done",
         program("many_paths.c").display(),
         goes_on.display()
     );
