@@ -62,7 +62,7 @@ impl Failure {
         self
     }
 
-    /// With another hint before the one that it has.
+    /// Adds a hint before the present one.
     pub fn hint_first(mut self, first: Hint) -> Self {
         self.hint = Some(match self.hint {
             Some(second) => hint!("{}; {}", first, second),

@@ -147,7 +147,7 @@ impl FileBytes {
         Ok(Self::with(Contents::Read(read(file, meta.len())?), &meta))
     }
 
-    /// Contents that have been made of those of another file.
+    /// Contents derived from those of another file.
     pub fn of_bytes(bytes: Vec<u8>) -> Self {
         Self {
             contents: Arc::new(Contents::Read(bytes)),

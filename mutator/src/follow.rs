@@ -113,7 +113,7 @@ impl Follower {
         }
     }
 
-    /// How many sessions are over whose counts are not in the sum.
+    /// The number of ended sessions with counts that are not in the sum.
     pub fn lost(&self) -> u64 {
         self.gathering.lost()
     }
@@ -128,13 +128,13 @@ impl Follower {
     /// What has come of it so far.
     pub fn seen(&self) -> Seen {
         if !lock(&self.shared).let_go.is_empty() {
-            // Nothing tells of the ends of those.
+            // The tracer gets no event when these processes end.
             let _ = self.tracer.ask(Family::remove_ended);
         }
         lock(&self.shared).seen
     }
 
-    /// What becomes of processes that are followed as they exit.
+    /// Handles the exit of followed processes.
     pub fn departures(&self) -> Arc<dyn Departures> {
         Letting::of(&self.shared)
     }
@@ -157,7 +157,8 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // However that comes about: what is in a loader would stay, and a breakpoint there would end its program.
+        // On every way of dropping it: code left in a loader would stay, and a breakpoint there
+        // would end the program.
         self.let_go();
     }
 }

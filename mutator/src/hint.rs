@@ -1,7 +1,7 @@
 //! Hints: advice to the user, often with a command to paste.
 //!
 //! Names in a hint come from files that anyone can write. So [`hint!`] takes a literal and values
-//! of types that render themselves harmless. A `String` is not such a type.
+//! of types that escape their contents. `String` is not one of these types.
 
 use std::fmt::{self, Write};
 
@@ -14,7 +14,7 @@ pub struct Hint(String);
 
 /// `hint!("take it out: `{}`", command)`: a [`Hint`] of a literal and [`Part`]s.
 ///
-/// `{name}` does not compile: a captured variable would bypass the check of its type.
+/// `{name}` does not compile: a captured variable would bypass the type check.
 macro_rules! made_hint {
     ($text:literal $(, $part:expr)* $(,)?) => {
         // A format string made by a macro cannot capture variables.
@@ -23,7 +23,7 @@ macro_rules! made_hint {
 }
 pub(crate) use made_hint as hint;
 
-/// A value that may stand in a hint, wherever its text is from.
+/// A value that is safe in a hint, whatever the source of its text.
 pub trait Part: fmt::Display {}
 
 impl Part for Hint {}
@@ -35,18 +35,18 @@ impl Part for Pid {}
 impl Part for i32 {}
 impl Part for usize {}
 
-/// The same value; compiles for a [`Part`] only.
+/// Returns its argument; compiles for a [`Part`] only.
 pub(crate) fn checked<P: Part>(part: &P) -> &P {
     part
 }
 
 impl Hint {
-    /// What [`hint!`] expands to.
+    /// The function that [`hint!`] expands to.
     pub(crate) fn of_parts(parts: fmt::Arguments<'_>) -> Self {
         Self(parts.to_string())
     }
 
-    /// The first `most` of these names, and how many more there are.
+    /// The first `most` of these names, and the number of the others.
     pub fn some_of(names: &[String], most: usize) -> Self {
         let (shown, more) = names.split_at(names.len().min(most));
         match more.len() {
@@ -73,28 +73,28 @@ impl fmt::Display for Hint {
     }
 }
 
-/// A command to paste into a shell. Each argument arrives in the program as it was given here, but
-/// for control characters, which are escaped as in all output.
+/// A command to paste into a shell. Each argument reaches the program as it was given here, except
+/// that control characters are escaped as in all output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine(String);
 
 impl CommandLine {
-    /// `ipath` with words that need no quoting, e.g. a subcommand and a placeholder.
+    /// `ipath` with words that need no quoting, for example a subcommand and a placeholder.
     pub fn ipath(words: &'static str) -> Self {
         Self(format!("ipath {words}"))
     }
 
-    /// With the id of a process.
+    /// Appends the id of a process.
     pub fn pid(self, pid: Pid) -> Self {
         Self(format!("{} {pid}", self.0))
     }
 
-    /// With further words that need no quoting.
+    /// Appends words that need no quoting.
     pub fn with(self, words: &'static str) -> Self {
         Self(format!("{} {words}", self.0))
     }
 
-    /// With `-f` and a pattern.
+    /// Appends `-f` and a pattern.
     pub fn func(self, pattern: &str) -> Self {
         // clap reads `-f -x` as two options.
         let separator = if pattern.starts_with('-') { '=' } else { ' ' };
@@ -108,7 +108,7 @@ impl fmt::Display for CommandLine {
     }
 }
 
-/// A name as a shell takes it: quoted unless it is plain.
+/// A name as one shell word, quoted unless it is plain.
 #[derive(Clone, Copy, Debug)]
 pub struct Word<'t>(pub &'t str);
 
@@ -122,7 +122,7 @@ impl fmt::Display for Word<'_> {
     }
 }
 
-/// Names in a row, with commas between them.
+/// Names separated by commas.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'t>(pub &'t [String]);
 
@@ -136,7 +136,7 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// Prose of another program or library, e.g. the text of an error: on one line.
+/// Text of another program or library on one line, for example an error message.
 #[derive(Clone, Copy, Debug)]
 pub struct Cause<'t>(pub &'t str);
 
@@ -148,11 +148,11 @@ impl fmt::Display for Cause<'_> {
 }
 
 /// `text` in single quotes. A POSIX shell expands nothing between them, and an interactive bash
-/// does not look for events of its history (`!`) there either.
+/// performs no history expansion (`!`) there.
 fn quoted(text: &str) -> String {
     let mut word = String::from("'");
     for c in printable(text).chars() {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match c {
             '\'' => word.write_str("'\\''"),
             c => word.write_char(c),

@@ -1,5 +1,5 @@
-//! A server of HTTP/1.1 for scrapers (RFC 9112). Each connection has one request. Its head is read
-//! within a time and a size, and its body is ignored.
+//! An HTTP/1.1 server for scrapers (RFC 9112). Each connection carries one request. The size and
+//! the time of its head are limited, and its body is ignored.
 
 mod connections;
 mod message;
@@ -13,11 +13,11 @@ use message::{Asked, parse};
 
 pub use message::Answer;
 
-/// Longest head of a request, bytes.
+/// The longest head of a request, in bytes.
 const LONGEST: usize = 16 << 10;
 /// How long one may take to ask, and as long again to read the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Stack of a connection's thread, bytes.
+/// The stack size of a connection's thread, in bytes.
 const STACK: usize = 256 << 10;
 /// Bytes of a body that are read and forgotten, so that the answer is not lost with them.
 const MOST_OF_BODY: usize = 256 << 10;
@@ -88,7 +88,7 @@ impl Server {
         self.address
     }
 
-    /// All requests that wait for an answer. Waits up to this time for the first one.
+    /// Returns all requests that wait for an answer. Waits up to `time` for the first one.
     pub fn requests(&self, time: Duration) -> Vec<Request> {
         let queued = self.connections.queued(time).into_iter();
         queued.map(|q| Request::of(&self.connections, q)).collect()
@@ -168,7 +168,7 @@ fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::R
     stream.read(bytes)
 }
 
-/// Writes all of it by a moment, however slowly it is read.
+/// Writes all bytes by the deadline, however slowly the peer reads.
 fn write_until(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -184,7 +184,7 @@ fn write_until(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::
     Ok(())
 }
 
-/// The request whose head comes, or the answer to one that cannot be understood.
+/// Reads the head of a request. Returns the request, or the answer to a malformed one.
 fn read_head(stream: &mut TcpStream) -> io::Result<Result<Asked, Answer>> {
     let until = Instant::now() + PATIENCE;
     let (mut head, mut bytes) = (Vec::new(), [0; 2048]);
@@ -258,7 +258,7 @@ mod tests {
         drop(stalled);
     }
 
-    /// The threads of this process that serve a connection.
+    /// The number of threads of this process that serve a connection.
     fn serving() -> usize {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
@@ -266,7 +266,8 @@ mod tests {
         names.filter(|name| name == "connection\n").count()
     }
 
-    /// Clients that ask and hang up, or ask and never read, leave neither threads nor requests behind.
+    /// Clients that hang up, and clients that never read, leave neither threads nor requests
+    /// behind.
     #[test]
     fn clients_that_hang_up_are_not_kept() {
         let server = Server::listen(([127, 0, 0, 1], 0).into()).unwrap();
@@ -276,15 +277,15 @@ mod tests {
             stream.write_all(head.as_bytes()).unwrap();
             stream
         };
-        // Whoever waits is not driven out by those who have gone.
+        // A waiting client is not displaced by clients that are gone.
         let mut patient = ask("/patient");
         let mut kept = Vec::new();
         for number in 0..12 * MOST {
             let stream = ask("/gone");
-            // Every third client stays, and never reads.
+            // Every third client stays and never reads.
             kept.extend((number % 3 == 0 && kept.len() < MOST / 2).then_some(stream));
         }
-        // Other tests of this program have connections, too.
+        // Other tests in this program have connections, too.
         assert!(serving() <= 3 * MOST, "{} threads", serving());
         let mut answered = 0;
         let text: Arc<str> = "x".repeat(1 << 20).into();
@@ -302,7 +303,7 @@ mod tests {
                 request.answer(Answer { status, kind, text });
             }
         }
-        // What lies in the backlog of the socket is answered, too: a few at a time.
+        // Connections in the socket's backlog are answered, too, a few at a time.
         assert!(answered >= MOST / 2, "{answered}");
         let mut all = Vec::new();
         patient.read_to_end(&mut all).unwrap();

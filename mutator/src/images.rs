@@ -309,8 +309,8 @@ pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
     Ok(image)
 }
 
-/// The loader of a process with these modules: the program itself where it has been started as `ld.so PROGRAM`. None if there is
-/// no loader.
+/// The loader of a process with these modules. It is the program itself if that was started as
+/// `ld.so PROGRAM`. `None` if there is no loader.
 pub fn loader<'m>(process: &Process, modules: &'m [Module]) -> Option<&'m Module> {
     const AT_ENTRY: u64 = 9;
     if let Some(base) = process.loader() {
@@ -322,8 +322,8 @@ pub fn loader<'m>(process: &Process, modules: &'m [Module]) -> Option<&'m Module
     is_loader(image.image).then_some(program)
 }
 
-/// True if a file without an interpreter loads others. A static program has the functions of a loader as well, but exports them only
-/// with its own.
+/// True if a file without an interpreter loads other files. A static program contains the functions
+/// of a loader as well, but exports them only together with its own functions.
 fn is_loader(image: &Image<'_>) -> bool {
     let Ok(elf) = goblin::elf::Elf::parse(image.data()) else {
         return false;

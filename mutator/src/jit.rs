@@ -1,5 +1,6 @@
-//! Names of code that a process has made at run time, as its compiler has written them down: in `/tmp/perf-PID.map`, in
-//! a `jit-PID.dump` that it maps executable for others to find, or in its memory, for debuggers.
+//! Names of code that a process generated at run time, as recorded by its compiler: in
+//! `/tmp/perf-PID.map`, in a `jit-PID.dump` that is mapped executable so that others find it, or in
+//! memory for debuggers.
 //!
 //! What they say is used for showing alone. They are read where the process sees them, and only if they are regular
 //! files of its user or of root that not everybody can write to.
@@ -128,7 +129,7 @@ impl JitNames {
     }
 }
 
-/// True for `jit-PID.dump`, and for `jit-PID-TID.dump` as bun calls it.
+/// True for `jit-PID.dump`, and for bun's `jit-PID-TID.dump`.
 fn is_dump(name: &str, pid: i32) -> bool {
     let rest = name.strip_prefix(&format!("jit-{pid}"));
     let Some(thread) = rest.and_then(|rest| rest.strip_suffix(".dump")) else {

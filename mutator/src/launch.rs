@@ -88,10 +88,11 @@ pub fn launch(
     }
 }
 
-/// Brings a traced process that has just executed a program to where that is loaded and has not begun.
+/// Runs a traced process that has just executed a program until the program is loaded. Its own code
+/// has not begun then.
 ///
 /// # Errors
-/// It has ended, or cannot be read or led.
+/// The process has ended, or it cannot be read or controlled.
 pub fn bring_to_start(process: &Process) -> Result<Stopped, LaunchError> {
     let space = Arc::new(Space::open(process)?);
     if let Some(loader) = Loader::of(&space)? {

@@ -1,9 +1,10 @@
 //! Source positions of machine code: file, line and inlined functions, from DWARF.
 //!
-//! Loading looks only at section headers; the DWARF itself is read at the first lookup, and then
-//! only the units that are asked for, which `.debug_aranges` leads to. Sections stay where they are (in the mapped file), except
-//! compressed ones, which are decompressed as far as those units need them. What it does not lead to, and units that refer to others, have
-//! all units' root entries read once. Units whose entries lie elsewhere (`split`) are read there.
+//! Loading reads only section headers. The DWARF itself is read at the first lookup, and then only
+//! the units that the lookup needs, found by `.debug_aranges`. Sections stay in the mapped file,
+//! except compressed ones, of which only the part needed is decompressed. Addresses that
+//! `.debug_aranges` does not cover, and units that refer to others, require reading the root
+//! entries of all units once. Units with entries in separate files are read there (`split`).
 
 mod bytes;
 mod inlined;
@@ -95,8 +96,8 @@ impl<'d> Lines<'d> {
         found.unwrap_or_default()
     }
 
-    /// True if units were looked for in files of their own that are not there. Of code in such a unit the line is known,
-    /// and not the function whose line that is.
+    /// True if separate files of units were looked for and not found. For code in these units the
+    /// line is known, but not the function of that line.
     pub fn lacks_units(&self) -> bool {
         self.split.is_missing()
     }
@@ -180,7 +181,7 @@ impl<'d> Lines<'d> {
             found.push(SourceFrame {
                 function: name.map(|name| name.into_owned()),
                 file: location.and_then(|l| l.file).map(str::to_owned),
-                // DWARF's line 0 is code without a line of its own.
+                // In DWARF, line 0 marks code without a line of its own.
                 line: location.and_then(|l| l.line).filter(|&line| line != 0),
             });
         }

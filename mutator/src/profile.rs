@@ -91,7 +91,7 @@ pub struct Profile {
     pub search: Option<Found>,
     /// What is not exact.
     pub losses: Losses,
-    /// How far the code agrees with the paths; none if that has not been checked.
+    /// The agreement of the paths with the code. `None` if it was not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exactness: Option<Exactness>,
 }
@@ -450,10 +450,10 @@ pub struct PathEntry {
     pub function: usize,
     /// Indexes into [`Profile::frames`], from the function's caller outwards.
     pub stack: Vec<usize>,
-    /// True if the last frame is a known root, and the code contradicts no edge.
+    /// True if the last frame is a known root and the code contradicts no edge.
     pub complete: bool,
-    /// The index in `stack` of a call site that cannot have led to the frame below it, the first from
-    /// the function outwards.
+    /// The index in `stack` of a call site that cannot have led to the frame below it: the first
+    /// one from the function outwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contradicted: Option<usize>,
     /// The thread, where threads are kept apart.
@@ -514,7 +514,7 @@ pub struct Losses {
     /// Those by the names of what stopped the walks (docs/limits.md); empty in a profile that does not tell.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub causes: BTreeMap<String, u64>,
-    /// What the session knows that it did not see, by kind: docs/limits.md.
+    /// Calls and processes that the session knows it did not see, by kind: docs/limits.md.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unseen: AllUnseen,
 }

@@ -1,11 +1,12 @@
-//! Machines with far more threads ready to run than processors: a command gets as little of them as each of those.
+//! Machines with far more runnable threads than processors. Each thread, including a command's,
+//! gets only a tiny share.
 
 use crate::process::read_text;
 
-/// Ready threads for each processor from which on a machine is saturated.
+/// Runnable threads per processor from which on a machine is saturated.
 const MANY: usize = 32;
 
-/// Threads that are ready to run, and processors, if those are many times as many as these.
+/// The numbers of runnable threads and of processors, if the machine is saturated.
 pub fn ready_threads() -> Option<(usize, usize)> {
     let text = read_text("/proc/loadavg").ok()?;
     let ready = ready(&text)?;
@@ -19,9 +20,9 @@ fn ready(text: &str) -> Option<usize> {
     ready.parse().ok()
 }
 
-/// Raises the priority of the calling thread, and of those that it begins, if the machine is saturated: looking at
-/// the files of a program for one second would take the better part of an hour among 10,000 threads. Refused
-/// without CAP_SYS_NICE.
+/// Raises the priority of the calling thread and of its future threads if the machine is saturated.
+/// One second of file analysis would otherwise take the better part of an hour among 10,000
+/// threads. Has no effect without CAP_SYS_NICE.
 pub fn hurry() {
     const HIGHEST: libc::c_int = -20;
     if ready_threads().is_some() {

@@ -31,7 +31,8 @@ pub(super) struct Build {
     heads: Heads,
     paths: Paths,
     net: Net,
-    /// What the code says of each path; none of those that share what there is no room for.
+    /// The result of checking each path against the code. Paths that share the overflow entry have
+    /// none.
     checked: Vec<Option<Checked>>,
     totals: Totals,
     /// What the records of a path say, and the one of them that is being read.
@@ -174,7 +175,7 @@ fn path(
     }
 }
 
-/// Where a function starts in the process.
+/// The address of a function's entry in the process.
 fn entry_of(profile: &Profile, function: usize) -> Avma {
     let function = &profile.functions[function];
     let base = profile.modules[function.module].base.unwrap_or(0);

@@ -54,7 +54,7 @@ pub(super) fn frame(image: &'static OpenImage, at: Svma, path: &str, arrived: u6
     frame
 }
 
-/// True if units of this file's debug information were looked for in files that are not there.
+/// True if debug files with units of this file's debug information were not found.
 pub(super) fn lacks_units(image: &'static OpenImage) -> bool {
     let file = std::ptr::from_ref(image).addr();
     let known = described();
@@ -88,7 +88,7 @@ fn describe(image: &OpenImage, at: Svma, lines: &Option<Lines<'_>>) -> Frame {
     if frame.function.as_deref().is_some_and(is_of_blocks)
         && let Some(owner) = image.image.functions().function_at(at)
     {
-        // The section may lie before the function.
+        // If the section starts before the function, there is no offset.
         frame.offset = at.0.checked_sub(owner.range.start.0);
         frame.function = Some(owner.linkage);
     }

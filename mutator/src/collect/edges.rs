@@ -1,6 +1,7 @@
-//! Every path against the code: whether the call of each frame can have led to the frame below it.
+//! Checks each pair of adjacent frames against the code: can the call of the outer frame have led
+//! to the inner frame?
 //!
-//! This does not depend on how the stack was unwound. It costs nothing per call: a path is checked
+//! The check does not depend on the unwinding method. It has no cost per call: a path is checked
 //! when it is first collected.
 
 use rustc_hash::FxHashMap;
@@ -15,10 +16,10 @@ use crate::images::OpenImage;
 use crate::process::{Memory, Process};
 use crate::profile::Verdict;
 
-/// Modules that one call may lead through by linkage stubs.
+/// The most modules that the search for one call's target passes through.
 const MOST_HOPS: usize = 16;
 
-/// What a signal handler returns to: `mov rax, 15; syscall`, rt_sigreturn(2).
+/// The code a signal handler returns to: `mov rax, 15; syscall`, rt_sigreturn(2).
 const RESTORERS: [&[u8]; 2] = [
     &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
     &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
@@ -33,7 +34,7 @@ pub(super) struct CodeAt {
 }
 
 impl CodeAt {
-    /// `None` if no file that can be read is mapped there.
+    /// `None` if no readable file is mapped there.
     fn find(places: &Places, at: Avma) -> Option<Self> {
         let place = places.at(at)?;
         Self::of(&place.code, at)
@@ -66,7 +67,7 @@ impl CodeAt {
         self.image.image.functions().containing(self.at).is_some()
     }
 
-    /// True if the function here has this linkage name, whatever its version.
+    /// True if the function at this address has this linkage name, with any symbol version.
     fn is_called(&self, name: &str) -> bool {
         let base = |name: &str| name.split('@').next().unwrap_or_default().to_owned();
         let function = self.image.image.functions().function_at(self.at);
@@ -77,10 +78,10 @@ impl CodeAt {
     }
 }
 
-/// What is known of a call site.
+/// The known facts about a call site.
 #[derive(Clone, Copy)]
 struct Caller {
-    /// Where the call returns to; `None` of code that no file has.
+    /// The return address; `None` if the code belongs to no file.
     code: Option<CodeAt>,
     call: CallBefore,
     is_restorer: bool,
@@ -88,12 +89,12 @@ struct Caller {
     replaces_frame: bool,
 }
 
-/// The frame that a call is to have led to.
+/// The inner frame of a pair.
 #[derive(Clone, Copy)]
 pub(super) enum Below {
     /// A measured function, by its address in the process.
     Entry(Avma),
-    /// A call site in it.
+    /// A call site in the inner function.
     Site(Site),
 }
 
@@ -106,7 +107,7 @@ impl Below {
     }
 }
 
-/// The verdicts on pairs of frames, kept from profile to profile.
+/// The verdicts on pairs of frames. They are kept from one profile to the next.
 #[derive(Default)]
 pub(super) struct Edges {
     callers: FxHashMap<Site, Caller>,
@@ -114,13 +115,13 @@ pub(super) struct Edges {
     /// The ranges of the functions that direct calls lead to, by file and address.
     targets: FxHashMap<(usize, Svma), Rc<[Range<Svma>]>>,
     arrivals: FxHashMap<(usize, Svma), Arrivals<'static, 'static>>,
-    /// The process, as long as its memory tells where imported functions are.
+    /// The process, while its memory can be read to find imported functions.
     process: Option<Process>,
     memory: Option<Memory>,
 }
 
 impl Edges {
-    /// Looks at the linkage tables of a process that lives.
+    /// Resolves calls through linkage tables by reading the memory of a live process.
     pub(super) fn of(process: &Process) -> Self {
         Self {
             process: Some(process.clone()),
@@ -128,7 +129,7 @@ impl Edges {
         }
     }
 
-    /// Forgets all verdicts: addresses may have other code.
+    /// Discards all verdicts, because the addresses may now hold other code.
     pub(super) fn forget(&mut self) {
         *self = Self {
             process: self.process.take(),
@@ -136,8 +137,9 @@ impl Edges {
         };
     }
 
-    /// The verdict on a call and the frame below it. `may_be_none` where the outermost frame need not
-    /// follow a call: it is the root, or the walk has stopped there and says so.
+    /// The verdict on a call site and the frame below it. `may_be_none` is true for the outermost
+    /// frame. That frame need not follow a call: it is the root, or the walk stopped there and
+    /// reports so.
     pub(super) fn judge(
         &mut self,
         places: &mut Places,
@@ -158,7 +160,8 @@ impl Edges {
         verdict
     }
 
-    /// True if the frame of this call site is being replaced: what is above it has not called it.
+    /// True if the frame of this call site is being replaced by the unwinder. The frame above it
+    /// has not called it.
     pub(super) fn is_replaced(&mut self, places: &mut Places, site: Site) -> bool {
         self.caller(places, site).replaces_frame
     }
@@ -194,7 +197,8 @@ impl Edges {
             Below::Site(site) => {
                 let below = self.caller(places, site);
                 if below.is_restorer {
-                    // The kernel has made the frame; what a signal has interrupted follows no call.
+                    // The kernel made this frame: a signal interrupts code at any instruction, not
+                    // only after a call.
                     return Verdict::Proven;
                 }
                 below.code.map(|code| code.moved(Svma(code.at.0 - 1)))
@@ -213,7 +217,7 @@ impl Edges {
         match call {
             CallBefore::None if is_restorer => Verdict::Possible,
             CallBefore::None => Verdict::Contradicted,
-            // The C library calls `main` by the pointer that the program's entry code gives it.
+            // The C library calls `main` by the pointer that the program's entry code passes to it.
             CallBefore::Indirect if starts_program(&to) => Verdict::Proven,
             CallBefore::Indirect | CallBefore::Unclear => Verdict::Possible,
             CallBefore::Direct(target) => self.leads(places, from.moved(target), to, is_bounded),
@@ -225,7 +229,7 @@ impl Edges {
         }
     }
 
-    /// The verdict on a call of `from` and a frame at `to`.
+    /// The verdict on a call at `from` and a frame at `to`.
     fn leads(&mut self, places: &Places, from: CodeAt, to: CodeAt, is_bounded: bool) -> Verdict {
         let own = self.ranges_of(&from);
         if from.is_in_module_of(&to) && own.iter().any(|range| range.contains(&to.at)) {
@@ -236,7 +240,8 @@ impl Edges {
         self.follow(places, way)
     }
 
-    /// The function at an address, with its parts; empty if there is none, as at a linkage stub.
+    /// The ranges of the function at an address. They are empty if there is no function, for
+    /// example at a linkage stub.
     fn ranges_of(&mut self, code: &CodeAt) -> Rc<[Range<Svma>]> {
         let find = || {
             let function = code.image.image.functions().function_at(code.at);
@@ -256,7 +261,7 @@ impl Edges {
             }
             let own = self.ranges_of(&from);
             let is_of_own = own.iter().any(|range| range.contains(&way.to.at));
-            // A linkage stub is no function.
+            // A linkage stub does not count as a function.
             way.is_direct &= is_of_own || own.is_empty();
             let known = self.arrivals.entry(from.key());
             let reached = known.or_insert_with(|| Arrivals::from(from.image.image, from.at));
@@ -273,13 +278,15 @@ impl Edges {
             (true, true, _) => Verdict::Proven,
             (true, false, _) => Verdict::Explained,
             (false, _, true) => Verdict::Possible,
-            // Nothing tells how far code reaches that has neither symbol nor unwind entry, as V8's built-in handlers.
+            // The extent of code is unknown if it has neither a symbol nor an unwind entry (V8's
+            // built-in handlers).
             (false, _, false) if !way.is_bounded => Verdict::Possible,
             (false, _, false) => Verdict::Contradicted,
         }
     }
 
-    /// Goes on through a word in the module of `from` that is jumped or called through.
+    /// Continues the search through a pointer in the module of `from` that the code jumps or calls
+    /// through.
     fn take_slot(&mut self, places: &Places, way: &mut Way, from: CodeAt, slot: Svma) {
         let name = from.image.image.imported_at(slot);
         if name.is_some_and(|name| way.to.is_called(name)) {
@@ -288,12 +295,12 @@ impl Edges {
         }
         let word = self.word(from.bias.to_avma(slot));
         let next = word.and_then(|word| CodeAt::find(places, Avma(word)));
-        // Before a function's first call its entry leads to the loader.
+        // Before a function's first call, its slot points to the loader.
         way.is_open |= name.is_none() || next.is_none() || places.is_loader(way.to.image);
         way.work.extend(next);
     }
 
-    /// A word of the process, while that lives.
+    /// A word of the process's memory, while the process is alive.
     fn word(&mut self, at: Avma) -> Option<u64> {
         if self.memory.is_none() {
             self.memory = self.process.as_ref()?.open_memory().ok();
@@ -302,16 +309,16 @@ impl Edges {
     }
 }
 
-/// A search for a way to a frame.
+/// The state of a search for a way to a frame.
 struct Way {
     to: CodeAt,
     work: Vec<CodeAt>,
     is_found: bool,
-    /// True as long as nothing but linkage stubs has been gone through.
+    /// True while the search has passed only through linkage stubs.
     is_direct: bool,
-    /// True if both the call and the frame are in known functions.
+    /// True if both the call and the frame are in functions with known bounds.
     is_bounded: bool,
-    /// True if a way has been met of which it is not known where it leads.
+    /// True if the search has met a branch with an unknown target.
     is_open: bool,
 }
 
@@ -328,7 +335,7 @@ impl Way {
     }
 }
 
-/// True if `to` lies in the function that the entry code of its file hands to the C library, `main`.
+/// True if `to` lies in `main`, the function that the file's entry code passes to the C library.
 fn starts_program(to: &CodeAt) -> bool {
     let main = program_main(to.image.image);
     let function = main.and_then(|at| to.image.image.functions().function_at(at));

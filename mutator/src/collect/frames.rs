@@ -34,7 +34,7 @@ pub(super) struct Frames {
     known: HashMap<Site, (Frame, Option<Built>)>,
     /// Modules whose file cannot be read, with the reason.
     unread: HashMap<Key, String>,
-    /// Modules of whose debug information parts are in files that are not there.
+    /// Modules with debug information in separate files that were not found.
     split: BTreeSet<Key>,
     /// Of the profile being made: the frame of each call site.
     used: HashMap<Site, usize>,
@@ -280,7 +280,7 @@ impl Frames {
         let mut frame = described::frame(image, svma, &path, self.arrived);
         let key = (path.clone(), Some(bias.0));
         if described::lacks_units(image) && self.split.insert(key.clone()) {
-            // Else it is said when the module comes into a profile.
+            // Otherwise the note is added when a profile includes the module.
             let is_there = self.modules.contains_key(&key);
             self.notes.extend(is_there.then(|| lacks_units(&path)));
         }

@@ -115,7 +115,7 @@ pub(super) fn refresh<'n>(
     profile.session.overhead = overhead::of(profile, segment, document);
 }
 
-/// The memory cgroup is why paths or threads are not told apart.
+/// The note for paths or threads that are merged because the memory cgroup is nearly full.
 const BOUNDED: &str = "the memory cgroup of the process is nearly full: the session has taken half of what it had left, and takes no more";
 
 /// Why calls are not recorded: of threads without a record, and of the others.

@@ -15,7 +15,7 @@ pub struct Measured<'s> {
     pub process: &'s Process,
     /// True if the target still is the program that the session was made in.
     pub is_in_target: bool,
-    /// True if the target is another program by now.
+    /// True if the target has executed another program.
     pub is_replaced: bool,
 }
 

@@ -41,13 +41,13 @@ pub struct Collector {
     frames: Frames,
     names: Names,
     remark: Option<String>,
-    /// What the profiles to come say besides.
+    /// Notes to add to later profiles.
     further: Vec<String>,
-    /// Libraries that came later and are not measured though functions of theirs were asked for.
+    /// Libraries that were loaded later and are not measured, though they have requested functions.
     libraries: u64,
-    /// What became of the target's program, and what of that was not seen.
+    /// The replacement of the target's program, with its kind of unseen calls.
     left: Option<(Unseen, String)>,
-    /// True if what took the place of the target's program is measured, too.
+    /// True if the program that replaced the target's program is measured, too.
     is_continued: bool,
     /// The profile of the last look, and the reading of the document that it is by.
     last: Option<(u64, Build)>,
@@ -67,22 +67,23 @@ impl Collector {
         self.remark = remark;
     }
 
-    /// Has this stand among the notes of the profiles to come, too.
+    /// Adds a note to this profile and to later ones.
     pub fn add_note(&mut self, note: String) {
         self.further.push(note);
     }
 
-    /// Notes how many libraries came later and are not measured though functions of theirs were asked for.
+    /// Sets the number of libraries that were loaded later and are not measured, though they have
+    /// requested functions.
     pub fn set_libraries(&mut self, libraries: u64) {
         self.libraries = libraries;
     }
 
-    /// Has the profiles to come say that this was not seen.
+    /// Makes later profiles report that this was not seen.
     pub fn set_left(&mut self, left: Option<(Unseen, String)>) {
         self.left = left;
     }
 
-    /// Notes that what takes the place of the target's program is measured, too.
+    /// Records that the program that replaces the target's program is measured, too.
     pub fn set_continued(&mut self) {
         self.is_continued = true;
     }

@@ -1,4 +1,4 @@
-//! The verdicts of the code on whole paths.
+//! Checks whole paths against the code.
 
 use abi::segment::ROOT_OVERFLOW;
 use patcher::Avma;
@@ -8,11 +8,11 @@ use super::frames::Frames;
 use super::paths::New;
 use crate::profile::{CONTRADICTED, Verdict};
 
-/// The cause of incomplete paths from the moment when an exception is delivered.
+/// The cause of paths that are incomplete because an exception was being delivered.
 const REPLACED_FRAME: &str = "replaced-frame";
 
-/// The verdicts on the nodes of the tree: of each, that on the path from the root to it. Paths that
-/// share callers share the work.
+/// The verdicts on the nodes of the tree. A node's verdict is that on the path from the root to it,
+/// so paths with common callers share the work.
 #[derive(Default)]
 pub(super) struct Net {
     nodes: Vec<Option<OfNode>>,
@@ -21,22 +21,23 @@ pub(super) struct Net {
 #[derive(Clone, Copy, Default)]
 struct OfNode {
     verdict: Verdict,
-    /// True if a frame of the path is being replaced, and not the outermost.
+    /// True if a frame of the path other than the outermost one is being replaced.
     is_replaced: bool,
 }
 
-/// What the code says of a path.
+/// The result of checking a path against the code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Checked {
     pub(super) verdict: Verdict,
-    /// The index in the stack of the first call site, from the function outwards, that is contradicted.
+    /// The index in the stack of the first contradicted call site, counted from the function
+    /// outwards.
     pub(super) contradicted: Option<usize>,
-    /// Why the path is incomplete though the walk has come to a root.
+    /// The reason why the path is incomplete although the walk reached a root.
     pub(super) cause: Option<&'static str>,
 }
 
 impl Net {
-    /// Checks a path that has not been seen before; `entry` is the address of its function.
+    /// Checks a new path. `entry` is the address of its function.
     pub(super) fn check(
         &mut self,
         frames: &mut Frames,
@@ -51,7 +52,8 @@ impl Net {
             None => Below::Entry(entry),
         };
         let last = new.stack.len().wrapping_sub(1);
-        // A root need not follow a call, nor does what an incomplete path ends at.
+        // The outermost frame need not follow a call: it is a root, or the path is incomplete
+        // there.
         let judge =
             |frames: &mut Frames, at: usize| frames.judge(new.stack[at], below(at), at == last);
         let known = |&node: &u32| self.nodes.get(node as usize).copied().flatten();
@@ -60,7 +62,7 @@ impl Net {
         let mut found = new.nodes.get(first).and_then(known).unwrap_or_default();
         for at in (0..first).rev() {
             if at < last {
-                // The edge between this call site and the one that has called its function.
+                // The edge between this call site and its function's caller.
                 found.verdict = found.verdict.max(judge(frames, at + 1));
                 found.is_replaced |= frames.is_replaced(new.stack[at]);
             }

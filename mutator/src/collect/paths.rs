@@ -70,7 +70,7 @@ pub(super) struct New<'p> {
     pub(super) thread: Option<u32>,
     /// Return addresses from the caller outwards.
     pub(super) stack: &'p [Site],
-    /// Their nodes.
+    /// The nodes of these frames.
     pub(super) nodes: &'p [u32],
     /// The node that it ends in.
     pub(super) root: u32,
@@ -265,8 +265,8 @@ fn depth(segment: &Segment, path: u32) -> u64 {
     leaf.map_or(0, |leaf| leaf.depth.load(Relaxed).into())
 }
 
-/// Finds call sites from the caller outwards with their nodes, and the root they end in. `None` for a node that is
-/// not the end of a path.
+/// Returns the call sites from the caller outwards with their nodes, and the root. `None` for a
+/// node that is not the end of a path.
 fn stack_of(
     segment: &Segment,
     path: u32,

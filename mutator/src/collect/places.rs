@@ -120,7 +120,7 @@ impl Places {
         (address < place.end).then_some(place)
     }
 
-    /// True if this file is the loader of programs (ld.so(8)).
+    /// True if this file is the program loader (ld.so(8)).
     pub(super) fn is_loader(&self, image: &'static OpenImage) -> bool {
         let is_it = |place: &Place| match place.code {
             Code::Of(of, _) => std::ptr::eq(of, image),

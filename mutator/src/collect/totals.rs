@@ -195,7 +195,7 @@ fn side_by_side<'t>(
     each.map(|(((sum, part), valued), left)| (sum, part, valued, left))
 }
 
-/// Changes the numbers of calls on incomplete paths that those of a path to the node `root` are part of.
+/// Applies `change` to the loss counts that include calls on a path ending at the node `root`.
 fn lost(
     losses: &mut Losses,
     checked: Option<Checked>,

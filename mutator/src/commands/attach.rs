@@ -80,8 +80,8 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     watch(&watch_output, show, live, signals, &[])
 }
 
-/// Says how many of the processes that it has started run the same program: who attaches to a server may mean its workers.
-/// What is said is what a profile has to say.
+/// Warns that processes started by the target run the same program and are not measured: a user who
+/// attaches to a server may want its workers. Returns the note for the profile.
 pub(super) fn tell_unmeasured(pid: Pid, alike: usize, otherwise: &str) -> Option<String> {
     let which = match alike {
         0 => return None,

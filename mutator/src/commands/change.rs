@@ -34,7 +34,8 @@ fn save(profile: &Profile, to: &Destination, path: &Path) -> Result<(), Failure>
     saved.map_err(|e| Failure::new("write", path.display(), io_text(&e)))
 }
 
-/// The profile of a session, which `is_left` if its process had become another program before it was taken out.
+/// The profile of a session. `is_left` is true if the process had executed another program before
+/// the session was removed.
 fn profile(session: &Session, runner: Option<Runner>, is_left: bool) -> Profile {
     let mut collector = Collector::of(session.process());
     collector.set_remark(runner.map(Runner::note));

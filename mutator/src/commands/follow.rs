@@ -40,7 +40,7 @@ fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, F
     let patterns = patterns(operation, &measure.patterns.func)?;
     let spots = spots(operation, &measure.patterns.at)?;
     let options = Options {
-        // All that is executed is seen by following.
+        // Following already reports every exec.
         tells_of_execs: false,
         ..options(operation, measure)?
     };
@@ -261,7 +261,8 @@ fn found(
     Ok(Some(selected))
 }
 
-/// What a session is made with in a program that is followed: one with LeakSanitizer is let go before it exits.
+/// The session options for a followed program. A program with LeakSanitizer is detached before it
+/// exits.
 fn options_in(wanted: &Wanted, selected: &Selected) -> Options {
     Options {
         tells_of_exits: has_leak_check(&selected.modules),

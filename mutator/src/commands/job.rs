@@ -74,10 +74,11 @@ pub(super) struct Job {
     programs: BTreeSet<String>,
     /// What has been said of processes that are not measured.
     remarks: usize,
-    /// Processes that are not measured, and sessions whose counts could not be read.
+    /// The number of processes that are not measured, and of sessions whose counts could not be
+    /// read.
     unmeasured: u64,
     lost: u64,
-    /// What its profiles say of it.
+    /// Notes for its profiles.
     notes: Vec<String>,
     /// The latest sum.
     sum: Option<Profile>,
@@ -282,13 +283,13 @@ impl Job {
         sum.ok_or_else(|| nothing_of(operation))
     }
 
-    /// Notes that a process is not measured, and what is said of it.
+    /// Records that a process is not measured, with the note for the profile.
     pub(super) fn note_unmeasured(&mut self, said: String) {
         self.unmeasured += 1;
         self.notes.push(said);
     }
 
-    /// Has the profile say something.
+    /// Adds a note to the profile.
     pub(super) fn note(&mut self, said: String) {
         self.notes.push(said);
     }

@@ -77,7 +77,7 @@ fn give_large_blocks_back() {
 }
 
 fn obey(cli: Cli) -> Result<ExitCode, Failure> {
-    // What is started by `run` would inherit it.
+    // A program started by `run` would inherit the priority.
     if !matches!(cli.command, Command::Run { .. } | Command::Demo { .. }) {
         saturated::hurry();
         if let Some((ready, processors)) = saturated::ready_threads() {

@@ -6,7 +6,7 @@ use crate::printable::printable;
 use crate::report::human;
 use crate::session::{Changed, Elsewhere, bare};
 
-/// Functions whose other names are shown.
+/// The most functions to list with their other names.
 const FEW: usize = 16;
 
 /// What was added, what measures something else by now, and what had been before.
@@ -84,7 +84,7 @@ pub(super) fn tell_refused(changed: &Changed) {
     }
 }
 
-/// Says that calls by other names count as those of a function.
+/// The note that calls by other names count as calls of this function.
 pub(super) fn also_called((name, others): &(String, Vec<String>)) -> Option<String> {
     Some(format!("{name}: {}", human::also(others)?))
 }

@@ -1,5 +1,5 @@
-//! What becomes of a session when its program executes a file: `run` goes on with the program that it has started when that
-//! executes its own file anew. Of any other program it is said that it is not measured.
+//! Handles an exec in a measured program. `run` continues to measure a program that executes its
+//! own file again. Any other program is reported as not measured.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::process::{Process, Tid};
 use crate::session::{Changed, Departures, Options, Session, SessionError, Where, select_stopped};
 use crate::tracee::{Executed, leave, see_exec, tracing};
 
-/// What is measured in a program again.
+/// The request to repeat after an exec.
 pub(super) struct Again {
     pub(super) operation: &'static str,
     pub(super) patterns: Vec<Pattern>,
@@ -24,44 +24,44 @@ pub(super) struct Again {
     pub(super) allows_traps: bool,
 }
 
-/// What has come of an exec.
+/// The progress of an exec.
 #[derive(Default)]
 enum Stage {
-    /// There has been none since the last look.
+    /// No exec since the last look.
     #[default]
     Nothing,
-    /// It is being made.
+    /// A thread is making the call.
     UnderWay,
     /// The program is measured again.
     Renewed(Box<(Session, Changed)>),
-    /// It is not measured. What is to be said of it.
+    /// The program is not measured; the note to show.
     Left(String),
 }
 
-/// What a look finds.
+/// The result of a look.
 pub(super) enum Found {
-    /// The session is what it was.
+    /// The session is unchanged.
     Nothing,
-    /// Another program may be in its place in a moment.
+    /// Another program may replace this one in a moment.
     UnderWay,
-    /// The session of the same program, executed anew.
+    /// The session of the same program after it executed its own file again.
     Renewed(Box<(Session, Changed)>),
 }
 
-/// Sees to the program of a session as it executes a file.
+/// Watches the program of a session for execs.
 pub(super) struct Renewal {
-    /// Path of the program's file, and its device and inode.
+    /// The path of the program's file, and its device and inode.
     exe: String,
     file: Option<(u64, u64)>,
-    /// None if nothing is measured again, whatever it executes.
+    /// `None` if no executed program is to be measured again.
     again: Option<Again>,
     stage: Mutex<Stage>,
-    /// True once nobody watches any more.
+    /// True once the watching has ended.
     is_over: AtomicBool,
 }
 
 impl Renewal {
-    /// Of the program that a process is now.
+    /// A renewal for the program that the process runs now.
     pub(super) fn of(process: &Process, again: Option<Again>) -> Arc<Self> {
         let exe = exe(process).unwrap_or_default();
         Arc::new(Self {
@@ -77,7 +77,7 @@ impl Renewal {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has come since the last look.
+    /// Returns the change since the last look.
     pub(super) fn look(&self) -> Found {
         let mut stage = self.stage();
         match std::mem::take(&mut *stage) {
@@ -94,7 +94,7 @@ impl Renewal {
         }
     }
 
-    /// Ends it: what is executed from now on is not measured again. Waits for an exec that is under way.
+    /// Stops measuring executed programs again. Waits for an exec that is in progress.
     pub(super) fn end(&self) -> Found {
         const PATIENCE: Duration = Duration::from_secs(20);
         const PAUSE: Duration = Duration::from_millis(1);
@@ -108,7 +108,7 @@ impl Renewal {
         }
     }
 
-    /// What is to be said of a program that has been executed and is not measured.
+    /// The note on an executed program that is not measured.
     pub(super) fn left(&self) -> Option<String> {
         match &*self.stage() {
             Stage::Left(said) => Some(said.clone()),
@@ -116,7 +116,7 @@ impl Renewal {
         }
     }
 
-    /// What comes of an exec of one thread. Runs on the thread that traces.
+    /// Follows an exec of one thread to its result. Runs on the tracing thread.
     fn lead(&self, process: &Process, tid: Tid, go_on: &(dyn Fn() + Sync)) -> Stage {
         let failed = |why: String| {
             Stage::Left(format!(
@@ -133,7 +133,7 @@ impl Renewal {
         let is_same = self.file.is_some() && file(process) == self.file;
         let is_wanted = is_same && !self.is_over.load(Ordering::Acquire);
         let Some(again) = self.again.as_ref().filter(|_| is_wanted) else {
-            // Whatever fails: it has ended.
+            // The error does not matter: the process has ended.
             let _ = leave(Tid(process.pid.0));
             return Stage::Left(replaced(&self.exe, &by));
         };
@@ -145,7 +145,7 @@ impl Renewal {
 }
 
 impl Again {
-    /// Measures a traced program that has just been executed. It goes on, untraced.
+    /// Measures a traced program that has just been executed, and detaches from it.
     fn measure(&self, process: &Process) -> Result<(Session, Changed), Failure> {
         let unknown = |cause: String| Failure::new(self.operation, process.pid, cause);
         let failure = |e: SessionError| e.failure(self.operation, process);

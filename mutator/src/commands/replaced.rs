@@ -20,7 +20,8 @@ const SHELLS: [&str; 12] = [
 /// A program as it was when it began to be measured.
 pub(super) struct Begun {
     process: Process,
-    /// Its address space, by which it is told from what it executes, be that the same file. None if it cannot be read.
+    /// Its address space, which distinguishes it from a program that it executes, even from the
+    /// same file. `None` if it cannot be read.
     space: Option<Arc<Space>>,
     /// Path of its file.
     exe: String,
@@ -28,10 +29,10 @@ pub(super) struct Begun {
     name: Option<String>,
     /// True if that is called otherwise only after exec(2).
     is_shell: bool,
-    /// Page faults of children of it that had been waited for, which each has, then and by the last look.
+    /// Page faults of its reaped children: at the start, and at the last look.
     of_children: u64,
     of_children_now: u64,
-    /// When it was looked at, by the clock of start times.
+    /// The time of the start, by the clock of process start times.
     since: u64,
 }
 
@@ -51,13 +52,13 @@ impl Begun {
         }
     }
 
-    /// Looks for what it has started.
+    /// Looks for processes that it has started.
     pub(super) fn look(&mut self) {
         let now = faults_of_children(&self.process);
         self.of_children_now = self.of_children_now.max(now.unwrap_or(0));
     }
 
-    /// True if it has started processes since, that have been waited for or live.
+    /// True if it has started processes since: live ones, or children that it has reaped.
     pub(super) fn has_started_others(&mut self) -> bool {
         self.look();
         let is_new = |child: &Process| child.start_time >= self.since;
@@ -99,7 +100,7 @@ impl Begun {
     }
 }
 
-/// Says that a program has been executed in the place of another one, which was measured.
+/// The note that a measured program was replaced by another one.
 pub(super) fn replaced(then: &str, now: &str) -> String {
     let (then, now) = (printable(then), printable(now));
     // A shell that executes a shell runs another script.
@@ -113,7 +114,7 @@ pub(super) fn replaced(then: &str, now: &str) -> String {
     }
 }
 
-/// True if what a program does is as a rule to run others.
+/// True if the program mainly runs other programs.
 pub(super) fn is_shell(exe: &str) -> bool {
     file_name(exe).is_some_and(|name| SHELLS.contains(&name))
 }
@@ -131,7 +132,7 @@ pub(super) fn file(process: &Process) -> Option<(u64, u64)> {
     Some((meta.dev(), meta.ino()))
 }
 
-/// Clock ticks since boot, as start times are (proc(5)).
+/// The time since boot in clock ticks, the unit of process start times (proc(5)).
 fn ticks_since_boot() -> u64 {
     const TICKS: u64 = 100;
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
@@ -140,7 +141,7 @@ fn ticks_since_boot() -> u64 {
     })
 }
 
-/// Minor faults of the children of a process that it has waited for (proc(5), cminflt).
+/// Minor faults of the process's reaped children (proc(5), cminflt).
 fn faults_of_children(process: &Process) -> Option<u64> {
     const CMINFLT: usize = 11;
     let stat = read_text(format!("/proc/{}/stat", process.pid)).ok()?;

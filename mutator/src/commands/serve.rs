@@ -78,7 +78,8 @@ fn say_what_is_not_under(profiles: &[Profile], under: &[Pattern]) {
     }
 }
 
-/// Answers requests: those for the metrics with one reading of the sessions, which is written once in each of the `formats`.
+/// Answers requests. All requests for the metrics share one reading of the sessions, which is
+/// rendered once per format.
 fn answer(requests: Vec<Request>, metrics: impl FnOnce(&[Format]) -> Vec<Arc<str>>) {
     let is_for_them = |request: &Request| request.path == PATH && request.is_read;
     let (for_them, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(is_for_them);
@@ -103,7 +104,7 @@ fn answer(requests: Vec<Request>, metrics: impl FnOnce(&[Format]) -> Vec<Arc<str
     for request in for_them {
         let wanted = Format::accepted(&request.accept);
         let written = formats.iter().zip(&texts).find(|(f, _)| **f == wanted);
-        // One that is dropped is closed; each of the formats has its text.
+        // A dropped request is closed. Each of the formats has its text.
         if let Some((format, text)) = written {
             request.answer(Answer {
                 status: (200, "OK"),

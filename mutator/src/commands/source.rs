@@ -35,7 +35,7 @@ pub(super) enum AtEnd {
     Nothing,
 }
 
-/// What is said of a program that has started others.
+/// The note on a program that has started others.
 const UNFOLLOWED: &str = "processes that it has started are not measured: --follow measures them";
 
 /// Why there is nothing more to watch.
@@ -81,13 +81,13 @@ pub(super) struct Live {
     runner: Option<Runner>,
     over: Option<Over>,
     begun: Begun,
-    /// Sees to the program as it executes a file.
+    /// Watches for execs of the program.
     renewal: Option<Arc<Renewal>>,
-    /// The sum of what was measured before the program executed itself anew.
+    /// The sum over the program before it executed its own file again.
     before: Option<Merger>,
-    /// The sum with that, as of the last look.
+    /// `before` with the current profile added, as of the last look.
     sum: Option<Profile>,
-    /// What took the program's place and is not measured, in words.
+    /// The note on the program that replaced this one and is not measured.
     left: Option<String>,
     is_finished: bool,
     /// Finds rules for the runtime meanwhile.
@@ -159,7 +159,7 @@ impl Live {
         let mut doubt = None;
         if self.over.is_none() {
             self.over = match self.session.over() {
-                // What it is by then has a session soon.
+                // The new program will have a session soon.
                 Ok(Some(Over::OtherProgram)) if is_under_way || self.take_renewed() => None,
                 Ok(over) => over,
                 Err(cause) => {
@@ -196,7 +196,8 @@ impl Live {
         })
     }
 
-    /// Goes on with the session of the same program executed anew, if there is one: true then, or if there may be one soon.
+    /// Switches to the session of the program that executed its own file again. True if there is
+    /// one, or may be one soon.
     fn take_renewed(&mut self) -> bool {
         match self.renewal.as_ref().map(|renewal| renewal.look()) {
             Some(Found::Renewed(made)) => self.renew(made.0),
@@ -206,15 +207,15 @@ impl Live {
         true
     }
 
-    /// Goes on with the session of the same program executed anew.
+    /// Switches to the session of the program that executed its own file again.
     fn renew(&mut self, session: Session) {
         if session.process().has_ended() {
-            // It may have been seen before this session was.
+            // The end may have been seen before this session existed.
             session.note_end_at(self.session.ended_at().unwrap_or_else(clock::tsc));
         }
         self.session.note_end();
         self.collector.set_continued();
-        // What cannot be read has been counted, and is missing from here on.
+        // Counts that cannot be read are missing from here on.
         let profile = match self.session.refresh() {
             Ok(()) => Some(self.collector.profile(&self.session)),
             Err(error) => {
@@ -244,13 +245,13 @@ impl Live {
         self.session = session;
     }
 
-    /// Has the profile say something.
+    /// Adds notes to the profile.
     pub(super) fn note_all(&mut self, said: impl IntoIterator<Item = String>) {
         said.into_iter()
             .for_each(|note| self.collector.add_note(note));
     }
 
-    /// Has the profile say what the session knows that it did not see.
+    /// Adds to the profile the losses that the session knows of.
     fn note_unseen(&mut self) {
         let came = self.session.came_unmeasured();
         self.collector.set_libraries(came.len() as u64);
@@ -265,7 +266,7 @@ impl Live {
         }
     }
 
-    /// The final profile, of what was measured before, too.
+    /// The final profile, including everything measured before an exec.
     fn whole(&mut self) -> Profile {
         let profile = self.collector.profile(&self.session);
         let summed = self.before.as_ref().and_then(|sum| with(sum, &profile));
@@ -377,7 +378,7 @@ impl Watched for Live {
     }
 }
 
-/// A sum with a profile added; none where they do not go together.
+/// The sum with a profile added. `None` if the two cannot be merged.
 fn with(sum: &Merger, profile: &Profile) -> Option<Profile> {
     let mut sum = sum.clone();
     sum.add(profile).ok()?;

@@ -47,7 +47,7 @@ pub(super) struct Family {
     has_let_go: bool,
 }
 
-/// What is said of a program that cannot be let go before it looks for leaks.
+/// The note on a program that cannot be detached before its leak check.
 const NO_LEAK_CHECK: &str = "LeakSanitizer does not work in it while it is followed: ASAN_OPTIONS=detect_leaks=0 has it not tried";
 
 /// Why something of a process is not measured, and what can be done.
@@ -123,7 +123,7 @@ impl Family {
         shared.seen.living = self.members.len() as u64;
     }
 
-    /// Removes those that have ended, whatever way that was told.
+    /// Removes processes that have ended, including those whose end caused no event.
     pub(super) fn remove_ended(&mut self) {
         let has_ended = |m: &&Member| m.process.life() == Presence::Ended;
         let ended = self.members.values().filter(has_ended);
@@ -131,7 +131,8 @@ impl Family {
         ended.into_iter().for_each(|pid| self.remove(pid));
     }
 
-    /// Waits until those have their libraries which load them: until then there is a call or a breakpoint of ours in their loaders.
+    /// Waits until all followed programs have loaded their libraries. Until then their loaders
+    /// contain our system call or breakpoint.
     fn finish_loading(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         const PAUSE: Duration = Duration::from_micros(200);
@@ -374,7 +375,7 @@ impl Family {
         signal
     }
 
-    /// A program that loads its libraries has stopped at a system call.
+    /// Handles a stop at a system call of a program that is loading its libraries.
     fn called(&mut self, pid: Pid) {
         let Some(member) = self.members.get_mut(&pid) else {
             return;
@@ -432,7 +433,8 @@ impl Family {
         }
     }
 
-    /// Says why a program is not measured, unless it has ended; whether that has been said.
+    /// Reports why a program is not measured, unless it has ended. Returns true if this was
+    /// reported.
     fn say_unmeasured(&self, process: &Process, why: &str) -> bool {
         let said = match process.exe() {
             Some(exe) => format!("{} is not measured: {why}", exe.display()),

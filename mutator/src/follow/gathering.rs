@@ -21,7 +21,7 @@ struct State {
     is_over: bool,
     sum: Merger,
     failed: Vec<String>,
-    /// Sessions whose counts are not in the sum.
+    /// Sessions with counts that are not in the sum.
     lost: u64,
 }
 
@@ -143,7 +143,7 @@ impl Gathering {
         state.sum.clone()
     }
 
-    /// How many sessions could not be added up.
+    /// The number of sessions that could not be added up.
     pub(super) fn lost(&self) -> u64 {
         self.queue.lock().lost
     }

@@ -1,5 +1,6 @@
-//! Letting a process with LeakSanitizer go before it looks for leaks. That has all threads of the process traced by one of its own
-//! (PTRACE_ATTACH, compiler-rt's sanitizer_stoptheworld_linux_libcdep.cpp), which fails where another process traces them: the
+//! Detaches from a process with LeakSanitizer before its leak check. The check starts a process
+//! that attaches to all threads (PTRACE_ATTACH, compiler-rt's
+//! sanitizer_stoptheworld_linux_libcdep.cpp). That fails if another process traces them: the
 //! program would exit with an error and without its report.
 
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,7 @@ use crate::process::{Process, Space, Tid};
 use crate::session::Departures;
 use crate::tracee::{Stopped, TraceeError, followed, tracing};
 
-/// Lets processes go as they exit.
+/// Detaches from processes as they exit.
 pub(super) struct Letting(Arc<Mutex<Shared>>);
 
 impl Letting {
@@ -19,7 +20,7 @@ impl Letting {
 }
 
 impl Departures for Letting {
-    /// Whatever it executes is seen by who traces it.
+    /// The tracer sees every exec itself.
     fn executes(&self, _: &Process, _: Tid, _: &(dyn Fn() + Sync)) {}
 
     fn exits(&self, process: &Process, goes_on: bool) {
@@ -38,7 +39,7 @@ impl Departures for Letting {
         let mut shared = lock(&self.0);
         match done {
             Ok(true) => shared.seen.let_go += u64::from(goes_on),
-            // It has been let go before, or its end comes first.
+            // It was detached before, or it has ended first.
             Ok(false) | Err(TraceeError::Gone(_)) => {}
             Err(error) => shared.remarks.push(format!(
                 "follow {pid}: LeakSanitizer may fail in it, as it cannot be let go: {error}"

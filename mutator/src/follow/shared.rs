@@ -89,7 +89,7 @@ pub struct Seen {
     pub with_too_many: u64,
     /// Programs that could not be measured.
     pub unmeasured_programs: u64,
-    /// Processes that were let go and went on.
+    /// Processes that were detached and continued.
     pub let_go: u64,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct Shared {
     /// What could not be measured, with why.
     pub(super) remarks: Vec<String>,
     pub(super) seen: Seen,
-    /// Processes that are not traced any more, and of whose ends nothing is told.
+    /// Processes that are no longer traced. Their ends cause no event.
     pub(super) let_go: BTreeSet<Pid>,
     /// Status (wait(2)) of the program that was started, once it has ended.
     pub(super) status: Option<i32>,

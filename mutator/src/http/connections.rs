@@ -1,8 +1,8 @@
-//! The connections of a server, and what each of them waits for.
+//! The connections of a server and their states.
 //!
-//! A connection counts until its thread has ended, not until it is closed: a client that asks and
-//! hangs up leaves a thread behind, and its request in the queue. So the limit covers threads and
-//! queued requests alike.
+//! A connection counts until its thread has ended, not until it is closed. A client that hangs up
+//! after its request leaves a thread behind, and the request in the queue. So the limit covers both
+//! threads and queued requests.
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
@@ -14,25 +14,25 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::message::{Answer, Asked};
 
-/// Connections at a time.
+/// The most connections at a time.
 pub(super) const MOST: usize = 64;
-/// How long a further connection waits for a thread to end.
+/// The time that a further connection waits for a thread to end.
 const A_WHILE: Duration = Duration::from_secs(1);
 
-/// What a connection is doing.
+/// The state of a connection.
 #[derive(Debug)]
 enum Stage {
     /// Its request is still arriving.
     Reading,
     /// Its request is queued.
     Asked(Asked),
-    /// Its request is being worked on.
+    /// Its request is being processed.
     Taken,
-    /// Its thread is to write this.
+    /// Its thread is about to write this answer.
     Answered(Answer),
     /// Its answer is being written.
     Writing,
-    /// It has been closed, and its thread is about to end.
+    /// It is closed, and its thread is about to end.
     Closed,
 }
 
@@ -42,7 +42,7 @@ struct One {
     stage: Stage,
 }
 
-/// All connections, by number: the oldest first.
+/// All connections by number, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connections(Arc<Shared>);
 
@@ -57,7 +57,7 @@ impl Connections {
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change, up to a moment.
+    /// Waits for a change until a deadline.
     fn wait<'a>(
         &self,
         all: MutexGuard<'a, BTreeMap<u64, One>>,
@@ -78,8 +78,8 @@ impl Connections {
         self.0.changed.notify_all();
     }
 
-    /// Counts one more connection, and closes another one if there are too many. `None` if there is
-    /// no descriptor for it, or no thread ends in time.
+    /// Adds a connection, and closes another one if there are too many. `None` if no descriptor is
+    /// available, or if no thread ends in time.
     pub(super) fn take_in(&self, number: u64, stream: &TcpStream) -> Option<Open> {
         let stream = stream.try_clone().ok()?;
         let until = Instant::now() + A_WHILE;
@@ -97,8 +97,8 @@ impl Connections {
         Some(Open(self.clone(), number))
     }
 
-    /// All queued requests, each with the number of its connection: waits for the first one up to
-    /// this time.
+    /// Returns all queued requests, each with the number of its connection. Waits up to `time` for
+    /// the first one.
     pub(super) fn queued(&self, time: Duration) -> Vec<(u64, Asked)> {
         let until = Instant::now() + time;
         let mut all = self.lock();
@@ -116,7 +116,7 @@ impl Connections {
         self.set(number, Stage::Answered(answer));
     }
 
-    /// Closes a connection whose request is not going to be answered.
+    /// Closes a connection without an answer.
     pub(super) fn give_up(&self, number: u64) {
         if let Some(one) = self.lock().get_mut(&number)
             && matches!(one.stage, Stage::Taken)
@@ -137,8 +137,8 @@ fn take((&number, one): (&u64, &mut One)) -> Option<(u64, Asked)> {
     }
 }
 
-/// Closes a connection whose client has hung up, or else one that has yet to ask, or else the
-/// oldest.
+/// Closes one connection: one with a client that has hung up, else one without a request yet, else
+/// the oldest.
 fn close_one(all: &mut BTreeMap<u64, One>) {
     let mut open: Vec<&mut One> = all.values_mut().filter(|one| !one.is_closed()).collect();
     let victim = open
@@ -160,8 +160,8 @@ impl One {
         matches!(self.stage, Stage::Reading)
     }
 
-    /// True if the request has come and nothing more will. A client that has only closed its own
-    /// half looks the same.
+    /// True if the request has arrived and the client has closed its sending side. A client that
+    /// closed only that side looks the same as one that is gone.
     fn has_hung_up(&self) -> bool {
         let asked = PollFlags::from_bits_retain(libc::POLLRDHUP);
         let mut fds = [PollFd::new(self.stream.as_fd(), asked)];
@@ -170,16 +170,16 @@ impl One {
 
     fn close(&mut self) {
         self.stage = Stage::Closed;
-        // Its thread finds the connection ended, in a read or a write.
+        // Its thread sees the end of the connection in a read or a write.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
-/// A connection as its thread has it; the thread drops it last.
+/// The thread's handle of a connection. The thread drops it last.
 pub(super) struct Open(Connections, u64);
 
 impl Open {
-    /// Queues the request and waits for its answer: `None` if the connection is closed before.
+    /// Queues the request and waits for its answer. `None` if the connection is closed first.
     pub(super) fn answer_to(&self, asked: Asked) -> Option<Answer> {
         let Self(connections, number) = self;
         connections.set(*number, Stage::Asked(asked));

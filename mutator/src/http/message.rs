@@ -1,23 +1,23 @@
-//! What a client asks, and what it is answered.
+//! Requests and answers of the HTTP server.
 
 use std::sync::Arc;
 
-/// Most headers of a request.
+/// The most headers of a request.
 const MOST_HEADERS: usize = 64;
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Status code, and what that is called.
+    /// The status code and its reason phrase.
     pub status: (u16, &'static str),
     /// Media type.
     pub kind: &'static str,
-    /// The content, which many answers may share.
+    /// The content, which may be shared between answers.
     pub text: Arc<str>,
 }
 
 impl Answer {
-    /// A line of text.
+    /// An answer of one line of text.
     pub fn line(status: (u16, &'static str), text: String) -> Self {
         Self {
             status,
@@ -27,7 +27,7 @@ impl Answer {
     }
 }
 
-/// What the head of a request says.
+/// The parsed head of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) method: String,
@@ -36,13 +36,13 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// True of GET and HEAD.
+    /// True for GET and HEAD.
     pub(super) fn is_read(&self) -> bool {
         matches!(self.method.as_str(), "GET" | "HEAD")
     }
 }
 
-/// What a head asks for; nothing yet where it is not all of it.
+/// Parses the head of a request. `None` if it is not complete yet.
 pub(super) fn parse(head: &[u8]) -> Result<Option<Asked>, httparse::Error> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -55,7 +55,7 @@ pub(super) fn parse(head: &[u8]) -> Result<Option<Asked>, httparse::Error> {
         .map(|header| String::from_utf8_lossy(header.value))
         .collect();
     let target = request.path.unwrap_or_default();
-    // With the server named, as to a proxy (RFC 9112, 3.2.2).
+    // The absolute form, as sent to a proxy (RFC 9112, 3.2.2).
     let target = match target.split_once("://") {
         Some((scheme, named)) if scheme.eq_ignore_ascii_case("http") => {
             named.find('/').map_or("/", |at| &named[at..])

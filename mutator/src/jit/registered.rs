@@ -1,6 +1,6 @@
 //! Code that a compiler has registered with debuggers (GDB manual, "JIT Compilation Interface"): a
-//! list of ELF files in the memory of the process, which starts at `__jit_debug_descriptor`. LLVM
-//! does so for those that embed it, such as numba and PostgreSQL.
+//! list of ELF files in the memory of the process that starts at `__jit_debug_descriptor`. LLVM
+//! provides this for programs that embed it, such as numba and PostgreSQL.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,28 +18,28 @@ const DESCRIPTOR: &str = "__jit_debug_descriptor";
 const VERSION: u32 = 1;
 /// Offset of `first_entry` in `struct jit_descriptor`.
 const FIRST: usize = 16;
-/// Entries of a list that are read, and bytes of a file and of all files.
+/// The most entries of a list that are read, and the most bytes of one file and of all files.
 const MOST_ENTRIES: usize = 1 << 16;
 const LARGEST: u64 = 16 << 20;
 const MOST_BYTES: u64 = 256 << 20;
 
-/// A file of the list: where and how large.
+/// A file of the list: address and size.
 type File = (u64, u64);
 
-/// What has been registered, as far as it has been read.
+/// The registered files that have been read so far.
 #[derive(Debug, Default)]
 pub(super) struct Registered {
-    /// Of each module that was looked at: by path and first address.
+    /// The descriptor of each inspected module, by path and first address.
     descriptors: BTreeMap<(String, Avma), Option<Avma>>,
     files: BTreeSet<File>,
     bytes: u64,
-    /// Files are numbered in the order in which they came.
+    /// Files are numbered in the order of their arrival.
     time: u64,
     pub(super) names: Ranges,
 }
 
 impl Registered {
-    /// Reads what a process has registered since; true where there was something.
+    /// Reads new registrations of a process. True if there were any.
     pub(super) fn read(&mut self, process: &Process) -> bool {
         let (Ok(maps), Ok(memory)) = (process.maps(), process.open_memory()) else {
             return false;
@@ -49,7 +49,7 @@ impl Registered {
             let key = (module.path.clone(), module.range.start);
             let known = self.descriptors.entry(key);
             if let Some(descriptor) = *known.or_insert_with(|| descriptor(&module)) {
-                // A list that changes meanwhile is read as far as it can be; the rest next time.
+                // If the list changes meanwhile, the rest is read next time.
                 is_new |= self.read_list(descriptor, &memory).unwrap_or(false);
             }
         }
@@ -75,7 +75,7 @@ impl Registered {
                 new.push(file);
             }
         }
-        // The latest one stands first.
+        // The latest file comes first.
         for &file in new.iter().rev() {
             self.take(file, memory);
         }
@@ -102,7 +102,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Where the descriptor of a module is.
+/// The address of a module's descriptor.
 fn descriptor(module: &Module) -> Option<Avma> {
     let image = images::of_module(module).ok()?.image;
     let elf = Elf::parse(image.data()).ok()?;
@@ -115,7 +115,8 @@ fn descriptor(module: &Module) -> Option<Avma> {
     Some(module.bias(image)?.to_avma(Svma(symbol.st_value)))
 }
 
-/// Takes in the functions of a file in memory. In an object file that has been loaded, sections have their addresses.
+/// Adds the functions of a file in memory. The sections of a loaded object file contain their
+/// addresses.
 fn name_functions(bytes: &[u8], time: u64, names: &mut Ranges) {
     let Ok(elf) = Elf::parse(bytes) else {
         return;

@@ -1,28 +1,34 @@
-//! The system call that stands in the place of the loader's report while a program is loaded.
+//! The system call that replaces the loader's notification function while a program is loaded.
 //!
-//! A breakpoint would end the program with its tracer. So would a hardware breakpoint: the kernel keeps it when a tracer ends
-//! (`exit_ptrace` of kernel/ptrace.c calls `__ptrace_unlink`, and not `ptrace_disable`; arch/x86/kernel/ptrace.c lets the events of debug
-//! registers go with the thread, or at its exec). And so would a step (TIF_SINGLESTEP stays for the same reason). A system call only
-//! stops if somebody traces. Only a call of its own tells of the report: after it the loader unmaps its cache, or makes no call at all
-//! before the program's own code runs (elf/rtld.c, `_dl_unload_cache`).
+//! The alternatives would kill the program if its tracer is killed:
+//! * A breakpoint raises SIGTRAP.
+//! * A hardware breakpoint outlives its tracer: `exit_ptrace` (kernel/ptrace.c) calls
+//!   `__ptrace_unlink` but not `ptrace_disable`, and arch/x86/kernel/ptrace.c releases debug
+//!   registers only at the thread's end or exec.
+//! * A single step outlives it for the same reason (TIF_SINGLESTEP stays set).
+//!
+//! A system call stops only a traced thread. An existing call of the loader does not suffice: after
+//! the notification the loader unmaps its cache, or makes no call at all before the program's own
+//! code runs (elf/rtld.c, `_dl_unload_cache`).
 
-/// `mprotect(_, 0, 0)`, which changes nothing, whatever its first argument. The loader has made the call before, so a filter that
-/// forbids it would have ended the program. It may change what any call may change: the function has no arguments and no result.
+/// `mprotect(_, 0, 0)`, which changes nothing for any first argument. The loader has already called
+/// mprotect, so a seccomp filter that forbids it would have ended the program. The code may change
+/// every register that a call may change: the function has no arguments and no result.
 ///
 /// ```text
 /// xor esi, esi; xor edx, edx; mov eax, 10; syscall; ret
 /// ```
 pub(super) const CODE: [u8; 12] = [0x31, 0xf6, 0x31, 0xd2, 0xb8, 10, 0, 0, 0, 0x0f, 0x05, 0xc3];
-/// Bytes from its start to the instruction after the call.
+/// Bytes from the start of the code to the instruction after `syscall`.
 pub(super) const RETURN: usize = 11;
-/// Bytes of a function and of the padding behind it that are looked at.
+/// Bytes that are inspected: a function and the padding after it.
 pub(super) const ROOM: usize = 32;
 
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const RET: u8 = 0xc3;
 
-/// How many bytes of a function without effect stay, before the code, if there is room for it: the function is a return, and
-/// no-ops follow, which are there so that the next function is aligned.
+/// The number of leading bytes to keep before the code, or `None` if there is no room. The function
+/// must be a plain return, followed by no-ops that align the next function.
 pub(super) fn place(there: &[u8; ROOM]) -> Option<usize> {
     let skipped = match there.starts_with(&ENDBR64) {
         true => ENDBR64.len(),
@@ -36,7 +42,8 @@ pub(super) fn place(there: &[u8; ROOM]) -> Option<usize> {
     (at >= end).then_some(skipped)
 }
 
-/// Bytes of the no-op or breakpoint that code begins with, as assemblers pad with (Intel SDM, NOP).
+/// The length of the no-op or breakpoint at the start of `code`, as used for padding by assemblers
+/// (Intel SDM, NOP).
 fn no_op(code: &[u8]) -> Option<usize> {
     let prefixes = code
         .iter()
@@ -72,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_call_takes_the_place_of_padding_alone() {
-        // Of glibc 2.36, of musl 1.2.3, and with endbr64.
+        // From glibc 2.36 and musl 1.2.3, and one with endbr64.
         let glibc = [
             0xc3, 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x40, 0,
         ];
@@ -87,7 +94,7 @@ mod tests {
         assert_eq!(place(&room(&glibc)), Some(0));
         assert_eq!(place(&room(&musl)), Some(0));
         assert_eq!(place(&room(&with_endbr64)), Some(4));
-        // Another function follows at once, or after some bytes; and one that does something.
+        // Another function follows at once or after some bytes; and a function that has an effect.
         assert_eq!(place(&room(&[0xc3])), None);
         assert_eq!(place(&room(&[0xc3, 0x0f, 0x1f, 0x40, 0])), None);
         assert_eq!(place(&room(&[0x48, 0x89, 0xc3, 0x90])), None);

@@ -40,21 +40,22 @@ pub struct Loader {
     report: Avma,
     /// `r_state` of its report, where that is known.
     state: Option<Avma>,
-    /// How the report is noticed.
+    /// The way in which the notification is caught.
     by: By,
-    /// What stands there.
+    /// The original bytes of the function.
     original: Vec<u8>,
     /// What becomes of SIGTRAP in the program.
     trap: TrapState,
 }
 
-/// How the report is noticed.
+/// The way in which the loader's notification is caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
-    /// By a system call without effect, which is written over the function. The tracer is told of calls (PTRACE_SYSCALL). If the
-    /// tracer is killed, the program goes on through it.
+    /// By a system call without effect, written over the function. The tracer stops at calls
+    /// (PTRACE_SYSCALL). If the tracer is killed, the program passes through the call.
     Call,
-    /// By a breakpoint, which ends the program if the tracer is killed: the function has no room for more.
+    /// By a breakpoint, if the function has no room for more. The program dies if the tracer is
+    /// killed.
     Trap,
 }
 
@@ -153,7 +154,7 @@ impl Loader {
         }
     }
 
-    /// Where a program stands in the system call.
+    /// The address at which a program stops in the system call.
     fn call(&self) -> Avma {
         self.report.plus(call::RETURN as u64)
     }
@@ -180,7 +181,7 @@ impl Loader {
     pub fn disarm_stopped(&self, stopped: &mut Stopped) -> Result<(), TraceeError> {
         self.forget();
         if self.by == By::Call {
-            // Before the code goes, as above.
+            // Before the code is removed, as above.
             let code = self.report..self.report.plus(self.original.len() as u64);
             let mut threads = stopped.threads();
             threads.try_for_each(|thread| thread.leave_code(&code))?;
@@ -194,8 +195,9 @@ impl Loader {
         Ok(())
     }
 
-    /// Where a program is that has stopped at the end of a system call: none if that is not the loader's report. Once it is
-    /// loaded the loader is as it was.
+    /// Returns the state of a program that has stopped at the end of a system call. `None` if the
+    /// call is not the loader's notification. Once the program is loaded, the loader's code is
+    /// restored.
     ///
     /// # Errors
     /// The program cannot be read or led back.
@@ -204,7 +206,7 @@ impl Loader {
         let raw = unistd::Pid::from_raw(tid.0);
         let registers = |e| TraceeError::Registers(tid, e);
         let mut at = ptrace::getregs(raw).map_err(registers)?;
-        // The kernel has that in rax at the beginning of each call.
+        // At the start of each call the kernel sets rax to -ENOSYS.
         let is_begin = at.rax as i64 == -i64::from(libc::ENOSYS);
         if self.by != By::Call || is_begin || at.rip != self.call().0 {
             return Ok(None);
@@ -212,16 +214,17 @@ impl Loader {
         if !self.is_consistent()? {
             return Ok(Some(Arrived::Loading));
         }
-        // Before the code goes: should ipath be killed in between, the program makes the call again.
+        // Set before the code is removed: if ipath is killed in between, the program repeats the
+        // call.
         at.rip = self.report.0;
-        // No call is under way any more that a stop could have made again.
+        // No call is in progress that a stop could restart.
         at.orig_rax = u64::MAX;
         ptrace::setregs(raw, at).map_err(registers)?;
         self.disarm()?;
         Ok(Some(Arrived::Loaded))
     }
 
-    /// True if the loader's list of libraries is whole, or not known.
+    /// True if the loader's list of libraries is consistent, or if its state is not known.
     fn is_consistent(&self) -> Result<bool, TraceeError> {
         const CONSISTENT: u8 = 0;
         let mut state = [CONSISTENT];
@@ -233,10 +236,10 @@ impl Loader {
         Ok(state[0] == CONSISTENT)
     }
 
-    /// Where a program is that has stopped at a trap; the loader is as it was.
+    /// Returns the state of a program that has stopped at a trap. The loader's code is restored.
     ///
     /// # Errors
-    /// The program cannot be read or led back.
+    /// The program cannot be read or reset.
     pub fn arrived(&self) -> Result<Arrived, TraceeError> {
         let tid = Tid(self.space.process().pid.0);
         let raw = unistd::Pid::from_raw(tid.0);
@@ -282,7 +285,7 @@ impl Loader {
                     Some(Arrived::Loading | Arrived::Elsewhere) | None => {}
                 },
                 Change::Signal(libc::SIGTRAP) if self.by == By::Trap => match self.arrived()? {
-                    // A trap of the program's own; what it means is for the program to say.
+                    // A trap of the program's own, which the program handles.
                     Arrived::Loaded | Arrived::Elsewhere => return Ok(()),
                     Arrived::Loading => self.pass()?,
                 },
@@ -294,13 +297,14 @@ impl Loader {
     }
 }
 
-/// How a child has ended that is not collected yet, as shells have it: its status, or 128 + N for signal N.
+/// The exit status of a child that has ended and is not reaped yet, as a shell reports it: its
+/// status, or 128 + N for signal N.
 fn status(raw: unistd::Pid) -> i32 {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
     match waitid(Id::Pid(raw), flags) {
         Ok(WaitStatus::Exited(_, status)) => status,
         Ok(WaitStatus::Signaled(_, signal, _)) => 128 + signal as i32,
-        // It is no child, and others know how it has ended.
+        // It is not our child; its parent knows its status.
         _ => 0,
     }
 }

@@ -1,5 +1,6 @@
-//! Mini debug information: `.gnu_debugdata`, an ELF file with the symbols of functions that the
-//! program has lost, compressed by xz (GDB manual, "MiniDebugInfo"). Fedora and its kin ship it.
+//! Mini debug information: `.gnu_debugdata`, an ELF file with the function symbols stripped from
+//! the program, compressed by xz (GDB manual, "MiniDebugInfo"). Fedora and related distributions
+//! ship it.
 
 use super::sections::{Sections, believed};
 use std::io::{Cursor, Read};
@@ -9,14 +10,15 @@ use xz4rust::{DICT_SIZE_MIN, DICT_SIZE_PROFILE_9, XzDecoder, XzReader};
 /// Bytes read at a time.
 const PIECE: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
 
-/// The ELF file in `.gnu_debugdata`; `None` where there is none, or it is broken or too large.
+/// The ELF file in `.gnu_debugdata`. `None` if there is none, or if it is broken or too large.
 pub(super) fn file_in(image: &Sections<'_>) -> Option<Vec<u8>> {
     unpacked(&image.get(".gnu_debugdata")?)
 }
 
 fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
     let most = believed(packed.len());
-    // Files of any size name the dictionary of their level: `xz -9` the largest.
+    // The dictionary size follows the compression level, not the file size; `xz -9` uses the
+    // largest.
     let decoder = XzDecoder::in_heap_with_alloc_dict_size(DICT_SIZE_MIN, DICT_SIZE_PROFILE_9);
     let packed = Cursor::new(packed.to_vec());
     let reader = XzReader::new_with_buffer_size_and_decoder(packed, PIECE, decoder);
@@ -56,7 +58,7 @@ mod tests {
         ] {
             let packed = packed(&text, options);
             assert!(unpacked(&packed).as_ref() == Some(&text), "{options:?}");
-            // What ends early or is damaged gives nothing, and no panic.
+            // Truncated or damaged input yields nothing and does not panic.
             for at in (0..packed.len()).step_by(packed.len() / 50 + 1) {
                 assert_eq!(unpacked(&packed[..at]), None, "{at}");
                 let mut damaged = packed.clone();

@@ -44,14 +44,15 @@ struct DebugSection {
     decompressed: Mutex<Option<Arc<Vec<u8>>>>,
 }
 
-/// How the contents of a section are stored.
+/// The storage format of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packing {
-    /// As they are.
+    /// Uncompressed.
     Plain,
-    /// Behind a header that names the method: gABI, SHF_COMPRESSED.
+    /// After a header with the compression method: gABI, SHF_COMPRESSED.
     Gabi,
-    /// `.zdebug_*`, as GNU's tools did it before (-gz=zlib-gnu): "ZLIB", the size, then zlib's stream.
+    /// `.zdebug_*`, the older format of GNU tools (-gz=zlib-gnu): "ZLIB", the size, then the zlib
+    /// stream.
     Gnu,
 }
 
@@ -141,7 +142,7 @@ impl<'d> Sections<'d> {
         self.debug_named(|id| Some(id.name()))
     }
 
-    /// The same of a `.dwo` or `.dwp` file.
+    /// Like [`Self::debug`], for a `.dwo` or `.dwp` file.
     pub(super) fn split_debug(&self) -> Option<Debug<'d>> {
         self.debug_named(SectionId::dwo_name)
     }
@@ -270,12 +271,12 @@ fn stored<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
     data.part(header.file_range()?)
 }
 
-/// What so many compressed bytes are believed to hold, at most.
+/// The largest plausible size of this many compressed bytes.
 pub(super) fn believed(packed: usize) -> u64 {
     (packed as u64).saturating_mul(EACH).clamp(SMALL, MOST)
 }
 
-/// What a compressed section holds.
+/// A compressed section.
 struct Compressed<'b> {
     by: u32,
     size: usize,

@@ -68,8 +68,8 @@ pub(super) fn debug_file_of(image: &Sections<'_>, places: &Places) -> Option<Sep
     })
 }
 
-/// The file with the symbols of functions that the ELF file `data` has lost, which may be in `data` itself; `None` where
-/// it has them, or there is none.
+/// The file with the function symbols that were stripped from the ELF file `data`. The symbols may
+/// be in `data` itself. `None` if the file has its symbols, or if there is no such file.
 pub fn symbol_file(data: &[u8], places: &Places) -> Option<FileBytes> {
     const SYMBOLS: &str = ".symtab";
     let image = Sections::parse(Bytes::Borrowed(data))?;

@@ -1,5 +1,5 @@
-//! Split DWARF (DWARF 5 section 7.3.2): units whose entries lie in files of their own, `.dwo`, or in
-//! a package of those, `.dwp`.
+//! Split DWARF (DWARF 5 section 7.3.2): the entries of units are in separate files, `.dwo`, or in a
+//! package of these, `.dwp`.
 
 use super::bytes::{Bytes, Reader};
 use super::sections::Debug;
@@ -15,10 +15,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files that are looked for on behalf of one program, at most: each lookup may ask for another one.
+/// The most files that are looked for per program: each lookup may need another one.
 const MOST: u32 = 4096;
 
-/// Where the split units of a program are.
+/// The places of a program's split units.
 pub(super) struct Split {
     places: Places,
     package: OnceCell<Option<DwarfPackage<Reader<'static>>>>,
@@ -69,7 +69,7 @@ impl Split {
 
     fn in_package<'d>(&self, wanted: &SplitDwarfLoad<Reader<'d>>) -> Option<Dwarf<Reader<'d>>> {
         let package = self.package.get_or_init(|| self.open_package());
-        // Made for this lifetime: the package's own is longer.
+        // Rebuilt with this lifetime, because the package's own is longer.
         let package: &DwarfPackage<Reader<'d>> = package.as_ref()?;
         let found = package.find_cu(wanted.dwo_id, &wanted.parent).ok()??;
         beginning_with(found, wanted.dwo_id)
@@ -91,7 +91,8 @@ impl Split {
     fn in_file<'d>(&self, wanted: &SplitDwarfLoad<Reader<'d>>) -> Option<Dwarf<Reader<'d>>> {
         let name = path_of(wanted.path.as_ref()?)?;
         let compiled_in = wanted.comp_dir.as_ref().and_then(path_of);
-        // As gdb looks: where it was compiled, then beside the program, which may have been moved.
+        // The order of gdb: first the compilation directory, then beside the program, which may
+        // have been moved.
         let beside = self.places.beside.as_deref();
         let candidates = [
             compiled_in.map(|folder| folder.join(&name)),
@@ -107,14 +108,15 @@ impl Split {
     }
 }
 
-/// The DWARF from the unit with this id on: units of types may come before. `None` where it has no such unit.
+/// The DWARF starting at the unit with this id: type units may precede it. `None` if there is no
+/// such unit.
 fn beginning_with<'d>(mut dwarf: Dwarf<Reader<'d>>, id: DwoId) -> Option<Dwarf<Reader<'d>>> {
     debug_assert_eq!(dwarf.file_type, DwarfFileType::Dwo);
     let mut units = dwarf.units();
     let at = loop {
         let header = units.next().ok()??;
         let at = header.debug_info_offset()?;
-        // One that cannot be read is another one.
+        // A unit that cannot be read does not match.
         if dwarf.unit(header).is_ok_and(|unit| unit.dwo_id == Some(id)) {
             break at.0;
         }

@@ -39,7 +39,7 @@ pub(super) fn add(sum: &mut Profile, profile: &Profile, is_first: bool) {
             add_target(&mut sum.target, &profile.target);
             add_session(&mut sum.session, &profile.session);
             add_losses(&mut sum.losses, &profile.losses);
-            // Of a profile without it nothing is known of its calls.
+            // A profile without this field has no verdicts on its calls.
             match (&mut sum.exactness, &profile.exactness) {
                 (Some(sum), Some(exactness)) => sum.add(exactness),
                 (sum, _) => *sum = None,

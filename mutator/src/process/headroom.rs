@@ -1,31 +1,31 @@
-//! What the memory cgroups of a process leave it: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and
-//! cgroup-v1/memory.rst.
+//! The memory that the cgroups of a process have left: cgroups(7),
+//! Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 //!
-//! What a session takes is charged to the target's cgroup, and the kernel kills a process of a cgroup that
-//! would exceed its limit. The groups are found by /proc/PID/cgroup and by where /proc/self/mountinfo says
-//! that the hierarchies are mounted, else by the target's own mounts: both files show paths relative to
-//! the reader's cgroup namespace.
+//! The memory of a session is charged to the target's cgroup, and the kernel kills a process of a
+//! cgroup that exceeds its limit. The groups are read from /proc/PID/cgroup. Their mount points
+//! come from /proc/self/mountinfo, else from the target's own mounts. Both files show paths
+//! relative to the reader's cgroup namespace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Process, read_text};
 
-/// What the tightest of the memory cgroups of a process leaves.
+/// The memory left in the tightest memory cgroup of a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Headroom {
-    /// Bytes until its limit, page cache that the kernel can drop not counted as used.
+    /// Bytes until its limit. Page cache that the kernel can drop does not count as used.
     pub left: u64,
-    /// Its folder.
+    /// The folder of the cgroup.
     pub group: PathBuf,
 }
 
-/// The tightest of the memory cgroups of a process and their ancestors; none without a limit.
+/// The tightest of the process's memory cgroups and their ancestors. `None` without a limit.
 pub fn headroom(process: &Process) -> Option<Headroom> {
     folders(process).iter().filter_map(Folder::tightest).min()
 }
 
-/// True if this command is charged to that group as well, or to one within it.
+/// True if this command's memory is charged to that group, directly or through a descendant.
 fn contains_self(group: &Path) -> bool {
     let (Ok(groups), Ok(mounts)) = (
         read_text("/proc/self/cgroup"),
@@ -37,21 +37,21 @@ fn contains_self(group: &Path) -> bool {
     own.iter().any(|folder| folder.own.starts_with(group))
 }
 
-/// Has the kernel kill this command first, and not the program, if both are in a memory cgroup that reaches its limit:
-/// what analysing takes is charged there too.
+/// Makes the kernel kill this command before the program if both are in a memory cgroup that
+/// reaches its limit: the memory of the analysis is charged to the same group.
 pub fn yield_memory(process: &Process) {
     if headroom(process).is_some_and(|h| contains_self(&h.group)) {
         let _ = fs::write("/proc/self/oom_score_adj", "1000");
     }
 }
 
-/// Bytes in MiB, with one digit after the point.
+/// Bytes in MiB with one decimal.
 pub fn mib(bytes: u64) -> String {
     let tenths = bytes.saturating_mul(10) >> 20;
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// The folders of the memory cgroups that a process is in.
+/// The folders of a process's memory cgroups.
 fn folders(process: &Process) -> Vec<Folder> {
     let Ok(groups) = read_text(format!("/proc/{}/cgroup", process.entry())) else {
         return Vec::new();
@@ -66,7 +66,7 @@ fn folders(process: &Process) -> Vec<Folder> {
     in_mounts(&groups, &theirs, Path::new(&root))
 }
 
-/// The version of a hierarchy: what its files are called.
+/// The cgroup version, which determines the names of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     One,
@@ -78,11 +78,12 @@ enum Version {
 struct Folder {
     version: Version,
     own: PathBuf,
-    /// Where its hierarchy is mounted: no ancestor is above that.
+    /// The mount point of its hierarchy, which is the topmost ancestor.
     mount: PathBuf,
 }
 
-/// The groups of a text of /proc/PID/cgroup, where the mounts of a mountinfo show them; these are below `root`.
+/// The folders below `root` of the groups listed in `groups` (/proc/PID/cgroup), by the mounts in
+/// `mounts` (mountinfo).
 fn in_mounts(groups: &str, mounts: &str, root: &Path) -> Vec<Folder> {
     let group = |line: &str| {
         let mut fields = line.splitn(3, ':');
@@ -94,7 +95,8 @@ fn in_mounts(groups: &str, mounts: &str, root: &Path) -> Vec<Folder> {
         };
         let mounts = mounts.lines().filter_map(|line| Mount::of(line, version));
         let folder = |mount: Mount<'_>| {
-            // Relative to what of the hierarchy is mounted there; what begins with /.. is outside of it.
+            // The path relative to the mounted part of the hierarchy. A path that begins with /..
+            // is outside of it.
             let within = Path::new(path).strip_prefix(mount.root).ok()?;
             let is_inside = within.components().all(|c| c.as_os_str() != "..");
             let mount = root.join(mount.at.trim_start_matches('/'));
@@ -109,15 +111,16 @@ fn in_mounts(groups: &str, mounts: &str, root: &Path) -> Vec<Folder> {
     groups.lines().filter_map(group).collect()
 }
 
-/// A mount of a hierarchy of cgroups.
+/// A mount of a cgroup hierarchy.
 struct Mount<'l> {
-    /// The group that stands at its top.
+    /// The group that is mounted.
     root: &'l str,
     at: &'l str,
 }
 
 impl<'l> Mount<'l> {
-    /// The mount that a line of mountinfo tells of (proc_pid_mountinfo(5)), if it is of such a hierarchy.
+    /// Parses a line of mountinfo (proc_pid_mountinfo(5)). `None` if it is not a mount of this
+    /// hierarchy.
     fn of(line: &'l str, version: Version) -> Option<Self> {
         let (place, file_system) = line.split_once(" - ")?;
         let mut fields = place.split(' ').skip(3);
@@ -133,7 +136,7 @@ impl<'l> Mount<'l> {
 }
 
 impl Folder {
-    /// The tightest of the group and those it is in.
+    /// The tightest of the group and its ancestors.
     fn tightest(&self) -> Option<Headroom> {
         let folders = self.own.ancestors();
         let folders = folders.take_while(|folder| folder.starts_with(&self.mount));
@@ -151,7 +154,8 @@ impl Folder {
 }
 
 impl Version {
-    /// Bytes until the lowest limit of one group, whose files `read` reads; none without a limit.
+    /// Bytes until the lowest limit of one group. `read` reads the group's files. `None` without a
+    /// limit.
     fn left(self, read: impl Fn(&str) -> Option<String>) -> Option<u64> {
         let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
         let stat = |name: &str| {
@@ -167,7 +171,7 @@ impl Version {
             |all: Vec<Option<u64>>| all.into_iter().flatten().filter(|&n| n < 1 << 62).min();
         let (limit, usage, cache) = match self {
             Self::Two => (
-                // Beyond `high` a program is slowed down until it stands still.
+                // Above `high` the kernel throttles the program until it makes no progress.
                 limits(vec![number("memory.max"), number("memory.high")])?,
                 number("memory.current")?,
                 stat("inactive_file"),
@@ -175,7 +179,7 @@ impl Version {
             Self::One => (
                 limits(vec![
                     number("memory.limit_in_bytes"),
-                    // The lowest of the ancestors, also of those that are not mounted here.
+                    // The lowest limit of all ancestors, including those not mounted here.
                     stat("hierarchical_memory_limit"),
                 ])?,
                 number("memory.usage_in_bytes")?,
@@ -215,9 +219,9 @@ nonsense
             (Version::Two, root.join("two/user.slice/app")),
         ];
         assert_eq!(found, expected);
-        // Of another container, and outside of the reader's namespace.
+        // In another container, and outside of the reader's namespace.
         assert_eq!(of("5:memory:/docker/other\n0::/../elsewhere\n"), []);
-        // What a limit is of, and what is above it.
+        // A group with a limit, and its ancestor.
         let app = &both[1];
         assert_eq!(app.tightest(), None);
         let write = |file: &str, text: &str| fs::write(root.join(file), text).expect("written");

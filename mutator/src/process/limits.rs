@@ -33,11 +33,11 @@ pub fn addresses(process: &Process) -> Option<u64> {
     soft(&text(process)?, &ADDRESSES)
 }
 
-/// Mappings that a session takes, with those that it splits and some for the threads of the process.
+/// Mappings that a session needs, including those from splits and some for the process's threads.
 const MAPPINGS: u64 = 64;
 
-/// How many mappings a process has, and how many it may have (`vm.max_map_count`,
-/// Documentation/admin-guide/sysctl/vm.rst), if that is fewer than a session may take.
+/// The number of mappings of a process and its limit (`vm.max_map_count`,
+/// Documentation/admin-guide/sysctl/vm.rst), if the rest is too small for a session.
 pub fn mappings(process: &Process) -> Option<(u64, u64)> {
     let most = read_text("/proc/sys/vm/max_map_count").ok()?;
     let most: u64 = most.trim().parse().ok()?;
@@ -48,7 +48,7 @@ pub fn mappings(process: &Process) -> Option<(u64, u64)> {
 
 /// What to do about a system call in a process that has failed so, where one of its limits is why.
 pub fn mend(process: &Process, errno: Errno) -> Option<Hint> {
-    // EAGAIN where a mapping cannot be split (madvise(2)).
+    // EAGAIN if a mapping cannot be split (madvise(2)).
     if matches!(errno, Errno::ENOMEM | Errno::EAGAIN)
         && let Some((has, most)) = mappings(process)
     {

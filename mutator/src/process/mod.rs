@@ -239,8 +239,9 @@ impl Process {
         }
     }
 
-    /// A thread that is traced, and by which process. While a tracer lets go of a thread, the kernel names for a moment the
-    /// thread's parent in its place (`__ptrace_unlink`, kernel/ptrace.c), so it is asked until two answers agree.
+    /// A traced thread and the process that traces it. While a tracer detaches from a thread, the
+    /// kernel reports the thread's parent for a moment (`__ptrace_unlink`, kernel/ptrace.c), so
+    /// this reads until two results agree.
     pub fn tracer(&self) -> Option<(Tid, i32)> {
         const TIMES: usize = 10;
         let tids = self.tids().unwrap_or_default();
@@ -269,15 +270,16 @@ impl Process {
 
     /// Checks that its program is x86-64 code.
     pub fn check_program(&self) -> Result<(), ProcessError> {
-        /// Size of an entry of the program headers, AT_PHENT, and of one of ELF64.
+        /// Size of a program header entry (AT_PHENT), and its value for ELF64.
         const ENTRY: u64 = 4;
         const ENTRY_OF_64: u64 = 56;
         let pid = self.pid;
         let mut magic = [0u8; 20];
         let file = match self.of_living("exe", |path| fs::File::open(path)) {
             Ok(file) => file,
-            // The file is another user's on a mount that root may not read either (FUSE), or one that may only be executed. The
-            // kernel says what it has made of it: that is about the process, and not about the file.
+            // Root may not read the file: it is on another user's FUSE mount, or it may only be
+            // executed. The auxiliary vector shows its class instead. It describes the process, not
+            // the file.
             Err(ProcessError::Denied(..)) if self.auxiliary(ENTRY) == Some(ENTRY_OF_64) => {
                 return Ok(());
             }
@@ -369,7 +371,7 @@ impl Process {
             .collect()
     }
 
-    /// The thread that has this id in its own pid namespace.
+    /// The thread with this id in its own pid namespace.
     pub fn tid_of_inner(&self, inner: u32) -> Option<Tid> {
         let is_it = |tid: &Tid| {
             let ids = self.thread_status(*tid, "NSpid").unwrap_or_default();

@@ -43,9 +43,9 @@ pub struct Module {
     pub code: Vec<Mapping>,
     /// That of the file's beginning, where it can be read.
     pub head: Option<Mapping>,
-    /// True if some of its code has been copied to memory of the process's own, which is mapped in its place.
+    /// True if the process runs copies of some of its code, mapped over the file's mappings.
     pub is_remapped: bool,
-    /// A mapping of the file, by which it is opened.
+    /// A mapping of the file, used to open it.
     own: Mapping,
     /// The process, through whose root the file is opened.
     process: Process,
@@ -248,7 +248,7 @@ impl Module {
             .find_map(|s| bias_by(&s, first.range.start, first.offset))
     }
 
-    /// The parts of these mappings that hold copies of its file's code.
+    /// The parts of these mappings that hold copies of the file's code.
     fn copied_code(&self, candidates: &[Mapping], maps: &[Mapping]) -> Option<Vec<Mapping>> {
         let bytes = self.open().ok()?;
         let image = Image::parse(bytes.bytes()).ok()?;
@@ -325,7 +325,7 @@ pub fn bias_of(image: &Image<'_>, start: Avma, offset: FileOffset) -> Option<Bia
     executable.find_map(|s| bias_by(s, start, offset))
 }
 
-/// The bias under which most of these mappings of the file are where its segments say.
+/// The bias that matches the file's segments to the most of these mappings.
 fn bias_of_mappings(image: &Image<'_>, mappings: &[&Mapping]) -> Option<Bias> {
     let biases = |m: &&Mapping| {
         let segments = image.segments().iter();
@@ -371,8 +371,8 @@ pub fn modules(process: &Process, maps: &[Mapping]) -> Vec<Module> {
     modules
 }
 
-/// The module with the code that the program has copied from its file. The same module if there is none, or if what is there is
-/// something else.
+/// The module extended by copies of its code in anonymous memory. Unchanged if there are none, or
+/// if that memory holds something else.
 fn with_copied_code(mut module: Module, maps: &[Mapping]) -> Module {
     let candidates = remapped::candidates(&module.range, maps);
     if candidates.is_empty() || module.path == VDSO {

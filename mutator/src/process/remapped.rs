@@ -1,5 +1,6 @@
-//! Code that a program has copied to memory of its own, which it has mapped in the place of its file's: huge pages for its text
-//! (node's `--use-largepages`, iodlr, BOLT's hugify). The file's segments still say what is there, and its bytes are compared.
+//! Code that a program has copied to anonymous memory mapped over its file's text, to use huge
+//! pages (node's `--use-largepages`, iodlr, BOLT's hugify). The file's segments still tell the
+//! contents, and the bytes are compared.
 
 use std::ops::Range;
 
@@ -9,24 +10,26 @@ use patcher::{Avma, Bias, FileOffset};
 
 use super::{Mapping, Memory};
 
-/// Most pages of a mapping that are compared, and how many of them may differ, in percent: a session has patches there.
+/// The most pages of a mapping that are compared, and the percentage that may differ: a session has
+/// patches there.
 const PAGES: u64 = 64;
 const MAY_DIFFER: u64 = 25;
 
-/// True if a mapping is of no file.
+/// True for an anonymous mapping.
 fn is_own(mapping: &Mapping) -> bool {
     mapping.file.1 == 0 && (mapping.name.is_empty() || is_named(mapping))
 }
 
-/// True if a mapping is of no file and has been given a name (prctl(2), PR_SET_VMA_ANON_NAME).
+/// True for an anonymous mapping with a name (prctl(2), PR_SET_VMA_ANON_NAME).
 pub(super) fn is_named(mapping: &Mapping) -> bool {
     mapping.name.starts_with("[anon")
 }
 
-/// Executable mappings of no file between those of a module, which lie in `range`, or side by side with them.
+/// Executable anonymous mappings between the mappings of a module, which lie in `range`, or
+/// adjacent to them.
 pub(super) fn candidates(range: &Range<Avma>, maps: &[Mapping]) -> Vec<Mapping> {
     let mut range = range.clone();
-    // A text that comes first, with the file's beginning, lies before all that is left of the file.
+    // If the text comes first in the file, its copy lies before the rest of the file's mappings.
     for mapping in maps.iter().rev() {
         if is_own(mapping) && mapping.range.end == range.start {
             range.start = mapping.range.start;
@@ -52,7 +55,8 @@ pub(super) struct Mapped<'f> {
 }
 
 impl Mapped<'_> {
-    /// The parts of the candidates that hold a copy of the file's code, as if they were mapped from there.
+    /// The parts of the candidates that hold a copy of the file's code, described as mappings of
+    /// the file.
     pub(super) fn copies(&self, candidates: &[Mapping], memory: &Memory) -> Vec<Mapping> {
         let segments = || self.image.segments().iter().filter(|s| s.execute);
         let pieces = candidates
@@ -62,7 +66,7 @@ impl Mapped<'_> {
         pieces.filter(|p| self.is_copy(p, memory)).collect()
     }
 
-    /// The part of a mapping where a segment of the file would be.
+    /// The part of a mapping at the address of a segment of the file.
     fn piece(&self, mapping: &Mapping, segment: &Segment) -> Option<Mapping> {
         let page = |at: u64| at & !(PAGE - 1);
         let begin = self.bias.to_avma(segment.range.start);
@@ -78,7 +82,7 @@ impl Mapped<'_> {
         })
     }
 
-    /// True if memory holds what the file has there, but for patches.
+    /// True if the memory equals the file's contents, apart from patches.
     fn is_copy(&self, piece: &Mapping, memory: &Memory) -> bool {
         let pages = (piece.range.end.0 - piece.range.start.0) / PAGE;
         let step = pages.div_ceil(PAGES).max(1);
@@ -96,7 +100,8 @@ impl Mapped<'_> {
     }
 }
 
-/// True if most bytes of a page are the file's. Patches change a few; other code changes nearly all.
+/// True if most bytes of a page equal the file's. Patches change a few bytes; other code differs in
+/// nearly all.
 fn agrees(there: &[u8], expected: &[u8]) -> bool {
     let same = there.iter().zip(expected).filter(|(a, b)| a == b).count();
     same * 4 >= expected.len() * 3

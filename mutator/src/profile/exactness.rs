@@ -1,35 +1,35 @@
-//! How far the code agrees with the paths.
+//! The agreement of the paths with the code.
 
 use serde::{Deserialize, Serialize};
 
-/// What the code says of a call and the frame below it. In ascending order of doubt, so that the
-/// verdict on a path is the largest of those on its edges.
+/// The verdict of the code on a call and the frame below it. The order is ascending doubt, so the
+/// verdict on a path is the maximum over its edges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// The call leads to the function of the frame below, directly or through a linkage stub.
     #[default]
     Proven,
-    /// It leads there by tail calls or jumps that the code has.
+    /// The call leads there by tail calls or jumps in the code.
     Explained,
-    /// It goes through a pointer, or its code cannot be read: nothing speaks against it.
+    /// The call goes through a pointer, or its code cannot be read. Nothing contradicts it.
     Possible,
-    /// It cannot have led there.
+    /// The call cannot have led there.
     Contradicted,
 }
 
-/// The cause of incomplete paths with an edge that the code contradicts.
+/// The cause of paths that are incomplete because the code contradicts an edge.
 pub const CONTRADICTED: &str = "contradicted";
 
-/// Calls by the verdict on their paths. The calls beyond the limit of paths are in none.
+/// Calls by the verdict on their paths. Calls beyond the path limit have no verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exactness {
-    /// Calls on paths whose every edge is proven.
+    /// Calls on paths with only proven edges.
     pub proven: u64,
     /// Calls on paths with an edge that is only possible.
     pub possible: u64,
-    /// Calls on paths whose edges are proven or explained by tail calls.
+    /// Calls on paths with edges that are proven or explained by tail calls.
     pub explained: u64,
-    /// Calls on paths with an edge that the code contradicts.
+    /// Calls on paths with a contradicted edge.
     pub contradicted: u64,
 }
 
@@ -56,7 +56,7 @@ impl Exactness {
         }
     }
 
-    /// Takes out the calls of an earlier profile of the same session.
+    /// Subtracts the calls of an earlier profile of the same session.
     pub fn take(&mut self, earlier: &Self) {
         for (sum, calls) in [
             (&mut self.proven, earlier.proven),

@@ -1,20 +1,21 @@
-//! Sessions whose measuring takes most of the program's time: what that comes of, and what to change.
+//! Sessions with a high measuring overhead: its reason, and advice to reduce it.
 
 use std::collections::HashSet;
 
 use super::{PathEntry, Profile};
 
-/// From this share of the program's time on.
+/// The smallest share of the program's time that counts as high.
 const MOST: f64 = 0.5;
-/// What measuring must have taken in all, ns: with less, much of it is the trial before the first call.
+/// The smallest total overhead that is reported, in ns. Below it, the trial before the first call
+/// dominates.
 const SOME: u64 = 100_000_000;
-/// Paths of a function that are many.
+/// The number of a function's paths from which on there are many.
 const MANY: usize = 4096;
 
-/// Paths that are looked at for recursion: this is asked each time that something is drawn.
+/// The most paths that are checked for recursion, because this runs at every redraw.
 const LOOKED_AT: usize = 1000;
 
-/// What there is of the function that is called most.
+/// The function with the most calls.
 struct Busiest<'p> {
     name: &'p str,
     calls: u64,
@@ -24,8 +25,8 @@ struct Busiest<'p> {
 }
 
 impl Profile {
-    /// What to change in a session whose measuring takes at least half of the program's time; none in others. Names are
-    /// as they are, to be made harmless where they are shown.
+    /// Advice for a session whose measuring takes at least half of the program's time; `None` for
+    /// others. Names are raw: escape them before display.
     pub fn heavy(&self) -> Option<String> {
         let overhead = self.session.overhead.as_ref()?;
         if overhead.share < MOST || overhead.total_ns < SOME {
@@ -58,7 +59,7 @@ impl Profile {
     fn busiest(&self) -> Option<Busiest<'_>> {
         let count = |index: usize| self.functions[index].totals.counts.count;
         let index = (0..self.functions.len()).max_by_key(|&index| count(index))?;
-        // Without the one that stands for all paths beyond the limit.
+        // Without the entry for all paths beyond the limit.
         let is_own = |p: &&PathEntry| p.function == index && !is_overflow(p);
         let paths: Vec<&PathEntry> = self.paths.iter().filter(is_own).collect();
         let calls = |paths: &mut dyn Iterator<Item = &&PathEntry>| {
@@ -74,7 +75,7 @@ impl Profile {
         })
     }
 
-    /// True if a function stands twice on a path.
+    /// True if a function occurs twice on a path.
     fn recurs(&self, path: &PathEntry) -> bool {
         let own = self.functions.get(path.function).map(|f| &f.linkage);
         let mut seen: HashSet<&String> = own.into_iter().collect();
@@ -86,7 +87,7 @@ impl Profile {
         names.any(|name| !seen.insert(name))
     }
 
-    /// What can be changed, what is likely to help most first.
+    /// Possible changes, the most effective first.
     fn changes(&self, busiest: &Busiest<'_>) -> Vec<String> {
         let mut changes = Vec::new();
         if busiest.recurs && !self.session.collapsed {
@@ -109,7 +110,7 @@ impl Profile {
     }
 }
 
-/// True for what holds the calls of all paths of a function beyond the limit.
+/// True for the entry that holds the calls of a function's paths beyond the limit.
 fn is_overflow(path: &PathEntry) -> bool {
     path.stack.is_empty() && !path.complete
 }

@@ -1,34 +1,35 @@
-//! What a session knows that it did not see. It has no calls to count, so it is counted by what was not watched.
+//! Known losses without a call count. They are counted in units of what was not watched, for
+//! example processes or libraries.
 
 use std::collections::BTreeMap;
 
-/// A kind of it.
+/// A kind of loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unseen {
-    /// Programs that took the place of one that was measured, and were not followed.
+    /// Programs that replaced a measured program and were not followed.
     Programs,
-    /// Children and programs of a process that is followed which could not be measured.
+    /// Children and programs of a followed process that could not be measured.
     Processes,
-    /// Processes of which nobody knows whose children they are.
+    /// Processes whose parent is not known.
     Orphans,
-    /// Processes that were let go while they ran, so that what they start from then on is not followed.
+    /// Processes that were detached while they ran. Their later children are not followed.
     LetGo,
-    /// Programs in which more functions matched than were to be measured.
+    /// Programs with more matching functions than the limit.
     TooMany,
-    /// Times that libraries came or went while a pattern waited and no command watched.
+    /// Loads and unloads of libraries while a pattern was pending and no command watched.
     Loads,
-    /// Libraries that were loaded later and have functions that were asked for.
+    /// Libraries that were loaded later and have requested functions.
     Libraries,
-    /// Functions that were taken out while the program ran.
+    /// Functions that were removed while the program ran.
     TakenOut,
     /// Sessions whose profile could not be read.
     Profiles,
 }
 
-/// What is said of [`Unseen::Programs`] if nothing is known of the program but that it is another one.
+/// The note on [`Unseen::Programs`] if nothing is known of the other program.
 pub const LEFT: &str = "another program has been executed (exec) in the place of this one, which was measured until then";
 
-/// How many there are of each kind, by its name.
+/// The count of each kind, by its name.
 pub type AllUnseen = BTreeMap<String, u64>;
 
 impl Unseen {
@@ -59,7 +60,7 @@ impl Unseen {
         }
     }
 
-    /// Counts more of it.
+    /// Adds `n` to its count.
     pub fn count(self, all: &mut AllUnseen, n: u64) {
         if n > 0 {
             let known = all.entry(self.name().to_owned()).or_default();
@@ -110,20 +111,20 @@ impl Unseen {
     }
 }
 
-/// What is said of each kind, a phrase each.
+/// One phrase for each kind.
 pub fn unseen_phrases(all: &AllUnseen) -> impl Iterator<Item = String> {
     all.iter().filter(|(_, n)| **n > 0).map(|(name, n)| {
         let kind = Unseen::ALL.into_iter().find(|kind| kind.name() == name);
         match (kind.map(Unseen::words), n) {
             (Some((one, _, what)), 1) => format!("1 {one} {what}"),
             (Some((_, many, what)), n) => format!("{n} {many} {what}"),
-            // Another build of ipath knows of it.
+            // A kind from another build of ipath.
             (None, n) => format!("{n} of {name}"),
         }
     })
 }
 
-/// Adds up two counts.
+/// Adds one count to another.
 pub fn add_unseen(sum: &mut AllUnseen, other: &AllUnseen) {
     for (kind, &n) in other {
         let known = sum.entry(kind.clone()).or_default();

@@ -68,7 +68,7 @@ pub(super) fn outcome(answer: &Answer) -> Outcome {
             "{rejected_profiles} profiles are rejected: {error_message}"
         )),
         Ok(_) => Outcome::Accepted,
-        // A proxy's page, or another protocol: nobody has said that the profile is there.
+        // A proxy's page or another protocol: nothing confirms that the profile arrived.
         Err(_) => Outcome::Refused(
             "what answers there is no OTLP: its answer is not an ExportProfilesServiceResponse"
                 .to_owned(),

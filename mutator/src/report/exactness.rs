@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// What is not exact, a phrase each; empty where nothing was lost. All reports and views decide by this alone whether they
-/// may say so.
+/// Phrases for all losses; empty if nothing was lost. All reports and views call the result exact
+/// only if this is empty.
 ///
 /// Activations that still run are not lost: they stand on their paths, and have no time yet.
 pub fn loss_lines(profile: &Profile) -> Vec<String> {
@@ -78,7 +78,7 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     write_verdicts(profile, out)
 }
 
-/// The call sites that cannot have led to the frame below them, those of the most calls first.
+/// Writes the call sites that cannot have led to the frame below them, by descending calls.
 fn write_contradictions(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     const MOST: usize = 3;
     let mut edges: BTreeMap<(usize, String), u64> = BTreeMap::new();
@@ -113,7 +113,7 @@ fn write_contradictions(profile: &Profile, out: &mut impl Write) -> io::Result<(
     }
 }
 
-/// A frame by its function, or its address.
+/// A frame by its function, or by its address.
 fn place(frame: &Frame) -> String {
     match (&frame.function, frame.offset) {
         (Some(function), Some(offset)) => format!("{}+{offset:#x}", demangle(function)),
@@ -121,7 +121,7 @@ fn place(frame: &Frame) -> String {
     }
 }
 
-/// The shares of calls by what the code says of their paths.
+/// Writes the shares of calls by verdict.
 fn write_verdicts(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let Some(exactness) = &profile.exactness else {
         return Ok(());

@@ -22,7 +22,7 @@ pub struct Shown<'p> {
     /// How many paths there are, likewise.
     paths_in_all: usize,
     losses: &'p Losses,
-    /// Calls by what the code says of their paths, if those have been checked.
+    /// Calls by the verdict of the code on their paths, if those were checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     exactness: Option<Exactness>,
     /// What is not exact, a phrase each; empty where nothing was lost.

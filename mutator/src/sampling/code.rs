@@ -531,7 +531,7 @@ fn left(
     Ok(Some(after))
 }
 
-/// Leaves a frame that has been aligned, by what stands around rbp; the return address.
+/// Leaves a realigned frame, found by the words around rbp. Returns the return address.
 fn left_realigned(
     registers: &mut UnwindRegsX86_64,
     cfa_at: i32,

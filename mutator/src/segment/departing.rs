@@ -1,4 +1,4 @@
-//! Threads that wait before they leave the program, until the command has acted on that.
+//! Threads that wait before they leave the program until the command has acted on it.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -6,29 +6,29 @@ use abi::segment::{DEPARTS_BY_CHECK, DEPARTS_BY_EXIT, departure_parts};
 
 use super::Segment;
 
-/// A thread that waits.
+/// A waiting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// Its id in its own pid namespace.
     pub tid: u32,
-    /// Why it waits.
+    /// The reason for waiting.
     pub by: Departs,
     word: u64,
 }
 
-/// How a thread may leave the program.
+/// The ways to leave the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departs {
     /// By executing another program.
     Exec,
-    /// By the process's exit.
+    /// By the exit of the process.
     Exit,
-    /// Not at all: it looks for leaks as at the process's exit.
+    /// It does not leave, but checks for leaks as at the exit of the process.
     Check,
 }
 
 impl Segment {
-    /// The thread that waits, if one does.
+    /// The waiting thread, if there is one.
     pub fn departing(&self) -> Option<Departure> {
         let word = self.header().departing.load(Acquire);
         let (why, tid) = departure_parts(word);
@@ -40,11 +40,11 @@ impl Segment {
         (word != 0).then_some(Departure { tid, by, word })
     }
 
-    /// Lets it go on. Nothing happens if it has gone on already.
+    /// Lets the thread continue. Does nothing if it has continued already.
     pub fn let_depart(&self, departure: &Departure) {
         let place = &self.header().departing;
         let _ = place.compare_exchange(departure.word, 0, AcqRel, Relaxed);
-        // SAFETY: futex(2) reads nothing but the address, of a word of the map.
+        // SAFETY: futex(2) uses only the address, which is that of a word in the map.
         unsafe { libc::syscall(libc::SYS_futex, place.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     }
 }

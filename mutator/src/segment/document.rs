@@ -48,19 +48,19 @@ pub struct Document {
     /// Patterns that wait for the libraries that have what they name.
     #[serde(default)]
     pub pending: Vec<PendingDoc>,
-    /// The functions that were asked for when the session began, as they were named.
+    /// The functions that were requested at the start of the session, as they were named.
     #[serde(default)]
     pub named: Vec<String>,
-    /// Files that functions were looked for in: path, device and inode.
+    /// Files that were searched for functions: path, device and inode.
     #[serde(default)]
     pub looked_in: Vec<(String, (String, u64))>,
-    /// True if the command is told before the program executes another one.
+    /// True if the runtime notifies the command before the program executes another one.
     #[serde(default)]
     pub tells_of_execs: bool,
-    /// True if the command is told before the process exits or looks for leaks.
+    /// True if the runtime notifies the command before the process exits or checks for leaks.
     #[serde(default)]
     pub tells_of_exits: bool,
-    /// Functions that were taken out because something else had changed their code.
+    /// Functions that were removed because something else had changed their code.
     #[serde(default)]
     pub taken_out: u64,
     /// Remarks on the measurement.
@@ -426,18 +426,18 @@ impl Document {
         (!module.is_gone).then_some((module.bias, function.address))
     }
 
-    /// True if the runtime may wait for the command that watches.
+    /// True if the runtime may wait for the watching command.
     pub fn is_waited_in(&self) -> bool {
         !self.pending.is_empty() || self.tells_of_execs || self.tells_of_exits
     }
 
-    /// True if the probe is in by which it is told that the process exits.
+    /// True if the probe that reports the exit of the process is installed.
     pub fn sees_exits(&self) -> bool {
         let mut functions = self.functions.iter();
         functions.any(|f| f.active && f.reaper == Some(Reaper::Exits))
     }
 
-    /// True if a probe that nobody has asked for is needed.
+    /// True if a probe is needed that was not requested by name.
     pub fn needs(&self, reaper: Option<Reaper>) -> bool {
         match reaper {
             Some(Reaper::Execs) => self.tells_of_execs,

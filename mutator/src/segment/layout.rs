@@ -73,7 +73,8 @@ impl Shape {
         (areas, offset)
     }
 
-    /// Header and roots of the tree, which the runtime reads before it populates anything itself.
+    /// The header and the roots of the tree, which the runtime reads before it populates anything
+    /// itself.
     pub fn read_first(&self) -> [std::ops::Range<u64>; 2] {
         let (areas, _) = self.areas();
         let (start, _) = areas[AREA_NODES];
@@ -81,7 +82,7 @@ impl Shape {
         [0..PAGE, start..start + roots.next_multiple_of(PAGE)]
     }
 
-    /// Ranges without which there is no session: these, room for a document and for the next one.
+    /// The ranges that every session needs: these, and room for a document and its successor.
     fn least(&self) -> [std::ops::Range<u64>; 4] {
         let (areas, _) = self.areas();
         let document = |area: usize| areas[area].0..areas[area].0 + DOCUMENT_SPARE;
@@ -90,10 +91,11 @@ impl Shape {
         [header, first, second, roots]
     }
 
-    /// Backs the ranges with memory without which there is no session.
+    /// Allocates memory for the ranges that every session needs.
     ///
     /// # Errors
-    /// `StorageFull` if there is no memory for them. Touching a page that has none raises SIGBUS instead.
+    /// `StorageFull` if there is not enough memory. Touching a page without memory would raise
+    /// SIGBUS.
     pub(super) fn populate_least(&self, file: &File) -> io::Result<()> {
         let write = |range: std::ops::Range<u64>| {
             file.write_all_at(&vec![0; (range.end - range.start) as usize], range.start)

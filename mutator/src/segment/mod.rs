@@ -260,7 +260,7 @@ impl Segment {
         })
     }
 
-    /// True if there was no memory for the least that a session needs: the file only announces what is
+    /// True if there was too little memory for a session. The file then only announces the regions
     /// about to be mapped, and the runtime must not use it.
     pub fn is_draft(&self) -> bool {
         self.is_draft

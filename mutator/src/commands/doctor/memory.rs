@@ -44,7 +44,7 @@ pub(super) fn addresses(process: &Process) -> Option<Line> {
     })
 }
 
-/// A line, where the process has nearly as many mappings as it may have.
+/// A line if the process is close to its limit of mappings.
 pub(super) fn mappings(process: &Process) -> Option<Line> {
     let (has, most) = limits::mappings(process)?;
     Some(line(

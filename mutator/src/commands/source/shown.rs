@@ -26,7 +26,7 @@ impl Live {
     /// The id of a function by its index in the latest sample.
     fn function(&self, index: usize) -> Result<usize, String> {
         let index = match self.sum.as_ref() {
-            // Its functions are those of what was measured before as well.
+            // An index into the sum, which includes functions measured before an exec.
             Some(sum) => {
                 let function = sum.functions.get(index);
                 let found = function.and_then(|f| self.index_of(sum.modules.get(f.module)?, f));
