@@ -1,7 +1,7 @@
-//! Running out of memory (`ulimit -v`): one line and status 1, where Rust would abort.
+//! Running out of memory (`ulimit -v`): one line and status 1, instead of Rust's abort.
 //!
-//! While signals are held a session may be in a target: this command is asked to end then, as by SIGTERM, and takes it
-//! out with the memory of a reserve that is given up.
+//! While signals are held, a session may be in a target. The command then frees a reserved address
+//! range, sends itself SIGTERM, and removes the session as after any SIGTERM.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,14 +9,14 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 
-/// The system's allocator, which does not return without memory.
+/// The system allocator; it ends the process if there is no memory.
 pub struct Allocator;
 
-/// What taking a session out needs at the most, as a rule.
+/// The most memory that removing a session usually needs.
 const RESERVE: usize = 8 << 20;
 static KEPT: AtomicPtr<libc::c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// True once it has been said that there is no memory.
+/// True once the lack of memory has been reported.
 static HAS_SAID: AtomicBool = AtomicBool::new(false);
 
 /// True while signals are held.
@@ -26,11 +26,12 @@ thread_local! {
     static BEARS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says whether a signal that asks this process to end is looked at by it. Addresses are kept for that end.
+/// Notes that this process handles termination signals itself, or no longer does. The first call
+/// also reserves the addresses for a clean end.
 pub(crate) fn note_held(is_held: bool) {
     if is_held && KEPT.load(Relaxed).is_null() {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping where the kernel chooses, of addresses that nothing uses.
+        // SAFETY: a new mapping at an unused address chosen by the kernel.
         let kept = unsafe { libc::mmap(ptr::null_mut(), RESERVE, libc::PROT_NONE, flags, -1, 0) };
         if kept != libc::MAP_FAILED {
             KEPT.store(kept, Relaxed);
@@ -39,12 +40,13 @@ pub(crate) fn note_held(is_held: bool) {
     IS_ASKED.store(is_held, Relaxed);
 }
 
-/// True if this command ends since there is no memory, and has said so.
+/// True if this command is ending for lack of memory and has reported it.
 pub(crate) fn has_said() -> bool {
     HAS_SAID.load(Relaxed)
 }
 
-/// Does what can go on without the memory that it asks for (`try_reserve`): what somebody else has written decides how much that is.
+/// Runs `what`, which can handle a failed allocation (`try_reserve`). Foreign input decides its
+/// size.
 pub(crate) fn bearing<R>(what: impl FnOnce() -> R) -> R {
     let before = BEARS.replace(true);
     let result = what();
@@ -52,7 +54,8 @@ pub(crate) fn bearing<R>(what: impl FnOnce() -> R) -> R {
     result
 }
 
-// SAFETY: memory is the system allocator's; what it does not have is asked for once more, or this process ends.
+// SAFETY: memory comes from the system allocator. If it fails, it is called once more, or the
+// process ends.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise, here and below.
@@ -67,7 +70,7 @@ unsafe impl GlobalAlloc for Allocator {
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as above; what fails leaves the block as it is.
+        // SAFETY: as above; a failure leaves the block unchanged.
         let alloc = || unsafe { System.realloc(at, layout, size) };
         alloc_or_end(size, alloc)
     }
@@ -91,7 +94,7 @@ fn starved(bytes: usize, alloc: impl Fn() -> *mut u8) -> *mut u8 {
     let kept = KEPT.swap(ptr::null_mut(), Relaxed);
     if !kept.is_null() && IS_ASKED.load(Relaxed) {
         say(bytes);
-        // SAFETY: the mapping is of addresses that nothing uses; a signal to this process, which looks at it.
+        // SAFETY: nothing uses the mapping; the signal goes to this process, which handles it.
         unsafe {
             libc::munmap(kept, RESERVE);
             libc::kill(libc::getpid(), libc::SIGTERM);
@@ -103,11 +106,11 @@ fn starved(bytes: usize, alloc: impl Fn() -> *mut u8) -> *mut u8 {
     } else {
         say(bytes);
     }
-    // SAFETY: ends this process, without what would need memory.
+    // SAFETY: ends this process without allocating.
     unsafe { libc::_exit(1) }
 }
 
-/// Writes a line without taking memory.
+/// Writes a line without allocating.
 fn say(bytes: usize) {
     HAS_SAID.store(true, Relaxed);
     const BEFORE: &[u8] = b"ipath: memory: ";
@@ -126,7 +129,7 @@ fn say(bytes: usize) {
         line[len..len + part.len()].copy_from_slice(part);
         len += part.len();
     }
-    // SAFETY: reads as many bytes of the line.
+    // SAFETY: reads `len` bytes of the line.
     unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), len) };
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use patcher::flow::contradicted;
 use patcher::image::Image;
 
-/// Files of `IPATH_CONTRADICTED`, separated by colons: how many rows the instructions contradict in each.
+/// The number of contradicted rows in each file of `IPATH_CONTRADICTED` (separated by colons).
 /// `--nocapture` shows them.
 #[test]
 fn how_many_rows_are_contradicted() {

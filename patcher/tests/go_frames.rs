@@ -137,8 +137,8 @@ fn frames_of_go_are_what_its_instructions_say() {
     assert!(same > 5_000, "{same}");
 }
 
-/// As Go's linker leaves the header from Go 1.26 on, and as an external linker does: without the start of the text. The
-/// record of the module has it.
+/// The header without the text start, as Go's linker writes it from Go 1.26 on, and as an external
+/// linker does. The module record contains it.
 #[test]
 fn frames_of_go_are_known_without_the_start_of_its_text() {
     for mode in ["-buildmode=exe", "-buildmode=pie"] {
@@ -156,7 +156,7 @@ fn frames_of_go_are_known_without_the_start_of_its_text() {
     }
 }
 
-/// Bytes from the header's beginning to where the text starts.
+/// The offset of the text start in the header.
 const TEXT: usize = 24;
 
 fn frames_in(data: &[u8]) -> BTreeMap<Svma, Recipe> {

@@ -1,46 +1,48 @@
-//! Functions that are probed though they are not measured.
+//! Functions that are probed although they are not measured.
 
 use abi::probe::{Children, Kind};
 use patcher::plan::Effects;
 use serde::{Deserialize, Serialize};
 
-/// What the entry of a function that is not measured tells: as a rule, that calls have ended without a return.
+/// The event that the entry of an unmeasured function reports. For most kinds, it is the end of
+/// calls that do not return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reaper {
-    /// Those below its caller's frame.
+    /// Calls below its caller's frame end.
     Frames,
-    /// Those below the frame that the `jmp_buf` at its first argument belongs to.
+    /// Calls below the frame of the `jmp_buf` in its first argument end.
     Jump,
-    /// Those of the whole stack: the thread ends.
+    /// All calls of the stack end: the thread exits.
     End,
-    /// None: a stack is moved, from the entry to the exits.
+    /// No calls end. A stack is being moved from the entry to the exits.
     Moves,
-    /// None: libraries have come or gone.
+    /// No calls end. Libraries were loaded or unloaded.
     Loads,
-    /// None, nor does its entry: its exits end calls that have been lent to it by a tail call.
+    /// The entry has no probe. The exits end calls that a tail call has lent to this function.
     Ender,
-    /// None: a child may come of it that shares the process's memory.
+    /// No calls end. It may create a child that shares the memory of the process.
     Forks,
-    /// The same where the flags at its third argument say so.
+    /// Like `Forks`, if the flags in its third argument say so.
     Clone,
-    /// The same where those that its first argument leads to do.
+    /// Like `Forks`, if the flags that its first argument points to say so.
     Clone3,
-    /// None, nor does its entry: children come out of its exits that have a copy of the memory.
+    /// The entry has no probe. Children with a copy of the memory return from its exits.
     Copies,
-    /// None: it has the hooks of points, and those of their function where that is measured with them.
+    /// No calls end. It carries the hooks of points, and those of their function if that is
+    /// measured too.
     Carrier,
-    /// None: the program may execute another one.
+    /// No calls end. The program may execute another one.
     Execs,
-    /// None: the process may end.
+    /// No calls end. The process may exit.
     Exits,
-    /// None: the process may look for leaks as at its end.
+    /// No calls end. The process may check for leaks as at its exit.
     Checks,
-    /// None: another stack comes to the place of the one it has been entered on, from the entry to the exits.
+    /// No calls end. From the entry to the exits, another stack replaces the one it was entered on.
     Switches,
 }
 
 impl Reaper {
-    /// Which of its probe points are needed.
+    /// The probe points that it needs.
     pub fn effects(self) -> Effects {
         Effects {
             entry: !matches!(self, Self::Ender | Self::Copies | Self::Carrier),
@@ -51,12 +53,12 @@ impl Reaper {
         }
     }
 
-    /// True if it is needed where calls are only counted.
+    /// True if it is needed in sessions that only count calls.
     pub fn is_for_counts(self) -> bool {
         self == Self::Loads || self.forks() || self.departs()
     }
 
-    /// True if it is needed only where the ends of calls are seen.
+    /// True if it is needed only in sessions that see the ends of calls.
     pub fn tells_of_ends(self) -> bool {
         matches!(
             self,
@@ -64,7 +66,7 @@ impl Reaper {
         )
     }
 
-    /// True if a child may come of it.
+    /// True if it may create a child.
     pub fn forks(self) -> bool {
         matches!(
             self,
@@ -72,12 +74,12 @@ impl Reaper {
         )
     }
 
-    /// True if the program may be left by it.
+    /// True if the program may be left through it.
     pub fn departs(self) -> bool {
         matches!(self, Self::Execs | Self::Exits | Self::Checks)
     }
 
-    /// As the runtime has it.
+    /// The runtime's kind for it.
     pub(super) fn kind(self) -> Kind {
         match self {
             Self::Frames => Kind::Frames,
@@ -85,7 +87,7 @@ impl Reaper {
             Self::End => Kind::End,
             Self::Moves => Kind::Moves,
             Self::Loads => Kind::Loads,
-            // The same hooks see to both.
+            // Both use the same hooks.
             Self::Ender | Self::Copies => Kind::Ender,
             Self::Forks | Self::Clone | Self::Clone3 => Kind::Forks,
             Self::Carrier => Kind::Point,
@@ -96,7 +98,7 @@ impl Reaper {
         }
     }
 
-    /// Where a child may come of it.
+    /// The condition on which it creates a child.
     pub(super) fn children(self) -> Children {
         match self {
             Self::Forks => Children::Always,

@@ -42,7 +42,8 @@ pub struct Answering {
 }
 
 impl Answering {
-    /// Begins; nothing happens where the session cannot be changed. `departures` is told of threads that leave the program.
+    /// Starts answering. Does nothing if the session cannot be changed. `departures` is notified of
+    /// threads that leave the program.
     pub fn begin(process: &Process, departures: Option<Arc<dyn Departures>>) -> Self {
         let (until, is_over) = mpsc::channel::<()>();
         let process = process.clone();

@@ -28,7 +28,7 @@ use crate::tracee::{CallCode, Priority, Stopped, pause, tracing};
 
 /// How often it is tried again when a thread is in the way for the moment.
 const ATTEMPTS: usize = 200;
-/// For how long: to stop thousands of threads takes seconds each time.
+/// The time limit: stopping thousands of threads takes seconds each time.
 const LONGEST: Duration = Duration::from_secs(30);
 /// Why functions come in that a session begins with.
 pub(super) const AT_START: &str = "attach";

@@ -1,4 +1,5 @@
-//! Libraries that came later and have functions that were asked for, while no pattern waited for them.
+//! Libraries that were loaded later and have requested functions, without a pending pattern for
+//! them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -12,11 +13,11 @@ use crate::images::{self, OpenError};
 use crate::process::identity::{self, FileId};
 use crate::process::modules::Module;
 
-/// Most entries that are looked at: a library that is loaded again and again has many.
+/// The most entries to inspect: a library that is loaded repeatedly has many.
 const MOST: u32 = 4096;
 
 impl Locked<'_> {
-    /// Notes the files that functions have been looked for in.
+    /// Records the files that were searched for functions.
     pub(super) fn note_looked_in(&mut self, modules: &[Module]) {
         for module in modules {
             let key = (module.path.clone(), module.file());
@@ -28,8 +29,8 @@ impl Locked<'_> {
 }
 
 impl Session {
-    /// The paths of the libraries that the runtime has seen come with functions that were asked for, which are not measured. Empty
-    /// while patterns wait, which puts them in.
+    /// The paths of libraries that the runtime has seen, that have requested functions, and that
+    /// are not measured. Empty while patterns are pending, because these install the functions.
     pub fn came_unmeasured(&self) -> Vec<String> {
         let document = &self.document;
         if !document.pending.is_empty() || document.named.is_empty() {
@@ -55,7 +56,7 @@ impl Session {
             .collect()
     }
 
-    /// The files that the runtime has seen and nothing was looked for in.
+    /// The files that the runtime has seen and that were not searched.
     fn came(&self) -> BTreeSet<(String, FileId)> {
         let used = self.segment.header().modules_used.load(Acquire);
         let used = u32::try_from(used).unwrap_or(MOST).min(MOST);

@@ -420,7 +420,7 @@ impl Locked<'_> {
         if !self.own.admit(&maps, image) {
             return Err(SegmentError::Corrupt("mappings").into());
         }
-        // It may wait for the command before that has had the time to look.
+        // The runtime may wait for the command before the command has had time to look.
         if self.document.is_waited_in() {
             self.note_watched(AT_FIRST);
         }

@@ -52,11 +52,12 @@ pub struct Options {
     pub parent: Option<i32>,
     /// Patterns that wait for libraries.
     pub pending: Vec<String>,
-    /// The functions that are asked for, as they were named.
+    /// The requested functions, as they were named.
     pub named: Vec<String>,
-    /// Be told before the program executes another one, which nobody else is by following it.
+    /// Notify the command before the program executes another one. Without following, no other
+    /// event reports this.
     pub tells_of_execs: bool,
-    /// Be told before the process exits: LeakSanitizer is in it, and it is traced.
+    /// Notify the command before the process exits: it contains LeakSanitizer, and it is traced.
     pub tells_of_exits: bool,
     /// Make calls in the target that a seccomp filter may end it for.
     pub allow_seccomp: bool,

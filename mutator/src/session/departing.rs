@@ -1,5 +1,5 @@
-//! Threads that wait before they leave the program: for a tracer before execve(2), or for their tracer to go before the
-//! process looks for leaks.
+//! Threads that wait before they leave the program: before execve(2) until they are traced, or
+//! before a leak check until their tracer has detached.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -10,26 +10,28 @@ use super::pending::LOOKING;
 use crate::process::{Process, Tid};
 use crate::segment::Departs;
 
-/// How long a command that does not act on it leaves it to others.
+/// The time that a command without an action leaves to other commands.
 const A_WHILE: Duration = Duration::from_millis(50);
 
-/// What becomes of a process that is about to leave its program. The thread waits meanwhile, no longer than a minute.
+/// Handles a process that is about to leave its program. The thread waits meanwhile, at most a
+/// minute.
 pub trait Departures: Send + Sync {
-    /// A thread is about to execute a file. It does not before `go_on` is called.
+    /// A thread is about to execute a file. It waits until `go_on` is called.
     fn executes(&self, process: &Process, tid: Tid, go_on: &(dyn Fn() + Sync));
 
-    /// The process is about to exit, or to look for leaks as at its exit and to go on then.
+    /// The process is about to exit. If `goes_on`, it checks for leaks as at its exit and then
+    /// continues.
     fn exits(&self, process: &Process, goes_on: bool);
 }
 
 impl Session {
-    /// Acts on the thread that waits, if one does.
+    /// Handles the waiting thread, if there is one.
     pub(super) fn look_at_departures(&self, departures: Option<&dyn Departures>) {
         let Some(departure) = self.segment.departing() else {
             return;
         };
         self.note_watched(LOOKING);
-        // Once: what stands there afterwards is the next departure, which may be the same thread's.
+        // Only once: the word may already hold the next departure, possibly of the same thread.
         let is_told = AtomicBool::new(false);
         let go_on = || {
             if !is_told.swap(true, Ordering::Relaxed) {
@@ -37,7 +39,7 @@ impl Session {
             }
         };
         match departures {
-            // Another command that watches may act on it, and is given the time to.
+            // Another watching command may handle it, and gets the time to do so.
             None => sleep(A_WHILE),
             Some(departures) => match departure.by {
                 Departs::Exit => departures.exits(&self.process, false),

@@ -91,7 +91,7 @@ type Asked = (usize, u64, Vec<Vec<u8>>);
 /// Answers that are kept.
 const MOST_ASKED: usize = 1024;
 
-/// Those of the functions with these ids whose code has names of other functions, too, by name.
+/// The functions with these ids whose code has other names, too; by name, with those names.
 pub(super) fn shared(document: &Document, ids: &[usize]) -> Vec<(String, Vec<String>)> {
     let ids: HashSet<&usize> = ids.iter().collect();
     let asked = document.measured().filter(|(id, _)| ids.contains(id));

@@ -51,15 +51,15 @@ pub enum SessionError {
     NeedsSystemCalls(String),
     /// A seccomp filter may end the program for what attaching does.
     MayBeEnded,
-    /// The target's memory cgroup has too little left.
+    /// The target's memory cgroup has too little memory left.
     LittleMemory {
         /// The folder of the cgroup.
         group: PathBuf,
-        /// Bytes that it has left.
+        /// The bytes left in the cgroup.
         left: u64,
-        /// Bytes that are needed.
+        /// The bytes needed.
         needed: u64,
-        /// Bytes of what is left that the session may take.
+        /// The bytes that the session may take of those left.
         may: u64,
     },
     /// More metrics than that.

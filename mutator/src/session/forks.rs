@@ -1,8 +1,10 @@
-//! Functions of the C library that begin children: which share the process's memory, as `vfork` and what `posix_spawn` calls, or
-//! have a copy of it, as `fork`. And those that execute another program.
+//! Functions of the C library that create children, or that execute another program. Children of
+//! `vfork` and of the function that `posix_spawn` calls share the process's memory; those of `fork`
+//! have a copy of it.
 //!
-//! Some have no name, so they are found by what they do: call the kernel by `vfork`, `clone`, `clone3`, `fork` or `execve` (psABI A.2.1: the
-//! number is in rax). One found that does something else costs the next call a question to the kernel.
+//! Some have no name, so they are found by their code: a system call of `vfork`, `clone`, `clone3`,
+//! `fork` or `execve` (psABI A.2.1: the number is in rax). A false match costs the next call one
+//! system call.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

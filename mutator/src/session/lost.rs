@@ -113,8 +113,8 @@ impl Session {
 /// True if the file of a module is what is mapped at `at`.
 pub(super) fn is_mapped(maps: &[Mapping], at: Avma, module: &ModuleDoc) -> bool {
     let there = maps.iter().find(|m| m.contains(at));
-    // Another build of ipath may not have told which file it is.
-    // Nor is it its file if the program has copied its code to memory of its own.
+    // The document of another build of ipath may not name the file. The mapping is not the file's
+    // either if the program has copied its code to anonymous memory.
     let is_copy = |m: &Mapping| m.execute && m.file.1 == 0;
     there.is_some_and(|m| m.file == module.file || module.file.0.is_empty() || is_copy(m))
 }

@@ -31,7 +31,8 @@ pub(super) struct Ready<'r> {
     pub(super) shape: &'r Shape,
     /// Bytes that are mapped after the image for a runtime that makes no system calls; 0 for one that does.
     pub(super) reserve: u64,
-    /// True if the target's memory cgroup has a limit: what the runtime has from the beginning is there at once.
+    /// True if the target's memory cgroup has a limit. The runtime's initial memory is then
+    /// populated at once.
     pub(super) is_bounded: bool,
     /// True if a segment with a name has room here.
     pub(super) has_room: bool,
@@ -175,7 +176,8 @@ fn map_with(
         };
         if let Some((segment, _)) = named {
             match segment.write_document(document) {
-                // Not even for that: without a name the target cannot open it.
+                // There is too little memory even for that. Without a name the target cannot open
+                // the file.
                 Err(SegmentError::Full) => segment.remove_name(),
                 written => written?,
             }
@@ -347,13 +349,13 @@ fn map_segment(
     }
 }
 
-/// Makes the pages of a mapping present, for which there is memory.
+/// Populates the pages of a mapping; the memory for them is available.
 pub(super) fn populate(remote: &mut Remote<'_>, at: Avma, len: u64) -> Result<(), TraceeError> {
     const MADV_POPULATE_WRITE: i32 = 23;
     remote.advise(at, len, MADV_POPULATE_WRITE)
 }
 
-/// The same of what the runtime reads of a segment before it populates anything.
+/// Like `populate`, for the parts of a segment that the runtime reads before it populates anything.
 pub(super) fn populate_first(
     remote: &mut Remote<'_>,
     segment: Avma,

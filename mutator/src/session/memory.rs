@@ -1,15 +1,17 @@
-//! How much memory a session takes where the target's memory cgroup has a limit: no more than half of what the cgroup
-//! has left. Beyond its limit the kernel kills a process of it.
+//! The memory of a session in a target with a limited memory cgroup: at most half of the memory
+//! that the cgroup has left. The kernel kills a process of a cgroup that exceeds its limit.
 //!
-//! The command refuses a session, functions, or a followed child for which that is too little. For what the runtime takes
-//! as it runs the command sets a bound in the segment (`Header::memory_limit`), and moves it while it watches:
+//! The command refuses a session, functions, or a followed child if that is too little. For memory
+//! that the runtime takes later, the command sets a bound in the segment (`Header::memory_limit`).
+//! While it watches, it updates the bound:
 //!
 //! ```text
 //! limit = min(base, left + taken) / 2
 //! ```
 //!
-//! `base` is twice the first bound, and what is left if that is more by the time the runtime has come to the bound. Of
-//! what is left the bounds of the other sessions that this command has made in the group are taken off.
+//! `base` is twice the first bound. It grows to `left` if that is larger once the runtime has
+//! reached the bound. `left` excludes the bounds of the other sessions that this command has made
+//! in the group.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,31 +25,34 @@ use super::{Candidate, Session, SessionError};
 use crate::process::headroom::{Headroom, headroom, mib};
 use crate::process::{Presence, Process};
 
-/// One part in so many of what is left is the most that a session takes.
+/// A session takes at most one part in `PART` of the memory left.
 const PART: u64 = 2;
 
-/// Tables of pages, mappings and events that the kernel keeps for a session.
+/// Page tables, mappings and events that the kernel keeps for a session.
 const KERNEL: u64 = 256 << 10;
 
-/// What a runtime needs to record anything: a thread's place, and the first pieces of the areas and tables.
+/// The minimum with which a runtime can record: a thread's place, and the first pieces of the areas
+/// and tables.
 const LEAST: u64 = 1 << 20;
 
-/// With a bound above this it is not worth a note.
+/// A bound above this needs no note.
 const PLENTY: u64 = 256 << 20;
 
-/// What a session can make use of, and for each path that it may have.
+/// The most memory that a session can use, and the most per path.
 const USEFUL: u64 = 64 << 20;
 const USEFUL_PER_PATH: u64 = 4 << 10;
 
-/// What each followed child gets beyond what is laid out for it: one part in so many of what is left, and no more than that.
+/// The extra memory of a followed child beyond its layout: one part in `PART_OF_CHILD` of the
+/// memory left, at most `MOST_OF_CHILD`.
 const PART_OF_CHILD: u64 = 16;
 const MOST_OF_CHILD: u64 = 16 << 20;
 
-/// The sessions that this command has made in processes with a limit, each with its bound: together they are to stay
-/// below what was left.
+/// This command's sessions in processes with a limit, each with its bound. The sum of the bounds
+/// stays below the memory left.
 static MADE: Mutex<Vec<(Process, PathBuf, u64)>> = Mutex::new(Vec::new());
 
-/// Bytes that a group leaves to a process, once the other sessions in the group have taken all that they may.
+/// Bytes left to a process in its group after the other sessions in the group have used their full
+/// bounds.
 fn left_for(process: &Process, headroom: &Headroom) -> u64 {
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     made.retain(|(process, ..)| process.life() != Presence::Ended);
@@ -60,20 +65,21 @@ fn left_for(process: &Process, headroom: &Headroom) -> u64 {
     headroom.left.saturating_sub(promised)
 }
 
-/// What a new session takes of a cgroup with a limit.
+/// The memory of a new session in a cgroup with a limit.
 pub(super) struct Room {
     headroom: Headroom,
-    /// Bytes that are laid out for it at once.
+    /// Bytes that are laid out at once.
     laid: u64,
     /// Bytes that it may take.
     limit: u64,
 }
 
 impl Room {
-    /// Room for a session of so many paths at most; none where the process's cgroups have no limit.
+    /// Room for a session with at most `max_paths` paths. `None` if the process's cgroups have no
+    /// limit.
     ///
     /// # Errors
-    /// The session would take more than its part: `laid` bytes at once, and what a runtime needs to begin.
+    /// The session would exceed its part: `laid` bytes at once, and the minimum of a runtime.
     pub(super) fn find(
         process: &Process,
         laid: u64,
@@ -83,7 +89,7 @@ impl Room {
         Self::of(process, laid, |_| useful)
     }
 
-    /// Room for the session of a followed child, of which there may be many.
+    /// Room for the session of a followed child. There may be many of these.
     ///
     /// # Errors
     /// As for [`Room::find`].
@@ -125,7 +131,7 @@ impl Room {
         header.memory_limit.store(self.limit, Relaxed);
     }
 
-    /// What a reader of the profile should know, if it is little.
+    /// A note for readers of the profile, if the room is small.
     pub(super) fn note(&self) -> Option<String> {
         let limit = self.limit;
         (limit < PLENTY).then(|| {
@@ -138,7 +144,8 @@ impl Room {
         })
     }
 
-    /// The bytes of `wanted` that are laid out ahead, halved until they are a quarter of what the session may take.
+    /// The number of times to halve `wanted`, the bytes laid out ahead, until they are at most a
+    /// quarter of the session's room.
     pub(super) fn scaled(process: &Process, wanted: u64) -> u32 {
         let Some(headroom) = headroom(process) else {
             return 0;
@@ -160,7 +167,7 @@ fn check(headroom: &Headroom, may: u64, needed: u64) -> Result<(), SessionError>
     }
 }
 
-/// Moves a session's bound to what its cgroup has left now.
+/// Updates a session's bound to the memory that its cgroup has left now.
 fn bound(header: &Header, left: u64) -> u64 {
     let taken = header.memory_taken.load(Relaxed);
     let is_short = header.memory_refused.load(Relaxed) != 0;
@@ -172,12 +179,13 @@ fn bound(header: &Header, left: u64) -> u64 {
 }
 
 impl Session {
-    /// Moves the bound on the memory that the runtime takes to what the target's memory cgroup has left now.
+    /// Updates the bound on the runtime's memory to the memory that the target's cgroup has left
+    /// now.
     pub fn bound_memory(&self) {
         let header = self.segment.header();
         match headroom(&self.process) {
             Some(headroom) => drop(bound(header, left_for(&self.process, &headroom))),
-            // It cannot be seen any more, or has no limit any more.
+            // The limit is gone, or can no longer be read.
             None if header.memory_limit.load(Relaxed) == NO_LIMIT => {}
             None => header.memory_limit.store(NO_LIMIT, Relaxed),
         }
@@ -185,10 +193,11 @@ impl Session {
 }
 
 impl Locked<'_> {
-    /// Takes what these functions need of the session's memory, before anything is mapped or patched for them.
+    /// Takes the memory for these functions from the session's room, before anything is mapped or
+    /// patched for them.
     ///
     /// # Errors
-    /// That is more than is left for the session.
+    /// The session has less room left.
     pub(super) fn take_memory(&self, candidates: &[Candidate]) -> Result<(), SessionError> {
         let Some(headroom) = headroom(&self.process) else {
             return Ok(());
@@ -204,7 +213,7 @@ impl Locked<'_> {
     }
 }
 
-/// Bytes of trampolines, and of the pages of text of which the process gets copies of its own.
+/// Bytes of trampolines, and of the text pages that become private copies of the process.
 fn bytes_of(candidates: &[Candidate]) -> u64 {
     let of = |c: &Candidate| {
         let bias = c.bias;
@@ -217,7 +226,7 @@ fn bytes_of(candidates: &[Candidate]) -> u64 {
     let sites: Vec<(u64, u64)> = candidates.iter().flat_map(of).collect();
     let pages: BTreeSet<u64> = sites.iter().map(|&(page, _)| page).collect();
     let trampolines: u64 = sites.iter().map(|&(_, len)| len).sum();
-    // Regions begin with a page of their own, and a window may be across two pages.
+    // Regions begin with a page of their own, and a window may straddle two pages.
     2 * pages.len() as u64 * abi::PAGE + trampolines.next_multiple_of(abi::PAGE)
 }
 
@@ -226,7 +235,7 @@ mod tests {
     use super::*;
 
     fn header() -> Header {
-        // SAFETY: all of it is atomics, for which zeroes are values.
+        // SAFETY: all fields are atomics, and zero is valid for them.
         unsafe { std::mem::zeroed() }
     }
 
@@ -245,14 +254,14 @@ mod tests {
         let header = header();
         room(100_000).begin(&header);
         assert_eq!(header.memory_limit.load(Relaxed), 50_000);
-        // What the session has taken is not the program's.
+        // Memory taken by the session does not belong to the program.
         header.memory_taken.store(40_000, Relaxed);
         assert_eq!(bound(&header, 60_000), 50_000);
-        // What it has been given and has not touched does not make it more.
+        // Memory that was granted and is untouched does not raise the bound.
         assert_eq!(bound(&header, 90_000), 50_000);
-        // The program has grown: there is nothing more for the session.
+        // The program has grown: nothing more is left for the session.
         assert_eq!(bound(&header, 20_000), 30_000);
-        // The limit has been raised, and the runtime has come to its bound.
+        // The limit was raised, and the runtime has reached its bound.
         assert_eq!(bound(&header, 400_000), 50_000);
         header.memory_refused.store(1, Relaxed);
         assert_eq!(bound(&header, 400_000), 200_000);

@@ -189,7 +189,7 @@ pub struct Changed {
     /// Names of functions that were added of which not every call is counted, with where the others go that is not
     /// in the session.
     pub partly: Vec<(String, Elsewhere)>,
-    /// Names of functions that were added whose code has other names, too, with those names.
+    /// Added functions whose code has other names, too; by name, with those names.
     pub shared: Vec<(String, Vec<String>)>,
     /// Files of Go programs whose stacks that move cannot be followed.
     pub unfollowed: Vec<String>,
@@ -264,7 +264,7 @@ impl Session {
         let _ = ended.compare_exchange(0, moment, Relaxed, Relaxed);
     }
 
-    /// The moment that has been taken for its end, by the time-stamp counter.
+    /// The moment that counts as the end of the process, by the time-stamp counter.
     pub fn ended_at(&self) -> Option<u64> {
         let ended = self.segment.header().ended_tsc.load(Relaxed);
         (ended != 0).then_some(ended)

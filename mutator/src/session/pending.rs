@@ -106,7 +106,7 @@ impl Session {
         };
         self.note_watched(LOOKING);
         let armed = self.arm_at_last(known);
-        // By libraries that have come before what is measured, too.
+        // Includes libraries that were loaded before the measured ones.
         let followed = self.follow_slices(&mut known.1);
         // Whatever has come of it, nobody waits for more.
         self.segment.note_loads_seen(loads);

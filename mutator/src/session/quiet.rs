@@ -39,10 +39,10 @@ const POPULATED: [(usize, u64); 5] = [
 /// The same of the columns of records but the first, where there are any.
 const COLUMNS: u64 = 16 << 20;
 
-/// So much of an area has memory in any case, as far as it is there.
+/// The least memory of an area, if the area is that large.
 const LEAST_OF_AN_AREA: u64 = 256 << 10;
 
-/// By how many powers of two less memory is laid out for the areas.
+/// The memory laid out for the areas is divided by 2 to this power.
 fn scaled(process: &Process) -> u32 {
     Room::scaled(process, (4 << 20) + (8 << 20) + (4 << 20) + COLUMNS)
 }
@@ -82,8 +82,8 @@ pub(super) fn reserve(process: &Process) -> u64 {
     RESERVE_SHARED + (threads + MORE_THREADS) * RESERVE_PER_THREAD
 }
 
-/// Has memory for the areas that the runtime writes, and says in the parameters how much: less of it if the memory
-/// cgroup of the process has little left.
+/// Populates the areas that the runtime writes, and stores their sizes in the parameters. The sizes
+/// are smaller if the memory cgroup of the process has little left.
 pub(super) fn populate(
     process: &Process,
     segment: &Segment,

@@ -1,5 +1,6 @@
-//! Functions that are probed besides those asked for, because calls that end without a return come through them, or
-//! stacks that are moved, the loading of libraries, children that share the process's memory, or the program's end.
+//! Functions that are probed in addition to the requested ones. Through them calls end without a
+//! return, stacks are moved, libraries are loaded, children share the process's memory, or the
+//! program ends.
 
 use std::collections::BTreeSet;
 use std::iter::once;
@@ -45,18 +46,21 @@ const REAPERS: [(&str, Reaper); 20] = [
     ("_dl_debug_state", Reaper::Loads),
     (forks::OF_GO[0], Reaper::Forks),
     (forks::OF_GO[1], Reaper::Forks),
-    // Go's standard library gives the kernel's numbers as arguments (syscall/exec_unix.go).
+    // Go's standard library passes the kernel's numbers as arguments (syscall/exec_unix.go).
     ("syscall.Exec", Reaper::Execs),
-    // What returning from `main` comes to as well. And the checks that a program can ask LeakSanitizer for.
+    // Returning from `main` ends here as well. And the leak checks that a program can request from
+    // LeakSanitizer.
     ("exit", Reaper::Exits),
     (LEAK_CHECK, Reaper::Checks),
     ("__lsan_do_recoverable_leak_check", Reaper::Checks),
 ];
 
-/// A function that each program with LeakSanitizer has, be it part of AddressSanitizer or not (sanitizer/lsan_interface.h).
+/// A function of every program with LeakSanitizer, standalone or in AddressSanitizer
+/// (sanitizer/lsan_interface.h).
 const LEAK_CHECK: &str = "__lsan_do_leak_check";
 
-/// True if one of these modules brings LeakSanitizer, which traces its own process at the end and cannot if another does.
+/// True if one of these modules contains LeakSanitizer, which traces its own process at the end. It
+/// fails if another process traces it.
 pub fn has_leak_check(modules: &[Module]) -> bool {
     let mut images = modules.iter().filter(|m| m.path != VDSO);
     images.any(|module| {

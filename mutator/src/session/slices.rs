@@ -1,14 +1,16 @@
-//! Functions by which stacks take turns in one memory: `slp_switch` of greenlet and of what it comes from.
+//! Functions that switch stacks sharing one memory range: `slp_switch` of greenlet and of its
+//! ancestors.
 //!
-//! It moves the stack pointer and rbp by one and the same register, between saving what is in the way and bringing back what was
-//! there (greenlet's platform/switch_amd64_unix.h):
+//! `slp_switch` saves the slice of the old stack, adds one register to both rsp and rbp, and then
+//! restores the slice of the new stack (greenlet's platform/switch_amd64_unix.h):
 //!
 //! ```text
 //! add rax, rsp
 //! add rax, rbp
 //! ```
 //!
-//! No compiler does so, and distributions ship it without a symbol, so it is found by this.
+//! No compiler generates this, and distributions ship the function without a symbol. So it is found
+//! by these instructions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,10 +29,11 @@ use crate::process::identity::FileId;
 use crate::process::modules::{Module, VDSO, modules};
 use crate::segment::{FunctionDoc, Reaper};
 
-/// Bytes of code of a module that is looked through: greenlet's is 100 KiB.
+/// The largest module code that is searched, in bytes; greenlet's is 100 KiB.
 const MOST: u64 = 4 << 20;
 
-/// The modules that have been looked through for such functions, and how many the runtime had met by then.
+/// The modules that were searched for these functions, and the number of modules known to the
+/// runtime at that time.
 #[derive(Default)]
 pub(super) struct LookedThrough {
     modules: HashSet<(Avma, FileId)>,
@@ -38,7 +41,8 @@ pub(super) struct LookedThrough {
 }
 
 impl Session {
-    /// Follows the stacks that take turns by libraries that have come since functions were added, as interpreters load them.
+    /// Follows the shared stacks of libraries that were loaded after the functions were added, as
+    /// interpreters do.
     pub(super) fn follow_slices(&mut self, known: &mut LookedThrough) -> Result<(), SessionError> {
         let measures = |f: &FunctionDoc| f.active && f.reaper.is_none() && f.has_exits();
         let met = self.segment.header().modules_used.load(Ordering::Relaxed);
@@ -71,7 +75,7 @@ impl Session {
         .map(drop)
     }
 
-    /// True if stacks take turns by a module, and no probe follows them.
+    /// True if a module switches stacks and no probe follows it.
     fn is_to_follow(&self, module: &Module) -> bool {
         let is_its = |f: &FunctionDoc| {
             let doc = self.document.modules.get(f.module);
@@ -83,7 +87,7 @@ impl Session {
     }
 }
 
-/// What is said of a module that has come later.
+/// The note on a module that was loaded later.
 fn note(module: &Module) -> String {
     format!(
         "{}: stacks take turns in one memory by it, and it has come after functions were added: times of calls that switched within \
@@ -92,7 +96,7 @@ fn note(module: &Module) -> String {
     )
 }
 
-/// The functions of an image.
+/// The stack-switching functions of an image.
 pub(super) fn switching(image: &Image<'_>) -> Vec<(Function, Reaper)> {
     let mut found: Vec<Function> = Vec::new();
     for segment in image.segments().iter().filter(|s| s.execute) {
@@ -112,9 +116,9 @@ pub(super) fn switching(image: &Image<'_>) -> Vec<(Function, Reaper)> {
     found.into_iter().map(of_reaper).collect()
 }
 
-/// Where code adds a register to the stack pointer, and then to rbp.
+/// Finds code that adds a register to the stack pointer, and then to rbp.
 fn moves_of_both(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
-    /// `add r, r64` (Intel SDM volume 2, ADD): ModRM has the register that is added in its middle.
+    /// `add r, r64` (Intel SDM volume 2, ADD): the middle bits of ModRM encode the added register.
     const ADD: u8 = 0x01;
     const TO_RSP: u8 = 0b1100_0100;
     const TO_RBP: u8 = 0b1100_0101;

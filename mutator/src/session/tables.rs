@@ -120,7 +120,7 @@ impl Locked<'_> {
     }
 }
 
-/// True if code of a module is mapped. Code that has been copied to memory of the process's own is part of a mapping.
+/// True if code of a module is mapped. Code copied to anonymous memory is part of a mapping.
 fn is_mapped_in(maps: &[Mapping], code: &Mapping) -> bool {
     let (start, end) = (code.range.start, code.range.end);
     let holds = |m: &Mapping| m.execute && m.range.start <= start && end <= m.range.end;

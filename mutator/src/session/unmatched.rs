@@ -29,7 +29,7 @@ pub struct Unmatched {
     pub inlined: u64,
     /// A name of code that the process has made at run time, where it is one of those.
     pub jit: Option<String>,
-    /// True if it is an address in code whose functions have no known bounds.
+    /// True if the pattern is an address in code whose functions have no known bounds.
     pub is_in_unbounded_code: bool,
     /// Why it may have no match though it is spelled right.
     pub why: Option<Hint>,
@@ -77,7 +77,7 @@ impl Unmatched {
         })
     }
 
-    /// A question that offers names close to the pattern.
+    /// A question that offers similar names.
     pub fn did_you_mean(&self) -> Option<Hint> {
         let near = Words(&self.near);
         (!self.near.is_empty()).then(|| hint!("did you mean {}?", near))
@@ -146,7 +146,8 @@ pub(super) fn without_symbols<'n>(
     ))
 }
 
-/// The same where functions in these images of modules, which have these names, are not where their file would be.
+/// A hint if the pattern matches functions in these images, but other code is mapped at their
+/// place. Each image comes with its name.
 pub(super) fn not_mapped<'n>(
     pattern: &Pattern,
     images: impl Iterator<Item = (&'static OpenImage, &'n str)>,
@@ -160,7 +161,7 @@ pub(super) fn not_mapped<'n>(
     ))
 }
 
-/// True if the pattern is the address of code in one of these images, which are at these biases.
+/// True if the pattern is a code address in one of these images. The images have these biases.
 pub(super) fn is_in_unbounded_code(
     pattern: &Pattern,
     mut images: impl Iterator<Item = (&'static OpenImage, Bias)>,

@@ -1,4 +1,4 @@
-//! Tracing one thread through an execve(2) that it is about to make.
+//! Traces one thread through an execve(2) that it is about to make.
 
 use nix::errno::Errno;
 
@@ -7,22 +7,22 @@ use super::wait::next;
 use super::{TraceeError, refusal};
 use crate::process::{Process, Tid};
 
-/// System calls that are waited for until execve(2) is one of them, entry and exit each. A probe may have been passed that
-/// leads to none.
+/// The most stops at system calls, entry and exit each, before execve(2) must be among them. The
+/// thread may have passed a probe without making the call.
 const MOST_CALLS: usize = 64;
 
-/// What has come of it.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executed {
-    /// The process is another program. Its only thread is traced, and stands in the stop at exec.
+    /// The process runs another program. Its only thread is traced and stopped at exec.
     Yes,
-    /// The call has failed, or has not been made. The thread is not traced any more.
+    /// The call failed or was not made. The thread is no longer traced.
     No,
     /// The process has ended.
     Ended,
 }
 
-/// Traces a thread that waits to make the call until it has been made. `go_on` ends the waiting. To be called in
+/// Traces a waiting thread until it has made the call. `go_on` ends the waiting. Must run in
 /// [`tracing`](super::tracing).
 ///
 /// # Errors
@@ -42,7 +42,7 @@ pub fn see_exec(
         let mut signal = 0;
         match next(tid)? {
             Change::Replaced => return Ok(arrived(first)),
-            // Its id is the first thread's since the call has been made.
+            // A successful call gives the thread the id of the first thread.
             Change::Ended if tid != first => {
                 return match next(first)? {
                     Change::Replaced => Ok(arrived(first)),
@@ -51,7 +51,7 @@ pub fn see_exec(
             }
             Change::Ended => return Ok(Executed::Ended),
             Change::Signal(other) => signal = other,
-            // In the stop of its group it stays where it is.
+            // In a group stop the thread stays where it is.
             Change::Stopped(true) => return let_go(tid),
             Change::Call => {
                 calls += 1;
@@ -71,16 +71,16 @@ pub fn see_exec(
     }
 }
 
-/// A program that another thread than the first has executed is left only once its stop has been collected.
+/// If a thread other than the first executes a program, the first thread's stop must be collected.
 fn arrived(first: Tid) -> Executed {
     sys::collect_stop(first);
     Executed::Yes
 }
 
-/// Lets a thread go on that stands in a stop, no longer traced.
+/// Resumes a stopped thread untraced.
 ///
 /// # Errors
-/// It cannot be let go.
+/// The thread cannot be detached.
 pub fn leave(tid: Tid) -> Result<(), TraceeError> {
     match sys::detach(tid, 0) {
         Ok(()) | Err(Errno::ESRCH) => Ok(()),
@@ -92,12 +92,12 @@ fn let_go(tid: Tid) -> Result<Executed, TraceeError> {
     leave(tid).map(|()| Executed::No)
 }
 
-/// True of a thread that stands at the end of an execve(2), which returns only if it has failed.
+/// True if a thread has stopped at the return of execve(2), which returns only on failure.
 fn has_failed(tid: Tid) -> Result<bool, TraceeError> {
     let registers = sys::registers(tid).map_err(|e| TraceeError::registers(tid, e))?;
     let number = registers.orig_rax as i64;
     let is_exec = number == libc::SYS_execve || number == libc::SYS_execveat;
-    // The kernel has that in rax at the beginning of each call (arch/x86/entry/entry_64.S).
+    // At the start of each call the kernel sets rax to -ENOSYS (arch/x86/entry/entry_64.S).
     let is_begin = registers.rax as i64 == -i64::from(libc::ENOSYS);
     Ok(is_exec && !is_begin)
 }

@@ -12,7 +12,7 @@ thread_local! {
     static FOLLOWED: RefCell<Option<HashMap<Tid, Pid>>> = const { RefCell::new(None) };
     /// Where there are breakpoints in what is followed.
     static BREAKPOINTS: RefCell<BTreeMap<Pid, Avma>> = const { RefCell::new(BTreeMap::new()) };
-    /// Processes of which each system call is told of, and where the one is that is waited for.
+    /// Processes that stop at each system call, with the address of the awaited one.
     static CALLS: RefCell<BTreeMap<Pid, Avma>> = const { RefCell::new(BTreeMap::new()) };
 }
 
@@ -24,8 +24,8 @@ pub fn set_breakpoint(pid: Pid, at: Option<Avma>) {
     });
 }
 
-/// Says which system call of a process is waited for from now on, if any. Until then the process goes on to its next call
-/// wherever it is let go on.
+/// Sets the system call that the tracer awaits in a process, if any. Until it is cleared, each
+/// resume runs the process to its next system call.
 pub fn set_call(pid: Pid, at: Option<Avma>) {
     CALLS.with_borrow_mut(|calls| match at {
         Some(at) => drop(calls.insert(pid, at)),
@@ -33,7 +33,7 @@ pub fn set_call(pid: Pid, at: Option<Avma>) {
     });
 }
 
-/// Where the system call is that a thread's process is waited for at, if it is.
+/// The address of the system call that is awaited in a thread's process, if any.
 pub(super) fn awaited_call(tid: Tid) -> Option<Avma> {
     CALLS.with_borrow(|calls| match calls.is_empty() {
         true => None,

@@ -312,7 +312,8 @@ impl Stopped {
 
     /// Waits until these threads, which have been interrupted, stop or end.
     fn wait_for(&mut self, tids: &[Tid], deadline: Instant) -> Result<(), TraceeError> {
-        // Of all together: each of thousands would have as many of its own otherwise.
+        // Counted over all threads: with one count each, thousands of threads would multiply the
+        // limit.
         let mut times = 0;
         for &tid in tids {
             match self.wait_while_others_go_on(tid, tids, (deadline, &mut times))? {
@@ -350,7 +351,8 @@ impl Stopped {
         Self::adopt_at(space, 0)
     }
 
-    /// The same of one that has stopped on the way to a signal, or to none where that is 0.
+    /// Like [`Self::adopt`], for a thread that has stopped before the delivery of `signal`; 0 for
+    /// none.
     pub fn adopt_at(space: &Arc<Space>, signal: i32) -> Result<Self, TraceeError> {
         let pid = space.process().pid;
         let mut stopped = Self::none(space);

@@ -80,7 +80,7 @@ pub fn seize(tid: Tid) -> Result<(), Errno> {
     Ok(())
 }
 
-/// PTRACE_SEIZE of a thread of which only an execve(2) is to be seen.
+/// PTRACE_SEIZE of a thread to observe one execve(2).
 pub fn seize_for_exec(tid: Tid) -> Result<(), Errno> {
     let options = OPTIONS | libc::PTRACE_O_TRACEEXEC as usize;
     request(libc::PTRACE_SEIZE, tid, 0, options).map(drop)
@@ -185,13 +185,14 @@ pub fn listen(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_LISTEN, tid, 0, 0).map(drop)
 }
 
-/// True if a thread that has stopped at a system call is at the one that is waited for.
+/// True if a thread that has stopped at a system call is at the awaited one.
 pub fn is_at_awaited_call(tid: Tid) -> bool {
     let at = followed::awaited_call(tid);
     at.is_some_and(|at| registers(tid).is_ok_and(|now| now.rip == at.0))
 }
 
-/// Lets it go on, traced, with a signal or 0; to its next system call where one is waited for.
+/// Resumes the thread, traced, with a signal or 0. It runs to its next system call if one is
+/// awaited.
 pub fn cont(tid: Tid, signal: i32) -> Result<(), Errno> {
     if followed::awaited_call(tid).is_some() {
         return to_call(tid, signal);

@@ -125,7 +125,7 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Takes it to the start of code that is not there any more, if it is within.
+    /// Moves the thread to the start of removed code if it is inside that code.
     pub fn leave_code(&mut self, code: &std::ops::Range<Avma>) -> Result<(), TraceeError> {
         if code.contains(&self.pc()) {
             self.registers.rip = code.start.0;

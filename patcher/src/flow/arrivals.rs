@@ -1,8 +1,8 @@
-//! Where control may arrive from a call before the next call is made.
+//! The places that control may reach from a call before it makes another call.
 //!
-//! Two frames that follow each other on a stack make a claim: the call of the outer one led to the
-//! function of the inner one. The instructions decide whether it can be true. This is independent of
-//! how the stack was unwound.
+//! Two adjacent frames on a stack make a claim: the call of the outer frame led to the function of
+//! the inner frame. The instructions decide if the claim can be true. The decision does not depend
+//! on the unwinding method.
 
 #[cfg(test)]
 mod tests;
@@ -20,15 +20,15 @@ use crate::addr::Svma;
 use crate::image::{CfaAt, Image};
 use crate::insn::{ends_block, formed_address, is_call, is_padding};
 
-/// The longest instruction, bytes.
+/// The longest instruction, in bytes.
 const LONGEST: u64 = 15;
-/// Stretches of code that are followed from one call.
+/// The most stretches of code that are followed from one call.
 const MOST_STRETCHES: usize = 256;
-/// Bytes of code that are.
+/// The most bytes of code that are followed from one call.
 const MOST_BYTES: u64 = 1 << 18;
-/// Instructions between a call and the return after it.
+/// The most instructions between a call and the return after it.
 const MOST_TO_RETURN: usize = 64;
-/// Instructions of a linkage stub, or of other code that belongs to no function.
+/// The most instructions of a linkage stub, or of other code outside of functions.
 const MOST_OF_STUB: usize = 16;
 
 /// The call instruction that ends at a return address.
@@ -40,9 +40,9 @@ pub enum CallBefore {
     Through(Svma),
     /// A call through a register or another place in memory.
     Indirect,
-    /// The bytes can be read as several different calls.
+    /// The bytes match several different calls.
     Unclear,
-    /// No call ends there.
+    /// No call ends at this address.
     None,
 }
 
@@ -60,7 +60,7 @@ pub fn call_before(image: &Image<'_>, at: Svma) -> CallBefore {
         found = match (found, call) {
             (found, CallBefore::None) => found,
             (CallBefore::None, call) => call,
-            // With a prefix more it is the same call.
+            // An extra prefix leaves it the same call.
             (found, call) if found == call => found,
             _ => CallBefore::Unclear,
         };
@@ -86,21 +86,22 @@ fn call_of(image: &Image<'_>, insn: &Instruction) -> CallBefore {
     }
 }
 
-/// The code that control may reach from an address without another call, found as far as it has been
-/// asked for: the function there with its parts, what it jumps or runs on to, and so on.
+/// The code that control may reach from an address without another call: the function there with
+/// its parts, the targets of its jumps, the code it falls through to, and so on. It is explored on
+/// demand.
 pub struct Arrivals<'i, 'd> {
     image: &'i Image<'d>,
     code: Vec<Range<Svma>>,
-    /// Bytes of that.
+    /// The bytes of `code`.
     len: u64,
     slots: BTreeSet<Svma>,
     is_open: bool,
-    /// Where it goes on, the nearest first.
+    /// Addresses to explore next, the nearest first.
     work: VecDeque<Svma>,
 }
 
 impl<'i, 'd> Arrivals<'i, 'd> {
-    /// From `from` on.
+    /// Explores from `from`.
     pub fn from(image: &'i Image<'d>, from: Svma) -> Self {
         Self {
             image,
@@ -130,7 +131,8 @@ impl<'i, 'd> Arrivals<'i, 'd> {
         false
     }
 
-    /// The words in memory that are jumped through, as those of the global offset table.
+    /// The words in memory that the code jumps through, for example entries of the global offset
+    /// table.
     pub fn slots(&mut self) -> &BTreeSet<Svma> {
         while let Some(at) = self.work.pop_front() {
             if !self.contain(at) {
@@ -140,7 +142,7 @@ impl<'i, 'd> Arrivals<'i, 'd> {
         &self.slots
     }
 
-    /// True if control may also leave to where the instructions do not say.
+    /// True if control may also leave to an unknown target.
     pub fn is_open(&mut self) -> bool {
         self.slots();
         self.is_open
@@ -172,14 +174,15 @@ impl<'i, 'd> Arrivals<'i, 'd> {
         self.work.extend(targets);
     }
 
-    /// Takes in these ranges of code: where their jumps lead. `are_whole` if they are all of a function.
+    /// Adds these ranges of code and returns the targets of their jumps. `are_whole` if they are a
+    /// whole function.
     fn of_code(&mut self, ranges: &[Range<Svma>], are_whole: bool) -> Vec<Svma> {
         let image = self.image;
         let Some(swept) = linear(image, ranges) else {
             self.is_open = true;
             return Vec::new();
         };
-        // Data amid the code: what follows it may have been missed.
+        // Data in the code: instructions after it may have been missed.
         self.is_open |= !swept.complete;
         let branches = branches(&swept.insns);
         let mut targets: Vec<Svma> = branches.iter().map(|branch| Svma(branch.to)).collect();
@@ -190,14 +193,14 @@ impl<'i, 'd> Arrivals<'i, 'd> {
                     if insn.is_ip_rel_memory_operand() {
                         self.slots.insert(Svma(insn.ip_rel_memory_address()));
                     } else if !are_whole {
-                        // A table may lead to other parts of what is no known function.
+                        // A table may lead to other parts of an unknown function.
                         self.is_open = true;
                     } else if !stays(image, at) {
                         let source = trace::source(&swept.insns, &branches, index);
                         self.is_open |= source.shape != Shape::Offsets;
                     }
                 }
-                // A return by an address that the code has put there itself.
+                // A return through an address that the code has written itself.
                 FlowControl::Return => {
                     let before = index.checked_sub(1).map(|before| &swept.insns[before]);
                     self.is_open |= stays(image, at) || before.is_some_and(sets_top_of_stack);
@@ -213,7 +216,7 @@ impl<'i, 'd> Arrivals<'i, 'd> {
     }
 }
 
-/// True if the instruction writes the word that a return after it would take, as in a retpoline.
+/// True if the instruction writes the word that a following return would pop, as in a retpoline.
 fn sets_top_of_stack(insn: &Instruction) -> bool {
     let is_top = insn.op_count() > 0
         && insn.op0_kind() == OpKind::Memory
@@ -224,7 +227,7 @@ fn sets_top_of_stack(insn: &Instruction) -> bool {
     is_top && writes || insn.mnemonic() == Mnemonic::Push
 }
 
-/// True if the function's frame stands at the instruction at `at`: a jump there is not a tail call.
+/// True if the function's frame still exists at `at`. A jump there is not a tail call.
 fn stays(image: &Image<'_>, at: Svma) -> bool {
     match image.cfa_offset_from_rsp(at) {
         CfaAt::RspPlus(offset) => offset != 8,
@@ -233,15 +236,15 @@ fn stays(image: &Image<'_>, at: Svma) -> bool {
     }
 }
 
-/// The function that holds `at`, with its parts; empty if none is known.
+/// The function that contains `at`, with its parts; empty if none is known.
 fn function_ranges(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
     let function = image.functions().function_at(at);
     let ranges = function.map(|f| std::iter::once(f.range).chain(f.cold).collect());
     ranges.unwrap_or_default()
 }
 
-/// The instructions from `at` up to the next that ends a block, as in a linkage stub. Empty if there
-/// is no code, or too much.
+/// The instructions from `at` to the end of the block, as in a linkage stub. Empty if there is no
+/// code or too much.
 fn stub(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
     let mut end = at;
     for _ in 0..MOST_OF_STUB {
@@ -256,10 +259,10 @@ fn stub(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
     Vec::new()
 }
 
-/// True if the code after the call that returns to `at` goes on in another frame: it takes a stack
-/// pointer from rcx, that of no frame of its own (GCC's `__builtin_eh_return`). At that call the
-/// unwinder has already put the registers of the frame that catches into its own, so what stands
-/// above it on the stack is no caller.
+/// True if the code after the call that returns to `at` continues in another frame: it loads the
+/// stack pointer from rcx, which holds that of another frame (GCC's `__builtin_eh_return`). At that
+/// call the unwinder has already overwritten its saved registers with those of the catching frame.
+/// So the frame above it on the stack is not its caller.
 pub fn replaces_frame(image: &Image<'_>, at: Svma) -> bool {
     let mut at = at;
     for _ in 0..MOST_TO_RETURN {
@@ -278,8 +281,8 @@ pub fn replaces_frame(image: &Image<'_>, at: Svma) -> bool {
     false
 }
 
-/// The `main` that a program's entry code hands to the C library: what it puts into rdi before its
-/// first call (glibc `sysdeps/x86_64/start.S`). `None` if the entry code does nothing like it.
+/// The `main` that a program's entry code passes to the C library: the value of rdi at its first
+/// call (glibc `sysdeps/x86_64/start.S`). `None` if the entry code differs.
 pub fn program_main(image: &Image<'_>) -> Option<Svma> {
     let mut at = image.entry();
     let mut main = None;

@@ -156,7 +156,8 @@ impl<'k> Search<'k> {
     }
 }
 
-/// The places that tables of labels of these functions name, each in the code up to what is called next.
+/// The addresses in tables of labels of these functions, each within the code up to the next called
+/// address.
 fn labels_in(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -527,7 +528,7 @@ fn end(flow: &Flow, own: &Own) -> Option<Svma> {
     let last = (0..flow.insns.len()).rev().find(|&index| is_own(index))?;
     let is_whole = flow.insns[..=last].iter().enumerate().all(|(index, insn)| {
         let returns = || {
-            // One at the end does not return: the next function begins after what fills up.
+            // A call at the end does not return: the next function begins after the padding.
             let ends = index == last && flow.insns[last + 1..].iter().all(is_padding);
             !is_call(insn) || ends || flow.index_of(insn.next_ip()).is_some_and(is_own)
         };

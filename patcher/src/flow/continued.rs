@@ -164,7 +164,7 @@ fn is_aligned(heights: &Heights, index: usize) -> bool {
     const RETURN_ADDRESS: i64 = 8;
     match heights.before(index) {
         Some(height) => height < 0 && (height - RETURN_ADDRESS) % ALIGNMENT == 0,
-        // A frame that has been aligned is made for that.
+        // A realigned frame is aligned by definition.
         None => heights.realigned_before(index).is_some(),
     }
 }

@@ -1,7 +1,7 @@
 //! Unwind rows that the instructions contradict.
 //!
-//! Clang joins calls of a function that does not return, also where they are made at different stack heights. The
-//! unwind table can have one height for the joined call, and an unwinder that believes it leaves out frames:
+//! Clang merges the calls of a noreturn function, even calls at different stack heights. The unwind
+//! table has only one height for the merged call, so unwinding by it skips frames:
 //!
 //! ```text
 //!      push; push; push; push     height -48
@@ -10,9 +10,9 @@
 //!  1:  call die                   the row says cfa = rsp + 56: true on one of the ways
 //! ```
 //!
-//! From each row that is right, an instruction that is no call leads to a height that is right, too. So heights are
-//! followed from the entry as a set for each instruction, and compared with the rows at calls. What a callee takes off
-//! the stack, and where control comes from elsewhere, the rows say.
+//! From a correct row, any instruction except a call leads to a correct height. So the heights are
+//! followed from the entry as a set per instruction, and compared with the rows at calls. The rows
+//! are trusted for the bytes that a callee pops, and at places that control reaches from elsewhere.
 
 use std::ops::Range;
 
@@ -25,10 +25,11 @@ use crate::addr::Svma;
 use crate::image::Image;
 use crate::insn::{ends_block, is_call, is_jump, is_padding, stack_change};
 
-/// Most heights that are told apart at an instruction.
+/// The most heights that are tracked at an instruction.
 const MOST: usize = 4;
 
-/// The calls whose rows the instructions contradict, by return address, each with the recipe that holds.
+/// The calls with rows that the instructions contradict: the return address, and the recipe that
+/// holds.
 pub fn contradicted(image: &Image<'_>) -> Vec<(Svma, Recipe)> {
     let mut found = Vec::new();
     for (range, rows) in image.unwind().moving(described::recipe) {
@@ -38,10 +39,10 @@ pub fn contradicted(image: &Image<'_>) -> Vec<(Svma, Recipe)> {
     found
 }
 
-/// A row from an address on; `None` where it says something else than a recipe.
+/// A row and its start address; `None` if the row is not a recipe.
 type Row = (Svma, Option<Recipe>);
 
-/// The same for one function, whose rows are ordered.
+/// Like `contradicted`, for one function with ordered rows.
 fn of_function(image: &Image<'_>, range: Range<Svma>, rows: &[Row]) -> Vec<(Svma, Recipe)> {
     let swept = sweep::linear(image, &[range]).filter(|swept| swept.complete);
     let Some(swept) = swept else {
@@ -70,7 +71,7 @@ fn of_function(image: &Image<'_>, range: Range<Svma>, rows: &[Row]) -> Vec<(Svma
     corrected.collect()
 }
 
-/// For each instruction the frame by the stack pointer that its row states.
+/// For each instruction, the frame relative to the stack pointer that its row states.
 fn stated(insns: &[Instruction], rows: &[Row]) -> Vec<Option<Frame>> {
     let mut rows = rows.iter().peekable();
     let mut current = None;
@@ -90,7 +91,7 @@ fn height_of(frame: Frame) -> i64 {
     WORD - i64::from(frame.cfa)
 }
 
-/// The heights that ways from the entry lead to, for each instruction.
+/// For each instruction, the heights on the ways from the entry.
 fn heights(insns: &[Instruction], stated: &[Option<Frame>]) -> Vec<Heights> {
     let mut found = vec![Heights::default(); insns.len()];
     let mut factory = InstructionInfoFactory::new();
@@ -100,11 +101,11 @@ fn heights(insns: &[Instruction], stated: &[Option<Frame>]) -> Vec<Heights> {
     let mut work = Vec::new();
     for seed in 0..insns.len() {
         let follows = seed > 0 && is_seen[seed - 1] && !ends_block(&insns[seed - 1]);
-        // The row of what fills up may be that of the function's end.
+        // The row of padding may be that of the function's end.
         if is_seen[seed] || follows || is_padding(&insns[seed]) {
             continue;
         }
-        // Where control comes from elsewhere the row is believed.
+        // At a place that control reaches from elsewhere, the row is trusted.
         is_seen[seed] = true;
         found[seed] = Heights::one(row(seed));
         work.push(seed);
@@ -113,7 +114,7 @@ fn heights(insns: &[Instruction], stated: &[Option<Frame>]) -> Vec<Heights> {
             let before = found[index];
             let change = change(&mut factory, insn).filter(|_| row(index).is_some());
             let after = |to: usize| match change {
-                // A callee may take arguments off the stack, or not return: then another block's code is next.
+                // The callee may pop arguments, or may not return: then another block follows.
                 Some(_) if is_call(insn) && row(to) != row(index) => Heights::default(),
                 Some(change) => before.moved(change),
                 None => Heights::one(row(to)),
@@ -137,7 +138,7 @@ fn heights(insns: &[Instruction], stated: &[Option<Frame>]) -> Vec<Heights> {
     found
 }
 
-/// By how much the stack pointer is higher after `insn`. Few instructions that do not say it need a closer look.
+/// The rise of the stack pointer by `insn`. Only instructions that name rsp need a full analysis.
 fn change(factory: &mut InstructionInfoFactory, insn: &Instruction) -> Option<i64> {
     let is_named = (0..insn.op_count().min(2)).any(|operand| {
         insn.op_kind(operand) == OpKind::Register
@@ -151,7 +152,7 @@ fn change(factory: &mut InstructionInfoFactory, insn: &Instruction) -> Option<i6
     }
 }
 
-/// A few heights, each once.
+/// A small set of heights.
 #[derive(Clone, Copy, Default)]
 struct Heights {
     all: [i64; MOST],
@@ -180,7 +181,7 @@ impl Heights {
         }
     }
 
-    /// Adds those; true if one is new.
+    /// Adds heights; true if one is new.
     fn add(&mut self, others: Self) -> bool {
         let before = self.count;
         for &height in others.as_slice() {
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
     use crate::oracle::Folder;
 
-    /// What is found in a library with one function of this body.
+    /// The result for a library with one function of this body.
     fn found(body: &str) -> Vec<Recipe> {
         let flags = ["-shared", "-nostdlib"];
         let source = format!(
@@ -242,10 +243,10 @@ mod tests {
         let pops =
             format!("{PUSHES}\ncall *%rax; add $32, %rsp; .cfi_def_cfa_offset 16; call *%rdx");
         assert_eq!(found(&pops), []);
-        // The callee takes its arguments, as the row after the call has it.
+        // The callee pops its arguments, as the row after the call states.
         let taken = format!("{PUSHES}\ncall *%rax; .cfi_def_cfa_offset 16; nop; call *%rdx");
         assert_eq!(found(&taken), []);
-        // What fills up has the row of the end.
+        // The padding has the row of the end.
         let filled = format!(
             "{PUSHES}\ntest %edi, %edi; je 1f\n.cfi_remember_state\nadd $40, %rsp; .cfi_def_cfa_offset 8; ret; nop; nop
             .cfi_restore_state\n1: call *%rax; ud2"

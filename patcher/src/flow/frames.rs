@@ -17,10 +17,10 @@ use crate::image::Image;
 /// Most functions whose instructions are looked at in a module: a second's work.
 const FUNCTIONS: usize = 50_000;
 
-/// The recipes of calls in code without loaded unwind entries, by return address, and of those whose entries the
-/// instructions contradict. Go's runtime tells
-/// them, or the compiler in the section `debug_frame`, else the instructions. `context` is asked for only if there is
-/// such code, and not too much of it.
+/// The recipes of calls by return address: in code without loaded unwind entries, and in code with
+/// entries that the instructions contradict. The sources are Go's runtime tables, the section
+/// `debug_frame`, or else the instructions. `context` is used only if there is code of this kind,
+/// and not too much of it.
 pub fn frames<'d>(
     image: &Image<'d>,
     context: &impl Deref<Target = ModuleContext<'d>>,

@@ -61,7 +61,7 @@ pub fn recipes(
     Some(found)
 }
 
-/// True if Go's linker has made the file, though its table of functions may not be found.
+/// True if Go's linker made the file, even if its function table cannot be found.
 pub fn is_of_go(image: &Image<'_>) -> bool {
     const SECTIONS: [&str; 2] = [".note.go.buildid", ".go.buildinfo"];
     SECTIONS.iter().any(|name| image.section(name).is_some())

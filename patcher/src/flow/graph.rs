@@ -89,7 +89,7 @@ impl Flow {
         self.ranges.iter().any(|r| r.contains(&Svma(at)))
     }
 
-    /// Adds the places in the function where `body`, whose code it is a part of, may arrive otherwise than by a
+    /// Adds the places in the function that `body`, the code around it, may reach other than by a
     /// direct branch.
     pub(crate) fn add_arrivals_of(&mut self, body: &Self) {
         let arrivals = body.marks.iter().copied();

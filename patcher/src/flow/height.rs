@@ -19,7 +19,8 @@ struct State {
     rbp: Option<i64>,
     /// The frame pointer of the caller.
     caller: CallerFramePointer,
-    /// What a frame has whose distance from the entry's stack pointer is not fixed.
+    /// The state of a realigned frame, which is not at a fixed distance from the entry's stack
+    /// pointer.
     realigned: Realigned,
 }
 
@@ -159,7 +160,7 @@ impl Heights {
             .map_or_else(Default::default, |s| s.caller)
     }
 
-    /// Where the parts of a realigned frame are in which the instruction of this index runs.
+    /// The places of the realigned frame's parts before the instruction at `index`.
     pub fn realigned_before(&self, index: usize) -> Option<Places> {
         self.state(index)?.realigned.places()
     }
@@ -176,8 +177,8 @@ impl Heights {
     }
 }
 
-/// True if the address `at` is formed by the instruction before it. Code tells others in this way where it is (V8's
-/// calls of C functions), and it runs on.
+/// True if the instruction before `at` forms the address `at`. The code passes its own address to
+/// others this way (V8's calls of C functions) and continues there.
 fn is_own_place(flow: &Flow, at: u64) -> bool {
     let before = flow
         .insns
@@ -227,7 +228,7 @@ fn after(
     after
 }
 
-/// The state after an instruction, as far as it is known relative to the entry's stack pointer.
+/// The state after an instruction, relative to the entry's stack pointer.
 fn from_entry(
     factory: &mut InstructionInfoFactory,
     insn: &Instruction,

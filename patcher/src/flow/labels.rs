@@ -1,5 +1,6 @@
-//! Labels that a table of addresses names: an interpreter jumps through such a table to the code of each instruction of
-//! its own (`goto *table[opcode]`). A label has its address taken, as a function has, but no function begins there.
+//! Labels in a table of addresses: an interpreter jumps through the table to the code of each of
+//! its instructions (`goto *table[opcode]`). The address of a label is taken like that of a
+//! function, but no function begins there.
 
 use std::ops::Range;
 
@@ -11,13 +12,13 @@ use super::trace::{self, Shape};
 use crate::addr::Svma;
 use crate::image::Image;
 
-/// No table is longer than this.
+/// The longest table.
 const MOST_ENTRIES: u64 = 1 << 16;
 /// Bytes of an entry.
 const ENTRY: u64 = 8;
 
-/// The tables of addresses that `flow` jumps through while its frame stands. A tail call leaves no frame, so these lead
-/// to labels.
+/// The tables of addresses that `flow` jumps through while its frame exists. A tail call leaves no
+/// frame, so these tables lead to labels.
 pub fn tables_of_labels(flow: &Flow, heights: &Heights) -> Vec<Svma> {
     let jumps = flow.insns.iter().enumerate();
     let jumps = jumps.filter(|(index, insn)| {
@@ -40,7 +41,7 @@ pub fn tables_of_labels(flow: &Flow, heights: &Heights) -> Vec<Svma> {
     tables
 }
 
-/// What `table` names, up to the first entry that is outside of `within`.
+/// The labels in `table`, up to the first entry outside of `within`.
 pub fn labels(
     image: &Image<'_>,
     context: &ModuleContext<'_>,

@@ -38,7 +38,7 @@ pub struct ModuleContext<'d> {
     deferreturns: OnceLock<Vec<u64>>,
     /// Where goroutines return to.
     goroutine_ends: OnceLock<Vec<Svma>>,
-    /// True if code without unwind entries takes its arguments off the stack.
+    /// True if code without unwind entries pops its arguments.
     callees_pop: OnceLock<bool>,
 }
 
@@ -110,8 +110,8 @@ impl<'d> ModuleContext<'d> {
         })
     }
 
-    /// True if code without unwind entries takes its arguments off the stack, as V8's built-in functions do. The
-    /// stack pointer of its callers is then not where it was at the call.
+    /// True if code without unwind entries pops its arguments, as V8's built-in functions do. After
+    /// the call, the stack pointer of the caller then differs from that at the call.
     pub(crate) fn callees_pop(&self, image: &Image<'_>) -> bool {
         *self
             .callees_pop

@@ -1,12 +1,12 @@
-//! Epilogues that take arguments off the stack, whatever their number.
+//! Epilogues that pop a variable number of arguments.
 
 use iced_x86::{FlowControl, Mnemonic, OpKind};
 
 use super::graph::Flow;
 use super::height::Heights;
 
-/// For each instruction, true if it is in an epilogue that takes the return address off the stack, the arguments above
-/// it, and puts it back:
+/// For each instruction, true if it is in an epilogue that pops the return address and the
+/// arguments above it, and pushes the return address again:
 ///
 /// ```text
 /// pop  %rcx
@@ -24,9 +24,9 @@ pub fn epilogues(flow: &Flow, heights: &Heights) -> Vec<bool> {
     found
 }
 
-/// The index of the return of such an epilogue, which begins at `index`.
+/// The index of the return of an epilogue of this kind that begins at `index`.
 pub fn returns_past_arguments(flow: &Flow, heights: &Heights, index: usize) -> Option<usize> {
-    /// More than stand in between.
+    /// The most instructions of the epilogue.
     const NEAR: usize = 6;
     let pop = &flow.insns[index];
     let takes = pop.mnemonic() == Mnemonic::Pop

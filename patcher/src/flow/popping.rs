@@ -1,4 +1,4 @@
-//! Callees that take their arguments off the stack, which the psABI does not have.
+//! Callees that pop their arguments, which the psABI does not specify.
 
 use iced_x86::FlowControl;
 
@@ -8,9 +8,9 @@ use crate::image::Image;
 
 /// `ret` with a number of bytes.
 const RETURN: u8 = 0xc2;
-/// Bytes of it.
+/// Bytes of the instruction.
 const LEN: usize = 3;
-/// Bytes of the largest function that is decoded to see whether one stands in it.
+/// The largest function, in bytes, that is decoded to check for the instruction.
 const LARGEST: u64 = 64 << 10;
 
 /// True if a function without unwind entries returns by `ret n`.
@@ -29,13 +29,13 @@ pub fn has_popping_return(image: &Image<'_>) -> bool {
     })
 }
 
-/// True if the bytes are `ret n` with up to 31 words.
+/// True if the bytes are `ret n` for 1 to 31 words.
 fn pops_words(code: &[u8]) -> bool {
     matches!(*code, [RETURN, low, 0] if low != 0 && low % 8 == 0)
 }
 
-/// True if the function around `at` has a return there. Without a known function, what stands before it must be the
-/// end of one: a register is taken off the stack.
+/// True if the function around `at` has a return there. If no function is known, the instruction
+/// before must be the end of one: it pops a register.
 fn is_return(image: &Image<'_>, at: Svma) -> bool {
     let function = image.functions().containing(at);
     if let Some(function) = function.filter(|f| f.size <= LARGEST) {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::oracle::Folder;
 
-    /// A library of this assembly, in which nothing has an unwind entry.
+    /// True if a library of this assembly, without unwind entries, has a return by `ret n`.
     fn has(assembly: &str) -> bool {
         let flags = ["-shared", "-nostdlib"];
         let source = format!(".text\n{assembly}\n.section .note.GNU-stack, \"\", @progbits\n");
@@ -67,7 +67,7 @@ mod tests {
         let named = ".type f, @function\nf: call *%rax\n";
         assert!(has(&format!("{named} ret $16\n.size f, . - f")));
         assert!(!has(&format!("{named} ret\n.size f, . - f")));
-        // The same bytes inside of an instruction.
+        // These bytes are inside an instruction.
         assert!(!has(&format!(
             "{named} mov $0x0010c2c9, %eax\nret\n.size f, . - f"
         )));

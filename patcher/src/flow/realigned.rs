@@ -1,4 +1,4 @@
-//! Frames that GCC aligns at run time and that have arguments or arrays of variable size on the stack:
+//! Frames that GCC aligns at run time, with arguments or variable-size arrays on the stack:
 //!
 //! ```text
 //! lea  8(%rsp), %r10     the canonical frame address, in a register
@@ -9,26 +9,27 @@
 //! push %r10              the canonical frame address, at a fixed distance from rbp
 //! ```
 //!
-//! The distance from rbp to the entry's stack pointer is not fixed. What is saved is at fixed distances from the
-//! aligned place.
+//! The distance from rbp to the entry's stack pointer is not fixed. The saved registers are at
+//! fixed distances from the aligned address.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use crate::insn::{is_call, stack_change, writes};
 
-/// Bytes of a word on the stack.
+/// Bytes of a stack word.
 const WORD: i64 = 8;
 
-/// What is known of such a frame before an instruction. Places count from where `and` has put the stack pointer.
+/// The known state of a realigned frame before an instruction. Places are relative to the address
+/// that `and` has put into the stack pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Realigned {
     /// The register that holds the canonical frame address.
     cfa_in: Option<Register>,
     rsp: Option<i64>,
     rbp: Option<i64>,
-    /// Where the canonical frame address has been saved.
+    /// The place of the saved canonical frame address.
     cfa_at: Option<i64>,
-    /// Where the caller's rbp has been saved.
+    /// The place of the saved caller's rbp.
     caller_at: Option<i64>,
 }
 
@@ -41,22 +42,22 @@ pub struct Places {
     pub caller_frame_pointer: i16,
 }
 
-/// What else is known before the instruction.
+/// Other state before the instruction.
 pub struct Around {
-    /// The stack pointer, from the entry's on.
+    /// The stack pointer relative to the entry's.
     pub rsp: Option<i64>,
-    /// True if the caller's rbp is in its register.
+    /// True if rbp holds the caller's value.
     pub has_caller: bool,
-    /// True if calls leave the stack pointer as it was.
+    /// True if calls preserve the stack pointer.
     pub calls_keep: bool,
 }
 
-/// What an instruction brings back from the aligned frame.
+/// Registers that an instruction restores from the realigned frame.
 #[derive(Clone, Copy, Default)]
 pub struct Restored {
-    /// The stack pointer, from the entry's on.
+    /// The stack pointer relative to the entry's.
     pub rsp: Option<i64>,
-    /// True if rbp is the caller's again.
+    /// True if rbp holds the caller's value again.
     pub caller: bool,
 }
 
@@ -70,7 +71,7 @@ impl Realigned {
         caller_at: None,
     };
 
-    /// What holds whichever of the two is true.
+    /// The facts that hold in both states.
     pub fn or(self, other: Self) -> Self {
         fn same<T: PartialEq>(a: Option<T>, b: Option<T>) -> Option<T> {
             if a == b { a } else { None }
@@ -84,7 +85,7 @@ impl Realigned {
         }
     }
 
-    /// Where its parts are, if the frame has all of them.
+    /// The places of its parts, if the frame is complete.
     pub fn places(&self) -> Option<Places> {
         let (rbp, cfa_at, caller_at) = (self.rbp?, self.cfa_at?, self.caller_at?);
         Some(Places {
@@ -215,7 +216,7 @@ impl Realigned {
         (after, restored)
     }
 
-    /// The memory operand's place, where it is fixed.
+    /// The place of the memory operand, if it is fixed.
     fn place(&self, insn: &Instruction) -> Option<i64> {
         let base = match insn.memory_base() {
             Register::RSP => self.rsp,
@@ -227,7 +228,7 @@ impl Realigned {
     }
 }
 
-/// True if calls leave the register as it was (psABI 3.2.1).
+/// True if calls preserve the register (psABI 3.2.1).
 fn is_kept(register: Register) -> bool {
     matches!(
         register,

@@ -26,14 +26,15 @@ pub enum Recipe {
     FromStackPointer(Frame),
     /// It is the frame pointer plus so many bytes.
     FromFramePointer(Frame),
-    /// It stands at so many bytes from where the frame pointer points to: the frame has been aligned at run time.
+    /// The CFA is stored at this distance from the frame pointer: the frame was aligned at run
+    /// time.
     Realigned {
         /// Bytes.
         cfa_at: i32,
-        /// Where the caller's frame pointer is, in words from there.
+        /// The caller's frame pointer, in words from the frame pointer.
         caller_frame_pointer: i16,
     },
-    /// Ways lead there with different heights of the stack, and unwind tables have one of them.
+    /// The call is reached at different stack heights, and the unwind table has only one of them.
     Ambiguous,
     /// Nothing has called this function.
     Outermost,
@@ -90,8 +91,9 @@ pub(super) fn jumps_into_another(image: &Image<'_>, flow: &Flow) -> bool {
     others.any(|(to, start)| to != start)
 }
 
-/// Does a return show that the stack was not as at an entry where `flow` begins? Then that is a place in another
-/// function, with a name of its own. So it is where the return address is taken off the stack, unless it is put back.
+/// True if a return shows a stack different from that of a function entry at the start of `flow`.
+/// The start is then a named place inside another function. It is also true if the code pops the
+/// return address without pushing it again.
 pub(super) fn is_entered_elsewhere(flow: &Flow, heights: &Heights) -> bool {
     let is_epilogue = past_arguments::epilogues(flow, heights);
     let mut insns = flow.insns.iter().enumerate();
@@ -163,8 +165,8 @@ pub(super) fn of_heights(
     wanted.filter_map(recipe).collect()
 }
 
-/// The recipe of the frame before the instruction of this index, by the instructions alone. Where callees take
-/// arguments off the stack, the frame pointer goes before the stack pointer.
+/// The recipe for the frame before the instruction at `index`, from the instructions alone. If
+/// callees pop arguments, the frame pointer is preferred to the stack pointer.
 pub(super) fn recipe(heights: &Heights, index: usize, callees_pop: bool) -> Option<Recipe> {
     // Heights count from the slot of the return address, which is the last word below the CFA.
     let words = match heights.caller_frame_pointer_before(index) {

@@ -231,8 +231,8 @@ impl Trace {
                 added: insn.memory_index(),
                 ..self
             }),
-            // A table entry, or the base from where it was spilled. Other words are parts of pointers, as those to
-            // the functions of libraries that the loader calls.
+            // A table entry, or a base reloaded from its spill slot. Other words are parts of
+            // pointers, for example to the library functions that the loader calls.
             (Mnemonic::Add, OpKind::Memory) => Step::Found(match insn.memory_base() {
                 Register::RSP | Register::RBP => Shape::Offsets,
                 _ if insn.memory_index() != Register::None => Shape::Offsets,

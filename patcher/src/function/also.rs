@@ -1,13 +1,13 @@
 //! One body under several names: identical code folded by the linker, merged by the compiler, or
-//! given aliases in the source.
+//! aliased in the source.
 
 use std::collections::BTreeSet;
 
 use super::demangle::demangle;
 use super::names::base_and_clone;
 
-/// The other names of a function, demangled. Names that are spelled differently but mean the same
-/// are left out: constructors of a complete object and of a base, `__libc_malloc` for `malloc`.
+/// The other names of a function, demangled. Names with different spelling and the same meaning are
+/// left out: the constructors of a complete object and of a base, `__libc_malloc` for `malloc`.
 pub fn also_called(linkage: &str, aliases: &[String]) -> Vec<String> {
     let own = demangle(linkage);
     let mut known = BTreeSet::from([plain(&own).to_owned()]);
@@ -17,7 +17,7 @@ pub fn also_called(linkage: &str, aliases: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// A name without what libraries and compilers put around it for an internal alias.
+/// A name without the affixes that libraries and compilers add for an internal alias.
 fn plain(name: &str) -> &str {
     const PREFIXES: [&str; 4] = ["libc_", "GI_", "new_", "libc"];
     let (name, _) = base_and_clone(name);

@@ -1,5 +1,5 @@
-//! The functions that a compiler makes of one C++20 coroutine. The function itself, the *ramp*, makes
-//! the coroutine and returns at its first suspension. The body is another function.
+//! The functions that a compiler generates for one C++20 coroutine. The function itself, the
+//! *ramp*, creates the coroutine and returns at its first suspension. The body is another function.
 //!
 //! ```text
 //!            body                                destroy
@@ -8,9 +8,9 @@
 //! gcc        _Z...PZ...E17RAMP.Frame.actor       the same with .destroy
 //! ```
 //!
-//! GCC's names are those of functions with an argument: a pointer to a type called `RAMP.Frame`.
+//! GCC names them like functions with an argument: a pointer to a type `RAMP.Frame`.
 
-/// Suffixes, and what they stand for.
+/// Suffixes and their meanings.
 const PARTS: [(&str, &str); 4] = [
     (".resume", "coroutine body"),
     (".actor", "coroutine body"),
@@ -25,14 +25,14 @@ const FRAME: &str = ".Frame";
 pub(super) struct Part<'n> {
     /// Linkage name of the ramp.
     pub(super) ramp: &'n str,
-    /// The part as it is shown.
+    /// The displayed name of the part.
     pub(super) title: &'static str,
-    /// What stands after it: the marks of a clone.
+    /// The suffix after it: the marks of a clone.
     pub(super) rest: &'n str,
 }
 
 impl<'n> Part<'n> {
-    /// `None` for any other name. Names that are not mangled have dots of their own (Go).
+    /// `None` for any other name. Unmangled names contain dots of their own (Go).
     pub(super) fn of(linkage: &'n str) -> Option<Self> {
         if !linkage.starts_with("_Z") {
             return None;
@@ -51,7 +51,8 @@ impl<'n> Part<'n> {
     }
 }
 
-/// `_Z1fl` of `_Z1fPZ1flE11_Z1fl`: the identifier that ends it, which stands after its length, with [`FRAME`].
+/// `_Z1fl` from `_Z1fPZ1flE11_Z1fl`: the identifier at the end. It follows its length and contains
+/// [`FRAME`].
 fn ramp_of_frame(name: &str) -> Option<&str> {
     let mut starts = name.match_indices("_Z").map(|(at, _)| at);
     let start = starts.find(|&at| {
@@ -61,12 +62,12 @@ fn ramp_of_frame(name: &str) -> Option<&str> {
     Some(&name[start..])
 }
 
-/// True if the linkage name is that of a coroutine's body, which its ramp does not call.
+/// True for the linkage name of a coroutine's body, which its ramp does not call.
 pub fn is_coroutine_body(linkage: &str) -> bool {
     Part::of(linkage).is_some_and(|part| part.title == BODY)
 }
 
-/// True if the linkage name is that of any part of a coroutine but the ramp.
+/// True for the linkage name of any part of a coroutine except the ramp.
 pub fn is_coroutine_part(linkage: &str) -> bool {
     Part::of(linkage).is_some()
 }
@@ -124,7 +125,7 @@ mod tests {
             ),
         ] {
             let part = Part::of(linkage);
-            // One whose length does not fit is none.
+            // An identifier with a wrong length does not match.
             if ramp.is_empty() {
                 assert_eq!(part, None, "{linkage}");
                 continue;

@@ -9,8 +9,9 @@ use super::coroutine::Part;
 /// The longest name that is demangled: a short linkage name can stand for an endless one.
 const LONGEST: usize = 16 << 10;
 
-/// The name that a C++ linkage name stands for, or a Rust one, then without its hash. Any other is returned unchanged.
-/// A clone keeps its mark: `ns::work(int) [clone .constprop.0]`. So does a part of a coroutine: `f(long) [coroutine body]`.
+/// The demangled form of a C++ or Rust linkage name; for Rust without its hash. Any other name is
+/// returned unchanged. A clone keeps its mark: `ns::work(int) [clone .constprop.0]`. So does a part
+/// of a coroutine: `f(long) [coroutine body]`.
 pub fn demangle(linkage: &str) -> String {
     if let Some(name) = of_part(linkage, demangle) {
         return name;
@@ -19,7 +20,7 @@ pub fn demangle(linkage: &str) -> String {
     name.unwrap_or_else(|| linkage.to_owned())
 }
 
-/// The name of a part of a coroutine, whose ramp `name` names.
+/// The name of a part of a coroutine; `name` demangles its ramp.
 fn of_part(linkage: &str, name: impl Fn(&str) -> String) -> Option<String> {
     let part = Part::of(linkage)?;
     let clone = match part.rest {

@@ -72,7 +72,8 @@ pub(super) fn owner_of_part(name: &str) -> Option<&str> {
     owner.filter(|o| !o.is_empty())
 }
 
-/// True if the name is one that LLVM gives to a section of basic blocks: nobody has written a function of that name.
+/// True if LLVM gives this name to a section of basic blocks. The source has no function of that
+/// name.
 pub fn is_of_blocks(name: &str) -> bool {
     let is_numbered = is_numbered(name) && name.contains(".__part.");
     (is_numbered || name.ends_with(".eh")) && owner_of_part(name).is_some()

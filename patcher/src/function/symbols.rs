@@ -127,7 +127,7 @@ fn symbol(
     let size = u64::from_le_bytes(*entry[16..].first_chunk()?);
     let (kind, bind) = (info & 0xf, info >> 4);
     let is_label = kind == STT_NOTYPE && bind != STB_LOCAL;
-    // LLVM's basic block sections begin with local labels of a size.
+    // LLVM's basic block sections start with local labels that have a size.
     let may_be_part = kind == STT_NOTYPE && bind == STB_LOCAL && size > 0;
     let names_code = is_label || may_be_part || kind == STT_FUNC || kind == STT_GNU_IFUNC;
     let is_in_code = || elf.is_code(start) && is_in_code(tables.sections, section, start);

@@ -172,10 +172,10 @@ impl<'d> FunctionTable<'d> {
         })
     }
 
-    /// The nearest functions and parts that begin before `at` and hold it, and a label before it that only ends
-    /// there because another symbol begins.
+    /// The nearest functions and parts that begin before `at` and contain it. Includes a label that
+    /// ends only because another symbol begins.
     pub(crate) fn reaching(&self, at: Svma) -> Vec<Range<Svma>> {
-        /// Functions that are looked at. Entries into one body stand close together.
+        /// The most functions to inspect. Entries into one body are close together.
         const MOST: usize = 64;
         /// Bytes of the longest instruction.
         const LONGEST: u64 = 15;

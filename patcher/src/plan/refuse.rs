@@ -21,7 +21,7 @@ pub enum RefuseReason {
     IndirectJump,
     /// Another function begins in the bytes that would be overwritten.
     OverlapsFunction,
-    /// The function's symbol stands inside an instruction of another function.
+    /// The function's symbol is inside an instruction of another function.
     InsideInstruction,
     /// An instruction that would be moved cannot be decoded, or the file has no bytes for it.
     Undecodable,

@@ -2,8 +2,8 @@
 //!
 //! Several entries into one body are legitimate: assembly with local entry points, `f` and
 //! `__f_nocancel`, Fortran's ENTRY. Their starts are instructions of the body, and the body's jump
-//! tables lead to instructions of theirs. A damaged or generated symbol table can name a place between
-//! the instructions as well, where overwriting anything destroys the body.
+//! tables may lead into them. A damaged or generated symbol table can also name an address inside
+//! an instruction. Overwriting anything there destroys the body.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use crate::flow::{Flow, ModuleContext};
 use crate::function::Function;
 use crate::image::Image;
 
-/// Bytes of a body that is analysed for a function in it.
+/// The largest body, in bytes, that is analysed for a function in it.
 const LARGEST: u64 = 2 << 20;
 
-/// Adds to `flow` where the bodies around it may arrive in it. Refuses a start inside an instruction of one of
-/// them.
+/// Adds to `flow` the places that the surrounding bodies may reach. Refuses a start inside an
+/// instruction of one of them.
 pub fn consider(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -35,8 +35,8 @@ pub fn consider(
     Ok(())
 }
 
-/// The code that holds `start` and begins before it: by its unwind entry, and by the symbols where no entry begins
-/// at `start`.
+/// The code that contains `start` and begins before it, by its unwind entry and by the symbols.
+/// Empty if an unwind entry begins at `start`.
 fn bodies(image: &Image<'_>, start: Svma) -> Vec<Range<Svma>> {
     let described = image.fde(start).map(|fde| fde.range);
     if described.as_ref().is_some_and(|range| range.start == start) {
@@ -69,7 +69,7 @@ mod tests {
         exits: true,
     };
 
-    /// The plan of the function `name` in a library of this assembly.
+    /// The plan for the function `name` in a library of this assembly.
     fn outcome(assembly: &str, name: &str) -> Result<Tactic, RefuseReason> {
         let flags = ["-shared", "-nostdlib"];
         let source = format!(".text\n{assembly}\n.section .note.GNU-stack, \"\", @progbits\n");
@@ -83,7 +83,8 @@ mod tests {
         plan(&image, &context, function, WANT).entry.outcome
     }
 
-    /// `body` with `begin` and `end` around it, and the function `lie` two bytes into its first instruction.
+    /// `body` between `begin` and `end`, with the function `lie` two bytes into its first
+    /// instruction.
     fn lying(begin: &str, end: &str, size: &str) -> String {
         format!(
             ".type body, @function
@@ -152,7 +153,7 @@ mod tests {
         );
     }
 
-    /// The jump of the body is before the inner function, which knows nothing of the table.
+    /// The jump of the body precedes the inner function, whose own code does not show the table.
     #[test]
     fn a_jump_table_of_the_body_leads_into_its_entries() {
         let switch = |case: &str| {

@@ -136,13 +136,13 @@ fn cause(error: &regex::Error) -> String {
     text.lines().last().unwrap_or_default().trim().to_owned()
 }
 
-/// True if `*` and `?` stand for other text: not in a whole list of arguments, and not as operators.
+/// True if `*` and `?` are wildcards: not in a complete argument list, and not as operators.
 fn is_glob(text: &str) -> bool {
     let text = text
         .replace("(anonymous namespace)", "")
         .replace("operator()", "");
     if text.contains('(') {
-        // `f(char*)` is a signature; `f(ch*` and `f(char*)*` are none.
+        // `f(char*)` is a signature; `f(ch*` and `f(char*)*` are not.
         let after = text.rsplit_once(')').map_or("", |(_, after)| after);
         let is_open = text.matches('(').count() > text.matches(')').count();
         let within = if is_open { text.as_str() } else { after };

@@ -1,20 +1,21 @@
-//! Where the text of a Go program starts, from the record that Go's linker makes of a module
-//! (cmd/link/internal/ld/symtab.go, `moduledata`; runtime/symtab.go): for tables whose header does not say it. From
-//! Go 1.26 on none does, and an external linker leaves it to the loader before.
+//! The start of a Go program's text, from the linker's module record
+//! (cmd/link/internal/ld/symtab.go, `moduledata`; runtime/symtab.go). It is needed for tables
+//! without the start in their header: no header has it from Go 1.26 on, and before that an external
+//! linker leaves the field to the loader.
 
 use crate::addr::Svma;
 use crate::elf::{ElfFile, RelocatedWord, le64, relocated_words};
 
 /// Bytes of a word.
 const WORD: usize = 8;
-/// Words of the record that are looked at. The two wanted are the 21st and 22nd in Go 1.27.
+/// The words of the record that are searched. The two wanted ones are the 21st and 22nd in Go 1.27.
 const RECORD: u64 = 48;
 
-/// The address that distances count from, for the table at `table` whose functions lie `span` bytes apart from the
-/// first to the end of the last, and whose first is `first` bytes after the start.
+/// The address that offsets in the table at `table` are relative to. The functions of the table
+/// span `span` bytes, and the first one is `first` bytes after that address.
 ///
-/// The record begins with the table's address and has the bounds of the code: two neighbouring words
-/// `start + first` and `start + first + span`. That pair is the proof.
+/// The record begins with the table's address and contains the bounds of the code: the adjacent
+/// words `start + first` and `start + first + span`. That pair is the proof.
 pub(super) fn start_of_text(file: &ElfFile<'_>, table: Svma, first: u64, span: u64) -> Option<u64> {
     let words = Words::of(file);
     let mut starts = words.holding(table).filter_map(|record| {
@@ -30,10 +31,10 @@ pub(super) fn start_of_text(file: &ElfFile<'_>, table: Svma, first: u64, span: u
     starts.all(|other| other == start).then_some(start)
 }
 
-/// The words of a file's data once it is loaded, without the bias.
+/// The words of a file's data as loaded, without the bias.
 struct Words<'f, 'd> {
     file: &'f ElfFile<'d>,
-    /// Those that the loader fills in, by where they stand.
+    /// The words that the loader fills in, by address.
     relocated: Vec<RelocatedWord>,
 }
 
@@ -51,7 +52,7 @@ impl<'f, 'd> Words<'f, 'd> {
         }
     }
 
-    /// Where the address `value` stands.
+    /// The addresses that hold the value `value`.
     fn holding(&self, value: Svma) -> impl Iterator<Item = Svma> {
         let filled = self
             .relocated

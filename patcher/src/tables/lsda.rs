@@ -46,8 +46,8 @@ fn read(
     while !sites.reader.is_empty() {
         let start = sites.pointer(encoding)??;
         let end = start.checked_add(sites.pointer(encoding)??)?;
-        // The sites are in order. LLVM has the tables of a function's sections one after the other, each as long as if
-        // all that follow belonged to it.
+        // The sites are in order. LLVM emits the tables of a function's sections one after the
+        // other. The length of each table includes all following ones.
         if start < covered || end > len {
             break;
         }

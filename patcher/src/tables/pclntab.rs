@@ -183,9 +183,9 @@ impl<'d> Pclntab<'d> {
         })
     }
 
-    /// Where the text starts that the rows of the table at `at` count from. `None` where that is not
-    /// known. A linker may leave it to the loader, or to the record of the module. Without either the program's
-    /// entry tells it.
+    /// The text start for the rows of the table at `at`. `None` if it is not known. A linker may
+    /// leave it to the loader, or to the module record. Without either, it is derived from the
+    /// program's entry.
     fn start_of_text(&self, file: &ElfFile<'d>, at: Svma) -> Option<u64> {
         if self.layout == Layout::Addresses || file.is_code(Svma(self.text)) {
             return Some(self.text);

@@ -189,8 +189,8 @@ impl<'d> Unwind<'d> {
         self.at_row(at, is_undefined).unwrap_or(false)
     }
 
-    /// The rows of each description of a stack that moves within the body, as `read` makes them: the code that it
-    /// covers, and for each row the first address that it holds for.
+    /// For each description with a stack that moves within the body: the code range it covers, and
+    /// its rows as made by `read`, each with the first address that it applies to.
     pub(crate) fn moving<R>(
         &self,
         read: impl Fn(&UnwindTableRow<usize>) -> R,
@@ -241,9 +241,9 @@ impl<'d> Unwind<'d> {
     }
 }
 
-/// True if the stack pointer moves otherwise than to make a frame, to take it down, and to be there again: arguments
-/// are pushed. Two words that no register has been saved in show it, and so does a height above the lowest one that is
-/// not the frame's.
+/// True if the stack pointer moves in the body, apart from making and removing the frame: arguments
+/// are pushed. Two pushed words without a saved register show this. So does a height above the
+/// lowest one that is not the frame's.
 fn moves_in_body(instructions: impl Iterator<Item = CallFrameInstruction<usize>>) -> bool {
     const WORD: u64 = 8;
     let mut heights = vec![WORD];

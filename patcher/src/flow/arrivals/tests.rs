@@ -36,7 +36,7 @@ fn start(image: &Image<'_>, name: &str) -> Svma {
     image.functions().with_name(|n| n == name)[0].range.start
 }
 
-/// The calls in a function: return addresses, with what is before each.
+/// The calls in a function: for each return address, the call before it.
 fn calls(image: &Image<'_>, name: &str) -> Vec<CallBefore> {
     let range = image.functions().with_name(|n| n == name)[0].range.clone();
     let swept = linear(image, &[range]).unwrap();
@@ -57,7 +57,7 @@ fn tail_calls_lead_on_and_calls_do_not() {
         assert!(!found.is_open() && found.slots().is_empty(), "{name}");
         assert!(found.reach(leaf), "{name}: again");
     }
-    // Its switch stays inside, and its calls return to it.
+    // The switch stays inside the function, and its calls return to it.
     let mut cased = Arrivals::from(&image, start(&image, "cased"));
     assert!(!cased.reach(leaf) && !cased.is_open());
     let mut anywhere = Arrivals::from(&image, start(&image, "anywhere"));
@@ -65,7 +65,7 @@ fn tail_calls_lead_on_and_calls_do_not() {
     assert!(anywhere.is_open() || anywhere.slots().iter().any(is_word));
 }
 
-/// As the loader calls what ends a library: the sum of two words is no entry of a table.
+/// Like the loader's call of a library's finalizers: the sum of two words is not a table entry.
 #[test]
 fn a_tail_call_by_a_sum_leads_anywhere() {
     const SUM: &str = r#"
@@ -88,7 +88,7 @@ fn a_tail_call_by_a_sum_leads_anywhere() {
     assert!(found.is_open());
 }
 
-/// A thunk in place of an indirect jump returns by the address that it has written.
+/// A thunk that replaces an indirect jump returns through an address that it has written.
 #[test]
 fn retpolines_lead_anywhere() {
     let bare = "-fno-asynchronous-unwind-tables";
@@ -103,7 +103,7 @@ fn retpolines_lead_anywhere() {
     }
 }
 
-/// Nothing tells how far a function reaches that has neither symbol nor unwind entry.
+/// The extent of a function without a symbol and an unwind entry is unknown.
 #[test]
 fn a_switch_in_unknown_code_leads_anywhere() {
     let flags = ["-O2", "-fno-asynchronous-unwind-tables"];
@@ -166,7 +166,7 @@ fn calls_are_known_from_their_ends() {
     assert_eq!(call_before(&image, inside), CallBefore::None);
 }
 
-/// Every call in the C library is found again from its return address.
+/// Every call in the C library is found from its return address.
 #[test]
 fn every_call_of_the_c_library_is_found_from_its_end() {
     let data = std::fs::read(LIBC).unwrap();
@@ -193,7 +193,7 @@ fn every_call_of_the_c_library_is_found_from_its_end() {
     assert!(same > 10_000 && unclear * 1000 < same, "{same} {unclear}");
 }
 
-/// The unwinder's calls after which it goes on in the frame that catches, and no other calls of the library.
+/// The unwinder continues in the catching frame after these calls only.
 #[test]
 fn the_unwinder_replaces_frames_after_its_last_call() {
     let data = std::fs::read("/lib/x86_64-linux-gnu/libgcc_s.so.1").unwrap();

@@ -3,7 +3,7 @@ use iced_x86::code_asm::{CodeAssembler, *};
 use super::*;
 use crate::addr::Svma;
 
-/// The flow of `code` at address 0x1000, as far as heights need it.
+/// The flow of `code` at address 0x1000, as needed for heights.
 fn flow(code: &mut CodeAssembler) -> Flow {
     let bytes = code.assemble(0x1000).expect("encodable");
     let decoder = iced_x86::Decoder::with_ip(64, &bytes, 0x1000, 0);
@@ -38,8 +38,8 @@ fn last(code: &mut CodeAssembler) -> Option<i64> {
     Heights::of(&flow, Calls::MayMove).before(flow.insns.len() - 1)
 }
 
-/// What a jump table names has the height at the jump. One by a pointer with nothing left on the stack
-/// leaves the function.
+/// Targets of a jump table have the height at the jump. A jump through a pointer with nothing left
+/// on the stack leaves the function.
 #[test]
 fn a_jump_table_keeps_the_height() {
     let mut code = assembler();
@@ -66,7 +66,8 @@ fn a_jump_table_keeps_the_height() {
     assert_eq!(height(&flow, Calls::MayMove), None);
 }
 
-/// Where Go recovers the frame stands as at the calls before it, but not as where the stack is grown.
+/// At Go's recovery point the frame is the same as at the calls before it, but not at the stack
+/// growth.
 #[test]
 fn a_recovered_function_has_its_frame() {
     let mut code = assembler();
@@ -98,7 +99,7 @@ fn a_recovered_function_has_its_frame() {
     assert_eq!(heights(&flow), (Some(-40), Some(0)));
 }
 
-/// `runtime.throw` does not return, but the call looks as if it did, to where the stack is grown.
+/// `runtime.throw` does not return, but the call seems to return to the stack growth code.
 #[test]
 fn a_go_function_has_its_stack_grown_before_its_frame() {
     let mut code = assembler();
@@ -175,8 +176,8 @@ fn what_cannot_be_followed_is_not_known() {
     }
 }
 
-/// As GCC makes a frame that it aligns: the canonical frame address is in r10, then on the stack, and comes from there
-/// when the frame is left. Calls overwrite r10.
+/// GCC's realigned frame: the CFA is first in r10, then on the stack. It is loaded from there when
+/// the frame is left. Calls overwrite r10.
 #[test]
 fn a_frame_that_is_aligned_is_left_by_what_it_has_saved() {
     let mut code = assembler();
@@ -210,7 +211,7 @@ fn a_frame_that_is_aligned_is_left_by_what_it_has_saved() {
     assert_eq!(caller, CallerFramePointer::InPlace);
 }
 
-/// Without room in a caller-saved register the address is in r13, whose own value is pushed before.
+/// If no caller-saved register is free, the CFA is in r13, whose own value is pushed before.
 #[test]
 fn a_frame_may_be_aligned_below_a_saved_register() {
     let mut code = assembler();
@@ -236,7 +237,7 @@ fn a_frame_may_be_aligned_below_a_saved_register() {
     assert_eq!(heights.realigned_before(7), Some(expected));
     let last = flow.insns.len() - 1;
     assert_eq!(heights.before(last), Some(0));
-    // Overwritten before it is saved, it is gone.
+    // It is lost if it is overwritten before it is saved.
     let mut code = assembler();
     code.lea(r10, rsp + 8).unwrap();
     code.and(rsp, -32).unwrap();
@@ -249,7 +250,7 @@ fn a_frame_may_be_aligned_below_a_saved_register() {
     assert_eq!(Heights::of(&flow, Calls::Keep).realigned_before(6), None);
 }
 
-/// An instruction that forms the address of the next one makes no place to jump to.
+/// An instruction that forms the address of the next one creates no jump target.
 #[test]
 fn where_code_is_it_runs_on() {
     let mut code = assembler();
