@@ -1,9 +1,9 @@
-/* Calls that need a part of every area of a session, in steps that the test lets begin: few paths, many
- * paths and deep ones, values of every size, threads, children. Says `step N` after each and ends with
- * `calls NAME N`. With `levels N` there are 2^N paths to `leaf` more in the second step, and some of them
- * on each of six threads. With `alone N` there are as many, and neither threads nor children: it takes no memory
- * then that it has not had before it is ready. With `children N`, that many children are forked in the end; all wait for the test
- * before they call anything. */
+/* Calls that need a part of every area of a session, in steps that the test starts: few paths,
+ * many and deep paths, values of every size, threads, children. Prints `step N` after each step
+ * and `calls NAME N` at the end. `levels N` adds 2^N paths to `leaf` to the second step, some of
+ * them on each of six threads. `alone N` adds as many paths without threads and children, and
+ * takes no memory after it is ready. `children N` forks N children at the end; all wait for the
+ * test before they call anything. */
 #include "gate.h"
 #include <sys/wait.h>
 
@@ -30,7 +30,7 @@ NOINLINE __attribute__((optimize("no-optimize-sibling-calls"))) long deep(long n
     return n == 0 ? leaf(n) : deep(n - 1) + 1;
 }
 
-/* The frame pointer is all that leads to its caller. */
+/* Only the frame pointer leads to its caller. */
 NOINLINE long framed(long n)
 {
     volatile char room[n];
@@ -40,7 +40,7 @@ NOINLINE long framed(long n)
 
 static int levels;
 
-/* Two call sites a level. */
+/* Two call sites per level. */
 NOINLINE __attribute__((optimize("no-optimize-sibling-calls"))) long walk(int level, unsigned bits)
 {
     if (level == 0)
@@ -117,7 +117,7 @@ static int children(void)
     return bad;
 }
 
-/* Children that are all there before one of them calls anything. */
+/* Children that all exist before the first of them calls anything. */
 static int waiting_children(int count)
 {
     pid_t all[64];

@@ -1,5 +1,5 @@
-// For clang's -fbasic-block-sections: functions whose blocks lie apart, of which some return, some leave by a tail
-// call and one is a landing pad. Prints how often each was called.
+// For clang's -fbasic-block-sections: functions with separated blocks. Some return, some leave by a
+// tail call, and one block is a landing pad. Prints the number of calls of each function.
 #include <cstdio>
 #include <cstring>
 

@@ -1,11 +1,11 @@
-/* Calls whose first byte is a breakpoint until SIGUSR1 comes. What a breakpoint's owner does, the
- * program does itself: its SIGTRAP handler pushes the return address and goes to the callee, as the
+/* Calls whose first byte is a breakpoint until SIGUSR1 arrives. The program plays the owner of the
+ * breakpoints itself: its SIGTRAP handler pushes the return address and jumps to the callee, as the
  * kernel emulates a call under a uprobe (arch/x86/kernel/uprobes.c, branch_emulate_op).
  *
  *     call_under_breakpoint
  *
- * Prints `ready` with the breakpoints in, `gone` once they are out, and ends on SIGTERM with a line
- * `ok calls N`, the calls of `leaf`. */
+ * Prints `ready` once the breakpoints are set, and `gone` once they are removed. Ends on SIGTERM
+ * with a line `ok calls N`, the calls of `leaf`. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@ long leaf(long x);
 long (*leaf_pointer)(long) = leaf;
 long by_displacement(long), by_register(long), by_memory(long), framed(long), framed_by_register(long);
 
-/* Each call has a label in front of it. */
+/* Each call has a label before it. */
 asm(".text\n"
     ".globl leaf\n.type leaf,@function\n"
     "leaf: .cfi_startproc\n nopl 0(%rax,%rax,1)\n incq leaf_calls(%rip)\n lea 1(%rdi),%rax\n"

@@ -1,5 +1,6 @@
-// Unwind rows that are wrong at calls of a function that does not return, as clang makes them where it joins such
-// calls. `several`: one call is reached with two heights of the stack. `single`: one, and its row has another.
+// Unwind rows that are wrong at calls of a noreturn function, as made by clang when it merges these
+// calls. In `several`, one call is reached with two stack heights. In `single`, it is reached with
+// one, and its row has another.
 #include <setjmp.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-// Copies its own text to memory of its own, which it maps in the text's place, as node, iodlr and BOLT do for huge pages. Then
-// waits for a file and calls `work` 1,250 times.
+// Copies its text to anonymous memory and maps that over the text, as node, iodlr and BOLT do for
+// huge pages. Then waits for a file and calls `work` 1,250 times.
 //
 //     copies_its_text GATE whole|part|named|none
 #define _GNU_SOURCE
@@ -37,7 +37,7 @@ __attribute__((noinline)) long from_second(long i) {
     return result + 2;
 }
 
-// Runs in the copy while the text is not there, and so calls nothing of it.
+// Runs in the copy while the text is unmapped, so it calls no function of the text.
 __attribute__((noinline, section(".mover"), optimize("no-tree-loop-distribute-patterns"))) static void
 move(volatile char *text, size_t length, const char *copy, map_function map) {
     map((void *)text, length, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -55,7 +55,7 @@ int main(int count, char **words) {
         if (sscanf(line, "%lx-%lx", &start, &end) == 2 && start <= (uintptr_t)work && (uintptr_t)work < end) from = start, to = end;
     }
     fclose(maps);
-    // The text's last page stays the file's.
+    // The last page of the text stays a page of the file.
     if (!strcmp(how, "part") && to - from > 4096) to -= 4096;
     size_t length = to - from;
     char *copy = mmap(0, length, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,5 @@
-// C++20 coroutines: `ns::f` is made 10 times and resumed 30 times, and `work` is called 20 times in its body.
+// C++20 coroutines: `ns::f` is created 10 times and resumed 30 times, and `work` is called 20 times
+// in its body.
 #include <coroutine>
 #include <cstdio>
 #include <exception>

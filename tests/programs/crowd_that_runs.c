@@ -1,4 +1,5 @@
-/* As many threads as the argument says, which all run all the time, in `turn`. Says `ready` when all are there. */
+/* Starts as many threads as its argument says, which all run in `turn` without a pause. Prints
+ * `ready` when all have started. */
 #include "gate.h"
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))

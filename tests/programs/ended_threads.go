@@ -1,5 +1,6 @@
-// Threads of Go that end and are followed by others, whose FS bases they may get. It prints the CPU time that the calls have taken, in
-// ns, `inside` work() and `outside`, around the call, and `thread TID CALLS` for each thread.
+// Threads of Go that end and are followed by others, which may get their FS bases. Prints the CPU
+// time of the calls in ns, `inside` work() and `outside` around the call, and `thread TID CALLS`
+// for each thread.
 package main
 
 import (
@@ -37,7 +38,7 @@ func main() {
 	for id := 0; id < threads; id++ {
 		done := make(chan int)
 		go func(calls int) {
-			// The thread ends with a goroutine that has not given it back.
+			// The goroutine ends without unlocking its thread, so the thread ends, too.
 			runtime.LockOSThread()
 			for i := 0; i < calls; i++ {
 				start := cpu()

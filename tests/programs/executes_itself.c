@@ -1,4 +1,4 @@
-// Executes a file in its own place, a number of times, and calls `work` before and after.
+// Executes a file in its own place several times, and calls `work` before and after.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -42,7 +42,7 @@ static void again(const char *how) {
         pthread_create(&thread, 0, in_thread, 0);
         pthread_join(thread, 0);
     }
-    // Not by the C library.
+    // Without the C library.
     if (!strcmp(how, "raw")) {
         long result = SYS_execve;
         __asm__ volatile("syscall" : "+a"(result) : "D"("/proc/self/exe"), "S"(arguments), "d"(environ) : "rcx", "r11", "memory");
@@ -51,7 +51,7 @@ static void again(const char *how) {
     _exit(9);
 }
 
-// HOW TIMES CALLS: so many calls before each exec, and after the last.
+// HOW TIMES CALLS: the number of calls before each exec and after the last one.
 int main(int count, char **words) {
     if (count < 4) return 8;
     arguments = words;
@@ -65,7 +65,7 @@ int main(int count, char **words) {
         char text[20];
         snprintf(text, sizeof text, "%d", times + 1);
         setenv("TIMES", text, 1);
-        // What fails is no program.
+        // A call that fails: there is no file of this name.
         execl("/no/such/file", "none", (char *)0);
         again(words[1]);
     }

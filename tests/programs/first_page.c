@@ -1,5 +1,6 @@
-/* A library whose headers, tables and code all begin in the file's first page, if a linker puts them so close.
-   Functions lie about a page apart: a rule that is off by a page is that of another frame. */
+/* A library with headers, tables and code that all begin in the file's first page, if the linker
+ * places them so closely. Functions are about a page apart: a rule that is off by a page belongs
+ * to another frame. */
 
 long rounds;
 
@@ -11,7 +12,7 @@ INSIDE long work(long x) {
     return y + 1;
 }
 
-/* Another size of frame than `mid`, a page before it. */
+/* Its frame differs in size from that of `mid`, a page before it. */
 __attribute__((noinline)) long wide(long x) {
     volatile long z[4] = {x, x, x, x};
     __asm__ volatile(".fill 4900, 1, 0x90");

@@ -1,4 +1,4 @@
-// Functions of one body each, which linkers fold: -Wl,--icf=all. Prints its calls.
+// Functions with equal bodies, which linkers fold: -Wl,--icf=all. Prints its calls.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
-/* Calls of `work` on paths through frames of every size, all by direct calls, no function twice on a path. Nothing
-   unwinds its stack, so its unwind entries may be wrong. */
+/* Calls of `work` on paths through frames of every size. All calls are direct, and no function
+ * occurs twice on a path. The stack is never unwound, so its unwind entries may be wrong. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,8 @@ static long keep(volatile char *bytes, long size, long x) {
     return bytes[(x * 7) % size];
 }
 
-/* Frames of some bytes, with registers saved: what is between two calls must survive the first. */
+/* Frames of different sizes with saved registers: values between two calls must survive the
+ * first. */
 #define LEVEL(kind, name, size, next, other)           \
     kind long name(long x, long y) {                   \
         volatile char bytes[size];                     \

@@ -1,5 +1,5 @@
-/* A library whose functions call back into Python, for greenlets.py: each of paths_N calls hold(), which takes the time of its own calls,
- * in ns, inside, as paths_N do around it. */
+/* A library whose functions call back into Python, for greenlets.py. Each paths_N calls hold().
+ * hold() measures the time of its own calls, in ns, inside; paths_N measures it around the call. */
 #define _GNU_SOURCE
 #include <time.h>
 

@@ -106,7 +106,7 @@ def run_nested(chosen):
     nests = CALLBACK(within)
 
     def begin(_):
-        # Begun below a call, and goes on after that has returned.
+        # Starts below a call, and continues after that has returned.
         child = greenlet.greenlet(lambda: call(1, leaf))
         child.switch()
         begun.append(child)
@@ -153,7 +153,7 @@ def run_gevent(chosen):
 
 def run_threads(chosen):
     others = [random.Random(chosen.random()) for _ in range(2)]
-    # One at a time has the interpreter, and the library's counts.
+    # Only one thread at a time holds the interpreter, and the library's counters.
     threads = [threading.Thread(target=run_random, args=(other,)) for other in others]
     for thread in threads:
         thread.start()

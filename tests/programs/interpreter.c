@@ -1,5 +1,6 @@
-// An interpreter as Lua's: it jumps through a table of labels to the code of each instruction, and errors leave by a jump
-// (longjmp). Its last call does not return. Meant to be compiled without unwind tables and stripped.
+// An interpreter like Lua's: it jumps through a table of labels to the code of each instruction,
+// and errors leave by longjmp. Its last call does not return. To be compiled without unwind tables
+// and stripped.
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,14 +1,14 @@
-/* Calls `work` from code that it writes while it runs, one piece after the other and each for a while, and writes down
- * what each is called:
+/* Generates pieces of code at run time, which call `work` one after the other, each for a while.
+ * Records the name of each piece:
  *
  *     map             in /tmp/perf-PID.map
  *     dump FOLDER     in FOLDER/jit-PID.dump, which it maps
  *     thread FOLDER   in FOLDER/jit-PID-TID.dump, as bun does
- *     gdb             in memory, for debuggers: waits for SIGUSR1, prints `done`, and ends on SIGTERM
- *     spin            in the map, one piece in which it spends its time until SIGTERM
- *     open            in a map that everybody can write to
+ *     gdb             in memory, for debuggers: waits for SIGUSR1, prints `done`, ends on SIGTERM
+ *     spin            in the map; only one piece, which runs until SIGTERM
+ *     open            in a map that is writable for everyone
  *
- * Of some pieces the file says first that they are something else. Prints for each piece how often it was called. */
+ * For some pieces the file first has a wrong name. Prints the number of calls of each piece. */
 #include "generated.h"
 
 #include <elf.h>
@@ -61,7 +61,7 @@ static void open_dump(const char *folder, const char *thread)
         exit(2);
 }
 
-/* As the GDB manual has it ("JIT Compilation Interface"). */
+/* Laid out as in the GDB manual ("JIT Compilation Interface"). */
 struct jit_entry {
     struct jit_entry *next, *previous;
     const char *file;
@@ -75,7 +75,7 @@ struct {
 
 static int is_gdb;
 
-/* An object file as it is in memory: its section of code has its address, and a function begins it. */
+/* A loaded object file: its code section contains its address, and a function begins there. */
 static void register_code(unary code, size_t size, const char *what)
 {
     static const char names[] = "\0.text\0.symtab\0.strtab\0";

@@ -1,4 +1,5 @@
-// Allocates, frees all but what it is told to leak, forks a child that does so as well, and looks for leaks in between if told.
+// Allocates, and frees everything except the blocks to leak. Forks a child that does the same.
+// Checks for leaks in between if told to.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ __attribute__((noinline)) void *work(int i) {
     return memory;
 }
 
-// On a stack that is gone by the end: what is left of an address there would be taken for a use of it.
+// On a stack that is gone at the end: an address left on a stack would count as a reference.
 static void *leak(void *count) {
     for (long i = 0; i < (long)count; i++) work(i);
     return 0;
@@ -32,7 +33,8 @@ static void child(void) {
     if (status) _exit(70);
 }
 
-// WHAT LEAKED: "leaks" or "clean", that many blocks are not freed; "check" looks in between and forks once more.
+// WHAT LEAKED: "leaks" or "clean"; LEAKED blocks are not freed. "check" checks in between and forks
+// once more.
 int main(int count, char **words) {
     int leaked = count > 2 ? atoi(words[2]) : 0;
     for (int i = 0; i < 100; i++) free(work(i));

@@ -1,6 +1,6 @@
-/* Makes as many mappings as leave LEAVE of those that the kernel allows (vm.max_map_count): at once, or with
- * `later` when the test says so. Calls `work` all the time, on its first thread and on one that is made and
- * ends again and again. Ends on SIGTERM with `ok calls N`. */
+/* Makes as many mappings as leave LEAVE of those that the kernel allows (vm.max_map_count): at
+ * once, or with `later` when the test says so. Calls `work` all the time, on its first thread
+ * and on threads that start and end repeatedly. Ends on SIGTERM with `ok calls N`. */
 #include "gate.h"
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 {
     signal(SIGUSR1, on);
     signal(SIGTERM, on);
-    /* A thread's stack is there from now on. */
+    /* A thread's stack is mapped from now on. */
     thread(NULL);
     pthread_t id;
     if (pthread_create(&id, NULL, thread, NULL) == 0)

@@ -1,5 +1,5 @@
-// A symbol that names a place between the instructions of another function, as in a damaged symbol table.
-// AROUND says what is known of that function: its unwind entry (1), its size (2), neither (0).
+// A symbol for an address inside an instruction of another function, as in a damaged symbol table.
+// AROUND is the information about that function: its unwind entry (1), its size (2), or none (0).
 #include <stdio.h>
 
 #ifndef AROUND

@@ -1,6 +1,6 @@
-// Code without unwind tables whose callees take their arguments off the stack, as V8's built-in functions do. The
-// frames have frame pointers. While a callee runs, and after it has returned, the caller's stack pointer is not where
-// the caller's instructions alone would have it.
+// Code without unwind tables whose callees pop their arguments, as V8's built-in functions do. The
+// frames have frame pointers. While a callee runs, and after it has returned, the caller's stack
+// pointer differs from the value that the caller's instructions alone suggest.
 #include <stdio.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
@@ -11,7 +11,7 @@ NOINLINE void target(void) { calls++; }
 
 __asm__(".text\n"
         ".type under, @function\n"
-        "under: push %rbp\n" // its callee gets arguments under the return address
+        "under: push %rbp\n" // its callee inserts arguments above the return address
         "mov %rsp, %rbp\n"
         "push $0x22\n"
         "sub $0x18, %rsp\n"
@@ -34,7 +34,7 @@ __asm__(".text\n"
         "ret $16\n"
         ".size fixed, . - fixed\n"
         ".type pushes, @function\n"
-        "pushes: push %rbp\n" // pushes the arguments itself, and calls again when they are gone
+        "pushes: push %rbp\n" // pushes the arguments itself, and calls again once they are popped
         "mov %rsp, %rbp\n"
         "push $1\n"
         "push $2\n"
@@ -42,7 +42,7 @@ __asm__(".text\n"
         "call target\n"
         "push $1\n"
         "push $2\n"
-        "push $2\n" // how many
+        "push $2\n" // the number of arguments
         "call variable\n"
         "call target\n"
         "mov %rbp, %rsp\n"

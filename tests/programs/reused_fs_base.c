@@ -1,11 +1,13 @@
-/* Threads without a C library, made by raw clone(2), that get the FS base of ended ones: `reused_fs_base [WHAT]`.
+/* Threads without a C library, made by raw clone(2), that reuse the FS base of ended threads:
+ * `reused_fs_base [WHAT]`.
  *
  *   one      one after the other, on one stack with one FS base
- *   two      two at a time, which get two FS bases and stacks in turn
- *   without  as one, by a user who may not have perf events any more: the memory that they may lock is used up
+ *   two      two at a time, alternating between two FS bases and stacks
+ *   without  like `one`, as a user without perf events: the user's lockable memory is used up
  *
- * Each calls work() some times, which sleeps or spins. It prints the CPU time that the calls have taken, in ns, `inside` work() and
- * `outside`, around the call, and `thread TID CALLS` for each thread. No word that the kernel writes tells a thread's id.
+ * Each thread calls work() several times, which sleeps or spins. Prints the CPU time of the calls
+ * in ns, `inside` work() and `outside` around the call, and `thread TID CALLS` for each thread. The
+ * kernel writes no thread's id to memory.
  *
  * Built with -nostdlib -static -fno-stack-protector. */
 #include <linux/perf_event.h>
@@ -97,7 +99,7 @@ static void wait_for(int place)
         call(FUTEX, (long)&alive[place], 0, now, 0, 0, 0);
 }
 
-/* Of another user than root, who has the right to lock any memory. */
+/* Drops root: root may lock any amount of memory. */
 static void use_up(void)
 {
     static const struct perf_event_attr dummy = {

@@ -1,5 +1,5 @@
-// Executes itself in children, one after the other, and writes to a file their process ids after its own, a line each,
-// and how they ended.
+// Executes itself in children, one after the other. Writes a file with its process id, the ids of
+// the children, and how they ended, one per line.
 //
 //     spawns_checked CHILDREN FILE
 #include <stdio.h>

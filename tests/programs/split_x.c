@@ -1,5 +1,5 @@
-/* Calls from inlined functions, in two units: `work` is called in `inl`, which is inlined into `mid`; `work2` in
- * `inl2`, which is inlined into `other`. */
+/* Calls from inlined functions in two units: `work` is called in `inl`, which is inlined into
+ * `mid`; `work2` in `inl2`, which is inlined into `other`. */
 #include <stdio.h>
 #include "split.h"
 

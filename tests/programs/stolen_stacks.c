@@ -1,16 +1,18 @@
-/* Coroutines that two threads steal from each other: each suspends inside work(), on which the other thread goes on.
+/* Coroutines that two threads steal from each other: each suspends inside work(), and the other
+ * thread continues it.
  *
- * The first argument says what the outermost function of a coroutine returns to:
+ * The first argument selects the return address of a coroutine's outermost function:
  *   null      0
- *   word      a word that is no code
- *   code      code that no call precedes
+ *   word      a word outside of code
+ *   code      code that follows no call
  *   untabled  a call in code without unwind entries
  *   frame     0, with the stacks in main's frame
  *   jumps     untabled, and work() is left by longjmp every third time
- * With a second argument each stack is a mapping of its own, instead of a part of one.
+ * With a second argument each stack has its own mapping, instead of a part of one.
  *
- * For each path it prints the calls and two times that it has taken itself, in ns: `inside`, within work(), and
- * `outside`, around the call. The time of the calls lies between the two, however busy the machine is. */
+ * Prints for each path the calls and two times that it has measured itself, in ns: `inside` within
+ * work(), and `outside` around the call. The time of the calls is between the two, however busy the
+ * machine is. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -46,7 +48,7 @@ __asm__(".text\n.globl switch_stacks\n.type switch_stacks, @function\n"
         "pop %r15; pop %r14; pop %r13; pop %r12; pop %rbx; pop %rbp\n"
         "ret\n.size switch_stacks, . - switch_stacks\n");
 
-/* Code without unwind entries whose frame no instruction tells: rbx is 0. */
+/* Code without unwind entries, and no instruction shows its frame: rbx is 0. */
 void body(void);
 void untabled(void);
 __asm__(".text\n.globl untabled\n"
@@ -88,7 +90,7 @@ APART long work(struct coroutine *coroutine, long ms)
     return ms;
 }
 
-/* A call of work() from a place of its own, below as many calls of itself. */
+/* A call of work() from its own call site, below a given number of recursive calls. */
 #define PATH(number, ms) \
     APART long path_##number(struct coroutine *coroutine, int deep) \
     { \
@@ -118,7 +120,7 @@ __attribute__((used)) APART void body(void)
         suspend(coroutine);
 }
 
-/* One that the other thread was last on, and that has slept enough. */
+/* A coroutine that the other thread ran last, and that has slept long enough. */
 static struct coroutine *take(long thread)
 {
     struct coroutine *found = NULL;
@@ -188,7 +190,7 @@ static void run(char *memory, const char *what)
         coroutines[i].id = i;
         coroutines[i].last = -1;
         begin(&coroutines[i], stack, what);
-        /* Nothing above it in its mapping. */
+        /* Nothing is mapped directly above it. */
         if (memory == NULL)
             mprotect(mmap(NULL, STACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), STACK, PROT_NONE);
     }

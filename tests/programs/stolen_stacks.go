@@ -1,5 +1,6 @@
-// Goroutines that sleep inside work(), so that another thread goes on with them as a rule, and whose stacks grow there. For each path
-// it prints two times that it has taken itself, in ns: `inside`, within work(), and `outside`, around the call.
+// Goroutines that sleep inside work(), so that usually another thread continues them, and whose
+// stacks grow there. Prints for each path two times that it has measured itself, in ns: `inside`
+// within work(), and `outside` around the call.
 package main
 
 import (

@@ -21,7 +21,7 @@ LINKERS = ["bfd", "gold", "lld", "mold"]
 COMPILERS = ["gcc", "clang"]
 LEVELS = ["-O0", "-O1", "-O2", "-O3", "-Os"]
 VERDICTS = ["proven", "explained", "possible", "contradicted"]
-# A random program may never end.
+# A random program may run forever.
 LIMIT = 2
 
 

@@ -52,10 +52,10 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
     build_with(None, source, flags)
 }
 
-/// The same by this compiler, in place of the usual one of the language (`clang`, `clang++`).
+/// Like [`build`], with this compiler instead of the language's default (`clang`, `clang++`).
 ///
 /// # Panics
-/// With the compiler's messages, when it does not compile.
+/// If the program does not compile, with the compiler's messages.
 pub fn build_by(compiler: &str, source: &Path, flags: &[&str]) -> PathBuf {
     build_with(Some(compiler), source, flags)
 }

@@ -330,7 +330,7 @@ pub fn calls(profile: &Profile) -> BTreeMap<Target, u64> {
     profile.functions.iter().map(of).collect()
 }
 
-/// What a program has written itself, without what ipath says of clones, inlined copies and names of one code.
+/// The program's own output, without ipath's remarks on clones, inlined copies and aliases.
 fn without_remarks(stderr: &str) -> String {
     const REMARKS: [&str; 3] = [
         "not every call is counted",

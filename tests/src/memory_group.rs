@@ -1,9 +1,9 @@
-//! A memory cgroup of a test's own, version 1 or 2, with as much left as the test wants.
+//! A memory cgroup for one test, version 1 or 2, with as much memory left as the test wants.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// It, as long as this lives.
+/// The group; dropping it removes it.
 pub struct MemoryGroup {
     folder: PathBuf,
     limit: &'static str,
@@ -13,7 +13,7 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// A group without processes; `None`, with a line that says so, where this user cannot make one.
+    /// A group without processes. `None` with a message if this user cannot create one.
     pub fn new(name: &str) -> Option<Self> {
         let name = format!("ipath-tests-{}-{name}", std::process::id());
         let one = Self {
@@ -39,7 +39,7 @@ impl MemoryGroup {
 
     fn made(self) -> Option<Self> {
         fs::create_dir(&self.folder).ok()?;
-        // Else dropped, and removed.
+        // On failure the group is dropped, and so removed.
         fs::write(self.folder.join(self.limit), "1073741824").ok()?;
         Some(self)
     }
@@ -58,12 +58,12 @@ impl MemoryGroup {
     /// Moves a process into it.
     ///
     /// # Panics
-    /// When it has ended.
+    /// If the process has ended.
     pub fn take(&self, pid: u32) {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("a process that runs");
     }
 
-    /// Where a shell moves itself into it.
+    /// The file through which a shell moves itself into it.
     pub fn processes(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
     }
@@ -71,20 +71,20 @@ impl MemoryGroup {
     /// Sets its limit so that this many bytes are left.
     ///
     /// # Panics
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn leave(&self, bytes: u64) {
         let write = |limit: u64| fs::write(self.folder.join(self.limit), limit.to_string());
         write(1 << 40).expect("a higher limit");
         let usage: u64 = self.read(self.usage).trim().parse().expect("a number");
         let used = usage.saturating_sub(self.stat("memory.stat", &format!("{} ", self.cache)));
         let mut limit = (used + bytes).next_multiple_of(4096);
-        // The kernel refuses what it cannot bring the usage down to.
+        // The kernel refuses a limit that it cannot reduce the usage to.
         while write(limit).is_err() {
             limit += 64 << 10;
         }
     }
 
-    /// Processes that the kernel has killed for the limit.
+    /// The number of processes that the kernel has killed because of the limit.
     pub fn killed(&self) -> u64 {
         self.stat(self.events, "oom_kill ")
     }

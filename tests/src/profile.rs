@@ -30,7 +30,7 @@ pub struct Profile {
     pub exactness: Option<Exactness>,
 }
 
-/// Calls by what the code says of their paths.
+/// Calls by the verdict of the code on their paths.
 #[derive(Debug, Deserialize)]
 #[allow(missing_docs, reason = "see Profile")]
 pub struct Exactness {
@@ -213,10 +213,10 @@ pub struct Losses {
 }
 
 impl Profile {
-    /// Reads a profile and checks what must hold in each: its sums agree, and the code contradicts no path.
+    /// Reads a profile and checks its invariants: its sums agree, and the code contradicts no path.
     ///
     /// # Panics
-    /// When it cannot be read, or that does not hold.
+    /// If it cannot be read, or if an invariant does not hold.
     pub fn read(path: &Path) -> Self {
         let profile = Self::read_contradicted(path);
         let of = |path: &&CallPath| path.contradicted.is_some();
@@ -225,10 +225,10 @@ impl Profile {
         profile
     }
 
-    /// The same of one with paths that the code may contradict.
+    /// Like [`Self::read`], for a profile with paths that the code may contradict.
     ///
     /// # Panics
-    /// When it cannot be read or its sums do not agree.
+    /// If it cannot be read, or if its sums do not agree.
     pub fn read_contradicted(path: &Path) -> Self {
         let text =
             fs::read_to_string(path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
@@ -279,7 +279,8 @@ impl Profile {
         self.check_exactness();
     }
 
-    /// Every call on a path of its own has a verdict, and those on contradicted paths are incomplete for that.
+    /// Every call with its own path has a verdict. The cause of calls on contradicted paths is that
+    /// contradiction.
     fn check_exactness(&self) {
         let Some(exactness) = &self.exactness else {
             return;

@@ -128,7 +128,7 @@ pub fn assert_done_or_excused(finished: &Finished, also: &[&str], what: &str) {
 pub struct Chance(u64);
 
 impl Chance {
-    /// The same numbers each time for one seed.
+    /// The sequence of numbers of this seed.
     pub fn seeded(seed: u64) -> Self {
         Self(seed | 1)
     }

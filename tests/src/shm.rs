@@ -1,4 +1,4 @@
-//! A /dev/shm of a test's own, in a mount namespace of its own, with as little room as the test wants.
+//! A /dev/shm for one test, in its own mount namespace, with as little room as the test wants.
 
 use crate::command::{Finished, Run};
 use crate::place::ipath;
@@ -10,16 +10,16 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The namespace, as long as this lives.
+/// The namespace; dropping it removes it.
 pub struct OwnShm {
     holder: Target,
 }
 
 impl OwnShm {
-    /// One of so many bytes, as mount(8) takes them (`64m`).
+    /// A /dev/shm of this size, in the syntax of mount(8) (`64m`).
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn of(size: &str) -> Self {
         let script = format!(
             "mount -t tmpfs -o size={size} tmpfs /dev/shm && echo ready && exec sleep 3600"
@@ -55,19 +55,19 @@ impl OwnShm {
         format!("/proc/{}/root/dev/shm", self.holder.pid()).into()
     }
 
-    /// Pages that are free.
+    /// The number of free pages.
     ///
     /// # Panics
-    /// When that cannot be asked.
+    /// If statvfs(3) fails.
     pub fn free_pages(&self) -> u64 {
         let stat = statvfs(&self.folder()).expect("mounted");
         stat.blocks_available() * stat.fragment_size() / 4096
     }
 
-    /// Fills it up until this many pages are free, or as many as there are.
+    /// Fills it until this many pages are free, or as many as there are.
     ///
     /// # Panics
-    /// When it cannot be filled.
+    /// If it cannot be filled.
     pub fn leave(&self, pages: u64) {
         self.empty();
         let filling = File::create(self.folder().join("filling")).expect("a new file");
@@ -80,15 +80,15 @@ impl OwnShm {
         }
     }
 
-    /// Takes away what [`OwnShm::leave`] has filled it with.
+    /// Removes the filling of [`OwnShm::leave`].
     pub fn empty(&self) {
         let _ = std::fs::remove_file(self.folder().join("filling"));
     }
 
-    /// The names of what is in it.
+    /// The names of its entries.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.folder()).expect("mounted");
         let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("readable").file_name();

@@ -22,7 +22,7 @@ pub fn python() -> PathBuf {
 /// A newer Go than Debian's, from PyPI.
 ///
 /// # Panics
-/// When it is missing.
+/// If it is missing.
 pub fn newest_go() -> PathBuf {
     installed("python/bin/go")
 }

@@ -161,7 +161,7 @@ fn every_call_since_attach_is_counted() {
         ])
         .arg(&file);
     let mut session = Target::spawn(command);
-    // A session has its functions before their probes are in.
+    // A session lists its functions before their probes are installed.
     session.until(Duration::from_secs(20), "counted", |_| {
         let so_far = scratch.file("so-far.json");
         let snapshot = Run::ipath(["snapshot", &pid.to_string(), "-o"]).arg(&so_far);

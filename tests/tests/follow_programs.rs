@@ -1,4 +1,5 @@
-//! Programs that are followed though they start or end in a way of their own: through the loader, or with LeakSanitizer.
+//! Following programs that start or end in an unusual way: through the loader, or with
+//! LeakSanitizer.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -22,7 +23,7 @@ fn calls_of(profile: &Profile) -> u64 {
     functions.map(|function| count(&function.totals)).sum()
 }
 
-/// A program that calls `work` as often as it is told, and ends with status 3.
+/// A program that calls `work` a given number of times, and ends with status 3.
 fn working() -> PathBuf {
     program("executes_itself.c")
 }
@@ -91,13 +92,13 @@ fn programs_followed_through_the_loader_are_measured_as_others() {
         profile.assert_lossless();
         assert_eq!(calls_of(&profile), 2000, "{}", finished.report());
     }
-    // A wrapper that a relocated installation has.
+    // A wrapper as in a relocated installation.
     let wrapper = script(&scratch, &format!("exec {LOADER} {program} exe 0 70"));
     let finished = run(&["--follow"], &[&wrapper], &file).expect(3);
     assert_eq!(calls_of(&Profile::read(&file)), 70, "{}", finished.report());
 }
 
-/// Without addresses and ids, which differ from run to run.
+/// Without addresses and ids, which differ between runs.
 fn report_of(text: &str) -> Vec<String> {
     let words = |line: &str| {
         let kept = line.split_whitespace();
@@ -107,7 +108,7 @@ fn report_of(text: &str) -> Vec<String> {
     text.lines().map(words).collect()
 }
 
-/// A program with LeakSanitizer has its status and report, and nothing is lost.
+/// A program with LeakSanitizer keeps its status and its report, and nothing is lost.
 #[test]
 fn a_program_that_looks_for_leaks_ends_as_it_does_alone() {
     let scratch = Scratch::new("leaks");
@@ -134,7 +135,7 @@ fn a_program_that_looks_for_leaks_ends_as_it_does_alone() {
     }
 }
 
-/// One of which nothing is measured is let go as well, whatever started it.
+/// A process without measured functions is detached as well, whatever started it.
 #[test]
 fn a_child_that_looks_for_leaks_ends_as_it_does_alone() {
     let scratch = Scratch::new("leaks");
@@ -158,7 +159,7 @@ fn a_child_that_looks_for_leaks_ends_as_it_does_alone() {
     );
 }
 
-/// What a process starts after a check that it has asked for is lost, and that is said.
+/// Calls of processes started after a requested leak check are lost, and the report says so.
 #[test]
 fn what_is_lost_after_a_check_for_leaks_is_said() {
     let scratch = Scratch::new("leaks");

@@ -1,5 +1,6 @@
-//! Stacks that take turns in one memory, as greenlet has them: each call has its own time, whichever greenlet's frames stand where
-//! it was made meanwhile. The library that is measured takes the times as well, within its function and around it.
+//! Stacks that share one memory range, as greenlets do. Each call gets its own time, whichever
+//! greenlet's frames occupied its place meanwhile. The measured library also measures the times,
+//! within its function and around the call.
 
 use ipath_tests::compile::{program_with, source};
 use ipath_tests::place::Scratch;
@@ -13,7 +14,8 @@ use std::process::Command;
 
 const LIBRARY: &[&str] = &["-shared", "-fPIC"];
 
-/// Runs greenlets.py under ipath, which waits for the library: the profile and what the program has counted.
+/// Runs greenlets.py under ipath, which waits for the library. Returns the profile and the
+/// program's own counts.
 fn run(kind: &str, seed: u32, packages: Option<&Path>, options: &[&str]) -> (Profile, String) {
     let scratch = Scratch::new("greenlets");
     let (file, go) = (scratch.file("p.json"), scratch.file("go"));
@@ -29,7 +31,7 @@ fn run(kind: &str, seed: u32, packages: Option<&Path>, options: &[&str]) -> (Pro
     let pattern = format!("{}!hold", library.file_name().expect("a name").display());
     let mut arguments = ipath_arguments(&[&pattern], "count,wall", &file);
     let end = arguments.len() - 1;
-    // The library's own times have in them what measuring takes.
+    // The library's own times include the measuring overhead.
     let all = ["--pending", "--no-correction"].iter().chain(options);
     arguments.splice(end..end, all.map(|&option| option.to_owned()));
     let finished = program.under_ipath_as(arguments).expect(0);
@@ -60,7 +62,7 @@ fn assert_own_times(kind: &str, seed: u32, packages: Option<&Path>, options: &[&
         let wall: u64 = own()
             .filter_map(|path| path.metrics["wall"]["sum"].as_u64())
             .sum();
-        // The two clocks have frequencies that are known to so much.
+        // The frequencies of the two clocks are known with this accuracy.
         let apart = |ns: u64| ns / 500 + 2000 * counted;
         let (least, most) = (least - apart(least), outside[name] + apart(outside[name]));
         assert!(
@@ -87,7 +89,7 @@ fn tasks_of_gevent_keep_their_times() {
     assert_own_times("gevent", 2, None, &["--depth", "1"]);
 }
 
-/// Without symbols the switch is known by its code.
+/// Without symbols the switch is recognized by its code.
 #[test]
 fn greenlets_without_symbols_keep_their_times() {
     let scratch = Scratch::new("stripped");

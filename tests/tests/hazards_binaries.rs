@@ -60,8 +60,8 @@ fn stripped_go() {
     }
 }
 
-/// From Go 1.26 on the table's header does not say where the text starts, and a C linker drops the function that
-/// Go's own programs start at. With and without symbols the paths are those of a program that Go's linker has made.
+/// From Go 1.26 on the table's header lacks the text start, and a C linker drops the entry function
+/// of Go programs. With and without symbols the paths equal those of a program linked by Go.
 #[test]
 fn newest_go_linked_with_c() {
     let compiler = newest_go().display().to_string();

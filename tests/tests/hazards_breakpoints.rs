@@ -1,4 +1,4 @@
-//! Breakpoints of others in the code of callers: while they are there and once they have gone.
+//! Breakpoints of other tools in callers: while they are installed, and after their removal.
 
 use ipath_tests::compile::program;
 use ipath_tests::profile::{Profile, count};
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Calls of `leaf` by the function that made them: all, and those on paths without a root.
+/// Calls of `leaf` by caller: all calls, and those on paths without a root.
 fn by_caller(profile: &Profile) -> BTreeMap<&str, (u64, u64)> {
     let mut found = BTreeMap::new();
     for path in &profile.paths {
@@ -25,7 +25,7 @@ fn by_caller(profile: &Profile) -> BTreeMap<&str, (u64, u64)> {
     found
 }
 
-/// A breakpoint on the call of a caller is no reason to give its return address up for the session.
+/// A breakpoint on the call does not discard a caller's return address for the whole session.
 #[test]
 fn calls_under_breakpoints_are_looked_at_again() {
     const DIRECT: [&str; 2] = ["by_displacement", "framed"];
@@ -40,7 +40,7 @@ fn calls_under_breakpoints_are_looked_at_again() {
     target.signal(Signal::SIGUSR1);
     let mut target = target.await_output("gone");
     let before = session.snapshot();
-    // The program may have begun a call meanwhile, but no other one is made under a breakpoint.
+    // The program may have begun one call meanwhile, but it makes no other call under a breakpoint.
     let wanted = before.calls("leaf") + 1000;
     target.until(limit, "more calls", |_| {
         session.snapshot().calls("leaf") > wanted
@@ -55,7 +55,7 @@ fn calls_under_breakpoints_are_looked_at_again() {
             "{name}: incomplete since the breakpoint has gone"
         );
     }
-    // Where it leads shows that it is a call.
+    // The target of the branch shows that it is a call.
     for name in DIRECT {
         assert_eq!(after[name].1, 0, "{name}");
     }

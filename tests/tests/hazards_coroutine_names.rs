@@ -1,4 +1,4 @@
-//! C++20 coroutines, whose body is another function than the one that the source names.
+//! C++20 coroutines: the body is another function than the one named in the source.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::source;
@@ -36,7 +36,7 @@ fn names(functions: &[Value]) -> Vec<&str> {
         .collect()
 }
 
-/// Calls by name, what was said, and the report.
+/// Calls by name, the messages, and the report.
 fn measured(scratch: &Scratch, program: &Path, patterns: &[&str]) -> (Value, String, String) {
     let file = scratch.file("p.json");
     let finished = Run::ipath(["run", "--no-tui", "-o"])
@@ -73,7 +73,7 @@ fn the_body_of_a_coroutine_is_named_and_said_to_be_another_function() {
             assert_eq!(names(&ramp), ["ns::f(long)"], "{how}");
             let clones = ramp[0]["clones"].as_array().expect("clones");
             assert!(clones.len() >= 2, "{how}: {clones:?}");
-            // What is printed can be given as it is, and as a glob.
+            // A printed name works as a pattern, unchanged and as a glob.
             for pattern in [
                 BODY,
                 "ns::f [coroutine body]",
@@ -100,7 +100,7 @@ fn the_body_of_a_coroutine_is_named_and_said_to_be_another_function() {
                 "{how}: {said}{report}"
             );
 
-            // Whoever has both needs no word, and sees the one name everywhere.
+            // If both are requested, no hint is needed, and the name is the same everywhere.
             let (profile, said, report) = measured(&scratch, &program, &["ns::f", BODY, "work"]);
             assert!(calls(&profile, BODY) >= 30, "{how}");
             assert_eq!(calls(&profile, "work"), 20, "{how}");

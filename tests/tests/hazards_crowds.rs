@@ -1,4 +1,5 @@
-//! Processes of very many threads that all want a processor: what is done to them ends, and they go on as they were.
+//! Processes with very many runnable threads: each operation on them ends, and they continue
+//! unchanged.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -8,7 +9,7 @@ use ipath_tests::target::Target;
 use std::fs;
 use std::time::Duration;
 
-/// States of its threads, and who traces them.
+/// The states of its threads, and their tracers.
 fn threads(pid: u32) -> Vec<(String, String)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
     let status = |task: std::io::Result<fs::DirEntry>| {
@@ -33,7 +34,7 @@ fn assert_untouched(target: &Target, count: usize) {
     }
 }
 
-/// All of them run all the time, with the lowest priority, so that other tests get on.
+/// All threads run all the time, at the lowest priority so that other tests make progress.
 #[test]
 fn many_threads_that_run() {
     const THREADS: usize = 600;

@@ -1,4 +1,4 @@
-//! Functions whose code has names of other functions, too: what is counted is said to be of all of them.
+//! Functions whose code has other names, too: ipath reports that the counts cover all of them.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program_with, source};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// What `run` says on standard error, the profile as it stands in the file, and the report.
+/// The standard error of `run`, the profile from the file, and the report.
 fn measured(program: &Path, functions: &[&str]) -> (String, Value, String) {
     let scratch = Scratch::new("folded");
     let file = scratch.file("p.json");
@@ -80,14 +80,14 @@ fn aliases_are_said_and_other_spellings_are_not() {
         said.contains(also) && report.contains(also),
         "{said}{report}"
     );
-    // A constructor has two names that a reader of the source cannot tell apart.
+    // A constructor has two names that look the same in the source.
     let (said, profile, report) = measured(&program, &["Third::Third"]);
     assert_eq!(profile["functions"][0]["totals"]["count"], 100);
     assert!(
         !said.contains("also") && !report.contains("also"),
         "{said}{report}"
     );
-    // Neither has what is not folded.
+    // A function that is not folded has no other name, either.
     let (said, profile, _) = measured(&program, &["alpha"]);
     assert_eq!(profile["functions"][0]["totals"]["count"], 100);
     assert!(profile["functions"][0]["aliases"].is_null(), "{profile}");

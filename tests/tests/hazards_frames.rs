@@ -1,4 +1,4 @@
-//! Frames that are not where tables or instructions seem to have them.
+//! Frames that are not at the place given by tables or instructions.
 
 use ipath_tests::compile::{build_by, program_with, source};
 use ipath_tests::exact::assert_output_kept;
@@ -8,7 +8,8 @@ use ipath_tests::program::Program;
 use ipath_tests::session::own_counts;
 use std::collections::BTreeMap;
 
-/// The calls of `function` by path, from the innermost caller on, and whether the path is complete.
+/// The calls of `function` by path, from the innermost caller outwards, with the completeness of
+/// the path.
 fn paths(program: &Program, function: &str) -> (BTreeMap<(String, bool), u64>, Profile) {
     let plain = program.plain().expect(0);
     let scratch = Scratch::new("frames");
@@ -27,7 +28,7 @@ fn paths(program: &Program, function: &str) -> (BTreeMap<(String, bool), u64>, P
     (found, profile)
 }
 
-/// The beginnings of paths up to `last`, which must be a frame of each.
+/// The part of a path up to `last`, which must be one of its frames.
 fn up_to<'p>(path: &'p str, last: &str) -> &'p str {
     let end = path
         .find(last)
@@ -35,8 +36,8 @@ fn up_to<'p>(path: &'p str, last: &str) -> &'p str {
     &path[..end + last.len()]
 }
 
-/// Where the instructions prove one height, the path goes by it. Where they lead to a call with two, it ends there, and
-/// says why.
+/// If the instructions prove one height, the path follows it. If they reach a call with two
+/// heights, the path ends there with that cause.
 #[test]
 fn rows_that_instructions_contradict() {
     let program = Program::new(&program_with("contradicted.c", &[]), [""; 0]);
@@ -53,7 +54,8 @@ fn rows_that_instructions_contradict() {
     assert_eq!(profile.losses.causes.get("ambiguous-height"), Some(&200));
 }
 
-/// Code without unwind entries goes by its frame pointers where a callee may have moved the stack.
+/// Code without unwind entries is walked by its frame pointers if a callee may have moved the
+/// stack.
 #[test]
 fn callees_that_take_their_arguments() {
     for flags in [&[][..], &["-no-pie", "-fno-pie"], &["-s", "-rdynamic"]] {
@@ -78,8 +80,8 @@ fn callees_that_take_their_arguments() {
     }
 }
 
-/// clang puts each block of a function into a section of its own. They are one function, whatever their symbols are
-/// called, and whoever links them: no call is taken to have been left by an exception.
+/// clang puts each block of a function into its own section. The blocks are one function, whatever
+/// their symbols and whichever the linker. No call counts as left by an exception.
 #[test]
 fn sections_of_basic_blocks() {
     const NAMES: [&str; 4] = ["work", "leaf", "middle", "catches"];

@@ -1,5 +1,5 @@
-//! Limits that neither the program nor ipath has set: on mappings, on what root may read, on ipath's own memory. Each is
-//! named in one line.
+//! Limits set by neither the program nor ipath: on mappings, on files that root may read, on
+//! ipath's own memory. Each is reported in one line.
 
 use ipath_tests::command::{Finished, NOBODY, Run};
 use ipath_tests::compile::program;
@@ -16,7 +16,7 @@ fn attach(target: &Target, options: &[&str]) -> Finished {
     Run::ipath(arguments).args(options).run()
 }
 
-/// Nearly as many mappings as `vm.max_map_count` allows.
+/// Almost as many mappings as `vm.max_map_count` allows.
 #[test]
 fn mappings_before_attach() {
     for leave in ["1", "3"] {
@@ -39,7 +39,8 @@ fn mappings_before_attach() {
     target.finish("ok calls ");
 }
 
-/// They are reached while a session is in: what is added is refused, and the session goes on and comes out.
+/// The limit is reached during a session: an addition is refused, and the session continues and can
+/// be removed.
 #[test]
 fn mappings_during_a_session() {
     let mut target = Target::start(program("mappings.c"), ["1", "later"]).await_output("ready");
@@ -62,8 +63,8 @@ fn mappings_during_a_session() {
     target.finish("ok calls ");
 }
 
-/// A program on an ordinary user's FUSE mount, whose files root may not read, as of AppImages and sshfs; in a mount
-/// namespace in which that user may make one.
+/// A program on an ordinary user's FUSE mount with files that root may not read, as with AppImages
+/// and sshfs. The mount is in a mount namespace in which that user may make one.
 struct OnFuse {
     target: Target,
     _scratch: Scratch,
@@ -113,7 +114,7 @@ fn a_program_that_root_may_not_read() {
     program.ipath("attach", &libc).expect(0);
     let profile = Profile::read(&file);
     assert!(profile.calls("usleep") > 0);
-    // A caller there is known by its place in the file.
+    // A caller there is identified by its offset in the file.
     let callers = profile.paths.iter().filter_map(|path| path.stack.first());
     let mut callers = callers.map(|&frame| &profile.frames[frame]);
     assert!(callers.all(|frame| frame.function.is_none()));
@@ -137,7 +138,8 @@ fn a_program_that_root_may_not_read() {
     program.target.finish("ok calls ");
 }
 
-/// ipath with few addresses: each command does what it is asked, or says in one line that there is no memory.
+/// ipath with a small address space: each command succeeds, or reports in one line that there is no
+/// memory.
 #[test]
 fn few_addresses_for_ipath() {
     let target = Target::start(program("mappings.c"), ["0", "later"]).await_output("ready");

@@ -1,5 +1,6 @@
-//! Memory cgroups near their limit: the kernel kills a process of a group that exceeds it. One headroom after the
-//! other, a program each; with `IPATH_TEST_ROUNDS` as many between 0 and 64 MiB as one likes.
+//! Memory cgroups near their limit: the kernel kills a process of a group that exceeds it. Each
+//! headroom is tested with its own program. `IPATH_TEST_ROUNDS` sets the number of headrooms
+//! between 0 and 64 MiB.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
@@ -14,13 +15,14 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const FUNCTIONS: [&str; 6] = ["-f", "leaf", "-f", "spread", "-f", "deep"];
-/// 4096 paths, by a program that takes no more memory itself.
+/// 4096 paths, in a program that takes no more memory itself.
 const ALONE: [&str; 2] = ["alone", "12"];
-/// The same, and some of them on six threads, and three children; and bytes that these take without ipath.
+/// As many paths, some of them on six threads, and three children; and the bytes that these take
+/// without ipath.
 const THREADS: [&str; 2] = ["levels", "12"];
 const OWN: u64 = 8 * MIB;
 
-/// Bytes from 0 to 64 MiB, small ones closer to each other.
+/// Headrooms from 0 to 64 MiB; small ones are closer together.
 fn headrooms(usual: usize) -> Vec<u64> {
     let last = (rounds(usual).max(2) - 1) as u64;
     (0..=last)
@@ -48,7 +50,7 @@ fn attach(target: &Target, options: &[&str]) -> Finished {
     Run::ipath(arguments).args(options).run()
 }
 
-/// It did what it was asked, or refused in one line with the figures: true if it did.
+/// True if it succeeded. Otherwise it must have refused in one line with the figures.
 fn is_done(finished: &Finished, what: &str) -> bool {
     if finished.code() == 0 {
         return true;
@@ -59,7 +61,7 @@ fn is_done(finished: &Finished, what: &str) -> bool {
     false
 }
 
-/// The program goes on to its end; what is counted is what it has counted, but for what is said to be missed.
+/// The program runs to its end. The counts equal its own, apart from calls reported as missed.
 fn assert_unharmed(group: &MemoryGroup, mut target: Target, is_in: bool, what: &str) {
     let scratch = Scratch::new("group");
     let file = scratch.file("p.json");
@@ -116,7 +118,7 @@ fn attach_first_call_and_growth_near_the_limit() {
     assert!(done > 0, "64 MiB are enough");
 }
 
-/// The headroom goes after the session has been made: by what is added, and by the program's own growth.
+/// The headroom shrinks after the session was made: by additions, and by the program's own growth.
 #[test]
 fn add_near_the_limit() {
     let Some(group) = MemoryGroup::new("add") else {
@@ -144,7 +146,7 @@ fn add_near_the_limit() {
     }
 }
 
-/// Children are measured, or let go with the reason.
+/// Children are measured, or detached with the reason.
 #[test]
 fn followed_children_near_the_limit() {
     let Some(group) = MemoryGroup::new("follow") else {
@@ -164,7 +166,7 @@ fn followed_children_near_the_limit() {
             let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
             maps.is_ok_and(|maps| maps.contains("/dev/shm/ipath-"))
         });
-        // Functions are in once its document is written, which nobody but ipath can tell.
+        // Functions are installed once the document is written, which only ipath can report.
         watching.until(Duration::from_secs(60), "attached", |_| {
             Run::ipath(["status", &pid]).run().stdout.contains("leaf")
         });
@@ -183,8 +185,8 @@ fn followed_children_near_the_limit() {
     }
 }
 
-/// ipath in the same group as the program, as in a container: what the analysis takes is charged there, too. The kernel
-/// may end ipath for it, and not the program.
+/// ipath in the same group as the program, as in a container: the memory of the analysis is charged
+/// to the group, too. The kernel may kill ipath because of it, but not the program.
 #[test]
 fn ipath_in_the_same_group() {
     let Some(group) = MemoryGroup::new("same") else {
@@ -193,7 +195,7 @@ fn ipath_in_the_same_group() {
     for headroom in headrooms(6) {
         let what = format!("{headroom} bytes");
         let mut target = start(&group, &ALONE);
-        // Enough to start ipath: what the kernel kills for that it would kill for any command.
+        // Enough to start ipath: any other command would be killed with less, too.
         group.leave(headroom + OWN);
         let pid = target.pid().to_string();
         let script = format!(

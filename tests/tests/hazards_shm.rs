@@ -1,6 +1,6 @@
-//! A /dev/shm that is full, or nearly so: a page of the session that has no memory would end the program by SIGBUS
-//! when it is read or written. One limit after the other, a program each; with `IPATH_TEST_ROUNDS=201` every number
-//! of free pages from 0 to 200.
+//! A /dev/shm that is full or almost full: access to a session page without memory would end the
+//! program by SIGBUS. Each limit is tested with its own program. With `IPATH_TEST_ROUNDS=201` every
+//! number of free pages from 0 to 200 is tested.
 
 use ipath_tests::compile::program;
 use ipath_tests::dump::family;
@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::time::Duration;
 
-/// What is measured, in turn: one column, two, and a value.
+/// The metrics in turn: one column, two, and a value.
 const METRICS: [&str; 4] = [
     "count",
     "count,wall,cpu",
@@ -23,7 +23,7 @@ const METRICS: [&str; 4] = [
 ];
 const FUNCTIONS: [&str; 3] = ["leaf", "spread", "deep"];
 
-/// Numbers of free pages from 0 to 200, small ones closer to each other where not all are asked for.
+/// Numbers of free pages from 0 to 200; small ones are closer together unless all are tested.
 fn limits(usual: usize) -> Vec<u64> {
     let last = rounds(usual).clamp(2, 201) - 1;
     let spread = |n: usize| match last {
@@ -52,7 +52,7 @@ fn attach(shm: &OwnShm, target: &Target, options: &[&str], functions: &[&str]) {
     shm.ipath(arguments).expect(0);
 }
 
-/// Detaches, and compares with what the program has counted itself.
+/// Detaches, and compares with the program's own counts.
 fn assert_counted(shm: &OwnShm, mut target: Target, what: &str) {
     let scratch = Scratch::new("shm");
     let file = scratch.file("p.json");
@@ -75,7 +75,7 @@ fn assert_counted(shm: &OwnShm, mut target: Target, what: &str) {
     shm.empty();
 }
 
-/// The memory goes before the first call.
+/// The memory runs out before the first call.
 #[test]
 fn first_call_with_every_number_of_free_pages() {
     let shm = OwnShm::of("64m");
@@ -92,7 +92,8 @@ fn first_call_with_every_number_of_free_pages() {
     }
 }
 
-/// The memory goes after some calls, and before others that need more; functions and columns are added after that.
+/// The memory runs out after some calls, before others that need more. Then functions and columns
+/// are added.
 #[test]
 fn growth_and_add_with_every_number_of_free_pages() {
     let shm = OwnShm::of("64m");
@@ -120,10 +121,11 @@ fn growth_and_add_with_every_number_of_free_pages() {
     }
 }
 
-/// Calls that a child makes of them that waits: `few` and `many` of areas.c.
+/// Calls of a waiting child: `few` and `many` of areas.c.
 const CALLS_OF_A_CHILD: u64 = (3 + 1 + 5 + 1) + (60 * 61 / 2 + 60 + 62 * 2 + 40);
 
-/// Children with sessions of their own: the memory goes when all of them are there, and none has made a call.
+/// Children with their own sessions: the memory runs out when all of them exist and none has made a
+/// call.
 #[test]
 fn followed_children_with_few_free_pages() {
     let shm = OwnShm::of("8m");
@@ -160,7 +162,7 @@ fn followed_children_with_few_free_pages() {
         signal(begun, Signal::SIGTERM);
         let status = run.wait(Duration::from_secs(60));
         assert!(status.success(), "{pages} pages: {}", run.report());
-        // The parent's alone are what it prints.
+        // The program prints the parent's calls only.
         let own: u64 = 24 * CALLS_OF_A_CHILD;
         let profile = Profile::read(file.as_ref());
         let calls: u64 = FUNCTIONS.iter().map(|f| profile.calls(f)).sum();

@@ -1,5 +1,5 @@
-//! Debug information that is not simply in the program: split units (`.dwo`, `.dwp`), sections compressed in the
-//! way of older tools, and symbols in `.gnu_debugdata`.
+//! Debug information outside of the usual sections: split units (`.dwo`, `.dwp`), sections
+//! compressed in the older GNU format, and symbols in `.gnu_debugdata`.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::source;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 const MISSING: &str = "split debug information (.dwo, .dwp) is not found";
 
-/// The program, compiled in a folder of its own with these flags.
+/// The program, compiled with these flags in its own folder.
 fn built(scratch: &Scratch, compiler: &str, flags: &[&str]) -> PathBuf {
     for name in ["split_x.c", "split_y.c"] {
         let object = name.replace(".c", ".o");
@@ -24,7 +24,7 @@ fn built(scratch: &Scratch, compiler: &str, flags: &[&str]) -> PathBuf {
     scratch.file("split")
 }
 
-/// Runs a tool in the folder: names of files are relative there, as a build has them.
+/// Runs a tool in the folder: file names are relative, as in a build.
 fn tool(scratch: &Scratch, name: &str, arguments: &[&str]) {
     let mut command = Command::new(name);
     let status = command.args(arguments).current_dir(scratch.path()).status();
@@ -47,7 +47,8 @@ fn notes(profile: &Value) -> String {
     profile["session"]["notes"].to_string()
 }
 
-/// Checks that the frame of this function has this line, and this function inlined around the call.
+/// Checks that the frame of this function has this line, and that this function is inlined around
+/// the call.
 fn assert_inlined(
     profile: &Value,
     (outer, line): (&str, u64),
@@ -80,7 +81,7 @@ fn assert_whole(profile: &Value, how: &str) {
     );
 }
 
-/// All files of a kind in the scratch folder.
+/// Removes all files with an extension from the scratch folder.
 fn remove(scratch: &Scratch, extension: &str) -> usize {
     let files = fs::read_dir(scratch.path()).expect("a folder");
     let files = files.map(|file| file.expect("can be read").path());
@@ -106,7 +107,7 @@ fn inlined_functions_are_found_in_split_units() {
             let how = format!("{compiler} {flags:?}");
             let program = built(&scratch, compiler, &flags);
             assert_whole(&measured(&scratch, &program), &how);
-            // The program has been moved, and the files with it.
+            // The program has been moved together with its files.
             let moved = Scratch::new("moved");
             for entry in fs::read_dir(scratch.path()).expect("a folder") {
                 let path = entry.expect("can be read").path();
@@ -144,7 +145,7 @@ fn inlined_functions_are_found_in_packages() {
 fn missing_split_units_are_said_to_be() {
     let scratch = Scratch::new("split");
     let program = built(&scratch, "gcc", &["-g", "-gsplit-dwarf"]);
-    // What is there instead is another program's.
+    // The files there instead belong to another program.
     assert_eq!(remove(&scratch, "dwo"), 2);
     for name in ["split_x.dwo", "split_y.dwo"] {
         fs::copy(&program, scratch.file(name)).expect("a copy");
@@ -165,7 +166,7 @@ fn sections_compressed_by_older_tools_are_read() {
     }
 }
 
-/// As find-debuginfo.sh of RPM makes it (GDB manual, "MiniDebugInfo").
+/// As made by RPM's find-debuginfo.sh (GDB manual, "MiniDebugInfo").
 #[test]
 fn symbols_are_read_from_mini_debug_information() {
     for method in [
@@ -207,7 +208,7 @@ fn symbols_are_read_from_mini_debug_information() {
         for name in ["mid", "other", "main"] {
             assert!(frames.iter().any(|f| f["function"] == name), "{name}");
         }
-        // What is broken is no reason to fail.
+        // A broken section is not an error.
         let mut packed = fs::read(scratch.file("mini.xz")).expect("a file");
         let at = packed.len() / 2;
         packed[at..at + 8].fill(0xff);

@@ -1,4 +1,4 @@
-//! Symbols that name what is no function's first instruction.
+//! Symbols that do not name the first instruction of a function.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
@@ -7,8 +7,8 @@ use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
 use ipath_tests::program::Program;
 
-/// A symbol between the instructions of a function is refused by name, whatever else is known of that
-/// function. Its second entry is patched.
+/// A symbol inside an instruction of a function is refused by name, whatever else is known of that
+/// function. The function's second entry is patched.
 #[test]
 fn symbol_inside_an_instruction() {
     for around in ["-DAROUND=0", "-DAROUND=1", "-DAROUND=2"] {

@@ -70,8 +70,9 @@ fn computed_goto() {
     }
 }
 
-/// An interpreter whose table of labels cuts its one large function into pieces, as far as addresses that are taken
-/// tell. A function of which nothing tells the bounds is refused for that, and not as one that is not there.
+/// An interpreter with a table of labels. By addresses taken alone, the table would cut its one
+/// large function into pieces. A function without known bounds is refused for that reason, not
+/// reported as missing.
 #[test]
 fn interpreter() {
     for position in [["-no-pie", "-fno-pie"], ["-pie", "-fPIE"]] {
@@ -87,7 +88,7 @@ fn interpreter() {
     }
 }
 
-/// Frames that GCC has aligned and whose size varies: in such code the caller's frame is found by what they have saved.
+/// Realigned frames of variable size: the caller's frame is found from their saved words.
 #[test]
 fn realigned_frames() {
     for position in [["-no-pie", "-fno-pie"], ["-pie", "-fPIE"]] {

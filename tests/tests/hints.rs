@@ -1,4 +1,4 @@
-//! Commands that are shown to be pasted into a shell do what they say, whatever the names in them are.
+//! Displayed commands work as shown when pasted into a shell, for all names that they contain.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -9,10 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names of functions that end a quoted word, and go on in the words of a shell.
+/// Function names that end a quoted word and continue with shell syntax.
 const EVIL: [&str; 3] = ["x'; touch pwned; echo '", "$(touch pwned)", "`touch pwned`"];
 
-/// A program one of whose functions has another name, and the address of that function in its file.
+/// A program with one renamed function, and the address of that function in its file.
 fn renamed(scratch: &Scratch, program: &Path, from: &str, to: &str) -> (PathBuf, String) {
     let file = scratch.file("renamed");
     Run::new("objcopy")
@@ -28,7 +28,8 @@ fn renamed(scratch: &Scratch, program: &Path, from: &str, to: &str) -> (PathBuf,
     (file, place)
 }
 
-/// What `ipath` would be given as arguments if this were pasted in a folder, in which nothing else happens.
+/// The arguments that `ipath` would get if this line were pasted in a folder. Nothing else may
+/// happen there.
 fn pasted(folder: &Path, line: &str) -> Vec<String> {
     let script = format!("ipath() {{ printf '%s\\n' \"$@\"; }}; {line}");
     let mut shell = Command::new("sh");
@@ -105,7 +106,7 @@ fn suggested_commands_name_one_function() {
     target.finish("ok");
 }
 
-/// A command with something in it that is not known beforehand is made by the type that quotes it.
+/// A command with variable parts is always made by the type that quotes them.
 #[test]
 fn no_command_is_made_by_hand() {
     let help = Run::ipath(["--help"]).run().expect(0).stdout;

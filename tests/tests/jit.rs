@@ -86,7 +86,7 @@ fn frames_have_the_names_of_the_records_of_a_thread() {
     assert_eq!(found, counted);
 }
 
-/// Names in memory, where debuggers find them; those that came later hold.
+/// Names in memory, where debuggers find them. The latest name holds.
 #[test]
 fn frames_have_the_names_that_are_registered_with_debuggers() {
     let target = Target::start(jit_named(), ["gdb"]).await_output("ready");

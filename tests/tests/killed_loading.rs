@@ -1,4 +1,4 @@
-//! ipath killed by SIGKILL while programs that it follows, or starts, are being loaded: they go on.
+//! SIGKILL of ipath while followed or started programs are being loaded: the programs continue.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a program has told in the end, which goes on by itself. The sessions that are left of it and its children are
-/// removed: later processes get their ids.
+/// Returns the final output of a program that runs on by itself. Removes the sessions left by it
+/// and its children, because later processes may get their ids.
 fn told(file: &Path) -> String {
     let until = Instant::now() + PATIENCE;
     let said = || fs::read_to_string(file).unwrap_or_default();
@@ -28,7 +28,8 @@ fn told(file: &Path) -> String {
     others.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Kills the command at steps from the first call of the program that it has started on, until it has no more steps.
+/// Kills the command at each of its steps, starting with the first call of the program it has
+/// started, until there are no more steps.
 fn killed_at_steps(program: &Path) {
     let scratch = Scratch::new("loading");
     let file = scratch.file("told");
@@ -52,7 +53,7 @@ fn killed_at_steps(program: &Path) {
         }
         calls += usize::from(killed.stderr.contains(": to call"));
     }
-    // Both programs have made some while they were loaded.
+    // Both programs make calls while they are loaded.
     assert!(calls > 20, "{calls}");
 }
 
@@ -67,7 +68,7 @@ fn programs_of_another_c_library_go_on_that_are_being_loaded() {
     killed_at_steps(&program_with("spawns_checked.c", &flags));
 }
 
-/// The program that `run` starts without following goes on as well, from where it has been traced by its own.
+/// The program that `run` starts without following continues as well, from wherever it was traced.
 #[test]
 fn a_program_that_is_started_goes_on() {
     let scratch = Scratch::new("loading");

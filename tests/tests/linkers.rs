@@ -1,4 +1,5 @@
-//! Programs and libraries of every linker, in every layout: each call is counted on the path that gdb finds.
+//! Programs and libraries of every linker in every layout: each call is counted on the path that
+//! gdb finds.
 
 use ipath_tests::compile::{build_by, program_with, source};
 use ipath_tests::exact::{assert_paths_are, check};
@@ -6,8 +7,8 @@ use ipath_tests::oracle;
 use ipath_tests::program::Program;
 use ipath_tests::symbols::sites;
 
-/// How gcc and clang name them (`-fuse-ld`), each with what keeps code apart from what is read only, and what lets the two
-/// share pages.
+/// The linkers by their `-fuse-ld` name, each with the flags that separate code from read-only
+/// data, and that let the two share pages.
 const LINKERS: [(&str, [&str; 2]); 4] = [
     ("bfd", ["-Wl,-z,separate-code", "-Wl,-z,noseparate-code"]),
     ("gold", ["-Wl,--rosegment", "-Wl,--no-rosegment"]),
@@ -38,7 +39,8 @@ fn programs_of_every_linker() {
     });
 }
 
-/// A program so small that all of it may begin in its file's first page, which is then mapped two or three times.
+/// A program small enough to begin in its file's first page as a whole. The page is then mapped two
+/// or three times.
 #[test]
 fn first_page_mapped_twice() {
     let library = source("first_page.c").display().to_string();
@@ -52,7 +54,7 @@ fn first_page_mapped_twice() {
     });
 }
 
-/// The same as a library, by both compilers.
+/// A library with this layout, by both compilers.
 #[test]
 fn first_page_of_a_library_mapped_twice() {
     for compiler in ["gcc", "clang"] {

@@ -1,4 +1,5 @@
-//! Paths against the code: what wrong unwind tables lead to is seen by the instructions.
+//! Paths checked against the code: the instructions reveal paths that come from wrong unwind
+//! tables.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{build, source};
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Function and offset in it of each frame, the caller's first.
+/// The function and the offset of each frame, the caller's first.
 type Stack = Vec<(String, u64)>;
 
 fn stack(profile: &Profile, path: &CallPath) -> Stack {
@@ -22,7 +23,7 @@ fn stack(profile: &Profile, path: &CallPath) -> Stack {
     path.stack.iter().map(frame).collect()
 }
 
-/// The assembly of a program with one unwind row made wrong, and what has been done to it.
+/// The assembly of a program with one falsified unwind row, and a description of the change.
 fn made_wrong(assembly: &str, chance: &mut Chance) -> (String, String) {
     const ROWS: [&str; 4] = [
         ".cfi_def_cfa_offset",
@@ -32,7 +33,7 @@ fn made_wrong(assembly: &str, chance: &mut Chance) -> (String, String) {
     ];
     let mut lines: Vec<String> = assembly.lines().map(str::to_owned).collect();
     let is_row = |line: &str| ROWS.iter().any(|row| line.contains(row));
-    // Where frames stand at calls: the offset is a whole frame's.
+    // Rows of complete frames at calls.
     let frames: Vec<(usize, i64)> = (0..lines.len())
         .filter(|&at| lines[at].contains(".cfi_def_cfa_offset"))
         .filter_map(|at| Some((at, number_at_end(&lines[at])?)))
@@ -47,7 +48,7 @@ fn made_wrong(assembly: &str, chance: &mut Chance) -> (String, String) {
     let was = lines[at].trim().to_owned();
     let number = number_at_end(&was);
     match (kind, number) {
-        // Larger by another frame, so that the return address of an outer one may be taken.
+        // Larger by another frame, so that the return address of an outer frame may be taken.
         (0..=2, Some(offset)) => {
             let by = chance.of(&frames).1 * *chance.of(&[1, 1, 1, -1]);
             lines[at] = with_number(&was, offset + by);
@@ -65,7 +66,7 @@ fn made_wrong(assembly: &str, chance: &mut Chance) -> (String, String) {
             let rest = was[digits..].trim_start_matches(|c: char| c.is_ascii_digit());
             lines[at] = format!("\t{}{register}{rest}", &was[..digits]);
         }
-        // The row begins some instructions too late.
+        // The row begins a few instructions too late.
         _ => {
             let row = lines.remove(at);
             let to = (at + 1 + chance.below(8) as usize).min(lines.len() - 1);
@@ -88,7 +89,7 @@ fn with_number(row: &str, number: i64) -> String {
     format!("\t{}{number}", &row[..cut])
 }
 
-/// Calls by path, of those paths that say that they are complete; and those on paths that the code contradicts.
+/// Calls by path: on paths that claim to be complete, and on paths that the code contradicts.
 fn paths(program: &Path, file: &Path) -> (BTreeMap<Stack, u64>, BTreeMap<Stack, u64>) {
     let ours = Program::new(program, [""; 0]).under_ipath(&["work"], "count", file);
     assert_eq!(ours.code(), 0, "{}", ours.report());
@@ -114,8 +115,9 @@ fn assembled(text: &str, scratch: &Scratch, name: &str) -> PathBuf {
     output
 }
 
-/// Rows that are wrong by 8 to 4096 bytes, name another register or begin late. Of the calls on wrong paths that the
-/// walk takes for complete at least 99 of 100 are caught, and none on a right one.
+/// Rows that are wrong by 8 to 4096 bytes, name another register or begin late. Of the calls on
+/// wrong paths that the walk considers complete, at least 99 of 100 are caught. No call on a
+/// correct path is.
 #[test]
 fn wrong_tables_are_seen_by_the_instructions() {
     let scratch = Scratch::new("wrong-tables");
@@ -158,7 +160,7 @@ fn wrong_tables_are_seen_by_the_instructions() {
     );
 }
 
-/// The report names the pair of frames and does not say that nothing was lost.
+/// The report names the pair of frames and does not claim that nothing was lost.
 #[test]
 fn contradicted_paths_are_said() {
     let scratch = Scratch::new("contradicted");

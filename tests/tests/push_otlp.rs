@@ -143,7 +143,8 @@ fn what_is_rejected_is_said() {
     let receiver = Receiver::start(&["200 - \\x0a\\x06\\x08\\x01\\x12\\x02no"]);
     let error = push(&file, &receiver).run().expect(1).expect_error();
     assert!(error.contains("1 profiles are rejected: no"), "{error}");
-    // Answers with the same status that nobody who takes profiles gives: a page of a proxy's, and the first one cut short.
+    // Answers with the same status that no profile server gives: a proxy's page, and the truncated
+    // start of an answer.
     for answer in [
         "200 - <html>welcome</html>",
         "200 - \\x0a\\x06\\x08\\x01\\x12",

@@ -1,5 +1,5 @@
-//! Programs that have copied their text to memory of their own: the functions are found by the file's segments, patched in the copy,
-//! and callers there are named.
+//! Programs that have copied their text to anonymous memory: functions are found by the file's
+//! segments and patched in the copy, and callers there are named.
 
 use ipath_tests::compile::program_with;
 use ipath_tests::place::{Scratch, ipath};
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Attaches to a program of these flags that has copied its text this way, and detaches at its end or before the calls.
+/// Attaches to a program with these flags that has copied its text this way. Detaches at its end,
+/// or before the calls.
 fn measured(flags: &[&str], how: &str) {
     let scratch = Scratch::new("remapped");
     let (gate, file) = (scratch.file("gate"), scratch.file("profile.json"));
@@ -68,7 +69,7 @@ fn a_text_that_has_been_copied_is_found_by_its_segments() {
     }
 }
 
-/// The copy is as it was after a session.
+/// After a session the copy is unchanged.
 #[test]
 fn a_copied_text_is_restored() {
     let scratch = Scratch::new("remapped");

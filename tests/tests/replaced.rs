@@ -66,7 +66,7 @@ fn scripts_that_start_programs_are_told_from_those() {
     );
 }
 
-/// A program that executes a file in its own place: how, how often, and with so many calls.
+/// A program that executes a file in its own place: how, how often, and with how many calls.
 fn executes(flags: &[&str], how: &str, times: &str, calls: &str) -> Run {
     let program = program_with("executes_itself.c", flags);
     Run::ipath(["run", "-f", "work", "-o"])
@@ -82,7 +82,7 @@ fn work_file(how: &str) -> PathBuf {
     std::env::temp_dir().join(format!("{name}-{how}-{}.json", std::process::id()))
 }
 
-/// The profile that was written, which is read once.
+/// The profile that was written; the file is removed.
 fn written(how: &str) -> Profile {
     let file = work_file(how);
     let profile = Profile::read(&file);
@@ -158,7 +158,7 @@ fn another_program_is_said_not_to_be_measured() {
     assert!(notes.contains("has been replaced by"), "{notes}");
 }
 
-/// Waits for a file that ends a program's waiting.
+/// A program that waits for a file to continue.
 fn gated(how: &str, scratch: &Scratch, gates: [&str; 2]) -> Command {
     let mut command = Command::new(program("executes_itself.c"));
     command.args([how, "1", "100"]);
@@ -167,7 +167,7 @@ fn gated(how: &str, scratch: &Scratch, gates: [&str; 2]) -> Command {
     command
 }
 
-/// Who attaches is told that the program has executed itself, however soon that ends.
+/// `attach` reports that the program has executed itself, however soon it ends afterwards.
 #[test]
 fn an_exec_while_attached_is_said() {
     for how in ["exe", "thread"] {
@@ -187,7 +187,7 @@ fn an_exec_while_attached_is_said() {
     }
 }
 
-/// An exec that is not made by the C library is seen as long as the program lives.
+/// An exec without the C library is seen while the program is alive.
 #[test]
 fn an_exec_by_the_program_itself_is_said() {
     let scratch = Scratch::new("replaced");
@@ -207,7 +207,8 @@ fn an_exec_by_the_program_itself_is_said() {
     assert_told(&run, &file);
 }
 
-/// Both the command and the profile say that the program has executed itself, and the report does not say that nothing was lost.
+/// Both the command and the profile report that the program has executed itself. The report does
+/// not claim that nothing was lost.
 fn assert_told(command: &Target, file: &Path) {
     let told = command.stderr();
     assert!(told.contains("has executed itself anew"), "{told}");

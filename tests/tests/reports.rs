@@ -284,13 +284,15 @@ fn short_threads_have_their_names() {
     }
 }
 
-/// A session whose measuring takes most of the program's time says so at once, and what to change; others do not.
+/// If measuring takes most of the program's time, the session reports it at once, with advice.
+/// Other sessions do not.
 #[test]
 fn what_is_too_much_is_said() {
     let scratch = Scratch::new("heavy");
     let file = scratch.file("p.json");
     let path = file.display().to_string();
-    // All of its time is in a function that does nothing but call itself, on more paths than are told apart.
+    // Nearly all of its time is spent in a function that only calls itself, on more paths than are
+    // kept apart.
     let target = Target::start(program("recursion.c"), ["fib", "60"]);
     let pid = target.pid().to_string();
     let watched = Run::ipath(["attach", &pid, "-f", "fib", "--no-tui", "-o", &path])
@@ -315,7 +317,7 @@ fn what_is_too_much_is_said() {
     has("For less: --collapse-recursion, which folds its recursion, or --depth N");
     has("--max-paths above the ");
     has("-m count for fib");
-    // What is measured is a small part of what the program does.
+    // The measured part of the program is small.
     let light = Run::ipath(["run", "--no-tui", "-q", "-o", &path, "-f", "rounds", "--"]);
     let light = light.arg(program("counted_loop.c")).args(["1", "300"]);
     light.run().expect(0);

@@ -1,5 +1,6 @@
-//! Threads that have the FS base of an ended one and no id at an offset from it: what the kernel says by thread is each one's
-//! own. The programs take the CPU time of each call within the function and around the call: what ipath measures lies between.
+//! Threads that reuse the FS base of an ended thread and have no id at an offset from it. The
+//! kernel's per-thread values belong to each thread. The programs measure the CPU time of each call
+//! within the function and around the call; ipath's value is between the two.
 
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::Scratch;
@@ -51,7 +52,7 @@ fn check(program: &Program, function: &str, metrics: &str, options: &[&str]) {
         let totals = &profile.function(function).expect("it is called").totals;
         let found = |metric: &str| totals[metric]["sum"].as_u64().expect("a sum");
         let cpu = found("cpu");
-        // Of each call the kernel tells the time within so much.
+        // The kernel's accuracy for the time of each call.
         let apart = 20_000 * number("calls");
         let (least, most) = (number("inside") - apart, number("outside") + apart);
         assert!(
@@ -76,7 +77,7 @@ fn bare_threads_are_told_apart() {
     }
 }
 
-/// Where the kernel may not be asked, threads are not told apart, and it is said.
+/// Without system calls threads cannot be distinguished, and the profile says so.
 #[test]
 fn bare_threads_are_one_without_system_calls() {
     let scratch = Scratch::new("reused");

@@ -29,8 +29,8 @@ fn ucontext_root() {
     assert_eq!(depths, vec![3; depths.len()]);
 }
 
-/// What functions of makecontext(3) return to is a root when it is probed itself, by each of its names, in a shared and in a
-/// static C library.
+/// The function that functions of makecontext(3) return to is a root even if it is probed itself,
+/// by each of its names, in a shared and in a static C library.
 #[test]
 fn ucontext_root_that_is_probed() {
     for flags in [&[][..], &["-static"]] {

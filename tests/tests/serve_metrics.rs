@@ -140,7 +140,7 @@ fn metrics_are_those_of_the_session() {
     target.signal(Signal::SIGKILL);
 }
 
-/// Clients that ask and hang up cost neither threads nor the answers of others.
+/// Clients that hang up cost neither threads nor the answers of other clients.
 #[test]
 fn clients_that_hang_up_do_not_stop_the_server() {
     let scratch = Scratch::new("serve");
@@ -169,13 +169,13 @@ fn clients_that_hang_up_do_not_stop_the_server() {
         stream
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
             .expect("asked");
-        // Some close their half alone, and some reset the connection with the answer unread.
+        // Some close only their sending half, and some reset the connection with the answer unread.
         if number % 3 == 0 {
             stream.shutdown(Shutdown::Write).expect("closed");
         }
         most = most.max(threads());
     }
-    // 64 connections, threads that are ending, and what the command has for itself; of 1,000 clients.
+    // Of 1,000 clients: 64 connections, threads that are ending, and the command's own threads.
     assert!(most < 2 * 64, "{most} threads");
     let page = scratch.file("page.txt");
     fetch(&url, "text/plain", &page);

@@ -1,6 +1,6 @@
-//! Calls whose stack goes on on another thread, whatever is kept of their paths and whether the stack's root is known. The
-//! programs take the time of each call within the function and around the call: what ipath measures lies between the two,
-//! however busy the machine is.
+//! Calls whose stack continues on another thread, with every setting for paths, and with or without
+//! a known root of the stack. The programs measure the time of each call within the function and
+//! around the call. ipath's value is between the two, however busy the machine is.
 
 use ipath_tests::compile::program;
 use ipath_tests::place::Scratch;
@@ -8,7 +8,7 @@ use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::program::{Program, ipath_arguments};
 use ipath_tests::session::counts_of;
 
-/// Options that change what is kept of a path, and nothing else.
+/// Options that change only the kept part of a path.
 const OPTIONS: &[&[&str]] = &[
     &[],
     &["--depth", "1"],
@@ -18,7 +18,7 @@ const OPTIONS: &[&[&str]] = &[
     &["--depth", "3", "--collapse-recursion", "--no-correction"],
 ];
 
-/// Runs a program under ipath with these options: the profile and the program's output.
+/// Runs a program under ipath with these options. Returns the profile and the program's output.
 fn run(program: &Program, function: &str, options: &[&str]) -> (Profile, String) {
     let scratch = Scratch::new("stolen");
     let file = scratch.file("p.json");
@@ -29,7 +29,7 @@ fn run(program: &Program, function: &str, options: &[&str]) -> (Profile, String)
     (Profile::read(&file), finished.stdout)
 }
 
-/// The function that has made the calls of a path.
+/// The function that made the calls of a path.
 fn caller(profile: &Profile, path: &CallPath) -> String {
     let frame = path.stack.first().map(|&frame| &profile.frames[frame]);
     frame
@@ -54,7 +54,7 @@ fn assert_own_times(program: &Program, function: &str, options: &[&str]) -> Prof
             .filter_map(|path| path.metrics["wall"]["sum"].as_u64())
             .sum();
         let calls: u64 = own().map(|path| count(&path.metrics)).sum();
-        // The two clocks have frequencies that are known to so much.
+        // The frequencies of the two clocks are known with this accuracy.
         let apart = |ns: u64| ns / 500 + 1000 * calls;
         let (least, most) = (least - apart(least), outside[name] + apart(outside[name]));
         assert!(
@@ -79,7 +79,8 @@ fn goroutines_keep_their_times_whatever_is_kept_of_paths() {
     );
 }
 
-/// Stacks that end in the return address 0, in one mapping, each in its own, and in a thread's own stack.
+/// Stacks that end in the return address 0: in one mapping, each in its own, and in a thread's own
+/// stack.
 #[test]
 fn stacks_that_end_in_0_keep_their_times_whatever_is_kept_of_paths() {
     let file = program("stolen_stacks.c");
@@ -87,7 +88,7 @@ fn stacks_that_end_in_0_keep_their_times_whatever_is_kept_of_paths() {
     for arguments in [&["null", "apart"][..], &["frame"]] {
         let program = Program::new(&file, arguments.iter().copied());
         let profile = assert_own_times(&program, "work", &[]);
-        // It is no frame, but it is named.
+        // It is not a frame, but it is named.
         assert_eq!(
             profile.losses.causes["null-return-address"],
             profile.calls("work")
@@ -102,7 +103,7 @@ fn stacks_that_end_in_0_keep_their_times_whatever_is_kept_of_paths() {
     }
 }
 
-/// Stacks whose roots nothing tells, in one mapping and each in its own.
+/// Stacks without identifiable roots, in one mapping and each in its own.
 #[test]
 fn stacks_without_a_root_keep_their_times() {
     let file = program("stolen_stacks.c");

@@ -1,4 +1,5 @@
-//! What a session knows that it did not see is in the profile and in the report, which does not say then that nothing was lost.
+//! Losses that the session knows of appear in the profile and in the report. The report then does
+//! not claim that nothing was lost.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -11,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Of a round of the program that loads a library.
+/// The calls of one round of the program that loads a library.
 const CALLS: u64 = 5;
 
 fn library() -> String {
@@ -35,7 +36,7 @@ fn reported(file: &Path) -> String {
     report
 }
 
-/// Libraries that come after the command that watched has been killed.
+/// Libraries that are loaded after the watching command was killed.
 #[test]
 fn libraries_that_come_unwatched() {
     let scratch = Scratch::new("unseen");
@@ -52,7 +53,7 @@ fn libraries_that_come_unwatched() {
     target.signal(Signal::SIGTERM);
     target.until(LIMIT, "its calls", |t| t.stdout().contains("calls moved"));
     let taken = Run::ipath(["snapshot", &pid, "-o"]).arg(&file).run();
-    // It may have ended by itself: its session is read all the same.
+    // It may have ended by itself. Its session is read all the same.
     let taken = match taken.code() {
         0 => taken,
         _ => Run::ipath(["detach", &pid, "-o"]).arg(&file).run(),
@@ -70,7 +71,8 @@ fn run(options: &[&str], program: &Path, words: &[&str], file: &Path) -> Finishe
     run.arg("--").arg(program).args(words).limit(LIMIT).run()
 }
 
-/// Without `--pending`, a library that comes with what was asked for, in a program that has some of it itself.
+/// Without `--pending`: a library with requested functions is loaded, into a program that has some
+/// of them itself.
 #[test]
 fn libraries_that_come_unawaited() {
     let scratch = Scratch::new("unseen");
@@ -85,10 +87,10 @@ fn libraries_that_come_unawaited() {
     assert_eq!(unseen, Some(1), "{}", finished.report());
     let report = reported(&file);
     assert!(report.contains("dlopen_later_lib_c came later"), "{report}");
-    // What they have beside that is not missed.
+    // Other functions of the libraries do not count as missed.
     run(&["-f", "count_call"], &loading, &words, &file).expect(0);
     Profile::read(&file).assert_lossless();
-    // Nor is what waits for them.
+    // Neither do functions of a pending pattern.
     let named = ["--pending", "-f", "later"];
     run(&named, &loading, &words, &file).expect(0);
     let profile = Profile::read(&file);

@@ -16,9 +16,10 @@ pub enum Cause {
     Interrupted = 8,
     /// A signal's handler leads to a stack that is not known, or there are too many such.
     OtherStack = 9,
-    /// The return address is 0: as a rule the end of a stack that the program has made itself.
+    /// The return address is 0: usually the end of a stack that the program has made itself.
     NullReturn = 10,
-    /// Instructions lead to the call with different heights of the stack, of which the unwind table has one.
+    /// Code reaches the call with different stack heights, and the unwind table has only one of
+    /// them.
     Ambiguous = 11,
 }
 

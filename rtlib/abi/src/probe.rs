@@ -57,9 +57,10 @@ pub enum Kind {
     Execs = 11,
     /// The entry of a function that ends the process.
     Exits = 12,
-    /// The entry of a function that looks for leaks as at the process's end, and may return.
+    /// The entry of a function that checks for leaks as at the exit of the process, and may return.
     Checks = 13,
-    /// Stacks take turns in one memory by it. Its exits have probes, too.
+    /// The function switches between stacks that share one memory range. Its exits have probes,
+    /// too.
     Switches = 14,
 }
 
@@ -122,7 +123,7 @@ impl Kind {
         matches!(self, Self::Call | Self::Ending)
     }
 
-    /// True if the program may be left by way of the function.
+    /// True if the program may be left through the function.
     pub const fn departs(self) -> bool {
         matches!(self, Self::Execs | Self::Exits | Self::Checks)
     }

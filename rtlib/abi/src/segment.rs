@@ -113,19 +113,20 @@ pub struct Header {
     pub watched_by: AtomicU64,
     /// Ticks of what measuring has taken ([`ThreadEntry::overhead`]) in which that has been noted and waited for.
     pub loads_cost: AtomicU64,
-    /// How often libraries have come or gone with nobody to look, while some are awaited.
+    /// The number of loads and unloads of libraries while some were awaited and no command watched.
     pub loads_missed: AtomicU64,
-    /// The thread that waits before it leaves the program, and why: [`departure`]. 0 when there is none. The lower half is
-    /// the thread's futex.
+    /// The thread that waits before it leaves the program, and its reason: [`departure`]. 0 if
+    /// there is none. The lower half is the thread's futex.
     pub departing: AtomicU64,
-    /// Bytes that the session may take of what the target's memory cgroup has left; [`NO_LIMIT`] without a limit.
-    /// Written by the command.
+    /// Bytes of the memory left in the target's cgroup that the session may take; [`NO_LIMIT`]
+    /// without a limit. Written by the command.
     pub memory_limit: AtomicU64,
-    /// Bytes that it has taken: what the command has laid out, and what the runtime has mapped and populated since.
+    /// Bytes that it has taken: those laid out by the command, and those mapped and populated by
+    /// the runtime since.
     pub memory_taken: AtomicU64,
-    /// Bytes that the cgroup would have left at most, as far as has been seen, without the session.
+    /// The largest number of bytes seen that the cgroup would have left without the session.
     pub memory_base: AtomicU64,
-    /// 1 once the runtime has been refused memory for that limit.
+    /// 1 once the runtime has been refused memory because of that limit.
     pub memory_refused: AtomicU64,
     /// How it went with each counter.
     pub counted: [Counted; COUNTERS],
@@ -135,7 +136,7 @@ pub struct Header {
 pub const DEPARTS_BY_EXEC: u32 = 1;
 /// [`Header::departing`]: the process is about to exit.
 pub const DEPARTS_BY_EXIT: u32 = 2;
-/// [`Header::departing`]: the process is about to look for leaks, and may go on.
+/// [`Header::departing`]: the process is about to check for leaks, and may continue.
 pub const DEPARTS_BY_CHECK: u32 = 3;
 
 /// A value of [`Header::departing`]. `tid` is the thread's id in the target's own pid namespace.

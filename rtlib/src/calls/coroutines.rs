@@ -274,7 +274,7 @@ unsafe fn behind(calls: *const Calls) -> u64 {
 /// is no memory for it. The clock that it has begun by is `by_clock` behind the time-stamp counter.
 ///
 /// # Safety
-/// The list is the caller's; the activation is valid and nobody else's.
+/// The list belongs to the caller. The activation is valid and has no other user.
 pub(super) unsafe fn take(
     calls: *mut Calls,
     ledger: &mut Ledger,

@@ -1,25 +1,26 @@
-//! What a stack that takes turns with others in one memory leaves there, by which it is known ([`super::slices`]).
+//! The identity of a stack that shares one memory range with others ([`super::slices`]).
 
-/// Bit of all keys, by which they differ from what other stacks are parked under.
+/// A bit that is set in all of these keys, and in no other key that stacks are parked under.
 const OF_SLICE: u64 = 1 << 63;
 /// Their lowest bit is 0: see [`crate::walk::is_stopped`].
 const LOWEST: u64 = 1;
 
-/// What a stack leaves when it is switched from: two hashes over its slot and registers, and more of its words or less.
+/// The identity of a stack that is not running: two hashes over its slot, its registers, and a
+/// longer or shorter run of its words.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Left {
-    /// Of the registers and as many words as are the stack's own.
+    /// The hash over the registers and as many words as belong to the stack alone.
     pub(super) long: u64,
-    /// Of those below the frame that a new stack begins in.
+    /// The hash over the words below the frame in which a new stack begins.
     pub(super) short: u64,
 }
 
 impl Left {
-    /// None: nothing has been left.
+    /// No stack.
     pub const NONE: Self = Self { long: 0, short: 0 };
 
-    /// With the long and the short hash.
+    /// An identity from the long and the short hash.
     pub fn new(long: u64, short: u64) -> Self {
         let key = |hash: u64| (hash | OF_SLICE) & !LOWEST;
         Self {
@@ -29,7 +30,7 @@ impl Left {
     }
 }
 
-/// Whether a stack is parked under what a slice has left.
+/// True if a stack is parked under an identity of this kind.
 pub(super) const fn is_slice(stack: u64) -> bool {
     stack & OF_SLICE != 0
 }

@@ -65,7 +65,7 @@ pub struct Calls {
     linked: u64,
     /// The stack that the thread is copying.
     pub(super) moving: Moving,
-    /// What the stack has left that the thread has switched from last, in the memory that it is on.
+    /// The identity of the stack that the thread has last switched from in its memory range.
     pub(super) left: Left,
     /// The list that was made before it.
     made_before: *mut Calls,

@@ -27,9 +27,9 @@ pub struct Lot {
     buckets: [AtomicPtr<Activation>; 1 << BITS],
     /// Activations not in use, linked by `next`.
     free: AtomicPtr<Activation>,
-    /// Stacks in it that are known by where walks of them stop.
+    /// The number of its stacks that are identified by the stop of their walks.
     stopped: AtomicU64,
-    /// Stacks in it that take turns with others in one memory.
+    /// The number of its stacks that share a memory range with others.
     slices: AtomicU64,
 }
 
@@ -61,12 +61,12 @@ impl Chain {
         })
     }
 
-    /// Puts another chain after it.
+    /// Appends another chain.
     pub fn join(self, other: Self) -> Self {
         if self.is_empty() {
             return other;
         }
-        // SAFETY: the chain is the holder's.
+        // SAFETY: the chain belongs to the holder.
         unsafe { (*self.last()).next = other.0 };
         self
     }
@@ -171,12 +171,13 @@ impl Lot {
         !self.bucket(stack).load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether any stack may be parked that is known by where walks of it stop ([`crate::walk::is_stopped`]).
+    /// True if a stack may be parked that is identified by the stop of its walks
+    /// ([`crate::walk::is_stopped`]).
     pub fn may_have_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether any stack is parked that takes turns with others in one memory.
+    /// True if a stack is parked that shares a memory range with others.
     #[inline(always)]
     pub fn may_have_slices(&self) -> bool {
         self.slices.load(Ordering::Relaxed) != 0
@@ -194,7 +195,8 @@ impl Lot {
         chain
     }
 
-    /// Takes out what those stacks have that are known by where walks of them stop, in this memory.
+    /// Removes the activations of stacks in this memory that are identified by the stop of their
+    /// walks.
     pub fn remove_stopped(&self, memory: StackRange) -> Chain {
         let mut chain = Chain::EMPTY;
         if !self.may_have_stopped() {
@@ -214,7 +216,7 @@ impl Lot {
         chain
     }
 
-    /// Counts one stack more or less, of those that are counted.
+    /// Adds `more` to the count for stacks of this kind, if they are counted.
     fn count(&self, stack: u64, more: u64) {
         let counts = [
             (&self.stopped, is_stopped(stack)),
@@ -225,7 +227,7 @@ impl Lot {
         }
     }
 
-    /// Takes what one of the stacks in a bucket has. The lock is held.
+    /// Removes the activations of matching stacks from a bucket. The lock is held.
     fn take_out(&self, bucket: &AtomicPtr<Activation>, is_it: impl Fn(u64) -> bool) -> Chain {
         let mut before: *mut Activation = ptr::null_mut();
         let mut head = bucket.load(Ordering::Relaxed);

@@ -128,7 +128,7 @@ pub unsafe fn end(calls: *mut Calls, ledger: &mut Ledger, generation: u32) {
             LOT.insert((*activation).stack, LOT.copy(one, 0));
         }
         LOT.free(chain);
-        // Calls on stacks that are not told are in the list of the thread that made them.
+        // Calls on unidentified stacks are in the list of the thread that made them.
         lock_own(calls);
         for activation in listed(calls) {
             if from.holds((*activation).slot) {

@@ -1,9 +1,11 @@
-//! Stacks that take turns in one memory: who switches copies what is in the way elsewhere and the other one's slice back to where it
-//! was, as greenlet does (and so gevent and eventlet), Stackless and PyPy.
+//! Stacks that share one memory range. A switch copies the old stack's slice to the heap, and the
+//! new stack's slice back to its place. greenlet (and so gevent and eventlet), Stackless and PyPy
+//! do this.
 //!
-//! Nothing of such a stack tells it from the others: their slots are the same, and often their roots. So whoever makes the calls of one
-//! is known by the switch: its calls are parked as it leaves, under what it leaves on the stack, and taken back when the switch
-//! comes out with the same there.
+//! Addresses do not distinguish the stacks: their slots are equal, and often their roots. So the
+//! switch identifies the owner of the calls. As it leaves a stack, its calls are parked under a
+//! hash of the words on that stack. They are taken back when the switch returns and finds the same
+//! words.
 
 use super::coroutines::take;
 use super::left::Left;
@@ -12,18 +14,18 @@ use super::lot::{Chain, LOT};
 use super::overhead;
 use crate::ledger::Ledger;
 
-/// Whether the switch to a stack has nothing to see to: none has been left with calls.
+/// True if no stack with calls is parked. A switch then has no work.
 #[inline(always)]
 pub fn are_none_left() -> bool {
     !LOT.may_have_slices()
 }
 
-/// Parks the thread's calls: the stack that has made them is switched from.
+/// Parks the calls of the thread's stack, which is being switched from.
 ///
 /// # Safety
-/// The list is the caller's, who holds no lock.
+/// The list belongs to the caller, which holds no lock.
 pub unsafe fn leave(calls: *mut Calls, left: Left) {
-    // SAFETY: the caller's promise; the list ends at the bottom.
+    // SAFETY: see above; the list ends at the bottom.
     unsafe {
         lock_own(calls);
         let behind = overhead::corrected(&*(*calls).overhead);
@@ -39,18 +41,20 @@ pub unsafe fn leave(calls: *mut Calls, left: Left) {
     }
 }
 
-/// Takes back the calls of the stack that has left this, and is switched to. With `may_begin` the switch may also have begun a new
-/// stack right below the one that it has come from, which goes on as if it were that one.
+/// Takes back the calls of the stack with this identity, which is being switched to. If
+/// `may_begin`, the switch may instead have started a new stack directly below the old one, with
+/// the same words.
 ///
 /// # Safety
-/// List and ledger are the caller's, who holds no lock.
+/// The list and the ledger belong to the caller, which holds no lock.
 pub unsafe fn arrive(calls: *mut Calls, ledger: &mut Ledger, left: Left, may_begin: bool) {
     // SAFETY: the caller's promise.
     unsafe {
         let is_same = (*calls).left == left;
         (*calls).left = Left::NONE;
         if is_same && may_begin {
-            // What begins changes frames further out, which are not among those that are copied: fewer words tell the one that waits.
+            // The new stack changes outer frames, which the switch does not save. So the short
+            // hash, over fewer words, identifies the waiting stack from now on.
             LOT.insert(left.short, LOT.remove(left.long));
             return;
         }

@@ -23,7 +23,7 @@ pub fn are_known() -> bool {
 pub fn note() {
     let is_first = ipath_coroutines.swap(1, Ordering::Relaxed) == 0;
     if is_first && ipath_parameters.depth.load(Ordering::Relaxed) != 0 {
-        // Walks that have been cut are remembered without the words that prove which stack they are on.
+        // Cut walks are remembered without the words that prove the identity of their stack.
         epoch::begin();
     }
 }

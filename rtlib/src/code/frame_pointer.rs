@@ -21,7 +21,8 @@ const LARGEST: u64 = 64 << 10;
 pub enum Evidence {
     /// It is the frame pointer of this frame.
     FramePointer,
-    /// It is, of a frame that has been aligned: `cfa = *(rbp + cfa_at)`, `rbp = *rbp`.
+    /// The frame pointer leads to the CFA of a realigned frame: `cfa = *(rbp + cfa_at)`, `rbp =
+    /// *rbp`.
     Realigned {
         /// Bytes.
         cfa_at: i32,
@@ -53,19 +54,20 @@ pub fn judge(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
     copied(rbp, load)
 }
 
-/// Judges the frame of `rbp`, which belongs to this function, by what stands around it. A frame that GCC aligns has a
-/// copy of its return address above rbp, up to 56 bytes below the return address itself, and the canonical frame
-/// address among the words below rbp:
+/// Judges the frame at `rbp`, which belongs to this function, by the words around it. A realigned
+/// frame of GCC has a copy of its return address above rbp, up to 56 bytes below the return address
+/// itself. Its CFA is among the words below rbp:
 ///
 /// ```text
 /// ... cfa ... | caller's rbp | copy | padding | return address | cfa:
 ///               ^ rbp
 /// ```
 ///
-/// In a recursion the same return address stands there twice, too, but then rbp leads to a frame between the two.
+/// In a recursion the same return address occurs twice, too, but then rbp points to a frame between
+/// the two.
 fn copied(rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
-    /// Words of padding at most, where the frame is aligned to 64 bytes, and words below rbp that are looked at: the
-    /// callee-saved registers are pushed before.
+    /// The most words of padding, for a frame aligned to 64 bytes, and the words below rbp to
+    /// search: the callee-saved registers are pushed first.
     const PADDING: u64 = 7;
     const SAVED: u64 = 6;
     let Some((caller, after)) = load(rbp).zip(load(rbp + 8)) else {
@@ -172,11 +174,11 @@ mod tests {
         unsafe { sys::unmap(page, abi::PAGE) };
     }
 
-    /// A frame that has been aligned has its return address twice, and so have two frames of a recursion.
+    /// A realigned frame contains its return address twice, and so do two frames of a recursion.
     #[test]
     fn aligned_frames_are_told_from_recursion() {
         let after = own_return_address();
-        // Places in the stack as it is drawn here, in words; rbp points to the third.
+        // Word indexes in the stack drawing; rbp points to the third.
         const RBP: usize = 3;
         let judged = |words: &dyn Fn(u64) -> [u64; 12]| {
             let mut stack = [0; 12];

@@ -233,7 +233,7 @@ impl List {
         };
         let is_unknown = self.now().known().is_empty();
         let mut is_begun = false;
-        // The mapping of the ELF header of the file last seen, if it is an ELF file.
+        // The mapping of the ELF header of the last seen file, if it is an ELF file.
         let mut head: Option<Mapping> = None;
         let mut take = |mapping: Mapping, path: &[u8]| {
             if !is_begun {
@@ -245,7 +245,7 @@ impl List {
             let is_file = path.first() == Some(&b'/') || path == b"[vdso]";
             if is_file && mapping.offset == 0 && mapping.read {
                 // A segment that begins in the file's first page maps that page again (lld, mold).
-                // SAFETY: the head is a mapping of this process that may be read.
+                // SAFETY: the head is a readable mapping of this process.
                 let is_of = |head| unsafe { range::is_segment(head, &mapping) };
                 head = head.filter(|&head| is_of(head)).or(Some(mapping));
             }

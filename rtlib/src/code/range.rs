@@ -281,7 +281,7 @@ impl ProgramHeaders {
     /// `None` if the mapping does not begin with an ELF header.
     ///
     /// # Safety
-    /// The mapping can be read, or has been a moment before.
+    /// The mapping is readable, or was a moment before.
     unsafe fn of(head: Mapping) -> Option<Self> {
         // SAFETY: the caller's promise.
         let head = unsafe { Head::read(head) };
@@ -324,7 +324,7 @@ impl ProgramHeaders {
 /// inside the page: `mapping.start = bias + page(address)`, `mapping.offset = page(offset)`.
 ///
 /// # Safety
-/// `head` is mapped and readable, or has been a moment before.
+/// `head` is mapped and readable, or was a moment before.
 #[inline(never)]
 pub unsafe fn is_segment(head: Mapping, mapping: &Mapping) -> bool {
     const PAGE: u64 = !(abi::PAGE - 1);

@@ -129,15 +129,15 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
     Some(better(&range, pc, rule).unwrap_or(rule))
 }
 
-/// The rule that the command has published in the place of one of the tables. Where the stack's height at the call is
-/// the same each time, a walk need not go by the frame pointer and compare what each frame has saved. And where
-/// instructions contradict the tables, it goes by the instructions or ends.
+/// The rule that the command has published to replace a table's rule. If the stack height at the
+/// call is fixed, a walk can use it instead of the frame pointer, and need not compare saved words.
+/// If the instructions contradict the table, the walk follows the instructions or stops.
 fn better(range: &Range, pc: u64, rule: Rule) -> Option<Rule> {
     let published = published::rule_of(range, pc)?;
     match (rule, published) {
         (Rule::FromRsp { .. } | Rule::FromRbp { .. }, Rule::FromRsp { .. })
         | (Rule::FromRsp { .. } | Rule::Full, Rule::Stop(_)) => Some(published),
-        // The full walk sees to it.
+        // The full walk handles these.
         _ => None,
     }
 }
@@ -244,8 +244,8 @@ pub fn begins_coroutine(pc: u64) -> bool {
         .is_some_and(|range| !is_after_call(&range, pc))
 }
 
-/// True if the instruction before `pc` may be a call with a breakpoint on it. The breakpoint may go,
-/// so a verdict that `pc` follows no call does not hold for good.
+/// True if the instruction before `pc` may be a call with a breakpoint on it. The breakpoint may be
+/// removed later, so a verdict that `pc` follows no call is only temporary.
 pub fn may_be_under_breakpoint(pc: u64) -> bool {
     let range = MODULES.known(pc.wrapping_sub(1));
     let bytes = range.and_then(|range| code_before(&range, pc));
@@ -275,7 +275,7 @@ pub fn is_after_call(range: &Range, pc: u64) -> bool {
     call::ends_with_call(&bytes)
 }
 
-/// The same as [`code_at`], without the patches of the session that begin at `at`.
+/// Like [`code_at`], without the session's patches that begin at `at`.
 fn unpatched_at<const N: usize>(range: &Range, at: u64) -> Option<[u8; N]> {
     let mut code = code_at(range, at)?;
     if code.first().is_some_and(|&first| call::may_be_patch(first)) {

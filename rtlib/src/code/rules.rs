@@ -14,7 +14,7 @@ pub static RULES: Rules = Rules::new();
 /// Buckets; a power of two. A program's call sites that reach a probe are far fewer.
 const BUCKETS: usize = 1 << u16::BITS;
 
-/// The bucket of the return address 0, and of no other: its key is that of a free one.
+/// The bucket of the return address 0 only: its key equals that of a free bucket.
 const OF_ZERO: usize = 0;
 
 /// Buckets looked at before the cache counts as full for an address.

@@ -1,4 +1,4 @@
-//! What stood in the program's text before the command has patched it: the journal in the segment.
+//! The original bytes of patched program text, from the journal in the segment.
 
 use core::sync::atomic::Ordering;
 
@@ -6,14 +6,14 @@ use abi::segment::{AREA_JOURNAL, JOURNAL_INTENT, JOURNAL_WRITTEN, JournalEntry};
 
 use super::shared;
 
-/// Puts what stood at `at` before patches into `bytes`, as far as they are in it.
+/// Restores in `bytes`, read from `at`, the original bytes of all patches in that range.
 pub fn undo(at: u64, bytes: &mut [u8]) {
     if !shared::is_mapped() {
         return;
     }
     let used = shared::header().journal_used.load(Ordering::Acquire);
     for index in 0..used {
-        // SAFETY: the command has written as many entries, which are atomics.
+        // SAFETY: the command has written this many entries, which are atomics.
         let entry: &JournalEntry =
             unsafe { shared::item(AREA_JOURNAL, index, size_of::<JournalEntry>() as u64) };
         let is_in =

@@ -11,8 +11,9 @@ use super::sys::{self, File};
 /// Bytes of the reserve that are in use.
 static RESERVE_USED: AtomicU64 = AtomicU64::new(0);
 
-/// Maps `len` bytes, rounded up to pages, zeroed; `None` if the system refuses, beyond the bound of [`shared::take_memory`], and if the
-/// list is full. Where it may not be asked they come from the reserve.
+/// Maps `len` bytes, rounded up to pages, zeroed. `None` if the kernel refuses, if the bound of
+/// [`shared::take_memory`] is exceeded, or if the list is full. Without system calls they come from
+/// the reserve.
 pub fn map(len: u64) -> Option<u64> {
     let len = len.next_multiple_of(abi::PAGE);
     shared::take_memory(len)?;
@@ -21,9 +22,9 @@ pub fn map(len: u64) -> Option<u64> {
             true => sys::map_anonymous(len)?,
             false => take(len)?,
         };
-        // SAFETY: mapped above, or of the reserve.
+        // SAFETY: mapped above, or part of the reserve.
         if unsafe { touch(address, len) }.is_none() {
-            // SAFETY: nobody has it.
+            // SAFETY: the mapping has no user yet.
             unsafe { sys::unmap(address, len) };
             return None;
         }
@@ -35,8 +36,8 @@ pub fn map(len: u64) -> Option<u64> {
     mapped
 }
 
-/// Populates memory that has just been mapped, where it is bounded: touched later, when the cgroup has reached its
-/// limit by what others take, it would end the process. `None` if it cannot be had.
+/// Populates newly mapped memory if memory is bounded. Otherwise a later touch would end the
+/// process if others have used up the cgroup by then. `None` if there is no memory.
 ///
 /// # Safety
 /// The range is mapped, writable, and not in use yet.
@@ -54,12 +55,12 @@ unsafe fn touch(address: u64, len: u64) -> Option<()> {
     Some(())
 }
 
-/// Maps the first pages of a file, for reading. Before them is a page of the runtime's own, by which the command knows what
-/// it takes out.
+/// Maps the first pages of a file read-only. A page of the runtime's own precedes them, so that the
+/// command can identify the mapping when it removes it.
 pub fn map_pages_of(file: &File, count: u64) -> Option<u64> {
     let own = map((1 + count) * abi::PAGE)?;
     let pages = own + abi::PAGE;
-    // SAFETY: the pages are the runtime's own, and not in use.
+    // SAFETY: the pages belong to the runtime and are not in use.
     if unsafe { sys::map_pages_of(file, pages, count) } {
         return Some(pages);
     }
@@ -68,10 +69,10 @@ pub fn map_pages_of(file: &File, count: u64) -> Option<u64> {
     None
 }
 
-/// Gives back what [`map_pages_of`] returned.
+/// Unmaps the pages returned by [`map_pages_of`].
 ///
 /// # Safety
-/// Nothing uses the pages any more.
+/// The pages are no longer in use.
 pub unsafe fn unmap_pages_of(pages: u64) {
     // SAFETY: the caller's promise.
     unsafe { unmap(pages - abi::PAGE) };

@@ -137,7 +137,7 @@ pub fn take_turn(area: usize, used: &AtomicU64, done: &AtomicU64, stride: u64) -
     }
 }
 
-/// Bytes from an area's start to the next area's, or to the segment's end.
+/// Bytes from an area's start to the next area, or to the segment's end.
 fn end_of(area: usize) -> u64 {
     let header = header();
     let next = match header.areas.get(area + 1) {
@@ -160,10 +160,11 @@ pub fn populate(area: usize, bytes: u64) -> Option<()> {
     }
     // A process that has been forked may end after a few calls.
     let step = if from == 0 { CHUNK / 4 } else { CHUNK };
-    // Behind the last area nothing is mapped.
+    // There is no mapping after the last area.
     let to = bytes.next_multiple_of(step).min(end_of(area)).max(bytes);
     let start = base() + header().areas[area].offset();
-    // If another thread populates the same it is counted twice: to tell would take more of the application's stack.
+    // If two threads populate the same range, it is counted twice. Detecting this would need more
+    // of the application's stack.
     let (at, len) = (start + from, to - from);
     take_of(header(), len)?;
     if !sys::populate(at, len) {
@@ -174,13 +175,13 @@ pub fn populate(area: usize, bytes: u64) -> Option<()> {
     Some(())
 }
 
-/// True if the memory that the runtime takes is bounded by what the process's memory cgroup has left.
+/// True if the runtime's memory is bounded by the memory left in the process's cgroup.
 pub fn is_bounded() -> bool {
     is_mapped() && header().memory_limit.load(Ordering::Relaxed) != NO_LIMIT
 }
 
-/// Takes `bytes` of that bound before they are mapped or populated; `None` beyond it, where the kernel might kill the
-/// process.
+/// Takes `bytes` from that bound before they are mapped or populated. `None` if that exceeds the
+/// bound: the kernel might kill the process.
 pub fn take_memory(bytes: u64) -> Option<()> {
     match is_mapped() {
         true => take_of(header(), bytes),
@@ -199,7 +200,7 @@ fn take_of(header: &Header, bytes: u64) -> Option<()> {
     None
 }
 
-/// Gives back what [`take_memory`] has taken.
+/// Returns the bytes of [`take_memory`].
 pub fn give_back_memory(bytes: u64) {
     if is_mapped() {
         header().memory_taken.fetch_sub(bytes, Ordering::Relaxed);

@@ -232,10 +232,11 @@ pub fn wake_others(word: &AtomicU64) {
     unsafe { syscall(number::FUTEX, [word.as_ptr() as u64, WAKE, ALL, 0, 0, 0]) };
 }
 
-/// Sleeps by the lower half of a word of shared memory as long as that is `value`, for a millisecond at most.
+/// Sleeps on the lower half of a word of shared memory while it equals `value`, at most a
+/// millisecond.
 pub fn sleep_by(word: &AtomicU64, value: u32) {
     const WAIT: u64 = 0;
-    /// Seconds and nanoseconds. No local, which would take room on the program's stack.
+    /// Seconds and nanoseconds. A static, because a local would take room on the program's stack.
     static A_MOMENT: [u64; 2] = [0, 1_000_000];
     let arguments = [
         word.as_ptr() as u64,
@@ -364,10 +365,10 @@ pub fn own_event(event: &'static Event) -> Option<File> {
     checked(unsafe { syscall(number::PERF_EVENT_OPEN, arguments) }).map(File::out_of_the_way)
 }
 
-/// Maps the first pages of a file, which may be read, in the place of others.
+/// Maps the first pages of a file read-only over other pages.
 ///
 /// # Safety
-/// Those are the runtime's own, and not in use.
+/// The replaced pages belong to the runtime and are not in use.
 pub unsafe fn map_pages_of(file: &File, pages: u64, count: u64) -> bool {
     const READ: u64 = 1;
     const SHARED_FIXED: u64 = 0x01 | 0x10;

@@ -1,5 +1,5 @@
-//! Waiting before a thread leaves the program, by execve(2) or at the process's exit: the command that watches may have to
-//! trace the thread by then, or to stop tracing it.
+//! Waits before a thread leaves the program, by execve(2) or by exit: the watching command may need
+//! to trace the thread first, or to stop tracing it.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -10,18 +10,21 @@ use super::next::{FIRST_ARGUMENT, SIXTH_ARGUMENT};
 use crate::arch::clock;
 use crate::os::{shared, sys};
 
-/// Announces the departure, and waits until the command has acted on it. Does not wait where no command watches.
+/// Announces the departure and waits until the command has acted on it. Returns at once if no
+/// command watches.
 ///
-/// A child that shares the memory (vfork(2)) leaves no program of its own, so it does not wait.
+/// A child that shares the memory (vfork(2)) does not wait, because it leaves no program of its
+/// own.
 ///
 /// # Safety
-/// `slot` is the address of the return address of the call, at whose entry the stub has stored the registers.
+/// `slot` is the address of the call's return address. The stub has stored the registers at its
+/// entry.
 #[cold]
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 pub unsafe fn announce(kind: Kind, slot: u64) {
     if kind != Kind::Execs {
-        // SAFETY: the caller's promise. These functions have one argument at most.
+        // SAFETY: see above. These functions have at most one argument.
         unsafe { clear_arguments(slot) };
     }
     if !sys::may_call() || !shared::is_mapped() || sys::getpid() != sys::own_pid() {
@@ -35,8 +38,9 @@ pub unsafe fn announce(kind: Kind, slot: u64) {
     await_command(departure(why, sys::gettid()));
 }
 
-/// Announces `own` once no other thread departs, and waits until the command has acted on it or none watches. One loop
-/// for both waits, and a function of its own: so it takes little of the program's stack.
+/// Announces `own` once no other thread is departing. Waits until the command has acted on it or no
+/// command watches. One loop in a function of its own serves both waits, to use little of the
+/// program's stack.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 fn await_command(own: u64) {
@@ -49,12 +53,12 @@ fn await_command(own: u64) {
         }
         if !is_announced {
             let free = departing.compare_exchange(0, own, AcqRel, Relaxed);
-            // A signal handler of this very thread may have announced it already.
+            // A signal handler of this thread may have announced it already.
             is_announced = free.is_ok() || free == Err(own);
         }
         if !is_watched(shared::header()) {
             if is_announced {
-                // It fails where the command has acted after all.
+                // Fails if the command has acted meanwhile.
                 let _ = departing.compare_exchange(own, 0, AcqRel, Relaxed);
             }
             return;
@@ -67,21 +71,21 @@ fn await_command(own: u64) {
     }
 }
 
-/// Clears what the stub has stored of the registers for arguments after the first. An address that is left on the stack counts as a use
-/// of its memory when leaks are looked for.
+/// Clears the stored registers of all arguments after the first. A leak check would take an address
+/// left on the stack for a reference.
 ///
 /// # Safety
-/// As for [`announce`], of a function with one argument at most.
+/// As for [`announce`], for a function with at most one argument.
 unsafe fn clear_arguments(slot: u64) {
     let mut at = slot - FIRST_ARGUMENT + 8;
     while at <= slot - SIXTH_ARGUMENT {
-        // SAFETY: the caller's promise: a word that the stub restores a register from.
+        // SAFETY: see above; the stub restores a register from this word.
         unsafe { (at as *mut u64).write_volatile(0) };
         at += 8;
     }
 }
 
-/// True if a command says that it looks, and lives.
+/// True if a command has declared that it watches, and is alive.
 fn is_watched(header: &Header) -> bool {
     let by = header.watched_by.load(Relaxed) as u32;
     clock::now() < header.watched_until.load(Acquire) && (by == 0 || !sys::has_ended(by))

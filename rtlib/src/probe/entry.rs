@@ -129,15 +129,16 @@ unsafe fn walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
     unsafe { (*thread).walker.walk_determined(function, slot) }
 }
 
-/// Finds out which stack a walk is on that `--depth` has cut; false if only the slow way can.
+/// Identifies the stack of a walk that `--depth` has cut. False if only the slow path can do it.
 ///
-/// As long as no coroutine is known that is the thread's first one, or the one that an activation in the thread's list is on
-/// whose frame the walk comes to: nothing of it has to be remembered, and in deep recursion it is not far.
+/// While no coroutine is known, it is the thread's first stack, or the stack of an activation in
+/// the thread's list whose frame the walk reaches. Then nothing needs to be remembered, and in deep
+/// recursion the way is short.
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 unsafe fn walk_on(thread: *mut Thread) -> bool {
-    // SAFETY: the caller's promise; the list ends at the bottom, above every slot.
+    // SAFETY: see above; the list ends at the bottom, above every slot.
     unsafe {
         let walker = &mut (*thread).walker;
         if code::coroutines::are_known() {
@@ -158,7 +159,7 @@ unsafe fn walk_on(thread: *mut Thread) -> bool {
     }
 }
 
-/// Where the return address of an activation is.
+/// The address of an activation's return address.
 #[inline(always)]
 unsafe fn return_address_of(activation: *const Activation) -> u64 {
     // SAFETY: the caller's promise.
@@ -314,7 +315,8 @@ unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool
         }
         (*thread).walker.fold_last(function);
         let walk = (*thread).walker.last_walk();
-        // A stack that is not told by the walk is known by the end of its mapping, which others move that touch it.
+        // An unidentified stack is known only by the end of its mapping, which neighbouring
+        // mappings can move.
         let is_same_stack = !walk.is_told || walk.stack == stack;
         let known = find_last(thread, function);
         let is_trusted = ipath_parameters.distrust.load(Ordering::Relaxed) == 0;
@@ -490,7 +492,7 @@ pub(super) unsafe fn record_slowly(
         let mut walk = walker.walk_slowly(function, slot, saved, all)?;
         let mut root = 0;
         if walk.is_short() {
-            // The frames that are not kept still tell which stack it is.
+            // The frames that are not kept still identify the stack.
             let stack = walker.stack_of(&Frame::of_caller(slot, saved), all);
             if let Some(stack) = stack {
                 (walk.stack, walk.is_told, root) = (stack.id, stack.is_told, stack.root);
@@ -541,11 +543,11 @@ pub(super) unsafe fn record_slowly(
     }
 }
 
-/// What the loader calls has another root than `main`, a few words away.
+/// Functions that the loader calls have another root than `main`, a few words away.
 const NEAR: u64 = 1024;
 
-/// Notes that there are coroutines if a thread has come to another stack than its first one; `root` is the return address of
-/// the outermost frame, 0 if that is not known.
+/// Records the presence of coroutines if a thread runs on another stack than its first. `root` is
+/// the return address of the outermost frame; 0 if it is not known.
 unsafe fn note_stack(thread: *mut Thread, walk: &Walk, root: u64) {
     // SAFETY: the thread is the caller's.
     let home = unsafe { &mut (*thread).calls.home };

@@ -231,7 +231,7 @@ fn moves(function: u32) -> bool {
     parameters::kind(function) == Kind::Moves
 }
 
-/// Whether a function is one by which stacks take turns.
+/// True if the function switches between stacks that share one memory range.
 #[inline(always)]
 fn switches(function: u32) -> bool {
     parameters::kind(function) == Kind::Switches

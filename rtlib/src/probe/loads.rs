@@ -15,7 +15,8 @@ pub fn have_changed() {
     }
     let header = shared::header();
     if !awaits() {
-        // Stacks may take turns by what has come, which is to be followed soon. It is not worth waiting for at each library.
+        // The new library may switch stacks, which the command follows soon. Waiting for that at
+        // each library would cost too much.
         sys::wake_others(&header.asked_used);
         return;
     }

@@ -18,7 +18,7 @@ pub const VECTORS: u64 = 256;
 pub const FIRST_ARGUMENT: u64 = 64;
 /// The same of rdx, the third.
 pub const THIRD_ARGUMENT: u64 = 48;
-/// The same of r9, the sixth. The others lie between.
+/// Like [`FIRST_ARGUMENT`], for r9, the sixth argument. The others are between them.
 pub const SIXTH_ARGUMENT: u64 = 24;
 /// Bytes below it where the trampoline has stored rax, in which Go's functions have their first argument since
 /// 1.17 (its ABIInternal).

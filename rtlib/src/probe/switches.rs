@@ -1,7 +1,8 @@
-//! The function by which stacks take turns in one memory ([`crate::calls::slices`]): its probe at the entry and the exit.
+//! The probes of a function that switches between stacks in one memory range
+//! ([`crate::calls::slices`]): its entry and its exit.
 //!
-//! It is entered on the stack that is left, and returns on the one that goes on, or with 1 where it was entered, on a
-//! new one (greenlet's platform/switch_amd64_unix.h).
+//! The function is entered on the old stack and returns on the new one. If it has started a new
+//! stack, it returns 1 at the place of its entry (greenlet's platform/switch_amd64_unix.h).
 
 use crate::calls::left::Left;
 use crate::calls::slices;
@@ -9,20 +10,23 @@ use crate::os::foreign::Window;
 use crate::os::hash;
 use crate::thread::Thread;
 
-/// Words from the slot up by which a stack that waits is known. They are within the frames of whoever calls the switch, which nobody else
-/// writes to meanwhile.
+/// Words from the slot upwards that identify a waiting stack. They are in the frames of the
+/// switch's caller, which nothing else writes to meanwhile.
 const LONG: u64 = 96;
-/// Those below the frame that a new stack begins in, which it shares with the one that waits.
+/// Words below the frame in which a new stack begins. The new stack shares them with the waiting
+/// one.
 const SHORT: u64 = 16;
-/// Bytes from where the stub has stored the return value up to the slot.
+/// Bytes from the return value stored by the stub up to the slot.
 const RESULT: u64 = 8;
 
-/// What stands on the stack when the function has been entered, and again when it returns there: it keeps registers as well.
+/// The identity of the stack, equal at the function's entry and at its return there: registers are
+/// preserved as well.
 ///
 /// # Safety
-/// The thread is the caller's, on its private stack, at the entry or an exit of the function.
+/// The caller owns the thread and runs on its private stack, at the entry or an exit of the
+/// function.
 unsafe fn left(thread: *mut Thread, slot: u64) -> Option<Left> {
-    // SAFETY: the caller's promise; the words are of the stack that the thread is on.
+    // SAFETY: see above; the words are on the stack that the thread runs on.
     unsafe {
         if !(*thread).walker.is_on_stack_of(slot, slot) {
             return None;
@@ -47,7 +51,7 @@ unsafe fn left(thread: *mut Thread, slot: u64) -> Option<Left> {
     }
 }
 
-/// What its entry does.
+/// The probe at the entry.
 ///
 /// # Safety
 /// As for [`left`].
@@ -60,12 +64,12 @@ pub unsafe fn leave(thread: *mut Thread, slot: u64) {
     }
 }
 
-/// What its exit does.
+/// The probe at the exit.
 ///
 /// # Safety
 /// As for [`left`].
 pub unsafe fn arrive(thread: *mut Thread, slot: u64) {
-    // SAFETY: the caller's promise; the stub has stored the return value there.
+    // SAFETY: see above; the stub has stored the return value there.
     unsafe {
         let may_begin = *((slot - RESULT) as *const u32) != 0;
         if let Some(left) = left(thread, slot) {

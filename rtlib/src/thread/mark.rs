@@ -1,20 +1,23 @@
-//! A word that the kernel changes when a thread ends, of threads that have no id at an offset from their FS base: pure Go,
-//! Zig without a C library, raw clone(2). Another thread may get the FS base then.
+//! A word that the kernel changes when a thread ends. It serves threads without an id at an offset
+//! from their FS base: pure Go, Zig without a C library, raw clone(2). Another thread may get the
+//! FS base afterwards.
 //!
-//! It is `data_head` of the ring buffer of a perf event of the thread's own. With `task` in its attributes the kernel writes a
-//! record there when the thread makes another one and when it ends (kernel/events/core.c, perf_event_task), before it lets
-//! go of the thread's memory. The buffer is mapped read-only, so it never gets full. The event's descriptor is closed at once.
+//! The word is `data_head` of the ring buffer of the thread's own perf event. With `task` in the
+//! event's attributes the kernel writes a record when the thread creates a thread and when it ends
+//! (kernel/events/core.c, perf_event_task), before it releases the thread's memory. The buffer is
+//! mapped read-only, so it never fills up. The event's descriptor is closed at once.
 //!
-//! A robust futex list would tell as much (set_robust_list(2)), but a thread has one, and only the thread itself can take
-//! it back.
+//! A robust futex list would work too (set_robust_list(2)), but a thread has only one, and only the
+//! thread itself can remove it.
 
 use abi::counter::{Event, words};
 
 use crate::os::{foreign, memory, sys};
 
-/// Pages of the mapping: the one that describes the buffer, and the buffer.
+/// Pages of the mapping: the control page, and the buffer.
 const PAGES: u64 = 2;
-/// Offset of `data_head` in the first (include/uapi/linux/perf_event.h, `struct perf_event_mmap_page`).
+/// Offset of `data_head` in the control page (include/uapi/linux/perf_event.h, `struct
+/// perf_event_mmap_page`).
 const DATA_HEAD: u64 = 1024;
 
 static EVENT: Event = {
@@ -27,18 +30,18 @@ static EVENT: Event = {
     Event::new(words)
 };
 
-/// A thread's.
+/// The mark of a thread.
 #[repr(C)]
 pub(super) struct Mark {
-    /// Where the mapping is; 0 if there is none.
+    /// The address of the mapping; 0 if there is none.
     at: u64,
 }
 
 impl Mark {
-    /// Makes it the calling thread's, as far as the kernel allows.
+    /// Replaces the mark by one of the calling thread, if the kernel allows it.
     pub fn renew(&mut self) {
         if self.at != 0 {
-            // SAFETY: the place is the caller's, who looks for the word elsewhere from now on.
+            // SAFETY: the place belongs to the caller, which reads another word from now on.
             unsafe { memory::unmap_pages_of(self.at) };
         }
         let event = sys::own_event(&EVENT);
@@ -46,8 +49,9 @@ impl Mark {
         self.at = mapped.unwrap_or(0);
     }
 
-    /// Maps memory in its place in a child, which has not inherited it (perf_mmap sets VM_DONTCOPY).
-    /// Nothing where the thread's place is gone: the command unmaps that of a child that it follows.
+    /// In a child, maps memory at the mark's address, because the child does not inherit the
+    /// mapping (perf_mmap sets VM_DONTCOPY). Does nothing if the thread's place is gone: the
+    /// command unmaps it in a child that it follows.
     pub fn keep_room(own: *const Self) {
         let mut word = [0; size_of::<u64>()];
         let read = foreign::try_read(own as u64, &mut word);
@@ -57,7 +61,7 @@ impl Mark {
         }
     }
 
-    /// Where the word is; `None` if there is none.
+    /// The address of the word; `None` if there is none.
     pub fn word(&self) -> Option<*const u32> {
         (self.at != 0).then_some((self.at + DATA_HEAD) as *const u32)
     }

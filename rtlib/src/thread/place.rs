@@ -22,12 +22,13 @@ const STACK: u64 = 96 * 1024;
 pub struct Thread {
     /// Address of the return address of the call being recorded; 0 while none is.
     pub busy: u64,
-    /// Where the word stands by which the thread knows its place, from its FS base on: its id in its control block, or if
-    /// that is not known what `word_of` says.
+    /// The offset from the FS base to the word by which the thread recognizes its place: the id in
+    /// its control block, or if that is not known the result of `word_of`.
     pub tid_from_fs: u64,
-    /// What that word is as long as the place is the thread's; `NOBODY` until it has made all of it its own.
+    /// The value of that word while the place belongs to the thread; `NOBODY` until the thread has
+    /// set up all of it.
     pub tid: u32,
-    /// 1 if no such word changes when the thread ends: the slow way asks the kernel each time.
+    /// 1 if no word changes when the thread ends. The slow path then asks the kernel each time.
     pub(super) is_unmarked: u32,
     /// Top of the private stack, aligned to 16.
     pub private_stack: u64,
@@ -57,7 +58,7 @@ pub struct Thread {
     pub meter: Meter,
     /// What the hand-written ways have no register for.
     pub scratch: u64,
-    /// What tells that the thread has ended, if its id is not known by its FS base.
+    /// Reports the end of the thread, if its id is not known by its FS base.
     pub(super) mark: Mark,
 }
 
@@ -103,9 +104,9 @@ pub unsafe fn is_same(thread: *mut Thread) -> bool {
     }
 }
 
-/// Where a thread looks that has no id at an offset from its FS base: in what changes when it ends, or if there is no such
-/// thing in its place, so that it finds itself there. If threads are to be told apart it never does then, and so comes to
-/// the slow way each time.
+/// The word that a thread without an id at an offset from its FS base compares: the mark, which
+/// changes when the thread ends. Without a mark, the word always matches. If threads must be told
+/// apart it never matches, so the thread takes the slow path each time.
 ///
 /// # Safety
 /// The place is the caller's.
@@ -122,7 +123,8 @@ pub(super) unsafe fn word_of(thread: *mut Thread) -> *const u32 {
     }
 }
 
-/// Has the thread find the word that it looks for as it is now, or its id in the place of one that it is never to find.
+/// Makes the thread recognize its place by the present value of the word. If the word must never
+/// match, it stores the thread's id.
 ///
 /// # Safety
 /// As for [`word_of`].

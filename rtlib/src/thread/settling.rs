@@ -1,4 +1,4 @@
-//! Making a place the calling thread's own, as it comes by on the slow way.
+//! Assigns a place to the calling thread on the slow path.
 
 use core::mem::offset_of;
 
@@ -9,10 +9,11 @@ use crate::calls;
 use crate::os::sys;
 use crate::os::thread_pointer::tid_offset;
 
-/// Makes all of a place the calling thread's, which it has been given, if that has not been done.
+/// Sets up all of a place for the calling thread, which it was given to, unless this was done
+/// before.
 ///
 /// # Safety
-/// The place is the caller's, who holds no lock; signals are blocked.
+/// The place belongs to the caller, which holds no lock. Signals are blocked.
 #[inline(always)]
 pub unsafe fn settle(thread: *mut Thread) {
     // SAFETY: the caller's promise.
@@ -23,14 +24,14 @@ pub unsafe fn settle(thread: *mut Thread) {
     }
 }
 
-/// Keeps what the calling thread's place points to readable in a child of fork(2), as far as the place
-/// is there.
+/// Keeps the memory that the calling thread's place points to readable in a child of fork(2), if
+/// the place exists there.
 pub fn keep_room(thread: *mut Thread) {
     let mark = thread.wrapping_byte_add(offset_of!(Thread, mark));
     Mark::keep_room(mark.cast::<Mark>().cast_const());
 }
 
-/// The same where the place may have been another thread's.
+/// Like [`settle`], for a place that may have belonged to another thread.
 #[inline(never)]
 unsafe fn renew(thread: *mut Thread) {
     // SAFETY: the caller's promise.
@@ -48,7 +49,7 @@ unsafe fn renew(thread: *mut Thread) {
         if tid_offset().is_none() {
             mark(thread);
             if (*thread).is_unmarked != 0 {
-                // What changes only when the thread is switched out would be another thread's as well.
+                // A value that changes only on a context switch could be another thread's as well.
                 (*thread).meter.sources.page.refuse();
             }
             return;
@@ -58,13 +59,13 @@ unsafe fn renew(thread: *mut Thread) {
     }
 }
 
-/// True if the place that the calling thread's FS base leads to is its own, and not that of one that has had this FS base
-/// before. Else the place is given to it, and is to be renewed.
+/// True if the place at the calling thread's FS base belongs to it, not to an earlier thread with
+/// the same FS base. Otherwise the place is given to it, and must be renewed.
 ///
 /// # Safety
-/// As for [`settle`]; there are no ids at an offset from FS bases.
+/// As for [`settle`]; thread ids are not at an offset from FS bases.
 unsafe fn is_still(thread: *mut Thread) -> bool {
-    // SAFETY: the place is nobody else's: one thread has an FS base at a time.
+    // SAFETY: the place has no other user: one thread has an FS base at a time.
     unsafe {
         if (&raw const (*thread).tid).read_volatile() == NOBODY {
             return false;
@@ -90,12 +91,13 @@ unsafe fn is_still(thread: *mut Thread) -> bool {
     }
 }
 
-/// Has the calling thread know its place by what changes when it ends, as far as the kernel allows.
+/// Makes the calling thread recognize its place by a word that changes when the thread ends, if the
+/// kernel allows it.
 ///
 /// # Safety
 /// As for [`is_still`].
 unsafe fn mark(thread: *mut Thread) {
-    // SAFETY: as above; the place is listed under the FS base that its owner has.
+    // SAFETY: as above; the place is listed under the FS base of its owner.
     unsafe {
         (*thread).mark.renew();
         (*thread).is_unmarked = u32::from((*thread).mark.word().is_none() && sys::may_call());

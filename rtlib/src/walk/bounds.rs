@@ -79,17 +79,19 @@ impl Walker {
     }
 }
 
-/// Where the stack ends that the kernel has started the program on; 0 while that is not known.
+/// The end of the stack on which the kernel started the program; 0 until it is known.
 static INITIAL_END: AtomicU64 = AtomicU64::new(0);
 
-/// True if the stack that holds `slot` is the calling thread's own: its first one, on which no other thread ever runs.
+/// True if the stack that contains `slot` is the calling thread's first one. No other thread ever
+/// runs on it.
 fn is_own(stack: &StackRange, slot: u64) -> bool {
     let block = thread_pointer::fs_base();
-    // If the control block's layout is not known, it may still be seen to be one: its first word is its address (psABI 3.4.6).
+    // If the control block's layout is not known, its first word identifies it: the block's own
+    // address (psABI 3.4.6).
     let ends_at_control_block = if thread_pointer::tid_offset().is_some() {
         stack.high == block & !7
     } else if slot < block && block.is_multiple_of(8) && stack.holds(block) {
-        // SAFETY: a word of the stack's mapping, which can be read.
+        // SAFETY: a readable word of the stack's mapping.
         unsafe { foreign::read_array(block) == Some(block.to_le_bytes()) }
     } else {
         false
@@ -97,13 +99,14 @@ fn is_own(stack: &StackRange, slot: u64) -> bool {
     ends_at_control_block || stack.high == INITIAL_END.load(Ordering::Relaxed)
 }
 
-/// True if `slot` is on the thread's alternate signal stack: what runs there does not move to another thread.
+/// True if `slot` is on the thread's alternate signal stack. Code there does not move to another
+/// thread.
 fn is_alternate(slot: u64) -> bool {
     if !sys::may_call() {
         return false;
     }
     let mut alternate = sys::AlternateStack::NONE;
-    // SAFETY: the kernel writes the thread's own to it.
+    // SAFETY: the kernel writes the thread's alternate stack to it.
     unsafe { sys::alternate_stack(&raw mut alternate) };
     slot.wrapping_sub(alternate.low) < alternate.size
 }

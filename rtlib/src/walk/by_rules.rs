@@ -159,7 +159,7 @@ impl Walker {
                             walk.is_told = true;
                         }
                         if is_end {
-                            // It is no frame.
+                            // The return address 0 is not a frame.
                             site_at = site_at.sub(1);
                         }
                         break;
@@ -187,14 +187,15 @@ impl Walker {
         Ok(walk)
     }
 
-    /// Goes on from where the last walk has been cut, to find out which stack it is on; false if only the slow way can.
-    /// `enclosing` tells the stack of the activation with this slot, if there is one.
+    /// Continues the last walk from its cut to identify its stack. False if only the slow path can
+    /// do it. `enclosing` returns the stack of the activation with this slot, if there is one.
     ///
-    /// With `keeps` the words read become words of the walk, which then proves to be on that stack each time that it is
-    /// found again. Without, that is known otherwise, and remembered walks stay as short as the path.
+    /// With `keeps`, the words read become part of the walk. They then prove the stack each time
+    /// the walk is found again. Without it, the stack is known by other means, and remembered walks
+    /// stay as short as the path.
     ///
     /// # Safety
-    /// The walker is the calling thread's, and has made no other walk since.
+    /// The walker belongs to the calling thread and has made no other walk since.
     #[inline(always)]
     pub unsafe fn walk_on(
         &mut self,
@@ -206,7 +207,8 @@ impl Walker {
             pc: self.cut.pc,
             sp: self.cut.sp,
         };
-        // SAFETY: as for `walk_by_rules`; as many frames more as fit have room for what they read.
+        // SAFETY: as for `walk_by_rules`; the buffers have room for the words of as many more
+        // frames as fit.
         unsafe {
             let mut reads = Reads {
                 next: self.buffers.reads.add(self.last.reads as usize),

@@ -1,6 +1,7 @@
-//! Where a walk has been cut (`--depth`): it may have to go on, to tell which stack it is on.
+//! The cut of a walk (`--depth`): the walk may have to continue to identify its stack.
 
-/// The frame it has come to, where its frame pointer was read, as [`super::by_rules`] has that, and what it is.
+/// The frame at the cut, the address that its frame pointer was read from (as in
+/// [`super::by_rules`]), and the frame pointer.
 #[repr(C)]
 pub struct Cut {
     pub(super) pc: u64,
@@ -10,10 +11,10 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Volatile, as below: a vector register would do for two words at once.
+    /// Volatile, as below: the compiler would otherwise store both words with a vector register.
     #[inline(always)]
     pub(super) fn set_place(&mut self, pc: u64, sp: u64) {
-        // SAFETY: fields of our own.
+        // SAFETY: fields of `self`.
         unsafe {
             (&raw mut self.pc).write_volatile(pc);
             (&raw mut self.sp).write_volatile(sp);
@@ -22,7 +23,7 @@ impl Cut {
 
     #[inline(always)]
     pub(super) fn set_frame_pointer(&mut self, rbp_at: u64, rbp: u64) {
-        // SAFETY: fields of our own.
+        // SAFETY: fields of `self`.
         unsafe {
             (&raw mut self.rbp_at).write_volatile(rbp_at);
             (&raw mut self.rbp).write_volatile(rbp);

@@ -40,20 +40,20 @@ pub struct Frame {
     pub registers: Registers,
 }
 
-/// Which stack a frame is on.
+/// The stack that a frame is on.
 #[derive(Clone, Copy)]
 pub struct Stack {
-    /// The CFA of the root frame. If the walk did not reach the root: `stopped_at` where it stopped, or on a stack
-    /// of the thread's own the end of that.
+    /// The CFA of the root frame. If the walk did not reach the root: `stopped_at` for the place of
+    /// its stop, or on a thread's own stack the stack's end.
     pub id: u64,
-    /// True if `id` tells this stack from all others that threads run on at the time.
+    /// True if `id` distinguishes this stack from all others in use.
     pub is_told: bool,
     /// The root's return address; 0 if the walk did not reach the root.
     pub root: u64,
 }
 
 impl Stack {
-    /// One in memory that ends at `high` and may hold other stacks as well.
+    /// A stack in memory that ends at `high` and may contain other stacks as well.
     pub(super) fn in_memory(high: u64) -> Self {
         Self {
             id: high,
@@ -63,14 +63,15 @@ impl Stack {
     }
 }
 
-/// The identity of a stack whose root is not known, by the stack pointer of the frame at which walks of it stop. It is
-/// odd, so that it never equals the CFA of a root frame. Two stacks in use never share it: each holds its own frames.
+/// The identity of a stack without a known root, from the stack pointer of the frame at which its
+/// walks stop. It is odd, so it never equals the CFA of a root frame. Two stacks in use never share
+/// it, because their frames are disjoint.
 #[inline(always)]
 pub const fn stopped_at(sp: u64) -> u64 {
     sp | 1
 }
 
-/// True if a stack is known by `stopped_at`.
+/// True if a stack is identified by `stopped_at`.
 pub const fn is_stopped(stack: u64) -> bool {
     stack & 1 != 0
 }

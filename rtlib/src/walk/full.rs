@@ -30,8 +30,8 @@ const RED_ZONE: u64 = 128;
 const MOST_CROSSINGS: u32 = 8;
 
 impl Walker {
-    /// Walks from a frame of `function`'s caller, or of any caller: the walk, and the root's return address, which is 0 if
-    /// the walk did not reach the root.
+    /// Walks from a frame of `function`'s caller, or of any caller. Returns the walk and the root's
+    /// return address, which is 0 if the walk did not reach the root.
     ///
     /// # Safety
     /// The walker is the calling thread's, and the frame is on its current stack.
@@ -52,7 +52,7 @@ impl Walker {
         let mut is_cut = false;
         let mut root = 0;
         loop {
-            // The frames further out are not kept, but they lead to the stack's identity.
+            // The frames further out are not kept, but they identify the stack.
             is_cut |= walk.len == depth_limit();
             if !is_cut {
                 if walk.len == self.buffers.capacity {
@@ -99,7 +99,8 @@ impl Walker {
         Ok((walk, root))
     }
 
-    /// The stack whose walk has ended with the node `root`, at a frame that goes on at `pc` with the stack pointer `sp`.
+    /// The stack of a walk that ended with the node `root`, at a frame with the program counter
+    /// `pc` and the stack pointer `sp`.
     pub(super) fn stack_ending(&self, root: u32, pc: u64, sp: u64) -> Stack {
         if root == ROOT_COMPLETE {
             return Stack {
@@ -108,7 +109,8 @@ impl Walker {
                 root: pc,
             };
         }
-        // Walks of one stack may stop at different frames, all of which only this thread has if the stack is its own.
+        // Walks of one stack may stop at different frames. If the stack is the thread's own, only
+        // this thread has any of them.
         match self.is_own != 0 && pc != 0 {
             true => Stack::in_memory(self.stack.high),
             false => Stack {
@@ -262,7 +264,7 @@ fn by_tables(
     }
     let mut row = cfi::row_at(&fde, look_up)?;
     if is_return && matches!(row.cfa, Cfa::Register(RSP, _)) {
-        // The places of registers are relative to the true address.
+        // The saved registers' places are relative to the true CFA.
         match published::rule_of(&range, pc) {
             Some(Rule::FromRsp { cfa_offset, .. }) => {
                 row.cfa = Cfa::Register(RSP, cfa_offset.into());

@@ -18,9 +18,9 @@ pub struct Walk {
     pub hash: u64,
     /// How it ended, one of the segment's `ROOT_*` nodes.
     pub root: u32,
-    /// Which stack: see [`Stack::id`](super::Stack::id).
+    /// The identity of the stack: see [`Stack::id`](super::Stack::id).
     pub stack: u64,
-    /// True if `stack` tells that stack from all others that threads run on at the time.
+    /// True if `stack` distinguishes that stack from all others in use.
     pub is_told: bool,
     /// Words read.
     pub(super) reads: u64,
@@ -37,7 +37,7 @@ impl Walk {
         self.root == ROOT_CUT
     }
 
-    /// True if there are frames further out that it does not have.
+    /// True if the path lacks frames further out.
     pub fn is_short(&self) -> bool {
         self.is_cut() || self.root == ROOT_OVERFLOW
     }

@@ -68,8 +68,8 @@ impl Walker {
         is_known && slot >= sp && self.stack.holds(slot)
     }
 
-    /// The stack that a frame is on, whatever `--depth` keeps of the path. `None` if that is not known: of the frame's
-    /// registers those besides rsp and rbp are needed and not `all` are known, or the stack's bounds are not known.
+    /// The stack of a frame, independent of `--depth`. `None` if it is not known: registers besides
+    /// rsp and rbp are needed and `all` is false, or the bounds of the stack are not known.
     ///
     /// # Safety
     /// The walker is the calling thread's, and the frame is one of it that goes on.

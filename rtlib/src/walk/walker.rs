@@ -27,11 +27,11 @@ pub struct Walker {
     pub found: Run,
     /// Stack the thread was last seen on.
     pub stack: StackRange,
-    /// 1 if that is the thread's own: no other thread ever runs on it.
+    /// 1 if it is the thread's own stack: no other thread ever runs on it.
     pub(super) is_own: u64,
     /// What the walk under way writes to.
     pub(super) buffers: Buffers,
-    /// Where the last walk that `--depth` has cut stopped.
+    /// The cut of the last walk that `--depth` has cut.
     pub(super) cut: Cut,
     /// 1 if a stack had more frames than [`Walker::walk_on`] has room for.
     pub(super) lacks_room: u64,

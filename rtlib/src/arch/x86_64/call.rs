@@ -18,8 +18,8 @@ pub fn ends_with_call(bytes: &[u8; LONGEST]) -> bool {
     bytes[2] == 0xe8 || is_patched || (2..=LONGEST).any(|len| is_indirect(LONGEST - len, len))
 }
 
-/// The distance from its end to where a direct call leads, if a breakpoint stands at its first byte
-/// (`cc rel32`): a debugger's or a uprobe's.
+/// The offset of a direct call's target from the call's end, if a breakpoint of a debugger or a
+/// uprobe has replaced its first byte (`cc rel32`).
 pub fn direct_under_breakpoint(bytes: &[u8; LONGEST]) -> Option<i32> {
     let [_, _, BREAKPOINT, distance @ ..] = *bytes else {
         return None;
@@ -27,7 +27,7 @@ pub fn direct_under_breakpoint(bytes: &[u8; LONGEST]) -> Option<i32> {
     Some(i32::from_le_bytes(distance))
 }
 
-/// True if a call may end where these bytes do, with a breakpoint at its first byte.
+/// True if a call with a breakpoint on its first byte may end at the end of these bytes.
 pub fn may_be_under_breakpoint(bytes: &[u8; LONGEST]) -> bool {
     let is_indirect = |len: usize| {
         let at = LONGEST - len;
@@ -55,7 +55,8 @@ fn indirect_len(modrm: u8, sib: Option<u8>) -> usize {
     2 + usize::from(has_sib) + displacement
 }
 
-/// Whether an instruction that begins with this byte may be the beginning of a patch: a jump, or a breakpoint.
+/// True if an instruction with this first byte may be the start of a patch: a jump, or a
+/// breakpoint.
 pub fn may_be_patch(first: u8) -> bool {
     matches!(first, 0xe9 | 0xeb | 0xcc)
 }
@@ -136,7 +137,7 @@ mod tests {
         ] {
             assert!(!may_be_under_breakpoint(&seven(other)), "{other:x?}");
         }
-        // The breakpoint has taken the place of a prefix, which makes no difference.
+        // The breakpoint has replaced a prefix, which does not matter.
         assert!(ends_with_call(&seven(&[0xcc, 0xff, 0xd3])));
     }
 }

@@ -140,11 +140,11 @@ fn search(
     covering(region, found?, pc)
 }
 
-/// The FDE at `at`, and where it is, if it covers `pc`. One of no code stands for another at the same place: LLVM's
-/// basic block sections may be empty, and a linker (lld) leaves out all but the first entry of a place. That comes next
-/// then.
+/// The FDE at `at` and its address, if it covers `pc`. An FDE for an empty range is skipped: LLVM's
+/// basic block sections may be empty, and lld's table keeps only the first entry per address. The
+/// wanted one follows it.
 fn covering(region: Region, mut at: u64, pc: u64) -> Option<(u64, Fde)> {
-    /// Entries that are looked at.
+    /// The most entries to inspect.
     const MOST: usize = 4;
     for _ in 0..MOST {
         let fde = parse(region, at)?;
@@ -159,7 +159,7 @@ fn covering(region: Region, mut at: u64, pc: u64) -> Option<(u64, Fde)> {
     None
 }
 
-/// Where the entry after the one at `at` is.
+/// The address of the entry after the one at `at`.
 fn next_entry(region: Region, at: u64) -> Option<u64> {
     let mut c = region.cursor(at)?;
     let len = entry_len(&mut c)?;
@@ -208,7 +208,7 @@ fn entry_body(region: Region, at: u64) -> Option<Cursor> {
     c.split(len)
 }
 
-/// The length that an entry begins with; `None` for the terminator.
+/// The length field of an entry; `None` for the terminator.
 fn entry_len(c: &mut Cursor) -> Option<u64> {
     const LENGTH_IS_64_BIT: u32 = 0xffff_ffff;
     match c.u32()? {
