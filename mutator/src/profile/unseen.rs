@@ -1,5 +1,5 @@
-//! Known losses without a call count. They are counted in units of what was not watched, for
-//! example processes or libraries.
+//! Known losses without a call count. They are counted in other units, for example processes or
+//! libraries.
 
 use std::collections::BTreeMap;
 
