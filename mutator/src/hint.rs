@@ -6,7 +6,6 @@
 use std::fmt::{self, Write};
 
 use crate::printable::printable;
-use crate::process::Pid;
 
 /// Advice to the user, on one line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +30,6 @@ impl Part for CommandLine {}
 impl Part for Word<'_> {}
 impl Part for Words<'_> {}
 impl Part for Cause<'_> {}
-impl Part for Pid {}
 impl Part for i32 {}
 impl Part for usize {}
 
@@ -85,8 +83,8 @@ impl CommandLine {
     }
 
     /// Appends the id of a process.
-    pub fn pid(self, pid: Pid) -> Self {
-        Self(format!("{} {pid}", self.0))
+    pub fn pid(self, pid: impl Into<i32>) -> Self {
+        Self(format!("{} {}", self.0, pid.into()))
     }
 
     /// Appends words that need no quoting.
@@ -188,7 +186,7 @@ mod tests {
             "",
             "\u{202e}x\x1b]0;y\x07",
         ] {
-            let line = CommandLine::ipath("attach").pid(Pid(7)).func(name);
+            let line = CommandLine::ipath("attach").pid(7).func(name);
             let given = arguments(&line.to_string());
             assert_eq!(&given[..2], ["attach", "7"]);
             let shown = printable(name);

@@ -6,12 +6,10 @@ use crate::process::read_text;
 /// Runnable threads per processor from which on a machine is saturated.
 const MANY: usize = 32;
 
-/// The numbers of runnable threads and of processors, if the machine is saturated.
-pub fn ready_threads() -> Option<(usize, usize)> {
-    let text = read_text("/proc/loadavg").ok()?;
-    let ready = ready(&text)?;
+fn is_saturated() -> bool {
+    let text = read_text("/proc/loadavg").unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    (ready >= MANY * processors).then_some((ready, processors))
+    ready(&text).is_some_and(|ready| ready >= MANY * processors)
 }
 
 /// The fourth field of proc_loadavg(5), `READY/ALL`.
@@ -25,7 +23,7 @@ fn ready(text: &str) -> Option<usize> {
 /// threads. Has no effect without CAP_SYS_NICE.
 pub fn hurry() {
     const HIGHEST: libc::c_int = -20;
-    if ready_threads().is_some() {
+    if is_saturated() {
         // SAFETY: sets the nice value of the calling thread.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST) };
     }

@@ -126,8 +126,7 @@ fn windows_never_overlap() {
         // Functions whose symbols overlap share bytes and cannot both be instrumented.
         let mut owner: HashMap<u64, (Svma, usize)> = HashMap::new();
         for (index, plan) in plans(&image).iter().enumerate() {
-            let own = std::iter::once(&plan.function.range).chain(&plan.function.cold);
-            let own: Vec<Range<Svma>> = own.cloned().collect();
+            let own: Vec<Range<Svma>> = plan.function.ranges().cloned().collect();
             for (number, site) in plan.sites.iter().enumerate() {
                 let tag = (plan.function.range.start, index << 16 | number);
                 let hosted = |at: u64| {
@@ -223,11 +222,10 @@ fn no_branch_another_decoder_sees_lands_inside_a_window() {
     let (mut led, mut hosted) = (0, 0);
     for (name, data) in PROGRAMS.iter() {
         let image = Image::parse(data).expect("an ELF image");
-        let ranges = image.functions().iter().flat_map(|f| {
-            std::iter::once(f.range.clone())
-                .chain(f.cold.clone())
-                .collect::<Vec<_>>()
-        });
+        let ranges = image
+            .functions()
+            .iter()
+            .flat_map(|f| f.ranges().cloned().collect::<Vec<_>>());
         let mut seen = HashSet::new();
         let branches = branches(&image, ranges.filter(|r| seen.insert(r.start)));
         for plan in plans(&image) {

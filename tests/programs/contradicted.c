@@ -15,6 +15,16 @@ NOINLINE void stop(long x) {
     longjmp(back, 1);
 }
 
+#define PUSH_FOUR \
+    "push $1\n" \
+    ".cfi_def_cfa_offset 24\n" \
+    "push $2\n" \
+    ".cfi_def_cfa_offset 32\n" \
+    "push $3\n" \
+    ".cfi_def_cfa_offset 40\n" \
+    "push $4\n" \
+    ".cfi_def_cfa_offset 48\n"
+
 __asm__(".text\n"
         ".type several, @function\n"
         "several: .cfi_startproc\n"
@@ -23,14 +33,8 @@ __asm__(".text\n"
         "test $1, %dil\n"
         "jne 1f\n"
         "jmp 2f\n"
-        "1: push $1\n"
-        ".cfi_def_cfa_offset 24\n"
-        "push $2\n"
-        ".cfi_def_cfa_offset 32\n"
-        "push $3\n"
-        ".cfi_def_cfa_offset 40\n"
-        "push $4\n"
-        ".cfi_def_cfa_offset 48\n"
+        "1:"
+        PUSH_FOUR
         "2: call stop\n"
         ".cfi_endproc\n"
         ".size several, . - several\n"
@@ -40,14 +44,7 @@ __asm__(".text\n"
         ".cfi_def_cfa_offset 16\n"
         "cmp $1000, %edi\n"
         "jb 3f\n"
-        "push $1\n"
-        ".cfi_def_cfa_offset 24\n"
-        "push $2\n"
-        ".cfi_def_cfa_offset 32\n"
-        "push $3\n"
-        ".cfi_def_cfa_offset 40\n"
-        "push $4\n"
-        ".cfi_def_cfa_offset 48\n"
+        PUSH_FOUR
         "call stop\n"
         "ud2\n"
         "3: call stop\n"

@@ -27,14 +27,16 @@ struct Third {
     }
     NOINLINE explicit Third(long x) : value(x)
     {
-        asm volatile("" ::: "memory");
+        volatile long y = x; // Long enough for a jump.
+        value += y;
     }
     long value;
 };
 
 extern "C" NOINLINE void release(void *p) noexcept
 {
-    asm volatile("" ::"r"(p) : "memory");
+    volatile long y = *static_cast<long *>(p);
+    (void)y;
 }
 extern "C" void give_back(void *p) noexcept __attribute__((alias("release")));
 

@@ -3,10 +3,19 @@
 use ipath_tests::compile::{build_by, program_with, source};
 use ipath_tests::exact::assert_output_kept;
 use ipath_tests::place::Scratch;
-use ipath_tests::profile::{Profile, count};
+use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::program::Program;
 use ipath_tests::session::own_counts;
 use std::collections::BTreeMap;
+
+/// The callers on a path from the innermost outwards, separated by spaces.
+fn callers(profile: &Profile, path: &CallPath) -> String {
+    let frames = path.stack.iter().map(|&frame| &profile.frames[frame]);
+    let names: Vec<&str> = frames
+        .map(|f| f.function.as_deref().unwrap_or("?"))
+        .collect();
+    names.join(" ")
+}
 
 /// The calls of `function` by path, from the innermost caller outwards, with the completeness of
 /// the path.
@@ -19,11 +28,9 @@ fn paths(program: &Program, function: &str) -> (BTreeMap<(String, bool), u64>, P
     let profile = Profile::read(&file);
     let mut found = BTreeMap::new();
     for path in &profile.paths {
-        let frames = path.stack.iter().map(|&frame| &profile.frames[frame]);
-        let names: Vec<&str> = frames
-            .map(|f| f.function.as_deref().unwrap_or("?"))
-            .collect();
-        *found.entry((names.join(" "), path.complete)).or_default() += count(&path.metrics);
+        *found
+            .entry((callers(&profile, path), path.complete))
+            .or_default() += count(&path.metrics);
     }
     (found, profile)
 }
@@ -103,12 +110,8 @@ fn sections_of_basic_blocks() {
         assert_eq!(profile.losses.open, Some(0), "{flags:?}");
         let mut found = BTreeMap::new();
         for path in &profile.paths {
-            let frames = path.stack.iter().map(|&frame| &profile.frames[frame]);
-            let names: Vec<&str> = frames
-                .map(|f| f.function.as_deref().unwrap_or("?"))
-                .collect();
             let function = &profile.functions[path.function].name;
-            let text = format!("{function} {}", names.join(" "));
+            let text = format!("{function} {}", callers(&profile, path));
             *found.entry(up_to(&text, "main").to_owned()).or_default() += count(&path.metrics);
         }
         found

@@ -83,11 +83,13 @@ fn assert_unharmed(group: &MemoryGroup, mut target: Target, is_in: bool, what: &
             profile.losses
         );
     }
-    assert!(
-        target.stdout().contains("\nbad 0\n"),
-        "{what}: {}",
-        target.report()
-    );
+    assert_finished(group, target, what);
+}
+
+/// The program has found no error and ends by itself.
+fn assert_finished(group: &MemoryGroup, mut target: Target, what: &str) {
+    let report = target.report();
+    assert!(target.stdout().contains("\nbad 0\n"), "{what}: {report}");
     target.finish("ended");
     assert_eq!(group.killed(), 0, "{what}");
 }
@@ -136,13 +138,7 @@ fn add_near_the_limit() {
         go_on(&mut target, "step 2");
         go_on(&mut target, "step 3");
         Run::ipath(["detach", &pid]).run().expect(0);
-        assert!(
-            target.stdout().contains("\nbad 0\n"),
-            "{what}: {}",
-            target.report()
-        );
-        target.finish("ended");
-        assert_eq!(group.killed(), 0, "{what}");
+        assert_finished(&group, target, &what);
     }
 }
 

@@ -15,15 +15,10 @@ use super::places::{Code, Places, Site};
 use crate::images::OpenImage;
 use crate::process::{Memory, Process};
 use crate::profile::Verdict;
+use crate::session::{RESTORER, SHORT_RESTORER};
 
 /// The most modules that the search for one call's target passes through.
 const MOST_HOPS: usize = 16;
-
-/// The code a signal handler returns to: `mov rax, 15; syscall`, rt_sigreturn(2).
-const RESTORERS: [&[u8]; 2] = [
-    &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
-    &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
-];
 
 /// An address in the code of a loaded file.
 #[derive(Clone, Copy)]
@@ -245,7 +240,7 @@ impl Edges {
     fn ranges_of(&mut self, code: &CodeAt) -> Rc<[Range<Svma>]> {
         let find = || {
             let function = code.image.image.functions().function_at(code.at);
-            let ranges = function.map(|f| std::iter::once(f.range).chain(f.cold).collect());
+            let ranges = function.map(|f| f.ranges().cloned().collect());
             ranges.unwrap_or_default()
         };
         Rc::clone(self.targets.entry(code.key()).or_insert_with(find))
@@ -260,12 +255,13 @@ impl Edges {
                 break;
             }
             let own = self.ranges_of(&from);
-            let is_of_own = own.iter().any(|range| range.contains(&way.to.at));
+            let is_same_module = from.is_in_module_of(&way.to);
+            let is_of_own = is_same_module && own.iter().any(|range| range.contains(&way.to.at));
             // A linkage stub does not count as a function.
             way.is_direct &= is_of_own || own.is_empty();
             let known = self.arrivals.entry(from.key());
             let reached = known.or_insert_with(|| Arrivals::from(from.image.image, from.at));
-            if from.is_in_module_of(&way.to) && reached.reach(way.to.at) {
+            if is_same_module && reached.reach(way.to.at) {
                 way.is_found = true;
                 break;
             }
@@ -339,11 +335,10 @@ impl Way {
 fn starts_program(to: &CodeAt) -> bool {
     let main = program_main(to.image.image);
     let function = main.and_then(|at| to.image.image.functions().function_at(at));
-    function.is_some_and(|f| f.range.contains(&to.at) || f.cold.iter().any(|r| r.contains(&to.at)))
+    function.is_some_and(|f| f.contains(to.at))
 }
 
 fn is_restorer(code: &CodeAt) -> bool {
-    let is_here =
-        |bytes: &&[u8]| code.image.image.bytes(code.at, bytes.len() as u64) == Some(bytes);
-    RESTORERS.iter().any(is_here)
+    let is_here = |bytes: &[u8]| code.image.image.bytes(code.at, bytes.len() as u64) == Some(bytes);
+    is_here(&RESTORER) || is_here(&SHORT_RESTORER)
 }

@@ -80,11 +80,6 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
     // A program started by `run` would inherit the priority.
     if !matches!(cli.command, Command::Run { .. } | Command::Demo { .. }) {
         saturated::hurry();
-        if let Some((ready, processors)) = saturated::ready_threads() {
-            remarks::warn(&format!(
-                "{ready} threads wait for {processors} processors on this machine: each step takes as much longer"
-            ));
-        }
     }
     let result = match cli.command {
         Command::Attach {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::hint::Part;
+
 /// A process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(pub i32);
@@ -13,6 +15,14 @@ pub struct Tid(pub i32);
 impl fmt::Display for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+impl Part for Pid {}
+
+impl From<Pid> for i32 {
+    fn from(pid: Pid) -> Self {
+        pid.0
     }
 }
 

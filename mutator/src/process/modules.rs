@@ -290,10 +290,9 @@ impl Module {
 
     /// True if any of the function's code is mapped shared.
     pub fn shares(&self, bias: Bias, function: &patcher::function::Function) -> bool {
-        let parts = std::iter::once(&function.range).chain(&function.cold);
         let of_process = |r: &Range<Svma>| bias.to_avma(r.start)..bias.to_avma(r.end);
         let mut shared = self.code.iter().filter(|m| m.shared);
-        let parts: Vec<_> = parts.map(of_process).collect();
+        let parts: Vec<_> = function.ranges().map(of_process).collect();
         shared.any(|m| {
             let overlaps = |p: &Range<Avma>| p.start < m.range.end && m.range.start < p.end;
             parts.iter().any(overlaps)

@@ -46,25 +46,22 @@ impl Exactness {
 
     /// Adds the calls of another profile.
     pub fn add(&mut self, other: &Self) {
-        for (sum, calls) in [
+        self.change(other, u64::saturating_add);
+    }
+
+    /// Subtracts the calls of an earlier profile of the same session.
+    pub fn take(&mut self, earlier: &Self) {
+        self.change(earlier, u64::saturating_sub);
+    }
+
+    fn change(&mut self, other: &Self, by: fn(u64, u64) -> u64) {
+        for (calls, others) in [
             (&mut self.proven, other.proven),
             (&mut self.possible, other.possible),
             (&mut self.explained, other.explained),
             (&mut self.contradicted, other.contradicted),
         ] {
-            *sum = sum.saturating_add(calls);
-        }
-    }
-
-    /// Subtracts the calls of an earlier profile of the same session.
-    pub fn take(&mut self, earlier: &Self) {
-        for (sum, calls) in [
-            (&mut self.proven, earlier.proven),
-            (&mut self.possible, earlier.possible),
-            (&mut self.explained, earlier.explained),
-            (&mut self.contradicted, earlier.contradicted),
-        ] {
-            *sum = sum.saturating_sub(calls);
+            *calls = by(*calls, others);
         }
     }
 

@@ -11,10 +11,10 @@ use crate::process::{Extent, Mapping, Memory};
 
 /// `mov rax, 15; syscall`: what a signal frame's return address points to (rt_sigreturn, number
 /// 15); libc's restorer and everyone else's.
-const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
+pub(crate) const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 
 /// The same in the short form that musl and Go use: `mov eax, 15; syscall`.
-const SHORT_RESTORER: [u8; 7] = [0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
+pub(crate) const SHORT_RESTORER: [u8; 7] = [0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 
 /// Stacks of one thread that are looked at: its own, and alternate ones for signals.
 const MOST_STACKS: usize = 16;

@@ -239,7 +239,7 @@ fn stays(image: &Image<'_>, at: Svma) -> bool {
 /// The function that contains `at`, with its parts; empty if none is known.
 fn function_ranges(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
     let function = image.functions().function_at(at);
-    let ranges = function.map(|f| std::iter::once(f.range).chain(f.cold).collect());
+    let ranges = function.map(|f| f.ranges().cloned().collect());
     ranges.unwrap_or_default()
 }
 

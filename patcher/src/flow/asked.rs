@@ -38,7 +38,7 @@ pub fn frames_of(
         };
         let in_it = rest
             .iter()
-            .take_while(|call| holds(&function, before(call.0)));
+            .take_while(|call| function.contains(before(call.0)));
         let (calls, others) = rest.split_at(in_it.count().max(1));
         rest = others;
         if size(&function) > LARGEST {
@@ -137,13 +137,8 @@ fn before(after: Svma) -> Svma {
 
 /// Bytes of all its parts.
 fn size(function: &Function) -> u64 {
-    let ranges = std::iter::once(&function.range).chain(&function.cold);
+    let ranges = function.ranges();
     ranges.map(|range| range.end.0 - range.start.0).sum()
-}
-
-fn holds(function: &Function, at: Svma) -> bool {
-    let mut ranges = std::iter::once(&function.range).chain(&function.cold);
-    ranges.any(|range| range.contains(&at))
 }
 
 /// The recipes of a function without unwind entries.

@@ -44,6 +44,16 @@ impl Function {
         }
     }
 
+    /// Its code: the main part, then the others.
+    pub fn ranges(&self) -> impl Iterator<Item = &Range<Svma>> {
+        std::iter::once(&self.range).chain(&self.cold)
+    }
+
+    /// True if `at` is in any of its parts.
+    pub fn contains(&self, at: Svma) -> bool {
+        self.ranges().any(|range| range.contains(&at))
+    }
+
     /// Bytes of its main part.
     pub fn size(&self) -> u64 {
         self.range.end.0 - self.range.start.0

@@ -103,7 +103,7 @@ fn landing_pads_are_where_exceptions_go() {
         .find(|f| f.name() == "catches(int)")
         .unwrap();
     // GCC puts the handlers into the cold part, which has a description of its own.
-    let ranges = std::iter::once(&catches.range).chain(&catches.cold);
+    let ranges = catches.ranges();
     let fdes: Vec<_> = ranges.map(|r| image.fde(r.start).unwrap()).collect();
     let pads: Vec<Svma> = fdes
         .iter()
