@@ -28,6 +28,9 @@ const FORTRAN_FLAGS: &[&str] = &[
     "-Werror",
 ];
 
+/// Names the linker of every C, C++, Fortran and Rust program: the `NAME` of `-fuse-ld=NAME`.
+const LINKER: &str = "IPATH_TEST_LINKER";
+
 /// `tests/programs/NAME`, compiled the usual way of its language: -O2 without frame pointers.
 pub fn program(name: &str) -> PathBuf {
     program_with(name, &[])
@@ -74,8 +77,12 @@ fn build_with(chosen: Option<&str>, source: &Path, flags: &[&str]) -> PathBuf {
         _ => panic!("no compiler for {}", source.display()),
     };
     let compiler = chosen.unwrap_or(compiler);
+    let linker = match std::env::var(LINKER) {
+        Ok(name) if !flags.contains(&"-c") => linked_by(&name, extension),
+        _ => Vec::new(),
+    };
     let mut key = DefaultHasher::new();
-    (compiler, usual, flags).hash(&mut key);
+    (compiler, usual, &linker, flags).hash(&mut key);
     let sources = flags.iter().map(Path::new).filter(|f| f.is_absolute());
     for file in std::iter::once(source).chain(sources) {
         text(file).hash(&mut key);
@@ -102,6 +109,7 @@ fn build_with(chosen: Option<&str>, source: &Path, flags: &[&str]) -> PathBuf {
     };
     let result = Command::new(compiler)
         .args(usual)
+        .args(linker)
         .arg("-o")
         .arg(&own)
         .args(before)
@@ -127,6 +135,16 @@ fn build_with(chosen: Option<&str>, source: &Path, flags: &[&str]) -> PathBuf {
     }
     let _ = fs::remove_file(&own);
     output
+}
+
+/// The flags that select a linker in the language of this extension. Go has a linker of its own.
+fn linked_by(linker: &str, extension: &str) -> Vec<String> {
+    let flag = format!("-fuse-ld={linker}");
+    match extension {
+        "rs" => vec![format!("-Clink-arg={flag}")],
+        "go" => Vec::new(),
+        _ => vec![flag],
+    }
 }
 
 /// A source's bytes, with those of the headers beside it that it names, and those that these name.
