@@ -345,6 +345,8 @@ fn ucontext_switch() {
         all_unwound("coroutines.c", &[], threads, 0);
     }
     all_unwound("coroutines.c", STATIC, "3", 0);
+    // lld gives static programs no sorted table of unwind entries.
+    all_unwound("coroutines.c", &["-static", "-fuse-ld=lld"], "3", 0);
 }
 
 /// Fibers of Boost.Context, whose outermost functions return to where no call has been, also on threads that a fiber

@@ -33,7 +33,7 @@ fn ucontext_root() {
 /// by each of its names, in a shared and in a static C library.
 #[test]
 fn ucontext_root_that_is_probed() {
-    for flags in [&[][..], &["-static"]] {
+    for flags in [&[][..], &["-static"], &["-static", "-fuse-ld=lld"]] {
         let scratch = Scratch::new("fibers-probed");
         let file = scratch.file("p.json");
         let program = Program::new(&program_with("fibers.c", flags), [""; 0]);

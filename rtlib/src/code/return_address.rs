@@ -180,16 +180,15 @@ pub fn is_entry_code(pc: u64) -> bool {
     start.load(Ordering::Relaxed) < pc && pc < end.load(Ordering::Relaxed)
 }
 
-/// Whether `pc` is glibc's `__start_context`, where a function that makecontext(3) has set up returns
-/// to. That return address stands at the end of the context's stack, and no call has put it there: it
-/// is the first address of a function.
+/// True if `pc` is glibc's `__start_context`, the return address at the end of a stack that
+/// makecontext(3) has set up. No call has put it there: it is the first address of a function. A
+/// static program that lld has linked has no table to confirm that.
 pub fn is_context_start(range: &Range, pc: u64) -> bool {
     let is_start = unpatched_at(range, pc) == Some(call::START_CONTEXT)
-        && !is_after_call(range, pc)
+        && !is_after_unpatched_call(range, pc)
         && range
             .tables
-            .and_then(|t| t.find(pc))
-            .is_some_and(|fde| fde.start == pc);
+            .is_none_or(|tables| tables.find(pc).is_some_and(|fde| fde.start == pc));
     if is_start {
         coroutines::note();
     }
@@ -273,6 +272,15 @@ pub fn is_after_call(range: &Range, pc: u64) -> bool {
         *byte = code;
     }
     call::ends_with_call(&bytes)
+}
+
+/// True if a call instruction ends at `pc` in the code without the session's patches. Breakpoints
+/// before a function are padding then, as lld writes it.
+fn is_after_unpatched_call(range: &Range, pc: u64) -> bool {
+    code_before(range, pc).is_some_and(|mut bytes| {
+        journal::undo(pc - bytes.len() as u64, &mut bytes);
+        call::ends_with_unpatched_call(&bytes)
+    })
 }
 
 /// Like [`code_at`], without the session's patches that begin at `at`.

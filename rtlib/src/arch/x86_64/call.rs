@@ -6,16 +6,22 @@ const BREAKPOINT: u8 = 0xcc;
 /// The longest call instruction, bytes.
 pub const LONGEST: usize = 7;
 
-/// Whether a call instruction ends where these bytes do: `e8 rel32`, or `ff /2` in any of its lengths. A call
-/// at the end of a patched window has become a jump, or lies under the breakpoints that fill it.
+/// True if a call instruction ends at the end of these bytes, or may end there under a patch: a call
+/// at the end of a window has become a jump, or lies under the breakpoints that fill the window.
 pub fn ends_with_call(bytes: &[u8; LONGEST]) -> bool {
+    let is_patched = bytes[2] == 0xe9 || bytes[6] == BREAKPOINT;
+    is_patched || ends_with_unpatched_call(bytes)
+}
+
+/// True if a call instruction ends at the end of these bytes: `e8 rel32`, or `ff /2` in any of its
+/// lengths.
+pub fn ends_with_unpatched_call(bytes: &[u8; LONGEST]) -> bool {
     let is_indirect = |at: usize, len: usize| {
         bytes[at] == 0xff
             && bytes[at + 1] >> 3 & 7 == 2
             && indirect_len(bytes[at + 1], bytes.get(at + 2).copied()) == len
     };
-    let is_patched = bytes[2] == 0xe9 || bytes[6] == BREAKPOINT;
-    bytes[2] == 0xe8 || is_patched || (2..=LONGEST).any(|len| is_indirect(LONGEST - len, len))
+    bytes[2] == 0xe8 || (2..=LONGEST).any(|len| is_indirect(LONGEST - len, len))
 }
 
 /// The offset of a direct call's target from the call's end, if a breakpoint of a debugger or a
@@ -68,9 +74,10 @@ pub const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 /// thread with what that gave (src/thread/x86_64/clone.s).
 pub const THREAD_END: [u8; 9] = [0x89, 0xc7, 0x31, 0xc0, 0xb0, 60, 0x0f, 0x05, 0xf4];
 
-/// How glibc's `__start_context` begins, to which functions that makecontext(3) has set up return: it takes
-/// the stack pointer from rbx (sysdeps/unix/sysv/linux/x86_64/__start_context.S).
-pub const START_CONTEXT: [u8; 3] = [0x48, 0x89, 0xdc];
+/// The first instructions of glibc's `__start_context`, the return address of functions that
+/// makecontext(3) has set up: `mov rsp, rbx; mov rdi, [rsp]; test rdi, rdi`
+/// (sysdeps/unix/sysv/linux/x86_64/__start_context.S).
+pub const START_CONTEXT: [u8; 10] = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff];
 
 #[cfg(test)]
 mod tests {
