@@ -6,9 +6,11 @@
 //! files of its user or of root that not everybody can write to.
 
 mod dump;
+mod entries;
 mod perf_map;
 mod ranges;
 mod registered;
+mod unwinder;
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -16,7 +18,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+pub use entries::{Entries, Sources, makes_code};
 pub use ranges::Named;
+pub use registered::{REGISTERING, Registers};
 
 use dump::Dump;
 use patcher::Avma;

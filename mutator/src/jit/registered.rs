@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use goblin::elf::Elf;
 use goblin::elf::header::ET_REL;
-use goblin::elf::{Elf, Sym};
 use patcher::{Avma, Svma};
 
 use super::ranges::Ranges;
@@ -15,7 +15,11 @@ use crate::process::modules::{Module, modules};
 use crate::process::{Memory, Process};
 
 const DESCRIPTOR: &str = "__jit_debug_descriptor";
+/// The function that is called when the list has changed.
+pub const REGISTERING: &str = "__jit_debug_register_code";
 const VERSION: u32 = 1;
+/// Functions that an unwinder has which entries can be registered with.
+const OF_UNWINDER: [&str; 2] = ["__register_frame", "__register_frame_info"];
 /// Offset of `first_entry` in `struct jit_descriptor`.
 const FIRST: usize = 16;
 /// The most entries of a list that are read, and the most bytes of one file and of all files.
@@ -24,7 +28,7 @@ const LARGEST: u64 = 16 << 20;
 const MOST_BYTES: u64 = 256 << 20;
 
 /// A file of the list: address and size.
-type File = (u64, u64);
+pub type File = (u64, u64);
 
 /// The registered files that have been read so far.
 #[derive(Debug, Default)]
@@ -48,7 +52,7 @@ impl Registered {
         for module in modules(process, &maps) {
             let key = (module.path.clone(), module.range.start);
             let known = self.descriptors.entry(key);
-            if let Some(descriptor) = *known.or_insert_with(|| descriptor(&module)) {
+            if let Some(descriptor) = *known.or_insert_with(|| Registers::of(&module).descriptor) {
                 // If the list changes meanwhile, the rest is read next time.
                 is_new |= self.read_list(descriptor, &memory).unwrap_or(false);
             }
@@ -57,24 +61,8 @@ impl Registered {
     }
 
     fn read_list(&mut self, descriptor: Avma, memory: &Memory) -> Option<bool> {
-        let head = memory.read_vec(descriptor, FIRST + 8).ok()?;
-        if head[..4] != VERSION.to_le_bytes() {
-            return None;
-        }
-        let mut entry = word(&head, FIRST)?;
-        let mut new = Vec::new();
-        let mut seen = BTreeSet::new();
-        while entry != 0 && seen.insert(entry) && seen.len() <= MOST_ENTRIES {
-            // next_entry, prev_entry, symfile_addr, symfile_size
-            let Ok(words) = memory.read_vec(Avma(entry), 32) else {
-                break;
-            };
-            entry = word(&words, 0)?;
-            let file = (word(&words, 16)?, word(&words, 24)?);
-            if !self.files.contains(&file) {
-                new.push(file);
-            }
-        }
+        let mut new = files(descriptor, memory)?;
+        new.retain(|file| !self.files.contains(file));
         // The latest file comes first.
         for &file in new.iter().rev() {
             self.take(file, memory);
@@ -83,18 +71,44 @@ impl Registered {
     }
 
     fn take(&mut self, file: File, memory: &Memory) {
-        let (at, size) = file;
-        let all = self.bytes.saturating_add(size);
-        if size > LARGEST || all > MOST_BYTES {
+        let all = self.bytes.saturating_add(file.1);
+        if file.1 > LARGEST || all > MOST_BYTES {
             return;
         }
         self.files.insert(file);
         self.bytes = all;
         self.time += 1;
-        if let Ok(bytes) = memory.read_vec(Avma(at), size as usize) {
+        if let Some(bytes) = contents(file, memory) {
             name_functions(&bytes, self.time, &mut self.names);
         }
     }
+}
+
+/// The files of a list, the latest first, as far as it can be read.
+pub fn files(descriptor: Avma, memory: &Memory) -> Option<Vec<File>> {
+    let head = memory.read_vec(descriptor, FIRST + 8).ok()?;
+    if head[..4] != VERSION.to_le_bytes() {
+        return None;
+    }
+    let mut entry = word(&head, FIRST)?;
+    let mut found = Vec::new();
+    let mut seen = BTreeSet::new();
+    while entry != 0 && seen.insert(entry) && seen.len() <= MOST_ENTRIES {
+        // next_entry, prev_entry, symfile_addr, symfile_size
+        let Ok(words) = memory.read_vec(Avma(entry), 32) else {
+            break;
+        };
+        entry = word(&words, 0)?;
+        found.push((word(&words, 16)?, word(&words, 24)?));
+    }
+    Some(found)
+}
+
+/// The contents of a file of a list, unless it is too large.
+pub fn contents(file: File, memory: &Memory) -> Option<Vec<u8>> {
+    let (at, size) = file;
+    let is_meant = size <= LARGEST;
+    is_meant.then(|| memory.read_vec(Avma(at), size as usize).ok())?
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
@@ -102,17 +116,44 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// The address of a module's descriptor.
-fn descriptor(module: &Module) -> Option<Avma> {
-    let image = images::of_module(module).ok()?.image;
-    let elf = Elf::parse(image.data()).ok()?;
-    let is_it = |symbol: &Sym, name: Option<&str>| symbol.st_shndx != 0 && name == Some(DESCRIPTOR);
-    let exported = elf.dynsyms.iter();
-    let exported = exported.filter(|s| is_it(s, elf.dynstrtab.get_at(s.st_name)));
-    let own = elf.syms.iter();
-    let own = own.filter(|s| is_it(s, elf.strtab.get_at(s.st_name)));
-    let symbol = exported.chain(own).next()?;
-    Some(module.bias(image)?.to_avma(Svma(symbol.st_value)))
+/// By what code can be registered that is made at run time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// The `__jit_debug_descriptor` of a module.
+    pub descriptor: Option<Avma>,
+    /// True if it has an unwinder, of its own or linked into it.
+    pub has_unwinder: bool,
+}
+
+impl Registers {
+    /// That of a module.
+    pub fn of(module: &Module) -> Self {
+        let Ok(opened) = images::of_module(module) else {
+            return Self::default();
+        };
+        let Ok(elf) = Elf::parse(opened.image.data()) else {
+            return Self::default();
+        };
+        let mut found = Self::default();
+        let exported = elf.dynsyms.iter().zip(std::iter::repeat(&elf.dynstrtab));
+        let own = elf.syms.iter().zip(std::iter::repeat(&elf.strtab));
+        for (symbol, names) in exported.chain(own).filter(|(s, _)| s.st_shndx != 0) {
+            match names.get_at(symbol.st_name) {
+                Some(DESCRIPTOR) => {
+                    let bias = module.bias(opened.image);
+                    found.descriptor = bias.map(|bias| bias.to_avma(Svma(symbol.st_value)));
+                }
+                Some(name) if OF_UNWINDER.contains(&name) => found.has_unwinder = true,
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// True if any code can.
+    pub fn any(self) -> bool {
+        self.descriptor.is_some() || self.has_unwinder
+    }
 }
 
 /// Adds the functions of a file in memory. The sections of a loaded object file contain their

@@ -14,6 +14,7 @@ mod lock;
 mod measuring;
 mod module;
 mod reaper;
+mod registered;
 mod schema;
 mod trust;
 
@@ -54,6 +55,7 @@ pub use lock::Lock;
 pub use measuring::{MadeFor, Remeasure};
 pub use module::ModuleDoc;
 pub use reaper::Reaper;
+pub use registered::RegisteredTable;
 pub use schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
 pub use trust::{Claim, is_segment_name, is_unnamed};
 

@@ -39,6 +39,8 @@ pub enum Reaper {
     Checks,
     /// No calls end. From the entry to the exits, another stack replaces the one it was entered on.
     Switches,
+    /// None: unwind entries that the program has registered do not hold any longer.
+    TakesBack,
 }
 
 impl Reaper {
@@ -55,7 +57,7 @@ impl Reaper {
 
     /// True if it is needed in sessions that only count calls.
     pub fn is_for_counts(self) -> bool {
-        self == Self::Loads || self.forks() || self.departs()
+        matches!(self, Self::Loads | Self::TakesBack) || self.forks() || self.departs()
     }
 
     /// True if it is needed only in sessions that see the ends of calls.
@@ -95,6 +97,7 @@ impl Reaper {
             Self::Exits => Kind::Exits,
             Self::Checks => Kind::Checks,
             Self::Switches => Kind::Switches,
+            Self::TakesBack => Kind::TakesBack,
         }
     }
 

@@ -12,9 +12,11 @@ use super::ahead::Ahead;
 use super::departing::Departures;
 use super::generated::{Call, Generated};
 use super::pending::LookedThrough;
+use super::registered::RegisteredCode;
 use super::tables::{answers, prepare, quick_answers, table_key};
 use super::{Session, SessionError};
 use crate::clock;
+use crate::jit::makes_code;
 use crate::process::Process;
 use crate::process::modules::{Module, modules};
 use crate::segment::{Asking, Question, SegmentError};
@@ -104,6 +106,7 @@ struct Answers<'r> {
     looked_through: LookedThrough,
     /// Who generates code.
     generated: Generated,
+    registered: RegisteredCode,
 }
 
 impl Drop for Answers<'_> {
@@ -125,6 +128,7 @@ impl<'r> Answers<'r> {
             ahead: Ahead::default(),
             looked_through: LookedThrough::default(),
             generated: Generated::default(),
+            registered: RegisteredCode::default(),
         }
     }
 
@@ -181,9 +185,20 @@ impl<'r> Answers<'r> {
         }
         if self.left.is_empty() {
             self.generated.look_ahead(&mut self.session)?;
+            self.look_at_registered()?;
             self.answer_unasked()?;
         }
         Ok(!self.left.is_empty() || !self.ahead.is_over())
+    }
+
+    /// Looks from time to time at what the process has registered for code that it makes.
+    fn look_at_registered(&mut self) -> Result<(), SessionError> {
+        if !self.registered.is_due(&self.session) {
+            return Ok(());
+        }
+        let maps = self.session.process.maps()?;
+        let modules = modules(&self.session.process, &maps);
+        self.registered.look(&mut self.session, &modules, &maps)
     }
 
     /// Publishes some of what may be asked for next.
@@ -271,13 +286,29 @@ impl<'r> Answers<'r> {
                 found.extend(find(module, &of_module));
             }
         }
+        let mut by_tables = Vec::new();
         if closely == Closely::No && !self.is_over(Duration::ZERO) {
             self.generated.look(&mut self.session, &modules)?;
+            let is_generated = |call: &&Call| {
+                let mut maps = maps.iter();
+                maps.any(|mapping| makes_code(mapping) && mapping.contains(call.0))
+            };
+            if calls.iter().any(|call| is_generated(&call)) {
+                self.registered.look(&mut self.session, &modules, &maps)?;
+                let tables = self.session.segment.registered();
+                calls.retain(|&(at, _)| {
+                    let is_known = tables.iter().any(|table| table.has_rule(at));
+                    by_tables.extend(is_known.then_some(at));
+                    !is_known
+                });
+            }
             let process = &self.session.process;
             found.extend(self.generated.rules(process, &modules, &maps, &calls));
         }
         found.sort_unstable();
-        let answered: Vec<Avma> = found.iter().map(|answer| answer.0).collect();
+        let mut answered: Vec<Avma> = found.iter().map(|answer| answer.0).collect();
+        answered.append(&mut by_tables);
+        answered.sort_unstable();
         let is_over = |question: &&Question| {
             closely == Closely::Yes || answered.binary_search(&question.at).is_ok()
         };

@@ -36,6 +36,7 @@ mod quiet;
 mod reading;
 mod reapers;
 mod recover;
+mod registered;
 mod remeasure;
 mod room;
 mod select;

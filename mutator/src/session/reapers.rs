@@ -17,11 +17,12 @@ use super::locked::Locked;
 use super::select::{Candidate, display_name};
 use super::slices;
 use crate::images;
+use crate::jit;
 use crate::process::modules::{Module, VDSO};
 use crate::segment::Reaper;
 
 /// Linkage names, and what their entry tells.
-const REAPERS: [(&str, Reaper); 20] = [
+const REAPERS: [(&str, Reaper); 24] = [
     // Where a C++ handler begins, and where a cleanup hands on.
     ("__cxa_begin_catch", Reaper::Frames),
     ("_Unwind_Resume", Reaper::Frames),
@@ -53,6 +54,12 @@ const REAPERS: [(&str, Reaper); 20] = [
     ("exit", Reaper::Exits),
     (LEAK_CHECK, Reaper::Checks),
     ("__lsan_do_recoverable_leak_check", Reaper::Checks),
+    // By which unwind entries of generated code are taken back, from the unwinder (libgcc's unwind-dw2-fde.c, LLVM's
+    // UnwindLevel1-gcc-ext.c) or from debuggers.
+    ("__deregister_frame", Reaper::TakesBack),
+    ("__deregister_frame_info", Reaper::TakesBack),
+    ("__deregister_frame_info_bases", Reaper::TakesBack),
+    (jit::REGISTERING, Reaper::TakesBack),
 ];
 
 /// A function of every program with LeakSanitizer, standalone or in AddressSanitizer

@@ -24,6 +24,7 @@ use patcher::plan::Effects;
 use super::select::select;
 use super::{Session, SessionError, allowed};
 use crate::images;
+use crate::jit;
 use crate::process::Space;
 use crate::process::identity::FileId;
 use crate::process::modules::{Module, VDSO, modules};
@@ -42,9 +43,9 @@ pub(super) struct LookedThrough {
 
 impl Session {
     /// Follows the shared stacks of libraries that were loaded after the functions were added, as
-    /// interpreters do.
+    /// interpreters do, and the generated code that is registered through such libraries.
     pub(super) fn follow_slices(&mut self, known: &mut LookedThrough) -> Result<(), SessionError> {
-        let measures = |f: &FunctionDoc| f.active && f.reaper.is_none() && f.has_exits();
+        let measures = |f: &FunctionDoc| f.active && f.reaper.is_none();
         let met = self.segment.header().modules_used.load(Ordering::Relaxed);
         if met == known.met || !self.document.functions.iter().any(measures) {
             return Ok(());
@@ -65,7 +66,8 @@ impl Session {
         };
         let allowed = allowed(&self.process, &new, false);
         let none = select(&new, &[], wanted, allowed, true);
-        let notes = new.iter().map(note).collect::<Vec<_>>();
+        let takes_turns = new.iter().filter(|module| self.is_unfollowed(module));
+        let notes = takes_turns.map(note).collect::<Vec<_>>();
         self.change(Some(space), |locked| {
             let is_new = |note: &&String| !locked.document.notes.contains(note);
             let notes: Vec<String> = notes.iter().filter(is_new).cloned().collect();
@@ -75,15 +77,27 @@ impl Session {
         .map(drop)
     }
 
-    /// True if a module switches stacks and no probe follows it.
+    /// True if a module switches stacks or registers generated code, and has no probe for it.
     fn is_to_follow(&self, module: &Module) -> bool {
+        let registers = || jit::Registers::of(module).any();
+        self.is_unfollowed(module) || registers() && !self.has_reaper(module, Reaper::TakesBack)
+    }
+
+    /// True if a module switches stacks and no probe follows it.
+    fn is_unfollowed(&self, module: &Module) -> bool {
+        let measures_ends = |f: &FunctionDoc| f.active && f.reaper.is_none() && f.has_exits();
+        let image = images::of_module(module);
+        self.document.functions.iter().any(measures_ends)
+            && image.is_ok_and(|image| !switching(image.image).is_empty())
+            && !self.has_reaper(module, Reaper::Switches)
+    }
+
+    fn has_reaper(&self, module: &Module, reaper: Reaper) -> bool {
         let is_its = |f: &FunctionDoc| {
             let doc = self.document.modules.get(f.module);
-            f.reaper == Some(Reaper::Switches) && doc.is_some_and(|doc| doc.path == module.path)
+            f.reaper == Some(reaper) && doc.is_some_and(|doc| doc.path == module.path)
         };
-        let image = images::of_module(module);
-        let switches = image.is_ok_and(|image| !switching(image.image).is_empty());
-        switches && !self.document.functions.iter().any(is_its)
+        self.document.functions.iter().any(is_its)
     }
 }
 

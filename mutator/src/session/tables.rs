@@ -55,6 +55,7 @@ impl Locked<'_> {
         }
         tables.extend(in_pieces(all_rules).into_iter().map(Table::of_rules));
         self.publish_all(&tables, seen)?;
+        self.publish_registered()?;
         self.publish_conventions(modules)
     }
 
@@ -170,6 +171,20 @@ pub(super) struct Table {
 }
 
 impl Table {
+    pub(super) fn new(
+        kind: u64,
+        code: (Avma, Avma),
+        frames: (Avma, Avma),
+        rows: Vec<(Avma, u64)>,
+    ) -> Self {
+        Self {
+            kind,
+            code,
+            frames,
+            rows,
+        }
+    }
+
     /// Rules of return addresses in any modules: the runtime looks into one such table after the other.
     pub(super) fn of_rules(mut rows: Vec<(Avma, u64)>) -> Self {
         rows.sort_unstable();
@@ -344,7 +359,7 @@ fn rules_of(
         .collect()
 }
 
-fn rule(recipe: Recipe) -> Rule {
+pub(super) fn rule(recipe: Recipe) -> Rule {
     match recipe {
         Recipe::FromStackPointer(frame) => Rule::FromRsp {
             cfa_offset: frame.cfa,

@@ -27,6 +27,7 @@ mod reach;
 mod realigned;
 mod recipe;
 mod recovery;
+mod registered;
 mod returning;
 mod scan;
 mod sweep;
@@ -59,6 +60,7 @@ pub use graph::{Doubt, Flow};
 pub(crate) use leave::{is_fragment, returns_to_caller, runs_on};
 pub use module::ModuleContext;
 pub use recipe::{Frame, Recipe, recipes};
+pub use registered::{Bases, Form, Registered, registered};
 pub(crate) use sweep::one;
 
 impl Flow {

@@ -62,6 +62,8 @@ pub enum Kind {
     /// The function switches between stacks that share one memory range. Its exits have probes,
     /// too.
     Switches = 14,
+    /// The entry of a function by which the program takes unwind entries back that it has registered.
+    TakesBack = 15,
 }
 
 /// The bits of a [`Kind`] in [`Probe::kind`].
@@ -104,6 +106,7 @@ impl Kind {
             12 => Self::Exits,
             13 => Self::Checks,
             14 => Self::Switches,
+            15 => Self::TakesBack,
             _ => return None,
         })
     }

@@ -8,7 +8,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::image::EPOCH_OF_MAPS;
 use abi::rule;
-use abi::segment::{TABLE_OF_CONVENTIONS, TABLE_OF_ENTRIES, TABLE_OF_RULES, TableHead};
+use abi::segment::{
+    TABLE_OF_CONVENTIONS, TABLE_OF_ENTRIES, TABLE_OF_REGISTERED, TABLE_OF_RULES, TableHead,
+};
 
 use super::rules::{Age, RULES};
 use crate::os::lock::Lock;
@@ -69,7 +71,7 @@ fn forget_before_tables() {
                     RULES.forget_one(of(&row.start));
                 }
             }
-            TABLE_OF_CONVENTIONS => {
+            TABLE_OF_CONVENTIONS | TABLE_OF_REGISTERED => {
                 RULES.forget(|pc, _| match is_in(head, pc) {
                     true => Age::Old,
                     false => Age::New,
@@ -89,7 +91,7 @@ fn forget_before_tables() {
 }
 
 /// Whether a call that returns to `pc` is in the code that a table is for.
-fn is_in(head: &TableHead, pc: u64) -> bool {
+pub fn is_in(head: &TableHead, pc: u64) -> bool {
     let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
     (of(&head.start)..of(&head.end)).contains(&pc.wrapping_sub(1))
 }

@@ -11,6 +11,7 @@ pub mod frame_pointer;
 pub mod modules;
 pub mod published;
 pub mod range;
+pub mod registered;
 pub mod return_address;
 pub mod rows;
 pub mod rules;

@@ -6,14 +6,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::rule;
 use abi::segment::{
-    AREA_MODULES, MODULE_PATH, ModuleEntry, TABLE_OF_CONVENTIONS, TABLE_OF_RULES, TableHead,
-    TableRow,
+    AREA_MODULES, MODULE_PATH, ModuleEntry, TABLE_OF_CONVENTIONS, TABLE_OF_REGISTERED,
+    TABLE_OF_RULES, TableHead, TableRow,
 };
 
 use super::range::{self, NEW, Range, Ranges, Tables};
 use super::rules::{Age, RULES};
 use super::successors::Change;
-use super::{epoch, rows};
+use super::{epoch, registered, rows};
 use crate::arch::clock;
 use crate::os::hash;
 use crate::os::lock::Lock;
@@ -184,7 +184,8 @@ impl List {
     fn known(&mut self, address: u64) -> Option<Range> {
         let used = shared::tables_used();
         let is_of_rules = |(head, _): (&TableHead, &[TableRow])| {
-            [TABLE_OF_RULES, TABLE_OF_CONVENTIONS].contains(&head.kind.load(Ordering::Relaxed))
+            [TABLE_OF_RULES, TABLE_OF_CONVENTIONS, TABLE_OF_REGISTERED]
+                .contains(&head.kind.load(Ordering::Relaxed))
         };
         if self.tables != used && shared::tables_from(self.tables).all(is_of_rules) {
             self.tables = used;
@@ -329,6 +330,14 @@ impl List {
         if RULES.forget(age) != 0 {
             epoch::begin();
         }
+        let is_gone = |address: u64| {
+            let old = before.find(address);
+            old.is_some_and(|old| now.find(address).is_none_or(|range| range.file != old.file))
+        };
+        registered::drop_tables(|head| {
+            let [start, end] = [&head.start, &head.end].map(|at| at.load(Ordering::Relaxed));
+            is_gone(start) || is_gone(end.wrapping_sub(1))
+        });
         (self.patience, self.in_vain) = (0, 0);
         self.nowhere = [0; NOWHERE];
     }

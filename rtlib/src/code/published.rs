@@ -1,41 +1,67 @@
 //! Rules that the command has published, of code without unwind tables: of return addresses, and of ranges in which a
-//! generator of code keeps to a convention.
+//! generator of code keeps to a convention or has registered unwind entries.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::rule::Rule;
-use abi::segment::{TABLE_OF_CONVENTIONS, TABLE_OF_RULES};
+use abi::segment::{
+    TABLE_OF_CONVENTIONS, TABLE_OF_REGISTERED, TABLE_OF_RULES, TableHead, TableRow,
+};
 
 use super::range::Range;
 use crate::os::shared;
 
-/// The rule of a return address in this code.
+/// The rule of a return address in this code. What the program has registered of it comes first.
 pub fn rule_of(range: &Range, pc: u64) -> Option<Rule> {
-    let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
-    // The latest is the best.
+    registered(range, pc).or_else(|| found(range, pc))
+}
+
+/// The rule that the command has found for a return address.
+fn found(range: &Range, pc: u64) -> Option<Rule> {
     let all = shared::tables().filter_map(|(head, rows)| {
-        if of(&head.kind) != TABLE_OF_RULES
-            || pc <= of(&head.start)
-            || of(&head.end) < pc
-            || !range.is_meant(head)
-        {
+        if !is_of(head, TABLE_OF_RULES, pc) || !range.is_meant(head) {
             return None;
         }
         let found = rows.binary_search_by_key(&pc, |row| of(&row.start)).ok()?;
         Some(Rule::decode(of(&rows.get(found)?.value)))
+    });
+    // The latest is the best.
+    all.last()
+}
+
+/// The rule of a return address by unwind entries that the program has registered and not taken back.
+fn registered(range: &Range, pc: u64) -> Option<Rule> {
+    let all = shared::tables().filter_map(|(head, rows)| {
+        let holds = head.seen_tsc.load(Ordering::Acquire) != 0 && range.is_meant(head);
+        if !is_of(head, TABLE_OF_REGISTERED, pc) || !holds {
+            return None;
+        }
+        let word = last_row(rows, pc)?;
+        (word != 0).then(|| Rule::decode(word))
     });
     all.last()
 }
 
 /// The rule of all return addresses in the code around `pc`: of a stop where nothing may be guessed.
 pub fn convention_of(pc: u64) -> Option<Rule> {
-    let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
     let all = shared::tables().filter_map(|(head, rows)| {
-        if of(&head.kind) != TABLE_OF_CONVENTIONS || pc <= of(&head.start) || of(&head.end) < pc {
-            return None;
-        }
-        let after = rows.partition_point(|row| of(&row.start) < pc);
-        Some(Rule::decode(of(&rows.get(after.checked_sub(1)?)?.value)))
+        let rows = is_of(head, TABLE_OF_CONVENTIONS, pc).then_some(rows)?;
+        last_row(rows, pc).map(Rule::decode)
     });
     all.last()
+}
+
+/// True if a table is of this kind, and of the code whose call returns to `pc`.
+fn is_of(head: &TableHead, kind: u64, pc: u64) -> bool {
+    of(&head.kind) == kind && of(&head.start) < pc && pc <= of(&head.end)
+}
+
+/// The value of the last row that begins before `pc`.
+fn last_row(rows: &[TableRow], pc: u64) -> Option<u64> {
+    let after = rows.partition_point(|row| of(&row.start) < pc);
+    Some(of(&rows.get(after.checked_sub(1)?)?.value))
+}
+
+fn of(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
 }

@@ -8,7 +8,7 @@ use abi::probe::{Children, Kind};
 use abi::segment::{ROOT_COMPLETE, RecordHead};
 
 use super::next::{AGAIN, DONE, FOUND, VECTORS};
-use super::{busy, departing, ending, forks, loads, moves, switches};
+use super::{busy, departing, ending, forks, loads, moves, registering, switches};
 use crate::arch::clock;
 use crate::calls::activation::{Activation, lent, return_address};
 use crate::calls::cost::Entered;
@@ -208,7 +208,7 @@ pub(super) unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut
     let moves = kind == Kind::Moves;
     let forks = has_children(function);
     // It concerns other threads, too, or later calls.
-    let is_for_all = moves || forks || kind == Kind::Loads;
+    let is_for_all = moves || forks || matches!(kind, Kind::Loads | Kind::TakesBack);
     // SAFETY: the stub's promise, of a call of `copystack`.
     if moves && !unsafe { moves::is_known(slot) } {
         return Err(DONE);
@@ -350,6 +350,7 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
                 MODULES.refresh();
                 loads::have_changed();
             }
+            Kind::TakesBack => registering::end(slot),
             // What it cannot tell is found at a later call.
             kind if kind.ends_calls() => drop(ending::reap(thread, kind, slot)),
             kind if kind.is_measured() => {

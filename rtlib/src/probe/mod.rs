@@ -12,6 +12,7 @@ mod next;
 pub mod point;
 #[cfg(ipath_image)]
 mod quick;
+mod registering;
 #[cfg(ipath_image)]
 mod stub;
 mod switches;

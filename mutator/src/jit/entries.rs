@@ -1,0 +1,256 @@
+//! Unwind entries that a process has registered for code that is in no file.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use goblin::elf::header::ET_REL;
+use goblin::elf::{Elf, SectionHeader};
+use patcher::flow::{Bases, Form, Registered, registered};
+use patcher::{Avma, Svma};
+
+use super::registered::{Registers, contents, files};
+use super::unwinder::{Registration, registrations};
+use crate::process::modules::Module;
+use crate::process::{Mapping, Memory};
+
+/// Bytes of a list of entries, and of all of them.
+const LARGEST: u64 = 16 << 20;
+const MOST_BYTES: usize = 64 << 20;
+
+/// Relocations of x86-64 (psABI, table 4.9).
+const R_X86_64_64: u32 = 1;
+const R_X86_64_PC32: u32 = 2;
+const R_X86_64_32: u32 = 10;
+const R_X86_64_PC64: u32 = 24;
+
+/// A list of unwind entries as it stands in the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entries {
+    /// The address by which they were registered: of the first entry, or of the file that has them.
+    pub key: Avma,
+    /// The `__jit_debug_descriptor` that leads to the file.
+    pub descriptor: Option<Avma>,
+    sections: Vec<Section>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Section {
+    bytes: Vec<u8>,
+    at: u64,
+    bases: (u64, u64),
+    form: Form,
+}
+
+impl Entries {
+    /// What they describe, of code that is in no file.
+    pub fn described(&self, maps: &[Mapping]) -> Vec<Registered> {
+        let sections = self.sections.iter();
+        let all = sections.flat_map(|section| {
+            let (text, data) = section.bases;
+            let bases = Bases {
+                section: section.at,
+                text,
+                data,
+            };
+            registered(&section.bytes, bases, section.form)
+        });
+        all.filter(|code| is_generated(maps, &code.range)).collect()
+    }
+}
+
+/// True if code is in executable memory that is of no file which stays.
+fn is_generated(maps: &[Mapping], code: &Range<Svma>) -> bool {
+    let mut at = code.start.0;
+    let after = maps.partition_point(|m| m.range.end.0 <= at);
+    for mapping in &maps[after..] {
+        if !mapping.contains(Avma(at)) || !makes_code(mapping) {
+            return false;
+        }
+        at = mapping.range.end.0;
+        if code.end.0 <= at {
+            return true;
+        }
+    }
+    false
+}
+
+/// True if a mapping holds code of the process's own: anonymous memory, or a file without a name
+/// (memfd_create(2)).
+pub fn makes_code(mapping: &Mapping) -> bool {
+    let is_of_file = mapping.file.1 != 0 && !mapping.name.ends_with(" (deleted)");
+    mapping.execute && !is_of_file && mapping.name != "[vdso]" && mapping.name != "[vsyscall]"
+}
+
+/// The modules through which a process can register entries.
+#[derive(Default)]
+pub struct Sources {
+    /// By path and first address.
+    known: HashMap<(String, Avma), Registers>,
+}
+
+impl Sources {
+    /// What is registered by now, as far as it can be read.
+    pub fn read(&mut self, modules: &[Module], maps: &[Mapping], memory: &Memory) -> Vec<Entries> {
+        let mut found: Vec<Entries> = Vec::new();
+        let mut left = MOST_BYTES;
+        for module in modules {
+            let key = (module.path.clone(), module.range.start);
+            let known = self.known.entry(key);
+            let source = *known.or_insert_with(|| Registers::of(module));
+            let mut all = Vec::new();
+            if let Some(descriptor) = source.descriptor {
+                let files = files(descriptor, memory).unwrap_or_default();
+                all.extend(files.into_iter().filter_map(|file| {
+                    let sections = in_file(&contents(file, memory)?, file.0, memory);
+                    Some(Entries {
+                        key: Avma(file.0),
+                        descriptor: Some(descriptor),
+                        sections,
+                    })
+                }));
+            }
+            if source.has_unwinder {
+                let registrations = registrations(module, maps, memory);
+                all.extend(registrations.iter().map(|r| with_unwinder(r, maps, memory)));
+            }
+            for entries in all {
+                let len = entries.sections.iter().map(|s| s.bytes.len()).sum();
+                let is_known = found.iter().any(|other| other.key == entries.key);
+                if let Some(rest) = left.checked_sub(len).filter(|_| !is_known) {
+                    left = rest;
+                    found.push(entries);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Those that are registered with an unwinder.
+fn with_unwinder(registration: &Registration, maps: &[Mapping], memory: &Memory) -> Entries {
+    let sections = registration.sections.iter().filter_map(|&at| {
+        Some(Section {
+            bytes: list_at(at, maps, memory)?,
+            at: at.0,
+            bases: registration.bases,
+            form: Form::EhFrame,
+        })
+    });
+    Entries {
+        key: registration.key,
+        descriptor: None,
+        sections: sections.collect(),
+    }
+}
+
+/// The bytes of a list up to the word 0 that ends it.
+fn list_at(at: Avma, maps: &[Mapping], memory: &Memory) -> Option<Vec<u8>> {
+    let after = maps.partition_point(|m| m.range.end <= at);
+    let mapping = maps.get(after).filter(|m| m.contains(at))?;
+    let room = (mapping.range.end.0 - at.0).min(LARGEST) as usize;
+    let mut bytes = Vec::new();
+    let mut end = 0;
+    loop {
+        while let Some(len) = bytes.get(end..end + 4) {
+            match u32::from_le_bytes(len.try_into().ok()?) {
+                0 => {
+                    bytes.truncate(end + 4);
+                    return Some(bytes);
+                }
+                // One of more than 4 GiB.
+                u32::MAX => return None,
+                len => end = end.checked_add(4 + len as usize)?,
+            }
+        }
+        let more = (bytes.len().max(1 << 10)).min(room - bytes.len());
+        if more == 0 || end > room {
+            return None;
+        }
+        let next = memory.read_vec(at.plus(bytes.len() as u64), more).ok()?;
+        bytes.extend(next);
+    }
+}
+
+/// The sections of an ELF file in memory. A section that has been loaded is read from its loaded
+/// copy, which has its relocations applied.
+fn in_file(bytes: &[u8], at: u64, memory: &Memory) -> Vec<Section> {
+    let Ok(elf) = Elf::parse(bytes) else {
+        return Vec::new();
+    };
+    let headers = elf.section_headers.iter();
+    let text = headers
+        .clone()
+        .find(|s| s.is_executable())
+        .map_or(0, |s| s.sh_addr);
+    let section = |(index, header): (usize, &SectionHeader)| {
+        let form = match elf.shdr_strtab.get_at(header.sh_name)? {
+            ".eh_frame" => Form::EhFrame,
+            ".debug_frame" => Form::DebugFrame,
+            _ => return None,
+        };
+        let range = header.file_range()?;
+        let len = range.len();
+        let is_loaded = header.is_alloc() && header.sh_addr != 0 && len as u64 <= LARGEST;
+        let loaded = is_loaded.then(|| memory.read_vec(Avma(header.sh_addr), len).ok());
+        let loaded = loaded.flatten().filter(|loaded| begins_entries(loaded));
+        let is_there = loaded.is_some();
+        let mut contents = match loaded {
+            Some(loaded) => loaded,
+            None => bytes.get(range)?.to_vec(),
+        };
+        let section_at = match header.sh_addr {
+            0 => at.wrapping_add(header.sh_offset),
+            address => address,
+        };
+        if !is_there && elf.header.e_type == ET_REL {
+            relocate(&elf, index, section_at, &mut contents);
+        }
+        Some(Section {
+            bytes: contents,
+            at: section_at,
+            bases: (text, 0),
+            form,
+        })
+    };
+    headers.enumerate().filter_map(section).collect()
+}
+
+/// True if a CIE stands at the beginning of a section `.eh_frame`.
+fn begins_entries(bytes: &[u8]) -> bool {
+    let word = |at: usize| bytes.get(at..at + 4).and_then(<[u8]>::first_chunk);
+    let words = (word(0), word(4));
+    matches!(words, (Some(len), Some([0, 0, 0, 0])) if u32::from_le_bytes(*len) != 0)
+}
+
+/// Applies the relocations of a section of an object file to its `contents`.
+fn relocate(elf: &Elf<'_>, section: usize, at: u64, contents: &mut [u8]) {
+    for (index, relocations) in &elf.shdr_relocs {
+        let is_its = elf.section_headers.get(*index);
+        if is_its.is_none_or(|header| header.sh_info as usize != section) {
+            continue;
+        }
+        for relocation in relocations.iter() {
+            let Some(symbol) = elf.syms.get(relocation.r_sym) else {
+                continue;
+            };
+            let base = elf.section_headers.get(symbol.st_shndx);
+            let base = base.map_or(0, |section| section.sh_addr);
+            let addend = relocation.r_addend.unwrap_or(0) as u64;
+            let value = base.wrapping_add(symbol.st_value).wrapping_add(addend);
+            let place = at.wrapping_add(relocation.r_offset);
+            let (value, size) = match relocation.r_type {
+                R_X86_64_64 => (value, 8),
+                R_X86_64_32 => (value, 4),
+                R_X86_64_PC64 => (value.wrapping_sub(place), 8),
+                R_X86_64_PC32 => (value.wrapping_sub(place), 4),
+                _ => continue,
+            };
+            let first = relocation.r_offset as usize;
+            let end = first.checked_add(size);
+            let to = end.and_then(|end| contents.get_mut(first..end));
+            if let Some(to) = to {
+                to.copy_from_slice(&value.to_le_bytes()[..size]);
+            }
+        }
+    }
+}

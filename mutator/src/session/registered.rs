@@ -1,0 +1,252 @@
+//! Rules of code that the target has made itself and registered unwind entries for.
+//!
+//! The runtime drops a table when the target takes its entries back (`__deregister_frame`,
+//! `__jit_debug_register_code`), and when the code's mapping goes. If these functions have no
+//! probe, the command notices it when it looks next.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use abi::segment::TABLE_OF_REGISTERED;
+use patcher::flow::Registered;
+use patcher::{Avma, Svma};
+
+use super::locked::Locked;
+use super::tables::{Table, rule};
+use super::{Session, SessionError};
+use crate::clock;
+use crate::jit::{Entries, Sources, makes_code};
+use crate::process::modules::{Module, modules};
+use crate::process::{Mapping, Memory};
+use crate::segment::RegisteredTable;
+
+/// The shortest time between two looks without a question. It is at least `SHARE` times as long as
+/// a look takes.
+const PERIOD: Duration = Duration::from_millis(100);
+const SHARE: u32 = 20;
+
+/// Tables that are published of one process at a time.
+const MOST: usize = 1 << 12;
+
+/// What has been read of what a process has registered.
+#[derive(Default)]
+pub(super) struct RegisteredCode {
+    sources: Sources,
+    /// Entries whose table is published, as they were read.
+    known: HashMap<Avma, Entries>,
+    rests_until: Option<Instant>,
+    /// When entries had last been taken back at the last look.
+    taken_back: u64,
+}
+
+/// What has to be changed of the tables.
+#[derive(Default)]
+struct Change {
+    over: Vec<RegisteredTable>,
+    new: Vec<(Entries, Vec<Registered>)>,
+}
+
+impl RegisteredCode {
+    /// True if it is time to look though nothing has asked for it.
+    pub(super) fn is_due(&self, session: &Session) -> bool {
+        let rests = self.rests_until.is_some_and(|until| Instant::now() < until);
+        !rests || session.segment.taken_back() != self.taken_back
+    }
+
+    /// Publishes what has been registered since, and drops what is not registered any more.
+    pub(super) fn look(
+        &mut self,
+        session: &mut Session,
+        modules: &[Module],
+        maps: &[Mapping],
+    ) -> Result<(), SessionError> {
+        let begun = Instant::now();
+        self.taken_back = session.segment.taken_back();
+        let (change, seen) = match session.process.open_memory() {
+            Ok(memory) => self.change(&session.segment.registered(), modules, maps, &memory),
+            Err(_) => return Ok(()),
+        };
+        if !change.over.is_empty() || !change.new.is_empty() {
+            session.locked_as_it_is(|locked| locked.change_registered(&change, seen))?;
+        }
+        self.rests_until = Some(Instant::now() + PERIOD.max(begun.elapsed() * SHARE));
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        published: &[RegisteredTable],
+        modules: &[Module],
+        maps: &[Mapping],
+        memory: &Memory,
+    ) -> (Change, u64) {
+        let seen = clock::tsc();
+        let mut change = Change::default();
+        if !maps.iter().any(makes_code) {
+            change.over.extend(published.iter().cloned());
+            self.known.clear();
+            return (change, seen);
+        }
+        let found = self.sources.read(modules, maps, memory);
+        let is_found = |key: &Avma| found.iter().any(|entries| entries.key == *key);
+        self.known.retain(|key, _| is_found(key));
+        let over = published.iter().filter(|table| !is_found(&table.key));
+        change.over.extend(over.cloned());
+        for entries in found.into_iter().take(MOST) {
+            let mut tables = published.iter().filter(|table| table.key == entries.key);
+            let table = tables.next();
+            if table.is_some() && self.known.get(&entries.key) == Some(&entries) {
+                continue;
+            }
+            let described = entries.described(maps);
+            self.known.insert(entries.key, entries.clone());
+            let rows = rows(&described);
+            if table.map_or(rows.is_empty(), |table| table.rows == rows) {
+                continue;
+            }
+            change.over.extend(table.cloned());
+            if !rows.is_empty() {
+                change.new.push((entries, described));
+            }
+        }
+        (change, seen)
+    }
+}
+
+impl RegisteredTable {
+    /// True if it has a rule of a return address.
+    pub(super) fn has_rule(&self, at: Avma) -> bool {
+        let after = self.rows.partition_point(|row| row.0 < at);
+        let row = after.checked_sub(1).and_then(|last| self.rows.get(last));
+        row.is_some_and(|row| row.1 != 0)
+    }
+}
+
+impl Locked<'_> {
+    /// Publishes what is registered by now, before anything is asked.
+    pub(super) fn publish_registered(&mut self) -> Result<(), SessionError> {
+        let maps = self.space.maps()?;
+        if !maps.iter().any(makes_code) {
+            return Ok(());
+        }
+        // Of all, since entries that are not found are taken for such that have been taken back.
+        let modules = modules(self.space.process(), &maps);
+        let published = self.segment.registered();
+        let mut code = RegisteredCode::default();
+        let (change, seen) = code.change(&published, &modules, &maps, self.space.memory());
+        self.change_registered(&change, seen)
+    }
+
+    fn change_registered(&mut self, change: &Change, seen: u64) -> Result<(), SessionError> {
+        self.forget(&change.over)?;
+        let new = change.new.iter();
+        let new = new.map(|(entries, described)| Table::of_registered(entries, described));
+        self.publish_all(&new.collect::<Vec<_>>(), seen)?;
+        if self.segment.taken_back() > seen {
+            // They may have been among those that were taken back while they were read.
+            let is_new = |table: &RegisteredTable| {
+                let mut new = change.new.iter();
+                new.any(|(entries, _)| entries.key == table.key)
+            };
+            let tables = self.segment.registered();
+            let doubtful: Vec<_> = tables.into_iter().filter(is_new).collect();
+            return self.forget(&doubtful);
+        }
+        Ok(())
+    }
+
+    /// Drops tables, and has the runtime forget what it knows by them.
+    fn forget(&mut self, tables: &[RegisteredTable]) -> Result<(), SessionError> {
+        /// A table that does not hold itself.
+        const NEVER: u64 = 0;
+        for table in tables {
+            self.segment.drop_registered(table);
+        }
+        let dropped: Vec<Table> = tables.iter().map(Table::of_dropped).collect();
+        self.publish_all(&dropped, NEVER)
+    }
+}
+
+impl Table {
+    /// Rules of all return addresses that registered entries describe.
+    fn of_registered(entries: &Entries, described: &[Registered]) -> Self {
+        let end = described.iter().map(|code| code.range.end.0).max();
+        let descriptor = entries.descriptor.unwrap_or(Avma(0));
+        let rows = rows(described);
+        let start = rows.first().map_or(Avma(0), |row| row.0);
+        let code = (start, Avma(end.unwrap_or(0)));
+        Self::new(TABLE_OF_REGISTERED, code, (entries.key, descriptor), rows)
+    }
+
+    /// Says nothing of the code of a table that has been dropped, of which rules are forgotten for it.
+    fn of_dropped(table: &RegisteredTable) -> Self {
+        let rows = vec![(table.code.0, 0)];
+        Self::new(TABLE_OF_REGISTERED, table.code, (Avma(0), Avma(0)), rows)
+    }
+}
+
+/// The first address that each rule is for, ascending, with 0 after the end of code. Of code that is described twice, the
+/// first description counts.
+fn rows(described: &[Registered]) -> Vec<(Avma, u64)> {
+    let mut all: Vec<&Registered> = described.iter().collect();
+    all.sort_by_key(|code| code.range.start);
+    let mut rows: Vec<(Avma, u64)> = Vec::new();
+    let mut end = Svma(0);
+    for code in all {
+        if code.range.start < end {
+            continue;
+        }
+        if code.range.start == end {
+            // It goes on here.
+            rows.pop();
+        }
+        end = code.range.end;
+        let encoded = code.rows.iter().map(|&(at, recipe)| {
+            let rule = recipe.map_or(abi::rule::Rule::Stop(abi::cause::Cause::NoRule), rule);
+            (Avma(at.0), rule.encode())
+        });
+        rows.extend(encoded);
+        rows.push((Avma(end.0), 0));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use patcher::flow::{Frame, Recipe};
+
+    #[test]
+    fn rows_end_with_their_code() {
+        let recipe = |cfa| {
+            let caller_frame_pointer = 0;
+            Some(Recipe::FromStackPointer(Frame {
+                cfa,
+                caller_frame_pointer,
+            }))
+        };
+        let code = |start: u64, end: u64, rows: &[(u64, i32)]| Registered {
+            range: Svma(start)..Svma(end),
+            rows: rows
+                .iter()
+                .map(|&(at, cfa)| (Svma(at), recipe(cfa)))
+                .collect(),
+        };
+        let found = rows(&[
+            code(300, 310, &[(300, 8)]),
+            code(100, 200, &[(100, 8), (104, 32)]),
+            code(150, 250, &[(150, 48)]),
+            code(200, 210, &[(200, 16)]),
+        ]);
+        let of = |cfa| rule(recipe(cfa).expect("one")).encode();
+        let expected = [
+            (100, of(8)),
+            (104, of(32)),
+            (200, of(16)),
+            (210, 0),
+            (300, of(8)),
+            (310, 0),
+        ];
+        assert_eq!(found, expected.map(|(at, word)| (Avma(at), word)));
+    }
+}
