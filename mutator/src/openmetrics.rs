@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use patcher::select::Pattern;
 
-use crate::profile::{Metric, Profile};
+use crate::profile::{Metric, Profile, unseen_counts};
 use crate::report::Filter;
 
 /// The text formats.
@@ -139,6 +139,21 @@ pub fn text(profiles: &[Profile], under: &[Pattern], format: Format) -> String {
             );
         }
     }
+    counter(
+        &mut out,
+        "ipath_unseen",
+        "What the session knows that it did not see, by kind.",
+    );
+    for profile in profiles {
+        let process = process(profile);
+        for (kind, number) in unseen_counts(&profile.losses.unseen) {
+            let _ = writeln!(
+                out,
+                "ipath_unseen_total{{{process},kind=\"{}\"}} {number}",
+                escaped(kind)
+            );
+        }
+    }
     if format == Format::OpenMetrics {
         out.push_str("# EOF\n");
     }
@@ -249,6 +264,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Unseen;
     use crate::profile::tests::sample;
 
     #[test]
@@ -308,6 +324,24 @@ mod tests {
         let number = |l: &String| l.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
         assert_eq!(calls.map(number).sum::<u64>(), profile.calls());
         assert!(texts[0].contains("under=\"main\""), "{}", texts[0]);
+    }
+
+    #[test]
+    fn what_was_not_seen_has_a_series_for_each_kind() {
+        let mut profile = sample();
+        let unseen = &mut profile.losses.unseen;
+        unseen.clear();
+        Unseen::LetGo.count(unseen, 3);
+        unseen.insert("of-another-build".to_owned(), 2);
+        let text = text(&[profile], &[], Format::OpenMetrics);
+        let series = text
+            .lines()
+            .filter(|l| l.starts_with("ipath_unseen_total{"));
+        let with = |end: &str| series.clone().filter(|l| l.ends_with(end)).count();
+        assert_eq!(with(",kind=\"let-go\"} 3"), 1, "{text}");
+        assert_eq!(with(",kind=\"of-another-build\"} 2"), 1, "{text}");
+        // A counter that begins when it counts would hide its first increase.
+        assert_eq!(with("} 0"), 8, "{text}");
     }
 
     #[test]

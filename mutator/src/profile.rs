@@ -38,7 +38,7 @@ pub use per_cycle::PerCycle;
 pub use process::{InProcess, Process, Spread, Spreads};
 pub use program::{file_name, program};
 pub use total::Total;
-pub use unseen::{AllUnseen, LEFT, Unseen, add_unseen, unseen_phrases};
+pub use unseen::{AllUnseen, LEFT, Unseen, add_unseen, unseen_counts, unseen_phrases};
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

@@ -164,7 +164,7 @@ fn clients_that_hang_up_do_not_stop_the_server() {
         tasks.expect("its threads").count()
     };
     let mut most = 0;
-    for number in 0..1000 {
+    for number in 0..3000 {
         let mut stream = TcpStream::connect(&address).expect("a connection");
         stream
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -175,12 +175,27 @@ fn clients_that_hang_up_do_not_stop_the_server() {
         }
         most = most.max(threads());
     }
-    // Of 1,000 clients: 64 connections, threads that are ending, and the command's own threads.
+    // Some connect and stay silent.
+    let mut silent = Vec::new();
+    for _ in 0..3000 {
+        silent.push(TcpStream::connect(&address).expect("a connection"));
+        most = most.max(threads());
+        // Of those that have been closed, this program has no use.
+        if silent.len() > 500 {
+            silent.remove(0);
+        }
+    }
+    // Of 6,000 clients: 64 connections, threads that are ending, and the command's own threads.
     assert!(most < 2 * 64, "{most} threads");
     let page = scratch.file("page.txt");
     fetch(&url, "text/plain", &page);
     let text = fs::read_to_string(&page).expect("a page");
     assert!(text.contains("ipath_calls_total{"), "{text}");
+    assert!(
+        text.contains(",kind=\"taken-out\"} 0\n"),
+        "what was not seen has its series: {text}"
+    );
+    drop(silent);
     Run::ipath(["detach", &pid]).run().expect(0);
     let status = server.wait(Duration::from_secs(60));
     assert!(status.success(), "{}", server.report());

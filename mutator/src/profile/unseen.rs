@@ -124,6 +124,15 @@ pub fn unseen_phrases(all: &AllUnseen) -> impl Iterator<Item = String> {
     })
 }
 
+/// The count of each kind, 0 included, and of the kinds of other builds.
+pub fn unseen_counts(all: &AllUnseen) -> impl Iterator<Item = (&str, u64)> {
+    let is_known = |name: &str| Unseen::ALL.iter().any(|kind| kind.name() == name);
+    let known = Unseen::ALL.iter().map(|kind| kind.name());
+    let known = known.map(|name| (name, all.get(name).copied().unwrap_or(0)));
+    let others = all.iter().map(|(name, &n)| (name.as_str(), n));
+    known.chain(others.filter(move |(name, _)| !is_known(name)))
+}
+
 /// Adds one count to another.
 pub fn add_unseen(sum: &mut AllUnseen, other: &AllUnseen) {
     for (kind, &n) in other {
