@@ -55,6 +55,29 @@ impl Cli {
     }
 }
 
+impl Command {
+    /// The operation and its subject, as messages have them.
+    pub fn subject(&self) -> String {
+        let (name, pid) = match self {
+            Self::Attach { pid, .. } => ("attach", *pid),
+            Self::Run { .. } => ("run", None),
+            Self::List { .. } => ("list", None),
+            Self::Status { pid, .. } => ("status", *pid),
+            Self::Suggest { pid, .. } => ("suggest", Some(*pid)),
+            Self::Top { pid, .. } => ("top", Some(*pid)),
+            Self::Add { pid, .. } => ("add", Some(*pid)),
+            Self::Remove { pid, .. } => ("remove", Some(*pid)),
+            Self::Snapshot { pid, .. } => ("snapshot", Some(*pid)),
+            Self::Detach { pid, .. } => ("detach", Some(*pid)),
+            Self::ServeMetrics { pid, .. } => ("serve-metrics", Some(*pid)),
+            Self::Doctor { pid } => ("doctor", *pid),
+            Self::Push { .. } => ("push", None),
+            _ => ("ipath", None),
+        };
+        pid.map_or_else(|| name.to_owned(), |pid| format!("{name} {pid}"))
+    }
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {

@@ -19,6 +19,7 @@ use crate::lines::{self, Places};
 use crate::process::identity::FileId;
 use crate::process::modules::{self, Module, VDSO};
 use crate::process::{Memory, Process};
+use crate::progress::Step;
 use crate::segment::Reaper;
 
 /// An opened file and what has been found out about it.
@@ -51,9 +52,14 @@ type LazyContext =
     LazyLock<ModuleContext<'static>, Box<dyn FnOnce() -> ModuleContext<'static> + Send>>;
 
 impl OpenImage {
-    fn of(image: Image<'static>, has_symbols: bool, stamp: Stamp) -> &'static Self {
+    fn of(image: Image<'static>, path: &Path, has_symbols: bool, stamp: Stamp) -> &'static Self {
         let image: &'static Image<'static> = Box::leak(Box::new(image));
-        let context = LazyLock::new(Box::new(|| ModuleContext::new(image)) as Box<_>);
+        let step = format!("reading the code of {}", path.display());
+        let read = || {
+            let _step = Step::begin(step);
+            ModuleContext::new(image)
+        };
+        let context = LazyLock::new(Box::new(read) as Box<_>);
         Box::leak(Box::new(Self {
             image,
             context,
@@ -165,6 +171,7 @@ impl std::error::Error for OpenError {}
 /// Reads a file, which has this path, as an image, with the symbols of its separate debug file. Its bytes stay
 /// mapped: a command opens each file once and ends soon.
 pub fn open(bytes: &FileBytes, path: &Path) -> Result<&'static OpenImage, OpenError> {
+    let _step = Step::begin(format!("reading {}", path.display()));
     let data = kept(bytes.clone());
     let mut image = Image::parse(data).map_err(OpenError::Image)?;
     let symbols = lines::symbol_file(data, &Places::for_file(path));
@@ -172,7 +179,7 @@ pub fn open(bytes: &FileBytes, path: &Path) -> Result<&'static OpenImage, OpenEr
     if let Some(symbols) = symbols {
         image = image.with_symbols_of(kept(symbols));
     }
-    Ok(OpenImage::of(image, has_symbols, bytes.stamp()))
+    Ok(OpenImage::of(image, path, has_symbols, bytes.stamp()))
 }
 
 fn kept(bytes: FileBytes) -> &'static [u8] {
@@ -192,7 +199,7 @@ pub fn renewed(image: &'static OpenImage, path: &Path) -> &'static OpenImage {
     let again = || {
         let symbols = lines::symbol_file(data, &Places::for_file(path))?;
         let new = Image::parse(data).ok()?.with_symbols_of(kept(symbols));
-        Some(OpenImage::of(new, true, image.stamp))
+        Some(OpenImage::of(new, path, true, image.stamp))
     };
     let at = data.as_ptr() as usize;
     let Some(new) = renewed.get(&at).copied().or_else(again) else {
@@ -249,7 +256,7 @@ pub fn vdso() -> Result<&'static OpenImage, OpenError> {
     let bytes: &'static [u8] = Vec::leak(read().map_err(OpenError::Io)?);
     let image = Image::parse(bytes).map_err(OpenError::Image)?;
     // The kernel exports all of its functions.
-    let image = OpenImage::of(image, true, Stamp::default());
+    let image = OpenImage::of(image, VDSO.as_ref(), true, Stamp::default());
     Ok(KNOWN.get_or_init(|| image))
 }
 

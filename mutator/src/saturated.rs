@@ -6,10 +6,15 @@ use crate::process::read_text;
 /// Runnable threads per processor from which on a machine is saturated.
 const MANY: usize = 32;
 
-fn is_saturated() -> bool {
+/// Runnable threads per processor among which the highest nice value is not enough. Each of them
+/// waits a second or more between two turns of 3 ms.
+const TOO_MANY: usize = 300;
+
+/// Runnable threads per processor.
+fn load() -> usize {
     let text = read_text("/proc/loadavg").unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    ready(&text).is_some_and(|ready| ready >= MANY * processors)
+    ready(&text).unwrap_or(0) / processors
 }
 
 /// The fourth field of proc_loadavg(5), `READY/ALL`.
@@ -23,9 +28,15 @@ fn ready(text: &str) -> Option<usize> {
 /// threads. Has no effect without CAP_SYS_NICE.
 pub fn hurry() {
     const HIGHEST: libc::c_int = -20;
-    if is_saturated() {
+    let load = load();
+    if load >= MANY {
         // SAFETY: sets the nice value of the calling thread.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST) };
+    }
+    if load >= TOO_MANY {
+        let lowest = libc::sched_param { sched_priority: 1 };
+        // SAFETY: sets the scheduling of the calling thread; the argument is live.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const lowest) };
     }
 }
 

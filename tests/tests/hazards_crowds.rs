@@ -5,8 +5,11 @@ use ipath_tests::command::Run;
 use ipath_tests::compile::program;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
+use ipath_tests::racing::segment_names;
+use ipath_tests::session::Session;
 use ipath_tests::target::Target;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// The states of its threads, and their tracers.
@@ -60,4 +63,27 @@ fn many_threads_that_run() {
         assert_untouched(&target, THREADS);
     }
     drop(target);
+}
+
+/// A command that waits says for what, gives up after a time, and leaves all as it was.
+#[test]
+fn a_wait_is_named_and_ends() {
+    let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
+    let session = Session::attach(target.pid(), &["step"]);
+    let segment = fs::File::open(&segment_names(target.pid())[0]).expect("the session's");
+    // SAFETY: the descriptor is open.
+    let locked = unsafe { libc::flock(segment.as_raw_fd(), libc::LOCK_EX) };
+    assert_eq!(locked, 0, "nobody else has the lock");
+    let pid = target.pid().to_string();
+    let add = Run::ipath(["add", &pid, "-f", "mix"])
+        .limit(Duration::from_secs(120))
+        .run()
+        .expect(1);
+    let waits = format!("ipath: add {pid}: waiting for another command that changes the session (");
+    assert!(add.stderr.contains(&waits), "{}", add.report());
+    assert!(add.stderr.contains("another ipath"), "{}", add.report());
+    drop(segment);
+    let profile = session.detach();
+    assert!(profile.calls("step") > 0);
+    target.finish("ok calls ");
 }

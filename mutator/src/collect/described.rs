@@ -12,6 +12,7 @@ use crate::images::OpenImage;
 use crate::lines::{self, Lines};
 use crate::process::modules::VDSO;
 use crate::profile::Frame;
+use crate::progress::Step;
 
 /// Frames that are kept; with more, it begins anew.
 const MOST: usize = 1 << 16;
@@ -49,6 +50,7 @@ pub(super) fn frame(image: &'static OpenImage, at: Svma, path: &str, arrived: u6
         known.frames.clear();
     }
     let lines = known.lines.entry(file);
+    let _step = Step::begin(format!("reading the debug information of {path}"));
     let frame = describe(image, at, lines.or_insert_with(|| lines_of(image, path)));
     known.frames.insert((file, at), frame.clone());
     frame

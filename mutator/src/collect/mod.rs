@@ -26,6 +26,7 @@ mod tests;
 
 use crate::process::Process;
 use crate::profile::{Changed, Profile, Unseen};
+use crate::progress::Step;
 use crate::session::Session;
 
 use build::Build;
@@ -103,6 +104,7 @@ impl Collector {
     pub fn profile_of(&mut self, measured: Measured<'_>) -> Profile {
         // There need not be memory for both.
         self.last = None;
+        let _step = Step::begin("naming the call sites");
         self.learn(measured);
         let mut build = Build::new(measured, &mut self.frames);
         self.refresh(measured, &mut build);
@@ -111,6 +113,7 @@ impl Collector {
 
     /// The same as [`Self::look`]; `reading` is another number where the document may be another one.
     fn look_at(&mut self, measured: Measured<'_>, reading: u64) -> (&Profile, Changed) {
+        let _step = Step::begin("naming the call sites");
         let is_renamed = self.learn(measured);
         let last = self.last.take();
         let last = last.filter(|&(of, _)| of == reading && !is_renamed);

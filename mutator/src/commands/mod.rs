@@ -44,13 +44,21 @@ use crate::config::{self, Rejected};
 use crate::debuginfod;
 use crate::error::Failure;
 use crate::process::{Pid, take_name};
-use crate::{saturated, starved};
+use crate::{progress, saturated, starved};
 
 /// The status where the command line or the file of defaults is wrong, as clap has it.
 const USAGE: u8 = 2;
 
 /// Does what arguments say, of which the first is the program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    // A program started by them would inherit the priority.
+    if !["run", "demo"]
+        .iter()
+        .any(|name| args.iter().any(|a| a == name))
+    {
+        saturated::hurry();
+    }
     match config::command_line(args) {
         Ok(cli) => run(cli),
         Err(Rejected::Arguments(error)) => error.exit(),
@@ -77,10 +85,7 @@ fn give_large_blocks_back() {
 }
 
 fn obey(cli: Cli) -> Result<ExitCode, Failure> {
-    // A program started by `run` would inherit the priority.
-    if !matches!(cli.command, Command::Run { .. } | Command::Demo { .. }) {
-        saturated::hurry();
-    }
+    progress::tell(cli.command.subject(), remarks::warn);
     let result = match cli.command {
         Command::Attach {
             pid,

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use super::Process;
+use crate::progress::{THREADS, over};
 
 impl Process {
     /// All that it has started, and those that these have, in the order in which they were met: parents before their
@@ -15,7 +16,7 @@ impl Process {
         while let Some(process) = found.get(next).cloned() {
             next += 1;
             let tids = process.tids().unwrap_or_default();
-            let children = tids.into_iter().flat_map(|tid| process.children(tid));
+            let children = over(THREADS, tids).flat_map(|tid| process.children(tid));
             // One that has ended is nobody's work any more.
             let children = children.filter_map(|pid| Process::find(pid).ok());
             found.extend(children.collect::<Vec<_>>());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Mapping, Pid, Presence, Process, ProcessError, Tid, read_text};
 use super::{is_no_process, parse_stat, stat_field, status_field};
+use crate::progress::{THREADS, over};
 
 /// The signals that stop a process, those of them that it does not handle.
 pub const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
@@ -242,7 +243,7 @@ impl Process {
             };
             // Where all have ended since it was looked at, it has.
             let mut lives = false;
-            let mut ends = tids.into_iter().map(|tid| self.end_of(tid));
+            let mut ends = over(THREADS, tids).map(|tid| self.end_of(tid));
             let is_dying = ends.any(|end| {
                 lives |= end == End::NotBegun;
                 end == End::Begun

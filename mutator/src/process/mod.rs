@@ -33,6 +33,7 @@ use patcher::Avma;
 
 use crate::error::Failure;
 use crate::hint::{Hint, Word, hint};
+use crate::progress::{THREADS, over};
 
 pub use extent::Extent;
 pub use ids::{Pid, Tid};
@@ -246,8 +247,8 @@ impl Process {
         const TIMES: usize = 10;
         let tids = self.tids().unwrap_or_default();
         let look = || {
-            let mut tids = tids.iter();
-            tids.find_map(|&tid| Some((tid, self.tracer_of(tid)?)))
+            let mut tids = over(THREADS, tids.clone());
+            tids.find_map(|tid| Some((tid, self.tracer_of(tid)?)))
         };
         let mut found = look()?;
         for _ in 0..TIMES {
@@ -377,7 +378,7 @@ impl Process {
             let ids = self.thread_status(*tid, "NSpid").unwrap_or_default();
             ids.split_whitespace().last().and_then(|id| id.parse().ok()) == Some(inner)
         };
-        self.tids()?.into_iter().find(is_it)
+        over(THREADS, self.tids()?).find(is_it)
     }
 
     /// Its id in its own pid namespace.

@@ -2,6 +2,7 @@
 //! with those on the stack. Each thread has its own, from the one that has made it.
 
 use super::{Process, status_line};
+use crate::progress::{THREADS, over};
 
 /// The line of /proc/PID/status in which a kernel that knows of them lists what a thread has on.
 const FEATURES: &str = "x86_Thread_features";
@@ -19,9 +20,7 @@ impl Process {
         let Some(tids) = self.tids() else {
             return true;
         };
-        let mut lines = tids
-            .into_iter()
-            .filter_map(|tid| self.thread_status(tid, FEATURES));
+        let mut lines = over(THREADS, tids).filter_map(|tid| self.thread_status(tid, FEATURES));
         lines.any(|line| lists(&line))
     }
 }

@@ -2,13 +2,15 @@
 //! CLONE_THREAD. What is written into one is written into the other, which nobody has stopped.
 
 use super::{Pid, Process, Tid, read_text};
+use crate::progress::{THREADS, over};
 
 impl Process {
     /// Processes next to it that share its memory at this moment: its parent and its children, as far as the kernel
     /// lets them be compared. A child of vfork(2) is one until it executes something.
     pub fn sharing(&self) -> Vec<Pid> {
         let tids = self.tids().unwrap_or_default();
-        let mut others: Vec<Pid> = tids.iter().flat_map(|&tid| self.children(tid)).collect();
+        let children = over(THREADS, tids).flat_map(|tid| self.children(tid));
+        let mut others: Vec<Pid> = children.collect();
         others.extend(self.parent());
         others.retain(|&other| self.shares_with(other));
         others

@@ -46,6 +46,7 @@ use windows::Windows;
 
 use crate::process::modules::Module;
 use crate::process::{Process, Tid};
+use crate::progress::{THREADS, over};
 
 /// Time between two looks for what threads there are and do, and so many times as long as the last look took.
 const UNTIL_NEW_THREADS: Duration = Duration::from_millis(100);
@@ -184,7 +185,7 @@ impl Sampler {
         for tid in gone {
             self.part(tid);
         }
-        for Tid(tid) in tids {
+        for Tid(tid) in over(THREADS, tids) {
             let activity = Activity::of(&self.process, Tid(tid)).unwrap_or_default();
             match self.threads.get_mut(&tid) {
                 Some(thread) => {

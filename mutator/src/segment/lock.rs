@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::error::SegmentError;
 use crate::faults::step;
+use crate::progress::Step;
 use crate::tracee::pause;
 
 /// A segment's lock: no other command changes the session while this lives. It is the kernel's
@@ -19,6 +20,7 @@ impl Lock {
     pub(super) fn take(file: &Arc<File>, patience: Duration) -> Result<Self, SegmentError> {
         step("before lock");
         let deadline = Instant::now() + patience;
+        let _step = Step::begin("waiting for another command that changes the session");
         loop {
             // SAFETY: the descriptor is open.
             if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {

@@ -21,10 +21,12 @@ use super::{Candidate, Changed, Selected, Selection, Session, SessionError, sele
 use crate::clock;
 use crate::debuginfod::hex;
 use crate::images::{self, OpenImage};
+use crate::priority::Priority;
 use crate::process::Space;
 use crate::process::modules::{Module, modules};
+use crate::progress::Step;
 use crate::segment::{ModuleDoc, Reaper, RefusedDoc, Remeasure, SchemaDoc};
-use crate::tracee::{CallCode, Priority, Stopped, pause, tracing};
+use crate::tracee::{CallCode, Stopped, pause, tracing};
 
 /// How often it is tried again when a thread is in the way for the moment.
 const ATTEMPTS: usize = 200;
@@ -439,7 +441,9 @@ impl Locked<'_> {
         loop {
             let mut stacks = self.stacks(space.memory())?;
             let mut stopped = self.stop_all()?;
+            let step = Step::begin(format!("{why}, with the process stopped"));
             let result = work(self, &mut stopped, &mut stacks);
+            drop(step);
             let duration = stopped.resume()?;
             self.note_stop(why, duration);
             attempts += 1;

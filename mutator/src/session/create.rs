@@ -22,11 +22,12 @@ use crate::faults::step;
 use crate::images;
 use crate::metric::Metric;
 use crate::mpi;
+use crate::priority::Priority;
 use crate::process::modules::Module;
 use crate::process::{Extent, Process, host, read_text};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, MetricDoc, PendingDoc, SchemaDoc, SegmentError, Shape, has_room};
-use crate::tracee::{Priority, Stopped, tracing};
+use crate::tracee::{Stopped, tracing};
 use crate::values::Item;
 
 /// What a session is made with.

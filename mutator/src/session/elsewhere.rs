@@ -11,6 +11,7 @@ use rustc_hash::FxHashSet;
 use crate::debuginfod;
 use crate::images::OpenImage;
 use crate::lines::{Lines, Places};
+use crate::progress::Step;
 use crate::segment::{Document, FunctionDoc};
 
 /// Most bytes of DWARF that are read for inlined copies where a change waits for them: a second's work.
@@ -61,6 +62,7 @@ pub(super) fn inlined_in(
         return HashMap::new();
     }
     let counted = || {
+        let _step = Step::begin(format!("reading the debug information of {path}"));
         let lines = Lines::load(image.image.data(), &Places::for_file(Path::new(path)));
         let is_wanted = |name: &[u8]| wanted.is_none_or(|names| names.contains(name));
         lines.map_or_else(HashMap::new, |l| l.inlined_copies(most, is_wanted))

@@ -16,9 +16,11 @@ use super::recover::unmap;
 use super::stack_scan::Stacks;
 use super::write::read;
 use super::{Session, SessionError};
+use crate::priority::Priority;
 use crate::process::{Extent, Memory, Pid, Presence, Text, Tid, read_text};
+use crate::progress::Step;
 use crate::segment::{Journal, Reaper, RegionDoc, SegmentError};
-use crate::tracee::{CallCode, Priority, Stopped, StoppedThread, pause, tracing};
+use crate::tracee::{CallCode, Stopped, StoppedThread, pause, tracing};
 
 /// What became of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,6 +261,7 @@ impl Locked<'_> {
         const MOST_OUT: Duration = Duration::from_millis(50);
         const UNTIL_ITS_TURN: Duration = Duration::from_millis(10);
         let deadline = Instant::now() + patience.time;
+        let step = Step::begin("waiting for threads to leave the runtime");
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let most = patience.threads.saturating_mul(processors);
         let mut held: Vec<Tid> = Vec::new();
@@ -278,9 +281,11 @@ impl Locked<'_> {
             // that lasts.
             let parked =
                 parked.map_or_else(|| self.parked_inside(memory, IN_STOP), |p| Ok(Some(p)));
+            let threads = stopped.threads().count();
             let duration = stopped.resume()?;
             self.note_stop(why, duration);
             let inside = inside?;
+            step.at(threads - inside.len(), threads);
             let who = match (inside.first(), parked?) {
                 (Some(first), _) => format!("thread {first}"),
                 (None, Some(at)) => format!("what a signal handler has interrupted at {at}"),

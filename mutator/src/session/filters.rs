@@ -5,6 +5,7 @@
 //! hears of neither. One that kills ends the program, which no tracer can prevent (kernel/seccomp.c, SA_IMMUTABLE).
 
 use crate::process::{Process, status_line};
+use crate::progress::{THREADS, over};
 
 /// The option by which a user says that a filter does not kill.
 pub(super) const ALLOW: &str = "allow-seccomp";
@@ -22,9 +23,8 @@ pub(super) fn may_end(process: &Process) -> bool {
     }
     let own = filters(status_line(&own, FILTERS));
     let tids = process.tids().unwrap_or_default();
-    let mut of_threads = tids
-        .into_iter()
-        .map(|tid| filters(process.thread_status(tid, FILTERS).as_deref()));
+    let mut of_threads =
+        over(THREADS, tids).map(|tid| filters(process.thread_status(tid, FILTERS).as_deref()));
     of_threads.any(|number| number > own)
 }
 

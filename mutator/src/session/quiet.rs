@@ -22,6 +22,7 @@ use super::locked::Locked;
 use super::memory::Room;
 use crate::clock;
 use crate::process::{Extent, Process};
+use crate::progress::{THREADS, over};
 use crate::segment::{SchemaDoc, Segment};
 
 /// Threads that may come, beside those there are.
@@ -53,7 +54,7 @@ pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
         .list_tids()
         .map_err(|e| SessionError::Unknown(crate::error::io_text(&e)))?;
     let mut modes: Vec<String> = Vec::new();
-    for tid in tids {
+    for tid in over(THREADS, tids) {
         match process.thread_status(tid, "Seccomp") {
             Some(mode) => modes.push(mode),
             // It has ended since, or there is another reason, and a filter may be there.

@@ -18,6 +18,7 @@ use super::unmatched::{
 use crate::debuginfod;
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO};
+use crate::progress::Step;
 use crate::segment::{Reaper, Remeasure};
 
 /// A function that a pattern names.
@@ -186,13 +187,16 @@ pub fn select_in_modules(
     let mut places = Vec::new();
     let mut matched = vec![false; query.patterns.len()];
     let mut unreadable = Vec::new();
+    let step = Step::begin("looking up functions");
     for (index, module) in modules.iter().enumerate() {
+        step.at(index + 1, modules.len());
         let is_meant = |p: &Pattern| is_meant(p, module.file_name(), Some(module));
         if !query.patterns.is_empty() && !query.patterns.iter().any(is_meant) {
             continue;
         }
         match Place::of_module(index, module) {
             Ok(place) => {
+                let _step = Step::begin(format!("analysing {}", module.path));
                 place.select(query, &mut matched, &mut take);
                 places.push(place);
             }
@@ -229,6 +233,7 @@ pub fn select_in_file(
         bias: Bias::default(),
     }];
     let mut matched = vec![false; query.patterns.len()];
+    let _step = Step::begin(format!("analysing {path}"));
     places[0].select(query, &mut matched, &mut take);
     for index in with_fetched_symbols(&mut places, query, &matched) {
         places[index].select(query, &mut matched, &mut take);

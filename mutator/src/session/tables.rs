@@ -27,6 +27,7 @@ use crate::images::{self, OpenImage};
 use crate::process::Mapping;
 use crate::process::identity::FileId;
 use crate::process::modules::Module;
+use crate::progress::Step;
 
 impl Locked<'_> {
     /// Publishes tables for those of these modules that need them and have none yet.
@@ -260,6 +261,7 @@ fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Table> {
 /// Finds out what [`Locked::publish_tables`] needs to know of the instructions of a module.
 pub(super) fn prepare(module: &Module) {
     if let Ok(opened) = images::of_module(module) {
+        let _step = Step::begin(format!("reading the unwind tables of {}", module.path));
         opened.frames();
     }
 }
@@ -267,8 +269,10 @@ pub(super) fn prepare(module: &Module) {
 /// The same for each of these, on all processors.
 pub(super) fn prepare_all(modules: &[Module]) {
     let next = AtomicUsize::new(0);
+    let step = Step::begin("reading files");
     let work = || {
         while let Some(module) = modules.get(next.fetch_add(1, Relaxed)) {
+            step.at(next.load(Relaxed), modules.len());
             prepare(module);
         }
     };

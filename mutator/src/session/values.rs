@@ -9,6 +9,7 @@ use super::{Selected, Selection};
 use crate::lines::{Lines, Places};
 use crate::metric::number_of;
 use crate::process::modules::Module;
+use crate::progress::Step;
 use crate::values::{Item, Kind, Place, Value, Values};
 
 impl Selected {
@@ -30,6 +31,7 @@ impl Selection {
         for (module, indexes) in by_module {
             let image = self.candidates[indexes[0]].image.image;
             let path = modules.get(module).map_or("", |m| m.path.as_str());
+            let _step = Step::begin(format!("reading the debug information of {path}"));
             let lines = Lines::load(image.data(), &Places::for_file(Path::new(path)));
             let values = Values::new(image.data(), lines.as_ref());
             for index in indexes {

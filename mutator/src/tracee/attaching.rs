@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::sys::Change;
 use super::{followed, sys};
+use crate::priority::Priority;
 use crate::process::{Pid, Tid};
 use crate::signals;
 
@@ -68,7 +69,11 @@ pub(super) fn attaching<R>(pid: Pid, work: impl FnOnce() -> R) -> R {
 }
 
 /// Collects threads that have ended, of processes with which that has begun and takes long.
+///
+/// Who attaches waits for the lock that is held here. So this thread has the priority that others have
+/// then: on a saturated machine it would keep them waiting for its turn.
 fn collect() {
+    let _priority = Priority::raise();
     let mut state = lock();
     loop {
         state = BEGUN

@@ -9,10 +9,10 @@ mod calls;
 mod error;
 mod executing;
 pub mod followed;
-mod priority;
 mod remote;
 mod sequence;
 mod serve;
+mod stopping;
 mod sys;
 mod thread;
 mod tracer;
@@ -33,13 +33,14 @@ use crate::process::{
     stat_field, take_name,
 };
 
+use crate::priority::Priority;
+use crate::progress::Step;
 use crate::rest::Work;
 
 use wait::{Waited, is_dead, wait_for_stop};
 
 pub use error::TraceeError;
 pub use executing::{Executed, leave, see_exec};
-pub use priority::Priority;
 pub use remote::{CallCode, Remote};
 pub use serve::{go_on, let_go_on, pause};
 pub use sys::{Change, begun, change, collect_stop, cont, to_call};
@@ -221,9 +222,10 @@ impl Stopped {
         let deadline = Instant::now() + PATIENCE;
         let mut at_once = AT_ONCE;
         let mut stopped = Self::none(space);
+        let step = Step::begin(format!("stopping the threads of {}", process.pid));
         let mut kept = BTreeSet::new();
         loop {
-            let slow = match stopped.try_all(process, at_once) {
+            let slow = match stopped.try_all(process, at_once, &step) {
                 Ok(slow) => slow,
                 // Each may have some of the threads: both let go, and one is first the next time.
                 Err(TraceeError::Busy(_)) if Instant::now() < deadline => {
@@ -269,7 +271,12 @@ impl Stopped {
     }
 
     /// Stops every thread that is not in stop; those that have not stopped within `at_once`.
-    fn try_all(&mut self, process: &Process, at_once: Duration) -> Result<Vec<Tid>, TraceeError> {
+    fn try_all(
+        &mut self,
+        process: &Process,
+        at_once: Duration,
+        step: &Step,
+    ) -> Result<Vec<Tid>, TraceeError> {
         // Threads that have ended: the leader stays listed. Others may have made one before that.
         let mut ended: Vec<Tid> = Vec::new();
         for _ in 0..ROUNDS {
@@ -289,7 +296,7 @@ impl Stopped {
             if new == ended && thread_count(process).is_none_or(|count| count <= known) {
                 break;
             }
-            let slow = self.stop(&new, at_once)?;
+            let slow = self.stop(&new, at_once, step)?;
             if !slow.is_empty() {
                 return Ok(slow);
             }
@@ -375,83 +382,6 @@ impl Stopped {
             since: Instant::now(),
             _priority: Priority::raise(),
         }
-    }
-
-    /// Stops those of these threads that have not ended; which have not stopped within `at_once`.
-    fn stop(&mut self, tids: &[Tid], at_once: Duration) -> Result<Vec<Tid>, TraceeError> {
-        let (seized, refused) = match tids.iter().all(|&tid| followed::is_one(tid)) {
-            true => (tids.to_vec(), None),
-            false => attaching(self.pid, || self.seize_all(tids)),
-        };
-        // Up to here they all run.
-        if self.threads.is_empty() {
-            self.since = Instant::now();
-        }
-        let mut interrupted = Vec::new();
-        for tid in seized {
-            match sys::interrupt(tid) {
-                Ok(()) => interrupted.push(tid),
-                Err(Errno::ESRCH) => {}
-                Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
-            }
-        }
-        let deadline = Instant::now() + at_once;
-        let mut slow = Vec::new();
-        for tid in interrupted {
-            match wait_for_stop(tid, deadline)? {
-                Waited::Stopped(thread) => drop(self.threads.insert(tid, *thread)),
-                Waited::Ended => {}
-                Waited::Running => slow.push(tid),
-            }
-        }
-        refused.map_or(Ok(slow), Err)
-    }
-
-    /// Begins to trace those of these threads that have not ended; which are traced, and why one of them is not.
-    fn seize_all(&self, tids: &[Tid]) -> (Vec<Tid>, Option<TraceeError>) {
-        let mut seized = Vec::new();
-        for tid in first_last(self.pid, tids.iter().copied()) {
-            if followed::is_one(tid) {
-                seized.push(tid);
-                continue;
-            }
-            match self.seize(tid) {
-                Ok(()) => seized.push(tid),
-                // Ended since it was listed, or a zombie leader.
-                Err(Errno::ESRCH) => {}
-                Err(Errno::EPERM) if is_dead(self.pid, tid) => {}
-                // One that was too slow the last time, or a new one of a process that is followed.
-                Err(Errno::EPERM) if self.traces(tid) => {
-                    if followed::process_of(Tid(self.pid.0)).is_some() {
-                        let _ = followed::enter(tid);
-                    }
-                    seized.push(tid);
-                }
-                Err(errno) => return (seized, Some(self.refused(tid, errno))),
-            }
-        }
-        (seized, None)
-    }
-
-    /// True if this very thread of ours traces it.
-    fn traces(&self, tid: Tid) -> bool {
-        let own = nix::unistd::gettid().as_raw();
-        self.hold.space.process().tracer_of(tid) == Some(own)
-    }
-
-    /// Begins to trace a thread. Where it may not be traced and nobody traces it, somebody may just have
-    /// let it go: then it is tried again.
-    fn seize(&self, tid: Tid) -> Result<(), Errno> {
-        const TRIES: usize = 8;
-        let is_untraced = || self.hold.space.process().tracer_of(tid).is_none();
-        let mut result = sys::seize(tid);
-        for _ in 1..TRIES {
-            match result {
-                Err(Errno::EPERM) if is_untraced() => result = sys::seize(tid),
-                _ => break,
-            }
-        }
-        result
     }
 
     /// Why a thread cannot be traced.

@@ -17,7 +17,12 @@ impl Priority {
             libc::sched_getparam(0, &raw mut parameters);
             libc::sched_getscheduler(0)
         };
-        if policy < 0 || policy & libc::SCHED_FIFO != 0 {
+        if policy < 0
+            || matches!(
+                policy & !libc::SCHED_RESET_ON_FORK,
+                libc::SCHED_FIFO | libc::SCHED_RR
+            )
+        {
             return Self { before: None };
         }
         let highest = libc::sched_param { sched_priority: 1 };
