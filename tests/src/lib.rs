@@ -23,6 +23,7 @@ pub mod headers;
 pub mod instrument;
 pub mod memory_group;
 pub mod oracle;
+pub mod own_times;
 pub mod place;
 pub mod pointed;
 pub mod profile;

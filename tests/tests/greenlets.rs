@@ -3,9 +3,11 @@
 //! within its function and around the call.
 
 use ipath_tests::compile::{program_with, source};
+use ipath_tests::own_times::Options;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{Profile, count};
 use ipath_tests::program::{Program, ipath_arguments};
+use ipath_tests::racing::{Chance, rounds};
 use ipath_tests::session::counts_of;
 use ipath_tests::tools::python;
 use std::fs;
@@ -81,6 +83,20 @@ fn greenlets_keep_their_times() {
     }
     assert_own_times("random", 3, None, &["--depth", "2"]);
     assert_own_times("nested", 3, None, &["--collapse-recursion"]);
+}
+
+/// Options drawn by chance, see `any_options_keep_counts_and_times`.
+#[test]
+fn any_options_keep_counts_and_times_of_greenlets() {
+    let mut chance = Chance::new();
+    for round in 0..rounds(4) {
+        let kind = ["random", "same", "nested", "gevent"][round % 4];
+        let drawn = Options::drawn(&mut chance).others;
+        // It is given in any case.
+        let others = drawn.iter().filter(|option| *option != "--no-correction");
+        let others: Vec<&str> = others.map(String::as_str).collect();
+        assert_own_times(kind, 1 + chance.below(1 << 16) as u32, None, &others);
+    }
 }
 
 #[test]

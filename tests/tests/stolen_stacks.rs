@@ -3,10 +3,10 @@
 //! around the call. ipath's value is between the two, however busy the machine is.
 
 use ipath_tests::compile::program;
-use ipath_tests::place::Scratch;
-use ipath_tests::profile::{CallPath, Profile, count};
-use ipath_tests::program::{Program, ipath_arguments};
-use ipath_tests::session::counts_of;
+use ipath_tests::own_times::{Options, assert_own_times};
+use ipath_tests::profile::CallPath;
+use ipath_tests::program::Program;
+use ipath_tests::racing::{Chance, rounds};
 
 /// Options that change only the kept part of a path.
 const OPTIONS: &[&[&str]] = &[
@@ -18,56 +18,9 @@ const OPTIONS: &[&[&str]] = &[
     &["--depth", "3", "--collapse-recursion", "--no-correction"],
 ];
 
-/// Runs a program under ipath with these options. Returns the profile and the program's output.
-fn run(program: &Program, function: &str, options: &[&str]) -> (Profile, String) {
-    let scratch = Scratch::new("stolen");
-    let file = scratch.file("p.json");
-    let mut arguments = ipath_arguments(&[function], "count,wall", &file);
-    let end = arguments.len() - 1;
-    arguments.splice(end..end, options.iter().map(|&o| o.to_owned()));
-    let finished = program.under_ipath_as(arguments).expect(0);
-    (Profile::read(&file), finished.stdout)
-}
-
-/// The function that made the calls of a path.
-fn caller(profile: &Profile, path: &CallPath) -> String {
-    let frame = path.stack.first().map(|&frame| &profile.frames[frame]);
-    frame
-        .and_then(|frame| frame.function.clone())
-        .expect("a caller")
-}
-
-/// Checks that each caller's calls have their own times, and that no call is lost.
-fn assert_own_times(program: &Program, function: &str, options: &[&str]) -> Profile {
-    let (profile, stdout) = run(program, function, options);
-    let what = format!("{:?} {options:?}\n{stdout}", program.args);
-    let number = |of: &str| counts_of(&stdout, of)[function];
-    assert_eq!(profile.calls(function), number("calls"), "{what}");
-    let losses = &profile.losses;
-    assert_eq!(losses.open, Some(0), "{what}: {losses:?}");
-    assert_eq!(losses.unwound, Some(number("left")), "{what}: {losses:?}");
-    let (inside, outside) = (counts_of(&stdout, "inside"), counts_of(&stdout, "outside"));
-    for (name, &least) in &inside {
-        let paths = profile.paths.iter();
-        let own = || paths.clone().filter(|path| caller(&profile, path) == *name);
-        let wall: u64 = own()
-            .filter_map(|path| path.metrics["wall"]["sum"].as_u64())
-            .sum();
-        let calls: u64 = own().map(|path| count(&path.metrics)).sum();
-        // The frequencies of the two clocks are known with this accuracy.
-        let apart = |ns: u64| ns / 500 + 1000 * calls;
-        let (least, most) = (least - apart(least), outside[name] + apart(outside[name]));
-        assert!(
-            (least..=most).contains(&wall),
-            "{name}: {wall} ns of {least} to {most}: {what}"
-        );
-    }
-    profile
-}
-
 fn assert_whatever_is_kept(program: &Program, function: &str) {
     for options in OPTIONS {
-        assert_own_times(program, function, options);
+        assert_own_times(program, function, &Options::of(options));
     }
 }
 
@@ -87,7 +40,7 @@ fn stacks_that_end_in_0_keep_their_times_whatever_is_kept_of_paths() {
     assert_whatever_is_kept(&Program::new(&file, ["null"]), "work");
     for arguments in [&["null", "apart"][..], &["frame"]] {
         let program = Program::new(&file, arguments.iter().copied());
-        let profile = assert_own_times(&program, "work", &[]);
+        let profile = assert_own_times(&program, "work", &Options::of(&[]));
         // It is not a frame, but it is named.
         assert_eq!(
             profile.losses.causes["null-return-address"],
@@ -99,7 +52,7 @@ fn stacks_that_end_in_0_keep_their_times_whatever_is_kept_of_paths() {
                 .all(|&f| profile.frames[f].function.is_some())
         };
         assert!(profile.paths.iter().all(is_frame), "{:?}", profile.frames);
-        assert_own_times(&program, "work", &["--depth", "2"]);
+        assert_own_times(&program, "work", &Options::of(&["--depth", "2"]));
     }
 }
 
@@ -116,9 +69,30 @@ fn stacks_without_a_root_keep_their_times() {
         for (apart, depth) in [("", "2"), ("apart", "9")] {
             let arguments = [what, apart].into_iter().filter(|word| !word.is_empty());
             let program = Program::new(&file, arguments);
-            let profile = assert_own_times(&program, "work", &[]);
+            let profile = assert_own_times(&program, "work", &Options::of(&[]));
             assert_eq!(profile.losses.causes[cause], profile.calls("work"));
-            assert_own_times(&program, "work", &["--depth", depth]);
+            assert_own_times(&program, "work", &Options::of(&["--depth", depth]));
         }
+    }
+}
+
+/// Goroutines, threads, fibers that change threads and stacks of unknown roots, with options drawn by
+/// chance. `IPATH_TEST_ROUNDS` sets the number of runs, `IPATH_TEST_SEED` repeats them.
+#[test]
+fn any_options_keep_counts_and_times() {
+    let (stolen, own) = (program("stolen_stacks.c"), program("own_times.c"));
+    let goroutines = program("stolen_stacks.go");
+    let programs = [
+        (Program::new(&goroutines, [""; 0]), "main.work"),
+        (Program::new(&own, ["contexts"]), "work"),
+        (Program::new(&own, ["threads"]), "work"),
+        (Program::new(&stolen, ["null"]), "work"),
+        (Program::new(&stolen, ["untabled", "apart"]), "work"),
+        (Program::new(&stolen, ["jumps"]), "work"),
+    ];
+    let mut chance = Chance::new();
+    for round in 0..rounds(12) {
+        let (program, function) = &programs[round % programs.len()];
+        assert_own_times(program, function, &Options::drawn(&mut chance));
     }
 }
