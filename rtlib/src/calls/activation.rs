@@ -87,9 +87,18 @@ pub const fn lent(slot: u64) -> u64 {
     slot | 1
 }
 
+/// The slot of an activation whose end another call may be taken for ([`super::doubt`]). It is below that of the
+/// return address, so another call from there finds it left behind.
+pub const fn doubted(slot: u64) -> u64 {
+    slot - DOUBT
+}
+
+/// Less than a word, and more than [`lent`] adds.
+const DOUBT: u64 = 4;
+
 /// Where the return address of an activation with this slot is.
 pub const fn return_address(slot: u64) -> u64 {
-    slot & !1
+    slot.saturating_add(DOUBT) & !7
 }
 
 /// Links the zeroed memory at `first` into `count` activations that follow `prev`.

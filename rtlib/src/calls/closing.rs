@@ -14,6 +14,15 @@ use crate::walk::StackRange;
 /// The list is the caller's, and locked.
 pub unsafe fn close_left_behind(calls: *mut Calls, stack: u64, slot: u64) {
     // SAFETY: the caller's promise.
+    unsafe { close_each(calls, stack, slot, |_, _| {}) };
+}
+
+/// The same. Function and slot of each are given to `note` before, unless it may have returned unseen.
+///
+/// # Safety
+/// As for [`close_left_behind`].
+pub unsafe fn close_each(calls: *mut Calls, stack: u64, slot: u64, mut note: impl FnMut(u32, u64)) {
+    // SAFETY: the caller's promise.
     unsafe {
         let mut at = (*calls).top;
         while (*at).slot != BOTTOM {
@@ -21,6 +30,10 @@ pub unsafe fn close_left_behind(calls: *mut Calls, stack: u64, slot: u64) {
             if (*at).stack == stack {
                 if (*at).slot > slot {
                     break;
+                }
+                let is_lent = (*at).slot & 1 != 0;
+                if !is_lent && has_not_returned(at) {
+                    note((*at).function, return_address((*at).slot));
                 }
                 leave(calls, raise(calls, at));
             }

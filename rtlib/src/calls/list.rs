@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use abi::probe::{LENDING, LENDS};
 use abi::segment::RecordHead;
 
-use super::activation::{self, Activation, MOST_LENT, NUMBER_SHIFT, lent};
+use super::activation::{self, Activation, MOST_LENT, NUMBER_SHIFT, doubted, lent};
 use super::cost::{self, Ended};
 use super::left::Left;
 use super::lot::Chain;
@@ -260,7 +260,8 @@ pub unsafe fn leave_open(calls: *mut Calls, function: u32, slot: u64) {
     unsafe {
         let mut at = (*calls).top;
         while (*at).slot != BOTTOM {
-            let is_own = (*at).slot == slot && (*at).function == function;
+            let is_there = (*at).slot == slot || (*at).slot == doubted(slot);
+            let is_own = is_there && (*at).function == function;
             if is_own || (*at).slot == lent(slot) {
                 (*at).generation = NEVER;
             }

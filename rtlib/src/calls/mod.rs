@@ -5,6 +5,7 @@ pub mod activation;
 pub mod closing;
 pub mod coroutines;
 pub mod cost;
+pub mod doubt;
 pub mod left;
 pub mod list;
 mod lot;

@@ -10,11 +10,12 @@ use abi::segment::{ROOT_COMPLETE, RecordHead};
 use super::next::{AGAIN, DONE, FOUND, VECTORS};
 use super::{busy, departing, ending, forks, loads, moves, registering, switches};
 use crate::arch::clock;
-use crate::calls::activation::{Activation, lent, return_address};
+use crate::calls::Calls;
+use crate::calls::activation::{Activation, doubted, lent, return_address};
 use crate::calls::cost::Entered;
 use crate::calls::meter::{Meter, Values};
 use crate::calls::overhead::ipath_costs;
-use crate::calls::{closing, coroutines, cost, list};
+use crate::calls::{closing, coroutines, cost, doubt, list};
 use crate::code;
 use crate::code::epoch;
 use crate::code::modules::MODULES;
@@ -25,7 +26,7 @@ use crate::os::shared;
 use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
 use crate::walk::memo::InEpoch;
-use crate::walk::{Frame, Saved, Walk};
+use crate::walk::{Frame, Saved, Walk, Walker};
 
 /// Remembers the walk of a call of `function`, so that the stub can record it: what to do next.
 ///
@@ -54,6 +55,7 @@ pub unsafe extern "C" fn ipath_remember_walk(
         let kind = parameters::kind(function);
         let is_special = !kind.is_measured()
             || has_children(function)
+            || doubt::is_doubtful(function, slot)
             || kind == Kind::Ending && leaves(thread, slot);
         let is_known = thread::is_same(thread) && (*thread).walker.stack.holds(slot);
         if has_tried || is_special || !is_known {
@@ -519,7 +521,7 @@ pub(super) unsafe fn record_slowly(
         if !has_exits {
             if parameters::kind(function) == Kind::Ending {
                 list::lock_own(calls);
-                closing::close_left_behind(calls, walk.stack, slot);
+                close_left_behind(calls, walker, walk.stack, slot);
                 list::unlock(calls);
             }
             cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
@@ -530,10 +532,20 @@ pub(super) unsafe fn record_slowly(
             coroutines::arrive(calls, ledger, walk.stack);
         }
         list::lock_own(calls);
-        closing::close_left_behind(calls, walk.stack, slot);
+        close_left_behind(calls, walker, walk.stack, slot);
+        let is_doubtful = doubt::is_doubtful(function, slot);
+        if is_doubtful {
+            list::unlock(calls);
+            let found = all.then(|| switches::left(thread, slot));
+            doubt::keep(slot, found.flatten());
+            list::lock_own(calls);
+        }
         let has_room = list::has_room(calls);
         if has_room {
             let new = list::push(calls, function, slot, walk.stack, known);
+            if is_doubtful {
+                (*new).slot = doubted(slot);
+            }
             let entered = cost::enter::<true>(meter, new, function, known, &values);
             if entered == Entered::Not {
                 list::pop(calls, new);
@@ -542,6 +554,20 @@ pub(super) unsafe fn record_slowly(
         list::unlock(calls);
         has_room.then_some(())
     }
+}
+
+/// Closes what an entry finds left behind: nothing has announced that, so further calls there are in doubt.
+///
+/// # Safety
+/// List and walker are the caller's, and the list is locked.
+unsafe fn close_left_behind(calls: *mut Calls, walker: &mut Walker, stack: u64, slot: u64) {
+    let mut note = |function, slot| {
+        if doubt::note(function, slot) {
+            walker.forget_call(function, slot);
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { closing::close_each(calls, stack, slot, &mut note) };
 }
 
 /// Functions that the loader calls have another root than `main`, a few words away.

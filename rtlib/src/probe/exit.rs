@@ -9,10 +9,13 @@ use super::next::{AGAIN, DONE, VECTORS};
 use super::{busy, forks, moves, switches};
 use crate::arch::clock;
 use crate::calls::Calls;
-use crate::calls::activation::{Activation, lent};
+use crate::calls::activation::{Activation, doubted, lent, return_address};
+use crate::calls::left::Left;
 use crate::calls::meter::Meter;
-use crate::calls::{closing, coroutines, list, moving, slices};
+use crate::calls::{closing, coroutines, doubt, list, moving, slices};
 use crate::code;
+use crate::ledger::record;
+use crate::os::foreign;
 use crate::os::parameters::{self, is_alive};
 use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
@@ -152,6 +155,9 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
             }
         };
         if has_none {
+            if L::IS_MEASURED && doubt::is_doubtful(function, slot) {
+                doubt::prove();
+            }
             return DONE;
         }
         match busy::begin(thread, slot) {
@@ -279,6 +285,21 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
                 found = list::find(calls, function, slot);
             }
         }
+        if L::IS_MEASURED && found.is_null() {
+            let place = list::find(calls, function, doubted(slot));
+            if !place.is_null() {
+                list::unlock(calls);
+                let seen = switches::left(thread, slot);
+                list::lock_own(calls);
+                if !settle(list::find(calls, function, doubted(slot)), seen) {
+                    list::unlock(calls);
+                    return;
+                }
+                found = list::find(calls, function, slot);
+            } else if doubt::is_doubtful(function, slot) {
+                doubt::prove();
+            }
+        }
         let is_own = !found.is_null();
         if !is_own {
             found = list::find_lent(calls, slot);
@@ -309,6 +330,28 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
             }
         }
         list::unlock(calls);
+    }
+}
+
+/// Makes an activation in doubt one that ends here, where this is not another call's return; false where it is.
+///
+/// # Safety
+/// It is null or on the caller's list, which is locked.
+unsafe fn settle(place: *mut Activation, seen: Option<Left>) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if place.is_null() {
+            return false;
+        }
+        let slot = return_address((*place).slot);
+        let returns_to = foreign::read_array(slot).map(u64::from_le_bytes);
+        let site = record::call_site(&*(*place).record);
+        let is_its_site = site.is_none() || returns_to.is_none() || site == returns_to;
+        if !doubt::ends(slot, seen, is_its_site) {
+            return false;
+        }
+        (*place).slot = slot;
+        true
     }
 }
 

@@ -19,13 +19,13 @@ const SHORT: u64 = 16;
 /// Bytes from the return value stored by the stub up to the slot.
 const RESULT: u64 = 8;
 
-/// The identity of the stack, equal at the function's entry and at its return there: registers are
+/// The identity of the stack, equal at a function's entry and at its return there: registers are
 /// preserved as well.
 ///
 /// # Safety
 /// The caller owns the thread and runs on its private stack, at the entry or an exit of the
-/// function.
-unsafe fn left(thread: *mut Thread, slot: u64) -> Option<Left> {
+/// function, with its registers stored.
+pub(super) unsafe fn left(thread: *mut Thread, slot: u64) -> Option<Left> {
     // SAFETY: see above; the words are on the stack that the thread runs on.
     unsafe {
         if !(*thread).walker.is_on_stack_of(slot, slot) {

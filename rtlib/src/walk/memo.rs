@@ -355,6 +355,18 @@ impl Memo {
         entry.set_key(replaced.key);
     }
 
+    /// Forgets the walks of a function's calls with their return address at `slot`.
+    pub fn forget_call(&mut self, function: InEpoch, slot: u64) {
+        let key = Key(slot, function.0);
+        for probe in 0..PROBES {
+            // SAFETY: the place is below BUCKETS.
+            let entry = unsafe { &mut *self.table.add(key.place(probe)) };
+            if entry.key == key {
+                entry.set_key(Key(0, 0));
+            }
+        }
+    }
+
     /// Forgets all walks: what they have led to is another thread's.
     pub fn forget_all(&mut self) {
         self.clear();

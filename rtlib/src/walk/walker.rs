@@ -8,6 +8,7 @@ use super::frame::StackRange;
 use super::memo::{self, InEpoch, Memo, Miss, Run};
 use super::outcome::{Walk, folds};
 use super::path::Path;
+use crate::code::epoch;
 
 /// Stacks a thread is remembered to have run on.
 const STACKS: usize = 8;
@@ -120,6 +121,12 @@ impl Walker {
             }
         }
         false
+    }
+
+    /// Forgets the walks of a function's calls with their return address at `slot`.
+    pub fn forget_call(&mut self, function: u32, slot: u64) {
+        let function = InEpoch::of(function, epoch::number());
+        self.memo.forget_call(function, slot);
     }
 
     /// Makes the walk of a call, to be found as [`Walker::last_path`] where the words read have determined it.
