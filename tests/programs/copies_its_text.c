@@ -2,6 +2,9 @@
 // huge pages. Then waits for a file and calls `work` 1,250 times.
 //
 //     copies_its_text GATE whole|part|named|none
+//     copies_its_text GATE later END
+//
+// With `later` it copies its text when GATE exists, and calls `work` every 2 ms from there until END exists.
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -55,6 +58,12 @@ int main(int count, char **words) {
         if (sscanf(line, "%lx-%lx", &start, &end) == 2 && start <= (uintptr_t)work && (uintptr_t)work < end) from = start, to = end;
     }
     fclose(maps);
+    int is_later = !strcmp(how, "later");
+    if (is_later) {
+        puts("ready");
+        fflush(stdout);
+        while (access(words[1], F_OK)) usleep(2000);
+    }
     // The last page of the text stays a page of the file.
     if (!strcmp(how, "part") && to - from > 4096) to -= 4096;
     size_t length = to - from;
@@ -69,10 +78,14 @@ int main(int count, char **words) {
     }
     if (!strcmp(how, "named")) prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, from, length, "text in huge pages");
     munmap(copy, length);
+    long sum = 0;
+    for (int i = 0; is_later && access(words[3], F_OK); i++) {
+        sum += from_first(i);
+        usleep(2000);
+    }
     puts("ready");
     fflush(stdout);
     while (access(words[1], F_OK)) usleep(2000);
-    long sum = 0;
     for (int i = 0; i < 1000; i++) {
         sum += from_first(i);
         if (i % 4 == 0) sum += from_second(i);

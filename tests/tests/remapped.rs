@@ -1,6 +1,7 @@
 //! Programs that have copied their text to anonymous memory: functions are found by the file's
 //! segments and patched in the copy, and callers there are named.
 
+use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::{Profile, count};
@@ -67,6 +68,41 @@ fn a_text_that_has_been_copied_is_found_by_its_segments() {
     ] {
         measured(flags, "whole");
     }
+}
+
+/// During a session. Until the command has looked, paths are incomplete.
+#[test]
+fn a_text_that_is_copied_later_is_walked() {
+    let scratch = Scratch::new("remapped");
+    let [gate, end, seen, file] = ["gate", "end", "seen", "profile"].map(|name| scratch.file(name));
+    let mut command = Command::new(program_with("copies_its_text.c", &[]));
+    command.arg(&gate).arg("later").arg(&end);
+    let mut target = Target::spawn(command).await_output("ready");
+    let pid = target.pid().to_string();
+    let mut command = Command::new(ipath());
+    command.args(["attach", &pid, "--no-tui", "-f", "work", "-o"]);
+    command.arg(&file);
+    let mut attached = Target::spawn(command).await_output("work");
+    fs::write(&gate, "").expect("a file of its own");
+    let snapshot = || {
+        let path = seen.display().to_string();
+        Run::ipath(["snapshot", &pid, "-o", &path]).run().expect(0);
+        Profile::read(&seen)
+    };
+    // Nothing is called before the copy.
+    target.until(LIMIT, "a complete path", |_| {
+        snapshot().paths.iter().any(|path| path.complete)
+    });
+    let incomplete = snapshot().losses.incomplete;
+    fs::write(&end, "").expect("a file of its own");
+    let status = target.wait(LIMIT);
+    assert!(status.success(), "{status}: {}", target.report());
+    assert!(attached.wait(LIMIT).success(), "{}", attached.report());
+    let profile = Profile::read(&file);
+    // The call in `from_second` is asked for when it is made first, if at all.
+    let from_second = 250;
+    let found = profile.losses.incomplete;
+    assert!(found <= incomplete + from_second, "{found} of {incomplete}");
 }
 
 /// After a session the copy is unchanged.
