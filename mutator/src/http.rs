@@ -8,6 +8,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{Backlog, listen};
+
 use connections::{Connections, Open};
 use message::{Asked, parse};
 
@@ -71,6 +73,9 @@ impl Server {
     /// It cannot.
     pub fn listen(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
+        // The library asks for a queue of 128. The kernel drops what exceeds the queue, and such a
+        // client tries again after a second at the earliest.
+        listen(&listener, Backlog::MAXCONN)?;
         let address = listener.local_addr()?;
         let connections = Connections::default();
         let open = connections.clone();
