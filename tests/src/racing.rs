@@ -19,6 +19,42 @@ pub fn rounds(usual: usize) -> usize {
     given.map_or(usual, |n| n.parse().expect("a number of rounds"))
 }
 
+/// Which of many similar steps a run tests: every `apart`-th one. The first one changes from day to day.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    apart: u64,
+    day: u64,
+}
+
+impl Sample {
+    /// The sample of today, or of the day that `IPATH_TEST_SEED` gives. With `IPATH_TEST_ROUNDS` it is every step.
+    ///
+    /// # Panics
+    /// When the seed is no number.
+    pub fn every(apart: u64) -> Self {
+        let given = std::env::var("IPATH_TEST_SEED").ok();
+        let today = || {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.map_or(0, |d| d.as_secs() / (24 * 3600))
+        };
+        let day = given.map_or_else(today, |n| n.parse().expect("a seed"));
+        let is_whole = std::env::var_os("IPATH_TEST_ROUNDS").is_some();
+        let apart = if is_whole { 1 } else { apart };
+        println!("IPATH_TEST_SEED={day}: every step of {apart}");
+        Self { apart, day }
+    }
+
+    /// The steps of the sample, from 1 on.
+    pub fn steps(self) -> impl Iterator<Item = u64> {
+        (1 + self.day % self.apart..).step_by(self.apart as usize)
+    }
+
+    /// Which of `count` ways a step is tested in. In `apart * count` days each step is tested in each way.
+    pub fn way(self, step: u64, count: u64) -> u64 {
+        (step / self.apart + self.day / self.apart) % count
+    }
+}
+
 /// The names of segments that stand for a process.
 ///
 /// # Panics
