@@ -10,6 +10,7 @@ pub mod counter;
 pub mod debuginfod;
 pub mod destination;
 pub mod diff;
+mod display_name;
 pub mod error;
 pub mod export;
 pub mod faults;

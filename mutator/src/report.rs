@@ -27,11 +27,14 @@ pub use tree::tree;
 
 use patcher::function::also_called;
 
+use crate::display_name;
 use crate::profile::{
     COUNT, Counts, Function, InProcess, Label, Metric, PathEntry, Profile, Refused, Spreads, Total,
     UNKNOWN_CALLERS, printable,
 };
 use rows::Rows;
+use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::io::{self, Write};
 use std::rc::Rc;
@@ -315,8 +318,9 @@ impl<'p> Report<'p> {
         writeln!(out, "\nFunctions")?;
         let rows = Rows::of_wholes(self.profile, &self.metrics);
         let mut table = Table::new(&rows.headings());
+        let names = self.short_names();
         for &index in self.listed() {
-            self.function(&rows, &mut table, index);
+            self.function(&rows, &mut table, &names, index);
         }
         self.rest(
             &mut table,
@@ -334,10 +338,26 @@ impl<'p> Report<'p> {
         Ok(())
     }
 
-    fn function(&self, rows: &Rows<'_>, table: &mut Table, index: usize) {
+    /// The names of the listed functions as they are shown, by index.
+    fn short_names(&self) -> FxHashMap<usize, String> {
+        let listed = self.listed().iter();
+        let names = listed.map(|&index| printable(&self.profile.functions[index].name));
+        let names: Vec<Cow<'_, str>> = names.collect();
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        let short = display_name::fit_all(&names, table::LONGEST);
+        self.listed().iter().copied().zip(short).collect()
+    }
+
+    fn function(
+        &self,
+        rows: &Rows<'_>,
+        table: &mut Table,
+        names: &FxHashMap<usize, String>,
+        index: usize,
+    ) {
         let function = &self.profile.functions[index];
         let whole = &self.totals[index];
-        let name = printable(&function.name);
+        let name = &names[&index];
         let paths = human::count(self.paths[index].len() as u64, "path");
         rows.add(table, whole, whole, &format!("{name}, {paths}"));
         // It is of all calls.
@@ -472,13 +492,16 @@ impl<'p> Report<'p> {
             let frame = &self.profile.frames[index];
             let labels = self.profile.labels(frame).into_iter();
             let line = |label: Label| {
-                let name = match (label.inlined, frame.offset) {
-                    (true, _) => format!("{} (inlined)", label.name),
-                    (false, Some(offset)) => format!("{}+{offset:#x}", label.name),
-                    (false, None) => label.name,
+                let suffix = match (label.inlined, frame.offset) {
+                    (true, _) => " (inlined)".to_owned(),
+                    (false, Some(offset)) => format!("+{offset:#x}"),
+                    (false, None) => String::new(),
                 };
-                let place = label.place;
-                Rc::new(Frame { name, place })
+                Rc::new(Frame {
+                    name: label.name,
+                    suffix,
+                    place: label.place,
+                })
             };
             labels.map(line).collect()
         })
@@ -490,6 +513,7 @@ impl<'p> Report<'p> {
         let module = self.profile.module_name(Some(function.module));
         Rc::new(Frame {
             name: printable(&function.name).into_owned(),
+            suffix: String::new(),
             place: module.into_owned(),
         })
     }

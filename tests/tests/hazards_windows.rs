@@ -12,12 +12,14 @@ use ipath_tests::symbols::sites;
 use ipath_tests::target::Target;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The file through which a program shows its own counts, and is held outside of its functions.
 struct Counters(PathBuf);
 
 const LINE: usize = 64;
+/// Each function is called within this time, on any machine.
+const LONGEST: Duration = Duration::from_secs(60);
 
 impl Counters {
     fn number(bytes: &[u8], line: usize, index: usize) -> u64 {
@@ -165,7 +167,13 @@ impl Rounds<'_> {
         };
         let first = look(target);
         counters.release();
-        std::thread::sleep(Duration::from_millis(20));
+        let is_called =
+            |((index, _), before): (&(usize, &str), &(u64, u64))| counters.calls(*index) > before.1;
+        let begun = Instant::now();
+        while !self.functions.iter().zip(&first).all(is_called) {
+            assert!(begun.elapsed() < LONGEST, "{}", target.report());
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let second = look(target);
         counters.release();
         for (i, (_, name)) in self.functions.iter().enumerate() {

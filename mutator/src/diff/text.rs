@@ -110,11 +110,12 @@ fn row(diff: &Diff<'_>, pair: &Pair<'_>, table: &mut Table) {
     };
     let (function, path) = (&profile.functions[side.first.function], side.first);
     let module = profile.module_name(Some(function.module)).into_owned();
-    table.frame(printable(&function.name).into_owned(), module);
+    let name = printable(&function.name).into_owned();
+    table.frame(name, String::new(), module);
     for &frame in path.stack.iter().take(DEPTH) {
         for label in profile.labels(&profile.frames[frame]) {
             let inlined = if label.inlined { " (inlined)" } else { "" };
-            table.frame(format!("{}{inlined}", label.name), label.place);
+            table.frame(label.name, inlined.to_owned(), label.place);
         }
     }
     if let hidden @ 1.. = path.stack.len().saturating_sub(DEPTH) {

@@ -106,7 +106,7 @@ pub fn json<'p>(profile: &'p Profile, shown: &Selection, options: &'p Options) -
         let function = &profile.functions[path.function];
         let depth = options.depth.unwrap_or(usize::MAX);
         let frames = path.stack.iter().take(depth);
-        let names = |&frame| report.lines(frame).iter().map(|line| line.name.clone());
+        let names = |&frame| report.lines(frame).iter().map(|line| line.whole());
         let mut stack: Vec<String> = frames.flat_map(names).collect();
         let hidden = path.stack.len().saturating_sub(depth);
         if hidden > 0 {

@@ -3,11 +3,24 @@
 use std::io::{self, Write};
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
+
+use crate::display_name;
+
 /// A line of a stack: a function, and where it is.
 #[derive(Debug)]
 pub struct Frame {
     pub(super) name: String,
+    /// Follows the name, which may be shortened: `+0x1f`, ` (inlined)`.
+    pub(super) suffix: String,
     pub(super) place: String,
+}
+
+impl Frame {
+    /// Everything but the place, unshortened.
+    pub(super) fn whole(&self) -> String {
+        format!("{}{}", self.name, self.suffix)
+    }
 }
 
 /// There may be a million.
@@ -37,8 +50,8 @@ pub struct Table {
 const FRAME: &str = "        ";
 /// A remark that would go beyond this column has a line of its own, after the rows.
 const EDGE: usize = 100;
-/// A name longer than this does not move the places of all other frames.
-const LONGEST: usize = 60;
+/// Columns of a name, without its suffix.
+pub(super) const LONGEST: usize = 60;
 
 impl Table {
     /// A table with these columns.
@@ -61,8 +74,12 @@ impl Table {
     }
 
     /// Adds a line of a stack: a function, and where it is.
-    pub fn frame(&mut self, name: String, place: String) {
-        self.shared(Rc::new(Frame { name, place }));
+    pub fn frame(&mut self, name: String, suffix: String, place: String) {
+        self.shared(Rc::new(Frame {
+            name,
+            suffix,
+            place,
+        }));
     }
 
     /// Adds a line of a stack that stands elsewhere, too.
@@ -81,6 +98,11 @@ impl Table {
     /// What `out` gives.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut widths: Vec<usize> = self.headings.iter().map(|h| width(h)).collect();
+        let short = self.short_names();
+        let shown = |frame: &Frame| match short.get(frame.name.as_str()) {
+            Some(name) => format!("{name}{}", frame.suffix),
+            None => frame.whole(),
+        };
         let mut names = 0;
         for line in &self.lines {
             match line {
@@ -91,7 +113,7 @@ impl Table {
                         }
                     }
                 }
-                Line::Frame(frame) => names = names.max(width(&frame.name).min(LONGEST)),
+                Line::Frame(frame) => names = names.max(width(&shown(frame))),
                 Line::Text(_) => {}
             }
         }
@@ -100,8 +122,8 @@ impl Table {
             match line {
                 Line::Rows(rows) => write_rows(out, &widths, rows)?,
                 Line::Frame(frame) => {
-                    let Frame { name, place } = &**frame;
-                    let gap = names.saturating_sub(width(name));
+                    let (name, place) = (shown(frame), &frame.place);
+                    let gap = names.saturating_sub(width(&name));
                     let text = format!("{FRAME}{name}{:gap$}  {place}", "");
                     writeln!(out, "{}", text.trim_end())?;
                 }
@@ -109,6 +131,21 @@ impl Table {
             }
         }
         Ok(())
+    }
+}
+
+impl Table {
+    /// The names of all frames as they are shown.
+    fn short_names(&self) -> FxHashMap<&str, String> {
+        let frames = self.lines.iter().filter_map(|line| match line {
+            Line::Frame(frame) => Some(frame.name.as_str()),
+            _ => None,
+        });
+        let mut names: Vec<&str> = frames.collect();
+        names.sort_unstable();
+        names.dedup();
+        let short = display_name::fit_all(&names, LONGEST);
+        names.into_iter().zip(short).collect()
     }
 }
 

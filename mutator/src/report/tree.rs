@@ -160,7 +160,7 @@ impl<'r> Tree<'r> {
         let mut numbers = self.numbers(node.calls, Some(node.sum));
         let mut before = lead(indent, is_part);
         for line in lines {
-            let Frame { name, place } = &**line;
+            let (name, place) = (line.whole(), &line.place);
             let text = format!("  {numbers}  {before}{name}  {place}");
             write!(out, "{}", text.trim_end())?;
             if numbers.trim().is_empty() {

@@ -1,6 +1,7 @@
 //! The rows: columns of numbers, then the names as a tree.
 
-use super::style::{BOLD, DIM, SELECTED, fit, heat};
+use super::style::{BOLD, DIM, SELECTED, heat};
+use crate::display_name;
 use crate::report::human;
 use crate::view::State;
 use crate::view::column::{Column, Sort, WIDTH};
@@ -59,15 +60,46 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
             }
         }
     }
-    for ((i, row), area) in visible.zip(body.rows()) {
-        frame.render_widget(line(state, row, &columns, area.width.into()), area);
+    let shown: Vec<(usize, &Row)> = visible.take(height).collect();
+    let width = usize::from(body.width);
+    let begun: Vec<Begun> = shown
+        .iter()
+        .map(|(_, row)| begin(state, row, &columns, width))
+        .collect();
+    let names = short_names(&begun, state.tree.shape().arrow());
+    let lines = begun.into_iter().zip(names).zip(&shown);
+    for (((begun, name), &(i, row)), area) in lines.zip(body.rows()) {
+        frame.render_widget(finish(state, row, begun, name), area);
         if i == state.cursor {
             frame.buffer_mut().set_style(area, SELECTED);
         }
     }
 }
 
-fn line(state: &State, row: &Row, columns: &[Column], width: usize) -> Line<'static> {
+/// A row up to its names.
+struct Begun {
+    spans: Vec<Span<'static>>,
+    /// Columns for the names and what follows them.
+    room: usize,
+    names: Vec<Named>,
+    place: Option<String>,
+    style: Style,
+}
+
+/// A name in a row.
+struct Named {
+    name: String,
+    /// Follows the name, ` (inlined)`.
+    mark: &'static str,
+}
+
+impl Named {
+    fn width(&self) -> usize {
+        self.name.width() + self.mark.width()
+    }
+}
+
+fn begin(state: &State, row: &Row, columns: &[Column], width: usize) -> Begun {
     let node = row.key.node;
     let share = Column::OfFunction.value(state, node);
     let is_top = row.indent == 0;
@@ -106,6 +138,69 @@ fn line(state: &State, row: &Row, columns: &[Column], width: usize) -> Line<'sta
     spans.push(Span::raw(marker));
 
     let (names, place) = text(state, row);
+    Begun {
+        spans,
+        room,
+        names,
+        place,
+        style,
+    }
+}
+
+/// The names of each row in its room. A chain that is too long loses its outermost callers.
+fn short_names(rows: &[Begun], arrow: &str) -> Vec<String> {
+    /// A name is not cut below this to make room for its callers.
+    const LEAST: usize = 16;
+    let share = |row: &Begun| {
+        let arrows = arrow.width() * row.names.len().saturating_sub(1);
+        let whole: usize = row.names.iter().map(Named::width).sum();
+        match whole + arrows <= row.room || row.names.len() < 2 {
+            true => row.room,
+            false => (row.room / 2).max(LEAST).min(row.room),
+        }
+    };
+    let all: Vec<(&str, usize)> = rows
+        .iter()
+        .flat_map(|row| {
+            let share = share(row);
+            let own = move |name: &Named| share.saturating_sub(name.mark.width());
+            row.names
+                .iter()
+                .map(move |name| (name.name.as_str(), own(name)))
+        })
+        .collect();
+    let mut short = display_name::fit_each(&all).into_iter();
+    let chain = |row: &Begun| {
+        let own = row.names.iter().zip(short.by_ref());
+        let names: Vec<String> = own
+            .map(|(name, short)| format!("{short}{}", name.mark))
+            .collect();
+        let first = |n: usize| match n == names.len() {
+            true => names.join(arrow),
+            false => format!("{}{arrow}{GAP}", names[..n].join(arrow)),
+        };
+        let all_that_fit = (1..=names.len()).rev().map(first);
+        let text = all_that_fit
+            .into_iter()
+            .find(|text| text.width() <= row.room);
+        text.unwrap_or_else(|| {
+            let name = row.names.first().map_or("", |name| name.name.as_str());
+            display_name::fit(name, row.room)
+        })
+    };
+    rows.iter().map(chain).collect()
+}
+
+fn finish(state: &State, row: &Row, begun: Begun, name: String) -> Line<'static> {
+    let node = row.key.node;
+    let is_top = row.indent == 0;
+    let Begun {
+        mut spans,
+        room,
+        place,
+        style,
+        ..
+    } = begun;
     let is_found = state.sought.as_ref().is_some_and(|sought| {
         let all = state.tree.sites(node).iter();
         let mut lines = all.flat_map(|&site| state.tree.site(site).lines.iter());
@@ -118,7 +213,6 @@ fn line(state: &State, row: &Row, columns: &[Column], width: usize) -> Line<'sta
         }
     });
     let style = if is_found { style.underlined() } else { style };
-    let name = fit(&names, room);
     let mut left = room.saturating_sub(name.width() + 2);
     spans.push(Span::styled(name, style));
     let counted = state.tree.counted(node);
@@ -134,6 +228,9 @@ fn line(state: &State, row: &Row, columns: &[Column], width: usize) -> Line<'sta
     }
     Line::from(spans)
 }
+
+/// Stands for the callers of a chain that are left out.
+const GAP: &str = "…";
 
 /// The lines of the tree before a row, in so much room: of a branch too deep for it the innermost part.
 fn rails(row: &Row, room: usize) -> String {
@@ -161,17 +258,18 @@ fn rails(row: &Row, room: usize) -> String {
 }
 
 /// What a row names, and the place of what stands last or alone there.
-fn text(state: &State, row: &Row) -> (String, Option<String>) {
+fn text(state: &State, row: &Row) -> (Vec<Named>, Option<String>) {
     let tree = &state.tree;
-    let named = |name: &str, inlined: bool| match inlined {
-        true => format!("{name} (inlined)"),
-        false => name.to_owned(),
+    let named = |name: &str, inlined: bool| Named {
+        name: name.to_owned(),
+        mark: if inlined { " (inlined)" } else { "" },
     };
     if !row.is_whole {
         let Some(line) = tree.line(row.key) else {
             return Default::default();
         };
-        return (named(&line.name, line.inlined), Some(line.place.clone()));
+        let name = named(&line.name, line.inlined);
+        return (vec![name], Some(line.place.clone()));
     }
     let lines = tree.lines_of(row.key.node);
     let at = |&(site, level): &(usize, usize)| {
@@ -183,7 +281,7 @@ fn text(state: &State, row: &Row) -> (String, Option<String>) {
         tree.line(key)
     };
     let lines: Vec<_> = lines.iter().filter_map(at).collect();
-    let mut parts: Vec<String> = Vec::new();
+    let mut parts: Vec<Named> = Vec::new();
     let mut runtime = 0;
     for line in &lines {
         if line.is_runtime && lines.len() > 1 {
@@ -196,12 +294,15 @@ fn text(state: &State, row: &Row) -> (String, Option<String>) {
     push_runtime(&mut parts, &mut runtime);
     // Of a chain the first call tells most.
     let place = lines.first().map(|line| line.place.clone());
-    (parts.join(tree.shape().arrow()), place)
+    (parts, place)
 }
 
-fn push_runtime(parts: &mut Vec<String>, runtime: &mut usize) {
+fn push_runtime(parts: &mut Vec<Named>, runtime: &mut usize) {
     if *runtime > 0 {
-        parts.push(format!("[{runtime} of runtime]"));
+        parts.push(Named {
+            name: format!("[{runtime} of runtime]"),
+            mark: "",
+        });
     }
     *runtime = 0;
 }

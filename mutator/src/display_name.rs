@@ -1,0 +1,335 @@
+//! Names of functions as a screen or a report has room for them.
+//!
+//! A demangled name of C++ or Rust can have hundreds of characters. It is written in the longest of
+//! four forms that fits: with result and arguments, without them, with template arguments folded
+//! (`shop::LruCache<...>::get`), and without namespaces. A name that is longer yet loses its middle,
+//! never its end. Functions of one screen that would look alike get back the part that tells them
+//! apart.
+
+mod parts;
+mod syntax;
+mod tidy;
+
+#[cfg(test)]
+mod tests;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use parts::{Form, Parts, Templates};
+
+/// Stands for what is left out.
+const GAP: &str = "…";
+
+/// The forms, the longest first.
+const FORMS: [Form; 4] = [
+    Form::WHOLE,
+    Form {
+        has_result: false,
+        arguments: None,
+        ..Form::WHOLE
+    },
+    Form {
+        is_qualified: true,
+        ..Form::SHORT
+    },
+    Form::SHORT,
+];
+
+/// The forms that tell namesakes apart, the shortest first.
+const TELLING: [Form; 8] = [
+    Form {
+        templates: Templates::Short,
+        ..Form::SHORT
+    },
+    Form {
+        is_qualified: true,
+        ..Form::SHORT
+    },
+    Form {
+        arguments: Some(Templates::Short),
+        ..Form::SHORT
+    },
+    Form {
+        templates: Templates::Short,
+        arguments: Some(Templates::Short),
+        ..Form::SHORT
+    },
+    Form {
+        is_qualified: true,
+        templates: Templates::Short,
+        ..Form::SHORT
+    },
+    Form {
+        has_result: false,
+        arguments: None,
+        ..Form::WHOLE
+    },
+    Form {
+        has_result: false,
+        ..Form::WHOLE
+    },
+    Form::WHOLE,
+];
+
+/// The demangled `name` in at most `width` columns.
+pub fn fit(name: &str, width: usize) -> String {
+    if name.width() <= width && !is_expanded(name) {
+        return name.to_owned();
+    }
+    let Some(parts) = Parts::of(name) else {
+        return without_middle(name, "", width);
+    };
+    let forms = FORMS.iter().map(|&form| parts.write(form));
+    let mut shortest = String::new();
+    for form in forms {
+        if form.width() <= width {
+            return form;
+        }
+        shortest = form;
+    }
+    without_middle(&shortest, &parts.last(), width)
+}
+
+/// The demangled names of one screen, each in at most `width` columns. Different names look
+/// different.
+pub fn fit_all(names: &[&str], width: usize) -> Vec<String> {
+    let names: Vec<(&str, usize)> = names.iter().map(|&name| (name, width)).collect();
+    fit_each(&names)
+}
+
+/// The demangled names of one screen, each in at most as many columns as stand beside it. Different
+/// names look different.
+pub fn fit_each(names: &[(&str, usize)]) -> Vec<String> {
+    let parts: Vec<Option<Parts>> = names.iter().map(|(name, _)| Parts::of(name)).collect();
+    let mut shown: Vec<String> = names
+        .iter()
+        .map(|&(name, width)| fit(name, width))
+        .collect();
+    let mut alike: FxHashMap<String, Vec<usize>> = FxHashMap::default();
+    for (index, (&(name, width), parts)) in names.iter().zip(&parts).enumerate() {
+        let short = parts.as_ref().map(|parts| parts.write(Form::SHORT));
+        let short = short.unwrap_or_else(|| name.to_owned());
+        let short = without_middle(&short, "", width);
+        alike.entry(short).or_default().push(index);
+    }
+    let mut screen = Screen {
+        names,
+        parts: &parts,
+        shown: &mut shown,
+    };
+    for members in alike.into_values() {
+        screen.tell_apart(members);
+    }
+    screen.mark_alike();
+    shown
+}
+
+/// True if a name has a part that no user writes.
+fn is_expanded(name: &str) -> bool {
+    const PARTS: [&str; 5] = [
+        "std::allocator<",
+        "std::char_traits<",
+        "std::default_delete<",
+        "__cxx11::",
+        "std::__1::",
+    ];
+    PARTS.iter().any(|part| name.contains(part))
+}
+
+/// Names that are shown together.
+struct Screen<'s> {
+    /// Each with its room in columns.
+    names: &'s [(&'s str, usize)],
+    parts: &'s [Option<Parts>],
+    shown: &'s mut Vec<String>,
+}
+
+impl Screen<'_> {
+    /// Writes functions of one short name in the shortest forms in which they differ.
+    fn tell_apart(&mut self, mut members: Vec<usize>) {
+        if !self.are_different(&members) {
+            return;
+        }
+        for form in FORMS {
+            let texts = self.written(&members, form);
+            if texts.iter().all(|text| self.fits(text)) && self.repeated(&texts).is_empty() {
+                return self.show(texts);
+            }
+        }
+        let mut long: FxHashMap<usize, String> = FxHashMap::default();
+        for form in TELLING {
+            let texts = self.written(&members, form);
+            let repeated = self.repeated(&texts);
+            members.clear();
+            for (index, text) in texts {
+                match (repeated.contains(&index), self.fits(&(index, text.clone()))) {
+                    (false, true) => self.shown[index] = text,
+                    (is_repeated, _) => {
+                        members.push(index);
+                        if !is_repeated {
+                            long.entry(index).or_insert(text);
+                        }
+                    }
+                }
+            }
+        }
+        let whole = self
+            .written(&members, TELLING[TELLING.len() - 1])
+            .into_iter();
+        let mut texts: Vec<(usize, String)> = whole
+            .map(|(index, text)| (index, long.remove(&index).unwrap_or(text)))
+            .collect();
+        texts.sort_by(|a, b| a.1.cmp(&b.1));
+        let cut: Vec<(usize, String)> = (0..texts.len())
+            .map(|at| (texts[at].0, self.around_difference(&texts, at)))
+            .collect();
+        self.show(cut);
+    }
+
+    fn fits(&self, (index, text): &(usize, String)) -> bool {
+        text.width() <= self.names[*index].1
+    }
+
+    fn show(&mut self, texts: Vec<(usize, String)>) {
+        for (index, text) in texts {
+            self.shown[index] = text;
+        }
+    }
+
+    fn written(&self, members: &[usize], form: Form) -> Vec<(usize, String)> {
+        let text = |index: usize| match &self.parts[index] {
+            Some(parts) => parts.write(form),
+            None => self.names[index].0.to_owned(),
+        };
+        members.iter().map(|&index| (index, text(index))).collect()
+    }
+
+    fn are_different(&self, members: &[usize]) -> bool {
+        let first = members.first().map(|&index| self.names[index].0);
+        members
+            .iter()
+            .any(|&index| Some(self.names[index].0) != first)
+    }
+
+    /// The members whose text is also that of a function of another name.
+    fn repeated(&self, texts: &[(usize, String)]) -> FxHashSet<usize> {
+        let mut by_text: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
+        for (index, text) in texts {
+            by_text.entry(text).or_default().push(*index);
+        }
+        let groups = by_text.into_values();
+        groups
+            .filter(|own| self.are_different(own))
+            .flatten()
+            .collect()
+    }
+
+    /// One of the sorted texts, cut to the place where it differs from its neighbours, with its end.
+    fn around_difference(&self, texts: &[(usize, String)], at: usize) -> String {
+        /// The fewest columns that show a difference.
+        const LEAST: usize = 8;
+        let (index, text) = &texts[at];
+        let width = self.names[*index].1;
+        if text.width() <= width {
+            return text.clone();
+        }
+        let shared = |other: usize| {
+            let other = texts.get(other).map_or("", |(_, text)| text);
+            let both = text.chars().zip(other.chars());
+            both.take_while(|(a, b)| a == b).count()
+        };
+        let differs_at = shared(at.wrapping_sub(1)).max(shared(at + 1));
+        let last = self.parts[*index]
+            .as_ref()
+            .map_or(String::new(), Parts::last);
+        let last = match text.ends_with(&last) && last.width() + LEAST + 2 * GAP.width() <= width {
+            true => last.as_str(),
+            false => "",
+        };
+        let body = text.strip_suffix(last).unwrap_or(text);
+        let room = width.saturating_sub(last.width() + GAP.width());
+        let head = match differs_at + LEAST / 2 < room {
+            // The difference is near enough to the start.
+            true => room,
+            false => room / 3,
+        };
+        let head = start_of(body, head);
+        let room = room - head.width();
+        if room <= GAP.width() {
+            return format!("{head}{GAP}{last}");
+        }
+        // A few characters that they share lead to the difference.
+        let middle: String = body
+            .chars()
+            .skip(differs_at.saturating_sub(LEAST / 2))
+            .collect();
+        let middle = match middle.width() <= room {
+            true => middle,
+            false => format!("{}{GAP}", start_of(&middle, room - GAP.width())),
+        };
+        format!("{head}{GAP}{middle}{last}")
+    }
+
+    /// Marks the functions that still look alike, by their whole names.
+    fn mark_alike(&mut self) {
+        for digits in [4, 8] {
+            let texts: Vec<(usize, String)> = self.shown.iter().cloned().enumerate().collect();
+            for index in self.repeated(&texts) {
+                let (name, width) = self.names[index];
+                let number = fingerprint(name) >> (32 - 4 * digits);
+                let mark = format!(" #{number:0digits$x}");
+                let text = fit(name, width.saturating_sub(mark.len()));
+                self.shown[index] = text + &mark;
+            }
+        }
+    }
+}
+
+/// A number that stays the same for a name (FNV-1a).
+fn fingerprint(name: &str) -> u32 {
+    const OFFSET: u32 = 0x811c_9dc5;
+    const PRIME: u32 = 0x0100_0193;
+    name.bytes().fold(OFFSET, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(PRIME)
+    })
+}
+
+/// `text` without its middle, in `width` columns. `last`, at its end, is kept whole if there is room.
+fn without_middle(text: &str, last: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let Some(room) = width.checked_sub(GAP.width()) else {
+        return String::new();
+    };
+    let kept = match last.width() {
+        own if own > 0 && own + 3 <= room && text.ends_with(last) => own + (room - own) / 3,
+        _ => room - room / 3,
+    };
+    let end = end_of(text, kept);
+    let start = start_of(text, room - end.width());
+    format!("{start}{GAP}{end}")
+}
+
+/// The characters at the start that fit into `width` columns.
+fn start_of(text: &str, width: usize) -> &str {
+    let mut used = 0;
+    let fits = |&(_, c): &(usize, char)| {
+        used += c.width().unwrap_or(0);
+        used <= width
+    };
+    let end = text.char_indices().take_while(fits).last();
+    &text[..end.map_or(0, |(at, c)| at + c.len_utf8())]
+}
+
+/// The characters at the end that fit into `width` columns.
+fn end_of(text: &str, width: usize) -> &str {
+    let mut used = 0;
+    let fits = |&(_, c): &(usize, char)| {
+        used += c.width().unwrap_or(0);
+        used <= width
+    };
+    let start = text.char_indices().rev().take_while(fits).last();
+    &text[start.map_or(text.len(), |(at, _)| at)..]
+}

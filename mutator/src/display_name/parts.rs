@@ -1,0 +1,305 @@
+//! A function's name in parts: namespaces and classes, its own name, arguments.
+
+use super::syntax::{self, Name, Node, closing_of, push, text};
+use super::tidy::{last_names, tidy};
+
+/// One name of a path, as `LruCache<int>` in `shop::LruCache<int>::get()`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Segment {
+    own: Name,
+    template: Option<Vec<Name>>,
+    /// The arguments of a function, the last of the path or one with local names.
+    arguments: Option<Vec<Name>>,
+    /// Text after the arguments: ` const`.
+    after: String,
+}
+
+/// A function's name.
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    result: Name,
+    path: Vec<Segment>,
+    /// ` [clone .cold]`.
+    mark: String,
+}
+
+/// How template arguments are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Templates {
+    /// `<...>`.
+    Folded,
+    /// The last names of the types.
+    Short,
+    Whole,
+}
+
+/// A way to write a name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    pub(super) has_result: bool,
+    /// With namespaces and outer classes.
+    pub(super) is_qualified: bool,
+    pub(super) templates: Templates,
+    /// `None` leaves arguments out.
+    pub(super) arguments: Option<Templates>,
+}
+
+impl Parts {
+    /// `None` if the name has another structure than these.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        // Text between brackets has other brackets in it (`<str, [u8]>`), and does not parse alone.
+        let marks = name.match_indices(" [").map(|(at, _)| name.split_at(at));
+        let whole = marks.chain([(name, "")]);
+        let mut parsed = whole.filter_map(|(name, mark)| Some((syntax::parse(name)?, mark)));
+        let (nodes, mark) = parsed.next()?;
+        let nodes = tidy(&nodes);
+        let mut parts = Self {
+            result: Name::new(),
+            path: Vec::new(),
+            mark: mark.to_owned(),
+        };
+        let mut segment = Segment::default();
+        for node in nodes {
+            match node {
+                Node::Text(text) => parts.take_text(&mut segment, &text),
+                Node::Group('<', items) if segment.own.is_empty() && !parts.path.is_empty() => {
+                    // `f::<T>` of Rust.
+                    segment = parts.path.pop().unwrap_or_default();
+                    segment.template.get_or_insert_default().extend(items);
+                }
+                Node::Group('<', items) if segment.is_template() => {
+                    segment.template = Some(items);
+                }
+                Node::Group('(', items) if segment.is_function(&items) => {
+                    segment.arguments = Some(items);
+                }
+                // A function that returns a pointer to one, or another structure.
+                Node::Group('(', _) if segment.arguments.is_some() => return None,
+                node => segment.own.push(node),
+            }
+        }
+        parts.path.push(segment);
+        parts.fold_closures();
+        let is_named = parts.path.iter().all(|segment| !segment.own.is_empty());
+        is_named.then_some(parts)
+    }
+
+    fn take_text(&mut self, segment: &mut Segment, text: &str) {
+        let mut rest = text;
+        loop {
+            let next = rest.find("::").into_iter().chain(rest.find(' ')).min();
+            let (own, tail) = rest.split_at(next.unwrap_or(rest.len()));
+            segment.take(own);
+            if let Some(after) = tail.strip_prefix("::") {
+                if segment.is_conversion() {
+                    segment.take("::");
+                    rest = after;
+                    continue;
+                }
+                self.path.push(std::mem::take(segment));
+                rest = after;
+            } else if let Some(after) = tail.strip_prefix(' ') {
+                match segment.arguments.is_some() || segment.is_operator() {
+                    true => segment.take(" "),
+                    // Everything so far is a part of the result's type.
+                    false => {
+                        for segment in self.path.drain(..).chain([std::mem::take(segment)]) {
+                            if !self.result.is_empty() && !ends_with(&self.result, ' ') {
+                                push(&mut self.result, "::");
+                            }
+                            segment.write(&mut self.result, Form::WHOLE);
+                        }
+                        push(&mut self.result, " ");
+                    }
+                }
+                rest = after;
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// `f::{{closure}}::{{closure}}` is written as `f::{{closure}}`.
+    fn fold_closures(&mut self) {
+        self.path
+            .dedup_by(|next, last| next.is_rust_closure() && next.own == last.own);
+    }
+
+    /// The name in this form.
+    pub(super) fn write(&self, form: Form) -> String {
+        let mut out = Name::new();
+        if form.has_result {
+            out.extend(self.result.iter().cloned());
+        }
+        let first = match form.is_qualified {
+            true => 0,
+            false => self.first_needed(),
+        };
+        for (index, segment) in self.path[first..].iter().enumerate() {
+            if index > 0 {
+                push(&mut out, "::");
+            }
+            segment.write(&mut out, form);
+        }
+        text(&out) + &self.mark
+    }
+
+    /// The segment from which on a name says what it is of: the last two that have names of their own.
+    fn first_needed(&self) -> usize {
+        let is_local = |index: usize| {
+            let of_lambda = index
+                .checked_sub(1)
+                .is_some_and(|i| self.path[i].is_lambda());
+            self.path[index].is_lambda() || of_lambda && text(&self.path[index].own) == "operator()"
+        };
+        let mut named = (0..self.path.len()).rev().filter(|&index| !is_local(index));
+        named.nth(1).unwrap_or(0)
+    }
+
+    /// The function's own name alone.
+    pub(super) fn last(&self) -> String {
+        let mut out = Name::new();
+        if let Some(segment) = self.path.last() {
+            segment.write(&mut out, Form::SHORT);
+        }
+        text(&out)
+    }
+}
+
+impl Form {
+    /// Everything but default arguments.
+    pub(super) const WHOLE: Self = Self {
+        has_result: true,
+        is_qualified: true,
+        templates: Templates::Whole,
+        arguments: Some(Templates::Whole),
+    };
+    /// `LruCache<...>::get`.
+    pub(super) const SHORT: Self = Self {
+        has_result: false,
+        is_qualified: false,
+        templates: Templates::Folded,
+        arguments: None,
+    };
+}
+
+impl Segment {
+    fn take(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        match self.arguments {
+            Some(_) => self.after.push_str(text),
+            None => push(&mut self.own, text),
+        }
+    }
+
+    /// True if angle brackets after this are its arguments, not a type such as Rust's `<T as Trait>`.
+    fn is_template(&self) -> bool {
+        self.arguments.is_none() && self.template.is_none() && !self.own.is_empty()
+    }
+
+    /// True if parentheses after this hold arguments: not `(anonymous namespace)`, nor Go's receivers.
+    fn is_function(&self, items: &[Name]) -> bool {
+        let own = text(&self.own);
+        let is_type = own.ends_with('.') || own.trim_end().ends_with("decltype");
+        let is_anonymous = matches!(items, [item] if text(item) == "anonymous namespace");
+        !own.is_empty() && !is_type && !is_anonymous && self.arguments.is_none()
+    }
+
+    fn is_operator(&self) -> bool {
+        matches!(self.own.first(), Some(Node::Text(text)) if text.starts_with("operator"))
+    }
+
+    /// True within the type of `operator std::string`.
+    fn is_conversion(&self) -> bool {
+        let is_begun =
+            |text: &str| text.starts_with("operator ") && !text.starts_with("operator \"\"");
+        self.arguments.is_none() && is_begun(&text(&self.own))
+    }
+
+    fn is_rust_closure(&self) -> bool {
+        text(&self.own) == "{{closure}}"
+    }
+
+    /// True for a function without a name of its own.
+    fn is_lambda(&self) -> bool {
+        let own = text(&self.own);
+        own.starts_with('{') || own.starts_with("'lambda")
+    }
+
+    fn write(&self, out: &mut Name, form: Form) {
+        let own = match form.templates {
+            // `<Vec<T> as Extend<T>>` of Rust, `{lambda(int)#1}`.
+            Templates::Folded => folded(&last_names(&self.own)),
+            Templates::Short => last_names(&self.own),
+            Templates::Whole => self.own.clone(),
+        };
+        for node in own {
+            match node {
+                Node::Text(text) => push(out, &text),
+                node => out.push(node),
+            }
+        }
+        if let Some(items) = &self.template {
+            write_list(out, '<', items, form.templates);
+        }
+        if let (Some(items), Some(how)) = (&self.arguments, form.arguments) {
+            write_list(out, '(', items, how);
+            push(out, &self.after);
+        }
+    }
+}
+
+fn write_list(out: &mut Name, opening: char, items: &[Name], how: Templates) {
+    let is_empty = items.iter().all(Vec::is_empty);
+    let items = match how {
+        Templates::Folded if is_empty => Vec::new(),
+        Templates::Folded => vec![vec![Node::Text("...".to_owned())]],
+        Templates::Short => items.iter().map(|item| last_names(item)).collect(),
+        Templates::Whole => items.to_vec(),
+    };
+    match items.is_empty() {
+        // A group has an item at least.
+        true => push(out, &format!("{opening}{}", closing_of(opening))),
+        false => out.push(Node::Group(opening, items)),
+    }
+}
+
+/// Template arguments within a type replaced by `...`.
+fn folded(name: &[Node]) -> Name {
+    let mut out = Name::new();
+    for (index, node) in name.iter().enumerate() {
+        match node {
+            // The type of `<T as Trait>`.
+            Node::Group('<', items) if index == 0 => {
+                let items = items.iter().map(|item| folded(item)).collect();
+                out.push(Node::Group('<', items));
+            }
+            Node::Group('<', _) => {
+                out.push(Node::Group('<', vec![vec![Node::Text("...".to_owned())]]));
+            }
+            Node::Group('{', items) => {
+                let items = items.iter().map(|item| folded(item)).collect();
+                out.push(Node::Group('{', items));
+            }
+            // The arguments of a local function, not `(anonymous namespace)` and Go's `(*T)`.
+            Node::Group('(', items)
+                if ends_with_word(&out) && items.iter().any(|item| !item.is_empty()) =>
+            {
+                out.push(Node::Group('(', vec![vec![Node::Text("...".to_owned())]]));
+            }
+            node => out.push(node.clone()),
+        }
+    }
+    out
+}
+
+fn ends_with_word(name: &[Node]) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    matches!(name.last(), Some(Node::Text(text)) if text.ends_with(is_word))
+}
+
+fn ends_with(name: &[Node], c: char) -> bool {
+    matches!(name.last(), Some(Node::Text(text)) if text.ends_with(c))
+}

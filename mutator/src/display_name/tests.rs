@@ -1,0 +1,134 @@
+use super::*;
+use patcher::function::demangle;
+
+const STRING: &str =
+    "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >";
+
+#[test]
+fn names_take_the_longest_form_that_fits() {
+    let get = format!(
+        "shop::Item const& shop::cache::LruCache<{STRING}, shop::Item, \
+         std::hash<{STRING} > >::get({STRING} const&)"
+    );
+    for (width, shown) in [
+        (
+            120,
+            "shop::Item const& shop::cache::LruCache<std::string, shop::Item>::get(std::string const&)",
+        ),
+        (70, "shop::cache::LruCache<std::string, shop::Item>::get"),
+        (45, "shop::cache::LruCache<...>::get"),
+        (25, "LruCache<...>::get"),
+        (12, "LruCac…::get"),
+    ] {
+        assert_eq!(fit(&get, width), shown, "{width}");
+    }
+}
+
+#[test]
+fn each_kind_of_name_has_a_short_form() {
+    for (name, shown) in [
+        ("main", "main"),
+        (
+            "std::vector<int, std::allocator<int> >::push_back(int const&)",
+            "vector<...>::push_back",
+        ),
+        (
+            "std::ostream& operator<< <int>(std::ostream&, int)",
+            "operator<< <...>",
+        ),
+        ("ns::A<int>::operator()(int) const", "A<...>::operator()"),
+        (
+            "ns::A<int>::operator std::string() const",
+            "A<...>::operator string",
+        ),
+        ("(anonymous namespace)::Parser::parse(int)", "Parser::parse"),
+        (
+            "ns::f(int)::{lambda(int, long)#1}::operator()(int, long) const",
+            "ns::f::{lambda(...)#1}::operator()",
+        ),
+        (
+            "ns::f(int) [clone .constprop.0]",
+            "ns::f [clone .constprop.0]",
+        ),
+        ("work [coroutine body]", "work [coroutine body]"),
+        (
+            "<alloc::vec::Vec<T> as core::iter::traits::collect::Extend<T>>::extend",
+            "<Vec<...> as Extend<...>>::extend",
+        ),
+        (
+            "tokio::runtime::task::harness::poll_future::{{closure}}::{{closure}}",
+            "harness::poll_future::{{closure}}",
+        ),
+        (
+            "core::ptr::drop_in_place<alloc::vec::Vec<u8>>",
+            "ptr::drop_in_place<...>",
+        ),
+        (
+            "encoding/json.(*decodeState).object",
+            "encoding/json.(*decodeState).object",
+        ),
+        (
+            "decltype(auto) std::__detail::f<int>(int)",
+            "__detail::f<...>",
+        ),
+    ] {
+        assert_eq!(
+            Parts::of(name).expect(name).write(Form::SHORT),
+            shown,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn names_without_structure_lose_their_middle() {
+    for (name, width, shown) in [
+        (
+            "a_function_of_c_with_a_long_name",
+            20,
+            "a_func…h_a_long_name",
+        ),
+        ("void (*choose(int))(int)", 16, "(*choose(int))"),
+        ("f(>", 2, "…>"),
+        ("main", 1, "…"),
+        ("main", 0, ""),
+    ] {
+        assert_eq!(fit(name, width), shown);
+    }
+}
+
+#[test]
+fn namesakes_get_back_what_tells_them_apart() {
+    let all = [
+        "shop::LruCache<int, shop::Item>::get(int)",
+        "shop::LruCache<long, shop::Item>::get(long)",
+        "shop::Order::Order(int)",
+        "shop::Order::Order(shop::Order const&)",
+        "shop::Order::Order(int)",
+    ];
+    let shown = [
+        "LruCache<int, Item>::get",
+        "LruCache<long, Item>::get",
+        "Order::Order(int)",
+        "Order::Order(Order const&)",
+        "Order::Order(int)",
+    ];
+    assert_eq!(fit_all(&all, 33), shown);
+}
+
+/// 2,000 functions of libstdc++, LLVM, Boost, V8, tokio and the Rust standard library, on one screen.
+#[test]
+fn functions_of_large_projects_look_different() {
+    let names: Vec<String> = include_str!("names.txt").lines().map(demangle).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert_eq!(names.iter().collect::<FxHashSet<_>>().len(), 2000);
+    for (width, most_marked) in [(40, 100), (60, 80), (100, 70), (140, 60)] {
+        let shown = fit_all(&names, width);
+        assert!(shown.iter().all(|text| text.width() <= width), "{width}");
+        let different: FxHashSet<&String> = shown.iter().collect();
+        assert_eq!(different.len(), names.len(), "{width}");
+        let is_marked = |text: &&String| text.contains(" #");
+        let marked = shown.iter().filter(is_marked).count();
+        assert!(marked <= most_marked, "{width}: {marked} have a number");
+    }
+}
