@@ -158,22 +158,25 @@ impl Screen<'_> {
             }
         }
         let mut long: FxHashMap<usize, String> = FxHashMap::default();
+        let mut left: FxHashSet<usize> = members.iter().copied().collect();
         for form in TELLING {
             let texts = self.written(&members, form);
             let repeated = self.repeated(&texts);
-            members.clear();
             for (index, text) in texts {
+                if !left.contains(&index) {
+                    continue;
+                }
                 match (repeated.contains(&index), self.fits(&(index, text.clone()))) {
-                    (false, true) => self.shown[index] = text,
-                    (is_repeated, _) => {
-                        members.push(index);
-                        if !is_repeated {
-                            long.entry(index).or_insert(text);
-                        }
+                    (false, true) => {
+                        self.shown[index] = text;
+                        left.remove(&index);
                     }
+                    (false, false) => drop(long.entry(index).or_insert(text)),
+                    (true, _) => {}
                 }
             }
         }
+        members.retain(|index| left.contains(index));
         let whole = self
             .written(&members, TELLING[TELLING.len() - 1])
             .into_iter();

@@ -13,7 +13,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use crate::priority::Priority;
 
 /// How long a step lasts before it is named.
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(4);
 /// Time between two lines.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Time between two looks at the steps.
@@ -190,12 +190,12 @@ mod tests {
         state
             .steps
             .push(one(1, "looking up functions", Some((3, 12)), 0));
-        assert_eq!(line(&state, 1900), None);
-        let expected = "attach 7: looking up functions, 3 of 12 (2 s so far)";
-        assert_eq!(line(&state, 2100).as_deref(), Some(expected));
+        assert_eq!(line(&state, 3900), None);
+        let expected = "attach 7: looking up functions, 3 of 12 (4 s so far)";
+        assert_eq!(line(&state, 4100).as_deref(), Some(expected));
         state.steps.push(one(2, "reading b.so", None, 1000));
-        state.steps.push(one(3, "reading c.so", None, 2000));
-        let expected = "attach 7: looking up functions, 3 of 12: reading b.so (2 s so far)";
-        assert_eq!(line(&state, 2100).as_deref(), Some(expected));
+        state.steps.push(one(3, "reading c.so", None, 4000));
+        let expected = "attach 7: looking up functions, 3 of 12: reading b.so (4 s so far)";
+        assert_eq!(line(&state, 4100).as_deref(), Some(expected));
     }
 }

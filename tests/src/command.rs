@@ -29,8 +29,10 @@ pub struct Finished {
     pub status: ExitStatus,
     /// Everything it wrote to standard output.
     pub stdout: String,
-    /// Everything it wrote to standard error.
+    /// Everything it wrote to standard error, but for `progress`.
     pub stderr: String,
+    /// Its lines on standard error that name long steps. They depend on the machine.
+    pub progress: String,
     /// From start to end.
     pub elapsed: Duration,
     /// What it cost.
@@ -148,6 +150,10 @@ impl Run {
         let ended = wait(child, start + limit);
         let elapsed = start.elapsed();
         let (stdout, stderr) = (read(&out), read(&err));
+        let (progress, stderr): (Vec<&str>, Vec<&str>) = stderr
+            .split_inclusive('\n')
+            .partition(|line| line.starts_with("ipath: ") && line.ends_with(" s so far)\n"));
+        let (progress, stderr) = (progress.concat(), stderr.concat());
         let Some((status, cost)) = ended else {
             let reports = kill_family("timeout", pid);
             panic!(
@@ -161,6 +167,7 @@ impl Run {
             status,
             stdout,
             stderr,
+            progress,
             elapsed,
             cost,
         }

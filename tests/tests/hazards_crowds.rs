@@ -80,7 +80,7 @@ fn a_wait_is_named_and_ends() {
         .run()
         .expect(1);
     let waits = format!("ipath: add {pid}: waiting for another command that changes the session (");
-    assert!(add.stderr.contains(&waits), "{}", add.report());
+    assert!(add.progress.contains(&waits), "{}", add.progress);
     assert!(add.stderr.contains("another ipath"), "{}", add.report());
     drop(segment);
     let profile = session.detach();
