@@ -268,7 +268,7 @@ impl Finished {
         let lines: Vec<&str> = self
             .stderr
             .lines()
-            .filter(|l| !l.starts_with("hint: ") && !is_of_a_crowd(l))
+            .filter(|l| !l.starts_with("hint: "))
             .collect();
         let [line] = lines[..] else {
             panic!(
@@ -303,9 +303,4 @@ impl Finished {
         serde_json::from_str(&self.stdout)
             .unwrap_or_else(|e| panic!("standard output is no JSON: {e}\n{}", self.report()))
     }
-}
-
-/// True for the line that says that the machine is saturated, which other programs on it cause.
-fn is_of_a_crowd(line: &str) -> bool {
-    line.contains(" threads wait for ") && line.ends_with("each step takes as much longer")
 }
