@@ -23,7 +23,7 @@
 //! | a return without an activation | that stacks take turns |
 //! | a return to another call site than the activation's | the same |
 //! | a return with the hash of a call that was left behind, and not the activation's | the same |
-//! | [`ENOUGH`] ends and none of these | that calls are left by jumps |
+//! | 256 ends and none of these | that calls are left by jumps |
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

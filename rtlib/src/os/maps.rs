@@ -10,6 +10,10 @@ const BUFFER: usize = 4096;
 /// No line of maps has as many bytes: PATH_MAX and what stands before the path.
 const LONGEST: usize = 3 * BUFFER;
 
+/// Most bytes that the kernel allocates for the open file and its lines (fs/seq_file.c). It charges
+/// them to the process's memory cgroup, and kills a process that has no room for them.
+const OF_KERNEL: u64 = 32 << 10;
+
 /// One mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
@@ -32,10 +36,18 @@ pub struct Mapping {
 /// Calls `each` for every mapping of the process with its path (empty for anonymous memory), until
 /// it returns false. `None` when the maps cannot be read. Where no system call may be made these are the ones that the
 /// command has published.
-pub fn for_each(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
+pub fn for_each(each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
     if !sys::may_call() {
         return for_each_published(each);
     }
+    shared::take_memory(OF_KERNEL)?;
+    let read = for_each_read(each);
+    shared::give_back_memory(OF_KERNEL);
+    read
+}
+
+/// The same, of the file.
+fn for_each_read(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
     let mut line = Line::new();
     let file = File::open(c"/proc/thread-self/maps")?;
     let mut buffer = [0u8; BUFFER];
