@@ -56,7 +56,7 @@ impl Cli {
 }
 
 impl Command {
-    /// The operation and its subject, as messages have them.
+    /// The operation and its subject, as in messages.
     pub fn subject(&self) -> String {
         let (name, pid) = match self {
             Self::Attach { pid, .. } => ("attach", *pid),

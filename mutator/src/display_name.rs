@@ -1,10 +1,10 @@
-//! Names of functions as a screen or a report has room for them.
+//! Shortens function names to the width of a column.
 //!
 //! A demangled name of C++ or Rust can have hundreds of characters. It is written in the longest of
 //! four forms that fits: with result and arguments, without them, with template arguments folded
-//! (`shop::LruCache<...>::get`), and without namespaces. A name that is longer yet loses its middle,
-//! never its end. Functions of one screen that would look alike get back the part that tells them
-//! apart.
+//! (`shop::LruCache<...>::get`), and without namespaces. If no form fits, the middle of the
+//! shortest is replaced by `…`, and its end stays. Functions on one screen that would look the same
+//! are written with the part in which they differ.
 
 mod parts;
 mod syntax;
@@ -18,7 +18,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use parts::{Form, Parts, Templates};
 
-/// Stands for what is left out.
+/// Replaces omitted text.
 const GAP: &str = "…";
 
 /// The forms, the longest first.
@@ -36,7 +36,7 @@ const FORMS: [Form; 4] = [
     Form::SHORT,
 ];
 
-/// The forms that tell namesakes apart, the shortest first.
+/// The forms that distinguish functions with the same short name, the shortest first.
 const TELLING: [Form; 8] = [
     Form {
         templates: Templates::Short,
@@ -72,7 +72,7 @@ const TELLING: [Form; 8] = [
     Form::WHOLE,
 ];
 
-/// The demangled `name` in at most `width` columns.
+/// Shortens the demangled `name` to at most `width` columns.
 pub fn fit(name: &str, width: usize) -> String {
     if name.width() <= width && !is_expanded(name) {
         return name.to_owned();
@@ -91,15 +91,15 @@ pub fn fit(name: &str, width: usize) -> String {
     without_middle(&shortest, &parts.last(), width)
 }
 
-/// The demangled names of one screen, each in at most `width` columns. Different names look
+/// Shortens the demangled names of one screen to at most `width` columns each. Different names stay
 /// different.
 pub fn fit_all(names: &[&str], width: usize) -> Vec<String> {
     let names: Vec<(&str, usize)> = names.iter().map(|&name| (name, width)).collect();
     fit_each(&names)
 }
 
-/// The demangled names of one screen, each in at most as many columns as stand beside it. Different
-/// names look different.
+/// Shortens the demangled names of one screen, each to at most the number of columns beside it.
+/// Different names stay different.
 pub fn fit_each(names: &[(&str, usize)]) -> Vec<String> {
     let parts: Vec<Option<Parts>> = names.iter().map(|(name, _)| Parts::of(name)).collect();
     let mut shown: Vec<String> = names
@@ -125,7 +125,7 @@ pub fn fit_each(names: &[(&str, usize)]) -> Vec<String> {
     shown
 }
 
-/// True if a name has a part that no user writes.
+/// True if a name contains a part that users do not write.
 fn is_expanded(name: &str) -> bool {
     const PARTS: [&str; 5] = [
         "std::allocator<",
@@ -139,14 +139,14 @@ fn is_expanded(name: &str) -> bool {
 
 /// Names that are shown together.
 struct Screen<'s> {
-    /// Each with its room in columns.
+    /// Each name with its width in columns.
     names: &'s [(&'s str, usize)],
     parts: &'s [Option<Parts>],
     shown: &'s mut Vec<String>,
 }
 
 impl Screen<'_> {
-    /// Writes functions of one short name in the shortest forms in which they differ.
+    /// Writes functions that share a short name in the shortest forms in which they differ.
     fn tell_apart(&mut self, mut members: Vec<usize>) {
         if !self.are_different(&members) {
             return;
@@ -215,7 +215,7 @@ impl Screen<'_> {
             .any(|&index| Some(self.names[index].0) != first)
     }
 
-    /// The members whose text is also that of a function of another name.
+    /// The members whose text is the same as that of a function with another name.
     fn repeated(&self, texts: &[(usize, String)]) -> FxHashSet<usize> {
         let mut by_text: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
         for (index, text) in texts {
@@ -228,7 +228,8 @@ impl Screen<'_> {
             .collect()
     }
 
-    /// One of the sorted texts, cut to the place where it differs from its neighbours, with its end.
+    /// One of the sorted texts, cut to its start, the place where it differs from its neighbours,
+    /// and its end.
     fn around_difference(&self, texts: &[(usize, String)], at: usize) -> String {
         /// The fewest columns that show a difference.
         const LEAST: usize = 8;
@@ -253,7 +254,7 @@ impl Screen<'_> {
         let body = text.strip_suffix(last).unwrap_or(text);
         let room = width.saturating_sub(last.width() + GAP.width());
         let head = match differs_at + LEAST / 2 < room {
-            // The difference is near enough to the start.
+            // The start contains the difference.
             true => room,
             false => room / 3,
         };
@@ -262,7 +263,7 @@ impl Screen<'_> {
         if room <= GAP.width() {
             return format!("{head}{GAP}{last}");
         }
-        // A few characters that they share lead to the difference.
+        // The middle begins a few characters before the difference.
         let middle: String = body
             .chars()
             .skip(differs_at.saturating_sub(LEAST / 2))
@@ -274,7 +275,7 @@ impl Screen<'_> {
         format!("{head}{GAP}{middle}{last}")
     }
 
-    /// Marks the functions that still look alike, by their whole names.
+    /// Adds a number to functions that still look the same, a hash of the whole name.
     fn mark_alike(&mut self) {
         for digits in [4, 8] {
             let texts: Vec<(usize, String)> = self.shown.iter().cloned().enumerate().collect();
@@ -289,7 +290,7 @@ impl Screen<'_> {
     }
 }
 
-/// A number that stays the same for a name (FNV-1a).
+/// A hash of a name (FNV-1a), which is the same in each run.
 fn fingerprint(name: &str) -> u32 {
     const OFFSET: u32 = 0x811c_9dc5;
     const PRIME: u32 = 0x0100_0193;
@@ -298,7 +299,8 @@ fn fingerprint(name: &str) -> u32 {
     })
 }
 
-/// `text` without its middle, in `width` columns. `last`, at its end, is kept whole if there is room.
+/// `text` without its middle, in at most `width` columns. Its end `last` is kept whole if there is
+/// room.
 fn without_middle(text: &str, last: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -315,7 +317,7 @@ fn without_middle(text: &str, last: &str, width: usize) -> String {
     format!("{start}{GAP}{end}")
 }
 
-/// The characters at the start that fit into `width` columns.
+/// The longest start of `text` that fits into `width` columns.
 fn start_of(text: &str, width: usize) -> &str {
     let mut used = 0;
     let fits = |&(_, c): &(usize, char)| {
@@ -326,7 +328,7 @@ fn start_of(text: &str, width: usize) -> &str {
     &text[..end.map_or(0, |(at, c)| at + c.len_utf8())]
 }
 
-/// The characters at the end that fit into `width` columns.
+/// The longest end of `text` that fits into `width` columns.
 fn end_of(text: &str, width: usize) -> &str {
     let mut used = 0;
     let fits = |&(_, c): &(usize, char)| {

@@ -1,8 +1,9 @@
-//! Steps that take long: a line on standard error says what is being done and how far it is.
+//! Progress of long steps: lines on standard error name the current step and how much of it is
+//! done.
 //!
-//! A thread of its own looks at the steps, because one step can be a single long computation. It has
-//! real-time priority: it sleeps nearly all the time, and on a saturated machine it has the most to
-//! say.
+//! A separate thread checks the steps, because one step can be a single long computation. It has
+//! real-time priority, because its lines are needed most on a saturated machine. It sleeps nearly
+//! all the time.
 
 use std::borrow::Cow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,27 +13,27 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::priority::Priority;
 
-/// How long a step lasts before it is named.
+/// How long the command is busy before a line names its step.
 const SOON: Duration = Duration::from_secs(4);
 /// Time between two lines.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Time between two looks at the steps.
+/// Time between two checks of the steps.
 const A_LOOK: Duration = Duration::from_millis(500);
 
 struct One {
     number: u64,
     what: Cow<'static, str>,
-    /// How much of how much is done, if it is counted.
+    /// The parts that are done, and all parts, if they are counted.
     done: Option<(usize, usize)>,
     since: Instant,
 }
 
 struct State {
-    /// The steps that are under way, the oldest first.
+    /// The steps in progress, the oldest first.
     steps: Vec<One>,
     begun: u64,
     has_thread: bool,
-    /// The command and its subject, as a line begins.
+    /// The command and its subject, at the start of each line.
     subject: String,
     say: Option<fn(&str)>,
 }
@@ -50,13 +51,13 @@ fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has lines about long steps said by `say`, each beginning with `subject`.
+/// Enables lines about long steps. Each begins with `subject` and is passed to `say`.
 pub(crate) fn tell(subject: String, say: fn(&str)) {
     let mut state = lock();
     (state.subject, state.say) = (subject, Some(say));
 }
 
-/// A step that is under way for as long as this lives.
+/// A step that is in progress as long as this value lives.
 #[must_use]
 pub(crate) struct Step(u64);
 
@@ -72,7 +73,7 @@ impl Step {
             done: None,
             since: Instant::now(),
         });
-        // Without a thread nothing is said.
+        // Without a thread there are no lines.
         if !state.has_thread && state.say.is_some() {
             state.has_thread = spawn();
         }
@@ -81,7 +82,7 @@ impl Step {
         Self(number)
     }
 
-    /// Says that `done` of `all` is done.
+    /// Notes that `done` of `all` parts are done.
     pub(crate) fn at(&self, done: usize, all: usize) {
         let mut state = lock();
         if let Some(one) = state.steps.iter_mut().find(|one| one.number == self.0) {
@@ -96,18 +97,18 @@ impl Drop for Step {
     }
 }
 
-/// Begins the thread that looks, to which no signal comes; false if it cannot be made.
+/// Starts the thread that checks the steps, with all signals blocked. False if that fails.
 fn spawn() -> bool {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
     let thread = std::thread::Builder::new().spawn(look);
     if let Ok(before) = before {
-        // It was the mask a moment ago.
+        // This mask was valid a moment ago.
         let _ = before.thread_set_mask();
     }
     thread.is_ok()
 }
 
-/// Gives these items one after another, as a step of as many parts.
+/// Iterates over `items` as a step with one part for each item.
 pub(crate) fn over<T>(what: &'static str, items: Vec<T>) -> impl Iterator<Item = T> {
     let (step, all) = (Step::begin(what), items.len());
     let numbered = items.into_iter().enumerate();
@@ -117,10 +118,10 @@ pub(crate) fn over<T>(what: &'static str, items: Vec<T>) -> impl Iterator<Item =
     })
 }
 
-/// A step that goes through the threads of a process.
+/// The name of a step that inspects each thread of a process.
 pub(crate) const THREADS: &str = "looking at its threads";
 
-/// Says what takes long, for as long as the command lasts.
+/// Writes lines about long steps until the command ends.
 fn look() {
     let _priority = Priority::raise();
     let (mut busy_since, mut last): (Option<Instant>, Option<Instant>) = (None, None);
@@ -139,7 +140,7 @@ fn look() {
         let is_due = last.is_none_or(|at| now.duration_since(at) >= AGAIN);
         let line = line(&state, since, now).filter(|_| is_due);
         let say = state.say;
-        // The line may wait for somebody who begins or ends a step.
+        // Writing the line may block, and must not block the begin or end of a step.
         drop(state);
         if let (Some(line), Some(say)) = (line, say) {
             last = Some(now);
@@ -148,8 +149,8 @@ fn look() {
     }
 }
 
-/// The oldest step and the newest one that has lasted for as long as a look takes; none if the
-/// command has not been busy for long.
+/// A line with the oldest step, and the newest one that has lasted for at least [`A_LOOK`]. `None`
+/// if the command has been busy for less than [`SOON`].
 fn line(state: &State, busy_since: Instant, now: Instant) -> Option<String> {
     let busy = now.duration_since(busy_since);
     let oldest = state.steps.first().filter(|_| busy >= SOON)?;

@@ -4,7 +4,8 @@
 //     copies_its_text GATE whole|part|named|none
 //     copies_its_text GATE later END
 //
-// With `later` it copies its text when GATE exists, and calls `work` every 2 ms from there until END exists.
+// With `later` it copies its text once GATE exists. Then it calls `work` from the copy every 2 ms
+// until END exists.
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>

@@ -1,12 +1,18 @@
-/* Calls `work` through code without a frame pointer that it writes at run time, and registers the code's unwind entries:
+/* Calls `work` through generated code without a frame pointer. The argument selects how the code's
+ * unwind entries are registered:
  *
  *     frames      by `__register_frame`
  *     debuggers   by `__jit_debug_descriptor`, in an ELF file in memory
- *     loaded      the same, where the entries of the file have addresses in their loaded copy alone
+ *     loaded      as `debuggers`, but only the loaded copy of the entries contains addresses
  *
- * SIGUSR1 leads from one phase to the next: `first` is registered; then it is deregistered, and other code with a larger
- * frame takes its place, which is called 1000 times (`unknown`); then that is registered (`second`). In the larger frame a
- * return address into `enter` stands where the smaller one ended. Ends on SIGTERM. */
+ * SIGUSR1 starts the next phase:
+ *
+ *     first       The code is registered.
+ *     unknown     The code is deregistered. Code with a larger frame overwrites it, and is called
+ *                 1000 times. It stores a return address into `enter` where the smaller frame ended.
+ *     second      The new code is registered.
+ *
+ * The third SIGUSR1 ends the program. */
 #include "generated.h"
 
 #include <elf.h>
@@ -53,7 +59,8 @@ static unary write_code(const uint8_t *code, size_t size)
     return generate(code, size, work);
 }
 
-/* A CIE with absolute pointers, an FDE for a function that begins with `sub $frame,%rsp`, and the end of the list. */
+/* A CIE with absolute pointers, an FDE for a function that begins with `sub $frame,%rsp`, and the
+ * end of the list. */
 static size_t unwind_entries(uint8_t *to, unary code, size_t size, int frame)
 {
     static const uint8_t cie[] = {20, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 16, 1, 0,
@@ -72,7 +79,7 @@ static size_t unwind_entries(uint8_t *to, unary code, size_t size, int frame)
 void __register_frame(void *);
 void __deregister_frame(void *);
 
-/* As the GDB manual has it ("JIT Compilation Interface"). */
+/* See the GDB manual, "JIT Compilation Interface". */
 struct jit_entry {
     struct jit_entry *next, *previous;
     const char *file;

@@ -1,8 +1,8 @@
-/* Calls of work() on three paths, by argument:
- *   contexts  on fibers of makecontext(3) that two threads steal from each other while they are in work()
- *   threads   on three threads
+/* Calls work() on three paths. The argument selects where the calls run:
+ *   contexts  on fibers of makecontext(3). Two threads steal them from each other inside work().
+ *   threads   on a thread for each of the six tasks
  *
- * Prints the same as stolen_stacks.c. */
+ * The output has the format of stolen_stacks.c. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ APART long work(struct task *task, long ms)
     return ms;
 }
 
-/* A call of work() from its own call site, below a given number of recursive calls. */
+/* Calls work() from a call site of its own, below a given number of recursive calls. */
 #define PATH(number, ms) \
     APART long path_##number(struct task *task, int deep) \
     { \
@@ -91,7 +91,7 @@ static void *run_alone(void *task)
     return NULL;
 }
 
-/* A task that the other thread ran last, and that has slept long enough. */
+/* Takes a task that the other thread ran last and that has slept long enough. */
 static struct task *take(long thread)
 {
     struct task *found = NULL;

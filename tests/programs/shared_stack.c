@@ -1,11 +1,15 @@
-/* Coroutines that share the memory of one stack: whoever resumes one copies its slice there, and saves it again when it has
- * suspended (the shared stacks of libco). Each suspends inside work().
+/* Coroutines that share the memory of one stack, as with the shared stacks of libco. To resume one,
+ * its slice is copied to the stack. When it suspends, the slice is saved. Each suspends in work().
  *
- * The argument says who calls work(): `callers`, a function for each kind of coroutine, or `same`, one function for all.
+ * The argument selects the callers of work():
+ *   callers   one function for each of the two kinds of coroutines
+ *   same      one function for all
  *
- * For each of these functions it prints calls, the shortest wait within a call and the longest time around one, in ns.
+ * For each of these functions the program prints the number of calls, the shortest wait inside a
+ * call, and the longest time around a call, in ns.
  *
- * With `jumps` there are no coroutines: leave() is left by __builtin_longjmp every third time, and writes to its caller's frame. */
+ * With `jumps` there are no coroutines. leave() writes to its caller's frame, and every third call
+ * of it ends by __builtin_longjmp. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,10 @@
 
     tests/soak/programs.py [PREFIX]
 
-Builds each C and C++ program of tests/programs whose name begins with PREFIX by the linkers bfd, gold, lld and mold, in
-turns by gcc and clang. Those that end by themselves, and print the same each time, are run with all of their own
-functions counted. Their output must not change, and no path may be contradicted. IPATH names the command to try.
+Builds each C and C++ program of tests/programs whose name begins with PREFIX with the linkers bfd,
+gold, lld and mold, alternately by gcc and clang. Programs that end by themselves with the same
+output each time are run with all of their own functions counted. Their output must not change, and
+no path may be contradicted. IPATH names the command to test.
 """
 
 import json
@@ -20,14 +21,14 @@ COMPILERS = {".c": ["gcc", "clang"], ".cc": ["g++", "clang++"]}
 
 
 def steady(program, folder):
-    """Exit status and output of a program that ends, and prints the same twice; None of another."""
+    """Exit status and output of a program that ends and prints the same twice, else None."""
     plain = net.run([program], folder=folder)
     is_steady = plain is not None and plain[0] >= 0 and plain == net.run([program], folder=folder)
     return plain if is_steady else None
 
 
 def failures_of(program, folder):
-    """What is wrong with a program under ipath; None if the program is not tried."""
+    """The failures of a program under ipath; None if the program is not tested."""
     plain = steady(program, folder)
     if plain is None:
         return None

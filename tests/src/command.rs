@@ -29,9 +29,9 @@ pub struct Finished {
     pub status: ExitStatus,
     /// Everything it wrote to standard output.
     pub stdout: String,
-    /// Everything it wrote to standard error, but for `progress`.
+    /// Everything it wrote to standard error, except for `progress`.
     pub stderr: String,
-    /// Its lines on standard error that name long steps. They depend on the machine.
+    /// Lines on standard error that name long steps. They depend on the machine.
     pub progress: String,
     /// From start to end.
     pub elapsed: Duration,

@@ -1,5 +1,5 @@
-//! Programs that measure the time of each call within the function and around the call. The value of
-//! ipath is between the two, however busy the machine is and whatever its options are.
+//! Programs that measure the time of each call inside the function and around the call. ipath's
+//! value must be between the two, on a busy machine and with any options.
 
 use crate::command::Run;
 use crate::place::Scratch;
@@ -9,17 +9,17 @@ use crate::racing::Chance;
 use crate::session::counts_of;
 use std::path::Path;
 
-/// Options of `run` that change neither counts nor times, drawn by chance.
+/// Options of `run` that change neither counts nor times.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The value of `-m`.
     pub metrics: &'static str,
-    /// All others.
+    /// All other options.
     pub others: Vec<String>,
 }
 
 impl Options {
-    /// The options of the tests that say them.
+    /// Fixed options, with the metrics `count,wall`.
     pub fn of(others: &[&str]) -> Self {
         Self {
             metrics: "count,wall",
@@ -27,7 +27,7 @@ impl Options {
         }
     }
 
-    /// Any of them.
+    /// Random options.
     pub fn drawn(chance: &mut Chance) -> Self {
         const METRICS: [&str; 6] = [
             "count,wall",
@@ -58,7 +58,8 @@ impl Options {
     }
 }
 
-/// Runs a program under ipath with these options, which writes the profile. Returns the program's output.
+/// Runs a program under ipath with these options, and writes the profile to `file`. Returns the
+/// program's output.
 fn run(program: &Program, function: &str, options: &Options, file: &Path) -> String {
     let mut arguments = ipath_arguments(&[function], options.metrics, file);
     let end = arguments.len() - 1;
@@ -66,7 +67,7 @@ fn run(program: &Program, function: &str, options: &Options, file: &Path) -> Str
     program.under_ipath_as(arguments).expect(0).stdout
 }
 
-/// The function that made the calls of a path.
+/// The direct caller on a path.
 fn caller(profile: &Profile, path: &CallPath) -> String {
     let frame = path.stack.first().map(|&frame| &profile.frames[frame]);
     frame
@@ -74,14 +75,14 @@ fn caller(profile: &Profile, path: &CallPath) -> String {
         .expect("a caller")
 }
 
-/// The time of the calls that a report shows below a caller.
+/// The total time of the calls below a caller, as `ipath report` shows it.
 fn wall_under(file: &Path, name: &str) -> Option<u64> {
     let report = Run::ipath(["report", "--json", "--limit", "0", "--under", name]);
     let report = report.arg(file).run().expect(0).json();
     report["functions"][0]["totals"]["wall"]["sum"].as_u64()
 }
 
-/// Checks that each caller's calls have their own times, and that no call is lost.
+/// Checks that the calls of each caller have their own times, and that no call is lost.
 ///
 /// # Panics
 /// When they do not.
@@ -104,7 +105,7 @@ pub fn assert_own_times(program: &Program, function: &str, options: &Options) ->
             .filter_map(|path| path.metrics["wall"]["sum"].as_u64())
             .sum();
         let calls: u64 = own().map(|path| count(&path.metrics)).sum();
-        // The frequencies of the two clocks are known with this accuracy.
+        // The difference allowed between the two clocks.
         let apart = |ns: u64| ns / 500 + 1000 * calls;
         let (least, most) = (least - apart(least), outside[name] + apart(outside[name]));
         assert!(

@@ -19,7 +19,7 @@ pub fn rounds(usual: usize) -> usize {
     given.map_or(usual, |n| n.parse().expect("a number of rounds"))
 }
 
-/// Which of many similar steps a run tests: every `apart`-th one. The first one changes from day to day.
+/// Selects every `apart`-th of many similar steps for a run. The first one changes from day to day.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     apart: u64,
@@ -27,7 +27,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The sample of today, or of the day that `IPATH_TEST_SEED` gives. With `IPATH_TEST_ROUNDS` it is every step.
+    /// The sample of today, or of the day in `IPATH_TEST_SEED`. With `IPATH_TEST_ROUNDS` it
+    /// contains every step.
     ///
     /// # Panics
     /// When the seed is no number.
@@ -49,7 +50,8 @@ impl Sample {
         (1 + self.day % self.apart..).step_by(self.apart as usize)
     }
 
-    /// Which of `count` ways a step is tested in. In `apart * count` days each step is tested in each way.
+    /// The one of `count` ways in which a step is tested. In `apart * count` days each step is
+    /// tested in each way.
     pub fn way(self, step: u64, count: u64) -> u64 {
         (step / self.apart + self.day / self.apart) % count
     }

@@ -1,5 +1,5 @@
-//! Unwind entries that a process registers for code that it has made at run time: walks go through that code, as long as the entries
-//! are registered.
+//! Unwind entries that a process registers for code that it has generated. Walks go through the
+//! code as long as its entries are registered.
 
 use ipath_tests::compile::program_with;
 use ipath_tests::profile::{Profile, count};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Calls of `work` on complete paths through `name`, those on incomplete ones, and those on other complete paths, among those that come
-/// out of code in no file.
+/// The numbers of calls on complete paths from generated code through `name` and `main`, on
+/// incomplete paths, and on other complete paths.
 fn calls_through(profile: &Profile, name: &str) -> (u64, u64, u64) {
     let mut calls = (0, 0, 0);
     for path in &profile.paths {
@@ -30,7 +30,7 @@ fn calls_through(profile: &Profile, name: &str) -> (u64, u64, u64) {
     calls
 }
 
-/// Snapshots until there are more than `than` calls on complete paths through `name`.
+/// Takes snapshots until there are more than `than` calls on complete paths through `name`.
 fn until_complete(session: &Session, name: &str, than: u64) -> Profile {
     let begun = Instant::now();
     loop {
@@ -86,7 +86,7 @@ fn with_the_unwinder() {
     walks_go_through("frames", &[]);
 }
 
-/// The unwinder's own list has no symbols there.
+/// The list of the unwinder has no symbols there.
 #[test]
 fn with_the_unwinder_of_a_static_program() {
     walks_go_through("frames", &["-static"]);

@@ -1,6 +1,6 @@
-//! `ipath_killed`: ipath ended by SIGKILL at the steps of what it does to a target. A run tests every
-//! third step, three days test each of them, and `IPATH_TEST_ROUNDS=1` tests all. The target runs on
-//! and stays right, and the next ipath finishes the session or removes it.
+//! `ipath_killed`: SIGKILL ends ipath at a step of its work on a target. A run tests every third
+//! step, so that three days test all of them. `IPATH_TEST_ROUNDS=1` tests all in one run. The
+//! target must run on correctly, and the next ipath must finish the session or remove it.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;

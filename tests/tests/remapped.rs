@@ -89,7 +89,7 @@ fn a_text_that_is_copied_later_is_walked() {
         Run::ipath(["snapshot", &pid, "-o", &path]).run().expect(0);
         Profile::read(&seen)
     };
-    // Nothing is called before the copy.
+    // The first call comes after the copy.
     target.until(LIMIT, "a complete path", |_| {
         snapshot().paths.iter().any(|path| path.complete)
     });

@@ -1,5 +1,6 @@
-//! Several stacks in one memory, by copying, without a function that ipath knows to switch them. A call whose return
-//! cannot be told from another one's is counted and has no time. No call has another one's time.
+//! Several stacks take turns in one memory range by copying. ipath does not know the switching
+//! function. A call whose return could belong to another call is counted and has no time. No call
+//! has another call's time.
 
 use ipath_tests::compile::program_with;
 use ipath_tests::place::Scratch;
@@ -13,7 +14,7 @@ fn run(argument: &str, level: &str, function: &str) -> (Profile, String) {
     let scratch = Scratch::new("shared");
     let file = scratch.file("p.json");
     let mut arguments = ipath_arguments(&[function], "count,wall", &file);
-    // The program's own times have in them what measuring takes.
+    // The program's own times include the cost of measuring.
     arguments.insert(1, "--no-correction".to_owned());
     let finished = program.under_ipath_as(arguments).expect(0);
     (Profile::read(&file), finished.stdout)
@@ -26,7 +27,7 @@ fn caller(profile: &Profile, path: &CallPath) -> String {
         .expect("a caller")
 }
 
-/// Nanoseconds that the two clocks may differ by.
+/// The difference allowed between the two clocks, in nanoseconds.
 fn apart(ns: u64) -> u64 {
     ns / 500 + 2000
 }
@@ -50,7 +51,7 @@ fn calls_on_a_shared_stack_have_no_other_ones_time() {
                     let lost = path.unwound.unwrap_or(0) + path.open.unwrap_or(0);
                     let with_time = count(&path.metrics) - lost;
                     timed += with_time;
-                    // Where all calls have one call site, the first return may end another one's call.
+                    // If all calls share a call site, the first return may end another call.
                     let sure = with_time.saturating_sub(u64::from(argument == "same"));
                     let (least, sum) = (sure * shortest[name], wall("sum"));
                     assert!(
@@ -68,7 +69,7 @@ fn calls_on_a_shared_stack_have_no_other_ones_time() {
     }
 }
 
-/// A program that jumps out of its calls looks the same at first, and loses nothing.
+/// A program that jumps out of its calls looks the same at first. Its other calls keep their times.
 #[test]
 fn calls_that_jumps_leave_cost_others_no_times() {
     for level in ["-O0", "-O2"] {

@@ -76,8 +76,8 @@ fn stacks_without_a_root_keep_their_times() {
     }
 }
 
-/// Goroutines, threads, fibers that change threads and stacks of unknown roots, with options drawn by
-/// chance. `IPATH_TEST_ROUNDS` sets the number of runs, `IPATH_TEST_SEED` repeats them.
+/// Goroutines, threads, fibers that change threads, and stacks of unknown roots, with random
+/// options. `IPATH_TEST_ROUNDS` sets the number of runs, `IPATH_TEST_SEED` repeats them.
 #[test]
 fn any_options_keep_counts_and_times() {
     let (stolen, own) = (program("stolen_stacks.c"), program("own_times.c"));

@@ -1,16 +1,16 @@
-//! A function's name in parts: namespaces and classes, its own name, arguments.
+//! The parts of a function's name: namespaces and classes, the last name, arguments.
 
 use super::syntax::{self, Name, Node, closing_of, push, text};
 use super::tidy::{last_names, tidy};
 
-/// One name of a path, as `LruCache<int>` in `shop::LruCache<int>::get()`.
+/// One name of a path, such as `LruCache<int>` in `shop::LruCache<int>::get()`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Segment {
     own: Name,
     template: Option<Vec<Name>>,
-    /// The arguments of a function, the last of the path or one with local names.
+    /// The arguments of a function: of the last one, or of one that encloses local names.
     arguments: Option<Vec<Name>>,
-    /// Text after the arguments: ` const`.
+    /// Text after the arguments, such as ` const`.
     after: String,
 }
 
@@ -19,16 +19,16 @@ struct Segment {
 pub(super) struct Parts {
     result: Name,
     path: Vec<Segment>,
-    /// ` [clone .cold]`.
+    /// A suffix such as ` [clone .cold]`.
     mark: String,
 }
 
 /// How template arguments are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Templates {
-    /// `<...>`.
+    /// As `<...>`.
     Folded,
-    /// The last names of the types.
+    /// With the last names of the types.
     Short,
     Whole,
 }
@@ -40,14 +40,15 @@ pub(super) struct Form {
     /// With namespaces and outer classes.
     pub(super) is_qualified: bool,
     pub(super) templates: Templates,
-    /// `None` leaves arguments out.
+    /// `None` omits the arguments.
     pub(super) arguments: Option<Templates>,
 }
 
 impl Parts {
-    /// `None` if the name has another structure than these.
+    /// Parses a demangled name. `None` if it has another structure.
     pub(super) fn of(name: &str) -> Option<Self> {
-        // Text between brackets has other brackets in it (`<str, [u8]>`), and does not parse alone.
+        // ` [` can also be inside of other brackets (`<str, [u8]>`). A name cut there does not
+        // parse.
         let marks = name.match_indices(" [").map(|(at, _)| name.split_at(at));
         let whole = marks.chain([(name, "")]);
         let mut parsed = whole.filter_map(|(name, mark)| Some((syntax::parse(name)?, mark)));
@@ -73,7 +74,7 @@ impl Parts {
                 Node::Group('(', items) if segment.is_function(&items) => {
                     segment.arguments = Some(items);
                 }
-                // A function that returns a pointer to one, or another structure.
+                // A function that returns a function pointer, or another structure.
                 Node::Group('(', _) if segment.arguments.is_some() => return None,
                 node => segment.own.push(node),
             }
@@ -101,7 +102,7 @@ impl Parts {
             } else if let Some(after) = tail.strip_prefix(' ') {
                 match segment.arguments.is_some() || segment.is_operator() {
                     true => segment.take(" "),
-                    // Everything so far is a part of the result's type.
+                    // All text before the space belongs to the result type.
                     false => {
                         for segment in self.path.drain(..).chain([std::mem::take(segment)]) {
                             if !self.result.is_empty() && !ends_with(&self.result, ' ') {
@@ -119,13 +120,13 @@ impl Parts {
         }
     }
 
-    /// `f::{{closure}}::{{closure}}` is written as `f::{{closure}}`.
+    /// Shortens `f::{{closure}}::{{closure}}` to `f::{{closure}}`.
     fn fold_closures(&mut self) {
         self.path
             .dedup_by(|next, last| next.is_rust_closure() && next.own == last.own);
     }
 
-    /// The name in this form.
+    /// Writes the name in this form.
     pub(super) fn write(&self, form: Form) -> String {
         let mut out = Name::new();
         if form.has_result {
@@ -144,7 +145,7 @@ impl Parts {
         text(&out) + &self.mark
     }
 
-    /// The segment from which on a name says what it is of: the last two that have names of their own.
+    /// The first segment of an unqualified name: the second to last segment that is no lambda.
     fn first_needed(&self) -> usize {
         let is_local = |index: usize| {
             let of_lambda = index
@@ -156,7 +157,7 @@ impl Parts {
         named.nth(1).unwrap_or(0)
     }
 
-    /// The function's own name alone.
+    /// The last segment in its short form.
     pub(super) fn last(&self) -> String {
         let mut out = Name::new();
         if let Some(segment) = self.path.last() {
@@ -174,7 +175,7 @@ impl Form {
         templates: Templates::Whole,
         arguments: Some(Templates::Whole),
     };
-    /// `LruCache<...>::get`.
+    /// As `LruCache<...>::get`.
     pub(super) const SHORT: Self = Self {
         has_result: false,
         is_qualified: false,
@@ -194,12 +195,14 @@ impl Segment {
         }
     }
 
-    /// True if angle brackets after this are its arguments, not a type such as Rust's `<T as Trait>`.
+    /// True if angle brackets after this segment hold its template arguments, not a type such as
+    /// Rust's `<T as Trait>`.
     fn is_template(&self) -> bool {
         self.arguments.is_none() && self.template.is_none() && !self.own.is_empty()
     }
 
-    /// True if parentheses after this hold arguments: not `(anonymous namespace)`, nor Go's receivers.
+    /// True if parentheses after this segment hold arguments. `(anonymous namespace)` and Go's
+    /// receivers are no arguments.
     fn is_function(&self, items: &[Name]) -> bool {
         let own = text(&self.own);
         let is_type = own.ends_with('.') || own.trim_end().ends_with("decltype");
@@ -211,7 +214,7 @@ impl Segment {
         matches!(self.own.first(), Some(Node::Text(text)) if text.starts_with("operator"))
     }
 
-    /// True within the type of `operator std::string`.
+    /// True inside the type of a conversion such as `operator std::string`.
     fn is_conversion(&self) -> bool {
         let is_begun =
             |text: &str| text.starts_with("operator ") && !text.starts_with("operator \"\"");
@@ -222,7 +225,7 @@ impl Segment {
         text(&self.own) == "{{closure}}"
     }
 
-    /// True for a function without a name of its own.
+    /// True for a function without a name.
     fn is_lambda(&self) -> bool {
         let own = text(&self.own);
         own.starts_with('{') || own.starts_with("'lambda")
@@ -230,7 +233,7 @@ impl Segment {
 
     fn write(&self, out: &mut Name, form: Form) {
         let own = match form.templates {
-            // `<Vec<T> as Extend<T>>` of Rust, `{lambda(int)#1}`.
+            // The segment itself can contain types: `<Vec<T> as Extend<T>>`, `{lambda(int)#1}`.
             Templates::Folded => folded(&last_names(&self.own)),
             Templates::Short => last_names(&self.own),
             Templates::Whole => self.own.clone(),
@@ -260,13 +263,13 @@ fn write_list(out: &mut Name, opening: char, items: &[Name], how: Templates) {
         Templates::Whole => items.to_vec(),
     };
     match items.is_empty() {
-        // A group has an item at least.
+        // A group has at least one item, so empty brackets are written as text.
         true => push(out, &format!("{opening}{}", closing_of(opening))),
         false => out.push(Node::Group(opening, items)),
     }
 }
 
-/// Template arguments within a type replaced by `...`.
+/// Replaces template arguments within a type by `...`.
 fn folded(name: &[Node]) -> Name {
     let mut out = Name::new();
     for (index, node) in name.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Demangled names as trees of brackets, of C++ and of Rust.
+//! Demangled names of C++ and Rust as trees of brackets.
 
-/// A stretch of text, or a bracket with what it holds.
+/// Text without brackets, or a pair of brackets with its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Text(String),
@@ -11,7 +11,7 @@ pub(super) enum Node {
 /// A name or a type.
 pub(super) type Name = Vec<Node>;
 
-/// Brackets deeper than this belong to no name that a person reads.
+/// The deepest nesting that is parsed. Deeper names are not readable in any form.
 const DEEPEST: usize = 64;
 
 /// The symbols after `operator`, longest first.
@@ -21,13 +21,13 @@ const OPERATORS: &[&str] = &[
     "^", "&", "|", "~", "!", "=", ",",
 ];
 
-/// `None` if the brackets do not match.
+/// Parses a name. `None` if the brackets do not match.
 pub(super) fn parse(text: &str) -> Option<Name> {
     let mut parser = Parser { text, at: 0 };
     let mut items = parser.items(None, 0)?;
     match items.len() {
         1 => items.pop(),
-        // A comma outside of all brackets.
+        // There is a comma outside of all brackets.
         _ => None,
     }
 }
@@ -38,7 +38,7 @@ struct Parser<'t> {
 }
 
 impl Parser<'_> {
-    /// The items up to the closing bracket, which is consumed, or up to the end.
+    /// Parses the items up to the closing bracket, which is consumed, or up to the end.
     fn items(&mut self, closing: Option<char>, depth: usize) -> Option<Vec<Name>> {
         if depth > DEEPEST {
             return None;

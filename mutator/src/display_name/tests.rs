@@ -114,14 +114,15 @@ fn namesakes_get_back_what_tells_them_apart() {
         "Order::Order(int)",
     ];
     assert_eq!(fit_all(&all, 33), shown);
-    // The form of one is chosen by all: `shop::LruCache<...>::get` would be either of them.
+    // `shop::LruCache<...>::get` fits, but would be the same for both.
     assert_eq!(
         fit_all(&all[..2], 24),
         ["LruCache<int, Item>::get", "LruCache<long, It…::get"]
     );
 }
 
-/// 2,000 functions of libstdc++, LLVM, Boost, V8, tokio and the Rust standard library, on one screen.
+/// 2,000 functions of libstdc++, LLVM, Boost, V8, tokio and the Rust standard library, on one
+/// screen.
 #[test]
 fn functions_of_large_projects_look_different() {
     let names: Vec<String> = include_str!("names.txt").lines().map(demangle).collect();

@@ -1,11 +1,12 @@
-//! Types as their users write them: `std::string` for its expansion, no default arguments.
+//! Rewrites types as users write them: `std::string` for its expansion, no default arguments.
 
 use super::syntax::{Name, Node, text};
 
 /// Namespaces that standard libraries insert and no user writes.
 const INLINE_NAMESPACES: [&str; 3] = ["__cxx11::", "__1::", "_V2::"];
 
-/// Class templates of one character type with the suffix of their usual alias.
+/// The class templates of a character type, without the prefix `basic_`. For `char`, these are also
+/// the names of the usual aliases.
 const CHARACTER_TEMPLATES: [&str; 14] = [
     "string",
     "string_view",
@@ -23,7 +24,7 @@ const CHARACTER_TEMPLATES: [&str; 14] = [
     "istringstream",
 ];
 
-/// Templates whose trailing argument is this one of the first argument by default.
+/// Templates that are common default arguments: `std::less<K>` in `std::set<K, std::less<K>>`.
 const DEFAULTS: [&str; 6] = [
     "std::allocator",
     "std::char_traits",
@@ -33,7 +34,7 @@ const DEFAULTS: [&str; 6] = [
     "std::default_delete",
 ];
 
-/// The same name with shorter types in all brackets.
+/// Shortens the types in all brackets of a name.
 pub(super) fn tidy(name: &[Node]) -> Name {
     let mut out = Name::new();
     for node in name {
@@ -55,7 +56,7 @@ pub(super) fn tidy(name: &[Node]) -> Name {
     out
 }
 
-/// cpp_demangle writes a space between two closing brackets.
+/// Removes the space that cpp_demangle writes between two closing brackets.
 fn trimmed(item: &[Node]) -> &[Node] {
     match item.split_last() {
         Some((Node::Text(text), rest)) if text == " " => rest,
@@ -80,7 +81,7 @@ fn drop_defaults(items: &mut Vec<Name>) {
             return;
         };
         let is_default = match template.as_str() {
-            // The allocator of a map is one of pairs.
+            // The allocator of a map allocates pairs, not its first argument.
             "std::allocator" => true,
             template => {
                 DEFAULTS.contains(&template) && of.first().map(|of| text(of)) == Some(first)
@@ -93,7 +94,8 @@ fn drop_defaults(items: &mut Vec<Name>) {
     }
 }
 
-/// Replaces `std::basic_string` before `<char>` by `std::string`, and its relatives likewise.
+/// Replaces `std::basic_string` before `<char>` by `std::string`, and similar templates by their
+/// aliases. True if a template was replaced.
 fn becomes_alias(out: &mut Name, items: &[Name]) -> bool {
     let [item] = items else { return false };
     let prefix = match text(item).as_str() {
@@ -114,7 +116,7 @@ fn becomes_alias(out: &mut Name, items: &[Name]) -> bool {
     true
 }
 
-/// The types by their last names alone: `Item` for `shop::Item`.
+/// Shortens types to their last names: `shop::Item` to `Item`.
 pub(super) fn last_names(name: &[Node]) -> Name {
     name.iter()
         .map(|node| match node {
@@ -134,7 +136,7 @@ fn last_of_paths(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("::") {
         let kept = before.trim_end_matches(is_word);
-        // `::` after a bracket belongs to the name before it.
+        // `::` after a bracket belongs to the name before the bracket.
         match kept.len() == before.len() && !before.is_empty() {
             true => {
                 out.push_str(before);

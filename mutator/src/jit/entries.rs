@@ -13,7 +13,7 @@ use super::unwinder::{Registration, registrations};
 use crate::process::modules::Module;
 use crate::process::{Mapping, Memory};
 
-/// Bytes of a list of entries, and of all of them.
+/// The most bytes of one list of entries, and of all lists.
 const LARGEST: u64 = 16 << 20;
 const MOST_BYTES: usize = 64 << 20;
 
@@ -23,12 +23,13 @@ const R_X86_64_PC32: u32 = 2;
 const R_X86_64_32: u32 = 10;
 const R_X86_64_PC64: u32 = 24;
 
-/// A list of unwind entries as it stands in the process.
+/// Unwind entries that were registered together, copied from the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entries {
-    /// The address by which they were registered: of the first entry, or of the file that has them.
+    /// The address passed at registration: of the first entry, of the array of lists, or of the
+    /// file.
     pub key: Avma,
-    /// The `__jit_debug_descriptor` that leads to the file.
+    /// The `__jit_debug_descriptor` whose list contains the file.
     pub descriptor: Option<Avma>,
     sections: Vec<Section>,
 }
@@ -42,7 +43,7 @@ struct Section {
 }
 
 impl Entries {
-    /// What they describe, of code that is in no file.
+    /// The rows of all described code that is in no file.
     pub fn described(&self, maps: &[Mapping]) -> Vec<Registered> {
         let sections = self.sections.iter();
         let all = sections.flat_map(|section| {
@@ -58,7 +59,7 @@ impl Entries {
     }
 }
 
-/// True if code is in executable memory that is of no file which stays.
+/// True if all of the code is in executable memory that belongs to no named file.
 fn is_generated(maps: &[Mapping], code: &Range<Svma>) -> bool {
     let mut at = code.start.0;
     let after = maps.partition_point(|m| m.range.end.0 <= at);
@@ -74,7 +75,7 @@ fn is_generated(maps: &[Mapping], code: &Range<Svma>) -> bool {
     false
 }
 
-/// True if a mapping holds code of the process's own: anonymous memory, or a file without a name
+/// True if a mapping holds code that the process made: anonymous memory, or a file without a name
 /// (memfd_create(2)).
 pub fn makes_code(mapping: &Mapping) -> bool {
     let is_of_file = mapping.file.1 != 0 && !mapping.name.ends_with(" (deleted)");
@@ -84,12 +85,12 @@ pub fn makes_code(mapping: &Mapping) -> bool {
 /// The modules through which a process can register entries.
 #[derive(Default)]
 pub struct Sources {
-    /// By path and first address.
+    /// The key is the module's path and first address.
     known: HashMap<(String, Avma), Registers>,
 }
 
 impl Sources {
-    /// What is registered by now, as far as it can be read.
+    /// Reads the current registrations. Unreadable and surplus ones are left out.
     pub fn read(&mut self, modules: &[Module], maps: &[Mapping], memory: &Memory) -> Vec<Entries> {
         let mut found: Vec<Entries> = Vec::new();
         let mut left = MOST_BYTES;
@@ -126,7 +127,7 @@ impl Sources {
     }
 }
 
-/// Those that are registered with an unwinder.
+/// Copies the entries of one registration with an unwinder.
 fn with_unwinder(registration: &Registration, maps: &[Mapping], memory: &Memory) -> Entries {
     let sections = registration.sections.iter().filter_map(|&at| {
         Some(Section {
@@ -143,7 +144,7 @@ fn with_unwinder(registration: &Registration, maps: &[Mapping], memory: &Memory)
     }
 }
 
-/// The bytes of a list up to the word 0 that ends it.
+/// The bytes of a list, with the word 0 at its end.
 fn list_at(at: Avma, maps: &[Mapping], memory: &Memory) -> Option<Vec<u8>> {
     let after = maps.partition_point(|m| m.range.end <= at);
     let mapping = maps.get(after).filter(|m| m.contains(at))?;
@@ -157,7 +158,7 @@ fn list_at(at: Avma, maps: &[Mapping], memory: &Memory) -> Option<Vec<u8>> {
                     bytes.truncate(end + 4);
                     return Some(bytes);
                 }
-                // One of more than 4 GiB.
+                // The 64-bit format, for an entry of more than 4 GiB.
                 u32::MAX => return None,
                 len => end = end.checked_add(4 + len as usize)?,
             }
@@ -215,7 +216,7 @@ fn in_file(bytes: &[u8], at: u64, memory: &Memory) -> Vec<Section> {
     headers.enumerate().filter_map(section).collect()
 }
 
-/// True if a CIE stands at the beginning of a section `.eh_frame`.
+/// True if a section `.eh_frame` begins with a CIE.
 fn begins_entries(bytes: &[u8]) -> bool {
     let word = |at: usize| bytes.get(at..at + 4).and_then(<[u8]>::first_chunk);
     let words = (word(0), word(4));

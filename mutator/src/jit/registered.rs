@@ -18,7 +18,7 @@ const DESCRIPTOR: &str = "__jit_debug_descriptor";
 /// The function that is called when the list has changed.
 pub const REGISTERING: &str = "__jit_debug_register_code";
 const VERSION: u32 = 1;
-/// Functions that an unwinder has which entries can be registered with.
+/// Symbols of an unwinder that accepts registrations.
 const OF_UNWINDER: [&str; 2] = ["__register_frame", "__register_frame_info"];
 /// Offset of `first_entry` in `struct jit_descriptor`.
 const FIRST: usize = 16;
@@ -53,7 +53,7 @@ impl Registered {
             let key = (module.path.clone(), module.range.start);
             let known = self.descriptors.entry(key);
             if let Some(descriptor) = *known.or_insert_with(|| Registers::of(&module).descriptor) {
-                // If the list changes meanwhile, the rest is read next time.
+                // If the list changes during the read, the rest is read next time.
                 is_new |= self.read_list(descriptor, &memory).unwrap_or(false);
             }
         }
@@ -84,7 +84,7 @@ impl Registered {
     }
 }
 
-/// The files of a list, the latest first, as far as it can be read.
+/// The files of a list, the latest first, up to the first unreadable entry.
 pub fn files(descriptor: Avma, memory: &Memory) -> Option<Vec<File>> {
     let head = memory.read_vec(descriptor, FIRST + 8).ok()?;
     if head[..4] != VERSION.to_le_bytes() {
@@ -116,17 +116,17 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// By what code can be registered that is made at run time.
+/// The interfaces of a module for registering code that is made at run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
-    /// The `__jit_debug_descriptor` of a module.
+    /// The address of `__jit_debug_descriptor`.
     pub descriptor: Option<Avma>,
-    /// True if it has an unwinder, of its own or linked into it.
+    /// True if the module contains an unwinder that accepts registrations.
     pub has_unwinder: bool,
 }
 
 impl Registers {
-    /// That of a module.
+    /// The interfaces of this module.
     pub fn of(module: &Module) -> Self {
         let Ok(opened) = images::of_module(module) else {
             return Self::default();
@@ -150,7 +150,7 @@ impl Registers {
         found
     }
 
-    /// True if any code can.
+    /// True if the module has an interface.
     pub fn any(self) -> bool {
         self.descriptor.is_some() || self.has_unwinder
     }

@@ -6,8 +6,8 @@
 //! since:          registered_frames.root -> inner nodes -> leaves -> struct object
 //! ```
 //!
-//! The roots have no symbols. So each word of the module's data counts as a root if everything it
-//! leads to is valid.
+//! The roots have no symbols. So each word of the module's data is accepted as a root if all
+//! objects reachable from it are valid.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,23 +17,23 @@ use patcher::Avma;
 use crate::process::modules::Module;
 use crate::process::{Mapping, Memory};
 
-/// Bytes of a module's data that are looked through.
+/// The most bytes of a module's data that are searched.
 const MOST_DATA: u64 = 1 << 20;
-/// Registrations that are read.
+/// The most registrations that are read.
 const MOST: usize = 1 << 14;
 
 /// Unwind entries that are registered together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Registration {
-    /// The address by which they were registered, and will be taken back.
+    /// The address passed at registration, which deregistration will pass as well.
     pub key: Avma,
-    /// Where each list of them begins.
+    /// The start of each list of entries.
     pub sections: Vec<Avma>,
-    /// What pointers in them may be relative to: the code and the data.
+    /// The bases of relative pointers in the entries: code and data.
     pub bases: (u64, u64),
 }
 
-/// What is registered with the unwinder of a module.
+/// All registrations with the unwinder of a module.
 pub fn registrations(module: &Module, maps: &[Mapping], memory: &Memory) -> Vec<Registration> {
     let mut reading = Reading {
         maps,
@@ -53,7 +53,8 @@ pub fn registrations(module: &Module, maps: &[Mapping], memory: &Memory) -> Vec<
     reading.found.into_iter().collect()
 }
 
-/// Where the data of a module is that it can change: of its file, and right after that.
+/// The writable data of a module, start and length: mappings of its file, and anonymous memory
+/// directly after them.
 fn data_of(module: &Module, maps: &[Mapping]) -> Vec<(Avma, u64)> {
     let mut left = MOST_DATA;
     let mut end = None;
@@ -90,7 +91,7 @@ impl Reading<'_> {
         mapping.is_some_and(|m| m.contains(Avma(word)) && m.read && (m.write || !write))
     }
 
-    /// Takes in a list of objects, if it is one.
+    /// Adds the objects of a list. `None` if one of them is not valid.
     fn list(&mut self, first: u64) -> Option<()> {
         let mut objects = BTreeSet::new();
         let mut next = first;
@@ -107,7 +108,7 @@ impl Reading<'_> {
         Some(())
     }
 
-    /// Takes in a node of a tree and what is below it, if it is one.
+    /// Adds the objects below a node of a tree. `None` if a node or object is not valid.
     fn tree(&mut self, node: u64, depth: u32) -> Option<()> {
         const DEEPEST: u32 = 8;
         const INNER: (u32, usize, usize) = (0, 15, 16);
@@ -123,7 +124,7 @@ impl Reading<'_> {
         let mut before = 0;
         for number in 0..count {
             let entry = 16 + number * size;
-            // Its upper bound, or the address at which it begins.
+            // The upper bound of a child of an inner node, or the first address of a leaf's entry.
             let key = word(&bytes, entry)?;
             let to = word(&bytes, entry + size - 8)?;
             if number > 0 && key <= before || !self.may_lead(to) {
@@ -140,7 +141,7 @@ impl Reading<'_> {
         Some(())
     }
 
-    /// A `struct object`, and the next one.
+    /// Reads a `struct object`. Also returns the address of the next one.
     fn object(&self, at: u64) -> Option<(Registration, u64)> {
         const SORTED: u64 = 1;
         const FROM_ARRAY: u64 = 2;
@@ -154,7 +155,8 @@ impl Reading<'_> {
         if state >> 32 != 0 {
             return None;
         }
-        // Once it has been looked for, the first word of what it leads to is what it was registered by.
+        // After the first lookup in an object, its third pointer refers to a sorted array. The
+        // first word of the array is the original pointer.
         let key = match state & SORTED {
             0 => entries,
             _ => self.word_at(entries)?,
@@ -175,7 +177,7 @@ impl Reading<'_> {
         Some((registration, next?))
     }
 
-    /// The sections of an array that ends with 0.
+    /// The sections in an array that ends with 0.
     fn array(&self, at: u64) -> Option<Vec<Avma>> {
         const LONGEST: u64 = 1 << 12;
         let mut sections = Vec::new();
@@ -188,7 +190,8 @@ impl Reading<'_> {
         None
     }
 
-    /// True if a CIE stands there, or an FDE of one before it: linkers leave one of equal CIEs.
+    /// True if there is a CIE at `at`, or an FDE whose CIE is before it: linkers keep only one of
+    /// several equal CIEs.
     fn begins_section(&self, at: Avma) -> bool {
         match self.entry(at) {
             Some((0, version)) => matches!(version, 1 | 3),
@@ -201,7 +204,7 @@ impl Reading<'_> {
         }
     }
 
-    /// The second word of an entry, 0 of a CIE, and what is the version of a CIE.
+    /// The second word of an entry, which is 0 in a CIE, and the byte that is the version in a CIE.
     fn entry(&self, at: Avma) -> Option<(u32, u8)> {
         const LENGTHS: Range<u32> = 8..1 << 12;
         let mut bytes = [0; 9];
@@ -234,10 +237,10 @@ mod tests {
     use super::*;
     use crate::process::{Pid, Process};
 
-    /// A CIE as it begins.
+    /// The start of a CIE.
     static SECTION: [u32; 4] = [12, 0, 1, 0];
 
-    /// What is found from a root that leads to this memory.
+    /// The registrations found from a root that points to this memory.
     fn found(root: &[u64], is_tree: bool) -> Option<Vec<Registration>> {
         let process = Process::find(Pid(std::process::id() as i32)).expect("this one");
         let (maps, memory) = (process.maps().expect("its maps"), process.open_memory());

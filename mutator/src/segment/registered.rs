@@ -7,16 +7,16 @@ use patcher::Avma;
 
 use super::Segment;
 
-/// A table that holds.
+/// A table whose entries are still registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisteredTable {
-    /// Where it is in the area of tables.
+    /// Its offset in the area of tables.
     at: u64,
-    /// The address by which the entries were registered.
+    /// The address passed when the entries were registered.
     pub key: Avma,
-    /// First address of the code, and the first one after it.
+    /// The first address of the code, and the first one after it.
     pub code: (Avma, Avma),
-    /// The first address that each rule is for, and the rule.
+    /// The first address of each rule, and the rule.
     pub rows: Vec<(Avma, u64)>,
 }
 
@@ -58,14 +58,14 @@ impl Segment {
         found
     }
 
-    /// The table holds no longer.
+    /// Marks a table as dropped.
     pub fn drop_registered(&self, table: &RegisteredTable) {
         if let Some(head) = self.item::<TableHead>(AREA_TABLES, table.at, 1, 0) {
             head.seen_tsc.store(0, SeqCst);
         }
     }
 
-    /// When the target last took entries back, by the time-stamp counter.
+    /// The time of the target's last deregistration, by the time-stamp counter.
     pub fn taken_back(&self) -> u64 {
         self.header().taken_back.load(SeqCst)
     }

@@ -191,7 +191,7 @@ impl<'r> Answers<'r> {
         Ok(!self.left.is_empty() || !self.ahead.is_over())
     }
 
-    /// Looks from time to time at what the process has registered for code that it makes.
+    /// Reads the process's registered unwind entries, if that is due.
     fn look_at_registered(&mut self) -> Result<(), SessionError> {
         if !self.registered.is_due(&self.session) {
             return Ok(());

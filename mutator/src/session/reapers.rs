@@ -54,8 +54,8 @@ const REAPERS: [(&str, Reaper); 24] = [
     ("exit", Reaper::Exits),
     (LEAK_CHECK, Reaper::Checks),
     ("__lsan_do_recoverable_leak_check", Reaper::Checks),
-    // By which unwind entries of generated code are taken back, from the unwinder (libgcc's unwind-dw2-fde.c, LLVM's
-    // UnwindLevel1-gcc-ext.c) or from debuggers.
+    // Deregister unwind entries of generated code, with the unwinder (libgcc's unwind-dw2-fde.c,
+    // LLVM's UnwindLevel1-gcc-ext.c) or with debuggers.
     ("__deregister_frame", Reaper::TakesBack),
     ("__deregister_frame_info", Reaper::TakesBack),
     ("__deregister_frame_info_bases", Reaper::TakesBack),

@@ -1,8 +1,8 @@
-//! Rules of code that the target has made itself and registered unwind entries for.
+//! Rules of code that the target generates, from the unwind entries that it registers.
 //!
-//! The runtime drops a table when the target takes its entries back (`__deregister_frame`,
-//! `__jit_debug_register_code`), and when the code's mapping goes. If these functions have no
-//! probe, the command notices it when it looks next.
+//! The runtime drops a table when the target deregisters its entries (`__deregister_frame`,
+//! `__jit_debug_register_code`), and when the code's mapping disappears. If these functions have no
+//! probe, the command drops the table at its next look.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,26 +20,26 @@ use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Memory};
 use crate::segment::RegisteredTable;
 
-/// The shortest time between two looks without a question. It is at least `SHARE` times as long as
-/// a look takes.
+/// The shortest time between two looks without a question. A pause also lasts at least `SHARE`
+/// times as long as the look before it.
 const PERIOD: Duration = Duration::from_millis(100);
 const SHARE: u32 = 20;
 
-/// Tables that are published of one process at a time.
+/// The most tables of one process at a time.
 const MOST: usize = 1 << 12;
 
-/// What has been read of what a process has registered.
+/// The registrations of a process that were read at the last look.
 #[derive(Default)]
 pub(super) struct RegisteredCode {
     sources: Sources,
-    /// Entries whose table is published, as they were read.
+    /// The entries of each registration, as they were last read, by their key.
     known: HashMap<Avma, Entries>,
     rests_until: Option<Instant>,
-    /// When entries had last been taken back at the last look.
+    /// The time of the last deregistration before the last look, by the time-stamp counter.
     taken_back: u64,
 }
 
-/// What has to be changed of the tables.
+/// Tables to drop and tables to publish.
 #[derive(Default)]
 struct Change {
     over: Vec<RegisteredTable>,
@@ -47,13 +47,13 @@ struct Change {
 }
 
 impl RegisteredCode {
-    /// True if it is time to look though nothing has asked for it.
+    /// True if it is time to look without a question.
     pub(super) fn is_due(&self, session: &Session) -> bool {
         let rests = self.rests_until.is_some_and(|until| Instant::now() < until);
         !rests || session.segment.taken_back() != self.taken_back
     }
 
-    /// Publishes what has been registered since, and drops what is not registered any more.
+    /// Publishes tables for new registrations, and drops those of entries that are gone.
     pub(super) fn look(
         &mut self,
         session: &mut Session,
@@ -114,7 +114,7 @@ impl RegisteredCode {
 }
 
 impl RegisteredTable {
-    /// True if it has a rule of a return address.
+    /// True if the table has a rule for a return address.
     pub(super) fn has_rule(&self, at: Avma) -> bool {
         let after = self.rows.partition_point(|row| row.0 < at);
         let row = after.checked_sub(1).and_then(|last| self.rows.get(last));
@@ -123,13 +123,13 @@ impl RegisteredTable {
 }
 
 impl Locked<'_> {
-    /// Publishes what is registered by now, before anything is asked.
+    /// Publishes tables for the current registrations, before the runtime asks for rules.
     pub(super) fn publish_registered(&mut self) -> Result<(), SessionError> {
         let maps = self.space.maps()?;
         if !maps.iter().any(makes_code) {
             return Ok(());
         }
-        // Of all, since entries that are not found are taken for such that have been taken back.
+        // All modules are needed: tables of entries that are not found are dropped.
         let modules = modules(self.space.process(), &maps);
         let published = self.segment.registered();
         let mut code = RegisteredCode::default();
@@ -143,7 +143,7 @@ impl Locked<'_> {
         let new = new.map(|(entries, described)| Table::of_registered(entries, described));
         self.publish_all(&new.collect::<Vec<_>>(), seen)?;
         if self.segment.taken_back() > seen {
-            // They may have been among those that were taken back while they were read.
+            // The new entries may have been deregistered after they were read.
             let is_new = |table: &RegisteredTable| {
                 let mut new = change.new.iter();
                 new.any(|(entries, _)| entries.key == table.key)
@@ -155,9 +155,9 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Drops tables, and has the runtime forget what it knows by them.
+    /// Drops tables, and makes the runtime forget rules found by them.
     fn forget(&mut self, tables: &[RegisteredTable]) -> Result<(), SessionError> {
-        /// A table that does not hold itself.
+        /// The time of a table that does not hold.
         const NEVER: u64 = 0;
         for table in tables {
             self.segment.drop_registered(table);
@@ -168,7 +168,7 @@ impl Locked<'_> {
 }
 
 impl Table {
-    /// Rules of all return addresses that registered entries describe.
+    /// The rules of all return addresses that registered entries describe.
     fn of_registered(entries: &Entries, described: &[Registered]) -> Self {
         let end = described.iter().map(|code| code.range.end.0).max();
         let descriptor = entries.descriptor.unwrap_or(Avma(0));
@@ -178,15 +178,16 @@ impl Table {
         Self::new(TABLE_OF_REGISTERED, code, (entries.key, descriptor), rows)
     }
 
-    /// Says nothing of the code of a table that has been dropped, of which rules are forgotten for it.
+    /// A table without rules for the code of a dropped table. Publishing it makes the runtime
+    /// forget rules in this code.
     fn of_dropped(table: &RegisteredTable) -> Self {
         let rows = vec![(table.code.0, 0)];
         Self::new(TABLE_OF_REGISTERED, table.code, (Avma(0), Avma(0)), rows)
     }
 }
 
-/// The first address that each rule is for, ascending, with 0 after the end of code. Of code that is described twice, the
-/// first description counts.
+/// The first address of each rule, ascending, and the rule. The word 0 follows the end of code. If
+/// two descriptions overlap, the one with the lower start counts.
 fn rows(described: &[Registered]) -> Vec<(Avma, u64)> {
     let mut all: Vec<&Registered> = described.iter().collect();
     all.sort_by_key(|code| code.range.start);
@@ -197,7 +198,7 @@ fn rows(described: &[Registered]) -> Vec<(Avma, u64)> {
             continue;
         }
         if code.range.start == end {
-            // It goes on here.
+            // The code continues here.
             rows.pop();
         }
         end = code.range.end;

@@ -129,8 +129,8 @@ fn is_mapped_in(maps: &[Mapping], code: &Mapping) -> bool {
     maps.contains(code) || maps.iter().any(|m| m.file.1 == 0 && holds(m))
 }
 
-/// Marks the tables of a module as published. Code that the program has copied to its own memory needs
-/// other tables than before, at the same place: no code begins at an odd address.
+/// The key of a module's published tables. Code that the program has copied to its own memory needs
+/// new tables at the same address. Its key has an odd address, at which no code begins.
 pub(super) fn table_key(module: &Module) -> (u64, String, FileId) {
     (
         module.code_range().start.0 | u64::from(module.is_remapped),

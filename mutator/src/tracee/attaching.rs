@@ -68,10 +68,10 @@ pub(super) fn attaching<R>(pid: Pid, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Collects threads that have ended, of processes with which that has begun and takes long.
+/// Collects ended threads of processes to which a thread has been attaching for long.
 ///
-/// Who attaches waits for the lock that is held here. So this thread has the priority that others have
-/// then: on a saturated machine it would keep them waiting for its turn.
+/// Attaching threads wait for the lock that is held here. So this thread has their raised priority.
+/// Otherwise they would wait for its turn on a saturated machine.
 fn collect() {
     let _priority = Priority::raise();
     let mut state = lock();

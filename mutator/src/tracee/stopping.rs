@@ -11,7 +11,8 @@ use crate::process::Tid;
 use crate::progress::Step;
 
 impl Stopped {
-    /// Stops those of these threads that have not ended; which have not stopped within `at_once`.
+    /// Stops these threads. Ignores threads that have ended. Returns the threads that have not
+    /// stopped within `at_once`.
     pub(super) fn stop(
         &mut self,
         tids: &[Tid],
@@ -22,7 +23,7 @@ impl Stopped {
             true => (tids.to_vec(), None),
             false => attaching(self.pid, || self.seize_all(tids)),
         };
-        // Up to here they all run.
+        // All threads run up to here.
         if self.threads.is_empty() {
             self.since = Instant::now();
         }
@@ -38,18 +39,18 @@ impl Stopped {
         refused.map_or(Ok(slow), Err)
     }
 
-    /// Waits until these threads, which have been interrupted, have stopped; which have not within
-    /// `at_once`.
+    /// Waits until these interrupted threads have stopped. Returns the threads that have not
+    /// stopped within `at_once`.
     ///
-    /// It goes on for as long as one after another stops, or one is ready to run: those that wait for
-    /// a processor come by one the sooner the more of the others stand still.
+    /// The wait continues while further threads stop or are ready to run. A thread that waits for a
+    /// processor gets one sooner if more of the other threads are stopped.
     fn gather(
         &mut self,
         mut waited_for: Vec<Tid>,
         at_once: Duration,
         step: &Step,
     ) -> Result<Vec<Tid>, TraceeError> {
-        /// How many are looked at that have not stopped.
+        /// The number of slow threads whose state is checked.
         const SOME: usize = 8;
         let all = self.threads.len() + waited_for.len();
         let latest = Instant::now() + PATIENCE;
@@ -82,7 +83,8 @@ impl Stopped {
         }
     }
 
-    /// Begins to trace those of these threads that have not ended; which are traced, and why one of them is not.
+    /// Begins to trace these threads. Ignores threads that have ended. Returns the traced threads,
+    /// and the error of the first thread that cannot be traced.
     fn seize_all(&self, tids: &[Tid]) -> (Vec<Tid>, Option<TraceeError>) {
         let mut seized = Vec::new();
         for tid in first_last(self.pid, tids.iter().copied()) {
@@ -92,10 +94,10 @@ impl Stopped {
             }
             match self.seize(tid) {
                 Ok(()) => seized.push(tid),
-                // Ended since it was listed, or a zombie leader.
+                // The thread has ended since it was listed, or is a zombie leader.
                 Err(Errno::ESRCH) => {}
                 Err(Errno::EPERM) if is_dead(self.pid, tid) => {}
-                // One that was too slow the last time, or a new one of a process that is followed.
+                // The thread was too slow in the last stop, or is a new one of a followed process.
                 Err(Errno::EPERM) if self.traces(tid) => {
                     if followed::process_of(Tid(self.pid.0)).is_some() {
                         let _ = followed::enter(tid);
@@ -108,14 +110,14 @@ impl Stopped {
         (seized, None)
     }
 
-    /// True if this very thread of ours traces it.
+    /// True if the calling thread traces `tid`.
     fn traces(&self, tid: Tid) -> bool {
         let own = nix::unistd::gettid().as_raw();
         self.hold.space.process().tracer_of(tid) == Some(own)
     }
 
-    /// Begins to trace a thread. Where it may not be traced and nobody traces it, somebody may just have
-    /// let it go: then it is tried again.
+    /// Begins to trace a thread. Tries again after EPERM if the thread has no tracer: its previous
+    /// tracer may have just detached.
     fn seize(&self, tid: Tid) -> Result<(), Errno> {
         const TRIES: usize = 8;
         let is_untraced = || self.hold.space.process().tracer_of(tid).is_none();

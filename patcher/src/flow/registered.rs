@@ -1,5 +1,5 @@
-//! Unwind entries of code that is in no file: what a program registers with the unwinder or with debuggers for the code that
-//! it makes at run time.
+//! Unwind entries of code that is in no file. A program registers them with the unwinder or with
+//! debuggers, for code that it generates.
 
 use std::ops::Range;
 
@@ -14,18 +14,18 @@ use crate::addr::Svma;
 
 type Reader<'d> = EndianSlice<'d, LittleEndian>;
 
-/// Where unwind entries are, and what their pointers are relative to.
+/// The address of a section of unwind entries, and the bases of its pointers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bases {
     /// The section itself.
     pub section: u64,
-    /// `DW_EH_PE_textrel`: the code.
+    /// The base of `DW_EH_PE_textrel`: the code.
     pub text: u64,
-    /// `DW_EH_PE_datarel`: the data.
+    /// The base of `DW_EH_PE_datarel`: the data.
     pub data: u64,
 }
 
-/// Which of the two forms entries have.
+/// The format of the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `.eh_frame` (LSB 5, 10.6).
@@ -39,12 +39,13 @@ pub enum Form {
 pub struct Registered {
     /// Its addresses.
     pub range: Range<Svma>,
-    /// How the frame is left from each of these addresses up to the next; `None` where that needs other registers than the
-    /// stack pointer and rbp. Ascending.
+    /// The recipe from each address up to the next, ascending. `None` if it needs registers other
+    /// than the stack pointer and rbp.
     pub rows: Vec<(Svma, Option<Recipe>)>,
 }
 
-/// Reads the entries of a section up to its end or terminator. An entry that cannot be read ends the list.
+/// Reads the entries of a section up to its end, its terminator, or an entry with an invalid
+/// length.
 pub fn registered(bytes: &[u8], bases: Bases, form: Form) -> Vec<Registered> {
     const ADDRESS_SIZE: u8 = 8;
     let addresses = BaseAddresses::default()
@@ -86,7 +87,7 @@ where
         let rows = rows(section, bases, &mut context, &fde);
         found.push(Registered {
             range: start.range(fde.len()),
-            // What cannot be read tells nothing of its code.
+            // Rows that cannot be read give no recipe for the code.
             rows: rows.unwrap_or_else(|| vec![(start, None)]),
         });
     }
@@ -118,11 +119,12 @@ mod tests {
     use super::*;
     use crate::flow::Frame;
 
-    /// A CIE with `encoding`, and an FDE with `pointer` for 32 bytes of code, whose frame has 32 bytes from its fourth byte on.
+    /// A CIE with `encoding`, and an FDE with `pointer` for 32 bytes of code. From the code's fifth
+    /// byte on, the canonical frame address is `sp + frame`.
     fn section(encoding: u8, pointer: &[u8], frame: u8) -> Vec<u8> {
         let mut bytes = vec![20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1];
         bytes.extend([encoding, 0x0c, 7, 8, 0x90, 1, 0, 0]);
-        // 28 bytes back from here to the CIE.
+        // The CIE is 28 bytes before this word.
         let mut fde = vec![28, 0, 0, 0];
         fde.extend(pointer);
         let mut size = vec![0; pointer.len()];
@@ -151,7 +153,7 @@ mod tests {
             text: 0x7000_0100 - 5,
             data: 0x7000_0100 - 9,
         };
-        // The pointer of the FDE is 8 bytes into it, after the CIE of 24.
+        // The CIE has 24 bytes. The pointer is 8 bytes into the FDE after it.
         let relative = (code.0 - bases.section - 32) as u32;
         let of = |encoding, pointer: &[u8]| {
             registered(&section(encoding, pointer, 32), bases, Form::EhFrame)

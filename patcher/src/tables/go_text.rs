@@ -1,7 +1,7 @@
 //! The start of a Go program's text, from the linker's module record
-//! (cmd/link/internal/ld/symtab.go, `moduledata`; runtime/symtab.go). It is needed for tables
-//! without the start in their header: no header has it from Go 1.26 on, and before that an external
-//! linker leaves the field to the loader.
+//! (cmd/link/internal/ld/symtab.go, `moduledata`; runtime/symtab.go). It is needed if the header of
+//! the table does not contain the start. Headers do not contain it from Go 1.26 on. Before that, an
+//! external linker leaves the field to the loader.
 
 use crate::addr::Svma;
 use crate::elf::{ElfFile, RelocatedWord, le64, relocated_words};

@@ -62,7 +62,7 @@ pub enum Kind {
     /// The function switches between stacks that share one memory range. Its exits have probes,
     /// too.
     Switches = 14,
-    /// The entry of a function by which the program takes unwind entries back that it has registered.
+    /// The entry of a function that deregisters unwind entries.
     TakesBack = 15,
 }
 

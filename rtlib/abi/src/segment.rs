@@ -128,8 +128,8 @@ pub struct Header {
     pub memory_base: AtomicU64,
     /// 1 once the runtime has been refused memory because of that limit.
     pub memory_refused: AtomicU64,
-    /// When the program last took unwind entries back that it had registered, by the time-stamp counter. Written before
-    /// the tables of such are looked through.
+    /// The time of the last deregistration of unwind entries, by the time-stamp counter. Written
+    /// before tables are searched for these entries.
     pub taken_back: AtomicU64,
     /// How it went with each counter.
     pub counted: [Counted; COUNTERS],
@@ -343,10 +343,10 @@ pub const TABLE_OF_MAPS: u64 = 3;
 /// Rows are rules of all return addresses from there to the next row, for code whose generator keeps to conventions.
 pub const TABLE_OF_CONVENTIONS: u64 = 4;
 
-/// Rows are rules of all return addresses from there to the next row, 0 where there is none, for code whose unwind entries the
-/// program has registered. [`TableHead::frames`] is the address by which they were registered, and
-/// [`TableHead::frames_end`] the address of the `__jit_debug_descriptor` that leads to them, or 0. Holds as long as
-/// [`TableHead::seen_tsc`] is not 0.
+/// Rules of code whose unwind entries the program has registered. The rule of a row is for all
+/// return addresses up to the next row, and 0 means no rule. [`TableHead::frames`] is the address
+/// passed at registration. [`TableHead::frames_end`] is the address of the `__jit_debug_descriptor`
+/// whose list contains the file, or 0. The table holds as long as [`TableHead::seen_tsc`] is not 0.
 pub const TABLE_OF_REGISTERED: u64 = 5;
 
 /// What there is for an address.

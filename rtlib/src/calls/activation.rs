@@ -87,8 +87,8 @@ pub const fn lent(slot: u64) -> u64 {
     slot | 1
 }
 
-/// The slot of an activation whose end another call may be taken for ([`super::doubt`]). It is below that of the
-/// return address, so another call from there finds it left behind.
+/// The slot of an activation in doubt ([`super::doubt`]). It is below the slot of the return
+/// address, so the next call from there finds the activation left behind.
 pub const fn doubted(slot: u64) -> u64 {
     slot - DOUBT
 }

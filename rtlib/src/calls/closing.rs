@@ -7,8 +7,8 @@ use crate::ledger::record;
 use crate::os::{foreign, parameters, sys};
 use crate::walk::StackRange;
 
-/// Closes, as unwound, the innermost activations of `stack` whose return address lies at or below
-/// `slot`: an exception or longjmp has left them. Those of other stacks stay.
+/// Closes, as unwound, the innermost activations of `stack` whose return address is at or below
+/// `slot`: an exception or longjmp has left them. Activations of other stacks stay.
 ///
 /// # Safety
 /// The list is the caller's, and locked.
@@ -17,7 +17,8 @@ pub unsafe fn close_left_behind(calls: *mut Calls, stack: u64, slot: u64) {
     unsafe { close_each(calls, stack, slot, |_, _| {}) };
 }
 
-/// The same. Function and slot of each are given to `note` before, unless it may have returned unseen.
+/// Closes activations as [`close_left_behind`] does. Before that, passes the function and slot of
+/// each to `note`, except for activations that may have returned unseen.
 ///
 /// # Safety
 /// As for [`close_left_behind`].

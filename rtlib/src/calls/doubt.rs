@@ -1,28 +1,28 @@
-//! Ends that may be another call's.
+//! Returns that may belong to another call than the one whose activation they would end.
 //!
-//! A return ends the activation of its function with its slot. If stacks take turns in one memory by
-//! copying, several calls of a function have one slot, and the list has only the last of them. Its
-//! activation must not be ended by the return of an earlier one.
+//! A return ends the activation with the same function and slot. If stacks take turns in one memory
+//! range by copying, several calls of a function have the same slot. The list contains only the
+//! last of them. The return of an earlier call must not end the last call's activation.
 //!
-//! Such a program looks like one that jumps out of its calls: an entry finds an activation at its own
-//! slot or below, and nothing has announced that this was left. So a slot at which a call of a function
-//! was left behind is *doubtful* for that function. Its further calls there go the slow way, and their
-//! activations keep a hash of the stack and the registers at the entry.
+//! Such a program looks like one that jumps out of its calls: an entry finds an activation at its
+//! own slot or below, without an announced jump. Then the slot of the activation that was left
+//! behind is *doubtful* for its function. Later calls of the function there take the slow path.
+//! Their activations keep a hash of the stack and the registers at the entry.
 //!
 //! | state | a return ends the activation |
 //! | --- | --- |
-//! | not known | if it is to the activation's call site |
-//! | stacks take turns | if the hash at the exit is equal as well |
+//! | not known | if it goes to the activation's call site |
+//! | stacks take turns | if it goes to the call site and the hash at the exit is equal |
 //! | calls are left by jumps | always |
 //!
-//! Callees may write to their caller's frame, and not all code keeps registers. So hashes that differ prove
-//! nothing by themselves, and without a proof they do not count.
+//! Callees may write to their caller's frame, and not all code preserves registers. So different
+//! hashes alone prove nothing, and they have no effect without a proof.
 //!
-//! | seen at a doubtful slot | proves |
+//! | observation at a doubtful slot | proves |
 //! | --- | --- |
 //! | a return without an activation | that stacks take turns |
-//! | a return to another call site than the activation's | the same |
-//! | a return with the hash of a call that was left behind, and not the activation's | the same |
+//! | a return to a call site other than the activation's | that stacks take turns |
+//! | a return with the hash of a call left behind, not the activation's | that stacks take turns |
 //! | 256 ends and none of these | that calls are left by jumps |
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -30,41 +30,42 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::left::Left;
 use crate::os::{hash, parameters};
 
-/// Ends without a proof after which the program is one that jumps.
+/// The number of ends without a proof after which the state is [`JUMPS`].
 const ENOUGH: u32 = 256;
 
 const BITS: u32 = 16;
 const WORDS: usize = 1 << (BITS - 6);
 const MARK_BITS: u32 = 8;
 
-/// What is known of the program.
+/// The state of the program, one of the constants below.
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
-/// Nothing yet.
+/// No call was left behind.
 const UNKNOWN: u32 = 0;
-/// A call was left behind.
+/// A call was left behind, and nothing is proven.
 const OPEN: u32 = 1;
 /// Stacks take turns.
 const TURNS: u32 = 2;
 /// Calls are left by jumps.
 const JUMPS: u32 = 3;
 
-/// Ends in the state [`OPEN`].
+/// The number of ends in the state [`OPEN`].
 static ENDS: AtomicU32 = AtomicU32::new(0);
 
-/// A bit for each hash of a doubtful slot. Equal hashes cost time only.
+/// One bit for each hash of a function and a doubtful slot. A collision only costs time.
 static SLOTS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
-/// What an activation has found at its entry.
+/// The hash that was taken at the entry of a call.
 struct Mark {
     slot: AtomicU64,
     hash: AtomicU64,
 }
 
-/// Hashes of calls that were left behind, each at its place; the last one that has it counts.
+/// Hashes of calls that were left behind. A new hash replaces an older one in the same bucket.
 static BEHIND: [AtomicU64; 1 << BEHIND_BITS] = [const { AtomicU64::new(0) }; 1 << BEHIND_BITS];
 const BEHIND_BITS: u32 = 9;
 
-/// By slot. If two have one place, the first one's end is not known.
+/// Marks by slot. A new mark replaces an older one in the same bucket. The end of the older call is
+/// then unknown.
 static MARKS: [Mark; 1 << MARK_BITS] = [const {
     Mark {
         slot: AtomicU64::new(0),
@@ -72,8 +73,8 @@ static MARKS: [Mark; 1 << MARK_BITS] = [const {
     }
 }; 1 << MARK_BITS];
 
-/// The word and the bit of a slot, as long as the function stays instrumented: later, calls that began
-/// before return without an activation.
+/// The word and the bit of a slot for this generation of the function. If the function is removed
+/// and added again, calls from before return without an activation, which proves nothing.
 #[inline(always)]
 fn bit(function: u32, slot: u64) -> (&'static AtomicU64, u64) {
     let function = u64::from(parameters::generation(function)) << 16 ^ u64::from(function);
@@ -85,7 +86,7 @@ fn mark(slot: u64) -> &'static Mark {
     &MARKS[hash::bucket(slot, MARK_BITS)]
 }
 
-/// The hash that the activation with this slot has found; 0 if that is not known.
+/// The hash taken at the entry of the activation with this slot; 0 if it is not known.
 fn kept(slot: u64) -> u64 {
     let mark = mark(slot);
     match mark.slot.load(Ordering::Relaxed) == slot {
@@ -98,7 +99,7 @@ fn behind(hash: u64) -> &'static AtomicU64 {
     &BEHIND[hash::bucket(hash, BEHIND_BITS)]
 }
 
-/// True if a return of the function through `slot` may be another call's than the activation's.
+/// True if a return of the function through `slot` may belong to another call than the activation.
 #[inline(always)]
 pub fn is_doubtful(function: u32, slot: u64) -> bool {
     let state = STATE.load(Ordering::Relaxed);
@@ -109,7 +110,7 @@ pub fn is_doubtful(function: u32, slot: u64) -> bool {
     word.load(Ordering::Relaxed) & bit != 0
 }
 
-/// Notes that a call was left behind. True if that is new.
+/// Notes that a call was left behind. True if the slot was not doubtful before.
 pub fn note(function: u32, slot: u64) -> bool {
     let _ = STATE.compare_exchange(UNKNOWN, OPEN, Ordering::Relaxed, Ordering::Relaxed);
     let hash = kept(slot);
@@ -118,7 +119,7 @@ pub fn note(function: u32, slot: u64) -> bool {
     word.fetch_or(bit, Ordering::Relaxed) & bit == 0
 }
 
-/// Notes the hash that the innermost activation with this slot has found at its entry, if that is known.
+/// Notes the hash taken at the entry of the innermost activation with this slot, if there is one.
 pub fn keep(slot: u64, found: Option<Left>) {
     let mark = mark(slot);
     let (slot, hash) = found.map_or((0, 0), |found| (slot, found.long));
@@ -132,8 +133,8 @@ pub fn prove() {
     STATE.store(TURNS, Ordering::Relaxed);
 }
 
-/// True if the activation that was kept with this slot ends, by what is found at an exit. `is_its_site` is false
-/// if the return is to another call site.
+/// True if a return through `slot`, with the hash `found`, ends the activation there. `is_its_site`
+/// is false if the return goes to a call site other than the activation's.
 pub fn ends(slot: u64, found: Option<Left>, is_its_site: bool) -> bool {
     let state = STATE.load(Ordering::Relaxed);
     if state == JUMPS {

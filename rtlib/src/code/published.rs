@@ -1,5 +1,6 @@
-//! Rules that the command has published, of code without unwind tables: of return addresses, and of ranges in which a
-//! generator of code keeps to a convention or has registered unwind entries.
+//! Rules that the command has published for code without unwind tables: rules of single return
+//! addresses, of ranges in which generated code follows a convention, and of ranges whose unwind
+//! entries are registered.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +12,7 @@ use abi::segment::{
 use super::range::Range;
 use crate::os::shared;
 
-/// The rule of a return address in this code. What the program has registered of it comes first.
+/// The rule of a return address in this code. Registered unwind entries have priority.
 pub fn rule_of(range: &Range, pc: u64) -> Option<Rule> {
     registered(range, pc).or_else(|| found(range, pc))
 }
@@ -29,7 +30,7 @@ fn found(range: &Range, pc: u64) -> Option<Rule> {
     all.last()
 }
 
-/// The rule of a return address by unwind entries that the program has registered and not taken back.
+/// The rule of a return address by unwind entries that are still registered.
 fn registered(range: &Range, pc: u64) -> Option<Rule> {
     let all = shared::tables().filter_map(|(head, rows)| {
         let holds = head.seen_tsc.load(Ordering::Acquire) != 0 && range.is_meant(head);
@@ -42,7 +43,8 @@ fn registered(range: &Range, pc: u64) -> Option<Rule> {
     all.last()
 }
 
-/// The rule of all return addresses in the code around `pc`: of a stop where nothing may be guessed.
+/// The rule of all return addresses in the code around `pc`. It can be a stop, for code in which
+/// frame pointers must not be assumed.
 pub fn convention_of(pc: u64) -> Option<Rule> {
     let all = shared::tables().filter_map(|(head, rows)| {
         let rows = is_of(head, TABLE_OF_CONVENTIONS, pc).then_some(rows)?;

@@ -1,4 +1,4 @@
-//! Unwind entries that the program has registered for code that it has made, and takes back.
+//! Deregistration of unwind entries of code that the program has generated.
 
 use core::sync::atomic::Ordering;
 
@@ -16,8 +16,9 @@ const DESCRIPTOR: usize = 16;
 /// Offset of `symfile_addr` in `struct jit_code_entry`.
 const FILE: u64 = 16;
 
-/// Drops the tables of entries that the program is about to take back: those at `first`, the argument
-/// of `__deregister_frame`, and those of the file that a `__jit_debug_descriptor` removes.
+/// Drops the tables of entries that the program is about to deregister: entries at `first`, the
+/// argument of `__deregister_frame`, and entries of the file that a `__jit_debug_descriptor`
+/// removes.
 pub fn take_back(first: u64) {
     if !shared::is_mapped() {
         return;
@@ -31,7 +32,7 @@ pub fn take_back(first: u64) {
     });
 }
 
-/// Drops the tables of registered code for which this is true.
+/// Drops the tables of registered code for which `is_over` is true.
 pub fn drop_tables(is_over: impl Fn(&TableHead) -> bool) {
     let mut is_begun = false;
     for (head, _) in shared::tables() {
@@ -42,7 +43,8 @@ pub fn drop_tables(is_over: impl Fn(&TableHead) -> bool) {
         }
         head.seen_tsc.store(0, Ordering::SeqCst);
         if !is_begun {
-            // A rule that another thread finds by the table meanwhile is forgotten by that thread: it is of an epoch that is over.
+            // Another thread may find a rule by this table before the table is marked. That thread
+            // forgets the rule, because its epoch is over.
             epoch::begin();
             is_begun = true;
         }
@@ -56,7 +58,7 @@ pub fn drop_tables(is_over: impl Fn(&TableHead) -> bool) {
     }
 }
 
-/// True if the program is about to take the file at `key` back, by the descriptor at this address, or that cannot be read.
+/// True if the descriptor at `descriptor` is about to remove the file at `key`, or cannot be read.
 fn is_removed(key: u64, descriptor: u64) -> bool {
     if descriptor == 0 {
         return false;

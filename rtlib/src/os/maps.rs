@@ -46,7 +46,7 @@ pub fn for_each(each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
     read
 }
 
-/// The same, of the file.
+/// Reads the mappings from /proc.
 fn for_each_read(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
     let mut line = Line::new();
     let file = File::open(c"/proc/thread-self/maps")?;

@@ -556,7 +556,8 @@ pub(super) unsafe fn record_slowly(
     }
 }
 
-/// Closes what an entry finds left behind: nothing has announced that, so further calls there are in doubt.
+/// Closes activations that an entry finds left behind. No jump was announced, so their slots become
+/// doubtful.
 ///
 /// # Safety
 /// List and walker are the caller's, and the list is locked.

@@ -333,7 +333,8 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
     }
 }
 
-/// Makes an activation in doubt one that ends here, where this is not another call's return; false where it is.
+/// Restores the slot of an activation in doubt if this return ends it. False if this return belongs
+/// to another call.
 ///
 /// # Safety
 /// It is null or on the caller's list, which is locked.

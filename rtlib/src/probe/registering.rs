@@ -1,13 +1,15 @@
-//! Code whose unwind entries the program registers, and takes back before it writes other code in its place.
+//! The probe of functions that deregister unwind entries, before the program overwrites their code.
 
 use super::next::FIRST_ARGUMENT;
 use crate::code::registered;
 use crate::os::{shared, sys};
 
-/// Drops what is known by the entries that are about to be taken back, and wakes whoever finds those that are registered next.
+/// Drops the tables of the entries that are about to be deregistered. Wakes the watching command,
+/// which will read the next registrations.
 ///
 /// # Safety
-/// Called by the entry stub: `slot` is the address of the return address, and what the stub has pushed is below it.
+/// Called by the entry stub: `slot` is the address of the return address, and the registers that
+/// the stub pushed are below it.
 pub unsafe fn end(slot: u64) {
     // SAFETY: the caller's promise.
     registered::take_back(unsafe { *((slot - FIRST_ARGUMENT) as *const u64) });

@@ -25,8 +25,8 @@ pub struct Thread {
     /// The offset from the FS base to the word by which the thread recognizes its place: the id in
     /// its control block, or if that is not known the result of `word_of`.
     pub tid_from_fs: u64,
-    /// The value of that word while the place belongs to the thread; `NOBODY` until the thread has
-    /// set up all of it.
+    /// The value of that word while the place belongs to the thread. `u32::MAX` until the thread
+    /// has set up the whole place.
     pub tid: u32,
     /// 1 if no word changes when the thread ends. The slow path then asks the kernel each time.
     pub(super) is_unmarked: u32,

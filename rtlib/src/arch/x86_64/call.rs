@@ -6,8 +6,9 @@ const BREAKPOINT: u8 = 0xcc;
 /// The longest call instruction, bytes.
 pub const LONGEST: usize = 7;
 
-/// True if a call instruction ends at the end of these bytes, or may end there under a patch: a call
-/// at the end of a window has become a jump, or lies under the breakpoints that fill the window.
+/// True if a call instruction ends at the end of these bytes, or may end there under a patch: a
+/// call at the end of a window has become a jump, or lies under the breakpoints that fill the
+/// window.
 pub fn ends_with_call(bytes: &[u8; LONGEST]) -> bool {
     let is_patched = bytes[2] == 0xe9 || bytes[6] == BREAKPOINT;
     is_patched || ends_with_unpatched_call(bytes)
