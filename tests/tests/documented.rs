@@ -1,4 +1,4 @@
-//! Commands as the help and the tutorial print them.
+//! Commands as the help, README, the tutorial and the recipes print them.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
@@ -96,23 +96,20 @@ fn examples_in_the_help_work_as_printed() {
     assert!(count >= 27, "{count} examples");
 }
 
-/// What stands in a page as commands, in their order.
-fn commands(page: &str) -> String {
-    let file = workspace().join("docs").join(page);
-    let text = fs::read_to_string(file).expect("a page");
+/// The blocks of commands on a page, in their order.
+fn blocks(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(workspace().join(page)).expect("a page");
     let mut lines = text.lines();
-    let mut commands = String::new();
+    let mut blocks = Vec::new();
     while lines.any(|line| line == "```sh") {
-        for line in lines.by_ref().take_while(|line| *line != "```") {
-            commands.push_str(line);
-            commands.push('\n');
-        }
+        let own = lines.by_ref().take_while(|line| *line != "```");
+        blocks.push(own.flat_map(|line| [line, "\n"]).collect());
     }
-    commands
+    blocks
 }
 
-/// Types a page's commands into a shell, in a folder with the examples.
-fn typed_page(page: &str, scratch: &Scratch) -> Finished {
+/// Types commands into a shell, in a folder with the examples.
+fn typed(commands: &str, scratch: &Scratch) -> Finished {
     let folder = scratch.path();
     let copy = Run::new("cp").arg("-r").arg(workspace().join("examples"));
     copy.arg(folder.join("examples")).run().expect(0);
@@ -120,13 +117,10 @@ fn typed_page(page: &str, scratch: &Scratch) -> Finished {
     let bin = own.parent().expect("a folder").display();
     // What goes on in the background is ended, whatever becomes of the rest.
     let script = format!(
-        "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT; cd '{}' && PATH=\"{bin}:$PATH\" && set -e\n{}",
+        "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT; cd '{}' && PATH=\"{bin}:$PATH\" && set -e\n{commands}",
         folder.display(),
-        commands(page)
     );
     let run = Run::new("bash").args(["-c", &script]);
-    let run = run.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
-    let run = run.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     run.limit(Duration::from_secs(240)).run().expect(0)
 }
 
@@ -141,7 +135,7 @@ fn has_written(scratch: &Scratch, files: &[&str], done: &Finished) {
 #[test]
 fn the_tutorial_ends_at_both_culprits() {
     let scratch = Scratch::new("tutorial");
-    let done = typed_page("tutorial.md", &scratch);
+    let done = typed(&blocks("docs/tutorial.md").concat(), &scratch);
     for culprit in [
         "hash_lookup",
         "find_customer",
@@ -164,10 +158,26 @@ fn the_tutorial_ends_at_both_culprits() {
     has_written(&scratch, &files, &done);
 }
 
+/// Everything after the start. ipath is built, and the folder is not the repository: cargo has nothing to do.
+#[test]
+fn the_walk_of_the_readme_ends_at_the_culprit() {
+    let scratch = Scratch::new("readme");
+    let all = blocks("README.md");
+    let (start, walk) = all.split_first().expect("blocks of commands");
+    assert!(start.contains("cargo run --release -- demo"), "{start}");
+    let built = r#"cargo() { test "$*" = "build --release"; }"#;
+    let root = r#"command -v sudo >/dev/null || sudo() { "$@"; }"#;
+    let done = typed(&format!("{built}\n{root}\n{}", walk.concat()), &scratch);
+    for found in ["MPI_Wait", "exchange_corners", "halo.c:81"] {
+        assert!(done.stdout.contains(found), "{found}: {}", done.report());
+    }
+    has_written(&scratch, &["rank0.json", "rank1.json", "all.json"], &done);
+}
+
 #[test]
 fn recipes_work_as_printed() {
     let scratch = Scratch::new("recipes");
-    let done = typed_page("recipes.md", &scratch);
+    let done = typed(&blocks("docs/recipes.md").concat(), &scratch);
     for found in [
         "malloc",
         "put_in_order",
