@@ -6,6 +6,7 @@
 mod parse;
 mod profiles;
 mod push;
+mod slips;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use parse::{address, duration, pid, ranks, share};
 pub use profiles::{Diff, Export, Format, Report, Sort};
 pub use push::Push;
+pub use slips::slip;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};

@@ -11,7 +11,13 @@ pub struct Failure {
     line: String,
     hint: Option<Hint>,
     is_internal: bool,
+    is_usage: bool,
 }
+
+/// The exit status after a failure.
+const FAILED: u8 = 1;
+/// The exit status after a command line that makes no sense, as clap has it.
+pub const USAGE: u8 = 2;
 
 impl Failure {
     /// An operation on a subject failed for a cause.
@@ -20,6 +26,7 @@ impl Failure {
             line: one_line(&format!("{operation} {subject}: {cause}")),
             hint: None,
             is_internal: false,
+            is_usage: false,
         }
     }
 
@@ -31,6 +38,7 @@ impl Failure {
             line: one_line(&format!("{operation} {rest}")),
             hint: None,
             is_internal: false,
+            is_usage: false,
         }
     }
 
@@ -48,6 +56,22 @@ impl Failure {
         Self {
             line: self.line.replacen(&subject, &other, 1),
             ..self
+        }
+    }
+
+    /// The command line itself is wrong, whatever it is about.
+    pub fn usage(self) -> Self {
+        Self {
+            is_usage: true,
+            ..self
+        }
+    }
+
+    /// The exit status of the command.
+    pub fn status(&self) -> u8 {
+        match self.is_usage {
+            true => USAGE,
+            false => FAILED,
         }
     }
 

@@ -260,9 +260,21 @@ impl Finished {
     /// # Panics
     /// With the report, when it failed in another way or not at all.
     pub fn expect_error(&self) -> String {
+        self.expect_line(1)
+    }
+
+    /// The same of a command line that makes no sense: status 2.
+    ///
+    /// # Panics
+    /// With the report, when it failed in another way or not at all.
+    pub fn expect_usage(&self) -> String {
+        self.expect_line(2)
+    }
+
+    fn expect_line(&self, status: i32) -> String {
         assert!(
-            self.code() == 1,
-            "expected exit status 1:\n{}",
+            self.code() == status,
+            "expected exit status {status}:\n{}",
             self.report()
         );
         let lines: Vec<&str> = self

@@ -353,7 +353,7 @@ fn report_with_histograms() {
     assert!(text.stdout.contains("p99.9 "), "{}", text.report());
     let first = report(&["--metric", "cycles"]).expect(0);
     assert!(first.stdout.contains("  cycles  "), "{}", first.report());
-    let none = report(&["--metric", "cpu"]).expect_error();
+    let none = report(&["--metric", "cpu"]).expect_usage();
     let cause = "the profile has no metric `cpu`, only count, wall, cycles";
     assert!(none.contains(cause), "{none}");
 }

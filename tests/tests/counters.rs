@@ -1,6 +1,6 @@
 //! Counters of the processor by the names that perf has for them, on machines that have them and on those that have none.
 
-use ipath_tests::command::Run;
+use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{Profile, count};
@@ -20,12 +20,15 @@ fn has_counters() -> bool {
 
 /// What `run` says of a metric that it does not take.
 fn refusal(metric: &str) -> String {
+    refused(metric).expect_error()
+}
+
+fn refused(metric: &str) -> Finished {
     let scratch = Scratch::new("counters");
     let program = Program::new(&program("tiny_calls.c"), ["1", "10"]);
     let finished = program.under_ipath(&["tiny"], metric, &scratch.file("p.json"));
-    let line = finished.expect_error();
     assert!(!finished.stdout.contains("ok"), "{}", finished.report());
-    line
+    finished
 }
 
 #[test]
@@ -86,7 +89,7 @@ fn names_of_what_no_counter_counts_are_refused() {
         ("cpu/event=0x3c,umask=z/", "`"),
         ("gpu/event=1,umask=2/", "`gpu` is nothing that counts here"),
     ] {
-        let line = refusal(name);
+        let line = refused(name).expect_usage();
         assert!(
             line.starts_with(&format!("ipath: run -m {name}: ")),
             "{line}"
@@ -105,7 +108,7 @@ fn names_of_what_no_counter_counts_are_refused() {
         "L1-dcache",
         "cpu/event=1",
     ] {
-        let line = refusal(name);
+        let line = refused(name).expect_usage();
         assert_eq!(
             line,
             format!("ipath: run -m {name}: there is no such metric")

@@ -59,7 +59,7 @@ fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<
     match of_points && !metric.is_empty() {
         true => {
             let cause = "points are counted, and nothing else is measured at them";
-            Err(Failure::new(operation, "-m", cause))
+            Err(Failure::new(operation, "-m", cause).usage())
         }
         false => Ok(()),
     }

@@ -27,7 +27,7 @@ pub(super) fn diff(old: &Path, new: &Path, options: cli::Diff) -> Result<ExitCod
         None => first.map_or(COUNT, |m| &m.name),
     };
     for (profile, path) in [(&before, old), (&after, new)] {
-        let missing = |e| Failure::new(OPERATION, path.display(), e);
+        let missing = |e| Failure::new(OPERATION, path.display(), e).usage();
         profile.metric(metric).map_err(missing)?;
     }
     let diff = Diff::of(&before, &after, metric);

@@ -32,7 +32,11 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
     }
     let failed = |e: ExportError| {
         let failure = Failure::new("export", file.display(), &e);
-        failure.maybe_hint(e.hint().map(Hint::from))
+        let failure = failure.maybe_hint(e.hint().map(Hint::from));
+        match e {
+            ExportError::Metric(_) => failure.usage(),
+            _ => failure,
+        }
     };
     let unwritten = |e| Failure::new("write", output.display(), crate::error::io_text(&e));
     if *to == Format::Tau {

@@ -22,7 +22,7 @@ pub(super) const MANY: usize = 64;
 /// The patterns of a command line.
 pub(super) fn patterns(operation: &str, texts: &[String]) -> Result<Vec<Pattern>, Failure> {
     let parse = |text: &String| {
-        Pattern::parse(text).map_err(|e| Failure::new(operation, format!("-f '{text}'"), e))
+        Pattern::parse(text).map_err(|e| Failure::new(operation, format!("-f '{text}'"), e).usage())
     };
     texts.iter().map(parse).collect()
 }
@@ -30,7 +30,7 @@ pub(super) fn patterns(operation: &str, texts: &[String]) -> Result<Vec<Pattern>
 /// The places of a command line.
 pub(super) fn spots(operation: &str, texts: &[String]) -> Result<Vec<Spot>, Failure> {
     let parse = |text: &String| {
-        Spot::parse(text).map_err(|e| Failure::new(operation, format!("--at '{text}'"), e))
+        Spot::parse(text).map_err(|e| Failure::new(operation, format!("--at '{text}'"), e).usage())
     };
     texts.iter().map(parse).collect()
 }
@@ -41,14 +41,14 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
     if !measure.patterns.at.is_empty() && measure.patterns.func.is_empty() {
         if measure.when.is_some() {
             let cause = "conditions are not looked at where points are counted";
-            return Err(Failure::new(operation, "--when", cause));
+            return Err(Failure::new(operation, "--when", cause).usage());
         }
         metrics.clear();
     }
     let condition = measure.when.as_deref().map(str::parse).transpose();
     let condition = condition.map_err(|e: ConditionError| {
         let text = printable(measure.when.as_deref().unwrap_or_default()).into_owned();
-        Failure::new(operation, format!("--when '{text}'"), e)
+        Failure::new(operation, format!("--when '{text}'"), e).usage()
     })?;
     Ok(Options {
         metrics,
@@ -96,7 +96,8 @@ pub(super) fn metric_names(operation: &str, names: &[String]) -> Result<Vec<Stri
         if name == COUNT {
             let cause = "calls are counted as long as a function is in";
             let hint = "without -m the function is taken out";
-            return Err(Failure::new(operation, "-m count", cause).hint(hint));
+            let failure = Failure::new(operation, "-m count", cause);
+            return Err(failure.hint(hint).usage());
         }
         let named = Metric::named(name).map(Metric::name);
         found.push(named.unwrap_or_else(|| name.to_owned()));
@@ -121,11 +122,13 @@ fn metric(operation: &str, name: &str) -> Result<Metric, Failure> {
             let near = Metric::nearest(name).map(|near| hint!("did you mean {}? ", Word(near)));
             let names = Metric::names();
             let hint = hint!("{}there are {}", near.unwrap_or_default(), Cause(&names));
-            Err(Failure::new(operation, subject, cause).hint(hint))
+            Err(Failure::new(operation, subject, cause).hint(hint).usage())
         }
         Err(cause) => {
+            let is_here = !matches!(cause, NoEvent::NotHere(_));
             let cause = format!("{cause}; what can be measured here: {}", Metric::here());
-            Err(Failure::new(operation, subject, cause))
+            let failure = Failure::new(operation, subject, cause);
+            Err(if is_here { failure.usage() } else { failure })
         }
     }
 }

@@ -39,15 +39,12 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{self, Cli, Command};
 use crate::config::{self, Rejected};
 use crate::debuginfod;
-use crate::error::Failure;
+use crate::error::{Failure, USAGE};
 use crate::process::{Pid, take_name};
 use crate::{progress, saturated, starved};
-
-/// The status where the command line or the file of defaults is wrong, as clap has it.
-const USAGE: u8 = 2;
 
 /// Does what arguments say, of which the first is the program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -61,7 +58,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     match config::command_line(args) {
         Ok(cli) => run(cli),
-        Err(Rejected::Arguments(error)) => error.exit(),
+        Err(Rejected::Arguments(error)) => {
+            // Standard error may be closed.
+            let _ = error.print();
+            if let Some(hint) = cli::slip(&error) {
+                give_hint(&hint);
+            }
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
+        }
         Err(Rejected::Defaults(failure)) => {
             tell(&failure);
             ExitCode::from(USAGE)
@@ -176,16 +180,19 @@ fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             tell(&failure);
-            ExitCode::FAILURE
+            ExitCode::from(failure.status())
         }
     }
 }
 
 fn tell(failure: &Failure) {
-    let mut err = std::io::stderr().lock();
-    // Nobody is left to tell where standard error is closed.
-    let _ = writeln!(err, "ipath: {failure}");
+    // Standard error may be closed, here and below.
+    let _ = writeln!(std::io::stderr(), "ipath: {failure}");
     if let Some(hint) = failure.hint_text() {
-        let _ = writeln!(err, "hint: {hint}");
+        give_hint(hint);
     }
+}
+
+fn give_hint(hint: &str) {
+    let _ = writeln!(std::io::stderr(), "hint: {hint}");
 }

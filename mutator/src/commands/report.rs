@@ -24,7 +24,8 @@ pub(super) fn report(file: &Path, asked: cli::Report) -> Result<(), Failure> {
     };
     let profile = load(OPERATION, file)?;
     if let Some(metric) = &asked.metric {
-        profile.metric(metric).map_err(|e| of_file(&e))?;
+        let metric = profile.metric(metric);
+        metric.map_err(|e| of_file(&e).usage())?;
     }
     let (json, tree) = (asked.json, asked.tree);
     let all = |n: usize| (n > 0).then_some(n);
