@@ -6,6 +6,7 @@
 //! all the time.
 
 use std::borrow::Cow;
+use std::io::{self, IsTerminal};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,10 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::priority::Priority;
 
-/// How long the command is busy before a line names its step.
+/// How long the command is busy before a line on a terminal names its step.
 const SOON: Duration = Duration::from_secs(4);
+/// The same if standard error is not a terminal: a log has a line only for a step that hangs.
+const LATER: Duration = Duration::from_secs(30);
 /// Time between two lines.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Time between two checks of the steps.
@@ -36,6 +39,8 @@ struct State {
     /// The command and its subject, at the start of each line.
     subject: String,
     say: Option<fn(&str)>,
+    /// How long the command is busy before the first line.
+    patience: Duration,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -44,6 +49,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     has_thread: false,
     subject: String::new(),
     say: None,
+    patience: SOON,
 });
 static BEGUN: Condvar = Condvar::new();
 
@@ -55,6 +61,10 @@ fn lock() -> MutexGuard<'static, State> {
 pub(crate) fn tell(subject: String, say: fn(&str)) {
     let mut state = lock();
     (state.subject, state.say) = (subject, Some(say));
+    state.patience = match io::stderr().is_terminal() {
+        true => SOON,
+        false => LATER,
+    };
 }
 
 /// A step that is in progress as long as this value lives.
@@ -150,10 +160,10 @@ fn look() {
 }
 
 /// A line with the oldest step, and the newest one that has lasted for at least [`A_LOOK`]. `None`
-/// if the command has been busy for less than [`SOON`].
+/// if the command has been busy for less than its patience.
 fn line(state: &State, busy_since: Instant, now: Instant) -> Option<String> {
     let busy = now.duration_since(busy_since);
-    let oldest = state.steps.first().filter(|_| busy >= SOON)?;
+    let oldest = state.steps.first().filter(|_| busy >= state.patience)?;
     let mut later = state.steps.iter().skip(1).rev();
     let newest = later.find(|one| now.duration_since(one.since) >= A_LOOK);
     let said = |one: &One| match one.done {
@@ -185,6 +195,7 @@ mod tests {
             has_thread: true,
             subject: "attach 7".to_owned(),
             say: None,
+            patience: SOON,
         };
         let line = |state: &State, after| line(state, begin, begin + Duration::from_millis(after));
         assert_eq!(line(&state, 9000), None);

@@ -109,7 +109,7 @@ fn blocks(page: &str) -> Vec<String> {
 }
 
 /// Types commands into a shell, in a folder with the examples.
-fn typed(commands: &str, scratch: &Scratch) -> Finished {
+fn typed_block(commands: &str, scratch: &Scratch) -> Finished {
     let folder = scratch.path();
     let copy = Run::new("cp").arg("-r").arg(workspace().join("examples"));
     copy.arg(folder.join("examples")).run().expect(0);
@@ -135,7 +135,7 @@ fn has_written(scratch: &Scratch, files: &[&str], done: &Finished) {
 #[test]
 fn the_tutorial_ends_at_both_culprits() {
     let scratch = Scratch::new("tutorial");
-    let done = typed(&blocks("docs/tutorial.md").concat(), &scratch);
+    let done = typed_block(&blocks("docs/tutorial.md").concat(), &scratch);
     for culprit in [
         "hash_lookup",
         "find_customer",
@@ -167,7 +167,7 @@ fn the_walk_of_the_readme_ends_at_the_culprit() {
     assert!(start.contains("cargo run --release -- demo"), "{start}");
     let built = r#"cargo() { test "$*" = "build --release"; }"#;
     let root = r#"command -v sudo >/dev/null || sudo() { "$@"; }"#;
-    let done = typed(&format!("{built}\n{root}\n{}", walk.concat()), &scratch);
+    let done = typed_block(&format!("{built}\n{root}\n{}", walk.concat()), &scratch);
     for found in ["MPI_Wait", "exchange_corners", "halo.c:81"] {
         assert!(done.stdout.contains(found), "{found}: {}", done.report());
     }
@@ -177,7 +177,7 @@ fn the_walk_of_the_readme_ends_at_the_culprit() {
 #[test]
 fn recipes_work_as_printed() {
     let scratch = Scratch::new("recipes");
-    let done = typed(&blocks("docs/recipes.md").concat(), &scratch);
+    let done = typed_block(&blocks("docs/recipes.md").concat(), &scratch);
     for found in [
         "malloc",
         "put_in_order",

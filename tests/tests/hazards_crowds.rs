@@ -3,8 +3,9 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
-use ipath_tests::place::Scratch;
+use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
+use ipath_tests::pty::Pty;
 use ipath_tests::racing::segment_names;
 use ipath_tests::session::Session;
 use ipath_tests::target::Target;
@@ -75,13 +76,12 @@ fn a_wait_is_named_and_ends() {
     let locked = unsafe { libc::flock(segment.as_raw_fd(), libc::LOCK_EX) };
     assert_eq!(locked, 0, "nobody else has the lock");
     let pid = target.pid().to_string();
-    let add = Run::ipath(["add", &pid, "-f", "mix"])
-        .limit(Duration::from_secs(120))
-        .run()
-        .expect(1);
-    let waits = format!("ipath: add {pid}: waiting for another command that changes the session (");
-    assert!(add.progress.contains(&waits), "{}", add.progress);
-    assert!(add.stderr.contains("another ipath"), "{}", add.report());
+    let mut add = Pty::start(ipath(), ["add", &pid, "-f", "mix"]);
+    add.shows(&format!(
+        "ipath: add {pid}: waiting for another command that changes the session ("
+    ));
+    assert_eq!(add.wait(), 1, "{}", add.report());
+    assert!(add.seen().contains("another ipath"), "{}", add.report());
     drop(segment);
     let profile = session.detach();
     assert!(profile.calls("step") > 0);
