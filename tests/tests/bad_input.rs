@@ -31,10 +31,18 @@ fn busy() -> Target {
 
 /// Runs something that must fail on a busy target; returns the error's line and the hints.
 fn fails_on_busy(run: impl FnOnce(&Target) -> Run) -> (String, String) {
+    ends_on_busy(run, Finished::expect_error)
+}
+
+/// The same, with the line that `expect` returns of the command.
+fn ends_on_busy(
+    run: impl FnOnce(&Target) -> Run,
+    expect: impl Fn(&Finished) -> String,
+) -> (String, String) {
     let target = busy();
     let before = ProcessState::of(target.pid());
     let finished = run(&target).run();
-    let line = finished.expect_error();
+    let line = expect(&finished);
     before.assert_unchanged(target.pid());
     let hints = finished.hints();
     target.finish("ok calls ");
@@ -290,9 +298,10 @@ fn a_pattern_without_a_match() {
 
 #[test]
 fn a_bad_pattern() {
-    let (line, _) = fails_on_busy(|target| {
+    let attach = |target: &Target| {
         Run::ipath(["attach", &target.pid().to_string(), "-f", "/(/", "--no-tui"])
-    });
+    };
+    let (line, _) = ends_on_busy(attach, Finished::expect_usage);
     assert!(line.contains("/(/"), "{line}");
 }
 

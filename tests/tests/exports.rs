@@ -318,7 +318,7 @@ fn what_a_format_cannot_say_is_refused() {
     for format in ["pprof", "flamegraph", "hatchet", "tau"] {
         let refused = exported.export(format, &output, &["--metric", "nonsense"]);
         assert!(
-            refused.expect_error().contains("no metric"),
+            refused.expect_usage().contains("no metric"),
             "{format}: {}",
             refused.report()
         );

@@ -263,7 +263,7 @@ fn what_may_have_been_meant_is_said() {
 fn what_means_nothing_is_refused_before_anything_starts() {
     let of_metric = Run::ipath(["run", "-m", "wal", "-f", "main", "--", "true"])
         .run()
-        .expect(1);
+        .expect(2);
     assert!(
         of_metric.hints().contains("did you mean wall?"),
         "{}",
@@ -272,7 +272,13 @@ fn what_means_nothing_is_refused_before_anything_starts() {
     for arguments in [
         &["run", "--when", "foo > 1", "-f", "main", "--", "true"][..],
         &["run", "-f", "/(/", "--", "true"],
-        &["run", "--", "true"],
+        &["run", "-f", "", "--", "true"],
+    ] {
+        let finished = Run::ipath(arguments).run();
+        assert!(!finished.expect_usage().is_empty(), "{arguments:?}");
+    }
+    for arguments in [
+        &["run", "--", "true"][..],
         &["run", "--search", "--format", "jsonl", "--", "true"],
     ] {
         let finished = Run::ipath(arguments).run().expect(1);

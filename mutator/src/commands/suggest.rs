@@ -323,7 +323,8 @@ pub(super) fn about(pid: Pid, shares: &Shares) -> String {
         let _ = write!(text, "; {} threads not looked at", shares.unseen);
     }
     if shares.lost > 0 {
-        let _ = write!(text, "; {} records found no room", shares.lost);
+        let lost = human::count(shares.lost, "record");
+        let _ = write!(text, "; {lost} found no room");
     }
     text + "; estimates ± what they may be off by"
 }

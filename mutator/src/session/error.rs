@@ -238,7 +238,8 @@ impl SessionError {
             Self::Process(error) | Self::Tracee(TraceeError::Process(error)) => error.hint(),
             Self::Exists => Some(instead(process.pid)),
             Self::Refused(functions) | Self::Unchanged(functions) => {
-                used_by_ipath(functions).or_else(|| no_room(functions, process))
+                let taken = used_by_ipath(functions).or_else(|| no_room(functions, process));
+                taken.or_else(|| out_of_reach(functions))
             }
             Self::MayBeEnded => Some(hint!(
                 "run ipath as root, under no filter itself: then the target's does not act; or give --{} where it is known to answer with errors or SIGSYS",
@@ -250,7 +251,7 @@ impl SessionError {
                 Some("a session takes some 400 MiB of addresses in ipath as well: raise its own limit (ulimit -v)".into())
             }
             Self::LittleMemory { .. } => Some(
-                "a session takes half of what is left at most, since the kernel kills a process of a cgroup that exceeds its limit: raise the limit (memory.max), or name fewer functions".into(),
+                "a session takes half of what is left at most, since the kernel kills a process of a cgroup that exceeds its limit: raise its limit, or name fewer functions".into(),
             ),
             Self::InTheWay(what) if what.is_unloaded() => {
                 Some("--pending waits until it is loaded again".into())
@@ -327,6 +328,16 @@ fn used_by_ipath(refused: &[(String, String)]) -> Option<Hint> {
         "where times are measured ipath follows stacks that move by {}; a session with `-m count` can count its calls",
         Word(name)
     ))
+}
+
+/// What to do about functions that depend on the addresses that a program is loaded at.
+fn out_of_reach(refused: &[(String, String)]) -> Option<Hint> {
+    let reason = RefuseReason::PunOutOfReach.to_string();
+    let is_any = refused.iter().any(|(_, why)| *why == reason);
+    is_any.then(|| {
+        "where a program is loaded decides what is in reach: start it again, or give --allow-trap"
+            .into()
+    })
 }
 
 /// What to do about functions whose entry is patched where their exits would be.

@@ -2,7 +2,7 @@
 //! is charged there.
 
 use super::line::{Line, Verdict, line};
-use crate::process::headroom::{Headroom, headroom};
+use crate::process::headroom::{Headroom, headroom, mib};
 use crate::process::{Process, limits};
 
 /// With less than this left, a session can drive the process over its limit.
@@ -18,9 +18,9 @@ pub(super) fn memory(process: &Process) -> Option<Line> {
                 "process {}: its memory cgroup {} has {} MiB left",
                 process.pid,
                 group.display(),
-                left >> 20
+                mib(left)
             ),
-            "what a session takes is charged there, and it takes half of that at most: raise memory.max",
+            "what a session takes is charged there, and it takes half of that at most: raise the limit",
         )
     })
 }
@@ -37,7 +37,7 @@ pub(super) fn addresses(process: &Process) -> Option<Line> {
             format!(
                 "process {}: its limit on addresses (RLIMIT_AS) leaves {} MiB",
                 process.pid,
-                left >> 20
+                mib(left)
             ),
             "a session takes some 400 MiB of them, of which it uses few: prlimit --as",
         )
