@@ -58,6 +58,17 @@ fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
         let emitted = site.emit(BIAS, place, &hooks).expect("in reach");
         assert!(emitted.code.len() <= site.max_len(), "{:?}", site.window);
         *at += site.max_len() as u64;
+        // A thread that has taken the short jump to a landing goes back when the patches go.
+        let window = BIAS.to_avma(site.window.start)..BIAS.to_avma(site.window.end);
+        for patch in emitted.patches.iter().filter(|p| !window.contains(&p.at)) {
+            let mut pairs = emitted.hook_starts.iter();
+            let back = pairs.find(|pair| pair.trampoline == patch.at);
+            assert_eq!(
+                back.map(|pair| pair.original),
+                Some(window.start),
+                "{patch:?}"
+            );
+        }
         all.extend(emitted.patches);
     }
     all

@@ -173,8 +173,21 @@ impl Locked<'_> {
         stopped: &mut Stopped,
         ids: &[usize],
     ) -> Result<(), SessionError> {
-        let patches = self.patches(&self.sites_of(ids, FunctionDoc::sites_out))?;
-        self.restore(stopped.text(), &patches)
+        let sites = self.sites_of(ids, FunctionDoc::sites_out);
+        let patches = self.patches(&sites)?;
+        self.restore(stopped.text(), &patches)?;
+        for thread in stopped.threads() {
+            let pc = thread.pc();
+            // A landing's bytes are the program's again.
+            let outside = sites.iter().filter(|s| !s.trampoline.contains(pc));
+            let pair = outside
+                .flat_map(|s| &s.hook_starts)
+                .find(|p| p.trampoline == pc);
+            if let Some(original) = pair.map(|p| p.original) {
+                thread.set_pc(original)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes original bytes where ours stand, wholly or in part, in the reverse order of their

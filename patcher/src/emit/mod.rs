@@ -111,6 +111,12 @@ impl Site {
                 trampoline: at,
             });
         }
+        // The long jump goes with the patch, so a thread that has taken the short one goes back.
+        let landing = self.landing.as_ref().map(|range| PcPair {
+            original: bias.to_avma(self.window.start),
+            trampoline: bias.to_avma(range.start),
+        });
+        built.hook_starts.extend(landing);
         Ok(Emitted {
             patches: self.patches(bias, place)?,
             code: built.code,
