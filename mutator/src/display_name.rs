@@ -74,10 +74,15 @@ const TELLING: [Form; 8] = [
 
 /// Shortens the demangled `name` to at most `width` columns.
 pub fn fit(name: &str, width: usize) -> String {
+    fit_parsed(name, Parts::of(name).as_ref(), width)
+}
+
+/// Shortens a parsed name like [`fit`]. `parts` is `None` if the name has another structure.
+fn fit_parsed(name: &str, parts: Option<&Parts>, width: usize) -> String {
     if name.width() <= width && !is_expanded(name) {
         return name.to_owned();
     }
-    let Some(parts) = Parts::of(name) else {
+    let Some(parts) = parts else {
         return without_middle(name, "", width);
     };
     let forms = FORMS.iter().map(|&form| parts.write(form));
@@ -102,9 +107,9 @@ pub fn fit_all(names: &[&str], width: usize) -> Vec<String> {
 /// Different names stay different.
 pub fn fit_each(names: &[(&str, usize)]) -> Vec<String> {
     let parts: Vec<Option<Parts>> = names.iter().map(|(name, _)| Parts::of(name)).collect();
-    let mut shown: Vec<String> = names
-        .iter()
-        .map(|&(name, width)| fit(name, width))
+    let parsed = names.iter().zip(&parts);
+    let mut shown: Vec<String> = parsed
+        .map(|(&(name, width), parts)| fit_parsed(name, parts.as_ref(), width))
         .collect();
     let mut alike: FxHashMap<String, Vec<usize>> = FxHashMap::default();
     for (index, (&(name, width), parts)) in names.iter().zip(&parts).enumerate() {
@@ -153,7 +158,9 @@ impl Screen<'_> {
         }
         for form in FORMS {
             let texts = self.written(&members, form);
-            if texts.iter().all(|text| self.fits(text)) && self.repeated(&texts).is_empty() {
+            if texts.iter().all(|(index, text)| self.fits(*index, text))
+                && self.repeated(&texts).is_empty()
+            {
                 return self.show(texts);
             }
         }
@@ -166,7 +173,7 @@ impl Screen<'_> {
                 if !left.contains(&index) {
                     continue;
                 }
-                match (repeated.contains(&index), self.fits(&(index, text.clone()))) {
+                match (repeated.contains(&index), self.fits(index, &text)) {
                     (false, true) => {
                         self.shown[index] = text;
                         left.remove(&index);
@@ -190,8 +197,8 @@ impl Screen<'_> {
         self.show(cut);
     }
 
-    fn fits(&self, (index, text): &(usize, String)) -> bool {
-        text.width() <= self.names[*index].1
+    fn fits(&self, index: usize, text: &str) -> bool {
+        text.width() <= self.names[index].1
     }
 
     fn show(&mut self, texts: Vec<(usize, String)>) {
@@ -283,7 +290,8 @@ impl Screen<'_> {
                 let (name, width) = self.names[index];
                 let number = fingerprint(name) >> (32 - 4 * digits);
                 let mark = format!(" #{number:0digits$x}");
-                let text = fit(name, width.saturating_sub(mark.len()));
+                let room = width.saturating_sub(mark.len());
+                let text = fit_parsed(name, self.parts[index].as_ref(), room);
                 self.shown[index] = text + &mark;
             }
         }
