@@ -16,7 +16,7 @@ pub struct Failure {
 
 /// The exit status after a failure.
 const FAILED: u8 = 1;
-/// The exit status after a command line that makes no sense, as clap has it.
+/// The exit status after a wrong command line, equal to the one of clap.
 pub const USAGE: u8 = 2;
 
 impl Failure {

@@ -16,7 +16,7 @@ use crate::priority::Priority;
 
 /// How long the command is busy before a line on a terminal names its step.
 const SOON: Duration = Duration::from_secs(4);
-/// The same if standard error is not a terminal: a log has a line only for a step that hangs.
+/// Its value if standard error is not a terminal: a log gets a line only for a step that hangs.
 const LATER: Duration = Duration::from_secs(30);
 /// Time between two lines.
 const AGAIN: Duration = Duration::from_secs(10);

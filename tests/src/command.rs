@@ -263,7 +263,7 @@ impl Finished {
         self.expect_line(1)
     }
 
-    /// The same of a command line that makes no sense: status 2.
+    /// Like [`Self::expect_error`], for a wrong command line: status 2.
     ///
     /// # Panics
     /// With the report, when it failed in another way or not at all.

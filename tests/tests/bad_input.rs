@@ -34,7 +34,7 @@ fn fails_on_busy(run: impl FnOnce(&Target) -> Run) -> (String, String) {
     ends_on_busy(run, Finished::expect_error)
 }
 
-/// The same, with the line that `expect` returns of the command.
+/// Like [`fails_on_busy`], with the line from `expect`.
 fn ends_on_busy(
     run: impl FnOnce(&Target) -> Run,
     expect: impl Fn(&Finished) -> String,

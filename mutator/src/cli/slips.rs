@@ -2,7 +2,7 @@
 
 use clap::error::{ContextKind, ContextValue};
 
-/// Options of other tools, and what they are here.
+/// Options of other tools, each with a hint at the option of ipath.
 const OPTIONS: [(&str, &str); 6] = [
     ("-F", FUNCTIONS),
     ("--function", FUNCTIONS),

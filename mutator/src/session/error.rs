@@ -330,7 +330,7 @@ fn used_by_ipath(refused: &[(String, String)]) -> Option<Hint> {
     ))
 }
 
-/// What to do about functions that depend on the addresses that a program is loaded at.
+/// Hints at the load address if that has put functions out of reach.
 fn out_of_reach(refused: &[(String, String)]) -> Option<Hint> {
     let reason = RefuseReason::PunOutOfReach.to_string();
     let is_any = refused.iter().any(|(_, why)| *why == reason);
