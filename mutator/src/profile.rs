@@ -243,7 +243,18 @@ pub struct Session {
 }
 
 impl Session {
-    /// What the share is of that measuring has taken.
+    /// `12.3 % of its CPU time`: the share of [`Session::overhead`], where that is known.
+    pub fn overhead_share(&self) -> Option<String> {
+        let overhead = self.overhead.as_ref()?;
+        let at_most = if overhead.unreliable { "at most " } else { "" };
+        let share = 100.0 * overhead.share;
+        Some(format!(
+            "{at_most}{share:.1} % of {}",
+            self.overhead_is_of()
+        ))
+    }
+
+    /// The denominator of the overhead's share.
     pub fn overhead_is_of(&self) -> &'static str {
         match self.cpu_ns {
             Some(_) => "its CPU time",
@@ -278,6 +289,9 @@ pub struct Overhead {
     pub libraries_ns: u64,
     /// True if the times of the profile are without it.
     pub corrected: bool,
+    /// True if more was measured than the program ran, which is given instead: an upper bound.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreliable: bool,
 }
 
 /// One moment in which the target stood still for ipath.

@@ -79,3 +79,38 @@ fn uncorrected_times_have_what_measuring_takes() {
     let Taken { own, sum, .. } = taken;
     assert!(sum <= own && sum + SLACK_NS >= own, "{sum} of {own}");
 }
+
+/// The time of other threads is no part of what measuring takes. On a processor shared with four others,
+/// measuring a program takes no longer than the program runs, and times are corrected by no more: with
+/// the kernel's page that shows switches (`cpu`), without it (`wall`), and without system calls.
+#[test]
+fn preemption_is_no_part_of_what_measuring_takes() {
+    for (metric, option) in [
+        ("wall", "--quiet"),
+        ("cpu,wall", "--quiet"),
+        ("wall", "--no-system-calls"),
+    ] {
+        let scratch = Scratch::new("preempted-slowly");
+        let file = scratch.file("p.json");
+        let program = Program::new(&program("preempted_slowly.c"), ["150000", "4"]);
+        let mut ipath = ipath_arguments(&["all", "leaf"], metric, &file);
+        ipath.splice(1..1, [option, "--max-paths", "64"].map(str::to_owned));
+        let ours = program.under_ipath_as(ipath).expect(0);
+        let line = ours.stdout.lines().find_map(|l| l.strip_prefix("all "));
+        let numbers = line
+            .expect("a line")
+            .split(' ')
+            .map(|n| n.parse().expect("ns"));
+        let [wall, cpu]: [u64; 2] = numbers.collect::<Vec<_>>().try_into().expect("two");
+        let profile = Profile::read(&file);
+        let mut functions = profile.functions.iter();
+        let all = functions.find(|f| f.linkage == "all").expect("measured");
+        let sum = all.totals["wall"]["sum"].as_u64().expect("ns");
+        let overhead = profile.session.overhead.as_ref().map(|o| o.total_ns);
+        let what =
+            format!("{metric} {option}: {sum} of {wall}, {cpu} on a processor, {overhead:?}");
+        println!("{what}");
+        assert!(overhead.is_none_or(|overhead| overhead <= cpu), "{what}");
+        assert!(sum <= wall && sum + cpu >= wall, "{what}");
+    }
+}

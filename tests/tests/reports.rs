@@ -311,7 +311,11 @@ fn what_is_too_much_is_said() {
     assert!(has_said, "{}", watched.report());
     let heavy = report(&file, &["--limit", "1"]).expect(0).stdout;
     let has = |part: &str| assert!(heavy.contains(part), "{part}: {heavy}");
-    has("warning: measuring takes ");
+    has("warning: measuring is expensive: ");
+    // The share is said once, and is possible.
+    assert_eq!(heavy.matches(" % of its CPU time").count(), 1, "{heavy}");
+    let overhead = Profile::read(&file).session.overhead.expect("known");
+    assert!(overhead.share <= 1.0, "{overhead:?}");
     has(" calls are of fib, on ");
     has("are on paths beyond --max-paths, which take longest");
     has("For less: --collapse-recursion, which folds its recursion, or --depth N");
@@ -322,5 +326,5 @@ fn what_is_too_much_is_said() {
     let light = light.arg(program("counted_loop.c")).args(["1", "300"]);
     light.run().expect(0);
     let light = report(&file, &["--limit", "1"]).expect(0).stdout;
-    assert!(!light.contains("measuring takes"), "{light}");
+    assert!(!light.contains("is expensive"), "{light}");
 }

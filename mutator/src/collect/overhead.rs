@@ -25,11 +25,53 @@ pub(super) fn of(profile: &Profile, segment: &Segment, document: &Document) -> O
         return None;
     }
     let run = profile.session.cpu_ns.unwrap_or(profile.session.elapsed_ns);
-    Some(Overhead {
-        call_ns: total as f64 / calls as f64,
-        total_ns: total,
-        share: total as f64 / run.max(1) as f64,
-        libraries_ns,
-        corrected: !document.is_uncorrected,
-    })
+    Some(bounded(
+        Overhead {
+            call_ns: total as f64 / calls as f64,
+            total_ns: total,
+            share: total as f64 / run.max(1) as f64,
+            libraries_ns,
+            corrected: !document.is_uncorrected,
+            unreliable: false,
+        },
+        profile.session.cpu_ns,
+    ))
+}
+
+/// Limits the overhead to the CPU time of the process. The runtime measures more if it cannot see that a
+/// thread lost its processor.
+fn bounded(overhead: Overhead, cpu_ns: Option<u64>) -> Overhead {
+    let Some(cpu_ns) = cpu_ns.filter(|&cpu| overhead.total_ns > cpu) else {
+        return overhead;
+    };
+    Overhead {
+        call_ns: overhead.call_ns * cpu_ns as f64 / overhead.total_ns as f64,
+        total_ns: cpu_ns,
+        share: 1.0,
+        unreliable: true,
+        ..overhead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measuring_takes_no_more_than_the_cpu_time() {
+        let measured = Overhead {
+            call_ns: 500.0,
+            total_ns: 5_000,
+            share: 5.0,
+            libraries_ns: 0,
+            corrected: true,
+            unreliable: false,
+        };
+        let limited = bounded(measured.clone(), Some(1_000));
+        assert_eq!((limited.total_ns, limited.call_ns), (1_000, 100.0));
+        assert_eq!((limited.share, limited.unreliable), (1.0, true));
+        for enough in [Some(5_000), None] {
+            assert_eq!(bounded(measured.clone(), enough), measured);
+        }
+    }
 }

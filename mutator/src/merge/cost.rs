@@ -16,6 +16,7 @@ pub(super) struct Costs {
     /// True if there are processes whose CPU time is not known.
     is_without_cpu: bool,
     is_uncorrected: bool,
+    is_unreliable: bool,
     /// True if what it has taken is not known of all that have had calls.
     is_partial: bool,
 }
@@ -43,6 +44,7 @@ impl Costs {
             None => self.add_base(None, ratio(overhead.share, elapsed)),
         }
         self.is_uncorrected |= !overhead.corrected;
+        self.is_unreliable |= overhead.unreliable;
     }
 
     fn add_base(&mut self, cpu_ns: Option<f64>, elapsed_ns: f64) {
@@ -62,6 +64,7 @@ impl Costs {
             share: self.total_ns as f64 / of.max(1.0),
             libraries_ns: self.libraries_ns,
             corrected: !self.is_uncorrected,
+            unreliable: self.is_unreliable,
         })
     }
 

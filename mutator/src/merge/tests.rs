@@ -227,6 +227,7 @@ fn what_measuring_takes_is_by_calls() {
             share: total_ns as f64 / cpu_ns as f64,
             libraries_ns: 0,
             corrected: true,
+            unreliable: false,
         });
         profile
     };

@@ -43,7 +43,11 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         cost(session, overhead, out)?;
     }
     if let Some(heavy) = profile.heavy() {
-        writeln!(out, "warning: {}", printable(&heavy))?;
+        writeln!(
+            out,
+            "warning: measuring is expensive: {}",
+            printable(&heavy)
+        )?;
     }
     for note in session.said() {
         writeln!(out, "note: {}", printable(&note))?;
@@ -103,12 +107,17 @@ fn cost(session: &Session, overhead: &Overhead, out: &mut impl Write) -> io::Res
     };
     writeln!(
         out,
-        "measuring: {} a call, {} in all, {:.1} % of {}; times are {is_corrected}",
+        "measuring: {} a call, {} in all, {}; times are {is_corrected}",
         human::average(Some(overhead.call_ns), "ns"),
         human::time(overhead.total_ns.into()),
-        100.0 * overhead.share,
-        session.overhead_is_of()
+        session.overhead_share().unwrap_or_default(),
     )?;
+    if overhead.unreliable {
+        writeln!(
+            out,
+            "  unreliable: threads lost their processor unseen; corrected times may be too short"
+        )?;
+    }
     if overhead.libraries_ns > 0 {
         let time = human::time(overhead.libraries_ns.into());
         writeln!(

@@ -54,7 +54,8 @@ pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) 
         summary.function(f, &changes[f], out)?;
     }
     if let Some(heavy) = profile.heavy() {
-        writeln!(out, "  {}", printable(&heavy))?;
+        let share = profile.session.overhead_share().unwrap_or_default();
+        writeln!(out, "  measuring takes {share}: {}", printable(&heavy))?;
     }
     let losses = loss_lines(profile);
     if !losses.is_empty() {

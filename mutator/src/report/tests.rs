@@ -462,6 +462,7 @@ fn various() -> Profile {
         share: 0.012,
         libraries_ns: 129_000_000,
         corrected: true,
+        unreliable: false,
     });
     profile
 }

@@ -120,12 +120,8 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
             printable(&longest.why)
         )));
     }
-    if let Some(overhead) = &session.overhead {
-        let share = 100.0 * overhead.share;
-        second.push(Span::raw(format!(
-            "  measuring {share:.1} % of {}",
-            session.overhead_is_of()
-        )));
+    if let Some(share) = session.overhead_share() {
+        second.push(Span::raw(format!("  measuring {share}")));
     }
     let mut lines = vec![Line::from(first), Line::from(second)];
     let filters = state.tree.filters();
@@ -136,7 +132,8 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
     }
     let heavy = profile.heavy();
     let notes = session.said();
-    let notes = heavy.map(Cow::Owned).into_iter().chain(notes);
+    let heavy = heavy.map(|why| Cow::Owned(format!("measuring is expensive: {why}")));
+    let notes = heavy.into_iter().chain(notes);
     let notes: Vec<_> = notes.map(|note| printable(&note).into_owned()).collect();
     lines.push(Line::styled(notes.join("; "), WARN));
     for (line, row) in lines.into_iter().zip(area.rows()) {

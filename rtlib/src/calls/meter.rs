@@ -47,6 +47,13 @@ pub struct Values {
     pub vectors: u64,
 }
 
+/// Ticks from which on a thread without a page is asked for its context switches. A thread that gets
+/// its processor back sooner adds little.
+const LONG: u64 = 1 << 15;
+
+/// If those are unknown, what takes so many times the usual ticks counts as so many.
+const UNUSUAL: u64 = 16;
+
 /// Bytes of room that are mapped at a time.
 const CHUNK: u64 = 1 << 14;
 
@@ -90,21 +97,38 @@ impl Meter {
         self.sources.page.lock().map_or(0, known)
     }
 
-    /// Adds what has passed since that was last done, until `now`. Where the thread has been switched out meanwhile, that is
-    /// as much as it is as a rule: the rest is none of what measuring takes.
+    /// Adds the ticks from the last such reading to `now`. If the thread was switched out in between,
+    /// the usual number of ticks is added instead: another thread had the processor for the rest.
     #[inline(always)]
     pub fn pass_until(&mut self, now: u64) {
-        /// Of so many times the last one counts as one.
+        /// The weight of the last reading in the average is one in so many.
         const LAST: u64 = 8;
-        let ticks = now.wrapping_sub(self.since);
+        let mut ticks = now.wrapping_sub(self.since);
         let lock = self.lock;
         self.pass_from(now);
-        if lock != 0 && lock != self.lock {
+        let was_out = match lock {
+            0 if ticks <= LONG => false,
+            0 => self.sources.has_been_out().unwrap_or_else(|| {
+                ticks = ticks.min(LONG.max(self.usual.saturating_mul(UNUSUAL)));
+                false
+            }),
+            _ => lock != self.lock,
+        };
+        if was_out {
             self.pass(ticks.min(self.usual));
         } else {
             self.usual = self.usual - self.usual / LAST + ticks / LAST;
             self.pass(ticks);
         }
+    }
+
+    /// Adds the ticks from the last such reading to `now`, those included in which the thread waited.
+    pub fn pass_waiting_until(&mut self, now: u64) {
+        if self.lock != 0 {
+            return self.pass_until(now);
+        }
+        self.pass(now.wrapping_sub(self.since));
+        self.pass_from(now);
     }
 
     /// What of that times are to be without.

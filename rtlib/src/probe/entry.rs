@@ -367,8 +367,10 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
             }
             _ => {}
         }
-        (*thread).meter.pass_until(clock::now());
-        if kind == Kind::Loads {
+        if kind != Kind::Loads {
+            (*thread).meter.pass_until(clock::now());
+        } else {
+            (*thread).meter.pass_waiting_until(clock::now());
             loads::note_cost((*thread).meter.passed().wrapping_sub(passed));
         }
     }

@@ -57,6 +57,9 @@ const DIRECTION: u32 = 1 << 10;
 /// the four last bytes of the hook's `mov eax, ID`, and the call has six.
 const ID: usize = 10;
 
+/// The most ticks from the end of the slow way's work to the end of its stub, unless it is preempted.
+const MOST_OF_END: u32 = 1 << 12;
+
 /// Offset of a thread's sources, and of its CPU time.
 const SOURCES: usize = offset_of!(Thread, meter) + offset_of!(Meter, sources);
 const CPU: usize = SOURCES + offset_of!(Sources, cpu);
@@ -283,6 +286,9 @@ macro_rules! slow {
     shl rdx, 32
     or rax, rdx
     sub rax, [rbx + {since}]
+    mov ecx, {most_of_end}             // what takes longer is another thread's
+    cmp rax, rcx
+    cmova rax, rcx
     mov rcx, [rbx + {overhead}]
     add [rcx], rax
     mov rax, [rbx + {rbx}]
@@ -330,6 +336,7 @@ macro_rules! stub {
             vectors = const VECTORS,
             private_stack = const offset_of!(Thread, private_stack),
             since = const offset_of!(Thread, meter) + offset_of!(Meter, since),
+            most_of_end = const MOST_OF_END,
             since_lock = const offset_of!(Thread, meter) + offset_of!(Meter, lock),
             signal_mask = const offset_of!(Thread, signal_mask),
             block_signals = sym block_signals,

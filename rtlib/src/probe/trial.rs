@@ -136,6 +136,9 @@ pub unsafe fn find_out(thread: *mut Thread) {
         HAS_BEGUN.store(0, Ordering::Relaxed);
         return;
     };
+    // The trial is long: its own time counts unless the thread is switched out from here on.
+    // SAFETY: the caller's promise.
+    unsafe { (*thread).meter.sources.has_been_out() };
     // Nothing is remembered in an epoch before that.
     epoch::renew();
     // SAFETY: the caller's promise.

@@ -45,6 +45,8 @@ pub struct Sources {
     asked: u32,
     known: u32,
     at: [Said; source::ALL],
+    /// The thread's context switches when [`Sources::has_been_out`] last read them.
+    switches: u64,
     /// For what the kernel is asked, to save room on the application's stack.
     answer: [u64; ANSWER],
 }
@@ -59,6 +61,16 @@ impl Sources {
         let page = mem::replace(&mut self.page, Page::of(&PAGE));
         let cpu = mem::replace(&mut self.cpu, Cpu::of(&self.page, clock::now()));
         Clocks(page, cpu)
+    }
+
+    /// True if the thread has been switched out since the last call; `None` if that is not known. Reads
+    /// the kernel's count, for threads without a page.
+    #[cold]
+    #[inline(never)]
+    #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+    pub fn has_been_out(&mut self) -> Option<bool> {
+        let switches = usage::context_switches(&mut self.answer)?;
+        Some(mem::replace(&mut self.switches, switches) != switches)
     }
 
     /// Has its CPU time be that of a thread that runs from now on.

@@ -112,6 +112,7 @@ fn threads_and_overhead_are_read_and_written_back() {
         share: 0.012,
         libraries_ns: 0,
         corrected: true,
+        unreliable: false,
     };
     let worker = Thread {
         tid: 4243,

@@ -112,6 +112,7 @@ fn values_of_threads() -> Profile {
         share: 0.012,
         libraries_ns: 0,
         corrected: true,
+        unreliable: false,
     });
     profile
 }

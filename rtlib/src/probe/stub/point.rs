@@ -8,7 +8,7 @@ use abi::image::{ALIVE, Parameters};
 use abi::point::{BY_RBP, RBP_SHIFT, RED_ZONE, SLOT_SHIFT};
 use abi::segment::RecordHead;
 
-use super::{DIRECTION, ID, PAGE, PUSHED, block_signals, restore_signals};
+use super::{DIRECTION, ID, MOST_OF_END, PAGE, PUSHED, block_signals, restore_signals};
 use crate::calls::Calls;
 use crate::calls::meter::Meter;
 use crate::code::epoch::ipath_epoch;
@@ -92,6 +92,7 @@ macro_rules! point_stub {
                 run_cost = const offset_of!(Run, cost),
                 overhead = const offset_of!(Thread, calls) + offset_of!(Calls, overhead),
                 since = const offset_of!(Thread, meter) + offset_of!(Meter, since),
+                most_of_end = const MOST_OF_END,
                 since_lock = const offset_of!(Thread, meter) + offset_of!(Meter, lock),
                 page = const PAGE,
                 lock = const page::LOCK,

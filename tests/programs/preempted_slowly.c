@@ -1,0 +1,87 @@
+/* `all` calls `leaf` CALLS times, on paths of which no two in a row are alike, beside HOGS processes on the same processor.
+ * Prints `all WALL CPU`: what `all` has taken by the clock, and of that on the processor, ns.
+ *
+ *     preempted_slowly CALLS HOGS */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NOINLINE __attribute__((noinline, noclone, noipa))
+
+enum { DEPTH = 12 };
+
+static volatile long sink;
+
+NOINLINE void leaf(uint64_t x)
+{
+    sink += x;
+}
+
+NOINLINE void walk(int depth, uint64_t way)
+{
+    if (depth == 0) {
+        leaf(way);
+        sink++;
+    } else if (way & 1) {
+        walk(depth - 1, way >> 1);
+        sink++;
+    } else {
+        walk(depth - 1, way >> 1);
+        sink--;
+    }
+}
+
+NOINLINE void all(long calls)
+{
+    uint64_t way = 1;
+    for (long i = 0; i < calls; i++) {
+        way = way * 6364136223846793005u + 1442695040888963407u;
+        walk(DEPTH, way >> 32);
+    }
+    sink++;
+}
+
+static int64_t now(clockid_t clock)
+{
+    struct timespec at;
+    clock_gettime(clock, &at);
+    return at.tv_sec * 1000000000L + at.tv_nsec;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3)
+        return 2;
+    long calls = atol(argv[1]);
+    int hogs = atoi(argv[2]);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    pid_t hog[16];
+    for (int i = 0; i < hogs && i < 16; i++) {
+        hog[i] = fork();
+        if (hog[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;)
+                sink++;
+        }
+    }
+    int64_t cpu = now(CLOCK_PROCESS_CPUTIME_ID), wall = now(CLOCK_MONOTONIC);
+    all(calls);
+    wall = now(CLOCK_MONOTONIC) - wall;
+    cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+    for (int i = 0; i < hogs && i < 16; i++) {
+        kill(hog[i], SIGKILL);
+        waitpid(hog[i], NULL, 0);
+    }
+    printf("all %ld %ld\n", (long)wall, (long)cpu);
+    return 0;
+}
