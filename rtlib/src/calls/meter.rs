@@ -20,6 +20,8 @@ pub struct Meter {
     pub since: u64,
     /// The number of the thread's page then, and one more bit; 0 where there is none.
     pub lock: u64,
+    /// Ticks that blocking signals took at the last slow way.
+    pub blocking: u64,
     /// What has passed as a rule at a time.
     usual: u64,
     /// What entries and exits take that are not hand-written.

@@ -234,6 +234,11 @@ macro_rules! slow {
     // on an alternate stack from its top again because the thread seems to have left that.
     lea rdi, [rbx + {signal_mask}]
     call {block_signals}
+    rdtsc
+    shl rdx, 32
+    or rax, rdx
+    sub rax, [rbx + {since}]
+    mov [rbx + {blocking}], rax        // restoring them, after the last reading, takes as long
     mov rsp, [rbx + {private_stack}]
     mov rax, [rbx + {saved_rsp}]
     mov rax, [rax + {way_back} + 16]
@@ -286,6 +291,7 @@ macro_rules! slow {
     shl rdx, 32
     or rax, rdx
     sub rax, [rbx + {since}]
+    add rax, [rbx + {blocking}]
     mov ecx, {most_of_end}             // what takes longer is another thread's
     cmp rax, rcx
     cmova rax, rcx
@@ -336,6 +342,7 @@ macro_rules! stub {
             vectors = const VECTORS,
             private_stack = const offset_of!(Thread, private_stack),
             since = const offset_of!(Thread, meter) + offset_of!(Meter, since),
+            blocking = const offset_of!(Thread, meter) + offset_of!(Meter, blocking),
             most_of_end = const MOST_OF_END,
             since_lock = const offset_of!(Thread, meter) + offset_of!(Meter, lock),
             signal_mask = const offset_of!(Thread, signal_mask),

@@ -92,6 +92,7 @@ macro_rules! point_stub {
                 run_cost = const offset_of!(Run, cost),
                 overhead = const offset_of!(Thread, calls) + offset_of!(Calls, overhead),
                 since = const offset_of!(Thread, meter) + offset_of!(Meter, since),
+                blocking = const offset_of!(Thread, meter) + offset_of!(Meter, blocking),
                 most_of_end = const MOST_OF_END,
                 since_lock = const offset_of!(Thread, meter) + offset_of!(Meter, lock),
                 page = const PAGE,
