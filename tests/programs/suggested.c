@@ -1,6 +1,6 @@
 /* Spends its time where it says: `suggested cpu` in `hot` and, a third as much, in `warm`, both called by `mixed`;
  * `suggested lock` with two threads that contend for a lock in `update_shared` while its holder sleeps, and one that
- * sleeps in `rest`, a little; `suggested idle` nowhere; `suggested generated` in code that it writes itself, at many
+ * sleeps in `rest`, a little; `suggested idle` nowhere; `suggested bursts` as `cpu`, with many short waits between; `suggested generated` in code that it writes itself, at many
  * addresses. Prints `ready`, ends on SIGTERM. */
 #define _GNU_SOURCE
 #include "work.h"
@@ -88,6 +88,15 @@ static void (*generate(void))(long)
     return (void (*)(long))code;
 }
 
+/* Computes for a while, and then is switched often. */
+static void bursts(void)
+{
+    for (int i = 0; i < 20; i++)
+        mixed();
+    for (int i = 0; i < 2000; i++)
+        nap(1000);
+}
+
 int main(int argc, char **argv)
 {
     const char *kind = argc > 1 ? argv[1] : "cpu";
@@ -110,6 +119,8 @@ int main(int argc, char **argv)
             mixed();
         else if (strcmp(kind, "generated") == 0)
             generated(1000);
+        else if (strcmp(kind, "bursts") == 0)
+            bursts();
         else
             pause();
     puts("ok");

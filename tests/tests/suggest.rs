@@ -345,6 +345,39 @@ fn suggest_samples_some_of_many_waits() {
     target.finish("ok");
 }
 
+/// Times are those that the kernel counts: samples of a thread that is switched often for some of the time
+/// made more of it than there was.
+#[test]
+fn suggest_shows_no_more_time_than_there_was() {
+    for (program, arguments, threads) in [
+        (program("suggested.c"), &["bursts"][..], 1.0),
+        (program("handing.c"), &[], 2.0),
+    ] {
+        let target = Target::start(program, arguments).await_output("ready");
+        for _ in 0..3 {
+            let before = cpu_time(target.pid());
+            let found = suggestion(target.pid(), "1s");
+            let used = cpu_time(target.pid()) - before;
+            let [observed, cpu, waited] =
+                ["observed_ns", "cpu_ns", "waited_ns"].map(|key| number(&found, key));
+            let what = format!("{cpu} and {waited} of {observed} ns, {used} ns used");
+            assert!(cpu + waited <= 1.01 * threads * observed, "{what}");
+            assert!(cpu <= 1.1 * used + 2e7, "{what}");
+        }
+        target.finish("ok");
+    }
+}
+
+/// CPU time of a process, ns.
+fn cpu_time(pid: u32) -> f64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    let of = |thread: std::io::Result<std::fs::DirEntry>| {
+        let counted = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        counted.split(' ').next()?.parse::<f64>().ok()
+    };
+    threads.filter_map(of).sum()
+}
+
 /// How often the threads of a process have waited.
 fn switches(pid: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");

@@ -32,6 +32,9 @@ const ALLOW: &str = "run ipath as root, or lower kernel.perf_event_paranoid to 1
 /// Time between two looks at what has been sampled: the rings have room for more.
 const A_LOOK: Duration = Duration::from_millis(25);
 
+/// Without samples of a running process for so long, figures are out of date.
+const STALE: Duration = Duration::from_secs(2);
+
 #[derive(Serialize)]
 struct Suggestion {
     samples: u64,
@@ -323,8 +326,12 @@ pub(super) fn about(pid: Pid, shares: &Shares) -> String {
         let _ = write!(text, "; {} threads not looked at", shares.unseen);
     }
     if shares.lost > 0 {
-        let lost = human::count(shares.lost, "record");
-        let _ = write!(text, "; {lost} found no room");
+        let lost = human::count(shares.lost, "sample");
+        let _ = write!(text, "; {lost} dropped: the buffer was full");
+    }
+    if shares.stale >= STALE {
+        let seconds = shares.stale.as_secs();
+        let _ = write!(text, "; nothing was sampled in the last {seconds} s");
     }
     text + "; estimates ± what they may be off by"
 }

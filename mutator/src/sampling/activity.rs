@@ -7,6 +7,8 @@ use crate::process::{Process, Tid, read_text};
 pub(super) struct Activity {
     /// Time on a processor, ns.
     pub(super) ran: u64,
+    /// Time in which it waited for a processor, ns.
+    pub(super) delayed: u64,
     /// How often it was given one.
     pub(super) turns: u64,
 }
@@ -40,9 +42,10 @@ impl Activity {
 /// Time on a processor, time in which it waited for one, turns (Documentation/scheduler/sched-stats.rst).
 fn parse(text: &str) -> Option<Activity> {
     let mut words = text.split_whitespace().map(str::parse);
-    let (ran, _, turns) = (words.next()?, words.next()?, words.next()?);
+    let (ran, delayed, turns) = (words.next()?, words.next()?, words.next()?);
     Some(Activity {
         ran: ran.ok()?,
+        delayed: delayed.ok()?,
         turns: turns.ok()?,
     })
 }

@@ -40,7 +40,7 @@ use code::Code;
 use event::Sight;
 use paths::Paths;
 use stops::Stops;
-use thread::{Seen, Tally};
+use thread::{Seen, Spent, Tally};
 use watched::Watched;
 use windows::Windows;
 
@@ -189,7 +189,7 @@ impl Sampler {
             let activity = Activity::of(&self.process, Tid(tid)).unwrap_or_default();
             match self.threads.get_mut(&tid) {
                 Some(thread) => {
-                    if thread.follow(activity, seconds)
+                    if thread.follow(activity, now(), seconds)
                         && let Means::Events(windows) = &self.means
                     {
                         windows.pace(thread);
@@ -284,14 +284,29 @@ impl Sampler {
         let observed = Duration::from_nanos(now().saturating_sub(self.begun));
         let (code, paths) = (&self.paths.code, self.paths.all());
         self.told = shares::by_path(paths.len(), &all);
-        let found = shares::of(code, paths, &self.told, all.waited, observed, most);
+        let spent = Spent {
+            cpu: all.cpu,
+            waited: all.waited,
+        };
+        let found = shares::of(code, paths, &self.told, spent, observed, most);
         Shares {
             seeing: self.seeing(),
             lost,
+            stale: self.stale(),
             idle,
             unseen,
             ..found
         }
+    }
+
+    /// The time since the last record, if the process has run meanwhile.
+    fn stale(&self) -> Duration {
+        let Means::Events(windows) = &self.means else {
+            return Duration::ZERO;
+        };
+        let has_run = self.pace.processor > 0.01 || self.pace.turns > 10.0;
+        let since = now().saturating_sub(windows.recorded);
+        Duration::from_nanos(if has_run { since } else { 0 })
     }
 
     /// The commonest callers of a function of the last shares, the nearest first.

@@ -10,7 +10,7 @@ use crate::profile::UNKNOWN_CALLERS;
 use super::code::{Code, FunctionId, Path};
 use super::event::Seeing;
 use super::services::is_idle;
-use super::thread::{Seen, Tally};
+use super::thread::{Factors, Seen, Spent, Tally};
 
 /// An estimated share, of 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -65,7 +65,7 @@ pub struct Shares {
     pub on: u64,
     /// Waits that were sampled.
     pub off: u64,
-    /// CPU time of its threads, estimated.
+    /// CPU time of its threads.
     pub cpu: Duration,
     /// Time that those of its threads waited that ran at all.
     pub waited: Duration,
@@ -75,6 +75,8 @@ pub struct Shares {
     pub folded: f64,
     /// Records that found no room.
     pub lost: u64,
+    /// For how long nothing has been sampled though the process runs.
+    pub stale: Duration,
     /// Threads that did not run at all.
     pub idle: usize,
     /// Threads that ran and were not looked at.
@@ -136,18 +138,18 @@ impl Sum {
 pub(super) fn by_path(paths: usize, tally: &Tally) -> Vec<Seen> {
     let mut seen = vec![Seen::default(); paths];
     for (&path, of_path) in &tally.paths {
-        seen[path as usize].add(of_path, 1.0);
+        seen[path as usize].add(of_path, Factors::ONE);
     }
     seen
 }
 
-/// The share of the time of all threads together that each of the `most` heaviest functions has. `waited` is all of their
-/// waiting, sampled or not, ns.
+/// The share of the time of all threads together that each of the `most` heaviest functions has. `spent` is all
+/// of their time, sampled or not.
 pub(super) fn of(
     code: &Code,
     paths: &[Path],
     seen: &[Seen],
-    waited: f64,
+    spent: Spent,
     observed: Duration,
     most: usize,
 ) -> Shares {
@@ -193,7 +195,11 @@ pub(super) fn of(
         }
     }
     // Of the waits that were sampled each stands for as many as there were.
-    let scale = if off.all > 0.0 { waited / off.all } else { 0.0 };
+    let scale = if off.all > 0.0 {
+        spent.waited / off.all
+    } else {
+        0.0
+    };
     let all_time = (on.all + weighed * scale).max(1.0);
     let weight = |part: &Part| part.on.max(part.off * scale) / all_time;
     let mut heaviest: Vec<(FunctionId, &Part)> = (0..).zip(&parts).collect();
@@ -230,8 +236,8 @@ pub(super) fn of(
         observed,
         on: samples.0,
         off: samples.1,
-        cpu: Duration::from_nanos(on.all as u64),
-        waited: Duration::from_nanos(waited as u64),
+        cpu: Duration::from_nanos(spent.cpu as u64),
+        waited: Duration::from_nanos(spent.waited as u64),
         whole: of_all(whole),
         folded: of_all(folded),
         functions: heaviest.into_iter().take(most).map(function).collect(),

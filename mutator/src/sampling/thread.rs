@@ -24,15 +24,34 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Takes in what has been seen elsewhere, each of which stands for so many as it.
-    pub(super) fn add(&mut self, other: &Self, factor: f64) {
+    pub(super) fn add(&mut self, other: &Self, Factors { on, off }: Factors) {
         self.on += other.on;
-        self.cpu += other.cpu * factor;
-        self.cpu_squares += other.cpu_squares * factor * factor;
+        self.cpu += other.cpu * on;
+        self.cpu_squares += other.cpu_squares * on * on;
         self.off += other.off;
-        self.waits += other.waits * factor;
-        self.waited += other.waited * factor;
-        self.squares += other.squares * factor * factor;
+        self.waits += other.waits * off;
+        self.waited += other.waited * off;
+        self.squares += other.squares * off * off;
     }
+}
+
+/// How many samples one stands for, on a processor and off it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Factors {
+    pub(super) on: f64,
+    pub(super) off: f64,
+}
+
+impl Factors {
+    /// Each stands for itself.
+    pub(super) const ONE: Self = Self { on: 1.0, off: 1.0 };
+}
+
+/// The time of a thread, sampled or not, ns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spent {
+    pub(super) cpu: f64,
+    pub(super) waited: f64,
 }
 
 /// What has been seen of several threads.
@@ -40,19 +59,26 @@ impl Seen {
 pub(super) struct Tally {
     /// By path.
     pub(super) paths: HashMap<PathId, Seen>,
-    /// All waiting, ns, sampled or not.
+    /// All CPU time and all waiting, ns, sampled or not.
+    pub(super) cpu: f64,
     pub(super) waited: f64,
     /// The time that has passed since each was met, ns.
     pub(super) lived: f64,
 }
 
 impl Tally {
-    /// Takes in what has been seen of a thread, each of which stands for so many.
-    pub(super) fn absorb(&mut self, time: &ThreadTime, factor: f64) {
+    /// Takes in the samples of a thread, which stand for all that it has spent.
+    pub(super) fn absorb(&mut self, time: &ThreadTime, spent: Spent) {
+        let part = |all: f64, seen: f64| if seen > 0.0 { all / seen } else { 0.0 };
+        let factors = Factors {
+            on: part(spent.cpu, time.cpu()),
+            off: part(spent.waited, time.waited as f64),
+        };
         for (&path, seen) in &time.paths {
-            self.paths.entry(path).or_default().add(seen, factor);
+            self.paths.entry(path).or_default().add(seen, factors);
         }
-        self.waited += time.waited as f64 * factor;
+        self.cpu += spent.cpu;
+        self.waited += spent.waited;
     }
 
     /// Has paths by other numbers.
@@ -65,7 +91,9 @@ impl Tally {
 fn renumbered(paths: HashMap<PathId, Seen>, new: &[PathId]) -> HashMap<PathId, Seen> {
     let mut all: HashMap<PathId, Seen> = HashMap::new();
     for (path, seen) in paths {
-        all.entry(new[path as usize]).or_default().add(&seen, 1.0);
+        all.entry(new[path as usize])
+            .or_default()
+            .add(&seen, Factors::ONE);
     }
     all
 }
@@ -117,6 +145,11 @@ impl ThreadTime {
             paths: HashMap::new(),
             waited: 0,
         }
+    }
+
+    /// CPU time that its samples stand for, ns.
+    pub(super) fn cpu(&self) -> f64 {
+        self.paths.values().map(|seen| seen.cpu).sum()
     }
 
     /// A window begins.
@@ -305,7 +338,11 @@ mod tests {
         thread.switched(100, Way::Waits);
         thread.end(120);
         let mut all = Tally::default();
-        all.absorb(&thread, 3.0);
+        let spent = Spent {
+            cpu: 30.0,
+            waited: 60.0,
+        };
+        all.absorb(&thread, spent);
         let (on, off) = (all.paths[&1], all.paths[&2]);
         assert_eq!((on.on, on.cpu, on.cpu_squares), (1, 30.0, 900.0));
         assert_eq!((off.waited, off.waits, all.waited), (60.0, 3.0, 60.0));

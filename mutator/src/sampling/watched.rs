@@ -1,8 +1,10 @@
 //! A thread of the process that is sampled.
 
+use std::borrow::Cow;
+
 use super::activity::{Activity, Pace};
 use super::event::Events;
-use super::thread::{Tally, ThreadTime};
+use super::thread::{Spent, Tally, ThreadTime};
 
 /// A thread, which is looked at in windows.
 pub(super) struct Watched {
@@ -13,6 +15,9 @@ pub(super) struct Watched {
     /// How long it was looked at in windows that are over, ns.
     looked: u64,
     activity: Activity,
+    /// Its activity when it was met, and when `activity` was read, ns.
+    first: Activity,
+    followed: u64,
     pub(super) pace: Pace,
     /// How often its pace has been taken.
     paces: u32,
@@ -20,6 +25,8 @@ pub(super) struct Watched {
     pub(super) has_run: bool,
     /// Bytes that its ring should have; 0 where nothing is known of that.
     pub(super) ring: usize,
+    /// Of its samples one in so many is wanted: more than 1 if the largest ring was full.
+    pub(super) thin: u64,
 }
 
 /// A while in which a thread is looked at.
@@ -32,6 +39,8 @@ pub(super) struct Window {
     pub(super) prepaid: f64,
     /// How many switches there had been at the last sample of one.
     pub(super) counted: u64,
+    /// True once records were dropped in it.
+    pub(super) has_lost: bool,
 }
 
 impl Watched {
@@ -43,15 +52,19 @@ impl Watched {
             met: now,
             looked: 0,
             activity,
+            first: activity,
+            followed: now,
             pace: Pace::default(),
             paces: 0,
             has_run: false,
             ring: 0,
+            thin: 1,
         }
     }
 
-    /// Takes in what it has done by now, so many seconds after it was looked up the last time. True if it ran.
-    pub(super) fn follow(&mut self, activity: Activity, seconds: f64) -> bool {
+    /// Takes in what it has done by `now`, so many seconds after it was looked up the last time. True if it ran.
+    pub(super) fn follow(&mut self, activity: Activity, now: u64, seconds: f64) -> bool {
+        self.followed = now;
         let pace = activity.pace_since(self.activity, seconds);
         let ran = activity != self.activity;
         self.has_run |= ran;
@@ -102,17 +115,33 @@ impl Watched {
         }
         // It is taken to have done as much in each moment in which it was not looked at.
         let lived = now.saturating_sub(self.met) as f64;
-        let factor = lived / looked as f64;
+        let factor = (lived / looked as f64).max(1.0);
         all.lived += lived;
-        match &self.window {
-            Some(_) => {
-                let mut time = self.time.clone();
-                time.end(now);
-                all.absorb(&time, factor.max(1.0));
-            }
-            None => all.absorb(&self.time, factor.max(1.0)),
+        let mut time = Cow::Borrowed(&self.time);
+        if self.window.is_some() {
+            time.to_mut().end(now);
         }
+        let spent = self.counted(lived).unwrap_or_else(|| Spent {
+            cpu: time.cpu() * factor,
+            waited: time.waited as f64 * factor,
+        });
+        all.absorb(&time, spent);
         true
+    }
+
+    /// What the kernel has counted of it, for a life of so many ns; `None` if it does not count.
+    fn counted(&self, lived: f64) -> Option<Spent> {
+        let counted = self.followed.saturating_sub(self.met) as f64;
+        if counted <= 0.0 || self.activity.turns == 0 {
+            return None;
+        }
+        let part = |now: u64, then: u64| (now.saturating_sub(then) as f64 / counted).min(1.0);
+        let cpu = part(self.activity.ran, self.first.ran);
+        let delayed = part(self.activity.delayed, self.first.delayed);
+        Some(Spent {
+            cpu: cpu * lived,
+            waited: (1.0 - cpu - delayed).max(0.0) * lived,
+        })
     }
 }
 
@@ -128,7 +157,39 @@ mod tests {
             ends: begun + 100,
             prepaid: 0.0,
             counted: 0,
+            has_lost: false,
         }
+    }
+
+    /// Samples that come in bursts make more of a thread's time than it had: the kernel's count decides.
+    #[test]
+    fn times_are_those_that_the_kernel_counts() {
+        let mut thread = Watched::met(
+            0,
+            Activity {
+                ran: 7,
+                delayed: 3,
+                turns: 1,
+            },
+        );
+        thread.window = Some(window(0));
+        thread.time.begin(Met::Running, 0);
+        for _ in 0..3 {
+            thread.time.on_processor(1, 100);
+            thread.time.on_processor(2, 100);
+        }
+        thread.time.off_processor(Some(3), 900);
+        let activity = Activity {
+            ran: 407,
+            delayed: 103,
+            turns: 9,
+        };
+        assert!(thread.follow(activity, 1000, 0.1));
+        let mut all = Tally::default();
+        assert!(thread.tell(&mut all, 2000));
+        assert_eq!((all.cpu, all.waited), (800.0, 1000.0));
+        assert_eq!((all.paths[&1].cpu, all.paths[&2].cpu), (400.0, 400.0));
+        assert_eq!(all.paths[&3].waited, 1000.0);
     }
 
     #[test]
@@ -153,12 +214,16 @@ mod tests {
     #[test]
     fn who_has_turns_is_not_asleep() {
         let mut thread = Watched::met(0, Activity::default());
-        assert!(!thread.follow(Activity::default(), 0.1));
+        assert!(!thread.follow(Activity::default(), 1, 0.1));
         assert!(thread.is_asleep() && !thread.has_run);
-        let activity = Activity { ran: 500, turns: 5 };
-        assert!(thread.follow(activity, 0.1));
+        let activity = Activity {
+            ran: 500,
+            delayed: 0,
+            turns: 5,
+        };
+        assert!(thread.follow(activity, 2, 0.1));
         assert!(!thread.is_asleep() && thread.is_busy() && thread.has_run);
-        assert!(!thread.follow(activity, 0.1));
+        assert!(!thread.follow(activity, 3, 0.1));
         assert_eq!(thread.pace.turns, 12.5);
     }
 }

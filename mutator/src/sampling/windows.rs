@@ -41,6 +41,8 @@ const SMALL_RING: usize = 256 << 10;
 /// Bytes of a ring.
 const MOST_OF_RING: usize = 2 << 20;
 const LEAST_OF_RING: usize = 64 << 10;
+/// The fewest samples of a thread whose largest ring is full: one of so many.
+const MOST_THINNED: u64 = 64;
 /// Windows that are opened at once.
 const MOST_AT_ONCE: usize = 256;
 
@@ -60,6 +62,8 @@ pub(super) struct Windows {
     memory: usize,
     /// Records that found no room.
     pub(super) lost: u64,
+    /// When the last records were read, ns.
+    pub(super) recorded: u64,
     /// Why the first thread cannot be looked at that cannot.
     pub(super) cause: Option<NoEvents>,
 }
@@ -85,6 +89,7 @@ impl Windows {
             has_opened: false,
             memory: 0,
             lost: 0,
+            recorded: now(),
             cause: None,
         }
     }
@@ -152,7 +157,14 @@ impl Windows {
         }
         if lost > 0 {
             self.lost += lost;
+            window.has_lost = true;
             thread.ring = (2 * events.ring.bytes()).next_power_of_two() / 2;
+            if thread.ring > MOST_OF_RING {
+                thread.thin = (2 * thread.thin).min(MOST_THINNED);
+            }
+        }
+        if switches + samples > 0 {
+            self.recorded = now();
         }
         thread.has_run |= switches + samples > 0;
         let cost = taken(switches, samples);
@@ -206,11 +218,13 @@ impl Windows {
         };
         let now = now();
         let costs_more = window.prepaid <= 0.0 && !self.budget.has_credit();
-        if now < window.ends && !costs_more {
+        // A thread whose ring was full gets a larger one, or fewer samples.
+        let is_to_end = costs_more || window.has_lost;
+        if now < window.ends && !is_to_end {
             return;
         }
         let length = self.length(thread.pace);
-        if !costs_more && length > SHORT && self.waiting() == 0 && self.budget.has_credit() {
+        if !is_to_end && length > SHORT && self.waiting() == 0 && self.budget.has_credit() {
             let cost = likely(thread.pace, length, PERIOD);
             self.budget.take(cost - window.prepaid);
             self.budget.look_until(now + length);
@@ -302,8 +316,8 @@ impl Windows {
         };
         let manner = Manner {
             sight: self.sight,
-            period,
-            waits: near(waits as u64),
+            period: period * thread.thin,
+            waits: near(waits as u64 * thread.thin),
             stack: if ring < SMALL_RING {
                 SMALL_STACK
             } else {
@@ -334,6 +348,7 @@ impl Windows {
             ends: begun + length,
             prepaid,
             counted: 0,
+            has_lost: false,
         });
         Opened::Yes
     }
@@ -381,7 +396,8 @@ impl Windows {
     pub(super) fn pace(&self, thread: &Watched) {
         let events = thread.window.as_ref().and_then(|w| w.events.as_ref());
         if let Some(events) = events {
-            events.sample_waits(near((thread.pace.turns / WAITS) as u64));
+            let waits = (thread.pace.turns / WAITS) as u64;
+            events.sample_waits(near(waits * thread.thin));
         }
     }
 }
@@ -441,7 +457,11 @@ mod tests {
             windows.meet(tid);
             let mut thread = Watched::met(0, Activity::default());
             let turns = if tid > 2 { 1000 } else { 0 };
-            thread.follow(Activity { ran: 0, turns }, 1.0);
+            let activity = Activity {
+                turns,
+                ..Activity::default()
+            };
+            thread.follow(activity, 1, 1.0);
             threads.insert(tid, thread);
         }
         windows.sort(&threads);
