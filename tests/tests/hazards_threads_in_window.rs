@@ -186,6 +186,53 @@ fn signal_frame_in_trampoline() {
     ends_well(target);
 }
 
+/// `on_landing`: a handler has interrupted a thread between the two jumps of a patch, and stays. The second jump stays
+/// until the handler has returned.
+#[test]
+fn signal_frame_on_landing() {
+    for (place, at_last) in [("same", "hosted"), ("alternate", "last")] {
+        let program = program("on_landing.c");
+        let arguments = [place, "first", "hosted", "last", "last", at_last];
+        let mut target = Target::start(program, arguments).await_output("ready");
+        let before = ProcessState::of(target.pid());
+        let session = Session::attach(target.pid(), &["first", "hosted", "last"]);
+        let mut said = 1;
+        let mut next = |target: &mut Target, line: &str| {
+            target.signal(Signal::SIGUSR1);
+            let is_said = |t: &Target| t.stdout().lines().nth(said).is_some();
+            target.until(LIMIT, &format!("said {line:?}"), is_said);
+            assert_eq!(target.stdout().lines().nth(said), Some(line));
+            said += 1;
+        };
+        for name in ["first", "hosted", "last"] {
+            next(&mut target, &format!("on {name}"));
+            session.remove(&[name]).expect(0);
+            // In padding, the jump that is still there is in the way of nothing.
+            if name != "hosted" {
+                session.add(&[name]).expect(0);
+                session.remove(&[name]).expect(0);
+            }
+            next(&mut target, &format!("off {name}"));
+            session.add(&[name]).expect(0);
+        }
+        // The exits go, and the entry stays.
+        next(&mut target, "on last");
+        session.remove_metrics(&["last"], "wall").expect(0);
+        next(&mut target, "off last");
+        session.add_metrics(&["last"], "wall").expect(0);
+
+        next(&mut target, &format!("on {at_last}"));
+        let pid = target.pid().to_string();
+        let mut detaching = background(&mut target, &["detach", &pid]);
+        assert_eq!(detaching.poll(), None, "{}", detaching.report());
+        next(&mut target, &format!("off {at_last}"));
+        let detached = detaching.wait(LIMIT).success();
+        assert!(detached, "{}", detaching.report());
+        before.assert_unchanged(target.pid());
+        ends_well(target);
+    }
+}
+
 #[test]
 fn return_into_window() {
     let mut target = Target::start(program("return_into_window.c"), [""; 0]).await_output("ready");

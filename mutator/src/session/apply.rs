@@ -423,7 +423,9 @@ impl Locked<'_> {
         ids.sort_by_key(|&id| (self.document.functions[id].reaper.is_none(), id));
         while !ids.is_empty() {
             let batch = ids.split_off(ids.len() - self.in_one_stop(ids.iter().rev()));
-            self.in_stop(why, |locked, stopped, _| locked.write_out(stopped, &batch))?;
+            self.in_stop(why, |locked, stopped, stacks| {
+                locked.write_out(stopped, stacks, &batch)
+            })?;
         }
         Ok(())
     }

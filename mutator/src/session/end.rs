@@ -1,6 +1,6 @@
 //! Taking a session out of its target.
 
-use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use super::locked::{Found, close};
 use super::parked::{IN_STOP, saved_inside};
 use super::recover::unmap;
 use super::stack_scan::Stacks;
-use super::write::read;
+use super::write::{move_back, read};
 use super::{Session, SessionError};
 use crate::priority::Priority;
 use crate::process::{Extent, Memory, Pid, Presence, Text, Tid, read_text};
 use crate::progress::Step;
-use crate::segment::{Journal, Reaper, RegionDoc, SegmentError};
+use crate::segment::{Journal, PairDoc, Reaper, RegionDoc, SegmentError, SiteDoc};
 use crate::tracee::{CallCode, Stopped, StoppedThread, pause, tracing};
 
 /// What became of the target.
@@ -142,16 +142,8 @@ impl Locked<'_> {
         let functions = &self.document.functions;
         let sites = for_children.iter().flat_map(|&i| &functions[i].sites);
         let staying: Vec<u32> = sites.flat_map(|site| site.patches.clone()).collect();
-        // What a command that was killed has left half done.
-        let mut left = Journal(&self.segment).standing()?;
-        left.retain(|patch| !staying.contains(patch));
-        if !left.is_empty() {
-            let mut stopped = self.stop_all()?;
-            let result = self.restore_entries(stopped.text(), &left);
-            let duration = stopped.resume()?;
-            self.note_stop("detach", duration);
-            result?;
-        }
+        // What a command that was killed has left half done, and what signal handlers are to return to.
+        self.restore_standing(|patch| !staying.contains(patch))?;
         let space = Arc::clone(&self.space);
         let memory = space.memory();
         // The runtime maps memory for itself, so its list is whole only when nobody is in it.
@@ -159,6 +151,7 @@ impl Locked<'_> {
         if !for_children.is_empty() {
             // Last: a handler on top of the recording of a call may have forked meanwhile.
             self.take_out("detach", &for_children)?;
+            self.restore_standing(|_| true)?;
             self.wait_until_left("detach", memory, TO_UNMAP)?;
         }
         if self.unhandle_traps()? {
@@ -168,6 +161,46 @@ impl Locked<'_> {
         self.document.cpu_ended_ns = self.process.cpu_time();
         self.mark_leaving(&mappings)?;
         self.unmap_now("detach", &self.in_order(&mappings))
+    }
+
+    /// Puts the original bytes of those patches back that still stand and that `is_meant` holds for, once no signal
+    /// handler is to return to them.
+    fn restore_standing(&mut self, is_meant: impl Fn(&u32) -> bool) -> Result<(), SessionError> {
+        const FIRST: Duration = Duration::from_millis(1);
+        const LONGEST: Duration = Duration::from_millis(100);
+        let deadline = Instant::now() + TO_UNMAP.time;
+        let mut rest = FIRST;
+        loop {
+            let mut left = Journal(&self.segment).standing()?;
+            left.retain(&is_meant);
+            if left.is_empty() {
+                return Ok(());
+            }
+            let mut kept = None;
+            self.in_stop("detach", |locked, stopped, stacks| {
+                let functions = locked.document.functions.iter();
+                let sites: Vec<&SiteDoc> = functions.flat_map(|f| &f.sites).collect();
+                let awaited = locked.kept(stopped, stacks, &sites)?;
+                left.retain(|patch| !awaited.contains_key(patch));
+                kept = awaited.into_values().next();
+                let landings = locked.landings(sites.iter().copied())?;
+                locked.restore_entries(stopped.text(), &left)?;
+                let is_back = |pair: &&PairDoc| landings.values().any(|&at| at == pair.trampoline);
+                move_back(
+                    stopped,
+                    sites.iter().flat_map(|s| &s.hook_starts).filter(is_back),
+                )
+            })?;
+            let Some(at) = kept else {
+                return Ok(());
+            };
+            if Instant::now() > deadline {
+                return Err(stays(format_args!("{INTERRUPTED} {at}")));
+            }
+            let _step = Step::begin("waiting for signal handlers to return");
+            pause(rest);
+            rest = (rest * 2).min(LONGEST);
+        }
     }
 
     /// What sees to the children of threads that are amid the recording of a call.
@@ -288,7 +321,7 @@ impl Locked<'_> {
             step.at(threads - inside.len(), threads);
             let who = match (inside.first(), parked?) {
                 (Some(first), _) => format!("thread {first}"),
-                (None, Some(at)) => format!("what a signal handler has interrupted at {at}"),
+                (None, Some(at)) => format!("{INTERRUPTED} {at}"),
                 (None, None) if was_left => return Ok(()),
                 (None, None) => {
                     // A thread that was inside then may have been left there since the look.
@@ -298,10 +331,7 @@ impl Locked<'_> {
             };
             was_left = !self.may_be_parked(memory);
             if Instant::now() > deadline || inside.len() > most {
-                return Err(SessionError::Held(format!(
-                    "the probes are out, but {who} stays in the runtime, which stays mapped; try \
-                     again later"
-                )));
+                return Err(stays(format_args!("{who}")));
             }
             if inside.is_empty() {
                 pause(UNTIL_ITS_TURN);
@@ -387,13 +417,9 @@ impl Locked<'_> {
         let is_inside = |pc: Avma| is_in(&code, pc) || trapped.contains(&pc);
         // A trampoline's copy of an original instruction is as good as the original.
         let sites = self.document.functions.iter().flat_map(|f| &f.sites);
-        let pairs = sites.flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
-        let originals: HashMap<Avma, Avma> = pairs.map(|p| (p.trampoline, p.original)).collect();
+        move_back(stopped, sites.flat_map(|site| site.pairs(false)))?;
         let mut inside = Vec::new();
         for thread in stopped.threads() {
-            if let Some(&original) = originals.get(&thread.pc()) {
-                thread.set_pc(original)?;
-            }
             self.renew(memory, stacks, thread)?;
             let mut saved = || stacks.interrupted(memory, thread.sp());
             if is_inside(thread.pc()) || saved().into_iter().any(is_inside) {
@@ -434,6 +460,16 @@ impl Session {
         };
         Ok(own.filter(is_whole).collect())
     }
+}
+
+/// The beginning of what keeps the runtime where no thread does.
+const INTERRUPTED: &str = "what a signal handler has interrupted at";
+
+/// Something keeps the runtime where it is.
+fn stays(who: fmt::Arguments<'_>) -> SessionError {
+    SessionError::Held(format!(
+        "the probes are out, but {who} stays in the runtime, which stays mapped; try again later"
+    ))
 }
 
 fn is_in(extents: &[Extent], at: Avma) -> bool {

@@ -16,11 +16,11 @@ use patcher::Avma;
 
 use super::locked::Locked;
 use super::remeasure::Turn;
-use super::write::{Part, read, write};
+use super::write::{Part, read, with_hosts, write};
 use super::{Changed, SessionError};
 use crate::faults::step;
 use crate::process::{Memory, Text};
-use crate::segment::Journal;
+use crate::segment::{Journal, SiteDoc};
 use crate::tracee::{CallCode, pause};
 
 /// Bytes of a row of the probe table.
@@ -241,8 +241,8 @@ impl Locked<'_> {
         while !ids.is_empty() {
             let rest = ids.split_off(self.in_one_stop(ids.iter()));
             let batch = std::mem::replace(&mut ids, rest);
-            self.in_stop(why, |locked, stopped, _| {
-                locked.write_exits_out(stopped, &batch)?;
+            self.in_stop(why, |locked, stopped, stacks| {
+                locked.write_exits_out(stopped, stacks, &batch)?;
                 locked.write_rows(stopped.text(), &batch)
             })?;
         }
@@ -290,8 +290,12 @@ impl Locked<'_> {
                 || function.counts_alone && generation == function.generation + 1;
             let told = ..offset_of!(Probe, lending);
             let is_told = row[told] == function.row()[told];
-            let mut out = function.sites_out().iter().flat_map(|s| &s.patches);
-            let is_standing = out.any(|patch| standing.binary_search(patch).is_ok());
+            let out = function.sites_out().iter().flat_map(|s| &s.patches);
+            let mut out = out.filter(|&patch| standing.binary_search(patch).is_ok());
+            // Landings may wait for signal handlers to return to them.
+            let sites: Vec<&SiteDoc> = function.sites_out().iter().collect();
+            let landings = with_hosts(&sites, self.landings(sites.iter().copied())?);
+            let is_standing = out.any(|patch| !landings.contains_key(patch));
             if is_known && (is_standing || !is_told) {
                 half.push((id, generation));
             }

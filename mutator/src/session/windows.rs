@@ -101,7 +101,7 @@ impl Locked<'_> {
 
     /// A program counter that `is_inside` holds for of a context that a signal handler has left, with a thread that
     /// may go on there: where a thread runs on another stack than its own, the mapping of that is looked through.
-    fn parked(
+    pub(super) fn parked(
         &self,
         memory: &Memory,
         stopped: &mut Stopped,

@@ -1,9 +1,10 @@
 //! The bytes that change: in the target's text and in the runtime's table of functions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use abi::image::{SYMBOL_DETAILS, SYMBOL_PROBES};
+use abi::segment::JOURNAL_UNDONE;
 use patcher::Avma;
 use patcher::emit::Patch;
 
@@ -13,7 +14,7 @@ use super::locked::Locked;
 use super::lost::is_mapped;
 use super::stack_scan::Stacks;
 use crate::process::{Memory, Text};
-use crate::segment::{FunctionDoc, Journal, KeptDoc, SegmentError, SiteDoc};
+use crate::segment::{FunctionDoc, Journal, KeptDoc, PairDoc, SegmentError, SiteDoc};
 use crate::tracee::Stopped;
 
 /// Which sites of functions.
@@ -138,32 +139,16 @@ impl Locked<'_> {
         }))
     }
 
-    /// Puts the original bytes of functions back while all threads are stopped.
+    /// Puts the original bytes of functions back while all threads are stopped. A thread in a trampoline may run on
+    /// there; one about to execute what a hook precedes is spared the hook.
     pub(super) fn write_out(
         &mut self,
         stopped: &mut Stopped,
+        stacks: &mut Stacks,
         ids: &[usize],
     ) -> Result<(), SessionError> {
         let sites = self.sites_of(ids, |f| &f.sites);
-        let patches = self.patches(&sites)?;
-        self.restore(stopped.text(), &patches)?;
-        // Only now: until its bytes stand again, the middle of a window is no place to go on at.
-        // A thread in a trampoline may run on there; one about to execute what a hook precedes
-        // is spared the hook.
-        for thread in stopped.threads() {
-            let pc = thread.pc();
-            let pairs = sites
-                .iter()
-                .flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
-            let back = pairs
-                .clone()
-                .find(|p| p.trampoline == pc)
-                .map(|p| p.original);
-            if let Some(original) = back {
-                thread.set_pc(original)?;
-            }
-        }
-        Ok(())
+        self.write_back(stopped, stacks, &sites, |_, _| true)
     }
 
     /// Puts the original bytes of these functions' exits back while all threads are stopped. A thread that is in a
@@ -171,23 +156,87 @@ impl Locked<'_> {
     pub(super) fn write_exits_out(
         &self,
         stopped: &mut Stopped,
+        stacks: &mut Stacks,
         ids: &[usize],
     ) -> Result<(), SessionError> {
         let sites = self.sites_of(ids, FunctionDoc::sites_out);
-        let patches = self.patches(&sites)?;
+        self.write_back(stopped, stacks, &sites, |site, pc| {
+            !site.trampoline.contains(pc)
+        })
+    }
+
+    /// Puts the original bytes of sites back but those of [`Locked::kept`], and moves the threads at those program
+    /// counters of a site that `is_left` holds for.
+    fn write_back(
+        &self,
+        stopped: &mut Stopped,
+        stacks: &mut Stacks,
+        sites: &[&SiteDoc],
+        is_left: impl Fn(&SiteDoc, Avma) -> bool,
+    ) -> Result<(), SessionError> {
+        let landings = self.landings(sites.iter().copied())?;
+        let kept = self.kept(stopped, stacks, sites)?;
+        let mut patches = self.patches(sites)?;
+        patches.retain(|(index, _)| !kept.contains_key(index));
         self.restore(stopped.text(), &patches)?;
+        // Only now: until its bytes stand again, the middle of a window is no place to go on at.
+        let is_kept = |site: &SiteDoc| site.patches.iter().any(|index| kept.contains_key(index));
+        let sites = sites.iter().filter(|site| !is_kept(site));
+        let pairs = sites.flat_map(|site| {
+            let has_landing = site.patches.iter().any(|i| landings.contains_key(i));
+            let pairs = site.pairs(has_landing);
+            pairs.filter(|pair| is_left(site, pair.trampoline))
+        });
+        move_back(stopped, pairs)
+    }
+
+    /// Patches that stay for now: landings that signal handlers will return to, and those of windows that have such
+    /// among their bytes. Each with the landing's address.
+    pub(super) fn kept(
+        &self,
+        stopped: &mut Stopped,
+        stacks: &mut Stacks,
+        sites: &[&SiteDoc],
+    ) -> Result<BTreeMap<u32, Avma>, SessionError> {
+        let landings = self.landings(sites.iter().copied())?;
+        if landings.is_empty() {
+            return Ok(landings);
+        }
+        let is_landing: HashSet<Avma> = landings.values().copied().collect();
+        let memory = self.space.memory();
+        let mut awaited = HashSet::new();
         for thread in stopped.threads() {
-            let pc = thread.pc();
-            // A landing's bytes are the program's again.
-            let outside = sites.iter().filter(|s| !s.trampoline.contains(pc));
-            let pair = outside
-                .flat_map(|s| &s.hook_starts)
-                .find(|p| p.trampoline == pc);
-            if let Some(original) = pair.map(|p| p.original) {
-                thread.set_pc(original)?;
+            self.renew(memory, stacks, thread)?;
+            let saved = stacks.interrupted(memory, thread.sp()).into_iter();
+            awaited.extend(saved.filter(|pc| is_landing.contains(pc)));
+        }
+        let parked = self.parked(memory, stopped, stacks, |pc| is_landing.contains(&pc));
+        // Where one is saved elsewhere, so may others be.
+        let awaited = parked.map_or(awaited, |_| is_landing);
+        let landings = landings.into_iter().filter(|(_, at)| awaited.contains(at));
+        Ok(with_hosts(sites, landings.collect()))
+    }
+
+    /// The landings of these sites whose jumps stand in the target, by the numbers of their patches.
+    pub(super) fn landings<'s>(
+        &self,
+        sites: impl Iterator<Item = &'s SiteDoc>,
+    ) -> Result<BTreeMap<u32, Avma>, SessionError> {
+        let journal = Journal(&self.segment);
+        let mut landings = BTreeMap::new();
+        for site in sites.filter(|site| !site.landing.is_empty()) {
+            for &index in &site.patches {
+                let patch = journal.patch(index)?;
+                if patch.at != site.landing.start || journal.state(index)? == JOURNAL_UNDONE {
+                    continue;
+                }
+                let now = self.space.memory().read_vec(patch.at, patch.new.len());
+                if now.is_ok_and(|now| now == patch.new) {
+                    landings.insert(index, patch.at);
+                }
             }
         }
-        Ok(())
+        Ok(landings)
     }
 
     /// Writes original bytes where ours stand, wholly or in part, in the reverse order of their
@@ -227,6 +276,42 @@ impl Locked<'_> {
             .map(|&index| Ok((index, journal.patch(index)?)))
             .collect()
     }
+}
+
+impl SiteDoc {
+    /// The program counters in its trampoline and in what leads there, with those that they stand for in the original
+    /// code; the landing's only where its jump is there.
+    pub(super) fn pairs(&self, has_landing: bool) -> impl Iterator<Item = &PairDoc> {
+        let pairs = self.pcs.iter().chain(&self.hook_starts);
+        pairs.filter(move |pair| has_landing || !self.landing.contains(&pair.trampoline))
+    }
+}
+
+/// These landings, and the patches of windows that have them among their bytes: without the landing's, those are no
+/// code of the program's.
+pub(super) fn with_hosts(sites: &[&SiteDoc], landings: BTreeMap<u32, Avma>) -> BTreeMap<u32, Avma> {
+    let hosts = landings.values().flat_map(|&at| {
+        let hosts = sites.iter().filter(move |site| site.window.contains(&at));
+        hosts.flat_map(move |site| site.patches.iter().map(move |&index| (index, at)))
+    });
+    let hosts: Vec<(u32, Avma)> = hosts.collect();
+    let mut all = landings;
+    all.extend(hosts);
+    all
+}
+
+/// Moves each thread at the second address of one of these pairs to the first.
+pub(super) fn move_back<'p>(
+    stopped: &mut Stopped,
+    pairs: impl Iterator<Item = &'p PairDoc>,
+) -> Result<(), SessionError> {
+    let originals: HashMap<Avma, Avma> = pairs.map(|p| (p.trampoline, p.original)).collect();
+    for thread in stopped.threads() {
+        if let Some(&original) = originals.get(&thread.pc()) {
+            thread.set_pc(original)?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn read(memory: &Memory, at: Avma, len: usize) -> Result<Vec<u8>, SessionError> {
