@@ -6,6 +6,7 @@
 //! shortest is replaced by `…`, and its end stays. Functions on one screen that would look the same
 //! are written with the part in which they differ.
 
+mod chain;
 mod parts;
 mod syntax;
 mod tidy;
@@ -16,10 +17,13 @@ mod tests;
 use rustc_hash::{FxHashMap, FxHashSet};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+pub use chain::{Chain, Link, fit_chains};
 use parts::{Form, Parts, Templates};
 
 /// Replaces omitted text.
 const GAP: &str = "…";
+/// Replaces `::{{closure}}` in the narrowest form.
+const CLOSURE: &str = "{}";
 
 /// The forms, the longest first.
 const FORMS: [Form; 4] = [
@@ -93,7 +97,40 @@ fn fit_parsed(name: &str, parts: Option<&Parts>, width: usize) -> String {
         }
         shortest = form;
     }
-    without_middle(&shortest, &parts.last(), width)
+    if let Some(own) = without_trait(&shortest) {
+        if own.width() <= width {
+            return own;
+        }
+        shortest = own;
+    }
+    if let Some(own) = shortest.strip_suffix("::{{closure}}")
+        && let Some(room) = width.checked_sub(CLOSURE.len())
+    {
+        let last = own.rsplit("::").next().unwrap_or(own);
+        return without_middle(last, "", room) + CLOSURE;
+    }
+    let last = parts.last();
+    match last.width() + GAP.width() > width {
+        true => without_middle(&last, "", width),
+        false => without_middle(&shortest, &last, width),
+    }
+}
+
+/// `Store<...>::get` for `<Store<...> as Lookup<...>>::get`.
+fn without_trait(text: &str) -> Option<String> {
+    let inner = text.strip_prefix('<')?;
+    let mut depth = 1_usize;
+    let closing = |&(_, c): &(usize, char)| {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    };
+    let (end, _) = inner.char_indices().find(closing)?;
+    let (own, after) = (inner[..end].split(" as ").next()?, &inner[end + 1..]);
+    (own.len() < end).then(|| format!("{own}{after}"))
 }
 
 /// Shortens the demangled names of one screen to at most `width` columns each. Different names stay
@@ -245,12 +282,15 @@ impl Screen<'_> {
         if text.width() <= width {
             return text.clone();
         }
-        let shared = |other: usize| {
-            let other = texts.get(other).map_or("", |(_, text)| text);
+        let shared = |other: Option<&(usize, String)>| {
+            let other = other.map_or("", |(_, text)| text);
             let both = text.chars().zip(other.chars());
             both.take_while(|(a, b)| a == b).count()
         };
-        let differs_at = shared(at.wrapping_sub(1)).max(shared(at + 1));
+        // The same function may stand beside itself.
+        let is_other = |other: &&(usize, String)| other.1 != *text;
+        let before = shared(texts[..at].iter().rev().find(is_other));
+        let differs_at = before.max(shared(texts[at..].iter().find(is_other)));
         let last = self.parts[*index]
             .as_ref()
             .map_or(String::new(), Parts::last);
@@ -317,7 +357,7 @@ fn without_middle(text: &str, last: &str, width: usize) -> String {
         return String::new();
     };
     let kept = match last.width() {
-        own if own > 0 && own + 3 <= room && text.ends_with(last) => own + (room - own) / 3,
+        own if own > 0 && own <= room && text.ends_with(last) => own + (room - own) / 3,
         _ => room - room / 3,
     };
     let end = end_of(text, kept);
@@ -326,7 +366,7 @@ fn without_middle(text: &str, last: &str, width: usize) -> String {
 }
 
 /// The longest start of `text` that fits into `width` columns.
-fn start_of(text: &str, width: usize) -> &str {
+pub fn start_of(text: &str, width: usize) -> &str {
     let mut used = 0;
     let fits = |&(_, c): &(usize, char)| {
         used += c.width().unwrap_or(0);

@@ -92,6 +92,17 @@ impl CommandLine {
         Self(format!("{} {words}", self.0))
     }
 
+    /// Appends a program and its arguments.
+    pub fn program(self, exe: &str, args: &[String]) -> Self {
+        let args = args.iter().map(|arg| format!(" {}", Word(arg)));
+        Self(format!(
+            "{} {}{}",
+            self.0,
+            Word(exe),
+            args.collect::<String>()
+        ))
+    }
+
     /// Appends `-f` and a pattern.
     pub fn func(self, pattern: &str) -> Self {
         // clap reads `-f -x` as two options.

@@ -15,6 +15,7 @@ pub mod error;
 pub mod export;
 pub mod faults;
 pub mod files;
+mod folding;
 pub mod follow;
 pub(crate) mod guard;
 pub mod guest;

@@ -1,5 +1,7 @@
 //! Profiles as text for people: the full report and the short summary of an interval.
 
+mod answer;
+mod chains;
 mod exactness;
 mod filter;
 mod found;
@@ -17,6 +19,7 @@ mod tests;
 mod threads;
 mod tree;
 
+pub use answer::{Screen, answer};
 pub use exactness::loss_lines;
 pub use filter::{Filter, NotThere, Selection};
 pub use json::json;
@@ -89,8 +92,6 @@ pub const LIMIT: usize = 30;
 pub const PROCESSES: usize = 8;
 /// Callers of a path that are shown where nothing else is said: a recursion has thousands.
 pub const DEPTH: usize = 24;
-/// Paths that are shown where they have been watched all the time.
-const COSTLIEST: usize = 5;
 
 /// What the report shows.
 #[derive(Clone, Debug)]
@@ -113,6 +114,8 @@ pub struct Options {
     pub histogram: bool,
     /// Nothing but the tables and what is not exact.
     pub quiet: bool,
+    /// Whole names, every frame, and how each function is patched.
+    pub verbose: bool,
     /// Where all of what is not shown can be had.
     pub all_by: &'static str,
 }
@@ -129,6 +132,7 @@ impl Default for Options {
             min_share: 0.0,
             histogram: false,
             quiet: false,
+            verbose: false,
             all_by: "a profile (-o FILE) has them",
         }
     }
@@ -162,20 +166,6 @@ pub fn selected(
     if !options.quiet {
         report.refused(out)?;
     }
-    exactness::write(profile, out)
-}
-
-/// Writes the costliest paths and no more, for who has seen the rest.
-///
-/// # Errors
-/// What `out` gives.
-pub fn costliest(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    let options = Options {
-        limit: Some(COSTLIEST),
-        ..Options::default()
-    };
-    let report = Report::new(profile, &Selection::all(profile), &options);
-    report.paths(out)?;
     exactness::write(profile, out)
 }
 
@@ -260,6 +250,14 @@ impl<'p> Report<'p> {
         metric.filter(|_| self.options.metric.as_deref() != Some(COUNT))
     }
 
+    /// Columns of a name.
+    fn longest(&self) -> usize {
+        match self.options.verbose {
+            true => usize::MAX,
+            false => table::LONGEST,
+        }
+    }
+
     fn limit(&self) -> usize {
         self.options.limit.unwrap_or(usize::MAX)
     }
@@ -317,7 +315,7 @@ impl<'p> Report<'p> {
         }
         writeln!(out, "\nFunctions")?;
         let rows = Rows::of_wholes(self.profile, &self.metrics);
-        let mut table = Table::new(&rows.headings());
+        let mut table = Table::new(&rows.headings()).with_names(self.longest());
         let names = self.short_names();
         for &index in self.listed() {
             self.function(&rows, &mut table, &names, index);
@@ -344,7 +342,7 @@ impl<'p> Report<'p> {
         let names = listed.map(|&index| printable(&self.profile.functions[index].name));
         let names: Vec<Cow<'_, str>> = names.collect();
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
-        let short = display_name::fit_all(&names, table::LONGEST);
+        let short = display_name::fit_all(&names, self.longest());
         self.listed().iter().copied().zip(short).collect()
     }
 
@@ -404,7 +402,7 @@ impl<'p> Report<'p> {
         }
         writeln!(out, "\nCostliest paths")?;
         let rows = Rows::of_parts(self.profile, &self.metrics);
-        let mut table = Table::new(&rows.headings());
+        let mut table = Table::new(&rows.headings()).with_names(self.longest());
         for (_, path) in &paths {
             let function = &self.profile.functions[path.function];
             let mut part = Total::of([*path]);
@@ -450,7 +448,12 @@ impl<'p> Report<'p> {
             exits => format!("entry {entry}, exits {}", printable(&exits.join(", "))),
         };
         let module = self.profile.module_name(Some(function.module));
-        let mut lines = vec![format!("at {module}+{:#x}, {how}", function.address)];
+        let place = format!("at {module}+{:#x}", function.address);
+        let mut lines = vec![match self.options.verbose {
+            true => format!("{place}, {how}"),
+            false if function.point => format!("{place}, a point"),
+            false => place,
+        }];
         if let Some(measured) = &function.measured {
             let measured = measured.join(", ");
             lines.push(format!("measured by {} now", printable(&measured)));
@@ -469,9 +472,7 @@ impl<'p> Report<'p> {
 
     fn stack(&self, table: &mut Table, path: &PathEntry) {
         let depth = self.options.depth.unwrap_or(usize::MAX);
-        for &index in path.stack.iter().take(depth) {
-            self.frame(table, index);
-        }
+        self.folded(table, &path.stack, depth);
         if path.stack.len() > depth {
             table.text(more(path.stack.len() - depth, "frame"));
         }
@@ -480,10 +481,9 @@ impl<'p> Report<'p> {
         }
     }
 
-    fn frame(&self, table: &mut Table, index: usize) {
-        for line in self.lines(index) {
-            table.shared(Rc::clone(line));
-        }
+    /// Adds the innermost `depth` frames of a stack, folded unless all is to be shown.
+    fn folded(&self, table: &mut Table, stack: &[usize], depth: usize) {
+        table.folded(self.frames(stack, depth), !self.options.verbose);
     }
 
     /// What is said of a frame: the functions inlined there, and the function itself, each with its place.
@@ -491,18 +491,7 @@ impl<'p> Report<'p> {
         self.lines[index].get_or_init(|| {
             let frame = &self.profile.frames[index];
             let labels = self.profile.labels(frame).into_iter();
-            let line = |label: Label| {
-                let suffix = match (label.inlined, frame.offset) {
-                    (true, _) => " (inlined)".to_owned(),
-                    (false, Some(offset)) => format!("+{offset:#x}"),
-                    (false, None) => String::new(),
-                };
-                Rc::new(Frame {
-                    name: label.name,
-                    suffix,
-                    place: label.place,
-                })
-            };
+            let line = |label: Label| Rc::new(Frame::of(label, frame.offset));
             labels.map(line).collect()
         })
     }
@@ -515,6 +504,7 @@ impl<'p> Report<'p> {
             name: printable(&function.name).into_owned(),
             suffix: String::new(),
             place: module.into_owned(),
+            fold: None,
         })
     }
 

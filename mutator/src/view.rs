@@ -39,6 +39,12 @@ use crate::outlet::Outlet;
 use crate::signals::Signals;
 use ratatui::Terminal;
 use screen::Screen;
+
+/// The columns and lines of the terminal, or those of a usual one if it says none.
+pub fn size() -> (u16, u16) {
+    let size = screen::size().unwrap_or(screen::USUAL);
+    (size.width, size.height)
+}
 use std::fmt;
 use std::io::{self, BufWriter};
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ipath::export::{to_folded, to_json};
 use ipath::profile::{Delta, Profile};
-use ipath::report::{self, Options};
+use ipath::report::{self, Options, Screen};
 use ipath_fuzz::{Target, mutate, run};
 
 const TARGET: Target = Target {
@@ -28,7 +28,14 @@ fn profile() {
             ..Options::default()
         };
         report::text(&profile, &options, &mut sink()).expect("a report");
-        report::summary(&profile, Some(&profile), &mut sink()).expect("a summary");
+        for width in [None, Some(80)] {
+            report::summary(&profile, Some(&profile), width, &mut sink()).expect("a summary");
+        }
+        let screen = Screen {
+            width: 80,
+            height: 24,
+        };
+        report::answer(&profile, screen, None, &mut sink()).expect("an answer");
         to_json(&profile, &mut sink()).expect("written");
         for metric in &profile.metrics {
             // Sums below 0 are refused.

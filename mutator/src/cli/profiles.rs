@@ -55,6 +55,9 @@ pub struct Report {
     /// Only the tables, and what is not exact
     #[arg(short, long)]
     pub quiet: bool,
+    /// Whole names, each frame on a line of its own, and how each function is patched
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// What functions and paths of a report are sorted by.

@@ -21,7 +21,7 @@ const FUNCTION: &str = "demo_find";
 
 /// Starts the program and watches it.
 pub(super) fn demo(show: &Show) -> Result<(), Failure> {
-    let output = Watch::new(show)?;
+    let output = Watch::new(show)?.of_demo();
     let signals = hold(OPERATION)?;
     let started = start()?;
     let failure = |e: SessionError| e.failure(OPERATION, &started.process);

@@ -14,6 +14,7 @@ mod looked;
 mod manuals;
 mod measure;
 mod merge;
+mod next;
 mod outcome;
 mod output;
 mod panics;

@@ -46,6 +46,7 @@ pub(super) fn report(file: &Path, asked: cli::Report) -> Result<(), Failure> {
         min_share: asked.min_share.unwrap_or(0.0),
         histogram: asked.histogram,
         quiet: asked.quiet,
+        verbose: asked.verbose,
         all_by: "--limit 0 shows all",
     };
     let shown = filter.of(&profile).map_err(|e| of_file(&e))?;

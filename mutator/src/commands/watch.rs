@@ -1,11 +1,12 @@
 //! Watching a session to its end: in the live view, or as summaries on standard output.
 
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use super::next::{Measured, next};
 use super::output::{print, print_data};
 use super::panics::caught;
 use super::remarks::{self, warn};
@@ -14,15 +15,15 @@ use crate::cli::{Output, Show};
 use crate::debuginfod;
 use crate::destination::Destination;
 use crate::error::{Failure, io_text};
-use crate::hint::CommandLine;
+use crate::hint::{CommandLine, Hint};
 use crate::outlet::{Outlet, is_nobody};
 use crate::printable::Page;
 use crate::process::Pid;
 use crate::profile::Profile;
-use crate::report;
+use crate::report::{self, Screen};
 use crate::signals::{Asked, Signals};
 use crate::stumble::stumble;
-use crate::view::View;
+use crate::view::{self, View};
 
 /// Holds the signals that would end or stop this process: from before the first byte of a target
 /// changes until everything is out again.
@@ -45,6 +46,7 @@ pub(super) struct Watch {
     /// True if the final profile is shown, too.
     is_told: bool,
     file: Option<Destination>,
+    measured: Measured,
 }
 
 impl Watch {
@@ -52,17 +54,17 @@ impl Watch {
     pub(super) fn new(show: &Show) -> Result<Self, Failure> {
         let file = show.output.as_deref().map(destination).transpose()?;
         let has_output = matches!(file, Some(Destination::Descriptor(libc::STDOUT_FILENO)));
-        Ok(Self::with(show, has_output, file))
+        Ok(Self::with(show, has_output, file, Measured::Attached))
     }
 
     /// The same where standard output is a program's, which has it for itself where the profile goes to a file.
     pub(super) fn beside_program(show: &Show) -> Result<Self, Failure> {
         let file = show.output.as_deref().map(destination).transpose()?;
-        Ok(Self::with(show, file.is_some(), file))
+        Ok(Self::with(show, file.is_some(), file, Measured::Started))
     }
 
     /// What may be shown: nothing of the command's own is printed where standard output is another's.
-    fn with(show: &Show, is_anothers: bool, file: Option<Destination>) -> Self {
+    fn with(show: &Show, is_anothers: bool, file: Option<Destination>, measured: Measured) -> Self {
         let is_view = !show.no_tui && !show.quiet && show.format == Output::Text && has_terminal();
         let is_told = !show.quiet && !is_anothers;
         let mode = match (is_view, is_told) {
@@ -74,6 +76,15 @@ impl Watch {
             mode,
             is_told,
             file,
+            measured,
+        }
+    }
+
+    /// The same for the program of `ipath demo`.
+    pub(super) fn of_demo(self) -> Self {
+        Self {
+            measured: Measured::Demo,
+            ..self
         }
     }
 
@@ -201,7 +212,7 @@ pub(super) fn conclude(
         if shown.is_deserted || !output.is_told {
             return Ok(());
         }
-        tell(output.mode, &profile)
+        tell(output, show.output.as_deref(), &profile)
     };
     let told = told();
     // The first error is the one to report.
@@ -209,12 +220,15 @@ pub(super) fn conclude(
 }
 
 /// Shows the final profile.
-fn tell(mode: Mode, profile: &Profile) -> Result<(), Failure> {
+fn tell(output: &Watch, file: Option<&Path>, profile: &Profile) -> Result<(), Failure> {
+    let mode = output.mode;
     let text = caught("report", || {
         stumble("report");
         Ok(match mode {
-            Mode::View => final_text(profile, true),
-            Mode::Print(Output::Text) => final_text(profile, false),
+            Mode::View | Mode::Print(Output::Text) => {
+                let next = next(profile, output.measured, file);
+                final_text(profile, next.as_ref())
+            }
             Mode::Print(_) => json_line(profile),
             Mode::Silent => String::new(),
         })
@@ -326,18 +340,32 @@ fn json_line(profile: &Profile) -> String {
 
 fn summary(profile: &Profile, last: Option<&Profile>) -> String {
     let mut text = Vec::new();
+    let width = screen().map(|screen| screen.width);
     // Writing to memory does not fail.
-    let _ = report::summary(profile, last, &mut text);
+    let _ = report::summary(profile, last, width, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// What is said at the end: after the view no more than the costliest paths. Where they were searched for, what was found.
-fn final_text(profile: &Profile, is_after_view: bool) -> String {
+/// The text at the end. On a terminal it is an answer of one screen; `next` is the command after it.
+/// Elsewhere it is the report, or the paths that a search has found.
+fn final_text(profile: &Profile, next: Option<&Hint>) -> String {
     let mut text = Vec::new();
-    let _ = match (&profile.search, is_after_view) {
-        (Some(_), _) => report::found(profile, &mut text),
-        (None, true) => report::costliest(profile, &mut text),
-        (None, false) => report::text(profile, &report::Options::default(), &mut text),
+    // Writing to memory does not fail.
+    let _ = match (screen(), &profile.search) {
+        (Some(screen), _) => report::answer(profile, screen, next, &mut text),
+        (None, Some(_)) => report::found(profile, &mut text),
+        (None, None) => report::text(profile, &report::Options::default(), &mut text),
     };
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The size of the terminal that standard output is. `None` if it is none.
+fn screen() -> Option<Screen> {
+    io::stdout().is_terminal().then(|| {
+        let (width, height) = view::size();
+        Screen {
+            width: width.into(),
+            height: height.into(),
+        }
+    })
 }

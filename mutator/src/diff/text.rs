@@ -111,13 +111,10 @@ fn row(diff: &Diff<'_>, pair: &Pair<'_>, table: &mut Table) {
     let (function, path) = (&profile.functions[side.first.function], side.first);
     let module = profile.module_name(Some(function.module)).into_owned();
     let name = printable(&function.name).into_owned();
-    table.frame(name, String::new(), module);
-    for &frame in path.stack.iter().take(DEPTH) {
-        for label in profile.labels(&profile.frames[frame]) {
-            let inlined = if label.inlined { " (inlined)" } else { "" };
-            table.frame(label.name, inlined.to_owned(), label.place);
-        }
-    }
+    table.function(name, module);
+    let frames = path.stack.iter().take(DEPTH);
+    let labels = frames.flat_map(|&frame| profile.labels(&profile.frames[frame]));
+    table.stack(labels.collect());
     if let hidden @ 1.. = path.stack.len().saturating_sub(DEPTH) {
         table.text(human::count(hidden as u64, "more frame"));
     }

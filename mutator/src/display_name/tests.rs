@@ -89,6 +89,27 @@ fn names_without_structure_lose_their_middle() {
             "a_func…h_a_long_name",
         ),
         ("void (*choose(int))(int)", 16, "(*choose(int))"),
+        (
+            "shop::recommend_for_everybody",
+            24,
+            "…recommend_for_everybody",
+        ),
+        (
+            "<a::Store<K, V> as b::Lookup<K>>::look_up",
+            24,
+            "Store<...>::look_up",
+        ),
+        ("shop::recommend_for_everybody", 20, "recomm…for_everybody"),
+        (
+            "shop::recommend::{{closure}}::{{closure}}",
+            12,
+            "recommend{}",
+        ),
+        (
+            "shop::recommend::{{closure}}::{{closure}}",
+            30,
+            "shop::recommend::{{closure}}",
+        ),
         ("f(>", 2, "…>"),
         ("main", 1, "…"),
         ("main", 0, ""),
@@ -114,6 +135,15 @@ fn namesakes_get_back_what_tells_them_apart() {
         "Order::Order(int)",
     ];
     assert_eq!(fit_all(&all, 33), shown);
+    // A function that stands there twice is no other one.
+    assert_eq!(
+        fit_all(&[all[0], all[0], all[1]], 20),
+        [
+            "LruCache<int, It…get",
+            "LruCache<int, It…get",
+            "LruCache<long, I…get"
+        ]
+    );
     // `shop::LruCache<...>::get` could be either of them.
     assert_eq!(
         fit_all(&all[..2], 24),

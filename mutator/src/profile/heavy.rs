@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::{PathEntry, Profile};
+use crate::display_name;
 
 /// The smallest share of the program's time that counts as high.
 const MOST: f64 = 0.5;
@@ -15,9 +16,13 @@ const MANY: usize = 4096;
 /// The most paths that are checked for recursion, because this runs at every redraw.
 const LOOKED_AT: usize = 1000;
 
+/// Columns of a function's name.
+const LONGEST: usize = 60;
+
 /// The function with the most calls.
-struct Busiest<'p> {
-    name: &'p str,
+struct Busiest {
+    /// Shortened: it is said several times.
+    name: String,
     calls: u64,
     paths: usize,
     /// True if most of its calls are below recursion.
@@ -55,7 +60,7 @@ impl Profile {
         Some(text)
     }
 
-    fn busiest(&self) -> Option<Busiest<'_>> {
+    fn busiest(&self) -> Option<Busiest> {
         let count = |index: usize| self.functions[index].totals.counts.count;
         let index = (0..self.functions.len()).max_by_key(|&index| count(index))?;
         // Without the entry for all paths beyond the limit.
@@ -67,7 +72,7 @@ impl Profile {
         let looked_at = || paths.iter().take(LOOKED_AT);
         let below = calls(&mut looked_at().filter(|path| self.recurs(path)));
         Some(Busiest {
-            name: self.functions[index].name.as_str(),
+            name: display_name::fit(&self.functions[index].name, LONGEST),
             calls: count(index),
             paths: paths.len(),
             recurs: below > calls(&mut looked_at()) / 2,
@@ -87,7 +92,7 @@ impl Profile {
     }
 
     /// Possible changes, the most effective first.
-    fn changes(&self, busiest: &Busiest<'_>) -> Vec<String> {
+    fn changes(&self, busiest: &Busiest) -> Vec<String> {
         let mut changes = Vec::new();
         if busiest.recurs && !self.session.collapsed {
             changes.push("--collapse-recursion, which folds its recursion".to_owned());

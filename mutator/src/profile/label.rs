@@ -1,6 +1,7 @@
 //! How functions and call sites are called before people.
 
 use super::{Frame, Module, Profile};
+use crate::folding::Fold;
 use crate::printable::printable;
 use patcher::function::demangle;
 use std::borrow::Cow;
@@ -14,6 +15,8 @@ pub struct Label {
     pub place: String,
     /// True if this is an inlined copy inside the next label's function.
     pub inlined: bool,
+    /// The reason to fold it with its neighbours. `None` if it is shown.
+    pub fold: Option<Fold>,
 }
 
 impl Profile {
@@ -23,17 +26,21 @@ impl Profile {
         let mut labels: Vec<Label> = frame
             .inlined
             .iter()
-            .map(|inline| Label {
-                name: inline
-                    .function
-                    .as_deref()
-                    .map_or_else(|| "?".to_owned(), readable),
-                place: position(inline.file.as_deref(), inline.line).unwrap_or_default(),
-                inlined: true,
+            .map(|inline| {
+                let function = inline.function.as_deref();
+                let name = function.map_or_else(|| "?".to_owned(), readable);
+                Label {
+                    fold: Fold::of_inlined(&name, inline.file.as_deref()),
+                    name,
+                    place: position(inline.file.as_deref(), inline.line).unwrap_or_default(),
+                    inlined: true,
+                }
             })
             .collect();
+        let name = self.frame_name(frame);
         labels.push(Label {
-            name: self.frame_name(frame),
+            fold: Fold::of(&name),
+            name,
             place: position(frame.file.as_deref(), frame.line)
                 .unwrap_or_else(|| self.place_name(frame).into_owned()),
             inlined: false,

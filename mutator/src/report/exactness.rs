@@ -47,6 +47,9 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
         .collect()
 }
 
+/// The line that says that nothing was lost.
+pub(super) const EXACT: &str = "Nothing was lost: every call stands on its complete path.";
+
 /// What is not exact, or that all is.
 pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let lines = loss_lines(profile);
@@ -57,10 +60,7 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         );
     }
     if lines.is_empty() {
-        writeln!(
-            out,
-            "\nNothing was lost: every call stands on its complete path."
-        )?;
+        writeln!(out, "\n{EXACT}")?;
         return write_verdicts(profile, out);
     }
     writeln!(out, "\nNot exact:")?;

@@ -1,7 +1,8 @@
 //! What a search has found, as text.
 
-use super::table::Table;
+use super::table::{LONGEST, Table};
 use super::{Report, human, more};
+use crate::display_name;
 use crate::profile::{Found, FoundPath, Left, printable};
 use std::io::{self, Write};
 
@@ -64,9 +65,7 @@ impl Report<'_> {
         ];
         table.row(cells, String::new());
         table.shared(self.end(path.function));
-        for &frame in path.stack.iter().take(DEPTH) {
-            self.frame(table, frame);
-        }
+        self.folded(table, &path.stack, DEPTH);
         let hidden = path.stack.len().saturating_sub(DEPTH);
         if hidden > 0 {
             table.text(more(hidden, "frame"));
@@ -90,7 +89,7 @@ fn share(share: f64) -> String {
 fn not_measured(left: &Left) -> String {
     let mut text = format!(
         "not in it: {}  {}",
-        printable(&left.name),
+        display_name::fit(&printable(&left.name), LONGEST),
         printable(&left.file)
     );
     let shares = [

@@ -47,6 +47,21 @@ pub fn share(part: i128, whole: i128) -> String {
     }
 }
 
+/// `part` of the time of a run in percent. More than the whole is work of several threads at a time,
+/// and is shown as their number on average: `3.60x`.
+pub fn of_run(part: i128, whole: i128) -> String {
+    // What rounds to 100.0 % is one thread.
+    match whole > 0 && part as f64 > 1.0005 * whole as f64 {
+        true => times(part as f64 / whole as f64),
+        false => share(part, whole),
+    }
+}
+
+/// A multiple with three significant digits: `3.60x`, `363x`.
+pub fn times(value: f64) -> String {
+    format!("{}x", three(value))
+}
+
 /// A share, of 0 to 1, in percent.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)

@@ -131,7 +131,7 @@ impl<'p> Rows<'p> {
         // Nested activations run within the outermost one's time.
         let once = stats.outermost.unwrap_or(stats.sum);
         let run = self.profile.run_of(metric, since);
-        run.map_or_else(String::new, |run| human::share(once, run.into()))
+        run.map_or_else(String::new, |run| human::of_run(once, run.into()))
     }
 }
 
@@ -143,7 +143,8 @@ fn per_cycle(part: &Total) -> Option<Vec<String>> {
     Some(cells)
 }
 
-fn remarks(part: &Total, first: &str) -> String {
+/// What is not exact of a part, after `first`.
+pub(super) fn remarks(part: &Total, first: &str) -> String {
     let mut remarks: Vec<String> = Vec::new();
     remarks.extend(Some(first).filter(|r| !r.is_empty()).map(str::to_owned));
     for (n, what) in [

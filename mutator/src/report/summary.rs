@@ -1,17 +1,24 @@
 //! The short summary of an interval, for where there is no terminal.
 
+use super::chains::ARROW;
+use super::table::LONGEST;
 use super::threads::{self, Names};
 use super::{human, loss_lines};
+use crate::display_name::{self, Chain, Link};
+use crate::folding::{self, Fold, Item};
 use crate::profile::{
     COUNT, Delta, Distribution, Function, Metric, PathEntry, Profile, UNKNOWN_CALLERS, printable,
 };
 use std::cmp::Reverse;
 use std::io::{self, Write};
+use unicode_width::UnicodeWidthStr;
 
 /// Paths shown below each function.
 const PATHS: usize = 3;
 /// Callers shown of each path.
 const CALLERS: usize = 6;
+/// Frames of a path that are looked at for those.
+const DEPTH: usize = 32;
 
 /// What a function or path did in the interval.
 #[derive(Clone, Default)]
@@ -24,11 +31,17 @@ struct Change {
 }
 
 /// Writes a few lines: per function its calls, calls a second, total and mean, and the costliest
-/// three paths; of the time since `prev`, or of all the time without one.
+/// three paths; of the time since `prev`, or of all the time without one. Names are shortened to
+/// `width` columns a line, if given.
 ///
 /// # Errors
 /// What `out` gives.
-pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) -> io::Result<()> {
+pub fn summary(
+    profile: &Profile,
+    prev: Option<&Profile>,
+    width: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let delta = prev.map(|prev| (prev, Delta::between(prev, profile)));
     let span = delta
         .as_ref()
@@ -37,12 +50,15 @@ pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) 
     let metric = timer.map_or(COUNT, |m| &m.name);
 
     let changes = changes(profile, delta.as_ref(), metric);
-    let summary = Summary {
+    let mut summary = Summary {
         profile,
         timer,
         span,
         threads: profile.thread_names(),
+        names: Vec::new(),
+        width,
     };
+    summary.names = summary.function_names();
     let elapsed = human::time(profile.session.elapsed_ns.into());
     match prev {
         Some(_) => writeln!(out, "{elapsed}: the last {}", human::time(span.into()))?,
@@ -147,6 +163,10 @@ struct Summary<'p> {
     timer: Option<&'p Metric>,
     span: u64,
     threads: Names<'p>,
+    /// The functions as they are shown.
+    names: Vec<String>,
+    /// The columns of a line.
+    width: Option<usize>,
 }
 
 impl Summary<'_> {
@@ -157,7 +177,7 @@ impl Summary<'_> {
         Changes { whole, paths }: &Changes,
         out: &mut impl Write,
     ) -> io::Result<()> {
-        let name = self.name(index);
+        let name = &self.names[index];
         let rate = human::rate(whole.calls, self.span);
         write!(out, "  {name}: {} calls ({rate}/s)", whole.calls)?;
         if let Some(Metric { name, unit, .. }) = self.timer {
@@ -181,33 +201,79 @@ impl Summary<'_> {
         let more = paths.len().saturating_sub(PATHS);
         paths.sort_by_key(|(_, change)| Reverse(change.cost(self.timer.is_some())));
         paths.truncate(PATHS);
-        let chains: Vec<String> = paths
+        let chains: Vec<Vec<Link>> = paths
             .iter()
             .map(|(path, _)| self.chain(*path, false))
             .collect();
-        for ((path, change), chain) in paths.iter().zip(&chains) {
+        let mut heads = Vec::new();
+        let mut rows = Vec::new();
+        for ((path, change), links) in paths.iter().zip(&chains) {
             let (part, all) = match self.timer {
                 Some(_) => (change.values.sum(), whole.values.sum()),
                 None => (change.calls.into(), whole.calls.into()),
             };
-            let is_one = chains.iter().filter(|other| *other == chain).count() == 1;
-            let callers = match is_one {
-                true => chain.clone(),
+            let is_one = chains.iter().filter(|other| *other == links).count() == 1;
+            let links = match is_one {
+                true => links.clone(),
                 // By what tells their call sites apart.
                 false => self.chain(*path, true),
             };
             let share = human::share(part, all);
-            let marks = marks(change, is_point);
-            writeln!(
-                out,
-                "    {share:>7} {:>10} calls  {callers}{marks}",
-                change.calls
-            )?;
+            heads.push(format!("    {share:>7} {:>10} calls  ", change.calls));
+            let thread = self.profile.paths[*path].thread;
+            let thread = thread.map(|tid| format!(", {}", threads::title(&self.threads, tid)));
+            rows.push((links, thread.unwrap_or_default() + &marks(change, is_point)));
+        }
+        for (head, text) in heads.iter().zip(self.written(rows, heads.first())) {
+            writeln!(out, "{head}{text}")?;
         }
         if more > 0 {
             writeln!(out, "    and {}", super::more(more, "path"))?;
         }
         Ok(())
+    }
+
+    /// The names of all functions, shortened if there is a width.
+    fn function_names(&self) -> Vec<String> {
+        let names = (0..self.profile.functions.len()).map(|index| self.name(index));
+        let names: Vec<String> = names.collect();
+        match self.width {
+            Some(width) => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                display_name::fit_all(&names, LONGEST.min(width / 2))
+            }
+            None => names,
+        }
+    }
+
+    /// Paths with what follows each, in the room after `head`.
+    fn written(&self, rows: Vec<(Vec<Link>, String)>, head: Option<&String>) -> Vec<String> {
+        /// Names are not cut below this many columns.
+        const LEAST: usize = 20;
+        let Some(width) = self.width else {
+            let join = |(links, after): (Vec<Link>, String)| {
+                let names = links
+                    .iter()
+                    .map(|link| format!("{}{}", link.name, link.mark));
+                format!("{}{after}", names.collect::<Vec<_>>().join(ARROW))
+            };
+            return rows.into_iter().map(join).collect();
+        };
+        let room = width.saturating_sub(head.map_or(0, |head| head.width()));
+        let (links, after): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        let chains: Vec<Chain> = links
+            .into_iter()
+            .zip(&after)
+            .map(|(links, after)| Chain {
+                links,
+                room: room.saturating_sub(after.width()).max(LEAST),
+            })
+            .collect();
+        let texts = display_name::fit_chains(&chains, ARROW).into_iter();
+        texts
+            .zip(after)
+            .map(|(text, after)| text + &after)
+            .collect()
     }
 
     /// What a function is called, with its module where another one is called so that is called as well, or it alone is not.
@@ -225,30 +291,40 @@ impl Summary<'_> {
         }
     }
 
-    /// The callers on one line, the innermost first; `with_sites` with how far from its beginning each calls.
-    fn chain(&self, path: usize, with_sites: bool) -> String {
+    /// The callers, the innermost first; `with_sites` with the offset at which each calls.
+    fn chain(&self, path: usize, with_sites: bool) -> Vec<Link> {
         let path = &self.profile.paths[path];
-        let frames = path.stack.iter().take(CALLERS).map(|&f| {
-            let frame = &self.profile.frames[f];
-            let name = self.profile.frame_name(frame);
-            match frame.offset.filter(|_| with_sites) {
-                Some(offset) => format!("{name}+{offset:#x}"),
-                None => name,
-            }
-        });
-        let mut names: Vec<String> = frames.collect();
-        if path.stack.len() > CALLERS {
-            names.push("...".to_owned());
+        let frames = path
+            .stack
+            .iter()
+            .take(DEPTH)
+            .map(|&f| &self.profile.frames[f]);
+        let frames: Vec<Link> = frames
+            .map(|frame| Link {
+                name: self.profile.frame_name(frame),
+                mark: match frame.offset.filter(|_| with_sites) {
+                    Some(offset) => format!("+{offset:#x}"),
+                    None => String::new(),
+                },
+            })
+            .collect();
+        let items = folding::fold(frames.iter().map(|link| Fold::of(&link.name)));
+        let is_cut = items.len() > CALLERS || path.stack.len() > DEPTH;
+        let items = items.into_iter().take(CALLERS);
+        let mut links: Vec<Link> = items
+            .map(|item| match item {
+                Item::Frame(index) => frames[index].clone(),
+                Item::Runtime(text) | Item::Wrappers(text) => Link::whole(text),
+            })
+            .collect();
+        if is_cut {
+            links.push(Link::whole("..."));
         } else if !path.complete {
-            names.push(UNKNOWN_CALLERS.to_owned());
-        } else if names.is_empty() {
-            names.push("[no caller]".to_owned());
+            links.push(Link::whole(UNKNOWN_CALLERS));
+        } else if links.is_empty() {
+            links.push(Link::whole("[no caller]"));
         }
-        let mut text = names.join(" < ");
-        if let Some(tid) = path.thread {
-            text.push_str(&format!(", {}", threads::title(&self.threads, tid)));
-        }
-        text
+        links
     }
 }
 
@@ -260,7 +336,7 @@ mod tests {
 
     fn summarized(profile: &Profile) -> String {
         let mut out = Vec::new();
-        summary(profile, None, &mut out).unwrap();
+        summary(profile, None, None, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

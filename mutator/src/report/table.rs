@@ -6,6 +6,8 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use crate::display_name;
+use crate::folding::{self, Fold, Item};
+use crate::profile::Label;
 
 /// A line of a stack: a function, and where it is.
 #[derive(Debug)]
@@ -14,12 +16,46 @@ pub struct Frame {
     /// Follows the name, which may be shortened: `+0x1f`, ` (inlined)`.
     pub(super) suffix: String,
     pub(super) place: String,
+    /// The reason to fold it with its neighbours.
+    pub(super) fold: Option<Fold>,
 }
 
+/// Follows the name of a function that is inlined into the next.
+pub(super) const INLINED: &str = " (inlined)";
+
 impl Frame {
+    /// The line of a frame that calls at this offset.
+    pub(super) fn of(label: Label, offset: Option<u64>) -> Self {
+        let suffix = match (label.inlined, offset) {
+            (true, _) => INLINED.to_owned(),
+            (false, Some(offset)) => format!("+{offset:#x}"),
+            (false, None) => String::new(),
+        };
+        Self {
+            fold: label.fold,
+            name: label.name,
+            suffix,
+            place: label.place,
+        }
+    }
+
     /// Everything but the place, unshortened.
     pub(super) fn whole(&self) -> String {
         format!("{}{}", self.name, self.suffix)
+    }
+
+    /// True if its place is a line of a source file.
+    pub(super) fn has_line(&self) -> bool {
+        let line = self.place.rsplit_once(':').map(|(_, line)| line);
+        line.is_some_and(|line| line.parse::<u32>().is_ok())
+    }
+
+    /// Where it calls: ` at app.c:12`, or its offset where the line is not known.
+    pub(super) fn site(&self) -> String {
+        match self.has_line() {
+            true => format!(" at {}", self.place),
+            false => self.suffix.clone(),
+        }
     }
 }
 
@@ -44,6 +80,8 @@ struct Rows {
 pub struct Table {
     headings: Vec<String>,
     lines: Vec<Line>,
+    /// Columns of a frame's name.
+    longest: usize,
 }
 
 /// Frames stand deeper than the numbers they explain.
@@ -59,7 +97,13 @@ impl Table {
         Self {
             headings: headings.iter().map(|h| (*h).to_owned()).collect(),
             lines: Vec::new(),
+            longest: LONGEST,
         }
+    }
+
+    /// The same with names of up to `longest` columns.
+    pub(super) fn with_names(self, longest: usize) -> Self {
+        Self { longest, ..self }
     }
 
     /// Adds a row, with a remark.
@@ -73,13 +117,31 @@ impl Table {
         self.lines.push(Line::Rows(rows));
     }
 
-    /// Adds a line of a stack: a function, and where it is.
-    pub fn frame(&mut self, name: String, suffix: String, place: String) {
+    /// Adds the function that a path leads to, and where it is.
+    pub fn function(&mut self, name: String, place: String) {
         self.shared(Rc::new(Frame {
             name,
-            suffix,
+            suffix: String::new(),
             place,
+            fold: None,
         }));
+    }
+
+    /// Adds the lines of a stack, the innermost first, those of runtimes folded.
+    pub fn stack(&mut self, labels: Vec<Label>) {
+        let frames = labels.into_iter().map(|label| Frame::of(label, None));
+        self.folded(frames.map(Rc::new).collect(), true);
+    }
+
+    /// Adds lines of a stack, and folds them where they are `to_be_folded`.
+    pub(super) fn folded(&mut self, frames: Vec<Rc<Frame>>, to_be_folded: bool) {
+        let folds = frames.iter().map(|f| f.fold.filter(|_| to_be_folded));
+        for item in folding::fold(folds) {
+            match item {
+                Item::Frame(index) => self.shared(Rc::clone(&frames[index])),
+                Item::Runtime(text) | Item::Wrappers(text) => self.text(text),
+            }
+        }
     }
 
     /// Adds a line of a stack that stands elsewhere, too.
@@ -144,7 +206,7 @@ impl Table {
         let mut names: Vec<&str> = frames.collect();
         names.sort_unstable();
         names.dedup();
-        let short = display_name::fit_all(&names, LONGEST);
+        let short = display_name::fit_all(&names, self.longest);
         names.into_iter().zip(short).collect()
     }
 }
@@ -168,7 +230,7 @@ fn write_rows(
     remark.map_or(Ok(()), |remark| writeln!(out, "{FRAME}{remark}"))
 }
 
-fn aligned(widths: &[usize], cells: &[String]) -> String {
+pub(super) fn aligned(widths: &[usize], cells: &[String]) -> String {
     let mut text = String::new();
     for (i, &widest) in widths.iter().enumerate() {
         let cell = cells.get(i).map_or("", String::as_str);

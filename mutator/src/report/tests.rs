@@ -136,9 +136,6 @@ fn text_of_the_costliest_of_many() {
     };
     let profile = sample();
     golden("text-limit", &report(&profile, &options));
-    let mut out = Vec::new();
-    costliest(&profile, &mut out).unwrap();
-    golden("text-costliest", &String::from_utf8(out).unwrap());
 }
 
 /// Names of the functions and of those of the paths, as they come.
@@ -330,7 +327,11 @@ fn what_is_not_whole_is_marked_in_every_form() {
         let options = Options::default();
         tree(profile, &all, &options, &mut out).unwrap();
         let mut last = Vec::new();
-        costliest(profile, &mut last).unwrap();
+        let screen = Screen {
+            width: 100,
+            height: 40,
+        };
+        answer(profile, screen, None, &mut last).unwrap();
         let json = serde_json::to_string(&json(profile, &all, &options)).unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         [
@@ -516,7 +517,7 @@ fn lines_of_numbers_fit_into_a_hundred_columns() {
 
 fn summarize(profile: &Profile, prev: Option<&Profile>) -> String {
     let mut out = Vec::new();
-    summary(profile, prev, &mut out).unwrap();
+    summary(profile, prev, None, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 

@@ -2,8 +2,10 @@
 
 use super::table::Frame;
 use super::{Numbered, Options, Report, Selection, end_of, exactness, human};
+use crate::display_name;
+use crate::folding::{self, Item};
 use crate::profile::{PathEntry, Profile, printable};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::rc::Rc;
 
@@ -91,6 +93,8 @@ struct Tree<'r> {
     report: &'r Report<'r>,
     function: usize,
     root: Node,
+    /// Names of the function and of all its callers as they are shown.
+    names: HashMap<String, String>,
     /// Paths of the function that are not shown.
     hidden: usize,
 }
@@ -115,6 +119,7 @@ impl<'r> Tree<'r> {
         Self {
             report,
             function,
+            names: names(report, function, &root),
             root,
             hidden: paths.len() - shown,
         }
@@ -122,7 +127,8 @@ impl<'r> Tree<'r> {
 
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let function = &self.report.profile.functions[self.function];
-        let name = printable(&function.name);
+        let end = self.report.end(self.function);
+        let name = self.name(&end);
         let metric = self.report.sorted_by();
         writeln!(out, "\n{name}")?;
         for line in self.report.place(function) {
@@ -136,12 +142,7 @@ impl<'r> Tree<'r> {
         writeln!(out)?;
         let of_metric = metric.map_or_else(String::new, |m| format!("  {:>7}", printable(m)));
         writeln!(out, "  {:>7}{of_metric}", "calls")?;
-        self.node(
-            &self.root,
-            &[self.report.end(self.function)],
-            (0, false),
-            out,
-        )?;
+        self.node(&self.root, &[Rc::clone(&end)], (0, false), out)?;
         if self.hidden > 0 {
             let (more, all_by) = (super::more(self.hidden, "path"), self.report.options.all_by);
             writeln!(out, "  {more}, in the shares but not shown; {all_by}")?;
@@ -159,9 +160,17 @@ impl<'r> Tree<'r> {
     ) -> io::Result<()> {
         let mut numbers = self.numbers(node.calls, Some(node.sum));
         let mut before = lead(indent, is_part);
-        for line in lines {
-            let (name, place) = (line.whole(), &line.place);
-            let text = format!("  {numbers}  {before}{name}  {place}");
+        let to_be_folded = !self.report.options.verbose;
+        let folds = lines.iter().map(|l| l.fold.filter(|_| to_be_folded));
+        for item in folding::fold(folds) {
+            let line = match item {
+                Item::Frame(index) => {
+                    let line = &lines[index];
+                    format!("{}{}  {}", self.name(line), line.suffix, line.place)
+                }
+                Item::Runtime(text) | Item::Wrappers(text) => text,
+            };
+            let text = format!("  {numbers}  {before}{line}");
             write!(out, "{}", text.trim_end())?;
             if numbers.trim().is_empty() {
                 writeln!(out)?;
@@ -178,13 +187,38 @@ impl<'r> Tree<'r> {
         let parts = node.callers.len() + others > 1;
         let indent = indent + if parts { DASH.len() } else { 0 };
         for (&frame, caller) in callers {
-            self.node(caller, self.report.lines(frame), (indent, parts), out)?;
+            let (last, lines) = self.foldable(frame, caller);
+            self.node(last, &lines, (indent, parts), out)?;
         }
         if let Some((end, calls)) = node.ends {
             let numbers = self.numbers(calls, None);
             writeln!(out, "  {numbers}  {}{end}", lead(indent, parts))?;
         }
         Ok(())
+    }
+
+    /// A caller with the only callers above it, up to the first frame that is not folded, and their
+    /// lines. All have the same numbers.
+    fn foldable<'n>(&self, frame: usize, caller: &'n Node) -> (&'n Node, Vec<Rc<Frame>>) {
+        let is_folded = |lines: &[Rc<Frame>]| lines.iter().all(|line| line.fold.is_some());
+        let (mut lines, mut last) = (self.report.lines(frame).to_vec(), caller);
+        while is_folded(&lines) && last.ends.is_none() && !last.has_others {
+            let mut callers = last.callers.iter();
+            let (Some((&frame, next)), None) = (callers.next(), callers.next()) else {
+                break;
+            };
+            let more = self.report.lines(frame);
+            if !is_folded(more) {
+                break;
+            }
+            lines.extend_from_slice(more);
+            last = next;
+        }
+        (last, lines)
+    }
+
+    fn name<'n>(&'n self, frame: &'n Frame) -> &'n str {
+        self.names.get(&frame.name).unwrap_or(&frame.name)
     }
 
     /// The share of the calls, and of the metric where there is one.
@@ -196,6 +230,21 @@ impl<'r> Tree<'r> {
         let sum = sum.map_or_else(String::new, |sum| human::share(sum, self.root.sum));
         format!("{calls:>7}  {sum:>7}")
     }
+}
+
+/// The names of a function and of the callers in its tree as they are shown.
+fn names(report: &Report<'_>, function: usize, root: &Node) -> HashMap<String, String> {
+    let mut names = BTreeSet::from([report.end(function).name.clone()]);
+    let mut nodes = vec![root];
+    while let Some(node) = nodes.pop() {
+        for (&frame, caller) in &node.callers {
+            names.extend(report.lines(frame).iter().map(|line| line.name.clone()));
+            nodes.push(caller);
+        }
+    }
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let short = display_name::fit_all(&all, report.longest());
+    names.into_iter().zip(short).collect()
 }
 
 /// What one of several callers begins with.

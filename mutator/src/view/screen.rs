@@ -8,7 +8,7 @@ use ratatui::crossterm::terminal;
 use ratatui::layout::{Position, Size};
 
 /// What a terminal is taken for that knows no size of its own, as a serial line or one that a program has made.
-const USUAL: Size = Size {
+pub(super) const USUAL: Size = Size {
     width: 80,
     height: 24,
 };

@@ -14,6 +14,7 @@ use super::look::{Moment, Overheads, window};
 use super::result::{Outcome, costly, left};
 use super::samples::Samples;
 use super::words::{measured, percent, reason, sampled};
+use crate::display_name;
 use crate::error::Failure;
 use crate::process::{Presence, Process};
 use crate::sampling::Sampler;
@@ -59,6 +60,9 @@ pub(super) struct Hunt<'h> {
     outcome: Option<Outcome>,
 }
 
+/// Columns of a name in a line about a step.
+const LONGEST_NAME: usize = 60;
+
 impl<'h> Hunt<'h> {
     /// Begins to sample.
     pub(super) fn begin(
@@ -93,6 +97,12 @@ impl<'h> Hunt<'h> {
     /// The latest result.
     pub(super) fn outcome(self) -> Option<Outcome> {
         self.outcome
+    }
+
+    /// The name of a function in a line about a step.
+    fn name(&mut self, function: Avma) -> String {
+        let (name, _) = self.sampler.name_at(function);
+        display_name::fit(&name, LONGEST_NAME)
     }
 
     fn say(&self, text: &str) {
@@ -202,7 +212,7 @@ impl<'h> Hunt<'h> {
     fn tell(&mut self, head: &str, step: &Step) {
         let mut said = vec![head.to_owned()];
         for (function, why) in &step.drop {
-            let (name, _) = self.sampler.name_at(*function);
+            let name = self.name(*function);
             said.push(format!("dropped {name} ({})", reason(why)));
         }
         said.extend(self.added(&step.add));
@@ -216,7 +226,7 @@ impl<'h> Hunt<'h> {
 
     fn added(&mut self, add: &[(Avma, Cost)]) -> Option<String> {
         let named = add.iter().map(|(function, share)| {
-            let (name, _) = self.sampler.name_at(*function);
+            let name = self.name(*function);
             format!("{name} (about {})", sampled(*share))
         });
         let named: Vec<String> = named.collect();
@@ -372,7 +382,7 @@ impl<'h> Hunt<'h> {
             }
             let mut said = Vec::new();
             for (function, cause) in refused {
-                let (name, _) = self.sampler.name_at(function);
+                let name = self.name(function);
                 said.push(format!("{name} cannot be instrumented ({cause})"));
                 self.search.refuse(function, cause);
             }

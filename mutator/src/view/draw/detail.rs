@@ -8,6 +8,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::bars;
 use super::style::{BOLD, DIM};
+use crate::display_name;
 use crate::profile::printable;
 use crate::report::{self, human};
 use crate::view::State;
@@ -35,9 +36,12 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
 /// The whole name, which may not fit into its row, and where there is room how the values are distributed.
 fn title(state: &State, key: tree::Key, width: usize) -> Line<'static> {
     let line = state.tree.line(key);
-    let text = line.map_or_else(String::new, |line| match line.inlined {
-        true => format!("{} (inlined)  {}", line.name, line.place),
-        false => format!("{}  {}", line.name, line.place),
+    let text = line.map_or_else(String::new, |line| {
+        let mark = if line.inlined { " (inlined)" } else { "" };
+        let after = format!("{mark}  {}", line.place);
+        // The last name of the function is worth more than its place.
+        let room = width.saturating_sub(after.width()).max(width / 2);
+        format!("{}{after}", display_name::fit(&line.name, room))
     });
     let room = width.saturating_sub(text.width());
     let metric = state.metric_place();

@@ -13,8 +13,8 @@ use crate::view::names::Finder;
 /// What the numbers mean, below the keys.
 const MEANING: [&str; 12] = [
     "Callers: below each function the calls that reach it, below these theirs, to the root.",
-    "A chain of calls without a fork is one line, and [N of runtime] what a language's runtime",
-    "does before the program begins. A line without numbers has those of the line above.",
+    "A chain of calls without a fork is one line; [3 frames of the C runtime] stands for frames",
+    "that are not of the program. A line without numbers has those of the line above.",
     "OF RUN: part of the time that passed, of all threads together, so that it can exceed",
     "100 %. OF FUNC: part of the function's total; in the views from the root and flat OF ALL,",
     "of all functions together. OF ABOVE: part of the line that it is below. SELF: without the",

@@ -1,11 +1,12 @@
 //! The rows: columns of numbers, then the names as a tree.
 
 use super::style::{BOLD, DIM, SELECTED, heat};
-use crate::display_name;
+use crate::display_name::{self, Chain, Link};
+use crate::folding::{self, Item};
 use crate::report::human;
 use crate::view::State;
 use crate::view::column::{Column, Sort, WIDTH};
-use crate::view::tree::{Key, Marker, Row};
+use crate::view::tree::{self, Key, Marker, Row};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -66,7 +67,8 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
         .iter()
         .map(|(_, row)| begin(state, row, &columns, width))
         .collect();
-    let names = short_names(&begun, state.tree.shape().arrow());
+    let chains: Vec<Chain> = begun.iter().map(|row| row.chain.clone()).collect();
+    let names = display_name::fit_chains(&chains, state.tree.shape().arrow());
     let lines = begun.into_iter().zip(names).zip(&shown);
     for (((begun, name), &(i, row)), area) in lines.zip(body.rows()) {
         frame.render_widget(finish(state, row, begun, name), area);
@@ -79,24 +81,10 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
 /// A row up to its names.
 struct Begun {
     spans: Vec<Span<'static>>,
-    /// Columns for the names and what follows them.
-    room: usize,
-    names: Vec<Named>,
+    /// The names, with the columns for them and what follows them.
+    chain: Chain,
     place: Option<String>,
     style: Style,
-}
-
-/// A name in a row.
-struct Named {
-    name: String,
-    /// Follows the name, ` (inlined)`.
-    mark: &'static str,
-}
-
-impl Named {
-    fn width(&self) -> usize {
-        self.name.width() + self.mark.width()
-    }
 }
 
 fn begin(state: &State, row: &Row, columns: &[Column], width: usize) -> Begun {
@@ -137,58 +125,13 @@ fn begin(state: &State, row: &Row, columns: &[Column], width: usize) -> Begun {
     spans.push(Span::styled(tree, DIM));
     spans.push(Span::raw(marker));
 
-    let (names, place) = text(state, row);
+    let (links, place) = text(state, row);
     Begun {
         spans,
-        room,
-        names,
+        chain: Chain { links, room },
         place,
         style,
     }
-}
-
-/// The names of each row in its room. A chain that is too long loses its outermost callers.
-fn short_names(rows: &[Begun], arrow: &str) -> Vec<String> {
-    /// A name is not cut below this to make room for its callers.
-    const LEAST: usize = 16;
-    let share = |row: &Begun| {
-        let arrows = arrow.width() * row.names.len().saturating_sub(1);
-        let whole: usize = row.names.iter().map(Named::width).sum();
-        match whole + arrows <= row.room || row.names.len() < 2 {
-            true => row.room,
-            false => (row.room / 2).max(LEAST).min(row.room),
-        }
-    };
-    let all: Vec<(&str, usize)> = rows
-        .iter()
-        .flat_map(|row| {
-            let share = share(row);
-            let own = move |name: &Named| share.saturating_sub(name.mark.width());
-            row.names
-                .iter()
-                .map(move |name| (name.name.as_str(), own(name)))
-        })
-        .collect();
-    let mut short = display_name::fit_each(&all).into_iter();
-    let chain = |row: &Begun| {
-        let own = row.names.iter().zip(short.by_ref());
-        let names: Vec<String> = own
-            .map(|(name, short)| format!("{short}{}", name.mark))
-            .collect();
-        let first = |n: usize| match n == names.len() {
-            true => names.join(arrow),
-            false => format!("{}{arrow}{GAP}", names[..n].join(arrow)),
-        };
-        let all_that_fit = (1..=names.len()).rev().map(first);
-        let text = all_that_fit
-            .into_iter()
-            .find(|text| text.width() <= row.room);
-        text.unwrap_or_else(|| {
-            let name = row.names.first().map_or("", |name| name.name.as_str());
-            display_name::fit(name, row.room)
-        })
-    };
-    rows.iter().map(chain).collect()
 }
 
 fn finish(state: &State, row: &Row, begun: Begun, name: String) -> Line<'static> {
@@ -196,10 +139,9 @@ fn finish(state: &State, row: &Row, begun: Begun, name: String) -> Line<'static>
     let is_top = row.indent == 0;
     let Begun {
         mut spans,
-        room,
+        chain: Chain { room, .. },
         place,
         style,
-        ..
     } = begun;
     let is_found = state.sought.as_ref().is_some_and(|sought| {
         let all = state.tree.sites(node).iter();
@@ -229,9 +171,6 @@ fn finish(state: &State, row: &Row, begun: Begun, name: String) -> Line<'static>
     Line::from(spans)
 }
 
-/// Stands for the callers of a chain that are left out.
-const GAP: &str = "…";
-
 /// The lines of the tree before a row, in so much room: of a branch too deep for it the innermost part.
 fn rails(row: &Row, room: usize) -> String {
     let Some(levels) = row.indent.checked_sub(1) else {
@@ -257,19 +196,18 @@ fn rails(row: &Row, room: usize) -> String {
     text[hidden..].concat()
 }
 
-/// What a row names, and the place of what stands last or alone there.
-fn text(state: &State, row: &Row) -> (Vec<Named>, Option<String>) {
+/// The names of a row, and the place of the first.
+fn text(state: &State, row: &Row) -> (Vec<Link>, Option<String>) {
     let tree = &state.tree;
-    let named = |name: &str, inlined: bool| Named {
-        name: name.to_owned(),
-        mark: if inlined { " (inlined)" } else { "" },
+    let link = |line: &tree::Line| Link {
+        name: line.name.clone(),
+        mark: if line.inlined { " (inlined)" } else { "" }.to_owned(),
     };
     if !row.is_whole {
         let Some(line) = tree.line(row.key) else {
             return Default::default();
         };
-        let name = named(&line.name, line.inlined);
-        return (vec![name], Some(line.place.clone()));
+        return (vec![link(line)], Some(line.place.clone()));
     }
     let lines = tree.lines_of(row.key.node);
     let at = |&(site, level): &(usize, usize)| {
@@ -281,28 +219,12 @@ fn text(state: &State, row: &Row) -> (Vec<Named>, Option<String>) {
         tree.line(key)
     };
     let lines: Vec<_> = lines.iter().filter_map(at).collect();
-    let mut parts: Vec<Named> = Vec::new();
-    let mut runtime = 0;
-    for line in &lines {
-        if line.is_runtime && lines.len() > 1 {
-            runtime += 1;
-            continue;
-        }
-        push_runtime(&mut parts, &mut runtime);
-        parts.push(named(&line.name, line.inlined));
-    }
-    push_runtime(&mut parts, &mut runtime);
-    // Of a chain the first call tells most.
+    let items = folding::fold(lines.iter().map(|line| line.fold));
+    let links = items.into_iter().map(|item| match item {
+        Item::Frame(index) => link(lines[index]),
+        Item::Runtime(text) | Item::Wrappers(text) => Link::whole(text),
+    });
+    // The first call of a chain tells most.
     let place = lines.first().map(|line| line.place.clone());
-    (parts, place)
-}
-
-fn push_runtime(parts: &mut Vec<Named>, runtime: &mut usize) {
-    if *runtime > 0 {
-        parts.push(Named {
-            name: format!("[{runtime} of runtime]"),
-            mark: "",
-        });
-    }
-    *runtime = 0;
+    (links.collect(), place)
 }

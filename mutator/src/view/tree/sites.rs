@@ -5,6 +5,7 @@ use std::rc::Rc;
 use patcher::select::MEANING;
 use rustc_hash::FxHashMap;
 
+use crate::folding::Fold;
 use crate::profile::{
     Frame, Function, Label, Module, Process, Profile, UNKNOWN_CALLERS, printable,
 };
@@ -41,8 +42,8 @@ pub(in crate::view) struct Line {
     pub(in crate::view) inlined: bool,
     /// The source file as the debug information names it, and the line.
     pub(in crate::view) source: Option<(Rc<str>, u32)>,
-    /// True of what a language's runtime does before the program's own code.
-    pub(in crate::view) is_runtime: bool,
+    /// The reason to fold it in a chain. `None` if it is shown.
+    pub(in crate::view) fold: Option<Fold>,
 }
 
 /// What is known of a site.
@@ -150,7 +151,7 @@ impl Sites {
                 place: profile.module_name(Some(function.module)).into_owned(),
                 inlined: false,
                 source: None,
-                is_runtime: false,
+                fold: None,
             };
             Site {
                 lines: [line].into(),
@@ -225,6 +226,7 @@ impl Sites {
                 name,
                 place,
                 inlined: false,
+                fold: None,
             },
             None,
         )]
@@ -249,6 +251,7 @@ impl Sites {
                 name: UNKNOWN_CALLERS.to_owned(),
                 place: String::new(),
                 inlined: false,
+                fold: None,
             };
             Site {
                 lines: [line(label, None)].into(),
@@ -263,7 +266,7 @@ impl Sites {
 
 fn line(label: Label, source: Option<(Rc<str>, u32)>) -> Line {
     Line {
-        is_runtime: is_runtime(&label.name),
+        fold: label.fold,
         name: label.name,
         place: label.place,
         inlined: label.inlined,
@@ -277,36 +280,6 @@ fn pattern(module: &str, linkage: &str) -> Option<String> {
     let is_plain = !linkage.is_empty() && !module.is_empty();
     (is_plain && !linkage.contains(has_meaning) && !module.contains(has_meaning))
         .then(|| format!("{module}!{linkage}"))
-}
-
-/// True of a function that a language's runtime enters a program or a thread by.
-fn is_runtime(name: &str) -> bool {
-    const NAMES: [&str; 12] = [
-        "_start",
-        "__libc_start_main",
-        "__libc_start_main_impl",
-        "__libc_start_call_main",
-        "start_thread",
-        "clone3",
-        "__clone3",
-        "clone",
-        "__clone",
-        "runtime.goexit",
-        "runtime.goexit.abi0",
-        "runtime.main",
-    ];
-    const BEGINNINGS: [&str; 9] = [
-        "std::rt::lang_start",
-        "std::sys::backtrace::__rust_begin_short_backtrace",
-        "std::sys_common::backtrace::__rust_begin_short_backtrace",
-        "std::panicking::",
-        "std::panic::catch_unwind",
-        "core::ops::function::FnOnce::call_once",
-        "core::ops::function::impls::",
-        "std::sys::thread::unix::Thread::new",
-        "std::thread::lifecycle::",
-    ];
-    NAMES.contains(&name) || BEGINNINGS.iter().any(|begin| name.starts_with(begin))
 }
 
 #[cfg(test)]
@@ -323,20 +296,6 @@ mod tests {
             ("my app", "work", None),
         ] {
             assert_eq!(pattern(module, linkage).as_deref(), expected);
-        }
-    }
-
-    #[test]
-    fn what_the_runtime_does_is_told_from_the_program() {
-        for name in [
-            "_start",
-            "runtime.goexit.abi0",
-            "std::rt::lang_start::{{closure}}",
-        ] {
-            assert!(is_runtime(name), "{name}");
-        }
-        for name in ["main", "start", "runtime.mallocgc", "clone_list"] {
-            assert!(!is_runtime(name), "{name}");
         }
     }
 }

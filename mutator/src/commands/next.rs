@@ -1,0 +1,134 @@
+//! The command that a user types after a measurement has ended.
+
+use std::path::Path;
+
+use patcher::select::MEANING;
+
+use crate::hint::{CommandLine, Hint, Word, hint};
+use crate::process::{Pid, Process};
+use crate::profile::{Function, Profile};
+
+/// How the program came to be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measured {
+    /// It ran already.
+    Attached,
+    /// It was started for that.
+    Started,
+    /// It is `ipath demo`'s.
+    Demo,
+}
+
+/// The longest name in a command. A longer one is replaced by the function's address.
+const LONGEST: usize = 60;
+
+/// The command after this profile, which has been written to `file`. `None` if nothing was
+/// measured.
+pub(super) fn next(profile: &Profile, measured: Measured, file: Option<&Path>) -> Option<Hint> {
+    if measured == Measured::Demo {
+        return Some(hint!("{}", CommandLine::ipath("attach PID --search")));
+    }
+    if let Some(file) = file.and_then(Path::to_str).filter(|file| *file != "-") {
+        return Some(hint!("ipath report {}", Word(file)));
+    }
+    let function = profile.functions.get(costliest(profile)?)?;
+    let pattern = pattern(profile, function);
+    let pid = profile.target.pid as i32;
+    let is_there = Process::find(Pid(pid)).is_ok();
+    match (measured, is_there) {
+        (Measured::Attached, true) => {
+            let attach = CommandLine::ipath("attach").pid(pid).func(&pattern);
+            let attach = match profile.search {
+                // The view shows the calls as they come.
+                Some(_) => attach.with("-m wall,cpu"),
+                None => attach.with("--duration 10s -o profile.json"),
+            };
+            Some(hint!("{}", attach))
+        }
+        _ => {
+            let run = CommandLine::ipath("run").func(&pattern);
+            let target = &profile.target;
+            let args = target.args.get(1..).unwrap_or_default();
+            let run = run.with("-o profile.json --").program(&target.exe, args);
+            Some(hint!("{}", run))
+        }
+    }
+}
+
+/// The function with the costliest path.
+fn costliest(profile: &Profile) -> Option<usize> {
+    if let Some(found) = &profile.search {
+        return found.paths.first().map(|path| path.function);
+    }
+    let metric = profile.timers().next().map(|metric| metric.name.as_str());
+    let cost = |path: &&crate::profile::PathEntry| {
+        let stats = metric.and_then(|metric| path.metrics.timers.get(metric));
+        stats.map_or(path.metrics.count.into(), |stats| stats.sum)
+    };
+    profile
+        .paths
+        .iter()
+        .max_by_key(cost)
+        .map(|path| path.function)
+}
+
+/// A pattern that matches the function.
+fn pattern(profile: &Profile, function: &Function) -> String {
+    let has_meaning = |c: char| MEANING.contains(&c) || c == '<' || c.is_control();
+    let name = function.name.split('(').next().unwrap_or_default();
+    let is_plain = |name: &str| !name.is_empty() && !name.contains(has_meaning);
+    if is_plain(name) && name.len() <= LONGEST && !name.contains(' ') {
+        return name.to_owned();
+    }
+    if is_plain(&function.linkage) && function.linkage.len() <= LONGEST {
+        return function.linkage.clone();
+    }
+    let module = profile.module_name(Some(function.module));
+    format!("{module}+{:#x}", function.address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::tests::sample;
+
+    #[test]
+    fn commands_name_what_was_costliest() {
+        let mut profile = sample();
+        // No process has this id.
+        profile.target.pid = i32::MAX as u32;
+        let text = |profile: &Profile, file: Option<&str>| {
+            let next = next(profile, Measured::Attached, file.map(Path::new));
+            next.map_or_else(String::new, |next| next.to_string())
+        };
+        let run = "ipath run -f 'Store::load' -o profile.json -- /usr/bin/app --fast";
+        assert_eq!(text(&profile, None), run);
+        assert_eq!(text(&profile, Some("-")), run);
+        assert_eq!(text(&profile, Some("a b.json")), "ipath report 'a b.json'");
+        profile.target.pid = std::process::id();
+        let attach = format!(
+            "ipath attach {} -f 'Store::load' --duration 10s -o profile.json",
+            std::process::id()
+        );
+        assert_eq!(text(&profile, None), attach);
+        profile.paths.clear();
+        assert_eq!(text(&profile, None), "");
+    }
+
+    #[test]
+    fn patterns_have_one_meaning() {
+        let mut profile = sample();
+        let function = &mut profile.functions[0];
+        for (name, linkage, expected) in [
+            ("work", "work", "work"),
+            ("a::b(int) const", "_ZNK1a1bEi", "a::b"),
+            ("A<int>::f()", "_ZN1AIiE1fEv", "_ZN1AIiE1fEv"),
+            ("int f<int>(int)", "_Z1fIiEii", "_Z1fIiEii"),
+            ("(*f)()", "", "app+0x11d0"),
+        ] {
+            function.name = name.to_owned();
+            function.linkage = linkage.to_owned();
+            assert_eq!(pattern(&sample(), function), expected);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Shortens call chains to one line each.
+
+use unicode_width::UnicodeWidthStr;
+
+use super::{GAP, fit, fit_each};
+
+/// A name in a chain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// The name, which may be shortened; empty if only the mark is shown.
+    pub name: String,
+    /// Text after the name that is not shortened, such as ` (inlined)`.
+    pub mark: String,
+}
+
+impl Link {
+    /// A name without a mark.
+    pub fn of(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            mark: String::new(),
+        }
+    }
+
+    /// Text that is not shortened.
+    pub fn whole(text: impl Into<String>) -> Self {
+        Self {
+            name: String::new(),
+            mark: text.into(),
+        }
+    }
+
+    fn width(&self) -> usize {
+        self.name.width() + self.mark.width()
+    }
+}
+
+/// A function and its callers on one line.
+#[derive(Clone, Debug, Default)]
+pub struct Chain {
+    /// The first is always shown.
+    pub links: Vec<Link>,
+    /// The columns for all of them.
+    pub room: usize,
+}
+
+/// Writes the chains of one screen, each in its room, with `arrow` between names. A chain that is
+/// too long loses its last names, and `…` stands for them. Different names stay different.
+pub fn fit_chains(chains: &[Chain], arrow: &str) -> Vec<String> {
+    let all: Vec<(&str, usize)> = chains
+        .iter()
+        .flat_map(|chain| {
+            let most = most_of_each(chain, arrow);
+            let own = |(link, most): (_, usize)| -> (&str, usize) {
+                let link: &Link = link;
+                (&link.name, most.saturating_sub(link.mark.width()))
+            };
+            let links: Vec<(&str, usize)> = chain.links.iter().zip(most).map(own).collect();
+            links
+        })
+        .collect();
+    let mut short = fit_each(&all).into_iter();
+    let line = |chain: &Chain| {
+        let own = chain.links.iter().zip(short.by_ref());
+        let names: Vec<String> = own
+            .map(|(link, short)| format!("{short}{}", link.mark))
+            .collect();
+        let first = |n: usize| match n == names.len() {
+            true => names.join(arrow),
+            false => format!("{}{arrow}{GAP}", names[..n].join(arrow)),
+        };
+        let all_that_fit = (1..=names.len()).rev().map(first);
+        let text = all_that_fit
+            .into_iter()
+            .find(|text| text.width() <= chain.room);
+        text.unwrap_or_else(|| {
+            let name = chain.links.first().map_or("", |link| link.name.as_str());
+            fit(name, chain.room)
+        })
+    };
+    chains.iter().map(line).collect()
+}
+
+/// The most columns of each name with its mark: all of a chain that fits, else so many that the
+/// first two fit.
+fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
+    /// A name is not cut below this to make room for its callers.
+    const LEAST: usize = 16;
+    let widths: Vec<usize> = chain.links.iter().map(Link::width).collect();
+    let arrows = arrow.width() * widths.len().saturating_sub(1);
+    let &[first, second, ..] = &widths[..] else {
+        return vec![chain.room; widths.len()];
+    };
+    if widths.iter().sum::<usize>() + arrows <= chain.room {
+        return widths;
+    }
+    let gap = if widths.len() > 2 {
+        arrow.width() + GAP.width()
+    } else {
+        0
+    };
+    let room = chain.room.saturating_sub(arrow.width() + gap);
+    let half = (room / 2).max(LEAST).min(chain.room);
+    let mut most = vec![half; widths.len()];
+    // One that needs less leaves it to the other.
+    most[0] = half.max(room.saturating_sub(second));
+    most[1] = half.max(room.saturating_sub(first));
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_lose_their_last_names() {
+        let links = ["work", "shop::Store::load(int)", "main", "_start"].map(Link::of);
+        let chain = |room| Chain {
+            links: links.to_vec(),
+            room,
+        };
+        for (room, expected) in [
+            (60, "work < shop::Store::load(int) < main < _start"),
+            (34, "work < shop::Store::load(int) < …"),
+            (24, "work < Store::load < …"),
+            (12, "work < …"),
+            (3, "…rk"),
+        ] {
+            let shown = fit_chains(&[chain(room)], " < ");
+            assert_eq!(shown, [expected], "{room}");
+        }
+    }
+}

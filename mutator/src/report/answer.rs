@@ -1,0 +1,367 @@
+//! The end of a measurement on a terminal: its costliest paths on at most one screen, a line each,
+//! the costliest last, then one sentence about that one and the command to go on with.
+
+use std::io::{self, Write};
+
+use unicode_width::UnicodeWidthStr;
+
+use super::chains::{self, Line};
+use super::exactness::EXACT;
+use super::rows::remarks;
+use super::table::{LONGEST, aligned};
+use super::{Numbered, Options, Report, Selection, human, loss_lines, more, threads};
+use crate::display_name;
+use crate::hint::Hint;
+use crate::profile::{self, Found, FoundPath, Metric, PathEntry, Profile, Total, printable};
+
+/// The size of the terminal in characters.
+#[derive(Clone, Copy, Debug)]
+pub struct Screen {
+    /// Columns.
+    pub width: usize,
+    /// Lines.
+    pub height: usize,
+}
+
+/// More paths than these are not read.
+const MOST: usize = 10;
+/// Names are not cut below this many columns.
+const LEAST: usize = 20;
+/// Notes and losses that are shown; the report has all.
+const REMARKS: usize = 3;
+
+/// Writes the answer.
+///
+/// # Errors
+/// The errors of `out`.
+pub fn answer(
+    profile: &Profile,
+    screen: Screen,
+    next: Option<&Hint>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let options = Options::default();
+    let report = Report::new(profile, &Selection::all(profile), &options);
+    let head = head(profile, screen);
+    let answer = match &profile.search {
+        Some(found) => report.of_search(found),
+        None => report.of_paths(),
+    };
+    let next = next.map(|next| format!("next: {next}"));
+    let mut end = wrapped(&answer.sentence, screen.width);
+    // A command is pasted: it is not broken at a word.
+    end.extend(next);
+    let rows = |text: &String| text.width().div_ceil(screen.width.max(1)).max(1);
+    // Two empty lines, the headings, the line about further paths, and the prompt.
+    let taken: usize = head.iter().chain(&end).map(rows).sum::<usize>() + 5;
+    let room = screen.height.saturating_sub(taken).clamp(1, MOST);
+    head.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    answer.write(screen.width, room, out)?;
+    if !answer.rows.is_empty() {
+        writeln!(out)?;
+    }
+    end.iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// The program, and what is not exact.
+fn head(profile: &Profile, screen: Screen) -> Vec<String> {
+    let (target, session) = (&profile.target, &profile.session);
+    let (program, _) = profile::program(&target.exe, &target.args);
+    let which = match profile.processes.len() {
+        0 | 1 => format!("pid {}", target.pid),
+        n => human::processes(n as u64),
+    };
+    let elapsed = human::time(session.elapsed_ns.into());
+    let cpu = session.cpu_ns.map_or_else(String::new, |ns| {
+        format!(", {} of CPU time", human::time(ns.into()))
+    });
+    let program = format!(
+        "{} ({which}), measured for {elapsed}{cpu}",
+        printable(&program)
+    );
+    let heavy = profile.heavy();
+    let heavy = heavy.map(|heavy| format!("warning: {}", printable(&heavy)));
+    let losses = loss_lines(profile);
+    let is_exact = losses.is_empty() && profile.calls() > 0;
+    let exact = is_exact.then(|| EXACT.to_owned());
+    let losses = losses.iter().map(|loss| format!("not exact: {loss}"));
+    let notes = session.said();
+    let notes = notes.map(|note| format!("note: {}", printable(&note)));
+    let remarks = exact.into_iter().chain(heavy).chain(losses).chain(notes);
+    let remarks: Vec<String> = remarks.collect();
+    let lines = |most: usize| {
+        let (shown, rest) = remarks.split_at(remarks.len().min(most));
+        let rest =
+            (!rest.is_empty()).then(|| format!("{}, in the report", more(rest.len(), "note")));
+        let all = std::iter::once(&program).chain(shown).chain(&rest);
+        let all = all.flat_map(|line| wrapped(line, screen.width));
+        all.collect::<Vec<String>>()
+    };
+    let all = (0..=REMARKS).rev().map(lines);
+    let mut fitting = all.filter(|lines| lines.len() <= screen.height / 4);
+    fitting.next().unwrap_or_else(|| lines(0))
+}
+
+/// What there is to say of the paths.
+struct Answer {
+    headings: Vec<String>,
+    /// The costliest first.
+    rows: Vec<(Vec<String>, Line)>,
+    /// Paths that are not in `rows`.
+    hidden: usize,
+    sentence: String,
+}
+
+impl Answer {
+    fn of(sentence: String) -> Self {
+        Self {
+            headings: Vec::new(),
+            rows: Vec::new(),
+            hidden: 0,
+            sentence,
+        }
+    }
+
+    /// Writes the costliest `most` paths, the costliest last.
+    fn write(&self, width: usize, most: usize, out: &mut impl Write) -> io::Result<()> {
+        let (shown, rest) = self.rows.split_at(self.rows.len().min(most));
+        if shown.is_empty() {
+            return Ok(());
+        }
+        let mut widths: Vec<usize> = self.headings.iter().map(|h| h.width()).collect();
+        for (cells, _) in shown {
+            for (widest, cell) in widths.iter_mut().zip(cells) {
+                *widest = (*widest).max(cell.width());
+            }
+        }
+        let numbers: usize = widths.iter().map(|w| w + 2).sum::<usize>() + 2;
+        let lines: Vec<&Line> = shown.iter().map(|(_, line)| line).collect();
+        let texts = chains::write(&lines, width.saturating_sub(numbers).max(LEAST));
+        writeln!(out, "\n{}  PATH", aligned(&widths, &self.headings))?;
+        let hidden = self.hidden + rest.len();
+        if hidden > 0 {
+            let gap = " ".repeat(numbers);
+            writeln!(out, "{gap}and {}", more(hidden, "path"))?;
+        }
+        for ((cells, _), text) in shown.iter().zip(texts).rev() {
+            writeln!(out, "{}  {text}", aligned(&widths, cells))?;
+        }
+        Ok(())
+    }
+}
+
+impl Report<'_> {
+    /// The costliest paths by the first metric.
+    fn of_paths(&self) -> Answer {
+        let (paths, number) = self.chosen();
+        let called: Vec<&Numbered<'_>> = paths
+            .iter()
+            .filter(|(_, path)| path.metrics.count > 0)
+            .take(MOST)
+            .collect();
+        if called.is_empty() {
+            return Answer::of(
+                "No call was made: one that had begun before is not seen.".to_owned(),
+            );
+        }
+        let metric = self.metrics.first().copied();
+        let headings = match metric {
+            Some(metric) => vec![
+                self.share_heading(metric),
+                format!("{} TOTAL", printable(&metric.name).to_uppercase()),
+                "CALLS".to_owned(),
+            ],
+            None => vec!["SHARE".to_owned(), "CALLS".to_owned()],
+        };
+        let row = |(_, path): &&Numbered<'_>| {
+            let mut line = self.chain(path.function, &path.stack, path.complete);
+            let thread = path.thread.map(|tid| threads::title(&self.threads, tid));
+            let process = path.process.and_then(|index| self.titles.title(index));
+            let marks = self.marks(path);
+            for remark in thread.into_iter().chain(process).chain(marks) {
+                line.after.push_str(&format!(", {remark}"));
+            }
+            let calls = path.metrics.count.to_string();
+            let share = self.part(metric, path.function, self.sum(metric, &path.metrics));
+            let cells = match metric {
+                Some(Metric { unit, .. }) => {
+                    let sum = self.sum(metric, &path.metrics);
+                    vec![share, human::quantity(sum, unit), calls]
+                }
+                None => vec![share, calls],
+            };
+            (cells, line)
+        };
+        let rows: Vec<_> = called.iter().map(row).collect();
+        let (_, first) = called[0];
+        let share = self.part(metric, first.function, self.sum(metric, &first.metrics));
+        let which = self.of_caller(first.function, &first.stack, first.complete);
+        let calls = human::count(first.metrics.count, "call");
+        let sentence = match metric {
+            Some(metric) => {
+                let sum = human::quantity(self.sum(Some(metric), &first.metrics), &metric.unit);
+                let whole = self.whole_name(metric);
+                let time = format!("{sum} in {calls}");
+                match share.strip_suffix('x') {
+                    Some(times) => format!(
+                        "On average {times} threads at a time are in {which}: {} {time}.",
+                        printable(&metric.name)
+                    ),
+                    None => format!("{share} of {whole} is in {which}: {time}."),
+                }
+            }
+            None => format!("{share} of the calls are of {which}: {calls}."),
+        };
+        Answer {
+            headings,
+            rows,
+            hidden: number - called.len(),
+            sentence,
+        }
+    }
+
+    /// What is not exact of a path, apart from its end.
+    fn marks(&self, path: &PathEntry) -> Option<String> {
+        let mut part = Total::of([path]);
+        part.incomplete = 0;
+        if self.profile.functions[path.function].point {
+            part.unmeasured = 0;
+        }
+        Some(remarks(&part, "")).filter(|marks| !marks.is_empty())
+    }
+
+    fn sum(&self, metric: Option<&Metric>, counts: &profile::Counts) -> i128 {
+        match metric {
+            Some(metric) => counts.timers.get(&metric.name).map_or(0, |stats| stats.sum),
+            None => counts.count.into(),
+        }
+    }
+
+    /// The share that is shown of a path: of the run where that is known, else of all that was
+    /// measured.
+    fn part(&self, metric: Option<&Metric>, function: usize, sum: i128) -> String {
+        let since = self.totals[function].since_ns;
+        match metric.and_then(|metric| self.profile.run_of(metric, since)) {
+            Some(run) => human::of_run(sum, run.into()),
+            None => {
+                let all = self
+                    .totals
+                    .iter()
+                    .map(|total| self.sum(metric, &total.counts));
+                human::share(sum, all.fold(0, i128::saturating_add))
+            }
+        }
+    }
+
+    fn share_heading(&self, metric: &Metric) -> String {
+        match self.profile.run_of(metric, None) {
+            Some(_) => "OF RUN".to_owned(),
+            None => "SHARE".to_owned(),
+        }
+    }
+
+    /// What the share is a part of.
+    fn whole_name(&self, metric: &Metric) -> String {
+        match (self.profile.run_of(metric, None), metric.name.as_str()) {
+            (Some(_), "cpu") => "the CPU time".to_owned(),
+            (Some(_), _) => "the run".to_owned(),
+            (None, name) => format!("the measured {}", printable(name)),
+        }
+    }
+
+    /// A function and what calls it, with the line of the call.
+    fn of_caller(&self, function: usize, stack: &[usize], is_complete: bool) -> String {
+        let frames = self.frames(stack, stack.len().min(LEAST));
+        let caller = frames.iter().find(|frame| frame.fold.is_none());
+        let caller = caller.or(frames.first());
+        let name = printable(&self.profile.functions[function].name);
+        let names: Vec<&str> = [&*name]
+            .into_iter()
+            .chain(caller.map(|frame| frame.name.as_str()))
+            .collect();
+        let names = display_name::fit_all(&names, LONGEST);
+        match (caller, is_complete) {
+            (Some(frame), _) => {
+                let site = match frame.has_line() {
+                    true => frame.site(),
+                    false => format!("{} in {}", frame.site(), frame.place),
+                };
+                format!("{}, called by {}{site}", names[0], names[1])
+            }
+            (None, false) => format!("{}, whose callers are unknown", names[0]),
+            (None, true) => format!("{}, which has no caller", names[0]),
+        }
+    }
+
+    /// The paths that a search has found.
+    fn of_search(&self, found: &Found) -> Answer {
+        let cost = |path: &FoundPath| path.cpu_share.max(path.waiting_share);
+        let (cpu, waiting) = found.explained();
+        let (of_cpu, of_waiting) = (
+            human::time(found.cpu_ns.into()),
+            human::time(found.waiting_ns.into()),
+        );
+        let Some(first) = found.paths.first() else {
+            return Answer::of(format!(
+                "No call path explains {of_cpu} of CPU time and {of_waiting} off it."
+            ));
+        };
+        let row = |path: &FoundPath| {
+            let mut line = self.chain(path.function, &path.stack, true);
+            if !path.complete {
+                line.after = format!(" < [{}]", human::count(path.paths, "path"));
+            }
+            let total = path.cpu_ns.saturating_add(path.waiting_ns);
+            let share = |share: f64| match share > 0.0 {
+                true => human::percent(share),
+                false => "-".to_owned(),
+            };
+            let cells = vec![
+                share(path.cpu_share),
+                share(path.waiting_share),
+                human::time(total.into()),
+                path.calls.to_string(),
+            ];
+            (cells, line)
+        };
+        let which = self.of_caller(first.function, &first.stack, true);
+        let (time, of) = match first.cpu_share >= first.waiting_share {
+            true => (first.cpu_ns, "the CPU time"),
+            false => (first.waiting_ns, "the time off a processor"),
+        };
+        let sentence = format!(
+            "{} of {of} is in {which}: {} in {}. All paths above explain {:.0} % of {of_cpu} of CPU time and {:.0} % of {of_waiting} off it.",
+            human::percent(cost(first)),
+            human::time(time.into()),
+            human::count(first.calls, "call"),
+            100.0 * cpu,
+            100.0 * waiting,
+        );
+        Answer {
+            headings: ["OF CPU", "OFF CPU", "TOTAL", "CALLS"]
+                .map(str::to_owned)
+                .to_vec(),
+            rows: found.paths.iter().take(MOST).map(row).collect(),
+            hidden: found.paths.len().saturating_sub(MOST),
+            sentence,
+        }
+    }
+}
+
+/// `text` on lines of at most `width` columns, broken between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! The end of a measurement on a terminal: one screen, a line a path, the costliest nearest to the
+//! prompt, then a sentence about it and the command to go on with. Elsewhere it is the report.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program_with;
+use ipath_tests::place::ipath;
+use ipath_tests::target::Target;
+use ipath_tests::terminal::Terminal;
+
+const WIDTH: usize = 80;
+const HEIGHT: usize = 24;
+
+/// The screen after a command that ends.
+fn screen(command: &str) -> Vec<String> {
+    let command = format!("{command}; echo left=$?; sleep 600");
+    let terminal = Terminal::start(&command);
+    terminal.resize(WIDTH as u16, HEIGHT as u16);
+    let text = terminal.shows(&["left=0"]);
+    let lines = text.lines().map(str::trim_end);
+    lines
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Checks that the screen ends with an answer that names a function, its caller and a line.
+fn assert_answers(screen: &[String], head: &str, names: &[&str], next: &str) {
+    let text = screen.join("\n");
+    assert!(screen.iter().any(|line| line.contains(head)), "{text}");
+    // What the command wrote is all there.
+    let end = screen.iter().rposition(|line| line.starts_with("left=0"));
+    let next_at = screen.iter().rposition(|line| line.starts_with("next: "));
+    let (end, next_at) = (end.expect("an end"), next_at.expect("a command"));
+    assert!(end - next_at <= 2, "{text}");
+    assert!(screen[next_at].contains(next), "{text}");
+    let sentence_at = screen[..next_at]
+        .iter()
+        .rposition(|line| line.contains(" < "));
+    let sentence = screen[sentence_at.expect("a path") + 1..next_at].join(" ");
+    for name in names {
+        assert!(sentence.contains(name), "{name}: {text}");
+    }
+    let costliest = &screen[sentence_at.expect("a path")];
+    assert!(costliest.contains(" < "), "{text}");
+}
+
+#[test]
+fn a_run_ends_with_an_answer_for_cpp() {
+    let shop = program_with("shop.cc", &["-g", "-pthread"]);
+    let command = format!(
+        "{} run -f '*LruCache*::get' --no-tui --interval 9s -- {} 1",
+        ipath().display(),
+        shop.display()
+    );
+    assert_answers(
+        &screen(&command),
+        "shop",
+        &[
+            "::get",
+            "recommend_for_everybody at shop.cc:",
+            "% of the run",
+        ],
+        "ipath run -f ",
+    );
+}
+
+#[test]
+fn an_attach_ends_with_an_answer_for_rust() {
+    let shop = program_with("shop.rs", &["-g"]);
+    let target = Target::start(shop, ["60"]).await_output("ready");
+    let command = format!(
+        "{} attach {} -f '*Store*look_up' -m cpu --duration 1s",
+        ipath().display(),
+        target.pid()
+    );
+    let screen = screen(&command);
+    let next = format!("ipath attach {} -f ", target.pid());
+    let names = [
+        "look_up",
+        "recommend_for_everybody",
+        " at shop.rs:",
+        "% of the CPU time",
+    ];
+    assert_answers(&screen, "measured for", &names, &next);
+}
+
+/// In a pipe there is the report, with names on lines that no terminal has cut.
+#[test]
+fn a_pipe_gets_the_report() {
+    let shop = program_with("shop.rs", &["-g"]);
+    let target = Target::start(shop, ["60"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let arguments = [
+        "attach",
+        &pid,
+        "-f",
+        "*Store*look_up",
+        "--duration",
+        "1500ms",
+    ];
+    let finished = Run::ipath(arguments).run().expect(0);
+    let text = finished.stdout;
+    assert!(
+        text.contains("\nFunctions\n") && text.contains("\nCostliest paths\n"),
+        "{text}"
+    );
+    assert!(!text.contains("next: "), "{text}");
+    assert!(text.contains("frames of the Rust runtime]"), "{text}");
+    let interval = text.lines().find(|line| line.contains("look_up: "));
+    let interval = interval.expect("the line of an interval");
+    assert!(
+        interval.contains("<shop::inventory::Store<Key,Value> as shop::inventory::"),
+        "{interval}"
+    );
+}
