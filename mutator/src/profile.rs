@@ -15,6 +15,7 @@ mod found;
 mod heavy;
 mod label;
 mod later;
+pub mod off_cpu;
 mod per_cycle;
 mod process;
 mod program;

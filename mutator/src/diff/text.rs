@@ -2,7 +2,7 @@
 
 use super::statistics::standard_error;
 use super::{Diff, Pair, SIGNIFICANT, Side};
-use crate::profile::{COUNT, UNKNOWN_CALLERS, printable};
+use crate::profile::{COUNT, UNKNOWN_CALLERS, off_cpu, printable};
 use crate::report::{Table, human, loss_lines};
 use std::io::{self, Write};
 
@@ -24,7 +24,7 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
         out,
         "{} in both, {new} new, {vanished} vanished; by {}",
         human::count(both.count() as u64, "path"),
-        printable(&diff.metric),
+        printable(off_cpu::heading(&diff.metric)),
     )?;
     let compared = number(|p| p.p.is_some());
     let significant = paths
@@ -69,11 +69,15 @@ fn row(diff: &Diff<'_>, pair: &Pair<'_>, table: &mut Table) {
     let calls = |side: &Side<'_>| side.total.counts.count.to_string();
     cells.extend(sides.map(|side| side.map_or_else(dash, calls)));
     if diff.metric != COUNT {
-        let total = |side: &Side<'_>| human::quantity(side.sum(&diff.metric), &diff.unit);
+        let marked =
+            |text: String, side: &Side<'_>| human::at_least(text, &diff.unit, side.total.tail);
+        let total =
+            |side: &Side<'_>| marked(human::quantity(side.sum(&diff.metric), &diff.unit), side);
         cells.extend(sides.map(|side| side.map_or_else(dash, total)));
         let mean = |side: &Side<'_>| {
             let values = side.total.values.get(&diff.metric);
             let mean = human::average(values.and_then(|v| v.mean()), &diff.unit);
+            let mean = marked(mean, side);
             match values.and_then(standard_error) {
                 Some(error) => format!("{mean} ± {}", human::average(Some(error), &diff.unit)),
                 None => mean,

@@ -22,7 +22,7 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
         (losses.incomplete, "on incomplete paths".to_owned()),
         (
             profile.tail_calls(),
-            "left by a tail call, timed without what that called".to_owned(),
+            "left by a tail call, timed without what that called: marked ≥".to_owned(),
         ),
     ];
     let is_timed = profile.timers().next().is_some();

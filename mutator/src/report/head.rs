@@ -1,7 +1,7 @@
 //! What stands above the functions: what was measured, when, and at what cost.
 
 use super::human;
-use crate::profile::{self, Metric, Overhead, Process, Profile, Session, printable};
+use crate::profile::{self, Metric, Overhead, Process, Profile, Session, off_cpu, printable};
 use std::io::{self, Write};
 
 pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
@@ -73,7 +73,10 @@ fn is_followed(profile: &Profile) -> bool {
 }
 
 fn metric(metric: &Metric) -> String {
-    let mut text = printable(&metric.name).into_owned();
+    let mut text = printable(off_cpu::heading(&metric.name)).into_owned();
+    if text != metric.name {
+        text.push_str(&format!(" ({})", printable(&metric.name)));
+    }
     if metric.unit == "bytes" {
         text.push_str(" (bytes)");
     }

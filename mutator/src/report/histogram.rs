@@ -2,7 +2,7 @@
 
 use super::human;
 use super::table::Table;
-use crate::profile::{Distribution, Metric, TimerStats, Total, printable};
+use crate::profile::{Distribution, Metric, TimerStats, Total, off_cpu, printable};
 use std::io::{self, Write};
 
 /// The longest bar.
@@ -27,7 +27,8 @@ fn one(
     values: &Distribution,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let (name, unit) = (printable(&metric.name), metric.unit.as_str());
+    let name = printable(off_cpu::heading(&metric.name));
+    let unit = metric.unit.as_str();
     let n = values.count();
     if n == 0 {
         return writeln!(out, "  {name}: no value yet");

@@ -82,6 +82,18 @@ pub fn processes(n: u64) -> String {
     format!("{n} process{}", if n == 1 { "" } else { "es" })
 }
 
+/// `≥12.3 ms`: marks a quantity of calls of which `tail` left by a tail call, since their callee's part is
+/// missing. Values of calls (arguments), which have no unit, are whole.
+pub fn at_least(text: String, unit: &str, tail: u64) -> String {
+    match tail > 0
+        && !matches!(unit, "" | "bytes")
+        && text.starts_with(|c: char| c.is_ascii_digit())
+    {
+        true => format!("≥{text}"),
+        false => text,
+    }
+}
+
 /// `4 incomplete (0.4 %)`: how many of a function's calls stand on incomplete paths, if any.
 pub fn incomplete(part: u64, whole: u64) -> Option<String> {
     let share = || share(part.into(), whole.into());

@@ -4,7 +4,7 @@ use super::human;
 use super::table::Table;
 use std::collections::BTreeMap;
 
-use crate::profile::{Metric, PerCycle, Profile, TimerStats, Total, printable};
+use crate::profile::{Metric, PerCycle, Profile, TimerStats, Total, off_cpu, printable};
 
 /// Which metrics have lines, and what the numbers are parts of.
 pub(super) struct Rows<'p> {
@@ -60,7 +60,7 @@ impl<'p> Rows<'p> {
         for metric in self.metrics {
             let mut cells = vec![std::mem::take(&mut calls)];
             if self.metrics.len() > 1 {
-                cells.push(printable(&metric.name).into_owned());
+                cells.push(printable(off_cpu::heading(&metric.name)).into_owned());
             }
             let numbers = NUMBERS.iter().zip(self.numbers(metric, part, whole));
             let numbers = numbers.filter(|(name, _)| self.has_share || **name != SHARE);
@@ -68,6 +68,9 @@ impl<'p> Rows<'p> {
             rows.push(cells);
             if PerCycle::comes_after(&metric.name) {
                 rows.extend(per_cycle(part));
+            }
+            if off_cpu::comes_after(&metric.name) {
+                rows.extend(waiting(part, &metric.unit));
             }
         }
         table.rows(rows, remark);
@@ -87,7 +90,7 @@ impl<'p> Rows<'p> {
         let row = |metric: &&Metric| {
             let mut cells = vec![std::mem::take(&mut calls)];
             if self.metrics.len() > 1 {
-                cells.push(printable(&metric.name).into_owned());
+                cells.push(printable(off_cpu::heading(&metric.name)).into_owned());
             }
             let sum = sums.get(&metric.name).copied();
             cells.push(sum.map_or("-".to_owned(), |sum| human::quantity(sum, &metric.unit)));
@@ -116,14 +119,15 @@ impl<'p> Rows<'p> {
             true => String::new(),
             false => human::share(values.sum(), all.sum()),
         };
+        let marked = |text: String| human::at_least(text, unit, part.tail);
         [
-            human::quantity(values.sum(), unit),
-            human::average(values.mean(), unit),
+            marked(human::quantity(values.sum(), unit)),
+            marked(human::average(values.mean(), unit)),
             quantile(500),
             quantile(990),
             human::quantity(stats.max.into(), unit),
             share,
-            self.of_run(metric, stats, whole.since_ns),
+            marked(self.of_run(metric, stats, whole.since_ns)),
         ]
     }
 
@@ -140,6 +144,15 @@ fn per_cycle(part: &Total) -> Option<Vec<String>> {
     let ratio = PerCycle::of(&part.counts.timers).ratio()?;
     let mut cells = ["", "IPC", ""].map(str::to_owned).to_vec();
     cells.push(human::ratio(ratio));
+    Some(cells)
+}
+
+/// A line with the time off the processor that is no waiting for one, where both were measured.
+fn waiting(part: &Total, unit: &str) -> Option<Vec<String>> {
+    let (sum, calls) = off_cpu::waiting(&part.counts.timers)?;
+    let mut cells = ["", off_cpu::WAITING].map(str::to_owned).to_vec();
+    cells.push(human::quantity(sum, unit));
+    cells.push(human::average(Some(sum as f64 / calls as f64), unit));
     Some(cells)
 }
 

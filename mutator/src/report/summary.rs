@@ -7,7 +7,8 @@ use super::{human, loss_lines};
 use crate::display_name::{self, Chain, Link};
 use crate::folding::{self, Fold, Item};
 use crate::profile::{
-    COUNT, Delta, Distribution, Function, Metric, PathEntry, Profile, UNKNOWN_CALLERS, printable,
+    COUNT, Delta, Distribution, Function, Metric, PathEntry, Profile, UNKNOWN_CALLERS, off_cpu,
+    printable,
 };
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -182,9 +183,11 @@ impl Summary<'_> {
         write!(out, "  {name}: {} calls ({rate}/s)", whole.calls)?;
         if let Some(Metric { name, unit, .. }) = self.timer {
             let values = &whole.values;
-            let total = human::quantity(values.sum(), unit);
-            let mean = human::average(values.mean(), unit);
-            write!(out, ", {} {total}, mean {mean}", printable(name))?;
+            let marked = |text: String| human::at_least(text, unit, whole.tail);
+            let total = marked(human::quantity(values.sum(), unit));
+            let mean = marked(human::average(values.mean(), unit));
+            let metric = printable(off_cpu::heading(name));
+            write!(out, ", {metric} {total}, mean {mean}")?;
             for (per_mille, name) in [(500, "p50"), (990, "p99")] {
                 if let Some(value) = values.quantile(per_mille) {
                     write!(out, ", {name} {}", human::quantity(value, unit))?;

@@ -4,7 +4,7 @@ use super::table::Frame;
 use super::{Numbered, Options, Report, Selection, end_of, exactness, human};
 use crate::display_name;
 use crate::folding::{self, Item};
-use crate::profile::{PathEntry, Profile, printable};
+use crate::profile::{PathEntry, Profile, off_cpu, printable};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::rc::Rc;
@@ -137,10 +137,13 @@ impl<'r> Tree<'r> {
         write!(out, "  {}", human::count(self.root.calls, "call"))?;
         if let Some(metric) = self.report.metrics.first().filter(|_| metric.is_some()) {
             let sum = human::quantity(self.root.sum, &metric.unit);
-            write!(out, ", {} {sum}", printable(&metric.name))?;
+            let sum = human::at_least(sum, &metric.unit, self.root.tail);
+            write!(out, ", {} {sum}", printable(off_cpu::heading(&metric.name)))?;
         }
         writeln!(out)?;
-        let of_metric = metric.map_or_else(String::new, |m| format!("  {:>7}", printable(m)));
+        let of_metric = metric.map_or_else(String::new, |m| {
+            format!("  {:>7}", printable(off_cpu::heading(m)))
+        });
         writeln!(out, "  {:>7}{of_metric}", "calls")?;
         self.node(&self.root, &[Rc::clone(&end)], (0, false), out)?;
         if self.hidden > 0 {

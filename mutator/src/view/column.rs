@@ -20,6 +20,8 @@ pub(super) enum Column {
     /// The total of another metric, by its place among those of the profile.
     Other(usize),
     Ipc,
+    /// Time off the processor that is no waiting for one.
+    Waiting,
     OfRun,
     OfFunction,
     OfParent,
@@ -28,7 +30,7 @@ pub(super) enum Column {
 }
 
 /// Of the shown metric, in the order in which they stand at first.
-pub(super) const ALL: [Column; 17] = [
+pub(super) const ALL: [Column; 18] = [
     Column::Calls,
     Column::Rate,
     Column::Trend,
@@ -42,6 +44,7 @@ pub(super) const ALL: [Column; 17] = [
     Column::P999,
     Column::Max,
     Column::Ipc,
+    Column::Waiting,
     Column::OfRun,
     Column::OfFunction,
     Column::OfParent,
@@ -49,7 +52,7 @@ pub(super) const ALL: [Column; 17] = [
 ];
 
 /// What is left out first where there is no room for all.
-pub(super) const LEAST_NEEDED: [Column; 17] = [
+pub(super) const LEAST_NEEDED: [Column; 18] = [
     Column::OfParent,
     Column::Min,
     Column::P90,
@@ -62,6 +65,7 @@ pub(super) const LEAST_NEEDED: [Column; 17] = [
     Column::P99,
     Column::OfRun,
     Column::Rate,
+    Column::Waiting,
     Column::Ipc,
     Column::Mean,
     Column::OfFunction,

@@ -7,7 +7,7 @@ use super::column::{
 };
 use super::state::State;
 use super::tree::{NodeId, ROOT, Shape, Total};
-use crate::profile::PerCycle;
+use crate::profile::{PerCycle, off_cpu};
 use crate::report::human;
 
 impl Column {
@@ -30,12 +30,14 @@ impl Column {
             Self::P999 => "P99.9",
             Self::Max => "MAX",
             Self::Ipc => "IPC",
+            Self::Waiting => "WAITING",
             Self::OfRun => "OF RUN",
             Self::OfFunction => all(),
             Self::OfParent => "OF ABOVE",
             Self::Bar => "",
             Self::Other(metric) => {
                 let name = state.metrics.get(metric).map_or("", |m| &m.name);
+                let name = off_cpu::heading(name);
                 let short = name.chars().take(WIDTH - 1).collect::<String>();
                 return short.to_uppercase();
             }
@@ -45,7 +47,7 @@ impl Column {
 
     /// For the list of columns.
     pub(super) fn describe(self, state: &State) -> String {
-        let metric = state.metric().0;
+        let metric = off_cpu::heading(state.metric().0);
         match self {
             Self::Calls => "calls".to_owned(),
             Self::Rate => "calls a second".to_owned(),
@@ -62,11 +64,15 @@ impl Column {
             Self::P99 => format!("99 of 100 calls have no more {metric}"),
             Self::P999 => format!("999 of 1000 calls have no more {metric}"),
             Self::Ipc => "instructions a cycle".to_owned(),
+            Self::Waiting => "off-cpu without run-delay, which waits for a processor".to_owned(),
             Self::OfRun => "share of the time that passed, of all threads together".to_owned(),
             Self::OfFunction => "share of its function, or of all".to_owned(),
             Self::OfParent => "share of the row it is below".to_owned(),
             Self::Bar => "share of its function, or of all, as a bar".to_owned(),
-            Self::Other(n) => format!("total {}", state.metrics.get(n).map_or("", |m| &m.name)),
+            Self::Other(n) => {
+                let name = state.metrics.get(n).map_or("", |m| &m.name);
+                format!("total {}", off_cpu::heading(name))
+            }
         }
     }
 
@@ -92,6 +98,7 @@ impl Column {
                 (total.values > 0).then_some(total.sum() as f64)
             }
             Self::Ipc => per_cycle(state, node),
+            Self::Waiting => off_cpu::waiting_by(sums(state, node)).map(|(sum, _)| sum as f64),
             Self::OfRun => of_run(state, node),
             Self::OfFunction | Self::Bar => of(state, node, whole(state, node)),
             Self::OfParent => of(state, node, tree.parent(node).unwrap_or(ROOT)),
@@ -104,6 +111,8 @@ impl Column {
         let (_, unit) = state.metric();
         let share = |share: Option<f64>| share.map_or_else(String::new, human::percent);
         let values = || state.total(node).values;
+        let tail = state.tree.counted(node).tail;
+        let marked = |text: String, unit: &str| human::at_least(text, unit, tail);
         let value = self.value(state, node);
         let as_quantity =
             |value: f64, unit: &str| fitting(human::quantity(value as i128, unit), value);
@@ -112,25 +121,31 @@ impl Column {
             Self::Rate => value.map_or_else(none, human::number),
             Self::Trend => spark(state.tree.trend(node)),
             Self::Total | Self::Own if values() == 0 => none(),
-            Self::Total => fitting(
-                human::quantity(state.total(node).sum(), unit),
-                value.unwrap_or(0.0),
+            Self::Total => marked(
+                fitting(
+                    human::quantity(state.total(node).sum(), unit),
+                    value.unwrap_or(0.0),
+                ),
+                unit,
             ),
             Self::Mean => match value {
-                Some(mean) => fitting(human::average(Some(mean), unit), mean),
+                Some(mean) => marked(fitting(human::average(Some(mean), unit), mean), unit),
                 None => none(),
             },
-            Self::Own | Self::Min | Self::Max | Self::P50 | Self::P90 | Self::P99 | Self::P999 => {
+            Self::Own => value.map_or_else(none, |own| marked(as_quantity(own, unit), unit)),
+            Self::Min | Self::Max | Self::P50 | Self::P90 | Self::P99 | Self::P999 => {
                 value.map_or_else(none, |value| as_quantity(value, unit))
             }
             Self::Other(metric) => {
                 let unit = state.metrics.get(metric).map_or("", |m| &m.unit);
-                value.map_or_else(none, |value| as_quantity(value, unit))
+                value.map_or_else(none, |value| marked(as_quantity(value, unit), unit))
             }
             Self::Ipc => value.map_or_else(none, human::ratio),
+            Self::Waiting => value.map_or_else(none, |value| as_quantity(value, "ns")),
             // Of itself it is all.
             Self::OfFunction if whole(state, node) == node => String::new(),
-            Self::OfRun | Self::OfFunction | Self::OfParent => share(value),
+            Self::OfRun => marked(share(value), unit),
+            Self::OfFunction | Self::OfParent => share(value),
             Self::Bar => bar(value.unwrap_or(0.0)),
         }
     }
@@ -160,6 +175,10 @@ impl State {
     fn makes_sense(&self, column: Column) -> bool {
         match column {
             Column::Ipc => self.has_per_cycle(),
+            Column::Waiting => {
+                let is_measured = |name: &str| self.metrics.iter().any(|m| m.name == name);
+                off_cpu::waiting_by(|name| is_measured(name).then_some((0, 1))).is_some()
+            }
             Column::Other(metric) => {
                 metric < self.metrics.len() && Some(metric) != self.metric_place()
             }
@@ -314,12 +333,16 @@ fn of_run(state: &State, node: NodeId) -> Option<f64> {
 }
 
 fn per_cycle(state: &State, node: NodeId) -> Option<f64> {
-    let total = |name: &str| {
+    PerCycle::by(sums(state, node)).ratio()
+}
+
+/// The sum of a metric by its name, with the calls that have told it.
+fn sums(state: &State, node: NodeId) -> impl Fn(&str) -> Option<(i128, u64)> {
+    move |name| {
         let metric = state.metrics.iter().position(|m| m.name == name)?;
         let total = state.tree.total(node, metric);
         Some((total.sum(), total.values))
-    };
-    PerCycle::by(total).ratio()
+    }
 }
 
 /// All digits of a value where the column has room for them.

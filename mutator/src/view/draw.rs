@@ -13,7 +13,7 @@ use super::key::{BINDINGS, Command};
 use super::line::EditLine;
 use super::state::Mode;
 use crate::printable::is_active;
-use crate::profile::{self, Profile, printable};
+use crate::profile::{self, Profile, off_cpu, printable};
 use crate::report::{human, loss_lines};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -105,7 +105,11 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
         fit_path(&printable(&program), room)
     )));
     first.append(&mut after);
-    let metrics: Vec<_> = profile.metrics.iter().map(|m| printable(&m.name)).collect();
+    let metrics: Vec<_> = profile
+        .metrics
+        .iter()
+        .map(|m| printable(off_cpu::heading(&m.name)))
+        .collect();
     let mut second = Vec::new();
     let losses = loss_lines(profile);
     if !losses.is_empty() {
@@ -235,7 +239,7 @@ fn hints(state: &State, room: usize) -> Line<'static> {
         };
         let now = match binding.command {
             Command::Sort => format!(": {}", state.sort_name()),
-            Command::Metric => format!(": {}", state.metric().0),
+            Command::Metric => format!(": {}", off_cpu::heading(state.metric().0)),
             Command::NextView => format!(
                 ": {}",
                 state.tree.shape().name(state.tree.is_of_processes())

@@ -1,6 +1,7 @@
 //! What the commands do while the table is browsed.
 
 use super::{Action, Finder, Mode, Mouse, State};
+use crate::profile::off_cpu;
 use crate::view::column::Sort;
 use crate::view::key::Command;
 use crate::view::line::EditLine;
@@ -256,7 +257,10 @@ impl State {
 
     fn next_metric(&mut self) {
         if self.metrics.len() < 2 {
-            self.say(Ok(format!("{} is the only metric", self.metric().0)));
+            self.say(Ok(format!(
+                "{} is the only metric",
+                off_cpu::heading(self.metric().0)
+            )));
             return;
         }
         self.timer = (self.metric_place().unwrap_or(0) + 1) % self.metrics.len();

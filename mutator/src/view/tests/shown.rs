@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::profile::PathEntry;
+use crate::view::column::Column;
 use crate::view::tree::{ROOT, Shape};
 
 /// What has come since the sample before, and since the mark.
@@ -369,6 +370,15 @@ fn losses_are_brought_up_to_date() {
     state.sample(&profile, &Changed::Paths(vec![0]));
     let head = state.profile().unwrap();
     assert_eq!((head.tail_calls(), head.calls()), (77, profile.calls()));
+    // A total without the time of tail-called functions is marked.
+    let work = node(&state, "work");
+    assert!(!Column::Total.cell(&state, work).starts_with('≥'));
+    profile.paths[0].tail = 77;
+    state.sample(&profile, &Changed::Paths(vec![0]));
+    for column in [Column::Total, Column::Mean, Column::Own] {
+        let cell = column.cell(&state, work);
+        assert!(cell.starts_with('≥'), "{column:?}: {cell}");
+    }
 }
 
 /// The ranks of a job are one sum, of which each function says how they differ.

@@ -7,6 +7,7 @@ use crate::profile::{Changed, Distribution, Gathered, PathEntry, Profile, TimerS
 pub(super) struct Numbers {
     calls: u64,
     incomplete: u64,
+    tail: u64,
     /// One for each metric but the count.
     timers: Box<[Timer]>,
 }
@@ -37,6 +38,7 @@ impl Numbers {
     fn set(&mut self, path: &PathEntry, metrics: &[String]) {
         self.calls = path.metrics.count;
         self.incomplete = path.incomplete();
+        self.tail = path.tail;
         if self.timers.len() != metrics.len() {
             self.timers = metrics.iter().map(|_| Timer::default()).collect();
         }
@@ -74,6 +76,8 @@ pub(in crate::view) struct Counted {
     pub(in crate::view) new: u64,
     /// The calls whose paths come to no root.
     pub(in crate::view) incomplete: u64,
+    /// The calls that left by a tail call, whose callee's time is missing.
+    pub(in crate::view) tail: u64,
     /// How many paths there are that are not filtered out.
     pub(in crate::view) paths: u32,
 }
@@ -116,6 +120,7 @@ impl Counted {
         self.calls = self.calls.saturating_add(other.calls);
         self.new = self.new.saturating_add(other.new);
         self.incomplete = self.incomplete.saturating_add(other.incomplete);
+        self.tail = self.tail.saturating_add(other.tail);
         self.paths = self.paths.saturating_add(other.paths);
     }
 }
@@ -360,6 +365,7 @@ impl Paths {
             calls: since(now.calls, base.map(|b| b.calls)),
             new: now.calls.saturating_sub(self.before[path]),
             incomplete: since(now.incomplete, base.map(|b| b.incomplete)),
+            tail: since(now.tail, base.map(|b| b.tail)),
             paths: 1,
         }
     }

@@ -1,0 +1,54 @@
+//! The headings of metrics, and the waiting within the time off the processor.
+
+use super::Timers;
+
+const BLOCKED: &str = "blocked";
+const RUN_DELAY: &str = "run-delay";
+
+/// The heading of waiting that is no waiting for a processor.
+pub const WAITING: &str = "waiting";
+
+/// The heading of a metric. `blocked` is the time off the processor, whatever the reason: a function that only
+/// computes has some if its thread is preempted.
+pub fn heading(metric: &str) -> &str {
+    match metric {
+        BLOCKED => "off-cpu",
+        other => other,
+    }
+}
+
+/// True if the line of [`waiting`] comes after that of a metric.
+pub fn comes_after(metric: &str) -> bool {
+    metric == BLOCKED
+}
+
+/// Time off the processor less the time waiting for one, with the number of calls; `None` unless both were
+/// measured of the same calls. `told` gives the sum of a metric and its calls.
+pub fn waiting_by(told: impl Fn(&str) -> Option<(i128, u64)>) -> Option<(i128, u64)> {
+    let ((off, calls), (delay, delayed)) = (told(BLOCKED)?, told(RUN_DELAY)?);
+    // The kernel's clock and the processor's differ a little.
+    (calls > 0 && calls == delayed).then(|| ((off - delay).max(0), calls))
+}
+
+/// The same of the timers of some calls.
+pub fn waiting(timers: &Timers) -> Option<(i128, u64)> {
+    waiting_by(|name| timers.get(name).map(|stats| (stats.sum, stats.values())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_is_what_is_not_waiting_for_a_processor() {
+        let told = |off: Option<(i128, u64)>, delay| {
+            waiting_by(|name| if name == BLOCKED { off } else { delay })
+        };
+        assert_eq!(told(Some((70, 3)), Some((30, 3))), Some((40, 3)));
+        assert_eq!(told(Some((70, 3)), Some((71, 3))), Some((0, 3)));
+        assert_eq!(told(Some((70, 3)), Some((30, 2))), None);
+        assert_eq!(told(Some((70, 3)), None), None);
+        assert_eq!(heading("blocked"), "off-cpu");
+        assert_eq!(heading("wall"), "wall");
+    }
+}
