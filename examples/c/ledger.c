@@ -27,21 +27,28 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-NOINLINE static void put_in_order(void) { qsort(ledger, ACCOUNTS, sizeof ledger[0], by_size); }
-
-NOINLINE static void post(int order)
+/* Returns the largest balance. */
+NOINLINE static long put_in_order(void)
 {
+    qsort(ledger, ACCOUNTS, sizeof ledger[0], by_size);
+    return ledger[ACCOUNTS - 1];
+}
+
+NOINLINE static long post(int order)
+{
+    long largest = 0;
     pthread_mutex_lock(&lock);
     ledger[order * 7919L % ACCOUNTS] += order;
     if (order % 32 == 0)
-        put_in_order();
+        largest = put_in_order();
     pthread_mutex_unlock(&lock);
+    return largest;
 }
 
-NOINLINE static void take_order(int order)
+NOINLINE static long take_order(int order)
 {
     usleep(100);
-    post(order);
+    return post(order) + order;
 }
 
 static void *work(void *first)

@@ -3,6 +3,7 @@
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath, workspace};
+use ipath_tests::profile::Profile;
 use ipath_tests::receiver::Receiver;
 use ipath_tests::target::Target;
 use std::fs;
@@ -199,4 +200,18 @@ fn recipes_work_as_printed() {
         "plugin.json",
     ];
     has_written(&scratch, &files, &done);
+    holder_has_its_time(&Profile::read(&scratch.file("lock.json")));
+}
+
+/// Most CPU time below the lock is that of its holder, which does not end at a tail call.
+fn holder_has_its_time(profile: &Profile) {
+    let of = |name: &str| {
+        let mut functions = profile.functions.iter();
+        functions.find(|f| f.linkage == name).expect("measured")
+    };
+    let cpu = |name: &str| of(name).totals["cpu"]["sum"].as_u64().expect("ns");
+    for name in ["post", "put_in_order"] {
+        assert_eq!(of(name).tail, 0, "{name}");
+    }
+    assert!(2 * cpu("put_in_order") > cpu("post"), "{profile:?}");
 }
