@@ -58,8 +58,60 @@ fn the_wheel_passes_its_tests() {
     assert!(!text.contains("skipped"), "{text}");
     let types = python(["-m", "mypy", "--cache-dir=/dev/null", "--config-file"]);
     let source = scratch.file("source");
+    compares_as_the_command(&scratch, &profiles);
     let types = types
         .arg(source.join("pyproject.toml"))
         .arg(source.join("src"));
     types.run().expect(0);
+}
+
+/// Prints both likelihoods of each path in both profiles, by its calls and sums.
+const LIKELIHOODS: &str = "
+import ipath_profile, sys
+old, new = (ipath_profile.load(file) for file in sys.argv[1:])
+table = ipath_profile.diff(old, new, 'wall').dropna(subset=['p_value'])
+columns = ['old_count', 'new_count', 'old_sum', 'new_sum', 'p_value', 'p_value_alone']
+for row in table[columns].itertuples(index=False):
+    print(*(repr(float(value)) for value in row))
+";
+
+/// One method has one result: the likelihoods of the reader are those of `ipath diff`.
+fn compares_as_the_command(scratch: &Scratch, profiles: &Path) {
+    let [old, new] = ["plain.json", "threads.json"].map(|name| profiles.join(name));
+    let read = python(["-c", LIKELIHOODS]).arg(&old).arg(&new);
+    let read = read.env("PYTHONPATH", scratch.file("site")).run().expect(0);
+    let told = Run::ipath(["diff", "--json", "--metric", "wall"]);
+    let told = told.arg(&old).arg(&new).run().expect(0).json();
+    let mut expected: Vec<Vec<f64>> = told["paths"]
+        .as_array()
+        .expect("paths")
+        .iter()
+        .filter(|path| path["p_value"].is_f64())
+        .map(|path| {
+            let number = |pointer: &str| {
+                let value = path.pointer(pointer).and_then(serde_json::Value::as_f64);
+                value.unwrap_or_else(|| panic!("no {pointer} in {path}"))
+            };
+            let pointers = ["/old/count", "/new/count", "/old/wall/sum", "/new/wall/sum"];
+            let likely = ["/p_value", "/p_value_alone"];
+            pointers.into_iter().chain(likely).map(number).collect()
+        })
+        .collect();
+    let numbers = |line: &str| {
+        line.split(' ')
+            .map(|n| n.parse().expect("a number"))
+            .collect()
+    };
+    let mut found: Vec<Vec<f64>> = read.stdout.lines().map(numbers).collect();
+    let order = |a: &Vec<f64>, b: &Vec<f64>| a.partial_cmp(b).expect("numbers");
+    expected.sort_by(order);
+    found.sort_by(order);
+    assert!(
+        !found.is_empty() && found.len() == expected.len(),
+        "{found:?}"
+    );
+    for (one, other) in found.iter().zip(&expected) {
+        let is_near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * b.abs() + 1e-12;
+        assert!(one.iter().zip(other).all(is_near), "{one:?}, not {other:?}");
+    }
 }

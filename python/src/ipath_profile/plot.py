@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Optional
 
 import matplotlib.pyplot as plt
@@ -10,12 +11,19 @@ from matplotlib.axes import Axes
 from .profile import Profile
 
 
+#: Letters of a line of a label.
+LETTERS = 72
+
+
 def paths(profile: Profile, metric: Optional[str] = None, limit: int = 20, axes: Optional[Axes] = None) -> Axes:
     """A bar for each of the costliest call paths, named by the function and its nearest callers."""
     table = profile.paths(metric).head(limit)[::-1]
-    axes = axes or plt.subplots(figsize=(10, 0.4 * len(table) + 1))[1]
     column = "count" if metric is None else f"{metric}_sum"
     names = [" < ".join((f, *stack[:2])) for f, stack in zip(table["function"], table["stack"])]
+    # Whole names, on as many lines as they take.
+    names = ["\n".join(textwrap.wrap(name, LETTERS)) for name in names]
+    lines = sum(name.count("\n") + 1 for name in names)
+    axes = axes or plt.subplots(figsize=(12, 0.3 * lines + 1), layout="constrained")[1]
     axes.barh(range(len(table)), table[column].astype(float))
     axes.set_yticks(range(len(table)), labels=names)
     axes.set_xlabel(f"{metric or 'count'} [{profile.units[metric or 'count']}]")

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import pandas as pd
 
+from .names import demangled
 from .tree import Node, tree_of
 
 SCHEMA = "ipath-profile/1"
@@ -24,7 +25,7 @@ class ProfileError(ValueError):
 class Frame:
     """A call site, or a function that has been inlined there."""
 
-    #: The function's linkage (mangled) name; ``module+0xADDR`` where it has none.
+    #: The function's name, demangled where that is possible; ``module+0xADDR`` where it has none.
     function: str
     #: The file name of its module, empty where that is not known.
     module: str
@@ -32,6 +33,8 @@ class Frame:
     line: Optional[int] = None
     #: True of an inlined copy.
     inlined: bool = False
+    #: The linkage (mangled) name, empty where there is none.
+    linkage: str = ""
 
     def __str__(self) -> str:
         return self.function
@@ -53,6 +56,7 @@ class Profile:
         self.data = data
         self.units: Dict[str, str] = {m["name"]: m["unit"] for m in data["metrics"]}
         self._modules = [os.path.basename(m["path"]) for m in data["modules"]]
+        self._names = demangled(data)
         self._frames = [self._expanded(frame) for frame in data["frames"]]
 
     @property
@@ -85,12 +89,20 @@ class Profile:
 
     def _expanded(self, frame: Mapping[str, Any]) -> Tuple[Frame, ...]:
         module = self._module(frame.get("module"))
-        own = frame.get("function") or f"{module}+{frame['address']:#x}"
         inlined = [
-            Frame(i.get("function") or "?", module, i.get("file"), i.get("line"), True)
+            Frame(self._shown(i.get("function")) or "?", module, i.get("file"), i.get("line"), True, i.get("function") or "")
             for i in frame.get("inlined", ())
         ]
-        return (*inlined, Frame(own, module, frame.get("file"), frame.get("line")))
+        linkage = frame.get("function") or ""
+        own = self._shown(linkage) or f"{module}+{frame['address']:#x}"
+        return (*inlined, Frame(own, module, frame.get("file"), frame.get("line"), False, linkage))
+
+    def _shown(self, linkage: Optional[str]) -> str:
+        return self._names.get(linkage, linkage) if linkage else ""
+
+    def frame_name(self, index: int) -> str:
+        """The name of a frame by its index; ``module+0xADDR`` where it has none."""
+        return self._frames[index][-1].function
 
     def stack(self, path: int, inlined: bool = True) -> List[Frame]:
         """The callers of a path, the nearest first; the function itself is not among them."""

@@ -1,0 +1,23 @@
+"""Names of functions as a reader writes them."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any, Dict, Mapping
+
+
+def demangled(data: Mapping[str, Any]) -> Dict[str, str]:
+    """Names by linkage names: those of the functions that were measured are in the profile, the others are those that
+    ``c++filt`` (binutils) knows. Without it they stay as they are."""
+    known = {f["linkage"]: f["name"] for f in data["functions"] if f.get("linkage")}
+    frames = data["frames"]
+    called = {f.get("function") for frame in frames for f in (frame, *frame.get("inlined", ()))}
+    mangled = sorted(name for name in called if name and name.startswith(("_Z", "_R")) and name not in known)
+    if not mangled:
+        return known
+    try:
+        done = subprocess.run(["c++filt"], input="\n".join(mangled), capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return known
+    shown = done.stdout.splitlines()
+    return {**dict(zip(mangled, shown)), **known} if len(shown) == len(mangled) else known
