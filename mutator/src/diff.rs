@@ -43,6 +43,19 @@ struct Pair<'p> {
     p: Option<f64>,
     /// That the numbers of calls do, if they were independent of each other.
     p_count: Option<f64>,
+    /// Indexes of the new profile's paths that are this one.
+    places: Vec<usize>,
+}
+
+/// How a path of the new profile compares with the old one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Comparison {
+    /// The old profile does not have it.
+    New,
+    /// The difference of the means may be chance.
+    Chance,
+    /// The mean of a call, or the calls with `count`, as a part of the old one: 1.1 is a tenth more.
+    Changed(f64),
 }
 
 /// What one of the profiles has of a path: the sum of all its paths that are this one.
@@ -60,7 +73,7 @@ impl<'p> Diff<'p> {
         let mut places: FxHashMap<(String, bool, Vec<String>), usize> = FxHashMap::default();
         for (profile, is_new) in [(old, false), (new, true)] {
             let sites = Sites::of(profile, &common);
-            for path in &profile.paths {
+            for (index, path) in profile.paths.iter().enumerate() {
                 let stack = path.stack.iter().map(|&f| sites.frames[f].clone());
                 let key = (
                     sites.functions[path.function].clone(),
@@ -70,6 +83,7 @@ impl<'p> Diff<'p> {
                 let place = places.len();
                 let place = *places.entry(key).or_insert(place);
                 let pair = pairs.entry(place).or_insert_with(Pair::empty);
+                pair.places.extend(is_new.then_some(index));
                 let side = if is_new { &mut pair.new } else { &mut pair.old };
                 let side = side.get_or_insert_with(|| Side {
                     first: path,
@@ -100,6 +114,20 @@ impl<'p> Diff<'p> {
         }
     }
 
+    /// How each path of the new profile compares, by its index there.
+    pub fn by_path(&self) -> Vec<Comparison> {
+        let mut all = vec![Comparison::New; self.new.paths.len()];
+        for pair in self.paths.iter().filter(|pair| pair.old.is_some()) {
+            let is_significant = pair.p.is_some_and(|p| p <= SIGNIFICANT);
+            let growth = pair.growth(&self.metric).filter(|_| is_significant);
+            let compared = growth.map_or(Comparison::Chance, |g| Comparison::Changed(1.0 + g));
+            for &place in &pair.places {
+                all[place] = compared;
+            }
+        }
+        all
+    }
+
     /// Paths of which a call costs more by so large a part, significantly; of calls, those that have so many more.
     pub fn worse(&self, by: f64) -> usize {
         let is_worse = |pair: &&Pair<'_>| {
@@ -118,6 +146,7 @@ impl Pair<'_> {
             p_alone: None,
             p: None,
             p_count: None,
+            places: Vec::new(),
         }
     }
 

@@ -3,8 +3,10 @@
 use super::ExportError;
 use super::model::{Model, Naming, widths};
 use super::tree::Tree;
-use crate::profile::{Metric, Profile, printable, program};
+use crate::diff::{Comparison, Diff};
+use crate::profile::{COUNT, Metric, Profile, printable, program};
 use crate::report::human::quantity;
+use std::cmp::Ordering;
 use std::io::Write;
 
 const WIDTH: f64 = 1200.0;
@@ -16,8 +18,17 @@ const LEAST: f64 = 0.1;
 /// Width of a character of the text in a rectangle.
 const LETTER: f64 = 6.6;
 
-/// Writes a flame graph by one metric. With `baseline`, widths are those of `profile` and colours say what has changed: red is
-/// more than in the baseline, blue is less.
+/// The weights of a node: its width, and with a baseline what the same calls cost there, how much more they
+/// cost now as far as that is significant, and the width of paths that the baseline does not have.
+const KINDS: usize = 4;
+const NOW: usize = 0;
+const BEFORE: usize = 1;
+const MORE: usize = 2;
+const NEW: usize = 3;
+
+/// Writes a flame graph by one metric. With `baseline`, widths are those of `profile`, and colours say what a
+/// call costs more or less than in the baseline, path by path, by the test of `ipath diff`. Totals are not
+/// compared: runs differ in length.
 ///
 /// # Errors
 /// One of the profiles does not have the metric, it is negative somewhere, or `out` fails.
@@ -30,19 +41,31 @@ pub fn to_flamegraph(
 ) -> Result<(), ExportError> {
     let naming = Naming::by_line(sites);
     let kind = profile.metric(metric)?;
-    let mut model = Model::of(profile, naming);
-    let mut tree = Tree::new(2);
-    for (path, width) in profile.paths.iter().zip(widths(profile, metric)?) {
-        tree.add(&model.stack(path), &[width.into(), 0]);
-    }
-    if let Some(baseline) = baseline {
-        baseline.metric(metric)?;
-        let old = Model::of(baseline, naming);
-        let names = model.adopt(&old);
-        for (path, width) in baseline.paths.iter().zip(widths(baseline, metric)?) {
-            let stack: Vec<_> = old.stack(path).iter().map(|&name| names[name]).collect();
-            tree.add(&stack, &[0, width.into()]);
+    let model = Model::of(profile, naming);
+    let mut tree = Tree::new(KINDS);
+    let compared = match baseline {
+        Some(baseline) => {
+            baseline.metric(metric)?;
+            Diff::of(baseline, profile, metric).by_path()
         }
+        None => vec![Comparison::Chance; profile.paths.len()],
+    };
+    for ((path, width), compared) in profile
+        .paths
+        .iter()
+        .zip(widths(profile, metric)?)
+        .zip(compared)
+    {
+        let now = i128::from(width);
+        let weights = match compared {
+            Comparison::New => [now, 0, 0, now],
+            Comparison::Chance => [now, now, 0, 0],
+            Comparison::Changed(ratio) => {
+                let before = (width as f64 / ratio) as i128;
+                [now, before, now - before, 0]
+            }
+        };
+        tree.add(&model.stack(path), &weights);
     }
     tree.sum();
     Picture {
@@ -79,9 +102,12 @@ impl Picture<'_> {
         let total = self.shown(self.tree.total(0));
         let what = match self.is_difference {
             true => format!(
-                "{total} of {}, before {}: red is more, blue is less",
+                "{total} of {}: {} is red if more than before, blue if less, grey within chance, yellow if new",
                 printable(&self.metric.name),
-                self.shown(self.tree.total(1))
+                match self.metric.name.as_str() {
+                    COUNT => "the number of calls",
+                    _ => "the cost of a call",
+                }
             ),
             false => format!("{total} of {}", printable(&self.metric.name)),
         };
@@ -145,14 +171,14 @@ impl Picture<'_> {
     ) -> Result<(), ExportError> {
         let node = &self.tree.nodes[rectangle.node];
         let name = &self.model.names[node.name];
-        let (new, old) = (node.all[0], node.all[1]);
+        let new = node.all[NOW];
         let share = 100.0 * new as f64 / self.tree.total(0).max(1) as f64;
         let mut said = format!("{name}: {}, {share:.2} %", self.shown(new));
         if self.is_difference {
-            said.push_str(&format!(", before {}", self.shown(old)));
+            said.push_str(&change_of(&node.all));
         }
         let colour = match self.is_difference {
-            true => self.change(new, old),
+            true => self.change(&node.all),
             false => warm(name),
         };
         let (left, width) = (rectangle.left, rectangle.width);
@@ -186,15 +212,26 @@ impl Picture<'_> {
     }
 
     /// The deeper, the larger the part of the whole by which it has changed.
-    fn change(&self, new: i128, old: i128) -> String {
-        let whole = self.tree.total(0).max(self.tree.total(1)).max(1) as f64;
-        let part = (new.saturating_sub(old) as f64 / whole).clamp(-1.0, 1.0);
-        let other = 245 - (part.abs().sqrt() * 190.0) as u8;
-        match part {
-            part if part > 0.0 => format!("rgb(245,{other},{other})"),
-            part if part < 0.0 => format!("rgb({other},{other},245)"),
-            _ => "rgb(240,240,240)".to_owned(),
+    fn change(&self, all: &[i128]) -> String {
+        let whole = self.tree.total(NOW).max(self.tree.total(BEFORE)).max(1) as f64;
+        let depth = |part: f64| 245 - (part.abs().min(1.0).sqrt() * 190.0) as u8;
+        let part = all[MORE] as f64 / whole;
+        match all[MORE].cmp(&0) {
+            Ordering::Greater => format!("rgb(245,{0},{0})", depth(part)),
+            Ordering::Less => format!("rgb({0},{0},245)", depth(part)),
+            Ordering::Equal if 2 * all[NEW] > all[NOW] => "rgb(245,235,130)".to_owned(),
+            Ordering::Equal => "rgb(240,240,240)".to_owned(),
         }
+    }
+}
+
+/// What has changed at a node, for its title.
+fn change_of(all: &[i128]) -> String {
+    let percent = 100.0 * all[MORE] as f64 / (all[BEFORE] as f64).max(1.0);
+    match all[MORE] {
+        0 if 2 * all[NEW] > all[NOW] => ", new".to_owned(),
+        0 => ", as before within chance".to_owned(),
+        _ => format!(", {percent:+.1} % a call"),
     }
 }
 

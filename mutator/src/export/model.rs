@@ -87,12 +87,6 @@ impl<'p> Model<'p> {
         place
     }
 
-    /// Has the names of another model, too: what each is called here.
-    pub(super) fn adopt(&mut self, other: &Model<'_>) -> Vec<Name> {
-        let names = other.names.iter();
-        names.map(|name| self.intern(name.clone())).collect()
-    }
-
     fn lines(&mut self, frame: &'p Frame, naming: Naming) -> Vec<Line<'p>> {
         let mut name = self.profile.frame_name(frame);
         if let (true, Some(offset)) = (naming.sites, frame.offset) {
