@@ -30,25 +30,45 @@ fn said(finished: &Finished) -> Vec<&str> {
         .collect()
 }
 
+/// A program that takes the place of a shell is measured from its first instruction, also by functions that
+/// the shell does not have.
 #[test]
-fn what_takes_the_place_of_a_script_is_named() {
+fn what_takes_the_place_of_a_script_is_measured() {
     let scratch = Scratch::new("replaced");
-    let program = program("paths.c").display().to_string();
-    for (body, by, status) in [
-        // Over before anybody has looked, and not.
-        ("exec sh -c 'exit 7'".to_owned(), "sh", 7),
-        (format!("exec {program}"), "paths", 3),
-        ("exec sleep 1.5".to_owned(), "sleep", 0),
+    let program = program("executes_itself.c").display().to_string();
+    let file = scratch.file("p.json").display().to_string();
+    let exit = "-c 'raise SystemExit(5)'";
+    for (body, function, status, calls) in [
+        (format!("exec python3 {exit}"), "Py_RunMain", 5, 1),
+        (
+            format!("exec /usr/bin/env python3 {exit}"),
+            "Py_RunMain",
+            5,
+            1,
+        ),
+        (
+            format!("exec sh -c 'exec {program} exe 1 500'"),
+            "work",
+            3,
+            500,
+        ),
     ] {
-        let finished = run(&scratch, &body, "libc.so*!malloc").expect(status);
-        let said = said(&finished);
-        assert_eq!(said.len(), 1, "{}", finished.report());
-        assert!(said[0].contains(by), "{}", finished.report());
-        assert!(
-            said[0].contains("sh has been replaced by"),
-            "{}",
-            finished.report()
-        );
+        let script = scratch.file("script");
+        fs::write(&script, format!("{body}\n")).expect("an own folder");
+        let finished = Run::ipath([
+            "run", "-m", "count", "-f", function, "-o", &file, "--", "sh",
+        ])
+        .arg(&script)
+        .run()
+        .expect(status);
+        let profile = Profile::read(Path::new(&file));
+        let found = (calls_of(&profile), unseen(&profile));
+        assert_eq!(found, (calls, 0), "{}", finished.report());
+        profile.assert_complete(function);
+        assert!(said(&finished).is_empty(), "{}", finished.report());
+        let report = Run::ipath(["report", &file]).run().expect(0).stdout;
+        assert!(report.contains("Nothing was lost"), "{report}");
+        assert!(!report.contains("waits for a library"), "{report}");
     }
 }
 
@@ -148,14 +168,13 @@ fn an_interpreter_that_executes_itself_is_measured_on() {
     assert_eq!(calls_of(&profile), 2, "{}", finished.report());
 }
 
+/// A program without the functions that are measured leaves the calls before it as they are.
 #[test]
-fn another_program_is_said_not_to_be_measured() {
+fn another_program_adds_nothing() {
     let finished = executes(&[], "other", "1", "10").run().expect(0);
     let profile = written("other");
-    assert_eq!(unseen(&profile), 1, "{}", finished.report());
-    assert_eq!(said(&finished).len(), 1, "{}", finished.report());
-    let notes = profile.session.notes.join("\n");
-    assert!(notes.contains("has been replaced by"), "{notes}");
+    assert_eq!(unseen(&profile), 0, "{}", finished.report());
+    assert!(said(&finished).is_empty(), "{}", finished.report());
 }
 
 /// A program that waits for a file to continue.

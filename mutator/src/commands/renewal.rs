@@ -1,5 +1,5 @@
-//! Handles an exec in a measured program. `run` continues to measure a program that executes its
-//! own file again. Any other program is reported as not measured.
+//! Handles an exec in a measured program. `run` measures the new program from its first instruction.
+//! After `attach` it is reported as not measured.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use patcher::select::{Pattern, Spot};
 
-use super::replaced::{exe, file, is_shell, replaced};
+use super::replaced::{exe, replaced};
 use crate::error::Failure;
 use crate::launch::bring_to_start;
 use crate::process::{Process, Tid};
-use crate::session::{Changed, Departures, Options, Session, SessionError, Where, select_stopped};
+use crate::session::{
+    Changed, Departures, Options, Selection, Session, SessionError, Where, select_stopped,
+};
 use crate::tracee::{Executed, leave, see_exec, tracing};
 
 /// The request to repeat after an exec.
@@ -22,6 +24,8 @@ pub(super) struct Again {
     pub(super) spots: Vec<Spot>,
     pub(super) options: Options,
     pub(super) allows_traps: bool,
+    /// The most functions that are instrumented.
+    pub(super) most: usize,
 }
 
 /// The progress of an exec.
@@ -44,33 +48,38 @@ pub(super) enum Found {
     Nothing,
     /// Another program may replace this one in a moment.
     UnderWay,
-    /// The session of the same program after it executed its own file again.
+    /// The session of the program that was executed.
     Renewed(Box<(Session, Changed)>),
 }
 
 /// Watches the program of a session for execs.
 pub(super) struct Renewal {
-    /// The path of the program's file, and its device and inode.
+    /// The path of the program's file at the start.
     exe: String,
-    file: Option<(u64, u64)>,
     /// `None` if no executed program is to be measured again.
     again: Option<Again>,
     stage: Mutex<Stage>,
     /// True once the watching has ended.
     is_over: AtomicBool,
+    /// True once an executed program has been measured.
+    has_renewed: AtomicBool,
 }
 
 impl Renewal {
     /// A renewal for the program that the process runs now.
     pub(super) fn of(process: &Process, again: Option<Again>) -> Arc<Self> {
-        let exe = exe(process).unwrap_or_default();
         Arc::new(Self {
-            file: file(process),
-            again: again.filter(|_| !is_shell(&exe)),
-            exe,
+            exe: exe(process).unwrap_or_default(),
+            again,
             stage: Mutex::default(),
             is_over: AtomicBool::new(false),
+            has_renewed: AtomicBool::new(false),
         })
+    }
+
+    /// True if an executed program has been measured.
+    pub(super) fn has_renewed(&self) -> bool {
+        self.has_renewed.load(Ordering::Acquire)
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
@@ -130,21 +139,37 @@ impl Renewal {
             Err(error) => return failed(error.to_string()),
         }
         let by = exe(process).unwrap_or_default();
-        let is_same = self.file.is_some() && file(process) == self.file;
-        let is_wanted = is_same && !self.is_over.load(Ordering::Acquire);
+        let is_wanted = !self.is_over.load(Ordering::Acquire);
         let Some(again) = self.again.as_ref().filter(|_| is_wanted) else {
             // The error does not matter: the process has ended.
             let _ = leave(Tid(process.pid.0));
             return Stage::Left(replaced(&self.exe, &by));
         };
         match again.measure(process) {
-            Ok(made) => Stage::Renewed(Box::new(made)),
-            Err(failure) => failed(failure.in_one_line()),
+            Ok(made) => {
+                self.has_renewed.store(true, Ordering::Release);
+                Stage::Renewed(Box::new(made))
+            }
+            Err(failure) => Stage::Left(format!(
+                "{} ({})",
+                replaced(&self.exe, &by),
+                failure.in_one_line()
+            )),
         }
     }
 }
 
 impl Again {
+    /// The options for a program with these functions. If it has none of those that were asked for, they
+    /// wait for its libraries.
+    fn options_for(&self, selection: &Selection) -> Options {
+        let mut options = self.options.clone();
+        if options.pending.is_empty() && selection.count() == 0 {
+            options.pending = self.patterns.iter().map(|p| p.text().to_owned()).collect();
+        }
+        options
+    }
+
     /// Measures a traced program that has just been executed, and detaches from it.
     fn measure(&self, process: &Process) -> Result<(Session, Changed), Failure> {
         let unknown = |cause: String| Failure::new(self.operation, process.pid, cause);
@@ -157,8 +182,14 @@ impl Again {
             let mut selected =
                 select_stopped(space, &self.patterns, wanted, held, true).map_err(failure)?;
             selected.complete(&self.spots, self.allows_traps, &self.options.items());
+            let count = selected.selection.count();
+            if count > self.most {
+                let cause = format!("{count} functions match, and --yes is not given");
+                return Err(unknown(cause));
+            }
+            let options = self.options_for(&selected.selection);
             let held = Where::Stopped(&mut stopped);
-            let made = Session::create(process, &self.options, selected, held);
+            let made = Session::create(process, &options, selected, held);
             made.inspect(|(session, _)| session.note_begin())
                 .map_err(failure)
         };

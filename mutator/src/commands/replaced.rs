@@ -1,7 +1,6 @@
 //! Programs that are replaced by others (exec(2)), and scripts, of which what runs is a shell.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use patcher::select::Pattern;
@@ -50,6 +49,11 @@ impl Begun {
             since: ticks_since_boot(),
             exe,
         }
+    }
+
+    /// True if the program mainly runs other programs.
+    pub(super) fn is_shell(&self) -> bool {
+        self.is_shell
     }
 
     /// Looks for processes that it has started.
@@ -124,12 +128,6 @@ pub(super) fn exe(process: &Process) -> Option<String> {
     let exe = process.exe()?.to_string_lossy().into_owned();
     let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe);
     Some(exe.to_owned())
-}
-
-/// Device and inode of the file that a process runs.
-pub(super) fn file(process: &Process) -> Option<(u64, u64)> {
-    let meta = process.exe_metadata()?;
-    Some((meta.dev(), meta.ino()))
 }
 
 /// The time since boot in clock ticks, the unit of process start times (proc(5)).

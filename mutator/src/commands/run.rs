@@ -14,7 +14,7 @@ use nix::unistd;
 
 use super::attach::selected;
 use super::find::{self, Wanted};
-use super::measure::{check, options, patterns, spots, waiting};
+use super::measure::{MANY, check, options, patterns, spots, waiting};
 use super::outcome::tell_refused;
 use super::panics::caught;
 use super::rank_file::of_own_rank;
@@ -88,6 +88,9 @@ pub(super) fn run(
     }
     let begun = Begun::of(&process);
     let mut said = Vec::new();
+    // The failure to find functions in a shell, which may become the program that has them.
+    let mut missing = None;
+    let mut options_here = options.clone();
     let prepared = caught(OPERATION, || {
         if patterns.is_empty() && spots.is_empty() {
             return Ok(None);
@@ -100,12 +103,23 @@ pub(super) fn run(
             select_stopped(space, &patterns, wanted, held, false).map_err(failure)?;
         selected.complete(&spots, measure.patterns.allow_trap, &options.items());
         let (named, selection) = (&measure.patterns, &selected.selection);
-        let checked = check(OPERATION, &subject, named, selection, measure.pending);
-        checked.map_err(|failure| begun.not_found(failure, &patterns, &subject))?;
-        said = waiting(&selected.selection);
+        let checked = |waits| check(OPERATION, &subject, named, selection, waits);
+        if let Err(failure) = checked(measure.pending) {
+            let failure = begun.not_found(failure, &patterns, &subject);
+            if !begun.is_shell() || checked(true).is_err() {
+                return Err(failure);
+            }
+            let unmatched = selection.unmatched.iter().map(|u| u.pattern.clone());
+            options_here.pending = unmatched.collect();
+            missing = Some(failure);
+        } else {
+            said = waiting(selection);
+        }
         let held = Where::Stopped(&mut stopped);
-        let created = Session::create(&process, &options, selected, held);
-        created.map(Some).map_err(failure)
+        match Session::create(&process, &options_here, selected, held) {
+            Ok(created) => Ok(Some(created)),
+            Err(error) => Err(missing.take().unwrap_or_else(|| failure(error))),
+        }
     });
     let created = match prepared {
         Ok(prepared) => prepared,
@@ -123,10 +137,14 @@ pub(super) fn run(
         spots,
         options: options.clone(),
         allows_traps: measure.patterns.allow_trap,
+        most: match measure.patterns.yes {
+            true => abi::MOST_FUNCTIONS,
+            false => MANY,
+        },
     };
+    let renewal = Renewal::of(&process, Some(again));
     let live = created.map(|(session, changed)| {
-        let renewal = Renewal::of(&process, Some(again));
-        let live = Live::renewed(session, AtEnd::TakeOut, renewal);
+        let live = Live::renewed(session, AtEnd::TakeOut, Arc::clone(&renewal));
         tell_refused(&changed);
         said.iter().for_each(|line| warn(line));
         live.session().note_begin();
@@ -144,6 +162,8 @@ pub(super) fn run(
         // A function is named where nothing is searched for.
         (None, None) => Ok(()),
     };
+    let missing = missing.filter(|_| !renewal.has_renewed());
+    let watched = watched.and_then(|()| missing.map_or(Ok(()), Err));
     end(&mut child, spool, watched, &subject, || None)
 }
 
