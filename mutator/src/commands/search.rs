@@ -2,6 +2,7 @@
 //! in [`crate::search`]; here it is done to a process.
 
 mod asked;
+mod best;
 mod hunt;
 mod look;
 mod result;
@@ -25,7 +26,6 @@ use crate::error::Failure;
 use crate::guest::Runner;
 use crate::metric::Metric;
 use crate::process::{Pid, Presence, Process};
-use crate::report::human;
 use crate::search::Bounds;
 use crate::session::{Options, Selected, SessionError, select_in};
 use crate::signals::Signals;
@@ -96,29 +96,12 @@ impl<'a> Searching<'a> {
             return self.nothing_measured(&process, over?);
         };
         let (ended, profile) = live.finish();
-        let mut in_vain = None;
         let profile = profile.map(|mut profile| {
-            let costly = outcome.as_ref().map_or(0, |outcome| outcome.costly);
             profile.search = outcome.map(|outcome| outcome.found(&profile));
-            let is_empty = profile
-                .search
-                .as_ref()
-                .is_some_and(|found| found.paths.is_empty());
-            in_vain = (is_empty && costly > 0).then_some(costly);
             profile
         });
         let shown = over.map(|_| Shown::default());
-        let concluded = conclude(output, self.show, (ended, profile), shown, (signals, kept));
-        if let Some(costly) = in_vain {
-            warn(&format!(
-                "{} {}: {} left out for what measuring took: --max-overhead allows more than {:.1} %",
-                self.operation,
-                process.pid,
-                human::count(costly as u64, "function"),
-                100.0 * self.bounds.max_overhead,
-            ));
-        }
-        concluded
+        conclude(output, self.show, (ended, profile), shown, (signals, kept))
     }
 
     /// There was no time to measure anything, or nothing to be measured.

@@ -12,7 +12,9 @@ use super::table::{LONGEST, aligned};
 use super::{Numbered, Options, Report, Selection, human, loss_lines, more, threads};
 use crate::display_name;
 use crate::hint::Hint;
-use crate::profile::{self, Found, FoundPath, Metric, PathEntry, Profile, Total, printable};
+use crate::profile::{
+    self, Found, FoundPath, Metric, PathEntry, Profile, Total, off_cpu, printable,
+};
 
 /// The size of the terminal in characters.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +82,10 @@ fn head(profile: &Profile, screen: Screen) -> Vec<String> {
         printable(&program)
     );
     let heavy = profile.heavy();
-    let heavy = heavy.map(|heavy| format!("warning: {}", printable(&heavy)));
+    let heavy = heavy.map(|heavy| {
+        let share = profile.session.overhead_share().unwrap_or_default();
+        format!("warning: measuring takes {share}: {}", printable(&heavy))
+    });
     let losses = loss_lines(profile);
     let is_exact = losses.is_empty() && profile.calls() > 0;
     let exact = is_exact.then(|| EXACT.to_owned());
@@ -168,7 +173,10 @@ impl Report<'_> {
         let headings = match metric {
             Some(metric) => vec![
                 self.share_heading(metric),
-                format!("{} TOTAL", printable(&metric.name).to_uppercase()),
+                format!(
+                    "{} TOTAL",
+                    printable(off_cpu::heading(&metric.name)).to_uppercase()
+                ),
                 "CALLS".to_owned(),
             ],
             None => vec!["SHARE".to_owned(), "CALLS".to_owned()],
@@ -185,8 +193,9 @@ impl Report<'_> {
             let share = self.part(metric, path.function, self.sum(metric, &path.metrics));
             let cells = match metric {
                 Some(Metric { unit, .. }) => {
-                    let sum = self.sum(metric, &path.metrics);
-                    vec![share, human::quantity(sum, unit), calls]
+                    let sum = human::quantity(self.sum(metric, &path.metrics), unit);
+                    let marked = |text| human::at_least(text, unit, path.tail);
+                    vec![marked(share), marked(sum), calls]
                 }
                 None => vec![share, calls],
             };
@@ -200,12 +209,13 @@ impl Report<'_> {
         let sentence = match metric {
             Some(metric) => {
                 let sum = human::quantity(self.sum(Some(metric), &first.metrics), &metric.unit);
+                let sum = human::at_least(sum, &metric.unit, first.tail);
                 let whole = self.whole_name(metric);
                 let time = format!("{sum} in {calls}");
                 match share.strip_suffix('x') {
                     Some(times) => format!(
                         "On average {times} threads at a time are in {which}: {} {time}.",
-                        printable(&metric.name)
+                        printable(off_cpu::heading(&metric.name))
                     ),
                     None => format!("{share} of {whole} is in {which}: {time}."),
                 }
@@ -265,7 +275,7 @@ impl Report<'_> {
         match (self.profile.run_of(metric, None), metric.name.as_str()) {
             (Some(_), "cpu") => "the CPU time".to_owned(),
             (Some(_), _) => "the run".to_owned(),
-            (None, name) => format!("the measured {}", printable(name)),
+            (None, name) => format!("the measured {}", printable(off_cpu::heading(name))),
         }
     }
 

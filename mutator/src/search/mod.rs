@@ -36,6 +36,33 @@ pub struct Bounds {
     pub patience: u64,
 }
 
+/// What measuring takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Overhead {
+    /// As a share of the CPU time of the process.
+    pub share: f64,
+    /// As a share of one processor.
+    pub processor: f64,
+}
+
+impl Bounds {
+    /// True if measuring takes more than `times` its limit. The limit is a share of the CPU time; so that it
+    /// leaves room in a process that is mostly idle, a hundredth of a processor is never too much.
+    pub fn is_above(&self, overhead: Overhead, times: f64) -> bool {
+        const FLOOR: f64 = 0.01;
+        overhead.share > times * self.max_overhead && overhead.processor > times * FLOOR
+    }
+
+    /// The same of a window.
+    pub fn is_too_much(&self, window: &Window, times: f64) -> bool {
+        let overhead = Overhead {
+            share: window.overhead,
+            processor: window.processor,
+        };
+        self.is_above(overhead, times)
+    }
+}
+
 /// Why a function is not measured any more, or cannot be.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Dropped {
@@ -84,6 +111,8 @@ pub struct Step {
     pub drop: Vec<(Avma, Dropped)>,
     /// How much those that are measured explain, exactly.
     pub explained: Cost,
+    /// True if that is enough.
+    pub is_enough: bool,
     /// What is next.
     pub next: Next,
 }
@@ -150,7 +179,7 @@ impl Search {
     /// What to do next, by all that has been sampled and what was measured since the last change.
     pub fn next(&mut self, sampled: &[Stack], window: &Window) -> Step {
         let whole = self.whole(window);
-        let explained = self.explained(window, whole);
+        let explained = self.explained(window);
         let enough = Cost::parts(whole, self.bounds.min_share) * self.bounds.explain;
         // Within functions all is explained from the beginning on, and what they call is looked for all the same.
         let is_enough = self.within.is_empty() && window.ns > 0 && explained.reaches(enough);
@@ -167,6 +196,7 @@ impl Search {
                     add: Vec::new(),
                     drop,
                     explained,
+                    is_enough,
                     next,
                 };
             }
@@ -185,6 +215,7 @@ impl Search {
             add,
             drop,
             explained,
+            is_enough,
             next,
         }
     }
@@ -248,7 +279,9 @@ impl Search {
             || callers.any(|site| self.within.contains(&site.function))
     }
 
-    fn explained(&self, window: &Window, whole: Cost) -> Cost {
+    /// The share of the time that the measured functions explain.
+    pub fn explained(&self, window: &Window) -> Cost {
+        let whole = self.whole(window);
         let all: Cost = self.within_those(window).map(|path| path.cost).sum();
         let share = all.share_of(whole, self.bounds.min_share);
         Cost {
@@ -266,11 +299,19 @@ impl Search {
         let burden = |m: &&Measured| m.calls() as f64 / in_itself(m).max(1.0);
         left.sort_by(|a, b| burden(a).total_cmp(&burden(b)));
         let mut drop = Vec::new();
-        let mut overhead = window.overhead;
-        while overhead > self.bounds.max_overhead
+        // What remains of the overhead.
+        let mut part = 1.0;
+        let is_too_much = |part: f64| {
+            let rest = Overhead {
+                share: part * window.overhead,
+                processor: part * window.processor,
+            };
+            self.bounds.is_above(rest, 1.0)
+        };
+        while is_too_much(part)
             && let Some(worst) = left.pop()
         {
-            overhead -= window.overhead * worst.calls() as f64 / all as f64;
+            part -= worst.calls() as f64 / all as f64;
             let why = Dropped::Costly {
                 rate: worst.calls() as f64 * 1e9 / window.ns.max(1) as f64,
                 each: in_itself(&worst),

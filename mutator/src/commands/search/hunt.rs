@@ -10,10 +10,11 @@ use super::super::remarks::warn;
 use super::super::source::{AtEnd, Live};
 use super::super::suggest;
 use super::asked::Searching;
+use super::best::Best;
 use super::look::{Moment, Overheads, window};
-use super::result::{Outcome, costly, left};
+use super::result::{Outcome, costly, left, unreturned};
 use super::samples::Samples;
-use super::words::{measured, percent, reason, sampled};
+use super::words::{Stopped, measured, percent, reason, sampled, stopped};
 use crate::display_name;
 use crate::error::Failure;
 use crate::process::{Presence, Process};
@@ -42,6 +43,8 @@ const UNTIL_COST: Duration = Duration::from_millis(250);
 const SAMPLING: Duration = Duration::from_secs(2);
 const MOST_SAMPLING: u32 = 5;
 const SAMPLES: u64 = 300;
+/// A look ends early if measuring takes so many times the limit, and its figures are distorted.
+const TOO_MUCH: f64 = 2.0;
 /// Steps that a search has at most.
 const STEPS: u64 = 50;
 
@@ -57,7 +60,7 @@ pub(super) struct Hunt<'h> {
     end: Option<Instant>,
     steps: u64,
     overheads: Overheads,
-    outcome: Option<Outcome>,
+    best: Best<Outcome>,
 }
 
 /// Columns of a name in a line about a step.
@@ -86,7 +89,7 @@ impl<'h> Hunt<'h> {
                 .map(|duration| Instant::now() + duration),
             steps: 0,
             overheads: Overheads::default(),
-            outcome: None,
+            best: Best::default(),
         };
         if let Some(remark) = suggest::less(hunt.sampler.seeing()) {
             hunt.say(remark);
@@ -94,9 +97,9 @@ impl<'h> Hunt<'h> {
         Ok(hunt)
     }
 
-    /// The latest result.
+    /// The best result.
     pub(super) fn outcome(self) -> Option<Outcome> {
-        self.outcome
+        self.best.into_inner()
     }
 
     /// The name of a function in a line about a step.
@@ -177,8 +180,9 @@ impl<'h> Hunt<'h> {
             let window = self.window(&base, &now);
             if let Some(over) = over {
                 // A moment says little, if there is more.
-                if self.outcome.is_none() || window.ns >= self.asked.step.as_nanos() as u64 / 2 {
-                    self.note(window);
+                if self.best.get().is_none() || window.ns >= self.asked.step.as_nanos() as u64 / 2 {
+                    let explained = self.search.explained(&window);
+                    self.note(window, explained);
                 }
                 return Ok(over);
             }
@@ -194,8 +198,10 @@ impl<'h> Hunt<'h> {
                 percent(window.overhead)
             );
             self.tell(&head, &step);
-            self.note(window);
-            if step.next == Next::End || self.steps >= STEPS {
+            self.note(window, step.explained);
+            let is_over = step.next == Next::End || self.steps >= STEPS;
+            if is_over || self.best.is_stuck() {
+                self.tell_end(&step);
                 return Ok(Over::Found);
             }
             if step.next == Next::Look {
@@ -218,8 +224,7 @@ impl<'h> Hunt<'h> {
         said.extend(self.added(&step.add));
         said.extend(match step.next {
             Next::LookOn => Some("looking longer: calls take long".to_owned()),
-            Next::End => Some("nothing more to add or to drop".to_owned()),
-            Next::Look => None,
+            Next::End | Next::Look => None,
         });
         self.say(&said.join("; "));
     }
@@ -311,7 +316,8 @@ impl<'h> Hunt<'h> {
         let sampler = &mut self.sampler;
         let functions = self.search.measured();
         Window {
-            overhead: self.overheads.usual(),
+            overhead: self.overheads.usual().share,
+            processor: self.overheads.usual().processor,
             ..window(base, now, functions, |at| sampler.function_at(at))
         }
     }
@@ -334,23 +340,46 @@ impl<'h> Hunt<'h> {
             let over = gone.or(over);
             looked = Instant::now();
             self.overheads.note(&now.profile);
-            let too_much = 2.0 * self.asked.bounds.max_overhead;
-            if is_over || over.is_some() || self.overheads.is_above(too_much) {
+            let is_too_much = self.overheads.is_above(&self.asked.bounds, TOO_MUCH);
+            if is_over || over.is_some() || is_too_much {
                 return Ok((over, now));
             }
         }
     }
 
-    /// Notes what has been found by now.
-    fn note(&mut self, window: Window) {
+    /// Notes what a step has found if it is the best so far.
+    fn note(&mut self, window: Window, explained: Cost) {
         let sampler = &mut self.sampler;
-        self.outcome = Some(Outcome {
-            rows: rows(&self.search, &window),
+        let rows = rows(&self.search, &window);
+        let found: Vec<Avma> = rows.iter().map(|row| row.function).collect();
+        let left = left(&self.search, &self.stacks, &found, |at| sampler.name_at(at));
+        let is_within_limit = !self.asked.bounds.is_too_much(&window, TOO_MUCH);
+        let outcome = Outcome {
+            rows,
             window,
             steps: self.steps,
-            left: left(&self.search, &self.stacks, |at| sampler.name_at(at)),
+            left,
+        };
+        self.best.offer(outcome, explained, is_within_limit);
+    }
+
+    /// Says why the search ends, what would change that, and which step is the result.
+    fn tell_end(&mut self, step: &Step) {
+        let mut said = vec![stopped(&Stopped {
+            is_enough: step.is_enough,
+            is_stuck: self.best.is_stuck(),
+            bounds: self.asked.bounds,
             costly: costly(&self.search),
-        });
+            is_full: self.search.measured().len() >= self.asked.bounds.most,
+            unreturned: unreturned(&self.search),
+        })];
+        let best = self.best.get().map_or(self.steps, |best| best.steps);
+        if best != self.steps {
+            said.push(format!(
+                "the result is that of step {best}, which explained most"
+            ));
+        }
+        self.say(&said.join("; "));
     }
 
     /// Takes functions out.

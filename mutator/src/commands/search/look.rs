@@ -6,7 +6,7 @@ use std::time::Duration;
 use patcher::Avma;
 
 use crate::profile::{Delta, PathEntry, Profile, TimerStats};
-use crate::search::{Cost, Measured, MeasuredPath, Site, Window};
+use crate::search::{Bounds, Cost, Measured, MeasuredPath, Overhead, Site, Window};
 
 /// A moment: the profile, and the time of the threads that have run until then.
 pub(super) struct Moment {
@@ -97,6 +97,7 @@ pub(super) fn window(
             off: (busy - cpu).max(all.off),
         },
         overhead: 0.0,
+        processor: 0.0,
         measured,
     }
 }
@@ -137,7 +138,7 @@ impl Spent {
 
     /// The share of the CPU time that measuring has taken since then. What uses next to none is not slowed down by what is
     /// a part of it.
-    fn overhead_since(self, before: Self) -> f64 {
+    fn overhead_since(self, before: Self) -> Overhead {
         const LEAST_BUSY: f64 = 0.05;
         /// What takes longer to measure has lost its processor meanwhile.
         const MOST_OF_CALL: u64 = 5_000;
@@ -145,7 +146,11 @@ impl Spent {
         let cpu = (self.cpu_since(before) as f64).max(LEAST_BUSY * elapsed);
         let calls = self.calls.saturating_sub(before.calls);
         let measuring = self.measuring.saturating_sub(before.measuring);
-        measuring.min(calls.saturating_mul(MOST_OF_CALL)) as f64 / cpu.max(1.0)
+        let measuring = measuring.min(calls.saturating_mul(MOST_OF_CALL)) as f64;
+        Overhead {
+            share: measuring / cpu.max(1.0),
+            processor: measuring / elapsed.max(1.0),
+        }
     }
 }
 
@@ -154,14 +159,14 @@ impl Spent {
 #[derive(Default)]
 pub(super) struct Overheads {
     last: Option<Spent>,
-    shares: Vec<f64>,
+    taken: Vec<Overhead>,
 }
 
 impl Overheads {
     pub(super) fn begin(at: &Profile) -> Self {
         Self {
             last: Some(Spent::of(at)),
-            shares: Vec::new(),
+            taken: Vec::new(),
         }
     }
 
@@ -174,26 +179,26 @@ impl Overheads {
             // A process that has not run tells nothing.
             Some(before) if !now.tells_since(before) => {}
             Some(before) => {
-                self.shares.push(now.overhead_since(before));
+                self.taken.push(now.overhead_since(before));
                 self.last = Some(now);
             }
             None => self.last = Some(now),
         }
     }
 
-    /// The share of the CPU time.
-    pub(super) fn usual(&self) -> f64 {
-        let mut shares = self.shares.clone();
-        shares.sort_by(f64::total_cmp);
+    /// The middle one.
+    pub(super) fn usual(&self) -> Overhead {
+        let mut taken = self.taken.clone();
+        taken.sort_by(|a, b| a.share.total_cmp(&b.share));
         // Of two the lower one.
-        let middle = shares.len().saturating_sub(1) / 2;
-        shares.get(middle).copied().unwrap_or(0.0)
+        let middle = taken.len().saturating_sub(1) / 2;
+        taken.get(middle).copied().unwrap_or_default()
     }
 
-    /// True if more than a share was taken twice on end.
-    pub(super) fn is_above(&self, share: f64) -> bool {
-        let last = self.shares.iter().rev().take(2);
-        self.shares.len() >= 2 && last.into_iter().all(|taken| *taken > share)
+    /// True if `times` the limit was exceeded twice on end.
+    pub(super) fn is_above(&self, bounds: &Bounds, times: f64) -> bool {
+        let mut last = self.taken.iter().rev().take(2);
+        self.taken.len() >= 2 && last.all(|taken| bounds.is_above(*taken, times))
     }
 }
 
@@ -228,13 +233,17 @@ mod tests {
 
     #[test]
     fn a_thread_that_lost_its_processor_while_it_measured_does_not_count() {
+        let of = |share: f64| Overhead {
+            share,
+            processor: share,
+        };
         let overheads = |shares: &[f64]| Overheads {
             last: None,
-            shares: shares.to_vec(),
+            taken: shares.iter().copied().map(of).collect(),
         };
-        assert_eq!(overheads(&[0.01, 9.0, 0.02, 0.01]).usual(), 0.01);
-        assert_eq!(overheads(&[0.6, 0.5, 0.7, 0.1]).usual(), 0.5);
-        assert_eq!(overheads(&[]).usual(), 0.0);
+        assert_eq!(overheads(&[0.01, 9.0, 0.02, 0.01]).usual(), of(0.01));
+        assert_eq!(overheads(&[0.6, 0.5, 0.7, 0.1]).usual(), of(0.5));
+        assert_eq!(overheads(&[]).usual(), of(0.0));
         // Nor a moment in which it has not run.
         let spent = |elapsed: u64, cpu: u64, measuring: u64| Spent {
             elapsed: elapsed * 1_000_000,
@@ -246,13 +255,27 @@ mod tests {
         for (elapsed, cpu, measuring) in [(0, 0, 0), (250, 0, 0), (500, 20, 10), (750, 21, 10)] {
             seen.note_spent(spent(elapsed, cpu, measuring));
         }
-        assert_eq!(seen.shares, [0.4]);
+        let shares: Vec<f64> = seen.taken.iter().map(|taken| taken.share).collect();
+        assert_eq!(shares, [0.4]);
         // Nor calls that take longer than measuring one can.
         let (begin, end) = (spent(0, 0, 0), spent(1000, 100, 50));
         let end = Spent { calls: 200, ..end };
-        assert_eq!(end.overhead_since(begin), 0.01);
-        assert!(!overheads(&[0.01, 9.0]).is_above(0.1));
-        assert!(!overheads(&[9.0]).is_above(0.1));
-        assert!(overheads(&[0.01, 9.0, 0.2]).is_above(0.1));
+        assert_eq!(end.overhead_since(begin).share, 0.01);
+        let bounds = Bounds {
+            min_share: 0.01,
+            explain: 0.9,
+            most: 16,
+            max_overhead: 0.1,
+            patience: 0,
+        };
+        assert!(!overheads(&[0.01, 9.0]).is_above(&bounds, 1.0));
+        assert!(!overheads(&[9.0]).is_above(&bounds, 1.0));
+        assert!(overheads(&[0.01, 9.0, 0.2]).is_above(&bounds, 1.0));
+        // In a process that hardly runs the limit is a part of a processor.
+        let idle = Overhead {
+            share: 0.9,
+            processor: 0.002,
+        };
+        assert!(!bounds.is_above(idle, 1.0));
     }
 }

@@ -15,8 +15,6 @@ pub(super) struct Outcome {
     pub(super) rows: Vec<Row>,
     pub(super) steps: u64,
     pub(super) left: Vec<Left>,
-    /// How many functions have been dropped for what measuring took.
-    pub(super) costly: usize,
 }
 
 impl Outcome {
@@ -66,10 +64,19 @@ pub(super) fn costly(search: &Search) -> usize {
         .count()
 }
 
-/// What is not measured though it may cost: by samples, and what was given up.
+/// How many functions have been dropped because no call of them returned.
+pub(super) fn unreturned(search: &Search) -> usize {
+    let dropped = search.dropped().values();
+    dropped
+        .filter(|why| matches!(why, Dropped::Unreturned))
+        .count()
+}
+
+/// What is not measured though it may cost: by samples, and what was given up; without what is `found`.
 pub(super) fn left(
     search: &Search,
     sampled: &[Stack],
+    found: &[Avma],
     mut name: impl FnMut(Avma) -> (String, String),
 ) -> Vec<Left> {
     /// More would not be read.
@@ -82,6 +89,7 @@ pub(super) fn left(
             all.push((*function, Cost::default()));
         }
     }
+    all.retain(|(function, _)| !found.contains(function));
     all.truncate(MOST);
     let left = all.into_iter().map(|(function, share)| {
         let (name, file) = name(function);

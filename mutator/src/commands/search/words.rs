@@ -1,7 +1,7 @@
 //! What a search does, in words.
 
 use crate::report::human;
-use crate::search::{Cost, Dropped};
+use crate::search::{Bounds, Cost, Dropped};
 
 /// What samples say: `83 % of CPU time and 12 % of waiting`, as far as there is some of it.
 pub(super) fn sampled(share: Cost) -> String {
@@ -52,6 +52,54 @@ pub(super) fn reason(dropped: &Dropped) -> String {
     }
 }
 
+/// How a search stands at its end.
+#[derive(Clone, Copy)]
+pub(super) struct Stopped {
+    pub(super) bounds: Bounds,
+    /// True if enough is explained.
+    pub(super) is_enough: bool,
+    /// True if the last steps explained no more than one before.
+    pub(super) is_stuck: bool,
+    /// Functions that were dropped for what measuring took.
+    pub(super) costly: usize,
+    /// True if as many functions are measured as may be at once.
+    pub(super) is_full: bool,
+    /// Functions that were dropped because no call returned.
+    pub(super) unreturned: usize,
+}
+
+/// Why a search ends, and what would let it go on.
+pub(super) fn stopped(at: &Stopped) -> String {
+    let Stopped { bounds, .. } = at;
+    if at.is_enough {
+        return format!("ended: {} is explained", percent(bounds.explain));
+    }
+    let why = match at.is_stuck {
+        true => "ended: further steps explained no more",
+        false => "ended: nothing more to add or to drop",
+    };
+    let more = |limit: f64| percent((4.0 * limit).min(1.0)).replace(' ', "");
+    if at.costly > 0 {
+        let dropped = human::count(at.costly as u64, "function");
+        return format!(
+            "{why}; stopped at the overhead limit ({dropped} dropped): try --max-overhead {}",
+            more(bounds.max_overhead)
+        );
+    }
+    if at.is_full {
+        let twice = bounds.most.saturating_mul(2);
+        return format!(
+            "{why}; stopped at {} functions: try --max-functions {twice}",
+            bounds.most
+        );
+    }
+    if at.unreturned > 0 {
+        let calls = human::count(at.unreturned as u64, "function");
+        return format!("{why}; no call of {calls} returned: try a longer --interval");
+    }
+    why.to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +116,36 @@ mod tests {
             "called 12.0 M times a second, 4.25 ns each: measuring took 61 % of the CPU time"
         );
         assert_eq!(reason(&Dropped::Small(0.004)), "0.4 % is too little");
+    }
+
+    #[test]
+    fn the_end_names_the_limit_and_what_lifts_it() {
+        let bounds = Bounds {
+            min_share: 0.01,
+            explain: 0.9,
+            most: 16,
+            max_overhead: 0.05,
+            patience: 0,
+        };
+        let at = Stopped {
+            bounds,
+            is_enough: false,
+            is_stuck: true,
+            costly: 3,
+            is_full: true,
+            unreturned: 1,
+        };
+        assert_eq!(
+            stopped(&at),
+            "ended: further steps explained no more; stopped at the overhead limit (3 functions dropped): try --max-overhead 20%"
+        );
+        let full = Stopped { costly: 0, ..at };
+        assert!(stopped(&full).ends_with("try --max-functions 32"));
+        let enough = Stopped {
+            is_enough: true,
+            ..at
+        };
+        assert_eq!(stopped(&enough), "ended: 90 % is explained");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) struct Found {
     pub(super) measured: BTreeSet<Avma>,
     pub(super) added: Vec<Avma>,
     pub(super) most_measured: usize,
-    pub(super) last_overhead: f64,
+    pub(super) is_over: bool,
     pub(super) looked_on: usize,
 }
 
@@ -172,6 +172,7 @@ impl World {
             ns,
             whole,
             overhead: calls as f64 * CALL / whole.cpu.max(ns as f64 / 20.0),
+            processor: calls as f64 * CALL / ns as f64,
             measured: measured
                 .into_iter()
                 .map(|(function, paths)| Measured { function, paths })
@@ -202,7 +203,7 @@ impl World {
             measured: BTreeSet::new(),
             added: Vec::new(),
             most_measured: 0,
-            last_overhead: 0.0,
+            is_over: false,
             looked_on: 0,
             search: search.clone(),
         };
@@ -218,7 +219,7 @@ impl World {
             found.measured.extend(search.measured());
             found.most_measured = found.most_measured.max(search.measured().len());
             let window = self.window(search.measured(), ns);
-            found.last_overhead = window.overhead;
+            found.is_over = bounds.is_too_much(&window, 1.0);
             let step = search.next(&sampled, &window);
             ns = match step.next {
                 Next::LookOn => ns + STEP,

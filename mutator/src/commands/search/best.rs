@@ -1,0 +1,100 @@
+//! The best step of a search so far, and whether further ones are of use.
+
+use crate::search::Cost;
+
+/// Steps without a gain after which a search ends.
+const GAINLESS: u32 = 6;
+/// The share of the time that a gain is at least.
+const GAIN: f64 = 0.01;
+
+/// The step that explained most, and what it found.
+pub(super) struct Best<T> {
+    found: Option<(Rank, T)>,
+    gainless: u32,
+}
+
+/// What a step is worth: one that measuring did not distort comes before one that it did.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+struct Rank {
+    is_within_limit: bool,
+    explained: f64,
+}
+
+impl<T> Default for Best<T> {
+    fn default() -> Self {
+        Self {
+            found: None,
+            gainless: 0,
+        }
+    }
+}
+
+impl<T> Best<T> {
+    /// Takes what a step has found if none before was better.
+    pub(super) fn offer(&mut self, found: T, explained: Cost, is_within_limit: bool) {
+        let rank = Rank {
+            is_within_limit,
+            explained: explained.cpu + explained.off,
+        };
+        let is_better = self.found.as_ref().is_none_or(|(best, _)| {
+            let needed = match rank.is_within_limit == best.is_within_limit {
+                true => best.explained + GAIN,
+                false => 0.0,
+            };
+            rank > *best && rank.explained >= needed
+        });
+        if is_better {
+            self.found = Some((rank, found));
+            self.gainless = 0;
+        } else {
+            self.gainless += 1;
+        }
+    }
+
+    /// True if several steps in a row were not better.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.gainless >= GAINLESS
+    }
+
+    /// The best, if there was a step.
+    pub(super) fn get(&self) -> Option<&T> {
+        self.found.as_ref().map(|(_, found)| found)
+    }
+
+    pub(super) fn into_inner(self) -> Option<T> {
+        self.found.map(|(_, found)| found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn best(steps: &[(f64, f64, bool)]) -> Best<usize> {
+        let mut best = Best::default();
+        for (number, &(cpu, off, is_within_limit)) in steps.iter().enumerate() {
+            best.offer(number, Cost { cpu, off }, is_within_limit);
+        }
+        best
+    }
+
+    #[test]
+    fn the_result_is_the_step_that_explained_most() {
+        let steps = [(0.2, 0.1, true), (0.5, 0.4, true), (0.87, 0.77, true)];
+        let mut more = steps.to_vec();
+        more.extend([(0.34, 0.0, true); 3]);
+        assert_eq!(best(&more).into_inner(), Some(2));
+        assert!(!best(&more).is_stuck());
+        more.extend([(0.875, 0.77, true); 3]);
+        assert!(best(&more).is_stuck());
+        assert_eq!(best(&[]).into_inner(), None);
+    }
+
+    #[test]
+    fn a_step_that_measuring_distorts_is_taken_only_if_there_is_no_other() {
+        let costly = (0.9, 0.9, false);
+        assert_eq!(best(&[costly, (0.1, 0.0, true)]).into_inner(), Some(1));
+        assert_eq!(best(&[(0.1, 0.0, true), costly]).into_inner(), Some(0));
+        assert_eq!(best(&[costly, (0.95, 0.9, false)]).into_inner(), Some(1));
+    }
+}
