@@ -53,6 +53,11 @@ pub(super) fn choose(
             let patterns = patterns.map_err(|e| Failure::new(operation, process.pid, e))?;
             Ok(Wanted::Functions(patterns))
         }
+        Chosen::Named(text) => {
+            let pattern = Pattern::parse(&text);
+            let pattern = pattern.map_err(|e| Failure::new(operation, process.pid, e))?;
+            Ok(Wanted::Functions(vec![pattern]))
+        }
         Chosen::Nothing => Ok(Wanted::Nothing),
         Chosen::Over(_) if finding.is_other => Ok(Wanted::OtherProgram),
         Chosen::Over(why) => Ok(Wanted::Over(why)),
@@ -74,6 +79,9 @@ pub(super) struct Finding {
     /// When it was last seen to run.
     alive: Instant,
     is_other: bool,
+    is_paused: bool,
+    /// What there was to choose from last.
+    last: Choices,
     space: Space,
 }
 
@@ -89,6 +97,8 @@ impl Finding {
             shown: Vec::new(),
             alive: Instant::now(),
             is_other: false,
+            is_paused: false,
+            last: Choices::default(),
             space,
         })
     }
@@ -97,7 +107,9 @@ impl Finding {
 impl Finder for Finding {
     fn look(&mut self) -> Option<String> {
         const UNTIL_NEXT_LOOK: Duration = Duration::from_millis(250);
-        self.sampler.look();
+        if !self.is_paused {
+            self.sampler.look();
+        }
         if self.alive.elapsed() < UNTIL_NEXT_LOOK {
             return None;
         }
@@ -113,6 +125,9 @@ impl Finder for Finding {
     }
 
     fn choices(&mut self) -> Choices {
+        if self.is_paused {
+            return self.last.clone();
+        }
         let shares = self.sampler.shares(MOST);
         let modules = self.sampler.modules();
         let (process, refusals) = (self.space.process(), &mut self.refusals);
@@ -133,7 +148,21 @@ impl Finder for Finding {
             rows: found.iter().map(row).collect(),
         };
         self.shown = shares.functions;
+        self.last.clone_from(&choices);
         choices
+    }
+
+    fn pause(&mut self) {
+        self.sampler.stop();
+        self.is_paused = true;
+    }
+
+    fn resume(&mut self) {
+        // What cannot be sampled any more keeps its estimates.
+        if let Ok(sampler) = Sampler::begin(self.space.process()) {
+            self.sampler = sampler;
+            self.is_paused = false;
+        }
     }
 
     fn callers(&mut self, key: u64) -> String {

@@ -77,6 +77,8 @@ pub struct Sampler {
 enum Means {
     Events(Box<Windows>),
     Stops(Stops),
+    /// By nothing any more.
+    Over(Seeing),
 }
 
 /// Why a process cannot be sampled.
@@ -150,11 +152,18 @@ impl Sampler {
     pub fn seeing(&self) -> Seeing {
         match &self.means {
             Means::Stops(_) => Seeing::Stops,
+            Means::Over(seeing) => *seeing,
             Means::Events(windows) => match windows.sight {
                 Sight::Whole => Seeing::Whole,
                 Sight::UserMode => Seeing::UserMode,
             },
         }
+    }
+
+    /// Samples no more. What has been seen so far stays.
+    pub fn stop(&mut self) {
+        self.look();
+        self.means = Means::Over(self.seeing());
     }
 
     /// Takes in what has been sampled since. To be called some twenty times a second.
@@ -168,6 +177,7 @@ impl Sampler {
         match &mut self.means {
             Means::Events(windows) => windows.look(&mut self.threads, &mut self.paths),
             Means::Stops(stops) => stops.look(&mut self.threads, &mut self.paths),
+            Means::Over(_) => {}
         }
         if self.paths.are_many() {
             self.fold();
@@ -273,7 +283,7 @@ impl Sampler {
                 windows.drain_all(&mut self.threads, &mut self.paths);
                 windows.lost
             }
-            Means::Stops(_) => 0,
+            Means::Stops(_) | Means::Over(_) => 0,
         }
     }
 

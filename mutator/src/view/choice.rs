@@ -12,6 +12,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::draw::{BOLD, DIM, SELECTED, WARN, disarm, fit};
 use super::inputs::{Input, Inputs, wipe};
+use super::line::EditLine;
 use super::{Key, Mouse};
 
 /// A function to choose.
@@ -48,6 +49,12 @@ pub trait Finder {
 
     /// The callers of one of them, in one line.
     fn callers(&mut self, key: u64) -> String;
+
+    /// Stops sampling. What there is to choose from stays as it is.
+    fn pause(&mut self);
+
+    /// Samples anew after a pause.
+    fn resume(&mut self);
 }
 
 /// What comes of choosing.
@@ -55,6 +62,8 @@ pub trait Finder {
 pub enum Chosen {
     /// These.
     Functions(Vec<u64>),
+    /// Those that a pattern matches.
+    Named(String),
     /// The user does not want any.
     Nothing,
     /// There is nothing to measure any more.
@@ -67,12 +76,52 @@ const A_LOOK: Duration = Duration::from_millis(30);
 const MOST_INPUTS: usize = 64;
 /// Time between two pictures without a key.
 const A_PICTURE: Duration = Duration::from_millis(500);
+/// Estimates do not get much better after this, and sampling is not free.
+const ENOUGH: Duration = Duration::from_secs(60);
+
+/// Says what the order is by, and what the keys do.
+const HELP: [&str; 17] = [
+    "Each line is a function with estimates from samples. The one with the most of either comes",
+    "first: time on a processor in the function itself, or time in which it waited.",
+    "",
+    "  self       its own share of the CPU time",
+    "  callee     with all that it calls",
+    "  waiting    its share of the time off a processor in system calls and locks",
+    "  w/s        how often it waits in a second",
+    "",
+    "  Space      chooses a function, or takes that back",
+    "  Enter      measures the chosen ones, or the one at the cursor: each call, with its callers",
+    "  /          shows functions with a text in their name; Esc shows all",
+    "  a          measures functions by name, glob or /regex/, whatever the samples say",
+    "  s          sorts anew, and samples on if sampling has ended",
+    "  Esc        takes back the choice, then leaves; q leaves",
+    "",
+    "Sampling ends after a minute. A line with - cannot be measured; the last line says why.",
+    "Any key goes back.",
+];
+
+/// What keys are for.
+#[derive(Clone, Debug, Default)]
+enum Mode {
+    #[default]
+    Browse,
+    Help,
+    /// The text that names must contain.
+    Filter(EditLine),
+    /// A pattern.
+    Name(EditLine),
+}
 
 /// What the keys have come to.
 #[derive(Default)]
 pub(super) struct Choice {
     /// True if there is something to go back to.
     goes_back: bool,
+    mode: Mode,
+    /// True if nothing is sampled any more.
+    is_paused: bool,
+    /// The text that names must contain.
+    filter: String,
     choices: Choices,
     /// The row that the cursor is on, and where that stands.
     at: Option<u64>,
@@ -88,6 +137,10 @@ impl Choice {
     /// Takes new figures; the cursor stays on its function. Once it has been moved, rows stay where they are, and new ones
     /// come below: what is about to be chosen is not to move away.
     pub(super) fn update(&mut self, mut choices: Choices) {
+        let text = self.filter.to_lowercase();
+        choices
+            .rows
+            .retain(|row| row.name.to_lowercase().contains(&text));
         if self.at.is_some() {
             let places = self.choices.rows.iter().enumerate();
             let places: HashMap<u64, usize> = places.map(|(place, row)| (row.key, place)).collect();
@@ -123,15 +176,31 @@ impl Choice {
     /// What comes of a key, if that ends it; `page` rows are on the screen.
     pub(super) fn press(&mut self, key: Key, page: usize) -> Option<Chosen> {
         self.message.clear();
+        if key == Key::Ctrl('c') {
+            return Some(Chosen::Nothing);
+        }
+        match std::mem::take(&mut self.mode) {
+            Mode::Browse => {}
+            Mode::Help => return None,
+            Mode::Filter(line) => {
+                self.type_filter(line, key);
+                return None;
+            }
+            Mode::Name(line) => return self.type_name(line, key),
+        }
         match key {
-            Key::Char('q') | Key::Ctrl('c') => return Some(Chosen::Nothing),
+            Key::Char('?') => self.mode = Mode::Help,
+            Key::Char('/') => self.mode = Mode::Filter(EditLine::of(&self.filter)),
+            Key::Char('a') => self.mode = Mode::Name(EditLine::default()),
+            Key::Char('q') => return Some(Chosen::Nothing),
             Key::Up | Key::Char('k') => self.go(self.index.saturating_sub(1)),
             Key::Down | Key::Char('j') => self.go(self.index + 1),
             Key::PageUp | Key::Ctrl('b') => self.go(self.index.saturating_sub(page)),
             Key::PageDown | Key::Ctrl('f') => self.go(self.index + page),
             Key::Home | Key::Char('g') => self.go(0),
             Key::End | Key::Char('G') => self.go(usize::MAX),
-            Key::Esc if self.goes_back && self.chosen.is_empty() => return Some(Chosen::Nothing),
+            Key::Esc if !self.filter.is_empty() => self.filter.clear(),
+            Key::Esc if self.chosen.is_empty() => return Some(Chosen::Nothing),
             Key::Esc => self.chosen.clear(),
             Key::Char(' ') => self.toggle(),
             // The costliest come first again with the next figures.
@@ -140,6 +209,33 @@ impl Choice {
             _ => {}
         }
         None
+    }
+
+    fn type_filter(&mut self, mut line: EditLine, key: Key) {
+        match key {
+            Key::Esc => self.filter.clear(),
+            Key::Enter => {}
+            key => {
+                line.press(key);
+                self.filter = line.text();
+                self.mode = Mode::Filter(line);
+                self.at = None;
+            }
+        }
+    }
+
+    fn type_name(&mut self, mut line: EditLine, key: Key) -> Option<Chosen> {
+        let text = line.text().trim().to_owned();
+        match key {
+            Key::Esc => None,
+            Key::Enter if text.is_empty() => None,
+            Key::Enter => Some(Chosen::Named(text)),
+            key => {
+                line.press(key);
+                self.mode = Mode::Name(line);
+                None
+            }
+        }
     }
 
     /// What the mouse does: a press goes to a row, one on that chooses it.
@@ -203,6 +299,12 @@ impl Choice {
             };
             area.intersection(screen)
         };
+        if matches!(self.mode, Mode::Help) {
+            for (place, text) in HELP.iter().enumerate().take(screen.height.into()) {
+                frame.render_widget(Line::raw(*text), line(place as u16));
+            }
+            return 1;
+        }
         // Head, titles, callers and hints.
         let page = usize::from(screen.height.saturating_sub(4)).max(1);
         self.top = self.top.min(self.index);
@@ -216,7 +318,8 @@ impl Choice {
                 .collect::<String>()
         };
         if screen.height > 1 {
-            let head = format!("    {} FUNCTION", joined(&self.choices.head));
+            let order = "FUNCTION, most CPU or waiting first";
+            let head = format!("    {} {order}", joined(&self.choices.head));
             frame.render_widget(Line::styled(head, BOLD), line(1));
         }
         let rows = self.choices.rows.iter().enumerate();
@@ -245,14 +348,7 @@ impl Choice {
             frame.render_widget(Line::styled(callers, DIM), line(screen.height - 2));
         }
         if screen.height > 2 {
-            let hints = match self.goes_back {
-                true => "Enter measure exactly  Space choose  s sort anew  Esc goes back",
-                false => "Enter measure exactly  Space choose  s sort anew  Esc none  q quit",
-            };
-            let last = match self.message.is_empty() {
-                true => Line::styled(hints, DIM),
-                false => Line::styled(self.message.as_str(), WARN),
-            };
+            let last = self.last_line();
             let counted = match self.chosen.len() {
                 0 => String::new(),
                 n => format!("  {n} chosen"),
@@ -271,6 +367,34 @@ impl Choice {
         }
         disarm(frame.buffer_mut());
         page
+    }
+}
+
+impl Choice {
+    /// The message, what is typed, or what the keys do.
+    fn last_line(&self) -> Line<'static> {
+        let typed = |what: &str, line: &EditLine| format!("{what}: {}_", line.text());
+        match &self.mode {
+            Mode::Filter(line) => {
+                return Line::styled(typed("names with", line), BOLD);
+            }
+            Mode::Name(line) => {
+                let what = "measure (name, glob or /regex/)";
+                return Line::styled(typed(what, line), BOLD);
+            }
+            Mode::Browse | Mode::Help => {}
+        }
+        let keys = match (self.goes_back, self.is_paused) {
+            _ if !self.message.is_empty() => return Line::styled(self.message.clone(), WARN),
+            (_, true) => "sampling has ended: s samples on  Enter measure  Space choose  ? help",
+            (true, false) => {
+                "Enter measure exactly  Space choose  / find  a by name  ? help  Esc goes back"
+            }
+            (false, false) => {
+                "Enter measure exactly  Space choose  / find  a by name  ? help  Esc leaves"
+            }
+        };
+        Line::styled(keys, DIM)
     }
 }
 
@@ -308,6 +432,7 @@ where
         ..Choice::default()
     };
     let mut due = Instant::now();
+    let mut begun = Instant::now();
     let mut page = 1;
     let mut is_drawn = false;
     loop {
@@ -316,6 +441,10 @@ where
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(Chosen::Nothing);
+        }
+        if !choice.is_paused && begun.elapsed() >= ENOUGH {
+            finder.pause();
+            choice.is_paused = true;
         }
         if Instant::now() >= due {
             choice.update(finder.choices());
@@ -346,6 +475,14 @@ where
                     if let Some(chosen) = choice.press(key, page) {
                         return Ok(chosen);
                     }
+                    let is_browsing = matches!(choice.mode, Mode::Browse);
+                    if choice.is_paused && is_browsing && key == Key::Char('s') {
+                        finder.resume();
+                        choice.is_paused = false;
+                        begun = Instant::now();
+                    }
+                    // A filter shows at once.
+                    due = Instant::now();
                 }
                 Input::Mouse(mouse) => choice.point(mouse),
                 Input::Child => {}

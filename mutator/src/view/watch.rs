@@ -212,6 +212,7 @@ where
     wipe(terminal)?;
     Ok(match chosen? {
         Chosen::Functions(keys) => Some(source.add_found(&keys)),
+        Chosen::Named(pattern) => Some(source.add(&pattern)),
         Chosen::Nothing | Chosen::Over(_) => None,
     })
 }

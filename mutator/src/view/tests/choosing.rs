@@ -126,28 +126,29 @@ fn all_rows_can_be_come_to_on_any_screen() {
     let lines = |width| shown(&mut choice_of_three(), width, 9);
     let expected = "\
 ipath: 42  1.0 s
-            self callee  waiting  w/s  FUNCTION
+            self callee  waiting  w/s  FUNCTION, most CPU or waiting first
 [x]   50.0±1.0 %      7        0    1  a  app
 [ ]   49.0±1.0 %      7        1    1  bb  app
  -    48.0±1.0 %      7        2    1  -no  app
 
 
 < caller of 102
-Enter measure exactly  Space choose  s sort anew  Esc none  q quit      1 chosen
+Enter measure exactly  Space choose  / find  a by name  ? help  Esc leaves
 ";
     assert_eq!(lines(80), expected);
     // What is needed least goes first.
-    let head = |width| lines(width).lines().nth(1).map(str::to_owned);
-    assert_eq!(
-        head(60).as_deref(),
-        Some("            self callee  waiting  FUNCTION")
-    );
-    assert_eq!(
-        head(52).as_deref(),
-        Some("            self  waiting  FUNCTION")
-    );
-    assert_eq!(head(43).as_deref(), Some("            self  FUNCTION"));
-    assert_eq!(head(30).as_deref(), Some("     FUNCTION"));
+    let head = |width| {
+        let lines = lines(width);
+        let head = lines
+            .lines()
+            .nth(1)
+            .and_then(|head| head.split_once("FUNCTION"));
+        head.map(|(columns, _)| columns.trim().to_owned())
+    };
+    assert_eq!(head(60).as_deref(), Some("self callee  waiting"));
+    assert_eq!(head(52).as_deref(), Some("self  waiting"));
+    assert_eq!(head(43).as_deref(), Some("self"));
+    assert_eq!(head(30).as_deref(), Some(""));
 }
 
 fn choice_of_three() -> Choice {
@@ -173,4 +174,51 @@ fn rows_stay_in_their_places_once_the_cursor_has_moved() {
     choice.press(Key::Char('s'), 5);
     choice.update(rows(&["dddd", "bb", "ccc", "a"]));
     assert_eq!(names(&mut choice), ["dddd", "bb", "ccc", "a"]);
+}
+
+#[test]
+fn escape_takes_back_what_was_done_and_then_leaves() {
+    let mut choice = choosing(&["a", "bb"]);
+    choice.press(Key::Char(' '), 5);
+    assert_eq!(choice.press(Key::Esc, 5), None);
+    assert_eq!(choice.press(Key::Esc, 5), Some(Chosen::Nothing));
+}
+
+#[test]
+fn functions_are_found_by_a_part_of_their_names() {
+    let mut choice = choosing(&["alpha", "bet"]);
+    for key in ["/", "B", "e"].map(|text| Key::Char(text.chars().next().unwrap())) {
+        assert_eq!(choice.press(key, 5), None);
+    }
+    choice.update(rows(&["alpha", "bet"]));
+    let screen = shown(&mut choice, 80, 9);
+    assert!(
+        screen.contains("bet") && !screen.contains("alpha"),
+        "{screen}"
+    );
+    assert!(screen.contains("names with: Be"), "{screen}");
+    choice.press(Key::Enter, 5);
+    let chosen = choice.press(Key::Enter, 5);
+    assert_eq!(chosen, Some(Chosen::Functions(vec![103])));
+    // All are shown again, and nothing is left.
+    assert_eq!(choice.press(Key::Esc, 5), None);
+    choice.update(rows(&["alpha", "bet"]));
+    assert!(shown(&mut choice, 80, 9).contains("alpha"));
+}
+
+#[test]
+fn functions_are_measured_by_name_and_keys_are_explained() {
+    let mut choice = choosing(&["a"]);
+    for key in "aLru*?q".chars().map(Key::Char) {
+        assert_eq!(choice.press(key, 5), None);
+    }
+    let chosen = choice.press(Key::Enter, 5);
+    assert_eq!(chosen, Some(Chosen::Named("Lru*?q".to_owned())));
+    let mut choice = choosing(&["a"]);
+    choice.press(Key::Char('?'), 5);
+    let help = shown(&mut choice, 100, 24);
+    for key in ["Space", "Enter", "/", "Esc", "Sampling ends"] {
+        assert!(help.contains(key), "{help}");
+    }
+    assert_eq!(choice.press(Key::Char('q'), 5), None);
 }

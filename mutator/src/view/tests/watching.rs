@@ -27,6 +27,10 @@ struct Fake {
 struct Sampled(Instant);
 
 impl Finder for Sampled {
+    fn pause(&mut self) {}
+
+    fn resume(&mut self) {}
+
     fn look(&mut self) -> Option<String> {
         assert!(self.0.elapsed() < Duration::from_secs(60), "no end of it");
         None
