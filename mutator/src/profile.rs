@@ -37,7 +37,7 @@ pub use found::{Found, FoundPath, Left};
 pub use label::Label;
 pub use per_cycle::PerCycle;
 pub use process::{InProcess, Process, Spread, Spreads};
-pub use program::{file_name, program};
+pub use program::{file_name, program, started_as};
 pub use total::Total;
 pub use unseen::{AllUnseen, LEFT, Unseen, add_unseen, unseen_counts, unseen_phrases};
 
@@ -51,6 +51,9 @@ pub const SCHEMA: &str = "ipath-profile/1";
 
 /// What is said, in the place of a name, of callers that are not known.
 pub const UNKNOWN_CALLERS: &str = "[callers unknown]";
+/// Stands for the callers of calls on paths beyond the limit of paths.
+pub const CALLERS_BEYOND_LIMIT: &str =
+    "[callers unknown: --max-paths reached; see --collapse-recursion]";
 
 /// The metric of the time that threads have been on a processor.
 const CPU: &str = "cpu";
@@ -342,6 +345,9 @@ impl std::error::Error for NoSuchMetric {}
 pub struct Module {
     /// Its path as the target sees it.
     pub path: String,
+    /// The name by which the program was started, if that is a link to the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_as: Option<String>,
     /// Its GNU build id in hex.
     #[serde(default)]
     pub build_id: Option<String>,
@@ -494,6 +500,16 @@ pub struct PathEntry {
 }
 
 impl PathEntry {
+    /// The text for callers that are not known. `None` on a complete path.
+    pub fn unknown_callers(&self) -> Option<&'static str> {
+        match (self.complete, self.stack.is_empty()) {
+            (true, _) => None,
+            (false, false) => Some(UNKNOWN_CALLERS),
+            // The entry of a function for all paths beyond the limit.
+            (false, true) => Some(CALLERS_BEYOND_LIMIT),
+        }
+    }
+
     /// The activations, where the walk has come to no root. What has no frame at all is not such a path, but
     /// holds the calls of all paths beyond the limit.
     pub fn incomplete(&self) -> u64 {

@@ -33,7 +33,7 @@ use patcher::function::also_called;
 use crate::display_name;
 use crate::profile::{
     COUNT, Counts, Function, InProcess, Label, Metric, PathEntry, Profile, Refused, Spreads, Total,
-    UNKNOWN_CALLERS, printable,
+    printable,
 };
 use rows::Rows;
 use rustc_hash::FxHashMap;
@@ -59,12 +59,12 @@ pub fn spread(
     let process = Titles::of(profile).title(spread.max_process)?;
     let quantity = |value| human::quantity(value, unit);
     Some(format!(
-        "called in {} of {of}: min {}, mean {}, max {} ({process}), imbalance {}",
+        "called in {} of {of}: min {}, mean {}, max {} ({process}), {} the mean",
         spread.present,
         quantity(spread.min),
         human::average(Some(spread.mean), unit),
         quantity(spread.max),
-        human::percent(spread.imbalance),
+        human::times(1.0 + spread.imbalance),
     ))
 }
 
@@ -542,11 +542,8 @@ impl<'p> Report<'p> {
 
 /// What is said where a path does not end in a root.
 fn end_of(path: &PathEntry) -> Option<&'static str> {
-    match (path.complete, path.stack.is_empty()) {
-        (false, _) => Some(UNKNOWN_CALLERS),
-        (true, true) => Some("[no caller]"),
-        (true, false) => None,
-    }
+    let has_none = path.complete && path.stack.is_empty();
+    path.unknown_callers().or(has_none.then_some("[no caller]"))
 }
 
 /// `1 more frame`, `2 more frames`.

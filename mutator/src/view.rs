@@ -5,6 +5,7 @@
 
 mod around;
 mod callees;
+mod change;
 mod choice;
 mod column;
 mod columns;

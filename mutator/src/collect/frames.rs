@@ -167,8 +167,13 @@ impl Frames {
             self.notes.push(lacks_units(&path));
         }
         let build_id = build_id.map(str::to_owned).or_else(|| self.build_id(&path));
+        let target = &profile.target;
+        let started_as = (path == target.exe)
+            .then(|| profile::started_as(&target.exe, &target.args))
+            .flatten();
         profile.modules.push(profile::Module {
             path,
+            started_as,
             build_id,
             base,
         });

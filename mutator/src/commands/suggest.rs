@@ -383,7 +383,7 @@ fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
     }
     if shares.folded > 0.0 {
         remarks.push(format!(
-            "there was no room for the callers of {:.1} % of the samples",
+            "the callers of {:.1} % of the samples are not known: their buffer was full",
             100.0 * shares.folded
         ));
     }
@@ -425,6 +425,8 @@ fn pattern_of(candidate: &Candidate) -> String {
 pub(super) fn figures(candidate: &Candidate) -> [String; 4] {
     let share = |value: f64, error: f64| match value > 0.0 {
         false => String::new(),
+        // Too few samples to say more.
+        true if error >= value => format!("up to {:.0} %", (100.0 * (value + error)).min(100.0)),
         true => format!("{:.1}±{:.1} %", 100.0 * value, 100.0 * error),
     };
     let waits = match candidate.waits_per_second {

@@ -40,12 +40,19 @@ pub fn p_of_means(old: &Distribution, new: &Distribution) -> Option<f64> {
 /// How likely two numbers of independent events of one rate are as far apart as these: of their sum, each event is in either with
 /// the same likelihood (Przyborowski and Wilenski 1940). By the normal distribution, with half an event's correction at each end.
 pub fn p_of_counts(old: u64, new: u64) -> Option<f64> {
+    p_of_rates((old, 1), (new, 1))
+}
+
+/// The same for numbers of events that were counted for different times, each with its time. Each
+/// event of the sum is in the old number with the likelihood of the old time's part of both.
+pub fn p_of_rates((old, before): (u64, u64), (new, after): (u64, u64)) -> Option<f64> {
     let all = old as f64 + new as f64;
-    if all == 0.0 {
+    if all == 0.0 || before == 0 || after == 0 {
         return None;
     }
-    let apart = (old.abs_diff(new) as f64 - 1.0).max(0.0);
-    Some(erfc(apart / (2.0 * all).sqrt()))
+    let part = before as f64 / (before as f64 + after as f64);
+    let apart = ((old as f64 - all * part).abs() - 0.5).max(0.0);
+    Some(erfc(apart / (2.0 * all * part * (1.0 - part)).sqrt()))
 }
 
 /// The same likelihoods where the smallest of all of them is looked for: with each at most as large as a level, the likelihood that

@@ -2,7 +2,7 @@
 
 use super::statistics::standard_error;
 use super::{Diff, Pair, SIGNIFICANT, Side};
-use crate::profile::{COUNT, UNKNOWN_CALLERS, off_cpu, printable};
+use crate::profile::{COUNT, off_cpu, printable};
 use crate::report::{Table, human, loss_lines};
 use std::io::{self, Write};
 
@@ -122,8 +122,8 @@ fn row(diff: &Diff<'_>, pair: &Pair<'_>, table: &mut Table) {
     if let hidden @ 1.. = path.stack.len().saturating_sub(DEPTH) {
         table.text(human::count(hidden as u64, "more frame"));
     }
-    if !path.complete {
-        table.text(UNKNOWN_CALLERS.to_owned());
+    if let Some(unknown) = path.unknown_callers() {
+        table.text(unknown.to_owned());
     }
 }
 

@@ -105,6 +105,9 @@ fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
     // One that needs less leaves it to the other.
     most[0] = half.max(room.saturating_sub(second));
     most[1] = half.max(room.saturating_sub(first));
+    // The name itself has that much.
+    let least = LEAST + chain.links[0].mark.width();
+    most[0] = most[0].max(least.min(chain.room));
     most
 }
 

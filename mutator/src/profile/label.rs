@@ -5,6 +5,7 @@ use crate::folding::Fold;
 use crate::printable::printable;
 use patcher::function::demangle;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 /// One line of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,18 +69,34 @@ impl Profile {
         }
     }
 
-    /// The file name of a module without its directories, and where the file is mapped if that is
-    /// in several places.
+    /// The name of a module: that by which the program was started, or the name of the file. A file
+    /// that is mapped in several places has the address too where functions would be mixed up.
     pub fn module_name(&self, module: Option<usize>) -> Cow<'_, str> {
         let Some(module) = module.and_then(|m| self.modules.get(m)) else {
             return Cow::Borrowed("[unknown]");
         };
-        let name = printable(last_component(&module.path));
-        let is_other = |m: &&Module| m.path == module.path && m.base != module.base;
-        match (module.base, self.modules.iter().find(is_other)) {
-            (Some(base), Some(_)) => Cow::Owned(format!("{name}@{base:#x}")),
+        let own = module.started_as.as_deref();
+        let name = printable(own.unwrap_or_else(|| last_component(&module.path)));
+        match module.base {
+            Some(base) if self.is_mixed_up(module) => Cow::Owned(format!("{name}@{base:#x}")),
             _ => name,
         }
+    }
+
+    /// True if the same function is instrumented in two places where the file is mapped.
+    fn is_mixed_up(&self, module: &Module) -> bool {
+        let is_same = |m: &Module| m.path == module.path;
+        let is_other = |m: &Module| is_same(m) && m.base != module.base;
+        if !self.modules.iter().any(is_other) {
+            return false;
+        }
+        let of = |is_it: &dyn Fn(&Module) -> bool| -> HashSet<u64> {
+            let all = self.functions.iter();
+            let own = all.filter(|f| self.modules.get(f.module).is_some_and(is_it));
+            own.map(|function| function.address).collect()
+        };
+        let own = of(&|m| is_same(m) && m.base == module.base);
+        !own.is_disjoint(&of(&is_other))
     }
 }
 

@@ -1,7 +1,11 @@
 //! What a program is called before people.
 
 use std::borrow::Cow;
+use std::fs;
+use std::path::{Path, PathBuf};
 
+/// Folders of programs.
+const FOLDERS: [&str; 4] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
 /// Characters of what a program calls itself that are shown.
 const MOST: usize = 120;
 
@@ -25,6 +29,24 @@ pub fn program<'a>(exe: &'a str, args: &'a [String]) -> (Cow<'a, str>, &'a [Stri
         None => Cow::Borrowed(first),
     };
     (Cow::Owned(format!("{shown} ({exe})")), rest)
+}
+
+/// The name of the link by which a program of this file was started: in Debian, `redis-server` leads
+/// to `redis-check-rdb`. `None` if it was started by the name of its file, or calls itself otherwise.
+pub fn started_as(exe: &str, args: &[String]) -> Option<String> {
+    // Some programs write more of what they do there.
+    let first = args.first()?.split_whitespace().next()?;
+    let (name, own) = (file_name(first), file_name(exe));
+    if name.is_empty() || name == own {
+        return None;
+    }
+    let beside = Path::new(exe).with_file_name(name);
+    let links = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+    let given = first.starts_with('/').then(|| PathBuf::from(first));
+    let mut links = given.into_iter().chain([beside]).chain(links);
+    let program = fs::canonicalize(exe).ok()?;
+    let leads_there = |link: PathBuf| fs::canonicalize(link).is_ok_and(|file| file == program);
+    links.any(leads_there).then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -56,5 +78,27 @@ mod tests {
         }
         let long = ["x".repeat(3000)];
         assert!(program("/bin/app", &long).0.len() < 200);
+    }
+
+    #[test]
+    fn a_link_to_a_program_is_its_name() {
+        let folder = std::env::temp_dir().join(format!("ipath-started-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (file, link) = (folder.join("file"), folder.join("link"));
+        fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        let exe = file.to_str().unwrap();
+        for (first, expected) in [
+            ("link", Some("link")),
+            (link.to_str().unwrap(), Some("link")),
+            ("link *:6379", Some("link")),
+            ("file", None),
+            ("other: worker", None),
+            ("", None),
+        ] {
+            let found = started_as(exe, &[first.to_owned()]);
+            assert_eq!(found.as_deref(), expected, "{first}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -17,7 +17,7 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
         (losses.missed, "not recorded".to_owned()),
         (
             losses.overflow,
-            "without their own path (limit of paths reached)".to_owned(),
+            "without their own path (more paths than --max-paths)".to_owned(),
         ),
         (losses.incomplete, "on incomplete paths".to_owned()),
         (

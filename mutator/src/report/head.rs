@@ -131,7 +131,7 @@ fn cost(session: &Session, overhead: &Overhead, out: &mut impl Write) -> io::Res
     if overhead.total_ns < FEW && overhead.call_ns > USUAL {
         writeln!(
             out,
-            "  the trial before the first call is part of that, and with few calls most of it"
+            "  with few calls, most of that is what the runtime took at its start to learn what a call costs"
         )?;
     }
     Ok(())

@@ -47,13 +47,21 @@ pub fn share(part: i128, whole: i128) -> String {
     }
 }
 
-/// `part` of the time of a run in percent. More than the whole is work of several threads at a time,
-/// and is shown as their number on average: `3.60x`.
+/// `part` of the time of a run like [`run_share`]; `-` of nothing.
 pub fn of_run(part: i128, whole: i128) -> String {
-    // What rounds to 100.0 % is one thread.
-    match whole > 0 && part as f64 > 1.0005 * whole as f64 {
-        true => times(part as f64 / whole as f64),
+    match whole > 0 {
+        true => run_share(part as f64 / whole as f64),
         false => share(part, whole),
+    }
+}
+
+/// A share of the time of a run in percent. More than the whole is work of several threads at a time,
+/// and is shown as their number on average: `3.60x`.
+pub fn run_share(share: f64) -> String {
+    // What rounds to 100.0 % is one thread.
+    match share >= 1.0005 {
+        true => times(share),
+        false => percent(share),
     }
 }
 

@@ -51,9 +51,10 @@ pub(super) fn number(profile: &Profile) -> String {
     let of = profile.processes.iter().map(|p| (&p.host, p.pid));
     let processes = of.collect::<BTreeSet<_>>().len();
     match processes == programs {
-        true => format!("{programs} processes"),
+        true => human::processes(programs as u64),
         false => format!(
-            "{programs} programs in {}",
+            "{} in {}",
+            human::count(programs as u64, "program"),
             human::processes(processes as u64)
         ),
     }

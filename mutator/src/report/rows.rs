@@ -18,6 +18,16 @@ pub(super) struct Rows<'p> {
 /// Columns after the calls and the metric.
 const NUMBERS: [&str; 7] = ["total", "mean", "p50", "p99", "max", SHARE, "of run"];
 const SHARE: &str = "share";
+/// The number of those that are values of the metric.
+const VALUES: usize = 5;
+
+/// `cpu p99`, `share`.
+fn heading_of(metric: &Metric, at: usize, heading: &str) -> String {
+    match at < VALUES {
+        true => format!("{} {heading}", printable(off_cpu::heading(&metric.name))),
+        false => heading.to_owned(),
+    }
+}
 
 impl<'p> Rows<'p> {
     /// Rows of what is a part of something.
@@ -37,11 +47,18 @@ impl<'p> Rows<'p> {
         }
     }
 
-    pub(super) fn headings(&self) -> Vec<&'static str> {
-        let mut headings = match self.metrics.len() {
-            0 => vec!["calls", SHARE],
-            1 => [&["calls"][..], &NUMBERS].concat(),
-            _ => [&["calls", "metric"][..], &NUMBERS].concat(),
+    pub(super) fn headings(&self) -> Vec<String> {
+        let mut headings = match self.metrics {
+            [] => vec!["calls".to_owned(), SHARE.to_owned()],
+            [metric] => {
+                let of_metric = |(at, heading)| heading_of(metric, at, heading);
+                let numbers = NUMBERS.into_iter().enumerate().map(of_metric);
+                std::iter::once("calls".to_owned()).chain(numbers).collect()
+            }
+            _ => {
+                let all = [&["calls", "metric"][..], &NUMBERS].concat();
+                all.into_iter().map(str::to_owned).collect()
+            }
         };
         headings.retain(|heading| self.has_share || *heading != SHARE);
         headings

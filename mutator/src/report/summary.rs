@@ -7,8 +7,7 @@ use super::{human, loss_lines};
 use crate::display_name::{self, Chain, Link};
 use crate::folding::{self, Fold, Item};
 use crate::profile::{
-    COUNT, Delta, Distribution, Function, Metric, PathEntry, Profile, UNKNOWN_CALLERS, off_cpu,
-    printable,
+    COUNT, Delta, Distribution, Function, Metric, PathEntry, Profile, off_cpu, printable,
 };
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -322,8 +321,8 @@ impl Summary<'_> {
             .collect();
         if is_cut {
             links.push(Link::whole("..."));
-        } else if !path.complete {
-            links.push(Link::whole(UNKNOWN_CALLERS));
+        } else if let Some(unknown) = path.unknown_callers() {
+            links.push(Link::whole(unknown));
         } else if links.is_empty() {
             links.push(Link::whole("[no caller]"));
         }

@@ -93,9 +93,9 @@ pub(super) const LONGEST: usize = 60;
 
 impl Table {
     /// A table with these columns.
-    pub fn new(headings: &[&str]) -> Self {
+    pub fn new(headings: &[impl AsRef<str>]) -> Self {
         Self {
-            headings: headings.iter().map(|h| (*h).to_owned()).collect(),
+            headings: headings.iter().map(|h| h.as_ref().to_owned()).collect(),
             lines: Vec::new(),
             longest: LONGEST,
         }

@@ -1,5 +1,7 @@
 //! Reports against goldens; `UPDATE_GOLDENS=1 cargo test` writes them anew.
 
+mod callers;
+
 use super::*;
 use crate::profile::tests::{largest, sample};
 use crate::profile::{FunctionTotals, Losses, Metric, Overhead, Stop, Thread, TimerStats};

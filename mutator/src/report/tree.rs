@@ -5,7 +5,7 @@ use super::{Numbered, Options, Report, Selection, end_of, exactness, human};
 use crate::display_name;
 use crate::folding::{self, Item};
 use crate::profile::{PathEntry, Profile, off_cpu, printable};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ struct Node {
     tail: u64,
     unmeasured: u64,
     /// Calls of paths that end here without having come to a root, or without a caller.
-    ends: Option<(&'static str, u64)>,
+    ends: BTreeMap<&'static str, u64>,
     /// By their frames, those on paths that are shown.
     callers: HashMap<usize, Node>,
     /// True if there are others.
@@ -56,7 +56,7 @@ impl Node {
             false => end_of(path),
         };
         if let Some(end) = end {
-            let (_, calls) = node.ends.get_or_insert((end, 0));
+            let calls = node.ends.entry(end).or_default();
             *calls = calls.saturating_add(path.metrics.count);
         }
     }
@@ -186,14 +186,14 @@ impl<'r> Tree<'r> {
         let mut callers: Vec<_> = node.callers.iter().collect();
         callers.sort_by_key(|(frame, n)| (std::cmp::Reverse((n.sum, n.calls)), **frame));
         // A caller that is the only one stands below, those that part stand further in.
-        let others = usize::from(node.ends.is_some()) + usize::from(node.has_others);
+        let others = node.ends.len() + usize::from(node.has_others);
         let parts = node.callers.len() + others > 1;
         let indent = indent + if parts { DASH.len() } else { 0 };
         for (&frame, caller) in callers {
             let (last, lines) = self.foldable(frame, caller);
             self.node(last, &lines, (indent, parts), out)?;
         }
-        if let Some((end, calls)) = node.ends {
+        for (end, &calls) in &node.ends {
             let numbers = self.numbers(calls, None);
             writeln!(out, "  {numbers}  {}{end}", lead(indent, parts))?;
         }
@@ -205,7 +205,7 @@ impl<'r> Tree<'r> {
     fn foldable<'n>(&self, frame: usize, caller: &'n Node) -> (&'n Node, Vec<Rc<Frame>>) {
         let is_folded = |lines: &[Rc<Frame>]| lines.iter().all(|line| line.fold.is_some());
         let (mut lines, mut last) = (self.report.lines(frame).to_vec(), caller);
-        while is_folded(&lines) && last.ends.is_none() && !last.has_others {
+        while is_folded(&lines) && last.ends.is_empty() && !last.has_others {
             let mut callers = last.callers.iter();
             let (Some((&frame, next)), None) = (callers.next(), callers.next()) else {
                 break;

@@ -73,7 +73,7 @@ pub(super) const LEAST_NEEDED: [Column; 18] = [
     Column::Total,
 ];
 
-/// The width of a column with the gap before it.
+/// The width of a column with the gap before it, unless its heading needs more.
 pub(super) const WIDTH: usize = 9;
 /// Names get at least as much room before a column that is needed less is shown, and before one that is needed more.
 pub(super) const NAMES_BESIDE_ALL: usize = 48;
@@ -89,6 +89,11 @@ impl Column {
             self,
             Total | Own | Mean | Min | P50 | P90 | P99 | P999 | Max | OfRun
         )
+    }
+
+    /// True if its heading names the metric.
+    pub(super) fn is_of_metric(self) -> bool {
+        self.needs_metric() && self != Self::OfRun
     }
 
     pub(super) fn is_percentile(self) -> bool {

@@ -6,9 +6,17 @@ use super::column::{
     ALL, Column, LEAST_NEEDED, NAMES, NAMES_AT_LEAST, NAMES_BESIDE_ALL, Sort, WIDTH,
 };
 use super::state::State;
-use super::tree::{NodeId, ROOT, Shape, Total};
+use super::tree::{NodeId, ROOT, Shape, Span, Total};
 use crate::profile::{PerCycle, off_cpu};
 use crate::report::human;
+use unicode_width::UnicodeWidthStr;
+
+/// The name of a metric in the heading of a column.
+fn in_heading(metric: &str) -> String {
+    let metric = off_cpu::heading(metric);
+    let short: String = metric.chars().take(WIDTH - 1).collect();
+    short.to_uppercase()
+}
 
 impl Column {
     pub(super) fn title(self, state: &State) -> String {
@@ -16,7 +24,7 @@ impl Column {
             Shape::Callers | Shape::Threads => "OF FUNC",
             Shape::FromRoot | Shape::Flat => "OF ALL",
         };
-        match self {
+        let name = match self {
             Self::Calls => "CALLS",
             Self::Rate => "CALLS/S",
             Self::Trend => "TREND",
@@ -37,12 +45,18 @@ impl Column {
             Self::Bar => "",
             Self::Other(metric) => {
                 let name = state.metrics.get(metric).map_or("", |m| &m.name);
-                let name = off_cpu::heading(name);
-                let short = name.chars().take(WIDTH - 1).collect::<String>();
-                return short.to_uppercase();
+                return in_heading(name);
             }
+        };
+        match self.is_of_metric() {
+            true => format!("{} {name}", in_heading(state.metric().0)),
+            false => name.to_owned(),
         }
-        .to_owned()
+    }
+
+    /// The columns of the screen that it takes, with the gap before it.
+    pub(super) fn width(self, state: &State) -> usize {
+        WIDTH.max(1 + self.title(state).width())
     }
 
     /// For the list of columns.
@@ -144,7 +158,7 @@ impl Column {
             Self::Waiting => value.map_or_else(none, |value| as_quantity(value, "ns")),
             // Of itself it is all.
             Self::OfFunction if whole(state, node) == node => String::new(),
-            Self::OfRun => marked(share(value), unit),
+            Self::OfRun => marked(value.map_or_else(String::new, human::run_share), unit),
             Self::OfFunction | Self::OfParent => share(value),
             Self::Bar => bar(value.unwrap_or(0.0)),
         }
@@ -186,8 +200,21 @@ impl State {
         }
     }
 
+    /// The columns of the screen for the change since the mark, with the gap before it.
+    pub(super) fn change_width(&self) -> usize {
+        match self.tree.span() {
+            Span::Mark => WIDTH,
+            _ => 0,
+        }
+    }
+
+    fn width_of(&self, columns: &[Column]) -> usize {
+        columns.iter().map(|column| column.width(self)).sum()
+    }
+
     /// The columns that there is room for in so many columns of the screen.
     pub(super) fn columns_in(&self, width: usize) -> Vec<Column> {
+        let width = width.saturating_sub(self.change_width());
         let mut shown = match &self.columns.chosen {
             Some(chosen) => {
                 let mut chosen = chosen.clone();
@@ -200,7 +227,7 @@ impl State {
             let is_first = LEAST_NEEDED.iter().take(10);
             let mut least = is_first.copied();
             let names = NAMES_BESIDE_ALL.max(width * 2 / 5);
-            while shown.len() * WIDTH + names > width {
+            while self.width_of(&shown) + names > width {
                 match least.next() {
                     Some(least) => shown.retain(|&c| c != least),
                     None => break,
@@ -208,17 +235,17 @@ impl State {
             }
         }
         // Other metrics go before those of the shown one, the last ones first.
-        while shown.len() * WIDTH + NAMES > width {
+        while self.width_of(&shown) + NAMES > width {
             let other = shown.iter().rposition(|c| matches!(c, Column::Other(_)));
             let Some(other) = other else { break };
             shown.remove(other);
         }
         for least in LEAST_NEEDED {
-            if shown.len() > 1 && shown.len() * WIDTH + NAMES > width {
+            if shown.len() > 1 && self.width_of(&shown) + NAMES > width {
                 shown.retain(|&c| c != least);
             }
         }
-        if shown.len() * WIDTH + NAMES_AT_LEAST > width {
+        if self.width_of(&shown) + NAMES_AT_LEAST > width {
             shown.clear();
         }
         shown

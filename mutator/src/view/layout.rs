@@ -12,8 +12,9 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Gives the lines to what matters most: first rows, then the status, the table's head, the
-    /// header, and the detail of the selected row, which has more than a line where it `is_detailed`.
-    pub(super) fn of(height: u16, header: u16, is_detailed: bool) -> Self {
+    /// header, and the detail of the selected row, which has as many as there is room for where it
+    /// `is_detailed`, else `brief` ones.
+    pub(super) fn of(height: u16, header: u16, is_detailed: bool, brief: u16) -> Self {
         /// Lines of all that is known of a row, the source around it included.
         const DETAIL: u16 = 12;
         let mut left = height.saturating_sub(1);
@@ -28,7 +29,7 @@ impl Layout {
         let header = take(header);
         let detail = match is_detailed {
             true => take(DETAIL.min(1 + height / 3)),
-            false => take(1),
+            false => take(brief.min(1 + height / 6)),
         };
         let rows = height.min(1) + spare + left;
         Self {
@@ -54,7 +55,7 @@ mod tests {
                 rows,
                 detail,
                 status,
-            } = Layout::of(height, 3, height % 2 == 0);
+            } = Layout::of(height, 3, height % 2 == 0, 1 + height % 4);
             assert_eq!(header + table_head + rows + detail + status, height);
             assert!(height == 0 || rows > 0);
         }
@@ -65,6 +66,6 @@ mod tests {
             detail: 1,
             status: 1,
         };
-        assert_eq!(Layout::of(24, 3, false), all);
+        assert_eq!(Layout::of(24, 3, false, 1), all);
     }
 }

@@ -314,7 +314,12 @@ impl State {
             .is_some_and(|p| p.session.said().next().is_some());
         let height = self.size.1;
         let lines = 2 + u16::from(notes) + u16::from(!self.tree.filters().is_empty());
-        Layout::of(height, lines, self.is_detailed())
+        // A line for the name, three for what was before and after the mark.
+        let brief = match self.tree.span() {
+            tree::Span::Mark => 4,
+            _ => 1,
+        };
+        Layout::of(height, lines, self.is_detailed(), brief)
     }
 
     /// True if there is more about the selected row than its name.

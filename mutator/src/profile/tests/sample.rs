@@ -122,11 +122,13 @@ fn modules() -> Vec<Module> {
     vec![
         Module {
             path: "/usr/bin/app".to_owned(),
+            started_as: None,
             build_id: Some("ab12".to_owned()),
             base: None,
         },
         Module {
             path: "/usr/lib/libc.so.6".to_owned(),
+            started_as: None,
             build_id: None,
             base: None,
         },

@@ -12,6 +12,7 @@ use crate::display_name;
 use crate::profile::printable;
 use crate::report::{self, human};
 use crate::view::State;
+use crate::view::change::{Side, difference};
 use crate::view::column::Column;
 use crate::view::tree::{self, NodeId};
 
@@ -19,9 +20,14 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
     let Some(row) = state.selected_row() else {
         return;
     };
-    let mut lines = vec![title(state, row.key, area.width.into())];
-    if area.height > 1 {
-        lines.push(Line::raw(figures(state, row.key.node)));
+    let mut lines = match state.is_detailed() {
+        true => whole_title(state, row.key, area.width.into()),
+        false => vec![title(state, row.key, area.width.into())],
+    };
+    lines.extend(since_mark(state));
+    if state.is_detailed() && area.height > 1 {
+        let figures = figures(state, row.key.node);
+        lines.extend(wrapped(&figures, "  ", area.width.into()).map(Line::raw));
         lines.extend(processes(state, row.key));
         lines.extend(comparison(state, row.key.node));
         lines.extend(inlined(state, row.key));
@@ -31,6 +37,58 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
     for (line, row) in lines.into_iter().zip(area.rows()) {
         frame.render_widget(line, row);
     }
+}
+
+/// The whole name on as many lines as it needs, then how the values are distributed.
+fn whole_title(state: &State, key: tree::Key, width: usize) -> Vec<Line<'static>> {
+    let line = state.tree.line(key);
+    let text = line.map_or_else(String::new, |line| {
+        let mark = if line.inlined { " (inlined)" } else { "" };
+        format!("{}{mark}  {}", line.name, line.place)
+    });
+    let metric = state.metric_place();
+    let values = metric.map(|metric| state.tree.distribution(key.node, metric));
+    let bars = values.and_then(|values| bars::of(&values, state.metric().1));
+    let bars = bars.filter(|bars| bars.width() <= width);
+    if text.width() + bars.as_ref().map_or(0, |bars| bars.width()) <= width {
+        return vec![title(state, key, width)];
+    }
+    let name = wrapped(&text, " ", width).map(|text| Line::styled(text, DIM));
+    let bars = bars.map(|bars| Line::raw(bars.trim_start().to_owned()));
+    name.chain(bars).collect()
+}
+
+/// `text` on lines of at most `width` columns, broken at `gap` where there is one.
+fn wrapped(text: &str, gap: &str, width: usize) -> impl Iterator<Item = String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(gap) {
+        match lines.last_mut() {
+            Some(line) if line.width() + gap.width() + word.width() <= width => {
+                line.push_str(gap);
+                line.push_str(word);
+            }
+            _ => lines.push(String::new()),
+        }
+        let Some(line) = lines.last_mut() else {
+            continue;
+        };
+        if !line.is_empty() {
+            continue;
+        }
+        // A word that is longer than a line is cut into lines.
+        let mut rest = word;
+        loop {
+            let start = display_name::start_of(rest, width.max(1));
+            let Some(line) = lines.last_mut() else { break };
+            line.push_str(start);
+            rest = &rest[start.len()..];
+            if rest.is_empty() || start.is_empty() {
+                break;
+            }
+            lines.push(String::new());
+        }
+    }
+    lines.into_iter()
 }
 
 /// The whole name, which may not fit into its row, and where there is room how the values are distributed.
@@ -51,6 +109,58 @@ fn title(state: &State, key: tree::Key, width: usize) -> Line<'static> {
     let gap = room.saturating_sub(bars.as_ref().map_or(0, |bars| bars.width()));
     let line = format!("{text}{}{}", " ".repeat(gap), bars.unwrap_or_default());
     Line::styled(line, DIM)
+}
+
+/// The selected row before and after the mark, and the differences.
+fn since_mark(state: &State) -> Vec<Line<'static>> {
+    let Some(change) = state.selected_change() else {
+        return Vec::new();
+    };
+    let unit = state.metric().1;
+    let has_metric = state.metric_place().is_some();
+    let side = |name: &str, side: &Side| {
+        let mut cells = vec![format!("{name} {}", human::time(side.ns.into()))];
+        cells.push(human::number(side.rate()));
+        if has_metric {
+            cells.push(human::average(side.values.mean(), unit));
+            let p99 = side.values.quantile(990);
+            cells.push(p99.map_or("-".to_owned(), |value| human::quantity(value, unit)));
+        }
+        cells
+    };
+    let differs = |pair: Option<(f64, f64)>, is_significant: bool| {
+        let text = pair.and_then(|(before, after)| difference(before, after));
+        let mark = if is_significant { "*" } else { "" };
+        text.map_or("-".to_owned(), |text| text + mark)
+    };
+    let rates = (change.before.rate(), change.after.rate());
+    let mut last = vec!["difference".to_owned()];
+    last.push(differs(Some(rates), change.is_rate_significant));
+    if has_metric {
+        last.push(differs(change.means(), change.is_mean_significant));
+        let p99 = change.before.p99().zip(change.after.p99());
+        last.push(differs(p99, false));
+    }
+    let names = ["", "calls/s", "mean", "p99"];
+    let line = |cells: Vec<String>| {
+        let cells = cells.iter().zip(names).map(|(cell, name)| match name {
+            "" => format!("{cell:<18}"),
+            name => format!("{name} {cell:<11}"),
+        });
+        cells.collect::<Vec<String>>().join("  ")
+    };
+    let mut lines = vec![
+        line(side("before", &change.before)),
+        line(side("after", &change.after)),
+        line(last),
+    ];
+    if change.is_mean_significant || change.is_rate_significant {
+        lines[2].push_str("  * not by chance");
+    }
+    let lines = lines.into_iter();
+    lines
+        .map(|text| Line::raw(text.trim_end().to_owned()))
+        .collect()
 }
 
 /// All numbers of the shown metric in one line.
@@ -173,4 +283,24 @@ fn source(state: &State, room: usize) -> Vec<Line<'static>> {
             Line::styled(text, if n == at { BOLD } else { DIM })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_at_gaps_and_within_long_words() {
+        let lines = |text: &str, gap: &str| wrapped(text, gap, 8).collect::<Vec<_>>();
+        assert_eq!(
+            lines("mean 1  p50 2  p99 3", "  "),
+            ["mean 1", "p50 2", "p99 3"]
+        );
+        assert_eq!(lines("a b c", " "), ["a b c"]);
+        assert_eq!(
+            lines("work a::bcdefghijk x", " "),
+            ["work", "a::bcdef", "ghijk x"]
+        );
+        assert_eq!(lines("", " "), [""]);
+    }
 }

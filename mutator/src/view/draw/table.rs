@@ -1,12 +1,13 @@
 //! The rows: columns of numbers, then the names as a tree.
 
-use super::style::{BOLD, DIM, SELECTED, heat};
+use super::style::{BOLD, DIM, SELECTED, WARN, heat};
 use crate::display_name::{self, Chain, Link};
 use crate::folding::{self, Item};
 use crate::report::human;
 use crate::view::State;
-use crate::view::column::{Column, Sort, WIDTH};
-use crate::view::tree::{self, Key, Marker, Row};
+use crate::view::change::Change;
+use crate::view::column::{Column, Sort};
+use crate::view::tree::{self, Key, Marker, NodeId, Row};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -21,11 +22,15 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
             let is_sorted = state.sort() == Sort::By(column);
             let style = if is_sorted { BOLD.underlined() } else { BOLD };
             let title = column.title(state);
-            let gap = " ".repeat(WIDTH.saturating_sub(title.width()));
+            let gap = " ".repeat(column.width(state).saturating_sub(title.width()));
             [Span::raw(gap), Span::styled(title, style)]
         })
         .collect::<Vec<_>>()
         .concat();
+    if state.change_width() > 0 {
+        let title = format!("{:>width$}", "CHANGE", width = state.change_width());
+        titles.push(Span::styled(title, BOLD));
+    }
     let style = match state.sort() {
         Sort::Name => BOLD.underlined(),
         Sort::By(_) => BOLD,
@@ -63,9 +68,18 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
     }
     let shown: Vec<(usize, &Row)> = visible.take(height).collect();
     let width = usize::from(body.width);
+    let own = shown.iter().filter(|(_, row)| !row.is_repeated);
+    let nodes: Vec<NodeId> = own.map(|(_, row)| row.key.node).collect();
+    let changes = state.changes(&nodes);
+    let change = |row: &Row| {
+        let place = nodes.iter().position(|&node| node == row.key.node);
+        place
+            .and_then(|place| changes.get(place))
+            .filter(|_| !row.is_repeated)
+    };
     let begun: Vec<Begun> = shown
         .iter()
-        .map(|(_, row)| begin(state, row, &columns, width))
+        .map(|(_, row)| begin(state, row, (&columns, change(row)), width))
         .collect();
     let chains: Vec<Chain> = begun.iter().map(|row| row.chain.clone()).collect();
     let names = display_name::fit_chains(&chains, state.tree.shape().arrow());
@@ -87,7 +101,12 @@ struct Begun {
     style: Style,
 }
 
-fn begin(state: &State, row: &Row, columns: &[Column], width: usize) -> Begun {
+fn begin(
+    state: &State,
+    row: &Row,
+    (columns, change): (&[Column], Option<&Change>),
+    width: usize,
+) -> Begun {
     let node = row.key.node;
     let share = Column::OfFunction.value(state, node);
     let is_top = row.indent == 0;
@@ -103,7 +122,7 @@ fn begin(state: &State, row: &Row, columns: &[Column], width: usize) -> Begun {
             true => String::new(),
             false => column.cell(state, node),
         };
-        let gap = " ".repeat(WIDTH.saturating_sub(cell.width()));
+        let gap = " ".repeat(column.width(state).saturating_sub(cell.width()));
         numbers += gap.width() + cell.width();
         let style = match column {
             Column::Bar => heat(share.unwrap_or(0.0)),
@@ -111,6 +130,15 @@ fn begin(state: &State, row: &Row, columns: &[Column], width: usize) -> Begun {
             _ => Style::new(),
         };
         spans.push(Span::raw(gap));
+        spans.push(Span::styled(cell, style));
+    }
+    if state.change_width() > 0 {
+        let has_metric = state.metric_place().is_some();
+        let cell = change.map_or_else(String::new, |change| change.cell(has_metric));
+        let is_significant = cell.ends_with('*');
+        let cell = format!("{cell:>width$}", width = state.change_width());
+        numbers += cell.width();
+        let style = if is_significant { WARN } else { Style::new() };
         spans.push(Span::styled(cell, style));
     }
     let marker = match row.marker {

@@ -180,7 +180,11 @@ impl State {
     /// Sorts by the column whose title is there; a second time the other way round.
     fn press_title(&mut self, column: usize) {
         let columns = self.columns_in(self.size.0.into());
-        let pressed = columns.get(column / crate::view::column::WIDTH);
+        let mut right = 0;
+        let pressed = columns.iter().find(|shown| {
+            right += shown.width(self);
+            column < right
+        });
         let sort = pressed.map_or(Sort::Name, |&column| Sort::By(column));
         match sort == self.sort() {
             true => {

@@ -134,7 +134,9 @@ fn a_thread_keeps_its_line_and_takes_its_new_name() {
     give(&mut state, profile);
     assert_eq!(state.selected(), before);
     let shown = names(&state);
-    let is_there = shown.iter().any(|name| name.starts_with("  reader"));
+    let is_there = shown
+        .iter()
+        .any(|name| name.trim_start().starts_with("reader"));
     assert!(is_there, "{shown:?}");
     assert!(shown.iter().all(|name| !name.contains("nker")), "{shown:?}");
 }

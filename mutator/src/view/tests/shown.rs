@@ -65,11 +65,10 @@ fn s_goes_through_all_columns_and_sorts_by_them() {
     assert_eq!(
         seen,
         [
-            ("total", load),
-            ("self", load),
-            ("mean", load),
-            ("p50", load),
-            ("p99", load),
+            ("wall total", load),
+            ("wall mean", load),
+            ("wall p50", load),
+            ("wall p99", load),
             ("of run", load),
             ("of func", "work"),
             ("name", load),
@@ -107,19 +106,19 @@ fn columns_are_chosen_moved_and_left_to_the_view_again() {
         let titles: Vec<String> = columns.map(|c| c.title(state)).collect();
         titles.join(" ")
     };
-    assert_eq!(titles(&state), "CALLS CALLS/S TOTAL MEAN OF FUNC");
+    assert_eq!(titles(&state), "CALLS CALLS/S WALL TOTAL WALL MEAN OF FUNC");
     // The first one goes; the last one of the list comes.
     press(&mut state, &[Key::Char('C'), Key::Char(' ')]);
-    assert_eq!(titles(&state), "CALLS/S TOTAL MEAN OF FUNC");
+    assert_eq!(titles(&state), "CALLS/S WALL TOTAL WALL MEAN OF FUNC");
     press(
         &mut state,
         &[Key::Home, Key::Esc, Key::Char('C'), Key::Down, Key::Left],
     );
-    assert_eq!(titles(&state), "TOTAL CALLS/S MEAN OF FUNC");
+    assert_eq!(titles(&state), "WALL TOTAL CALLS/S WALL MEAN OF FUNC");
     press(&mut state, &[Key::Right]);
-    assert_eq!(titles(&state), "CALLS/S TOTAL MEAN OF FUNC");
+    assert_eq!(titles(&state), "CALLS/S WALL TOTAL WALL MEAN OF FUNC");
     press(&mut state, &[Key::Char('a'), Key::Enter]);
-    assert_eq!(titles(&state), "CALLS CALLS/S TOTAL MEAN OF FUNC");
+    assert_eq!(titles(&state), "CALLS CALLS/S WALL TOTAL WALL MEAN OF FUNC");
 }
 
 #[test]
@@ -420,4 +419,57 @@ fn callers_have_what_is_nested_in_them_once() {
     assert_eq!(all(&state), whole - NESTED);
     let has_all = |row: &Row| state.total(row.key.node).sum() == enclosing.sum;
     assert!(state.rows.iter().any(has_all), "the call itself has it all");
+}
+
+/// Before the mark a call of `work` took some 1.3 ms, after it each takes 1 ms.
+#[test]
+fn rows_show_what_was_before_and_after_the_mark() {
+    let mut state = showing(sample());
+    press(&mut state, &[Key::Char('b')]);
+    let mut last = sample();
+    for _ in 0..3 {
+        last = later(&last, 0, 400);
+        state.sample(&last, &Changed::Paths(vec![0]));
+    }
+    let nodes = state.nodes_on_screen();
+    let changes = state.changes(&nodes);
+    let place = nodes.iter().position(|&at| at == node(&state, "work"));
+    let change = &changes[place.expect("a row")];
+    assert_eq!((change.before.calls, change.after.calls), (1004, 1200));
+    assert_eq!(change.before.ns, 5_000_000_000);
+    assert_eq!(change.after.ns, 3_000_000_000);
+    let (before, after) = change.means().expect("means");
+    assert!((before - 1_298_709.0).abs() < 1.0 && (after - 1e6).abs() < 1.0);
+    assert!(change.is_rate_significant, "200 calls a second, then 400");
+    let is_at_work =
+        |state: &State| state.selected_row().map(|row| row.key.node) == Some(node(state, "work"));
+    press(&mut state, &[Key::Home]);
+    while !is_at_work(&state) {
+        press(&mut state, &[Key::Down]);
+    }
+    let text = screen(&mut state, 120, 24);
+    for part in [
+        "CHANGE",
+        "before 5.00 s",
+        "after 3.00 s",
+        "calls/s +99 %*",
+        "-23 %",
+        "not by chance",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    press(&mut state, &[Key::Char('t')]);
+    assert!(!screen(&mut state, 120, 24).contains("CHANGE"));
+}
+
+#[test]
+fn callers_beyond_the_limit_of_paths_say_so() {
+    let mut profile = sample();
+    let path = &mut profile.paths[0];
+    (path.stack, path.complete) = (Vec::new(), false);
+    let text = screen(&mut showing(profile), 200, 24);
+    assert!(
+        text.contains("--max-paths reached; see --collapse-recursion]"),
+        "{text}"
+    );
 }

@@ -1,5 +1,6 @@
 //! All call paths of the samples, as the tree that is shown, with the numbers at its nodes.
 
+mod earlier;
 mod filter;
 mod numbers;
 mod rows;
@@ -163,16 +164,16 @@ impl Tree {
         for entry in &profile.paths[from..] {
             path.clear();
             path.push(self.sites.of_function(entry.function));
+            let frames = entry.stack.iter().map(|&frame| self.sites.of_frame(frame));
+            path.extend(frames);
+            if let Some(unknown) = entry.unknown_callers() {
+                path.push(self.sites.unknown(unknown));
+            }
             if let Some(tid) = entry.thread {
                 let name = threads.get(&tid).copied();
                 path.push(self.sites.thread(tid, name));
             } else if let Some(index) = entry.process {
                 path.push(self.sites.process(profile, &titles, index));
-            }
-            let frames = entry.stack.iter().map(|&frame| self.sites.of_frame(frame));
-            path.extend(frames);
-            if !entry.complete {
-                path.push(self.sites.unknown());
             }
             let is_alone = |site| self.sites.get(site).is_alone;
             let leaf = self.callers.trie.insert(&path, is_alone);
@@ -363,7 +364,8 @@ impl Tree {
                 Shape::FromRoot => shaped.trie.children(node).next().is_some(),
                 _ => {
                     let mut sites = shaped.trie.sites(node).iter();
-                    sites.all(|&site| self.sites.get(site).is_thread())
+                    let is_of_threads = sites.all(|&site| self.sites.get(site).is_thread());
+                    is_of_threads && shaped.trie.children(node).next().is_some()
                 }
             };
             let totals = node as usize * metrics..(node as usize + 1) * metrics;

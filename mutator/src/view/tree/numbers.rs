@@ -339,6 +339,24 @@ impl Paths {
         self.mark.is_some()
     }
 
+    /// When the mark was set, in ns from the session's start.
+    pub(super) fn marked_at(&self) -> u64 {
+        self.mark.as_ref().map_or(0, |mark| mark.at)
+    }
+
+    /// The calls of a path before the mark.
+    pub(super) fn calls_before(&self, path: usize) -> u64 {
+        let mark = self.mark.as_ref().and_then(|mark| mark.paths.get(path));
+        mark.map_or(0, |numbers| numbers.calls)
+    }
+
+    /// The values of a metric on a path before the mark.
+    pub(super) fn values_before(&self, path: usize, metric: usize) -> Option<&Distribution> {
+        let numbers = self.mark.as_ref()?.paths.get(path)?;
+        let timer = numbers.timers.get(metric)?;
+        (timer.held > 0).then_some(&timer.values)
+    }
+
     fn base(&self) -> Option<&Moment> {
         match self.span {
             Span::Total => None,

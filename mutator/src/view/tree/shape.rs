@@ -49,14 +49,15 @@ impl Shape {
         }
     }
 
-    /// A path, which is there from the function outwards with its thread after that, as this shape has it.
+    /// A path, which is there from the function outwards with its thread after the callers, as this
+    /// shape has it.
     pub(super) fn of(self, path: &[SiteId], sites: &Sites) -> Vec<SiteId> {
         let is_thread = |&&site: &&SiteId| sites.get(site).is_thread();
         let Some((&function, rest)) = path.split_first() else {
             return Vec::new();
         };
-        let thread = rest.first().filter(is_thread).copied();
-        let callers = &rest[usize::from(thread.is_some())..];
+        let thread = rest.last().filter(is_thread).copied();
+        let callers = &rest[..rest.len() - usize::from(thread.is_some())];
         match self {
             Self::Callers | Self::Flat => path.to_vec(),
             Self::FromRoot => {

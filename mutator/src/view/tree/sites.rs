@@ -6,9 +6,7 @@ use patcher::select::MEANING;
 use rustc_hash::FxHashMap;
 
 use crate::folding::Fold;
-use crate::profile::{
-    Frame, Function, Label, Module, Process, Profile, UNKNOWN_CALLERS, printable,
-};
+use crate::profile::{Frame, Function, Label, Module, Process, Profile, printable};
 use crate::report::Titles;
 
 /// A function, thread or call site, for as long as the view lives.
@@ -29,7 +27,8 @@ enum Key {
         module: u32,
         address: u64,
     },
-    Unknown,
+    /// What is said of them.
+    Unknown(&'static str),
 }
 
 /// One line that shows a site, or an inlined scope at it.
@@ -245,10 +244,10 @@ impl Sites {
     }
 
     /// What stands for the callers that are not known.
-    pub(super) fn unknown(&mut self) -> SiteId {
-        self.id(Key::Unknown, || {
+    pub(super) fn unknown(&mut self, text: &'static str) -> SiteId {
+        self.id(Key::Unknown(text), || {
             let label = Label {
-                name: UNKNOWN_CALLERS.to_owned(),
+                name: text.to_owned(),
                 place: String::new(),
                 inlined: false,
                 fold: None,

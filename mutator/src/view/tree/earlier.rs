@@ -1,0 +1,43 @@
+//! What nodes had before the mark.
+
+use super::{NodeId, Span, Tree};
+use crate::profile::{Distribution, Gathered};
+
+/// The numbers of a node from the beginning of the session to the mark.
+#[derive(Clone, Debug, Default)]
+pub(in crate::view) struct Before {
+    pub(in crate::view) calls: u64,
+    /// Values of the metric; empty without one.
+    pub(in crate::view) values: Distribution,
+}
+
+impl Tree {
+    /// The numbers of a node before the mark. `None` unless the time since the mark is shown.
+    pub(in crate::view) fn before(&self, node: NodeId, metric: Option<usize>) -> Option<Before> {
+        if self.span() != Span::Mark {
+            return None;
+        }
+        let shaped = self.shown();
+        let mut calls = 0_u64;
+        let mut values = Gathered::default();
+        let mut stack = vec![node];
+        while let Some(at) = stack.pop() {
+            for path in shaped.paths_at(at).filter(|&path| self.kept[path]) {
+                calls = calls.saturating_add(self.paths.calls_before(path));
+                if let Some(own) = metric.and_then(|m| self.paths.values_before(path, m)) {
+                    values.add(own);
+                }
+            }
+            stack.extend(shaped.trie.children(at));
+        }
+        Some(Before {
+            calls,
+            values: values.all(),
+        })
+    }
+
+    /// How long the time before the mark was, in ns.
+    pub(in crate::view) fn lasted_before(&self) -> u64 {
+        self.paths.marked_at()
+    }
+}
