@@ -4,6 +4,7 @@ use crate::apart::reset_signals;
 use crate::dump::family;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::num::NonZeroU16;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
@@ -18,6 +19,12 @@ use nix::unistd::Pid;
 /// How long is waited for what a test expects.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Rows and columns of each terminal.
+const SIZE: (NonZeroU16, NonZeroU16) = (
+    NonZeroU16::new(40).expect("not 0"),
+    NonZeroU16::new(120).expect("not 0"),
+);
+
 /// A command that leads the session of a new terminal; all its streams are that terminal.
 pub struct Pty {
     child: Child,
@@ -25,6 +32,8 @@ pub struct Pty {
     master: Option<File>,
     slave: File,
     seen: Vec<u8>,
+    /// What a terminal shows of `seen`.
+    screen: vt100::Parser,
     ended: Option<ExitStatus>,
 }
 
@@ -35,8 +44,8 @@ impl Pty {
     /// When it cannot be started.
     pub fn spawn(mut command: Command, streams: bool) -> Self {
         let size = Winsize {
-            ws_row: 40,
-            ws_col: 120,
+            ws_row: SIZE.0.get(),
+            ws_col: SIZE.1.get(),
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
@@ -73,6 +82,7 @@ impl Pty {
             master: Some(master),
             slave,
             seen: Vec::new(),
+            screen: screen(),
             ended: None,
         }
     }
@@ -105,28 +115,34 @@ impl Pty {
         String::from_utf8_lossy(&self.seen).into_owned()
     }
 
-    /// Forgets what has been read so far.
+    /// Forgets what has been read so far: the screen is blank, until something is drawn.
     pub fn forget(&mut self) {
         self.read();
         self.seen.clear();
+        self.screen = screen();
     }
 
     fn read(&mut self) {
         let mut buffer = [0; 4096];
         while let Some(master) = &mut self.master {
             match master.read(&mut buffer) {
-                Ok(n) if n > 0 => self.seen.extend(&buffer[..n]),
+                Ok(n) if n > 0 => {
+                    self.seen.extend(&buffer[..n]);
+                    self.screen.process(&buffer[..n]);
+                }
                 _ => return,
             }
         }
     }
 
-    /// Reads until it has written `text`.
+    /// Reads until it has written `text`, or its screen shows that: a view writes the changed cells only.
     ///
     /// # Panics
     /// When it does not in time, or ends first.
     pub fn shows(&mut self, text: &str) {
-        self.until(&format!("shown {text:?}"), |pty| pty.seen().contains(text));
+        self.until(&format!("shown {text:?}"), |pty| {
+            pty.seen().contains(text) || pty.screen.screen().contents().contains(text)
+        });
     }
 
     /// Reads until a condition holds.
@@ -216,8 +232,17 @@ impl Pty {
         };
         let last = &self.seen[self.seen.len().saturating_sub(2000)..];
         let last = String::from_utf8_lossy(last);
-        format!("{}\n{state}\n--- terminal\n{last:?}\n---", self.shown)
+        let screen = self.screen.screen().contents();
+        format!(
+            "{}\n{state}\n--- terminal\n{last:?}\n--- screen\n{screen}\n---",
+            self.shown
+        )
     }
+}
+
+/// A blank terminal.
+fn screen() -> vt100::Parser {
+    vt100::Parser::new(SIZE.0, SIZE.1, 0)
 }
 
 impl Drop for Pty {
