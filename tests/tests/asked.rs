@@ -224,7 +224,9 @@ fn cut_while_watched() {
 /// So does who attaches, wherever in that it comes.
 #[test]
 fn cut_amid_attach() {
-    const STEPS: [&str; 5] = [
+    const STEPS: [&str; 7] = [
+        "segment header",
+        "to call",
         "document",
         "document turn",
         "journal",

@@ -293,15 +293,20 @@ impl Segment {
 
     /// An error where somebody has made the file shorter than it was.
     pub fn check_whole(&self) -> Result<(), SegmentError> {
-        match self.watch.is_cut() {
+        let len = self.file.metadata().map_err(|e| self.io(e))?.len();
+        match self.watch.is_cut() || len < self.size() {
             true => Err(SegmentError::Corrupt("made shorter")),
             false => Ok(()),
         }
     }
 
-    /// What to say where something does not fit. A file that has been made shorter reads as one without room.
+    /// What to say where something does not fit. A file that has been made shorter reads as one without
+    /// room, also where a later write has made it longer again: its header is zeroes then.
     pub fn full(&self) -> SegmentError {
-        self.check_whole().err().unwrap_or(SegmentError::Full)
+        match self.header().magic.load(Acquire) {
+            layout_of::MAGIC => self.check_whole().err().unwrap_or(SegmentError::Full),
+            _ => SegmentError::Corrupt("made shorter"),
+        }
     }
 
     /// What the system says, of this file.
