@@ -399,6 +399,14 @@ impl FunctionDoc {
         }
     }
 
+    /// The sites whose patches are not in the text.
+    pub fn sites_restored(&self) -> &[SiteDoc] {
+        match self.active {
+            true => self.sites_out(),
+            false => &self.sites,
+        }
+    }
+
     /// The rest of its sites, which are out with its exits.
     pub fn sites_out(&self) -> &[SiteDoc] {
         &self.sites[self.sites_in().len()..]

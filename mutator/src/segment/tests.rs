@@ -117,3 +117,23 @@ fn addresses_are_numbers_in_a_document() {
         serde_json::to_string(&module_read).expect("numbers"),
     );
 }
+
+/// A thread goes on amid the original bytes of a window only where they stand.
+#[test]
+fn sites_are_restored_where_a_function_or_its_exits_are_out() {
+    let site = r#"{"window":[4096,4101],"landing":[0,0],"trampoline":[8192,64],"stone":0,"kept":[0,[]],
+        "patches":[1],"trap":false,"pcs":[],"hook_starts":[]}"#;
+    let restored = |active: bool, counts_alone: bool| {
+        let text = format!(
+            r#"{{"name": "f", "linkage": "f", "aliases": [], "module": 0, "address": 1, "size": 1, "entry": "window",
+            "exits": ["window"], "counts_alone": {counts_alone}, "reaper": null, "active": {active},
+            "generation": 1, "first_sites": 1, "sites": [{site},{site},{site}]}}"#
+        );
+        let function: FunctionDoc = serde_json::from_str(&text).expect("a function");
+        function.sites_restored().len()
+    };
+    assert_eq!(restored(true, false), 0);
+    assert_eq!(restored(true, true), 2);
+    assert_eq!(restored(false, false), 3);
+    assert_eq!(restored(false, true), 3);
+}

@@ -19,7 +19,7 @@ use super::{Session, SessionError};
 use crate::priority::Priority;
 use crate::process::{Extent, Memory, Pid, Presence, Text, Tid, read_text};
 use crate::progress::Step;
-use crate::segment::{Journal, PairDoc, Reaper, RegionDoc, SegmentError, SiteDoc};
+use crate::segment::{FunctionDoc, Journal, PairDoc, Reaper, RegionDoc, SegmentError, SiteDoc};
 use crate::tracee::{CallCode, Stopped, StoppedThread, pause, tracing};
 
 /// What became of the target.
@@ -415,8 +415,9 @@ impl Locked<'_> {
         let code = self.code();
         let trapped = self.after_traps();
         let is_inside = |pc: Avma| is_in(&code, pc) || trapped.contains(&pc);
-        // A trampoline's copy of an original instruction is as good as the original.
-        let sites = self.document.functions.iter().flat_map(|f| &f.sites);
+        // A trampoline's copy of an original instruction is as good as the original, where that stands again.
+        let functions = &self.document.functions;
+        let sites = functions.iter().flat_map(FunctionDoc::sites_restored);
         move_back(stopped, sites.flat_map(|site| site.pairs(false)))?;
         let mut inside = Vec::new();
         for thread in stopped.threads() {
