@@ -5,6 +5,7 @@
 //! been executed is analysed, and gets what was asked for once its loader reports that its libraries are there. A child that
 //! shares its parent's memory, as one of posix_spawn(3) does at first, is nobody's until it becomes another program.
 
+mod children;
 mod family;
 mod gathering;
 mod letting;
@@ -81,6 +82,11 @@ impl Follower {
         let process = process.clone();
         let followed = self.tracer.ask(move |family| family.follow(&process));
         followed.unwrap_or(Ok(()))
+    }
+
+    /// Measures the children that were held while the first session was made, and lets them run.
+    pub fn begin_held(&self) {
+        let _ = self.tracer.ask(Family::begin_held);
     }
 
     /// Notes that a process is there which this one has started, by the thread that traces, and whose only thread that holds.

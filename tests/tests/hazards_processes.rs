@@ -4,14 +4,16 @@
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::epoch::{Counted, state_of};
+use ipath_tests::faulty::faulty;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
-use ipath_tests::racing;
+use ipath_tests::racing::{self, Running};
 use ipath_tests::session::{Session, assert_attach_refused};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::fs;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -409,11 +411,15 @@ fn forks_when_left() {
 #[test]
 fn forked_while_it_is_attached_to() {
     const CALLS: u64 = 20;
-    let target = Target::start(program("forking_server.c"), [""; 0]).await_output("ready");
-    let pid = target.pid().to_string();
     let scratch = Scratch::new("forking");
+    // Under a name of its own, by which its children are known.
+    let server = scratch.file("forking_server");
+    fs::copy(program("forking_server.c"), &server).expect("a copy");
+    let mut target = Target::start(&server, [""; 0]).await_output("ready");
+    let pid = target.pid().to_string();
     let file = scratch.file("p.json");
     for _ in 0..12 {
+        assert!(target.poll().is_none(), "{}", target.report());
         let attach = [
             "attach",
             &pid,
@@ -440,5 +446,51 @@ fn forked_while_it_is_attached_to() {
     target.finish("ok children ");
     // Nor is a session left of those that were forked as the following ended.
     let left = Run::ipath(["status"]).run().expect(0).stdout;
-    assert!(!left.contains("forking_server"), "{left}");
+    let server = server.display().to_string();
+    assert!(!left.contains(&server), "{left}");
+}
+
+/// A child that is forked while its parent's session is made: it has memory of that session, and no hooks or not all.
+#[test]
+fn forked_amid_attach() {
+    const LIMIT: Duration = Duration::from_secs(60);
+    let scratch = Scratch::new("forked-amid");
+    let file = scratch.file("p.json");
+    let path = file.to_string_lossy();
+    for step in ["document", "document turn", "state active"] {
+        let target = Target::start(program("forks_when_told.c"), [""; 0]).await_output("ready");
+        let pid = target.pid();
+        let mut command = Command::new(faulty());
+        command.env("IPATH_STOP_AT", step);
+        let attach = [
+            "attach",
+            &pid.to_string(),
+            "--follow",
+            "-f",
+            "work",
+            "--quiet",
+        ];
+        let attaching = Running::spawn(command, &[&attach[..], &["-o", &path]].concat());
+        let begun = Instant::now();
+        let await_state = |pid, wanted| {
+            while state_of(pid) != wanted {
+                assert!(begun.elapsed() < LIMIT, "{pid} is not {wanted} at {step}");
+                sleep(Duration::from_millis(1));
+            }
+        };
+        await_state(attaching.id(), 'T');
+        // At `fork`, until what traces it goes on.
+        target.signal(Signal::SIGUSR1);
+        await_state(pid, 't');
+        attaching.signal(Signal::SIGCONT);
+        let target = target.await_output("children 1");
+        attaching.signal(Signal::SIGINT);
+        let (code, said) = attaching.finish();
+        assert_eq!(code, 0, "{step}: {said}");
+        assert!(!said.contains("not measured"), "{step}: {said}");
+        let profile = Profile::read(&file);
+        assert_eq!(profile.session.notes, Vec::<String>::new(), "{step}");
+        assert_eq!(profile.calls("work"), 20, "{step}");
+        target.finish("ok");
+    }
 }

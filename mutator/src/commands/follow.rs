@@ -133,6 +133,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
         Ok(created) => (created, None),
         Err(failure) => (None, Some(failure)),
     };
+    follower.begin_held();
     crate::segment::sweep();
     let (mut job, progress) = job(follower, &process, &wanted, nothing, created);
     if let Some(failure) = failed {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+use super::children::Held;
 use super::gathering::Over;
 use super::letting::Letting;
 use super::shared::{Newcomer, Shared, Wanted, lock};
@@ -13,7 +14,6 @@ use crate::clock;
 use crate::images;
 use crate::launch::{Arrived, Loader};
 use crate::process::{Pid, Presence, Process, Space, Tid};
-use crate::segment::SegmentError;
 use crate::session::{
     Changed, Options, Session, SessionError, Where, has_leak_check, select_stopped,
 };
@@ -23,37 +23,39 @@ use crate::tracee::{
 };
 
 /// A process that is followed.
-struct Member {
-    process: Process,
+pub(super) struct Member {
+    pub(super) process: Process,
     parent: Option<Pid>,
     /// The session that it has, for its children to have it too.
-    session: Option<Session>,
+    pub(super) session: Option<Session>,
     /// Its loader, while that loads its libraries.
     loading: Option<Loader>,
     /// The one whose memory it is in.
-    shares: Option<Pid>,
+    pub(super) shares: Option<Pid>,
 }
 
 /// The processes that are followed.
 pub(super) struct Family {
-    wanted: Wanted,
-    shared: Arc<Mutex<Shared>>,
+    pub(super) wanted: Wanted,
+    pub(super) shared: Arc<Mutex<Shared>>,
     over: Over,
-    members: BTreeMap<Pid, Member>,
+    pub(super) members: BTreeMap<Pid, Member>,
     /// The one that it has begun with.
     first: Option<Pid>,
-    is_closed: bool,
+    pub(super) is_closed: bool,
+    /// Children that are stopped until the first session is made; `None` once it is, or was given up.
+    pub(super) held: Option<Vec<Held>>,
     /// True once all have been let go: of what they have begun meanwhile nothing is known, nor to be.
-    has_let_go: bool,
+    pub(super) has_let_go: bool,
 }
 
 /// The note on a program that cannot be detached before its leak check.
 const NO_LEAK_CHECK: &str = "LeakSanitizer does not work in it while it is followed: ASAN_OPTIONS=detect_leaks=0 has it not tried";
 
 /// Why something of a process is not measured, and what can be done.
-type Unmeasured = String;
+pub(super) type Unmeasured = String;
 
-fn unmeasured(error: &SessionError, process: &Process) -> Unmeasured {
+pub(super) fn unmeasured(error: &SessionError, process: &Process) -> Unmeasured {
     match error.mend(process) {
         Some(mend) => format!("{error} ({mend})"),
         None => error.to_string(),
@@ -69,6 +71,7 @@ impl Family {
             members: BTreeMap::new(),
             first: None,
             is_closed: false,
+            held: None,
             has_let_go: false,
         }
     }
@@ -77,8 +80,9 @@ impl Family {
         self.is_closed = true;
     }
 
-    /// Begins to trace each thread of a process that runs, without stopping it.
+    /// Begins to trace each thread of a process that runs, without stopping it. Its children are held from now on.
     pub(super) fn follow(&mut self, process: &Process) -> Result<(), TraceeError> {
+        self.held = Some(Vec::new());
         trace_all(process)?;
         self.enter(process.clone(), None);
         Ok(())
@@ -89,7 +93,7 @@ impl Family {
     }
 
     /// True if a process is followed. The first one is met here by what it does.
-    fn known(&mut self, pid: Pid) -> bool {
+    pub(super) fn known(&mut self, pid: Pid) -> bool {
         let is_followed = followed::process_of(Tid(pid.0)).is_some();
         if is_followed
             && !self.members.contains_key(&pid)
@@ -100,7 +104,7 @@ impl Family {
         is_followed
     }
 
-    fn enter(&mut self, process: Process, parent: Option<Pid>) {
+    pub(super) fn enter(&mut self, process: Process, parent: Option<Pid>) {
         let member = Member {
             process,
             parent,
@@ -158,6 +162,7 @@ impl Family {
     /// Lets all go, wherever they are.
     pub(super) fn let_go(&mut self) {
         self.is_closed = true;
+        self.begin_held();
         self.finish_loading();
         self.has_let_go = true;
         for (pid, member) in std::mem::take(&mut self.members) {
@@ -193,7 +198,7 @@ impl Family {
     }
 
     /// Says of a process why it is not measured, unless it has ended; whether it has been said.
-    fn remark(&self, pid: Pid, why: &str) -> bool {
+    pub(super) fn remark(&self, pid: Pid, why: &str) -> bool {
         let member = self.members.get(&pid);
         if member.is_some_and(|m| m.process.settled() == Presence::Ended) {
             return false;
@@ -203,91 +208,7 @@ impl Family {
         true
     }
 
-    /// A thread that nobody knows has stopped for the first time: another one of a process, or a child.
-    fn begin(&mut self, tid: Tid, in_group: bool, by: Option<Pid>) {
-        let Some(pid) = followed::enter(tid) else {
-            return;
-        };
-        if pid.0 == tid.0 && !self.has_let_go {
-            self.begin_child(pid, by);
-        }
-        go_on(tid, in_group);
-    }
-
-    /// A child, which one that is followed has begun, if it is known which.
-    fn begin_child(&mut self, pid: Pid, by: Option<Pid>) {
-        let Ok(process) = Process::find(pid) else {
-            return;
-        };
-        // The two differ where a child is to be its parent's sibling (CLONE_PARENT).
-        let parent = by.or_else(|| process.parent());
-        self.enter(process.clone(), parent);
-        let Some(parent) = parent.filter(|&parent| self.known(parent)) else {
-            lock(&self.shared).seen.orphans += 1;
-            self.remark(pid, "not measured: what began it has been killed meanwhile");
-            return;
-        };
-        // It is nobody's until it becomes another program.
-        if process.shares_with(parent) {
-            if let Some(member) = self.members.get_mut(&pid) {
-                member.shares = Some(parent);
-            }
-            return;
-        }
-        lock(&self.shared).seen.children += 1;
-        if let Err(why) = self.measure_child(&process, parent) {
-            let why = format!("the child of {parent} is not measured: {why}");
-            if self.remark(pid, &why) {
-                lock(&self.shared).seen.unmeasured += 1;
-            }
-        }
-    }
-
-    /// Has a child measured as its parent is, if that is.
-    fn measure_child(&mut self, child: &Process, parent: Pid) -> Result<(), Unmeasured> {
-        let mut parent = parent;
-        while let Some(other) = self.members.get(&parent).and_then(|m| m.shares) {
-            parent = other;
-        }
-        let Some(member) = self.members.get_mut(&parent) else {
-            return Ok(());
-        };
-        let text = |e: &dyn std::fmt::Display| e.to_string();
-        if member.session.is_none() {
-            member.session = match Session::open(&member.process) {
-                Ok(session) => Some(session),
-                Err(SessionError::Segment(SegmentError::Missing)) => return Ok(()),
-                Err(error) => return Err(unmeasured(&error, &member.process)),
-            };
-        }
-        let Some(of_parent) = member.session.as_mut() else {
-            return Ok(());
-        };
-        let space = Arc::new(Space::open(child).map_err(|e| text(&e))?);
-        if !of_parent.has_come_to(&space).map_err(|e| text(&e))? {
-            // Its parent's is being made, and was not in it yet when it was forked; or is out.
-            return match self.is_closed {
-                true => Ok(()),
-                false => self.measure_program(child),
-            };
-        }
-        let mut stopped = Stopped::adopt(&space).map_err(|e| text(&e))?;
-        let made = of_parent.of_child(child, &mut stopped);
-        stopped.leave();
-        let session = match made {
-            Ok(session) => session,
-            // The session has been taken out meanwhile.
-            Err(SessionError::Segment(SegmentError::Missing)) => {
-                member.session = None;
-                return Ok(());
-            }
-            Err(error) => return Err(unmeasured(&error, child)),
-        };
-        self.welcome(Newcomer::of(session, None, Letting::of(&self.shared)));
-        Ok(())
-    }
-
-    fn welcome(&self, newcomer: Newcomer) {
+    pub(super) fn welcome(&self, newcomer: Newcomer) {
         let pid = newcomer.session.process().pid;
         let mut shared = lock(&self.shared);
         shared.seen.measured += 1;
@@ -406,7 +327,7 @@ impl Family {
     }
 
     /// Has a program measured that is stopped, and has nothing of a session's in it.
-    fn measure_program(&self, process: &Process) -> Result<(), Unmeasured> {
+    pub(super) fn measure_program(&self, process: &Process) -> Result<(), Unmeasured> {
         match measure(process, &self.wanted)? {
             Measured::By(made) => {
                 let (session, changed) = *made;

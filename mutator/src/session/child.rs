@@ -22,12 +22,14 @@ use super::locked::{Locked, make_way};
 use super::map_in::{close, open_named, own_file, pass, populate, populate_first};
 use super::memory::Room;
 use super::pending::AT_FIRST;
+use super::recover::unmap;
 use super::stack_scan::Stacks;
 use super::write::read;
 use super::{Session, SessionError};
 use crate::clock;
 use crate::priority::Priority;
 use crate::process::maps::{expect_mapping, free_range};
+use crate::process::memory::is_anonymous;
 use crate::process::{Extent, Mapping, Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Journal, Lock, RegionDoc, Segment, SegmentError, Shape, has_room};
@@ -45,6 +47,8 @@ impl Session {
     }
 
     /// Makes a session in a child of this one's process that has not run yet: of the same functions, with nothing counted.
+    /// `None` where it was forked before the first function was in: what it had of this session is out of it then, and it is
+    /// to be measured as any other program.
     ///
     /// # Errors
     /// The child stays as it is, without a session, and its hooks do nothing.
@@ -52,7 +56,7 @@ impl Session {
         &mut self,
         child: &Process,
         stopped: &mut Stopped,
-    ) -> Result<Self, SessionError> {
+    ) -> Result<Option<Self>, SessionError> {
         let _priority = Priority::raise();
         self.refresh()?;
         if self.segment.header().state.load(Acquire) != STATE_ACTIVE {
@@ -63,6 +67,14 @@ impl Session {
             return Err(SessionError::Held(why.to_owned()));
         }
         let space = Arc::clone(stopped.space());
+        match self.inherited(&space)? {
+            Inherited::All => {}
+            Inherited::Unpatched => return self.take_out_of(child, stopped).map(|()| None),
+            Inherited::Part => {
+                let why = "functions came or went while it was forked";
+                return Err(SessionError::Held(why.to_owned()));
+            }
+        }
         make_way(child, &space)?;
         let made = self.make_in_child(child, stopped)?;
         let mut session = made.session;
@@ -70,7 +82,7 @@ impl Session {
         let begun = locked.begin_in_child();
         drop(locked);
         match begun {
-            Ok(()) => Ok(session),
+            Ok(()) => Ok(Some(session)),
             Err(error) => {
                 session.segment.remove_name();
                 Err(error)
@@ -89,14 +101,6 @@ impl Session {
         {
             let why = "another ipath has laid its parent's runtime";
             return Err(SessionError::Held(why.to_owned()));
-        }
-        let mut own = crate::process::Own::default();
-        let regions = document.regions.iter().filter(|r| r.ready);
-        let parts = regions.map(RegionDoc::extent).chain([document.image]);
-        for extent in parts {
-            if !own.admit(&maps, extent) {
-                return Err(amid_change());
-            }
         }
         // What the runtime has mapped for its parent's threads.
         let left = self.mapped_by_runtime(memory)?;
@@ -378,10 +382,15 @@ struct Made {
     lock: Lock,
 }
 
-/// The child is of a moment between two states of its parent.
-fn amid_change() -> SessionError {
-    let why = "functions came or went while it was forked";
-    SessionError::Held(why.to_owned())
+/// What a child has of its parent's session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inherited {
+    /// Everything that the document says.
+    All,
+    /// At most memory of the session: no text was patched yet.
+    Unpatched,
+    /// Some of the patches, and not all: functions were added or removed while it was forked.
+    Part,
 }
 
 /// See [`Session::told`].
@@ -411,12 +420,10 @@ impl Locked<'_> {
     /// Has the hooks of a child count from now on, where they are as the document says.
     fn begin_in_child(&mut self) -> Result<(), SessionError> {
         let space = Arc::clone(&self.space);
-        let memory = space.memory();
         let maps = space.maps()?;
         if self.segment_in(&maps).is_none() {
             return Err(SegmentError::Corrupt("mappings").into());
         }
-        self.check_patched(memory)?;
         let image = self.document.image;
         if !self.own.admit(&maps, image) {
             return Err(SegmentError::Corrupt("mappings").into());
@@ -428,35 +435,58 @@ impl Locked<'_> {
         let alive = self.symbol(SYMBOL_ALIVE)?;
         self.write_own(&[(alive, ALIVE.to_le_bytes().to_vec())])
     }
+}
 
-    /// An error where the text is not what the document says: functions have been added or removed while the child began.
-    fn check_patched(&self, memory: &Memory) -> Result<(), SessionError> {
+impl Session {
+    /// What a child has of this session, by its maps and its text.
+    fn inherited(&self, child: &Space) -> Result<Inherited, SessionError> {
+        let (maps, memory) = (child.maps()?, child.memory());
+        let is_mapped = self.parts().all(|extent| is_anonymous(&maps, extent));
         let journal = Journal(&self.segment);
+        let (mut patched, mut is_right) = (false, true);
         for function in &self.document.functions {
             let inside = match function.active {
-                true => function.sites_in(),
-                false => &[],
+                true => function.sites_in().len(),
+                false => 0,
             };
             for (index, site) in function.sites.iter().enumerate() {
                 for &patch in &site.patches {
                     let patch = journal.patch(patch)?;
                     let now = read(memory, patch.at, patch.new.len());
                     // Others may have been laid out for the same bytes. What has been unloaded is out.
-                    let is_right = match index < inside.len() {
-                        true => now.is_ok_and(|now| now == patch.new),
-                        false => now.map_or(true, |now| now != patch.new),
-                    };
-                    if !is_right {
-                        return Err(amid_change());
-                    }
+                    let is_in = now.is_ok_and(|now| now == patch.new);
+                    patched |= is_in && patch.new != patch.old;
+                    is_right &= is_in == (index < inside);
                 }
             }
         }
-        Ok(())
+        Ok(match (is_mapped && is_right, patched) {
+            (true, _) => Inherited::All,
+            (false, false) => Inherited::Unpatched,
+            (false, true) => Inherited::Part,
+        })
     }
-}
 
-impl Session {
+    /// The memory that children inherit: the runtime's image, and the regions that are written.
+    fn parts(&self) -> impl Iterator<Item = Extent> {
+        let regions = self.document.regions.iter().filter(|r| r.ready);
+        regions.map(RegionDoc::extent).chain([self.document.image])
+    }
+
+    /// Unmaps what a child has of this session, where its text is unpatched.
+    fn take_out_of(&self, child: &Process, stopped: &mut Stopped) -> Result<(), SessionError> {
+        let space = Arc::clone(stopped.space());
+        let maps = space.maps()?;
+        let regions = self.document.regions.iter().map(RegionDoc::extent);
+        let parts = regions.chain([self.document.image]);
+        let there: Vec<Extent> = parts
+            .filter(|&extent| is_anonymous(&maps, extent))
+            .collect();
+        self.check_left(stopped, &[])?;
+        let code = CallCode::find(child, &maps, space.memory())?;
+        unmap(&code, stopped, &there)
+    }
+
     /// What the runtime had mapped in the process that a child comes from, as the child's memory says. Pages of events are not
     /// the child's.
     fn mapped_by_runtime(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
