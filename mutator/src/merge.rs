@@ -225,6 +225,7 @@ fn add_metrics(sum: &mut Vec<Metric>, others: &[Metric], is_first: bool) -> bool
 fn merge_function(sum: &mut Function, function: &Function) {
     // Where one was there from the start, the others are taken to have been.
     sum.since_ns = sum.since_ns.min(function.since_ns);
+    sum.away_ns = sum.away_ns.saturating_add(function.away_ns);
     let measures_else = sum.measured != function.measured;
     let ends_else = sum.exits.is_empty() != function.exits.is_empty();
     if measures_else || ends_else {

@@ -145,14 +145,15 @@ impl Profile {
         calls.fold(0, u64::saturating_add)
     }
 
-    /// What a time of `metric` is a part of, in ns: of the time that passed since it was measured, of a function that was put in then, if
-    /// not at the session's start; for CPU time of that of the process. None where that is not known, and for what is no time.
-    pub fn run_of(&self, metric: &Metric, function_since_ns: Option<u64>) -> Option<u64> {
-        let since = metric.since_ns.max(function_since_ns);
+    /// What a time of `metric` is a part of, in ns: of the time in which it was measured, of a function that was in for
+    /// `presence`; for CPU time of that of the process. None where that is not known, and for what is no time.
+    pub fn run_of(&self, metric: &Metric, presence: Presence) -> Option<u64> {
+        let since = metric.since_ns.max(presence.since_ns);
+        let elapsed = || self.elapsed_ns(since.unwrap_or(0));
         match (metric.unit.as_str(), metric.name.as_str(), since) {
-            ("ns", CPU, None) => self.session.cpu_ns,
-            ("ns", CPU, Some(_)) => None,
-            ("ns", _, since) => Some(self.elapsed_ns(since.unwrap_or(0))),
+            ("ns", CPU, None) if presence.away_ns == 0 => self.session.cpu_ns,
+            ("ns", CPU, _) => None,
+            ("ns", _, _) => Some(elapsed().saturating_sub(presence.away_ns)),
             _ => None,
         }
     }
@@ -278,6 +279,25 @@ impl Session {
     }
 }
 
+/// When a function was in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// See [`Function::since_ns`].
+    pub since_ns: Option<u64>,
+    /// See [`Function::away_ns`].
+    pub away_ns: u64,
+}
+
+impl Function {
+    /// When it was in.
+    pub fn presence(&self) -> Presence {
+        Presence {
+            since_ns: self.since_ns,
+            away_ns: self.away_ns,
+        }
+    }
+}
+
 /// What the measuring itself has cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
@@ -378,6 +398,9 @@ pub struct Function {
     /// When it was put in first, in ns from the session's start; none where it was there from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ns: Option<u64>,
+    /// For how long it has not been measured since then, because it was taken out, in ns.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub away_ns: u64,
     /// What it measures now, the count first; none where that is all of [`Profile::metrics`] and has been from the
     /// beginning on. Of calls that were not measured by a metric there are no values in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -214,7 +214,7 @@ impl<'p> Report<'p> {
         }
         let total = |(function, paths): (&Function, &Vec<Numbered<'_>>)| {
             let mut total = Total::of(paths.iter().map(|(_, path)| *path));
-            total.since_ns = function.since_ns;
+            total.presence = function.presence();
             if function.point {
                 // It is counted, and is to be.
                 total.unmeasured = 0;

@@ -4,12 +4,14 @@
  *     searched barrier    three threads wait for each other in `synchronize`, called from three phases; one of them,
  *                         `assemble`, has far more to do on one thread
  *     searched tiny       `tiny` is called all the time by `crunch`, and costs next to nothing each time
+ *     searched idle       next to nothing: `serve` waits for work in poll(2), and `handle` does it
  *     searched stuck      all of it within one call of `forever` that began before `ready`
  *
  * Prints `ready`; on SIGTERM how often `find_entry` was called by each of its callers, and `ok`. */
 #define _GNU_SOURCE
 #include "work.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +120,19 @@ NOINLINE void forever(void)
         sink++;
 }
 
+NOINLINE void handle(void)
+{
+    for (long i = 0; i < 200000; i++)
+        sink += i;
+}
+
+NOINLINE void serve(void)
+{
+    poll(NULL, 0, 20);
+    handle();
+    sink++;
+}
+
 int main(int argc, char **argv)
 {
     const char *kind = argc > 1 ? argv[1] : "lookup";
@@ -144,6 +159,8 @@ int main(int argc, char **argv)
     while (!ends)
         if (strcmp(kind, "tiny") == 0)
             crunch();
+        else if (strcmp(kind, "idle") == 0)
+            serve();
         else
             load_module();
     printf("calls resolve_entries %ld\ncalls resolve_names %ld\ncalls resolve_bodies %ld\n", calls[0],

@@ -116,6 +116,23 @@ fn search_finds_who_has_others_wait_at_a_barrier() {
     target.finish("ok");
 }
 
+/// Beside waiting for work there is next to no time off a processor: neither what threads wait for ipath while it
+/// stops them nor the wait for work itself is among what is found.
+#[test]
+fn search_in_an_idle_process_names_no_waiting() {
+    let target = Target::start(program("searched.c"), ["idle"]).await_output("ready");
+    let finished = searched(&target, &[]);
+    let said = &finished.stderr;
+    assert!(!said.contains("_dl_write"), "{said}");
+    let profile = finished.json();
+    assert_first(&profile, &["handle", "serve"]);
+    for (names, _, waiting) in found(&profile) {
+        let is_wait = names[0].trim_start_matches('_') == "poll";
+        assert!(!is_wait || waiting == 0.0, "{names:?} {waiting}: {said}");
+    }
+    target.finish("ok");
+}
+
 #[test]
 fn search_finds_where_an_mpi_program_waits() {
     let scratch = Scratch::new("search");

@@ -40,6 +40,10 @@ pub(super) fn add(
                 false => Vec::new(),
             },
             since_ns: function.since_ns,
+            away_ns: function.away_ns
+                + function
+                    .out_ns
+                    .map_or(0, |out| profile.session.elapsed_ns.saturating_sub(out)),
             measured,
             aliases: function.aliases.clone(),
             clones: function.clones.clone(),

@@ -92,6 +92,7 @@ pub(super) fn refresh<'n>(
     if is_bounded {
         session.notes.push(BOUNDED.to_owned());
     }
+    session.notes.extend(lumped(document.per_thread, threads));
     let totals = || profile.functions.iter().map(|f| &f.totals);
     let sum = |of: fn(&FunctionTotals) -> Option<u64>| {
         totals().filter_map(of).reduce(u64::saturating_add)
@@ -145,6 +146,17 @@ fn missed_notes(
     without_thread.into_iter().chain(on_threads)
 }
 
+/// The note on threads whose calls stand under another thread, since there are more than can be told apart.
+fn lumped(per_thread: bool, threads: u32) -> Option<String> {
+    let is_full = per_thread && threads as usize >= abi::MAX_THREADS;
+    is_full.then(|| {
+        format!(
+            "{} threads are told apart: calls of further threads are counted with those of an earlier one",
+            abi::MAX_THREADS
+        )
+    })
+}
+
 /// From the session's start to its end, or to now.
 fn elapsed_ns(header: &Header) -> u64 {
     let ended = header.ended_tsc.load(Relaxed);
@@ -157,4 +169,17 @@ fn labels(document: &Document) -> BTreeMap<String, String> {
     let rank = document.rank.iter();
     rank.map(|rank| ("rank".to_owned(), rank.to_string()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_beyond_those_that_are_told_apart_are_noted() {
+        let most = abi::MAX_THREADS as u32;
+        assert_eq!(lumped(true, most - 1), None);
+        assert_eq!(lumped(false, most), None);
+        assert!(lumped(true, most).is_some_and(|note| note.starts_with("8192 threads")));
+    }
 }

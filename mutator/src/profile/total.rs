@@ -1,6 +1,6 @@
 //! Paths added up.
 
-use super::{Counts, Distribution, PathEntry};
+use super::{Counts, Distribution, PathEntry, Presence};
 use std::collections::BTreeMap;
 
 /// The sum of some paths.
@@ -18,8 +18,8 @@ pub struct Total {
     pub incomplete: u64,
     /// Activations that one of the metrics has not measured.
     pub unmeasured: u64,
-    /// When their function was put in, as that has it; not added up.
-    pub since_ns: Option<u64>,
+    /// When their function was in, as that has it; not added up.
+    pub presence: Presence,
     /// The values of each metric.
     pub values: BTreeMap<String, Distribution>,
 }

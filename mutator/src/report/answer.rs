@@ -13,7 +13,7 @@ use super::{Numbered, Options, Report, Selection, human, loss_lines, more, threa
 use crate::display_name;
 use crate::hint::Hint;
 use crate::profile::{
-    self, Found, FoundPath, Metric, PathEntry, Profile, Total, off_cpu, printable,
+    self, Found, FoundPath, Metric, PathEntry, Presence, Profile, Total, off_cpu, printable,
 };
 
 /// The size of the terminal in characters.
@@ -250,8 +250,8 @@ impl Report<'_> {
     /// The share that is shown of a path: of the run where that is known, else of all that was
     /// measured.
     fn part(&self, metric: Option<&Metric>, function: usize, sum: i128) -> String {
-        let since = self.totals[function].since_ns;
-        match metric.and_then(|metric| self.profile.run_of(metric, since)) {
+        let presence = self.totals[function].presence;
+        match metric.and_then(|metric| self.profile.run_of(metric, presence)) {
             Some(run) => human::of_run(sum, run.into()),
             None => {
                 let all = self
@@ -264,7 +264,7 @@ impl Report<'_> {
     }
 
     fn share_heading(&self, metric: &Metric) -> String {
-        match self.profile.run_of(metric, None) {
+        match self.profile.run_of(metric, Presence::default()) {
             Some(_) => "OF RUN".to_owned(),
             None => "SHARE".to_owned(),
         }
@@ -272,7 +272,10 @@ impl Report<'_> {
 
     /// What the share is a part of.
     fn whole_name(&self, metric: &Metric) -> String {
-        match (self.profile.run_of(metric, None), metric.name.as_str()) {
+        match (
+            self.profile.run_of(metric, Presence::default()),
+            metric.name.as_str(),
+        ) {
             (Some(_), "cpu") => "the CPU time".to_owned(),
             (Some(_), _) => "the run".to_owned(),
             (None, name) => format!("the measured {}", printable(off_cpu::heading(name))),

@@ -4,7 +4,7 @@ use super::human;
 use super::table::Table;
 use std::collections::BTreeMap;
 
-use crate::profile::{Metric, PerCycle, Profile, TimerStats, Total, off_cpu, printable};
+use crate::profile::{Metric, PerCycle, Presence, Profile, TimerStats, Total, off_cpu, printable};
 
 /// Which metrics have lines, and what the numbers are parts of.
 pub(super) struct Rows<'p> {
@@ -144,14 +144,14 @@ impl<'p> Rows<'p> {
             quantile(990),
             human::quantity(stats.max.into(), unit),
             share,
-            marked(self.of_run(metric, stats, whole.since_ns)),
+            marked(self.of_run(metric, stats, whole.presence)),
         ]
     }
 
-    fn of_run(&self, metric: &Metric, stats: &TimerStats, since: Option<u64>) -> String {
+    fn of_run(&self, metric: &Metric, stats: &TimerStats, presence: Presence) -> String {
         // Nested activations run within the outermost one's time.
         let once = stats.outermost.unwrap_or(stats.sum);
-        let run = self.profile.run_of(metric, since);
+        let run = self.profile.run_of(metric, presence);
         run.map_or_else(String::new, |run| human::of_run(once, run.into()))
     }
 }

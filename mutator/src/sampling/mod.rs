@@ -166,6 +166,22 @@ impl Sampler {
         self.means = Means::Over(self.seeing());
     }
 
+    /// A moment, for [`Sampler::stopped_since`].
+    pub fn moment() -> u64 {
+        now()
+    }
+
+    /// Notes that ipath has stopped the process, or made calls in it, from a moment until now. Threads that are
+    /// stopped do not wait of their own: next to a process that is idle otherwise that would be most of its waiting.
+    pub fn stopped_since(&mut self, begun: u64) {
+        if let Means::Events(windows) = &mut self.means {
+            windows.stops.push(begun..now());
+            windows.is_discarding = true;
+            windows.drain_all(&mut self.threads, &mut self.paths);
+            windows.is_discarding = false;
+        }
+    }
+
     /// Takes in what has been sampled since. To be called some twenty times a second.
     pub fn look(&mut self) {
         self.paths.code.refresh();

@@ -52,6 +52,16 @@ pub(super) enum Way {
     Preempted,
 }
 
+impl Way {
+    /// The same of a thread that may have been stopped by ipath then: it does not wait of its own.
+    pub(super) fn unless_stopped(self, is_stopped: bool) -> Self {
+        match self {
+            Self::Waits if is_stopped => Self::Preempted,
+            other => other,
+        }
+    }
+}
+
 /// A sample.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Sample<'r> {

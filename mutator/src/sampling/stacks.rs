@@ -6,6 +6,7 @@ use patcher::Avma;
 
 use super::Sampler;
 use super::code::{Code, FunctionId, Path};
+use super::services::is_idle;
 use super::thread::Seen;
 
 /// Where time went at one stack. Functions are named by their first addresses in the process.
@@ -66,6 +67,11 @@ impl Sampler {
         let code = &mut self.paths.code;
         let id = code.function_at(at);
         code.function(id).start
+    }
+
+    /// True if waiting in the function at an address is waiting for work.
+    pub fn is_idle_at(&mut self, at: Avma) -> bool {
+        is_idle(&self.name_at(at).0)
     }
 
     /// What the function at an address of the process and its module are called.

@@ -310,6 +310,19 @@ mod tests {
     }
 
     #[test]
+    fn who_is_stopped_by_ipath_does_not_wait() {
+        let mut thread = met(Met::Running, 0);
+        thread.about_to_leave(9, 1);
+        thread.switched(100, Way::Waits.unless_stopped(true));
+        thread.switched(900, Way::In.unless_stopped(true));
+        thread.about_to_leave(4, 1);
+        thread.switched(1000, Way::Waits.unless_stopped(false));
+        thread.end(1200);
+        assert_eq!((thread.waited, thread.paths.len()), (200, 1));
+        assert_eq!(thread.paths[&4].waited, 200.0);
+    }
+
+    #[test]
     fn who_waits_all_the_time_is_seen_to() {
         let mut thread = met(Met::Waiting(Some(4)), 1000);
         thread.end(2000);

@@ -1,6 +1,7 @@
 //! Threads looked at by perf events, each in windows: all the time where that costs the process little, else in turn.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use patcher::Avma;
@@ -62,6 +63,10 @@ pub(super) struct Windows {
     memory: usize,
     /// Records that found no room.
     pub(super) lost: u64,
+    /// When ipath has stopped the process, ns: what threads wait then is not their own.
+    pub(super) stops: Vec<Range<u64>>,
+    /// True while samples are read that are of such a time.
+    pub(super) is_discarding: bool,
     /// When the last records were read, ns.
     pub(super) recorded: u64,
     /// Why the first thread cannot be looked at that cannot.
@@ -89,6 +94,8 @@ impl Windows {
             has_opened: false,
             memory: 0,
             lost: 0,
+            stops: Vec::new(),
+            is_discarding: false,
             recorded: now(),
             cause: None,
         }
@@ -129,9 +136,16 @@ impl Windows {
         };
         let (clock_id, counted) = (events.clock_id, &mut window.counted);
         let (mut switches, mut samples, mut lost) = (0, 0, 0);
+        let (stops, is_discarding) = (&self.stops, self.is_discarding);
         let is_sound = events.ring.drain(|record| match record {
             Record::Sample(sample) => {
                 samples += 1;
+                if is_discarding {
+                    if sample.event != clock_id {
+                        *counted = sample.number;
+                    }
+                    return;
+                }
                 let path = paths.walk(sample.registers.as_ref(), sample.stack);
                 match sample.event == clock_id {
                     true => time.on_processor(path, sample.number),
@@ -144,7 +158,8 @@ impl Windows {
             }
             Record::Switch { time: at, way } => {
                 switches += 1;
-                time.switched(at, way);
+                let is_stopped = stops.iter().any(|stop| stop.contains(&at));
+                time.switched(at, way.unless_stopped(is_stopped));
             }
             Record::Lost(records) => {
                 lost += records;

@@ -203,6 +203,12 @@ pub struct FunctionDoc {
     /// When it was put in first, in ns from the session's start; none where it was there from then on.
     #[serde(default)]
     pub since_ns: Option<u64>,
+    /// When it was taken out, in ns from the session's start, if it is out.
+    #[serde(default)]
+    pub out_ns: Option<u64>,
+    /// For how long it was out before it was put in again, in ns.
+    #[serde(default)]
+    pub away_ns: u64,
     /// Linkage names of what the compiler has made of it and has others call.
     #[serde(default)]
     pub clones: Vec<String>,

@@ -382,6 +382,10 @@ impl Locked<'_> {
         taken.sort_unstable();
         taken.dedup();
         self.take_out("remove", &taken)?;
+        let now = clock::ns_since_start(self.segment.header(), clock::tsc());
+        for &id in &ids {
+            self.document.functions[id].out_ns = Some(now);
+        }
         self.replace(&ids)?;
         self.segment.write_document(&self.document)?;
         self.take_out_last("remove")?;

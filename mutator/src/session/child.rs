@@ -284,6 +284,7 @@ impl Session {
         }
         for function in &mut document.functions {
             function.since_ns = None;
+            (function.out_ns, function.away_ns) = (function.out_ns.map(|_| 0), 0);
         }
         document
     }

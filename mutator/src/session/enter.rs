@@ -312,6 +312,8 @@ impl Locked<'_> {
             carrier: None,
             generation: 0,
             since_ns: None,
+            out_ns: None,
+            away_ns: 0,
             sites,
         }
     }

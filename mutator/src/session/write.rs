@@ -13,6 +13,7 @@ use super::in_the_way::InTheWay;
 use super::locked::Locked;
 use super::lost::is_mapped;
 use super::stack_scan::Stacks;
+use crate::clock;
 use crate::process::{Memory, Text};
 use crate::segment::{FunctionDoc, Journal, KeptDoc, PairDoc, SegmentError, SiteDoc};
 use crate::tracee::Stopped;
@@ -41,8 +42,12 @@ impl Locked<'_> {
         let mut writes = Vec::new();
         let table = self.symbol(SYMBOL_PROBES)?;
         let details = self.symbol(SYMBOL_DETAILS)?;
+        let now = clock::ns_since_start(self.segment.header(), clock::tsc());
         for &id in ids {
             let function = &mut self.document.functions[id];
+            if let Some(out) = function.out_ns.take_if(|_| on) {
+                function.away_ns += now.saturating_sub(out);
+            }
             function.active = on;
             function.lending = 0;
             function.is_lending = false;

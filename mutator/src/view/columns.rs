@@ -7,7 +7,7 @@ use super::column::{
 };
 use super::state::State;
 use super::tree::{NodeId, ROOT, Shape, Span, Total};
-use crate::profile::{PerCycle, off_cpu};
+use crate::profile::{Function, PerCycle, Presence, off_cpu};
 use crate::report::human;
 use unicode_width::UnicodeWidthStr;
 
@@ -341,13 +341,17 @@ fn of_run(state: &State, node: NodeId) -> Option<f64> {
         super::tree::Span::Total => {
             let profile = state.profile()?;
             // All that is below a node may have to be looked through for it.
-            let some_are_later = profile.functions.iter().any(|f| f.since_ns.is_some());
+            let some_are_later = profile
+                .functions
+                .iter()
+                .any(|f| f.presence() != Presence::default());
             let function = some_are_later
                 .then(|| state.tree.function_at(node))
                 .flatten();
             let function = function.and_then(|site| state.tree.function_index(site));
-            let since = function.and_then(|index| profile.functions.get(index)?.since_ns);
-            profile.run_of(state.shown()?, since)?
+            let function = function.and_then(|index| profile.functions.get(index));
+            let presence = function.map(Function::presence).unwrap_or_default();
+            profile.run_of(state.shown()?, presence)?
         }
         _ if state.metric() == ("cpu", "ns") => return None,
         _ if state.metric().1 != "ns" => return None,

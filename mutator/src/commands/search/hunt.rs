@@ -148,14 +148,18 @@ impl<'h> Hunt<'h> {
             }
             match given {
                 Some(given) => {
+                    let begun = Sampler::moment();
                     let changed = self.create(live, given);
+                    self.sampler.stopped_since(begun);
                     let failure = |e: SessionError| e.failure(self.asked.operation, self.process);
                     tell_refused(&changed.map_err(failure)?);
                 }
                 None => {
                     let step = self.search.begin(&self.stacks);
                     self.tell("by samples", &step);
+                    let begun = Sampler::moment();
                     self.put_in(live, step.add)?;
+                    self.sampler.stopped_since(begun);
                 }
             }
         }
@@ -205,8 +209,10 @@ impl<'h> Hunt<'h> {
                 return Ok(Over::Found);
             }
             if step.next == Next::Look {
+                let begun = Sampler::moment();
                 self.take_out(live_now, &step.drop)?;
                 self.put_in(live, step.add)?;
+                self.sampler.stopped_since(begun);
                 if let Some(live) = live.as_mut() {
                     base = self.base(live)?;
                 }
@@ -315,10 +321,12 @@ impl<'h> Hunt<'h> {
     fn window(&mut self, base: &Moment, now: &Moment) -> Window {
         let sampler = &mut self.sampler;
         let functions = self.search.measured();
+        let idle = functions.iter().copied();
+        let idle = idle.filter(|&f| sampler.is_idle_at(f)).collect();
         Window {
             overhead: self.overheads.usual().share,
             processor: self.overheads.usual().processor,
-            ..window(base, now, functions, |at| sampler.function_at(at))
+            ..window(base, now, functions, &idle, |at| sampler.function_at(at))
         }
     }
 

@@ -46,12 +46,14 @@ impl<'p> Places<'p> {
     }
 }
 
-/// What was measured of these functions between two moments, but for what measuring takes. `function_at` gives the first address of the function that an
+/// What was measured of these functions between two moments, but for what measuring takes. Time off a processor in
+/// those that are `idle` is left out: it waits for work. `function_at` gives the first address of the function that an
 /// address is in.
 pub(super) fn window(
     old: &Moment,
     new: &Moment,
     functions: &BTreeSet<Avma>,
+    idle: &BTreeSet<Avma>,
     mut function_at: impl FnMut(Avma) -> Avma,
 ) -> Window {
     let places = Places::of(&new.profile);
@@ -64,10 +66,11 @@ pub(super) fn window(
             continue;
         };
         let was = delta.path(index).map(|was| &old.profile.paths[was]);
-        let (calls, cost) = (
-            values(path).saturating_sub(was.map_or(0, values)),
-            difference(path, was),
-        );
+        let calls = values(path).saturating_sub(was.map_or(0, values));
+        let mut cost = difference(path, was);
+        if idle.contains(&starts[path.function]) {
+            cost.off = 0.0;
+        }
         if calls == 0 {
             continue;
         }

@@ -1,7 +1,7 @@
 //! Metrics beside times: values, counters, and what was not measured from the start on.
 
 use super::{assert_found, contract, read};
-use crate::profile::{Metric, Overhead, Thread};
+use crate::profile::{Metric, Overhead, Presence, Thread};
 use serde_json::{Value, json};
 
 /// The example with `ret` in the place of `wall`: 4 negative values and 6 others.
@@ -17,6 +17,14 @@ fn returning(values: Value) -> Value {
     value
 }
 
+/// Of a function that was put in at a moment of the session.
+fn since(ns: u64) -> Presence {
+    Presence {
+        since_ns: Some(ns),
+        away_ns: 0,
+    }
+}
+
 fn signed() -> Value {
     json!({"sum": i64::MIN + 20, "min": i64::MIN, "max": 7,
            "hist": [[0, 2], [2, 4]], "hist_negative": [[0, 3], [63, 1]]})
@@ -28,7 +36,10 @@ fn signed_values_are_read_checked_and_written_back_field_for_field() {
     let profile = read(&value);
     profile.check().unwrap();
     assert_eq!(serde_json::to_value(&profile).unwrap(), value);
-    assert_eq!(profile.run_of(&profile.metrics[1], None), None);
+    assert_eq!(
+        profile.run_of(&profile.metrics[1], Presence::default()),
+        None
+    );
 }
 
 #[test]
@@ -70,10 +81,10 @@ fn a_metric_that_was_added_later_has_fewer_values() {
     let profile = read(&value);
     profile.check().unwrap();
     assert_eq!(
-        profile.run_of(&profile.metrics[1], None),
+        profile.run_of(&profile.metrics[1], Presence::default()),
         Some(3_000_000_000)
     );
-    let of = |function: u64| profile.run_of(&profile.metrics[1], Some(function));
+    let of = |function: u64| profile.run_of(&profile.metrics[1], since(function));
     assert_eq!(of(1_000_000_000), Some(3_000_000_000));
     assert_eq!(of(4_000_000_000), Some(1_000_000_000));
     assert_eq!(serde_json::to_value(&profile).unwrap(), value);
@@ -87,13 +98,21 @@ fn cpu_time_is_a_part_of_the_processs() {
         unit: "ns".to_owned(),
         since_ns: None,
     };
-    assert_eq!(profile.run_of(&cpu, None), None);
+    assert_eq!(profile.run_of(&cpu, Presence::default()), None);
     profile.session.cpu_ns = Some(7);
-    assert_eq!(profile.run_of(&cpu, None), Some(7));
+    assert_eq!(profile.run_of(&cpu, Presence::default()), Some(7));
+    // Time in which a function was out is no part of its run.
+    let away = Presence {
+        since_ns: None,
+        away_ns: 4_000_000_000,
+    };
+    let wall = &profile.metrics[1];
+    assert_eq!(profile.run_of(wall, away), Some(1_000_000_000));
+    assert_eq!(profile.run_of(&cpu, away), None);
     // The process's time until then is not known.
-    assert_eq!(profile.run_of(&cpu, Some(1)), None);
+    assert_eq!(profile.run_of(&cpu, since(1)), None);
     assert_eq!(
-        profile.run_of(&profile.metrics[1], None),
+        profile.run_of(&profile.metrics[1], Presence::default()),
         Some(5_000_000_000)
     );
 }

@@ -77,6 +77,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         entry: "window".to_owned(),
         exits: vec!["window".to_owned(), "padding".to_owned()],
         since_ns: None,
+        away_ns: 0,
         measured: None,
         aliases: Vec::new(),
         clones: Vec::new(),
