@@ -420,6 +420,9 @@ pub struct Function {
     /// Activations that left by a tail call, whose callee's time is not included.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tail: u64,
+    /// True if it has been taken out of a session that goes on.
+    #[serde(skip)]
+    pub is_removed: bool,
     /// The sum of all its paths.
     pub totals: FunctionTotals,
     /// How its sums differ over the processes, where there are several.

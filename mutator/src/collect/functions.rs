@@ -50,6 +50,7 @@ pub(super) fn add(
             inlined: function.inlined,
             point: function.is_point,
             tail: 0,
+            is_removed: !function.active,
             totals: FunctionTotals {
                 counts: Counts {
                     count: 0,

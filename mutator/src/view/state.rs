@@ -239,17 +239,26 @@ impl State {
     }
 
     /// Says which functions another command has added, or have come with a program or a library. Those that one has removed keep what was
-    /// counted of them.
+    /// counted of them, and it is said, too.
     fn tell_of_others(&mut self, profile: &Profile) {
         let is_own = std::mem::take(&mut self.has_changed);
         let Some(before) = self.latest() else { return };
+        let same_as = |f: &Function| {
+            let same = |g: &&Function| g.name == f.name && g.address == f.address;
+            before.functions.iter().find(same)
+        };
+        let has_gone = |f: &&Function| f.is_removed && same_as(f).is_some_and(|g| !g.is_removed);
+        let gone = profile.functions.iter().filter(has_gone);
+        let gone: Vec<&str> = gone.map(|f| f.name.as_str()).collect();
+        if !is_own && !gone.is_empty() {
+            let told = format!("another command has removed {}", gone.join(", "));
+            self.say(Ok(told));
+            return;
+        }
         if is_own || before.functions.len() >= profile.functions.len() {
             return;
         }
-        let is_new = |f: &&Function| {
-            let same = |g: &Function| g.name == f.name && g.address == f.address;
-            !before.functions.iter().any(same)
-        };
+        let is_new = |f: &&Function| same_as(f).is_none();
         let new = profile.functions.iter().filter(is_new);
         let names: Vec<&str> = new.map(|f| f.name.as_str()).collect();
         if !names.is_empty() {

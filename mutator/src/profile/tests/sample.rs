@@ -84,6 +84,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         inlined: 0,
         point: false,
         tail: 0,
+        is_removed: false,
         totals,
         spread: None,
         processes: Vec::new(),

@@ -190,13 +190,22 @@ fn finish(state: &State, row: &Row, begun: Begun, name: String) -> Line<'static>
         true => human::incomplete(counted.incomplete, counted.calls),
         false => None,
     };
-    for remark in [incomplete, place].into_iter().flatten() {
+    let removed = is_top.then(|| removed(state, node)).flatten();
+    for remark in [removed, incomplete, place].into_iter().flatten() {
         if remark.width() <= left {
             left = left.saturating_sub(remark.width() + 2);
             spans.push(Span::styled(format!("  {remark}"), DIM));
         }
     }
     Line::from(spans)
+}
+
+/// Says of a function that it is not measured any more.
+fn removed(state: &State, node: NodeId) -> Option<String> {
+    let site = state.tree.function_at(node)?;
+    let index = state.tree.function_index(site)?;
+    let function = state.profile()?.functions.get(index)?;
+    function.is_removed.then(|| "removed".to_owned())
 }
 
 /// The lines of the tree before a row, in so much room: of a branch too deep for it the innermost part.

@@ -307,6 +307,21 @@ fn what_another_command_has_added_is_said() {
 }
 
 #[test]
+fn what_another_command_has_removed_is_said_and_marked() {
+    let mut state = showing(sample());
+    let mut profile = sample();
+    profile.functions[1].is_removed = true;
+    give(&mut state, profile);
+    let text = state.message.clone().unwrap().text;
+    assert_eq!(text, "another command has removed Store::load(int)");
+    let text = screen(&mut state, 100, 24);
+    let row = text
+        .lines()
+        .find(|line| line.contains("▾ Store::load(int)"));
+    assert!(row.is_some_and(|row| row.contains("  removed")), "{text}");
+}
+
+#[test]
 fn m_goes_through_the_timers_and_says_when_there_is_one() {
     let mut state = showing(two_timers());
     assert_eq!(
