@@ -52,6 +52,15 @@ pub use wait::{leave_exec, next, seize_to_follow, step};
 /// only when that ends.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The scheduler's slice. Each of thousands of threads that are ready to run may wait for all others' slices.
+const SLICE: Duration = Duration::from_millis(3);
+
+/// How long this many threads may take to stop.
+fn patience(threads: usize) -> Duration {
+    let threads = u32::try_from(threads).unwrap_or(u32::MAX);
+    PATIENCE.saturating_add(SLICE.saturating_mul(threads))
+}
+
 /// How long all threads are held at first for those that have not stopped yet, and at most.
 const AT_ONCE: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
@@ -219,7 +228,7 @@ impl Stopped {
     /// such a moment comes. It is an error where the process is in another address space by then.
     pub fn all(space: &Arc<Space>) -> Result<Self, TraceeError> {
         let process = space.process();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience(thread_count(process).unwrap_or(0));
         let mut at_once = AT_ONCE;
         let mut stopped = Self::none(space);
         let step = Step::begin(format!("stopping the threads of {}", process.pid));
