@@ -10,8 +10,8 @@
  *
  * For some pieces the file first has a wrong name. Prints the number of calls of each piece. */
 #include "generated.h"
+#include "jit_objects.h"
 
-#include <elf.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
@@ -61,18 +61,6 @@ static void open_dump(const char *folder, const char *thread)
         exit(2);
 }
 
-/* Laid out as in the GDB manual ("JIT Compilation Interface"). */
-struct jit_entry {
-    struct jit_entry *next, *previous;
-    const char *file;
-    uint64_t size;
-};
-
-struct {
-    uint32_t version, action;
-    struct jit_entry *relevant, *first;
-} __jit_debug_descriptor = {1, 0, NULL, NULL};
-
 static int is_gdb;
 
 /* A loaded object file: its code section contains its address, and a function begins there. */
@@ -88,18 +76,7 @@ static void register_code(unary code, size_t size, const char *what)
     struct jit_entry *entry = calloc(1, sizeof *entry);
     if (object == NULL || entry == NULL)
         exit(2);
-    memcpy(object->header.e_ident, ELFMAG, SELFMAG);
-    object->header.e_ident[EI_CLASS] = ELFCLASS64;
-    object->header.e_ident[EI_DATA] = ELFDATA2LSB;
-    object->header.e_ident[EI_VERSION] = EV_CURRENT;
-    object->header.e_type = ET_REL;
-    object->header.e_machine = EM_X86_64;
-    object->header.e_version = EV_CURRENT;
-    object->header.e_ehsize = sizeof object->header;
-    object->header.e_shoff = offsetof(struct object, sections);
-    object->header.e_shentsize = sizeof(Elf64_Shdr);
-    object->header.e_shnum = 5;
-    object->header.e_shstrndx = 4;
+    begin_object(&object->header, offsetof(struct object, sections), 5);
     object->sections[1] = (Elf64_Shdr){.sh_name = 1, .sh_type = SHT_NOBITS, .sh_flags = SHF_ALLOC | SHF_EXECINSTR,
                                        .sh_addr = (uintptr_t)code - 16, .sh_size = size + 16};
     object->sections[2] = (Elf64_Shdr){.sh_name = 7, .sh_type = SHT_SYMTAB, .sh_offset = offsetof(struct object, symbols),

@@ -14,8 +14,8 @@
  *
  * The third SIGUSR1 ends the program. */
 #include "generated.h"
+#include "jit_objects.h"
 
-#include <elf.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -79,18 +79,6 @@ static size_t unwind_entries(uint8_t *to, unary code, size_t size, int frame)
 void __register_frame(void *);
 void __deregister_frame(void *);
 
-/* See the GDB manual, "JIT Compilation Interface". */
-struct jit_entry {
-    struct jit_entry *next, *previous;
-    const char *file;
-    uint64_t size;
-};
-
-struct {
-    uint32_t version, action;
-    struct jit_entry *relevant, *first;
-} __jit_debug_descriptor = {1, 0, NULL, NULL};
-
 NOINLINE void __jit_debug_register_code(void) { __asm__ volatile("" ::: "memory"); }
 
 struct object {
@@ -109,18 +97,7 @@ static void register_with_debuggers(unary code, size_t size, int frame, int is_l
     static const char names[] = "\0.text\0.eh_frame\0.shstrtab";
     object = calloc(1, sizeof *object);
     entry = calloc(1, sizeof *entry);
-    memcpy(object->header.e_ident, ELFMAG, SELFMAG);
-    object->header.e_ident[EI_CLASS] = ELFCLASS64;
-    object->header.e_ident[EI_DATA] = ELFDATA2LSB;
-    object->header.e_ident[EI_VERSION] = EV_CURRENT;
-    object->header.e_type = ET_REL;
-    object->header.e_machine = EM_X86_64;
-    object->header.e_version = EV_CURRENT;
-    object->header.e_ehsize = sizeof object->header;
-    object->header.e_shoff = offsetof(struct object, sections);
-    object->header.e_shentsize = sizeof(Elf64_Shdr);
-    object->header.e_shnum = 4;
-    object->header.e_shstrndx = 3;
+    begin_object(&object->header, offsetof(struct object, sections), 4);
     size_t length = unwind_entries(object->frames, code, size, frame);
     if (is_loaded) {
         unwind_entries(frames, code, size, frame);

@@ -8,33 +8,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #define APART __attribute__((noinline, noclone, noipa))
 
-enum { TASKS = 6, ROUNDS = 12, STACK = 65536, PATHS = 3 };
+enum { COROUTINES = 6, ROUNDS = 12, STACK = 65536, PATHS = 3 };
 
-struct task {
+struct coroutine {
     ucontext_t own, back;
 
     long id, done, last, busy, wake, inside, outside, calls;
 };
 
-static struct task tasks[TASKS];
-static long left = TASKS;
+#include "stealing.h"
+
 static int is_threads;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static long now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-APART void suspend(struct task *task)
+APART void suspend(struct coroutine *task)
 {
     if (is_threads)
         usleep(task->wake > now() ? (task->wake - now()) / 1000 : 1);
@@ -43,7 +34,7 @@ APART void suspend(struct task *task)
     __asm__ volatile("");
 }
 
-APART long work(struct task *task, long ms)
+APART long work(struct coroutine *task, long ms)
 {
     long start = now();
     task->calls++;
@@ -55,7 +46,7 @@ APART long work(struct task *task, long ms)
 
 /* Calls work() from a call site of its own, below a given number of recursive calls. */
 #define PATH(number, ms) \
-    APART long path_##number(struct task *task, int deep) \
+    APART long path_##number(struct coroutine *task, int deep) \
     { \
         if (deep > 0) \
             return path_##number(task, deep - 1) + 1; \
@@ -69,9 +60,9 @@ PATH(0, 1)
 PATH(1, 5)
 PATH(2, 20)
 
-APART static void rounds(struct task *task)
+APART static void rounds(struct coroutine *task)
 {
-    static long (*const paths[PATHS])(struct task *, int) = {path_0, path_1, path_2};
+    static long (*const paths[PATHS])(struct coroutine *, int) = {path_0, path_1, path_2};
     long sum = 0;
     for (int round = 0; round < ROUNDS; round++)
         sum += paths[task->id % PATHS](task, task->id);
@@ -80,9 +71,9 @@ APART static void rounds(struct task *task)
 
 static void body(int id)
 {
-    rounds(&tasks[id]);
+    rounds(&coroutines[id]);
     for (;;)
-        suspend(&tasks[id]);
+        suspend(&coroutines[id]);
 }
 
 static void *run_alone(void *task)
@@ -91,72 +82,38 @@ static void *run_alone(void *task)
     return NULL;
 }
 
-/* Takes a task that the other thread ran last and that has slept long enough. */
-static struct task *take(long thread)
+static void resume(struct coroutine *task)
 {
-    struct task *found = NULL;
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < TASKS && found == NULL; i++) {
-        struct task *one = &tasks[i];
-        if (!one->busy && !one->done && one->last != thread && one->wake <= now())
-            found = one;
-    }
-    if (found != NULL) {
-        found->busy = 1;
-        found->last = thread;
-    }
-    pthread_mutex_unlock(&lock);
-    return found;
-}
-
-static void *steal(void *argument)
-{
-    for (;;) {
-        struct task *task = take((long)argument);
-        if (task != NULL)
-            swapcontext(&task->back, &task->own);
-        pthread_mutex_lock(&lock);
-        if (task != NULL) {
-            task->busy = 0;
-            left -= task->done != 0;
-        }
-        int is_over = left == 0;
-        pthread_mutex_unlock(&lock);
-        if (is_over)
-            return NULL;
-        if (task == NULL)
-            usleep(100);
-    }
+    swapcontext(&task->back, &task->own);
 }
 
 int main(int argc, char **argv)
 {
-    pthread_t threads[TASKS];
+    pthread_t threads[COROUTINES];
     is_threads = argc > 1 && strcmp(argv[1], "threads") == 0;
-    for (int i = 0; i < TASKS; i++) {
-        tasks[i].id = i;
-        tasks[i].last = -1;
+    for (int i = 0; i < COROUTINES; i++) {
+        coroutines[i].id = i;
+        coroutines[i].last = -1;
         if (is_threads) {
-            pthread_create(&threads[i], NULL, run_alone, &tasks[i]);
+            pthread_create(&threads[i], NULL, run_alone, &coroutines[i]);
             continue;
         }
-        getcontext(&tasks[i].own);
-        tasks[i].own.uc_stack.ss_sp = malloc(STACK);
-        tasks[i].own.uc_stack.ss_size = STACK;
-        makecontext(&tasks[i].own, (void (*)(void))body, 1, i);
+        getcontext(&coroutines[i].own);
+        coroutines[i].own.uc_stack.ss_sp = malloc(STACK);
+        coroutines[i].own.uc_stack.ss_size = STACK;
+        makecontext(&coroutines[i].own, (void (*)(void))body, 1, i);
     }
-    int count = is_threads ? TASKS : 2;
-    for (long i = 0; i < count && !is_threads; i++)
-        pthread_create(&threads[i], NULL, steal, (void *)i);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < COROUTINES && is_threads; i++)
         pthread_join(threads[i], NULL);
+    if (!is_threads)
+        run_all();
     long calls = 0;
     for (int path = 0; path < PATHS; path++) {
         long inside = 0, outside = 0;
-        for (int i = path; i < TASKS; i += PATHS) {
-            inside += tasks[i].inside;
-            outside += tasks[i].outside;
-            calls += tasks[i].calls;
+        for (int i = path; i < COROUTINES; i += PATHS) {
+            inside += coroutines[i].inside;
+            outside += coroutines[i].outside;
+            calls += coroutines[i].calls;
         }
         printf("inside path_%d %ld\noutside path_%d %ld\n", path, inside, path, outside);
     }

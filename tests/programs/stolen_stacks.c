@@ -14,14 +14,11 @@
  * work(), and `outside` around the call. The time of the calls is between the two, however busy the
  * machine is. */
 #define _GNU_SOURCE
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
 #define APART __attribute__((noinline, noclone, noipa))
 
@@ -34,10 +31,9 @@ struct coroutine {
     jmp_buf out;
 };
 
-static struct coroutine coroutines[COROUTINES];
-static long left = COROUTINES;
+#include "stealing.h"
+
 static int jumps;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread struct coroutine *current;
 
 void switch_stacks(void **from, void *to);
@@ -57,13 +53,6 @@ __asm__(".text\n.globl untabled\n"
         "call body\n"
         "lea (%rsp, %rbx), %rsp\n"
         "jmp *%rax\n");
-
-static long now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 APART struct coroutine *mine(void)
 {
@@ -120,48 +109,10 @@ __attribute__((used)) APART void body(void)
         suspend(coroutine);
 }
 
-/* A coroutine that the other thread ran last, and that has slept long enough. */
-static struct coroutine *take(long thread)
+static void resume(struct coroutine *coroutine)
 {
-    struct coroutine *found = NULL;
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < COROUTINES && found == NULL; i++) {
-        struct coroutine *one = &coroutines[i];
-        if (!one->busy && !one->done && one->last != thread && one->wake <= now())
-            found = one;
-    }
-    if (found != NULL) {
-        found->busy = 1;
-        found->last = thread;
-    }
-    pthread_mutex_unlock(&lock);
-    return found;
-}
-
-static int are_left(void)
-{
-    pthread_mutex_lock(&lock);
-    int are = left != 0;
-    pthread_mutex_unlock(&lock);
-    return are;
-}
-
-static void *steal(void *argument)
-{
-    while (are_left()) {
-        struct coroutine *coroutine = take((long)argument);
-        if (coroutine == NULL) {
-            usleep(100);
-            continue;
-        }
-        current = coroutine;
-        switch_stacks(&coroutine->back, coroutine->own);
-        pthread_mutex_lock(&lock);
-        coroutine->busy = 0;
-        left -= coroutine->done != 0;
-        pthread_mutex_unlock(&lock);
-    }
-    return NULL;
+    current = coroutine;
+    switch_stacks(&coroutine->back, coroutine->own);
 }
 
 static void begin(struct coroutine *coroutine, char *stack, const char *what)
@@ -194,11 +145,7 @@ static void run(char *memory, const char *what)
         if (memory == NULL)
             mprotect(mmap(NULL, STACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), STACK, PROT_NONE);
     }
-    pthread_t threads[2];
-    for (long i = 0; i < 2; i++)
-        pthread_create(&threads[i], NULL, steal, (void *)i);
-    for (int i = 0; i < 2; i++)
-        pthread_join(threads[i], NULL);
+    run_all();
 }
 
 int main(int count, char **words)
