@@ -190,3 +190,36 @@ pub(super) fn remarks(part: &Total, first: &str) -> String {
     remarks.extend(human::incomplete(part.incomplete, part.counts.count));
     remarks.join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::profile::Metric;
+    use crate::profile::tests::sample;
+    use crate::report::{Options, text};
+
+    /// Time off the processor has its name, and stands beside that without the wait for a processor.
+    #[test]
+    fn waiting_is_told_from_preemption() {
+        let mut profile = sample();
+        let wall = profile.metrics[1].clone();
+        for name in ["blocked", "run-delay"].map(str::to_owned) {
+            profile.metrics.push(Metric {
+                name: name.clone(),
+                ..wall.clone()
+            });
+            let functions = profile.functions.iter_mut().map(|f| &mut f.totals.counts);
+            for counts in functions.chain(profile.paths.iter_mut().map(|p| &mut p.metrics)) {
+                let wall = counts.timers.get("wall").unwrap().clone();
+                counts.timers.insert(name.clone(), wall);
+            }
+        }
+        let text = {
+            let mut out = Vec::new();
+            text(&profile, &Options::default(), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        for shown in [" off-cpu (blocked)", "  off-cpu ", "  waiting     0 ns"] {
+            assert!(text.contains(shown), "{shown}: {text}");
+        }
+    }
+}

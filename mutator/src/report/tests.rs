@@ -478,28 +478,6 @@ fn text_of_metrics_of_every_kind() {
     golden("text-various", &report(&profile, &Options::default()));
 }
 
-/// Time off the processor has its name, and stands beside that without the wait for a processor.
-#[test]
-fn waiting_is_told_from_preemption() {
-    let mut profile = sample();
-    let wall = profile.metrics[1].clone();
-    for name in ["blocked", "run-delay"].map(str::to_owned) {
-        profile.metrics.push(Metric {
-            name: name.clone(),
-            ..wall.clone()
-        });
-        let functions = profile.functions.iter_mut().map(|f| &mut f.totals.counts);
-        for counts in functions.chain(profile.paths.iter_mut().map(|p| &mut p.metrics)) {
-            let wall = counts.timers.get("wall").unwrap().clone();
-            counts.timers.insert(name.clone(), wall);
-        }
-    }
-    let text = report(&profile, &Options::default());
-    for shown in [" off-cpu (blocked)", "  off-cpu ", "  waiting     0 ns"] {
-        assert!(text.contains(shown), "{shown}: {text}");
-    }
-}
-
 #[test]
 fn text_with_histograms() {
     let options = Options {

@@ -151,6 +151,11 @@ impl Search {
         }
     }
 
+    /// True if it looks everywhere, not only within functions that were named.
+    pub fn is_everywhere(&self) -> bool {
+        self.within.is_empty()
+    }
+
     /// The functions that are measured.
     pub fn measured(&self) -> &BTreeSet<Avma> {
         &self.measured

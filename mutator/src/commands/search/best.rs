@@ -7,6 +7,9 @@ const GAINLESS: u32 = 6;
 /// The share of the time that a gain is at least.
 const GAIN: f64 = 0.01;
 
+/// A later step measures more closely: it may explain so much less, and is the result all the same.
+const LOSS: f64 = 0.05;
+
 /// The step that explained most, and what it found.
 pub(super) struct Best<T> {
     found: Option<(Rank, T)>,
@@ -14,7 +17,7 @@ pub(super) struct Best<T> {
 }
 
 /// What a step is worth: one that measuring did not distort comes before one that it did.
-#[derive(Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Clone, Copy)]
 struct Rank {
     is_within_limit: bool,
     explained: f64,
@@ -30,24 +33,25 @@ impl<T> Default for Best<T> {
 }
 
 impl<T> Best<T> {
-    /// Takes what a step has found if none before was better.
+    /// Takes what a step has found unless one before explained more.
     pub(super) fn offer(&mut self, found: T, explained: Cost, is_within_limit: bool) {
         let rank = Rank {
             is_within_limit,
             explained: explained.cpu + explained.off,
         };
-        let is_better = self.found.as_ref().is_none_or(|(best, _)| {
-            let needed = match rank.is_within_limit == best.is_within_limit {
-                true => best.explained + GAIN,
-                false => 0.0,
-            };
-            rank > *best && rank.explained >= needed
-        });
-        if is_better {
-            self.found = Some((rank, found));
-            self.gainless = 0;
-        } else {
-            self.gainless += 1;
+        let most = match &self.found {
+            Some((best, _)) if best.is_within_limit == rank.is_within_limit => best.explained,
+            Some((best, _)) if best.is_within_limit => f64::INFINITY,
+            _ => f64::NEG_INFINITY,
+        };
+        match rank.explained >= most + GAIN {
+            true => self.gainless = 0,
+            false => self.gainless += 1,
+        }
+        if rank.explained >= most - LOSS {
+            // What is lost adds up to no more than that.
+            let explained = rank.explained.max(most);
+            self.found = Some((Rank { explained, ..rank }, found));
         }
     }
 
@@ -88,6 +92,16 @@ mod tests {
         more.extend([(0.875, 0.77, true); 3]);
         assert!(best(&more).is_stuck());
         assert_eq!(best(&[]).into_inner(), None);
+    }
+
+    #[test]
+    fn of_steps_that_explain_as_much_the_last_one_measures_most_closely() {
+        assert_eq!(best(&[(1.0, 1.0, true); 3]).into_inner(), Some(2));
+        assert_eq!(best(&[(0.0, 0.0, true); 2]).into_inner(), Some(1));
+        let sinking: Vec<_> = (0..4)
+            .map(|n| (0.9 - 0.04 * f64::from(n), 0.0, true))
+            .collect();
+        assert_eq!(best(&sinking).into_inner(), Some(1));
     }
 
     #[test]

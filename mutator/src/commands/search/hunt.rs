@@ -204,7 +204,7 @@ impl<'h> Hunt<'h> {
             self.tell(&head, &step);
             self.note(window, step.explained);
             let is_over = step.next == Next::End || self.steps >= STEPS;
-            if is_over || self.best.is_stuck() {
+            if is_over || self.is_stuck() {
                 self.tell_end(&step);
                 return Ok(Over::Found);
             }
@@ -371,11 +371,16 @@ impl<'h> Hunt<'h> {
         self.best.offer(outcome, explained, is_within_limit);
     }
 
+    /// True if further steps are of no use. Within functions that were named all is explained from the beginning.
+    fn is_stuck(&self) -> bool {
+        self.search.is_everywhere() && self.best.is_stuck()
+    }
+
     /// Says why the search ends, what would change that, and which step is the result.
     fn tell_end(&mut self, step: &Step) {
         let mut said = vec![stopped(&Stopped {
             is_enough: step.is_enough,
-            is_stuck: self.best.is_stuck(),
+            is_stuck: self.is_stuck(),
             bounds: self.asked.bounds,
             costly: costly(&self.search),
             is_full: self.search.measured().len() >= self.asked.bounds.most,
