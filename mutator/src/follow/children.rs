@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::family::{Family, Unmeasured, unmeasured};
+use super::family::{Family, Held, Unmeasured, unmeasured};
 use super::letting::Letting;
 use super::shared::{Newcomer, lock};
 use crate::process::{Pid, Process, Space, Tid};
@@ -13,15 +13,8 @@ use crate::segment::SegmentError;
 use crate::session::{Session, SessionError};
 use crate::tracee::{Stopped, collect_stop, followed, go_on};
 
-/// A child that is stopped.
-pub(super) struct Held {
-    tid: Tid,
-    in_group: bool,
-    parent: Pid,
-}
-
 impl Family {
-    /// A thread that nobody knows has stopped for the first time: another one of a process, or a child.
+    /// Takes in an unknown thread at its first stop: another thread of a process, or a child.
     pub(super) fn begin(&mut self, tid: Tid, in_group: bool, by: Option<Pid>) {
         let Some(pid) = followed::enter(tid) else {
             return;
@@ -31,7 +24,7 @@ impl Family {
             && let Some(parent) = self.begin_child(pid, by)
         {
             if let Some(held) = &mut self.held {
-                // Nobody else takes it for one that has just come.
+                // `waitid` must not report this stop again.
                 collect_stop(tid);
                 let child = Held {
                     tid,
@@ -65,7 +58,7 @@ impl Family {
             self.remark(pid, "not measured: what began it has been killed meanwhile");
             return None;
         };
-        // It is nobody's until it becomes another program.
+        // It has no session of its own until it becomes another program.
         if process.shares_with(parent) {
             if let Some(member) = self.members.get_mut(&pid) {
                 member.shares = Some(parent);
@@ -130,7 +123,7 @@ impl Family {
         Ok(())
     }
 
-    /// Measures a process that has nothing of a session, unless no more are to be made.
+    /// Measures a process without a session, unless no more sessions are to be made.
     fn measure_unless_closed(&self, process: &Process) -> Result<(), Unmeasured> {
         match self.is_closed {
             true => Ok(()),

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use super::children::Held;
 use super::gathering::Over;
 use super::letting::Letting;
 use super::shared::{Newcomer, Shared, Wanted, lock};
@@ -32,6 +31,13 @@ pub(super) struct Member {
     loading: Option<Loader>,
     /// The one whose memory it is in.
     pub(super) shares: Option<Pid>,
+}
+
+/// A child that is stopped until the first session is made.
+pub(super) struct Held {
+    pub(super) tid: Tid,
+    pub(super) in_group: bool,
+    pub(super) parent: Pid,
 }
 
 /// The processes that are followed.
