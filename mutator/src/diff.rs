@@ -43,18 +43,18 @@ struct Pair<'p> {
     p: Option<f64>,
     /// That the numbers of calls do, if they were independent of each other.
     p_count: Option<f64>,
-    /// Indexes of the new profile's paths that are this one.
+    /// Indexes of the matching paths in the new profile.
     places: Vec<usize>,
 }
 
 /// How a path of the new profile compares with the old one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Comparison {
-    /// The old profile does not have it.
+    /// The path is missing from the old profile.
     New,
     /// The difference of the means may be chance.
     Chance,
-    /// The mean of a call, or the calls with `count`, as a part of the old one: 1.1 is a tenth more.
+    /// new / old, of the mean per call, or of the number of calls with `count`: 1.1 is a tenth more.
     Changed(f64),
 }
 

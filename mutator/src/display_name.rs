@@ -287,7 +287,7 @@ impl Screen<'_> {
             let both = text.chars().zip(other.chars());
             both.take_while(|(a, b)| a == b).count()
         };
-        // The same function may stand beside itself.
+        // Adjacent rows may show one function twice.
         let is_other = |other: &&(usize, String)| other.1 != *text;
         let before = shared(texts[..at].iter().rev().find(is_other));
         let differs_at = before.max(shared(texts[at..].iter().find(is_other)));

@@ -1,21 +1,21 @@
-//! Decides which frames of a stack are folded into one line: those of a language's runtime, and
+//! Decides which frames of a stack are folded into one line: frames of a language's runtime, and
 //! functions of a standard library that were inlined into a caller.
 //!
-//! Reports, summaries and the view all go by this. A single frame of a runtime keeps its own line,
-//! which is not longer than the line that would stand for it.
+//! Reports, summaries and the view use these rules. A single frame of a runtime is not folded: the
+//! folded line would not be shorter.
 
 /// Why a frame is folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
-    /// It belongs to a runtime, which enters a program, a thread or a task by it.
+    /// It belongs to a runtime, and enters a program, a thread or a task.
     Runtime(Runtime),
     /// It is a function of a standard library that was inlined.
     Wrapper,
-    /// It is named `main`, as the function is by which C enters a program of Rust.
+    /// It is named `main`, like the C function that enters a Rust program.
     Main,
 }
 
-/// What enters the functions of a program.
+/// The runtime that calls the functions of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runtime {
     /// libc.
@@ -138,8 +138,8 @@ impl Fold {
         Some(Self::Runtime(runtime))
     }
 
-    /// The same for a function that was inlined, whose source is in `file`. Debug information often
-    /// has only its last name.
+    /// The reason to fold an inlined function, whose source is in `file`. Debug information often has
+    /// only the last part of its name.
     pub fn of_inlined(name: &str, file: Option<&str>) -> Option<Self> {
         let is_in = |folder: &&str| file.is_some_and(|file| file.contains(*folder));
         let is_standard = begins(path(name), &STANDARD) || FOLDERS.iter().any(is_in);
@@ -153,8 +153,8 @@ fn begins(path: &str, with: &[&str]) -> bool {
     with.iter().any(|begin| path.starts_with(begin))
 }
 
-/// A demangled function from its path on. For an implementation of a trait, that is the path of the
-/// type, or of the trait if the type is a parameter.
+/// The part of a demangled name from its path on. For an implementation of a trait it is the path of
+/// the type, or of the trait if the type is a parameter.
 fn path(name: &str) -> &str {
     let mut depth = 0_usize;
     let mut start = 0;

@@ -84,7 +84,7 @@ impl Follower {
         followed.unwrap_or(Ok(()))
     }
 
-    /// Measures the children that were held while the first session was made, and lets them run.
+    /// Measures the children that were held while the first session was made, and resumes them.
     pub fn begin_held(&self) {
         let _ = self.tracer.ask(Family::begin_held);
     }

@@ -256,7 +256,7 @@ mod tests {
             "{answer}"
         );
         let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(LONGEST));
-        // The server answers these by itself, and passes no request on.
+        // The server refuses these itself: the handler sees no request.
         for (head, status) in [(long.as_str(), "431"), ("no\r\n\r\n", "400")] {
             let answer = read(send(head));
             assert!(

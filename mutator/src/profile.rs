@@ -145,8 +145,9 @@ impl Profile {
         calls.fold(0, u64::saturating_add)
     }
 
-    /// What a time of `metric` is a part of, in ns: of the time in which it was measured, of a function that was in for
-    /// `presence`; for CPU time of that of the process. None where that is not known, and for what is no time.
+    /// The denominator of the `of run` share, in ns: the CPU time of the process for `cpu`, else the time
+    /// in which the metric was measured. `presence` is that of the function. `None` if the denominator is
+    /// not known or `metric` is not a time.
     pub fn run_of(&self, metric: &Metric, presence: Presence) -> Option<u64> {
         let since = metric.since_ns.max(presence.since_ns);
         let elapsed = || self.elapsed_ns(since.unwrap_or(0));
@@ -248,7 +249,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// `12.3 % of its CPU time`: the share of [`Session::overhead`], where that is known.
+    /// `12.3 % of its CPU time`: the share of [`Session::overhead`], if that is known.
     pub fn overhead_share(&self) -> Option<String> {
         let overhead = self.overhead.as_ref()?;
         let at_most = if overhead.unreliable { "at most " } else { "" };
@@ -279,7 +280,7 @@ impl Session {
     }
 }
 
-/// When a function was in.
+/// The time in which a function was instrumented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
     /// See [`Function::since_ns`].
@@ -289,7 +290,7 @@ pub struct Presence {
 }
 
 impl Function {
-    /// When it was in.
+    /// The time in which it was instrumented.
     pub fn presence(&self) -> Presence {
         Presence {
             since_ns: self.since_ns,
@@ -313,7 +314,8 @@ pub struct Overhead {
     pub libraries_ns: u64,
     /// True if the times of the profile are without it.
     pub corrected: bool,
-    /// True if more was measured than the program ran, which is given instead: an upper bound.
+    /// True if the measured overhead exceeded the CPU time of the process. The CPU time is then given
+    /// instead, as an upper bound.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unreliable: bool,
 }
@@ -398,7 +400,7 @@ pub struct Function {
     /// When it was put in first, in ns from the session's start; none where it was there from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ns: Option<u64>,
-    /// For how long it has not been measured since then, because it was taken out, in ns.
+    /// The time since then in which it was removed and not measured, in ns.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub away_ns: u64,
     /// What it measures now, the count first; none where that is all of [`Profile::metrics`] and has been from the
@@ -420,7 +422,7 @@ pub struct Function {
     /// Activations that left by a tail call, whose callee's time is not included.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tail: u64,
-    /// True if it has been taken out of a session that goes on.
+    /// True if it has been removed from a session that continues.
     #[serde(skip)]
     pub is_removed: bool,
     /// The sum of all its paths.

@@ -481,7 +481,7 @@ impl<'p> Report<'p> {
         }
     }
 
-    /// Adds the innermost `depth` frames of a stack, folded unless all is to be shown.
+    /// Adds the innermost `depth` frames of a stack, folded unless `verbose`.
     fn folded(&self, table: &mut Table, stack: &[usize], depth: usize) {
         table.folded(self.frames(stack, depth), !self.options.verbose);
     }

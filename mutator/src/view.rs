@@ -41,7 +41,7 @@ use crate::signals::Signals;
 use ratatui::Terminal;
 use screen::Screen;
 
-/// The columns and lines of the terminal, or those of a usual one if it says none.
+/// The columns and lines of the terminal. A default if the terminal reports none.
 pub fn size() -> (u16, u16) {
     let size = screen::size().unwrap_or(screen::USUAL);
     (size.width, size.height)

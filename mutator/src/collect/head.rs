@@ -146,7 +146,7 @@ fn missed_notes(
     without_thread.into_iter().chain(on_threads)
 }
 
-/// The note on threads whose calls stand under another thread, since there are more than can be told apart.
+/// The note on calls that are counted with those of another thread. `None` below the limit of threads.
 fn lumped(per_thread: bool, threads: u32) -> Option<String> {
     let is_full = per_thread && threads as usize >= abi::MAX_THREADS;
     is_full.then(|| {

@@ -80,7 +80,7 @@ pub(super) struct Finding {
     alive: Instant,
     is_other: bool,
     is_paused: bool,
-    /// What there was to choose from last.
+    /// The choices that were shown last.
     last: Choices,
     space: Space,
 }
@@ -158,7 +158,7 @@ impl Finder for Finding {
     }
 
     fn resume(&mut self) {
-        // What cannot be sampled any more keeps its estimates.
+        // If sampling fails, the old estimates stay.
         if let Ok(sampler) = Sampler::begin(self.space.process()) {
             self.sampler = sampler;
             self.is_paused = false;

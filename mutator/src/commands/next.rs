@@ -8,22 +8,22 @@ use crate::hint::{CommandLine, Hint, Word, hint};
 use crate::process::{Pid, Process};
 use crate::profile::{Function, Profile};
 
-/// How the program came to be measured.
+/// The command by which the program was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measured {
-    /// It ran already.
+    /// `attach`: the program was running.
     Attached,
-    /// It was started for that.
+    /// `run`: ipath started the program.
     Started,
-    /// It is `ipath demo`'s.
+    /// `demo`: ipath started its own program.
     Demo,
 }
 
 /// The longest name in a command. A longer one is replaced by the function's address.
 const LONGEST: usize = 60;
 
-/// The command after this profile, which has been written to `file`. `None` if nothing was
-/// measured.
+/// The command to suggest after this profile. `file` is the profile's file, if it was written.
+/// `None` if nothing was measured.
 pub(super) fn next(profile: &Profile, measured: Measured, file: Option<&Path>) -> Option<Hint> {
     if measured == Measured::Demo {
         return Some(hint!("{}", CommandLine::ipath("attach PID --search")));

@@ -1,5 +1,5 @@
 //! Handles an exec in a measured program. `run` measures the new program from its first instruction.
-//! After `attach` it is reported as not measured.
+//! `attach` reports it as not measured.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -160,8 +160,8 @@ impl Renewal {
 }
 
 impl Again {
-    /// The options for a program with these functions. If it has none of those that were asked for, they
-    /// wait for its libraries.
+    /// The options for a program with these functions. If the program has no requested function, the
+    /// patterns wait for its libraries.
     fn options_for(&self, selection: &Selection) -> Options {
         let mut options = self.options.clone();
         if options.pending.is_empty() && selection.count() == 0 {

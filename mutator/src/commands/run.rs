@@ -88,7 +88,7 @@ pub(super) fn run(
     }
     let begun = Begun::of(&process);
     let mut said = Vec::new();
-    // The failure to find functions in a shell, which may become the program that has them.
+    // The error if a shell lacks the functions. It may still exec the program that defines them.
     let mut missing = None;
     let mut options_here = options.clone();
     let prepared = caught(OPERATION, || {

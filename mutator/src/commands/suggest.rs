@@ -32,7 +32,7 @@ const ALLOW: &str = "run ipath as root, or lower kernel.perf_event_paranoid to 1
 /// Time between two looks at what has been sampled: the rings have room for more.
 const A_LOOK: Duration = Duration::from_millis(25);
 
-/// Without samples of a running process for so long, figures are out of date.
+/// Figures are out of date if a running process yields no samples for this long.
 const STALE: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
@@ -425,7 +425,7 @@ fn pattern_of(candidate: &Candidate) -> String {
 pub(super) fn figures(candidate: &Candidate) -> [String; 4] {
     let share = |value: f64, error: f64| match value > 0.0 {
         false => String::new(),
-        // Too few samples to say more.
+        // With so few samples only an upper bound is known.
         true if error >= value => format!("up to {:.0} %", (100.0 * (value + error)).min(100.0)),
         true => format!("{:.1}±{:.1} %", 100.0 * value, 100.0 * error),
     };

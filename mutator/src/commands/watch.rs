@@ -80,7 +80,7 @@ impl Watch {
         }
     }
 
-    /// The same for the program of `ipath demo`.
+    /// Marks the program as that of `ipath demo`.
     pub(super) fn of_demo(self) -> Self {
         Self {
             measured: Measured::Demo,
@@ -346,8 +346,8 @@ fn summary(profile: &Profile, last: Option<&Profile>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The text at the end. On a terminal it is an answer of one screen; `next` is the command after it.
-/// Elsewhere it is the report, or the paths that a search has found.
+/// The text at the end: on a terminal an answer of one screen, followed by the command `next`;
+/// elsewhere the report, or the paths that a search has found.
 fn final_text(profile: &Profile, next: Option<&Hint>) -> String {
     let mut text = Vec::new();
     // Writing to memory does not fail.
@@ -359,7 +359,7 @@ fn final_text(profile: &Profile, next: Option<&Hint>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The size of the terminal that standard output is. `None` if it is none.
+/// The size of the terminal at standard output. `None` if standard output is not a terminal.
 fn screen() -> Option<Screen> {
     io::stdout().is_terminal().then(|| {
         let (width, height) = view::size();

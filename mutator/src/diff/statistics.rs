@@ -43,8 +43,8 @@ pub fn p_of_counts(old: u64, new: u64) -> Option<f64> {
     p_of_rates((old, 1), (new, 1))
 }
 
-/// The same for numbers of events that were counted for different times, each with its time. Each
-/// event of the sum is in the old number with the likelihood of the old time's part of both.
+/// [`p_of_counts`] for events that were counted over different times, each number with its time. If
+/// the rates are equal, an event is one of the old ones with probability before / (before + after).
 pub fn p_of_rates((old, before): (u64, u64), (new, after): (u64, u64)) -> Option<f64> {
     let all = old as f64 + new as f64;
     if all == 0.0 || before == 0 || after == 0 {

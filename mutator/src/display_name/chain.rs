@@ -44,8 +44,8 @@ pub struct Chain {
     pub room: usize,
 }
 
-/// Writes the chains of one screen, each in its room, with `arrow` between names. A chain that is
-/// too long loses its last names, and `…` stands for them. Different names stay different.
+/// Writes the chains of one screen, each in its room, with `arrow` between names. In a chain that is
+/// too long, `…` replaces the last names. Different names stay different.
 pub fn fit_chains(chains: &[Chain], arrow: &str) -> Vec<String> {
     let all: Vec<(&str, usize)> = chains
         .iter()
@@ -81,8 +81,8 @@ pub fn fit_chains(chains: &[Chain], arrow: &str) -> Vec<String> {
     chains.iter().map(line).collect()
 }
 
-/// The most columns of each name with its mark: all of a chain that fits, else so many that the
-/// first two fit.
+/// The most columns of each name with its mark. If the chain does not fit, the first two names share
+/// the room.
 fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
     /// A name is not cut below this to make room for its callers.
     const LEAST: usize = 16;
@@ -102,10 +102,10 @@ fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
     let room = chain.room.saturating_sub(arrow.width() + gap);
     let half = (room / 2).max(LEAST).min(chain.room);
     let mut most = vec![half; widths.len()];
-    // One that needs less leaves it to the other.
+    // A short name leaves its spare columns to the other.
     most[0] = half.max(room.saturating_sub(second));
     most[1] = half.max(room.saturating_sub(first));
-    // The name itself has that much.
+    // The first name is at least this wide, without its mark.
     let least = LEAST + chain.links[0].mark.width();
     most[0] = most[0].max(least.min(chain.room));
     most

@@ -135,7 +135,7 @@ fn namesakes_get_back_what_tells_them_apart() {
         "Order::Order(int)",
     ];
     assert_eq!(fit_all(&all, 33), shown);
-    // A function that stands there twice is no other one.
+    // A function that is listed twice is not shortened against itself.
     assert_eq!(
         fit_all(&[all[0], all[0], all[1]], 20),
         [

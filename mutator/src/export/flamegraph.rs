@@ -18,17 +18,21 @@ const LEAST: f64 = 0.1;
 /// Width of a character of the text in a rectangle.
 const LETTER: f64 = 6.6;
 
-/// The weights of a node: its width, and with a baseline what the same calls cost there, how much more they
-/// cost now as far as that is significant, and the width of paths that the baseline does not have.
+/// The number of weights of a node.
+///
+/// * `NOW`: its width.
+/// * `BEFORE`: the cost of as many calls in the baseline.
+/// * `MORE`: the significant part of the difference.
+/// * `NEW`: the width of paths that are missing from the baseline.
 const KINDS: usize = 4;
 const NOW: usize = 0;
 const BEFORE: usize = 1;
 const MORE: usize = 2;
 const NEW: usize = 3;
 
-/// Writes a flame graph by one metric. With `baseline`, widths are those of `profile`, and colours say what a
-/// call costs more or less than in the baseline, path by path, by the test of `ipath diff`. Totals are not
-/// compared: runs differ in length.
+/// Writes a flame graph by one metric. Widths are those of `profile`. With `baseline`, colours show the
+/// change of the cost per call, path by path, by the test of `ipath diff`. Totals are not compared:
+/// runs differ in length.
 ///
 /// # Errors
 /// One of the profiles does not have the metric, it is negative somewhere, or `out` fails.
@@ -225,7 +229,7 @@ impl Picture<'_> {
     }
 }
 
-/// What has changed at a node, for its title.
+/// The change at a node as text for its title.
 fn change_of(all: &[i128]) -> String {
     let percent = 100.0 * all[MORE] as f64 / (all[BEFORE] as f64).max(1.0);
     match all[MORE] {

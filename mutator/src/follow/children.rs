@@ -1,7 +1,7 @@
-//! Children of followed processes: each is stopped before it runs, and gets a session as its parent has.
+//! Children of followed processes. Each is stopped before it runs, and gets a session like its
+//! parent's.
 //!
-//! While the first session is made, children are held: a session of which a child has inherited a part
-//! counts nothing in it.
+//! While the first session is made, children are held: a partly inherited session counts nothing.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::session::{Session, SessionError};
 use crate::tracee::{Stopped, collect_stop, followed, go_on};
 
 impl Family {
-    /// Takes in an unknown thread at its first stop: another thread of a process, or a child.
+    /// Adds an unknown thread at its first stop: another thread of a process, or a child.
     pub(super) fn begin(&mut self, tid: Tid, in_group: bool, by: Option<Pid>) {
         let Some(pid) = followed::enter(tid) else {
             return;
@@ -38,7 +38,7 @@ impl Family {
         go_on(tid, in_group);
     }
 
-    /// Measures the children that were held, and lets them run.
+    /// Measures the children that were held, and resumes them.
     pub(super) fn begin_held(&mut self) {
         for child in self.held.take().into_iter().flatten() {
             self.measure_child(Pid(child.tid.0), child.parent);
@@ -46,11 +46,11 @@ impl Family {
         }
     }
 
-    /// Takes in a child, which one that is followed has begun, if it is known which. Its parent, where it is to
-    /// be measured as that is.
+    /// Adds a child of a followed process. `by` is the process that forked it, if known. Returns the
+    /// parent if the child gets a session like the parent's.
     fn begin_child(&mut self, pid: Pid, by: Option<Pid>) -> Option<Pid> {
         let process = Process::find(pid).ok()?;
-        // The two differ where a child is to be its parent's sibling (CLONE_PARENT).
+        // The two differ with CLONE_PARENT, which makes the child a sibling of its creator.
         let parent = by.or_else(|| process.parent());
         self.enter(process.clone(), parent);
         let Some(parent) = parent.filter(|&parent| self.known(parent)) else {
@@ -81,7 +81,7 @@ impl Family {
         }
     }
 
-    /// Has a child measured as its parent is, if that is.
+    /// Measures a child like its parent, if the parent has a session.
     fn measure_as(&mut self, child: &Process, parent: Pid) -> Result<(), Unmeasured> {
         let mut parent = parent;
         while let Some(other) = self.members.get(&parent).and_then(|m| m.shares) {
@@ -103,7 +103,7 @@ impl Family {
         };
         let space = Arc::new(Space::open(child).map_err(|e| text(&e))?);
         if !of_parent.has_come_to(&space).map_err(|e| text(&e))? {
-            // Its parent's was not in it yet when it was forked; or is out.
+            // It was forked before its parent's session began, or after it ended.
             return self.measure_unless_closed(child);
         }
         let mut stopped = Stopped::adopt(&space).map_err(|e| text(&e))?;
@@ -112,7 +112,7 @@ impl Family {
         let session = match made {
             Ok(Some(session)) => session,
             Ok(None) => return self.measure_unless_closed(child),
-            // The session has been taken out meanwhile.
+            // The session has been removed in the meantime.
             Err(SessionError::Segment(SegmentError::Missing)) => {
                 member.session = None;
                 return Ok(());
@@ -123,7 +123,7 @@ impl Family {
         Ok(())
     }
 
-    /// Measures a process without a session, unless no more sessions are to be made.
+    /// Begins a session in a process without one, unless no more sessions may begin.
     fn measure_unless_closed(&self, process: &Process) -> Result<(), Unmeasured> {
         match self.is_closed {
             true => Ok(()),

@@ -49,7 +49,7 @@ pub(super) struct Family {
     /// The one that it has begun with.
     first: Option<Pid>,
     pub(super) is_closed: bool,
-    /// Children that are stopped until the first session is made; `None` once it is, or was given up.
+    /// Children that are stopped until the first session is made. `None` once it is made or has failed.
     pub(super) held: Option<Vec<Held>>,
     /// True once all have been let go: of what they have begun meanwhile nothing is known, nor to be.
     pub(super) has_let_go: bool,
@@ -86,7 +86,8 @@ impl Family {
         self.is_closed = true;
     }
 
-    /// Begins to trace each thread of a process that runs, without stopping it. Its children are held from now on.
+    /// Begins to trace each thread of a running process, without stopping it. Its children are held from
+    /// now on.
     pub(super) fn follow(&mut self, process: &Process) -> Result<(), TraceeError> {
         self.held = Some(Vec::new());
         trace_all(process)?;

@@ -21,7 +21,7 @@ const LONGEST: usize = 60;
 
 /// The function with the most calls.
 struct Busiest {
-    /// Shortened: it is said several times.
+    /// Shortened, because the text repeats it.
     name: String,
     calls: u64,
     paths: usize,

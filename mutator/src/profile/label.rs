@@ -69,8 +69,8 @@ impl Profile {
         }
     }
 
-    /// The name of a module: that by which the program was started, or the name of the file. A file
-    /// that is mapped in several places has the address too where functions would be mixed up.
+    /// The name of a module: the file's name, or for the program the name by which it was started. The
+    /// address is appended if the file is mapped in several places and functions would be mixed up.
     pub fn module_name(&self, module: Option<usize>) -> Cow<'_, str> {
         let Some(module) = module.and_then(|m| self.modules.get(m)) else {
             return Cow::Borrowed("[unknown]");

@@ -5,11 +5,11 @@ use super::Timers;
 const BLOCKED: &str = "blocked";
 const RUN_DELAY: &str = "run-delay";
 
-/// The heading of waiting that is no waiting for a processor.
+/// The heading of the time off the processor without the wait for one.
 pub const WAITING: &str = "waiting";
 
-/// The heading of a metric. `blocked` is the time off the processor, whatever the reason: a function that only
-/// computes has some if its thread is preempted.
+/// The heading of a metric. `blocked` is the time off the processor for any reason: a function that
+/// only computes has some if its thread is preempted.
 pub fn heading(metric: &str) -> &str {
     match metric {
         BLOCKED => "off-cpu",
@@ -22,15 +22,15 @@ pub fn comes_after(metric: &str) -> bool {
     metric == BLOCKED
 }
 
-/// Time off the processor less the time waiting for one, with the number of calls; `None` unless both were
-/// measured of the same calls. `told` gives the sum of a metric and its calls.
+/// `blocked` - `run-delay`, with the number of calls. `None` unless both were measured for the same
+/// calls. `told` returns the sum of a metric and its calls.
 pub fn waiting_by(told: impl Fn(&str) -> Option<(i128, u64)>) -> Option<(i128, u64)> {
     let ((off, calls), (delay, delayed)) = (told(BLOCKED)?, told(RUN_DELAY)?);
     // The kernel's clock and the processor's differ a little.
     (calls > 0 && calls == delayed).then(|| ((off - delay).max(0), calls))
 }
 
-/// The same of the timers of some calls.
+/// [`waiting_by`] for the timers of some calls.
 pub fn waiting(timers: &Timers) -> Option<(i128, u64)> {
     waiting_by(|name| timers.get(name).map(|stats| (stats.sum, stats.values())))
 }

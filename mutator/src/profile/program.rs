@@ -31,10 +31,10 @@ pub fn program<'a>(exe: &'a str, args: &'a [String]) -> (Cow<'a, str>, &'a [Stri
     (Cow::Owned(format!("{shown} ({exe})")), rest)
 }
 
-/// The name of the link by which a program of this file was started: in Debian, `redis-server` leads
-/// to `redis-check-rdb`. `None` if it was started by the name of its file, or calls itself otherwise.
+/// The name of the link by which a program was started: in Debian, `redis-server` is a link to
+/// `redis-check-rdb`. `None` if it was started by its file's name, or changed its own name.
 pub fn started_as(exe: &str, args: &[String]) -> Option<String> {
-    // Some programs write more of what they do there.
+    // Some programs append a status to their name.
     let first = args.first()?.split_whitespace().next()?;
     let (name, own) = (file_name(first), file_name(exe));
     if name.is_empty() || name == own {

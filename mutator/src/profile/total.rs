@@ -18,7 +18,7 @@ pub struct Total {
     pub incomplete: u64,
     /// Activations that one of the metrics has not measured.
     pub unmeasured: u64,
-    /// When their function was in, as that has it; not added up.
+    /// The presence of their function. It is not added up.
     pub presence: Presence,
     /// The values of each metric.
     pub values: BTreeMap<String, Distribution>,

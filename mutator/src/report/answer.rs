@@ -1,5 +1,5 @@
-//! The end of a measurement on a terminal: its costliest paths on at most one screen, a line each,
-//! the costliest last, then one sentence about that one and the command to go on with.
+//! The end of a measurement on a terminal, on at most one screen: the costliest paths, a line each and
+//! the costliest last, then one sentence about the costliest path and the next command.
 
 use std::io::{self, Write};
 
@@ -25,11 +25,11 @@ pub struct Screen {
     pub height: usize,
 }
 
-/// More paths than these are not read.
+/// The most paths that are shown.
 const MOST: usize = 10;
 /// Names are not cut below this many columns.
 const LEAST: usize = 20;
-/// Notes and losses that are shown; the report has all.
+/// The most notes and losses that are shown. The report shows all.
 const REMARKS: usize = 3;
 
 /// Writes the answer.
@@ -51,7 +51,7 @@ pub fn answer(
     };
     let next = next.map(|next| format!("next: {next}"));
     let mut end = wrapped(&answer.sentence, screen.width);
-    // A command is pasted: it is not broken at a word.
+    // The command is not wrapped: users paste it.
     end.extend(next);
     let rows = |text: &String| text.width().div_ceil(screen.width.max(1)).max(1);
     // Two empty lines, the headings, the line about further paths, and the prompt.
@@ -65,7 +65,7 @@ pub fn answer(
     end.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// The program, and what is not exact.
+/// The program, the losses and the notes.
 fn head(profile: &Profile, screen: Screen) -> Vec<String> {
     let (target, session) = (&profile.target, &profile.session);
     let (program, _) = profile::program(&target.exe, &target.args);
@@ -107,7 +107,7 @@ fn head(profile: &Profile, screen: Screen) -> Vec<String> {
     fitting.next().unwrap_or_else(|| lines(0))
 }
 
-/// What there is to say of the paths.
+/// The table of paths, and the sentence about the costliest.
 struct Answer {
     headings: Vec<String>,
     /// The costliest first.
@@ -230,7 +230,7 @@ impl Report<'_> {
         }
     }
 
-    /// What is not exact of a path, apart from its end.
+    /// Remarks on the accuracy of a path, except on its missing callers.
     fn marks(&self, path: &PathEntry) -> Option<String> {
         let mut part = Total::of([path]);
         part.incomplete = 0;
@@ -247,8 +247,7 @@ impl Report<'_> {
         }
     }
 
-    /// The share that is shown of a path: of the run where that is known, else of all that was
-    /// measured.
+    /// The share of a path: of the run if that is known, else of the measured total.
     fn part(&self, metric: Option<&Metric>, function: usize, sum: i128) -> String {
         let presence = self.totals[function].presence;
         match metric.and_then(|metric| self.profile.run_of(metric, presence)) {
@@ -270,7 +269,7 @@ impl Report<'_> {
         }
     }
 
-    /// What the share is a part of.
+    /// The name of the share's denominator.
     fn whole_name(&self, metric: &Metric) -> String {
         match (
             self.profile.run_of(metric, Presence::default()),
@@ -282,7 +281,7 @@ impl Report<'_> {
         }
     }
 
-    /// A function and what calls it, with the line of the call.
+    /// A function and its caller, with the line of the call.
     fn of_caller(&self, function: usize, stack: &[usize], is_complete: bool) -> String {
         let frames = self.frames(stack, stack.len().min(LEAST));
         let caller = frames.iter().find(|frame| frame.fold.is_none());

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// Between a function and its caller.
 pub(super) const ARROW: &str = " < ";
-/// Frames of a path that are looked at for one line.
+/// The most frames of a path that are used for one line.
 const DEPTH: usize = 64;
 
 /// A call path for one line.
@@ -26,7 +26,7 @@ pub(super) struct Line {
 }
 
 impl Report<'_> {
-    /// The frames of a stack, each inlined function by itself, the innermost first.
+    /// The frames of a stack, the innermost first. Each inlined function is a frame.
     pub(super) fn frames(&self, stack: &[usize], most: usize) -> Vec<Rc<Frame>> {
         let frames = stack.iter().take(most);
         frames
@@ -75,7 +75,7 @@ impl Line {
         self.add(Link::of(frame.name.as_str()), frame.site());
     }
 
-    /// The part from the link at `at` on, after the function.
+    /// The function, then the links from `at` on.
     fn without(&self, at: usize, with_place: bool) -> Vec<Link> {
         let mut links = self.links[..1].to_vec();
         if at > 1 {
@@ -89,8 +89,8 @@ impl Line {
     }
 }
 
-/// Writes the paths in `width` columns each. Paths that would look the same are written from the
-/// first caller on in which they differ.
+/// Writes each path in `width` columns. Paths that would look the same are written from the first
+/// caller that differs.
 pub(super) fn write(lines: &[&Line], width: usize) -> Vec<String> {
     let after: Vec<String> = lines
         .iter()

@@ -47,7 +47,7 @@ pub fn share(part: i128, whole: i128) -> String {
     }
 }
 
-/// `part` of the time of a run like [`run_share`]; `-` of nothing.
+/// `part` / `whole` like [`run_share`]; `-` if `whole` is 0.
 pub fn of_run(part: i128, whole: i128) -> String {
     match whole > 0 {
         true => run_share(part as f64 / whole as f64),
@@ -55,10 +55,10 @@ pub fn of_run(part: i128, whole: i128) -> String {
     }
 }
 
-/// A share of the time of a run in percent. More than the whole is work of several threads at a time,
-/// and is shown as their number on average: `3.60x`.
+/// A share of the time of a run in percent. A share above 100 % is the work of several threads at a
+/// time. It is shown as their average number: `3.60x`.
 pub fn run_share(share: f64) -> String {
-    // What rounds to 100.0 % is one thread.
+    // Shares that round to 100.0 % are those of one thread.
     match share >= 1.0005 {
         true => times(share),
         false => percent(share),
@@ -90,8 +90,8 @@ pub fn processes(n: u64) -> String {
     format!("{n} process{}", if n == 1 { "" } else { "es" })
 }
 
-/// `≥12.3 ms`: marks a quantity of calls of which `tail` left by a tail call, since their callee's part is
-/// missing. Values of calls (arguments), which have no unit, are whole.
+/// `≥12.3 ms`: marks a quantity if `tail` of its calls left by a tail call, because the callee's part
+/// is missing. Values of calls (arguments) have no unit and are complete.
 pub fn at_least(text: String, unit: &str, tail: u64) -> String {
     match tail > 0
         && !matches!(unit, "" | "bytes")

@@ -18,7 +18,7 @@ pub(super) struct Rows<'p> {
 /// Columns after the calls and the metric.
 const NUMBERS: [&str; 7] = ["total", "mean", "p50", "p99", "max", SHARE, "of run"];
 const SHARE: &str = "share";
-/// The number of those that are values of the metric.
+/// The number of columns that are values of the metric.
 const VALUES: usize = 5;
 
 /// `cpu p99`, `share`.
@@ -164,7 +164,7 @@ fn per_cycle(part: &Total) -> Option<Vec<String>> {
     Some(cells)
 }
 
-/// A line with the time off the processor that is no waiting for one, where both were measured.
+/// A line with the time off the processor without the wait for one, if both were measured.
 fn waiting(part: &Total, unit: &str) -> Option<Vec<String>> {
     let (sum, calls) = off_cpu::waiting(&part.counts.timers)?;
     let mut cells = ["", off_cpu::WAITING].map(str::to_owned).to_vec();
@@ -173,7 +173,7 @@ fn waiting(part: &Total, unit: &str) -> Option<Vec<String>> {
     Some(cells)
 }
 
-/// What is not exact of a part, after `first`.
+/// Remarks on the accuracy of a part, after `first`.
 pub(super) fn remarks(part: &Total, first: &str) -> String {
     let mut remarks: Vec<String> = Vec::new();
     remarks.extend(Some(first).filter(|r| !r.is_empty()).map(str::to_owned));
@@ -197,7 +197,7 @@ mod tests {
     use crate::profile::tests::sample;
     use crate::report::{Options, text};
 
-    /// Time off the processor has its name, and stands beside that without the wait for a processor.
+    /// The report shows `off-cpu`, and beside it `waiting` without the wait for a processor.
     #[test]
     fn waiting_is_told_from_preemption() {
         let mut profile = sample();

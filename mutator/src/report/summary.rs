@@ -17,7 +17,7 @@ use unicode_width::UnicodeWidthStr;
 const PATHS: usize = 3;
 /// Callers shown of each path.
 const CALLERS: usize = 6;
-/// Frames of a path that are looked at for those.
+/// The most frames of a path that are used for its line.
 const DEPTH: usize = 32;
 
 /// What a function or path did in the interval.
@@ -30,12 +30,12 @@ struct Change {
     unmeasured: u64,
 }
 
-/// Writes a few lines: per function its calls, calls a second, total and mean, and the costliest
-/// three paths; of the time since `prev`, or of all the time without one. Names are shortened to
-/// `width` columns a line, if given.
+/// Writes a few lines: the calls, calls a second, total and mean of each function, and the costliest
+/// three paths. They cover the time since `prev`, or without `prev` the whole session. Lines are
+/// shortened to `width` columns, if given.
 ///
 /// # Errors
-/// What `out` gives.
+/// The errors of `out`.
 pub fn summary(
     profile: &Profile,
     prev: Option<&Profile>,
@@ -248,7 +248,7 @@ impl Summary<'_> {
         }
     }
 
-    /// Paths with what follows each, in the room after `head`.
+    /// Paths, each with the text that follows it, in the room after `head`.
     fn written(&self, rows: Vec<(Vec<Link>, String)>, head: Option<&String>) -> Vec<String> {
         /// Names are not cut below this many columns.
         const LEAST: usize = 20;

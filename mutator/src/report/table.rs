@@ -50,7 +50,7 @@ impl Frame {
         line.is_some_and(|line| line.parse::<u32>().is_ok())
     }
 
-    /// Where it calls: ` at app.c:12`, or its offset where the line is not known.
+    /// The place of its call: ` at app.c:12`, or an offset if the line is not known.
     pub(super) fn site(&self) -> String {
         match self.has_line() {
             true => format!(" at {}", self.place),
@@ -101,7 +101,7 @@ impl Table {
         }
     }
 
-    /// The same with names of up to `longest` columns.
+    /// Limits names to `longest` columns.
     pub(super) fn with_names(self, longest: usize) -> Self {
         Self { longest, ..self }
     }
@@ -117,7 +117,7 @@ impl Table {
         self.lines.push(Line::Rows(rows));
     }
 
-    /// Adds the function that a path leads to, and where it is.
+    /// Adds the function at the end of a path, with its place.
     pub fn function(&mut self, name: String, place: String) {
         self.shared(Rc::new(Frame {
             name,
@@ -127,13 +127,13 @@ impl Table {
         }));
     }
 
-    /// Adds the lines of a stack, the innermost first, those of runtimes folded.
+    /// Adds the lines of a stack, the innermost first. Frames of runtimes are folded.
     pub fn stack(&mut self, labels: Vec<Label>) {
         let frames = labels.into_iter().map(|label| Frame::of(label, None));
         self.folded(frames.map(Rc::new).collect(), true);
     }
 
-    /// Adds lines of a stack, and folds them where they are `to_be_folded`.
+    /// Adds lines of a stack, folded if `to_be_folded`.
     pub(super) fn folded(&mut self, frames: Vec<Rc<Frame>>, to_be_folded: bool) {
         let folds = frames.iter().map(|f| f.fold.filter(|_| to_be_folded));
         for item in folding::fold(folds) {

@@ -93,7 +93,7 @@ struct Tree<'r> {
     report: &'r Report<'r>,
     function: usize,
     root: Node,
-    /// Names of the function and of all its callers as they are shown.
+    /// Displayed names of the function and of all its callers.
     names: HashMap<String, String>,
     /// Paths of the function that are not shown.
     hidden: usize,
@@ -200,8 +200,8 @@ impl<'r> Tree<'r> {
         Ok(())
     }
 
-    /// A caller with the only callers above it, up to the first frame that is not folded, and their
-    /// lines. All have the same numbers.
+    /// The lines of a caller and, while all are folded, of the single callers above it. The node is that
+    /// of the last line. All these nodes have the same numbers.
     fn foldable<'n>(&self, frame: usize, caller: &'n Node) -> (&'n Node, Vec<Rc<Frame>>) {
         let is_folded = |lines: &[Rc<Frame>]| lines.iter().all(|line| line.fold.is_some());
         let (mut lines, mut last) = (self.report.lines(frame).to_vec(), caller);
@@ -235,7 +235,7 @@ impl<'r> Tree<'r> {
     }
 }
 
-/// The names of a function and of the callers in its tree as they are shown.
+/// The displayed names of a function and of the callers in its tree.
 fn names(report: &Report<'_>, function: usize, root: &Node) -> HashMap<String, String> {
     let mut names = BTreeSet::from([report.end(function).name.clone()]);
     let mut nodes = vec![root];

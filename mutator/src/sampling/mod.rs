@@ -77,7 +77,7 @@ pub struct Sampler {
 enum Means {
     Events(Box<Windows>),
     Stops(Stops),
-    /// By nothing any more.
+    /// Sampling has ended.
     Over(Seeing),
 }
 
@@ -160,19 +160,19 @@ impl Sampler {
         }
     }
 
-    /// Samples no more. What has been seen so far stays.
+    /// Stops sampling. Keeps the samples taken so far.
     pub fn stop(&mut self) {
         self.look();
         self.means = Means::Over(self.seeing());
     }
 
-    /// A moment, for [`Sampler::stopped_since`].
+    /// The present time, for [`Sampler::stopped_since`].
     pub fn moment() -> u64 {
         now()
     }
 
-    /// Notes that ipath has stopped the process, or made calls in it, from a moment until now. Threads that are
-    /// stopped do not wait of their own: next to a process that is idle otherwise that would be most of its waiting.
+    /// Notes that ipath has stopped the process, or made calls in it, since `begun`. Stops are not counted
+    /// as waiting: in a mostly idle process they would be most of it.
     pub fn stopped_since(&mut self, begun: u64) {
         if let Means::Events(windows) = &mut self.means {
             windows.stops.push(begun..now());
@@ -325,7 +325,7 @@ impl Sampler {
         }
     }
 
-    /// The time since the last record, if the process has run meanwhile.
+    /// The time since the last record, if the process has run since then.
     fn stale(&self) -> Duration {
         let Means::Events(windows) = &self.means else {
             return Duration::ZERO;

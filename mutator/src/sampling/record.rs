@@ -53,7 +53,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The same of a thread that may have been stopped by ipath then: it does not wait of its own.
+    /// [`Way::Preempted`] instead of [`Way::Waits`] if ipath may have stopped the thread at that time.
     pub(super) fn unless_stopped(self, is_stopped: bool) -> Self {
         match self {
             Self::Waits if is_stopped => Self::Preempted,

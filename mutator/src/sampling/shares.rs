@@ -75,7 +75,7 @@ pub struct Shares {
     pub folded: f64,
     /// Records that found no room.
     pub lost: u64,
-    /// For how long nothing has been sampled though the process runs.
+    /// The time without samples while the process runs.
     pub stale: Duration,
     /// Threads that did not run at all.
     pub idle: usize,
@@ -143,8 +143,8 @@ pub(super) fn by_path(paths: usize, tally: &Tally) -> Vec<Seen> {
     seen
 }
 
-/// The share of the time of all threads together that each of the `most` heaviest functions has. `spent` is all
-/// of their time, sampled or not.
+/// The shares of the `most` heaviest functions in the time of all threads. `spent` is that time,
+/// sampled or not.
 pub(super) fn of(
     code: &Code,
     paths: &[Path],

@@ -69,7 +69,7 @@ impl Sampler {
         code.function(id).start
     }
 
-    /// True if waiting in the function at an address is waiting for work.
+    /// True if a wait in the function at an address is a wait for work.
     pub fn is_idle_at(&mut self, at: Avma) -> bool {
         is_idle(&self.name_at(at).0)
     }

@@ -35,7 +35,7 @@ impl Seen {
     }
 }
 
-/// How many samples one stands for, on a processor and off it.
+/// The number of samples that one sample stands for, on a processor and off it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Factors {
     pub(super) on: f64,
@@ -43,7 +43,7 @@ pub(super) struct Factors {
 }
 
 impl Factors {
-    /// Each stands for itself.
+    /// Samples are not scaled.
     pub(super) const ONE: Self = Self { on: 1.0, off: 1.0 };
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Takes in the samples of a thread, which stand for all that it has spent.
+    /// Adds the samples of a thread, scaled to the time that it has spent.
     pub(super) fn absorb(&mut self, time: &ThreadTime, spent: Spent) {
         let part = |all: f64, seen: f64| if seen > 0.0 { all / seen } else { 0.0 };
         let factors = Factors {

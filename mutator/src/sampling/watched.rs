@@ -15,7 +15,7 @@ pub(super) struct Watched {
     /// How long it was looked at in windows that are over, ns.
     looked: u64,
     activity: Activity,
-    /// Its activity when it was met, and when `activity` was read, ns.
+    /// Its activity at `met`; then the time at which `activity` was read, ns.
     first: Activity,
     followed: u64,
     pub(super) pace: Pace,
@@ -25,7 +25,7 @@ pub(super) struct Watched {
     pub(super) has_run: bool,
     /// Bytes that its ring should have; 0 where nothing is known of that.
     pub(super) ring: usize,
-    /// Of its samples one in so many is wanted: more than 1 if the largest ring was full.
+    /// One in this many of its samples is taken: more than 1 after the largest ring was full.
     pub(super) thin: u64,
 }
 
@@ -62,7 +62,7 @@ impl Watched {
         }
     }
 
-    /// Takes in what it has done by `now`, so many seconds after it was looked up the last time. True if it ran.
+    /// Updates its activity as of `now`, `seconds` after the last update. Returns true if it ran.
     pub(super) fn follow(&mut self, activity: Activity, now: u64, seconds: f64) -> bool {
         self.followed = now;
         let pace = activity.pace_since(self.activity, seconds);
@@ -129,7 +129,7 @@ impl Watched {
         true
     }
 
-    /// What the kernel has counted of it, for a life of so many ns; `None` if it does not count.
+    /// The kernel's count of its time, scaled to a life of `lived` ns. `None` if the kernel does not count.
     fn counted(&self, lived: f64) -> Option<Spent> {
         let counted = self.followed.saturating_sub(self.met) as f64;
         if counted <= 0.0 || self.activity.turns == 0 {
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Samples that come in bursts make more of a thread's time than it had: the kernel's count decides.
+    /// The kernel's count overrides samples: in bursts they add up to more time than the thread had.
     #[test]
     fn times_are_those_that_the_kernel_counts() {
         let mut thread = Watched::met(

@@ -42,7 +42,7 @@ const SMALL_RING: usize = 256 << 10;
 /// Bytes of a ring.
 const MOST_OF_RING: usize = 2 << 20;
 const LEAST_OF_RING: usize = 64 << 10;
-/// The fewest samples of a thread whose largest ring is full: one of so many.
+/// At least one in this many samples of a thread is taken, also after its largest ring was full.
 const MOST_THINNED: u64 = 64;
 /// Windows that are opened at once.
 const MOST_AT_ONCE: usize = 256;
@@ -63,9 +63,9 @@ pub(super) struct Windows {
     memory: usize,
     /// Records that found no room.
     pub(super) lost: u64,
-    /// When ipath has stopped the process, ns: what threads wait then is not their own.
+    /// Times in which ipath had stopped the process, ns. Waits in them are not counted.
     pub(super) stops: Vec<Range<u64>>,
-    /// True while samples are read that are of such a time.
+    /// True while samples of such a time are read.
     pub(super) is_discarding: bool,
     /// When the last records were read, ns.
     pub(super) recorded: u64,

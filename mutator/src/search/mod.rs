@@ -36,7 +36,7 @@ pub struct Bounds {
     pub patience: u64,
 }
 
-/// What measuring takes.
+/// The CPU time of measuring.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Overhead {
     /// As a share of the CPU time of the process.
@@ -46,14 +46,14 @@ pub struct Overhead {
 }
 
 impl Bounds {
-    /// True if measuring takes more than `times` its limit. The limit is a share of the CPU time; so that it
-    /// leaves room in a process that is mostly idle, a hundredth of a processor is never too much.
+    /// True if the overhead exceeds `times` its limit. The limit is a share of the CPU time, but at least
+    /// a hundredth of a processor, so that a mostly idle process can be measured.
     pub fn is_above(&self, overhead: Overhead, times: f64) -> bool {
         const FLOOR: f64 = 0.01;
         overhead.share > times * self.max_overhead && overhead.processor > times * FLOOR
     }
 
-    /// The same of a window.
+    /// [`Bounds::is_above`] for the overhead of a window.
     pub fn is_too_much(&self, window: &Window, times: f64) -> bool {
         let overhead = Overhead {
             share: window.overhead,
@@ -304,7 +304,7 @@ impl Search {
         let burden = |m: &&Measured| m.calls() as f64 / in_itself(m).max(1.0);
         left.sort_by(|a, b| burden(a).total_cmp(&burden(b)));
         let mut drop = Vec::new();
-        // What remains of the overhead.
+        // The remaining part of the overhead.
         let mut part = 1.0;
         let is_too_much = |part: f64| {
             let rest = Overhead {

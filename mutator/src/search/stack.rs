@@ -78,7 +78,7 @@ pub struct Window {
     pub whole: Cost,
     /// What measuring took, as a share of the CPU time.
     pub overhead: f64,
-    /// The same as a share of one processor.
+    /// The overhead as a share of one processor.
     pub processor: f64,
     /// What was measured.
     pub measured: Vec<Measured>,

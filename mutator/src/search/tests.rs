@@ -72,7 +72,7 @@ fn what_is_called_too_often_goes_and_its_caller_comes() {
     ));
 }
 
-/// The limit is a part of the CPU time, but a hundredth of a processor is never too much.
+/// The limit is a share of the CPU time, but at least a hundredth of a processor.
 #[test]
 fn a_process_that_is_mostly_idle_keeps_what_it_calls_often() {
     const PARSE: u64 = 70;

@@ -203,10 +203,10 @@ pub struct FunctionDoc {
     /// When it was put in first, in ns from the session's start; none where it was there from then on.
     #[serde(default)]
     pub since_ns: Option<u64>,
-    /// When it was taken out, in ns from the session's start, if it is out.
+    /// The time of its removal, in ns from the session's start. `None` if it is instrumented.
     #[serde(default)]
     pub out_ns: Option<u64>,
-    /// For how long it was out before it was put in again, in ns.
+    /// The time for which it was removed before it was added again, in ns.
     #[serde(default)]
     pub away_ns: u64,
     /// Linkage names of what the compiler has made of it and has others call.

@@ -300,8 +300,8 @@ impl Segment {
         }
     }
 
-    /// What to say where something does not fit. A file that has been made shorter reads as one without
-    /// room, also where a later write has made it longer again: its header is zeroes then.
+    /// The error for data that does not fit. A truncated file also seems to be full: the header reads as
+    /// zeroes, even if a later write has extended the file again.
     pub fn full(&self) -> SegmentError {
         match self.header().magic.load(Acquire) {
             layout_of::MAGIC => self.check_whole().err().unwrap_or(SegmentError::Full),

@@ -118,7 +118,7 @@ fn addresses_are_numbers_in_a_document() {
     );
 }
 
-/// A thread goes on amid the original bytes of a window only where they stand.
+/// A thread is moved into a window only after the window's original bytes have been restored.
 #[test]
 fn sites_are_restored_where_a_function_or_its_exits_are_out() {
     let site = r#"{"window":[4096,4101],"landing":[0,0],"trampoline":[8192,64],"stone":0,"kept":[0,[]],

@@ -46,9 +46,9 @@ impl Session {
         Ok(child.maps()?.iter().any(|m| image.contains(m.range.start)))
     }
 
-    /// Makes a session in a child of this one's process that has not run yet: of the same functions, with nothing counted.
-    /// `None` where it was forked before the first function was in: what it had of this session is out of it then, and it is
-    /// to be measured as any other program.
+    /// Makes a session of the same functions in a child that has not run yet, with all counts at 0.
+    /// Returns `None` if the child was forked before the first function was patched. The inherited memory
+    /// is then unmapped, and the caller measures the child like any other program.
     ///
     /// # Errors
     /// The child stays as it is, without a session, and its hooks do nothing.
@@ -383,14 +383,14 @@ struct Made {
     lock: Lock,
 }
 
-/// What a child has of its parent's session.
+/// The part of its parent's session that a child has inherited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inherited {
-    /// Everything that the document says.
+    /// All memory and patches that the document lists.
     All,
     /// At most memory of the session: no text was patched yet.
     Unpatched,
-    /// Some of the patches, and not all: functions were added or removed while it was forked.
+    /// Only some of the patches: functions were added or removed during the fork.
     Part,
 }
 
@@ -439,7 +439,7 @@ impl Locked<'_> {
 }
 
 impl Session {
-    /// What a child has of this session, by its maps and its text.
+    /// The part of this session that a child has inherited, by its maps and its text.
     fn inherited(&self, child: &Space) -> Result<Inherited, SessionError> {
         let (maps, memory) = (child.maps()?, child.memory());
         let is_mapped = self.parts().all(|extent| is_anonymous(&maps, extent));
@@ -468,13 +468,13 @@ impl Session {
         })
     }
 
-    /// The memory that children inherit: the runtime's image, and the regions that are written.
+    /// The memory that children inherit: the runtime's image, and the regions that are ready.
     fn parts(&self) -> impl Iterator<Item = Extent> {
         let regions = self.document.regions.iter().filter(|r| r.ready);
         regions.map(RegionDoc::extent).chain([self.document.image])
     }
 
-    /// Unmaps what a child has of this session, where its text is unpatched.
+    /// Unmaps the inherited memory of this session in a child whose text is unpatched.
     fn take_out_of(&self, child: &Process, stopped: &mut Stopped) -> Result<(), SessionError> {
         let space = Arc::clone(stopped.space());
         let maps = space.maps()?;

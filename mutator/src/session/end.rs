@@ -142,7 +142,7 @@ impl Locked<'_> {
         let functions = &self.document.functions;
         let sites = for_children.iter().flat_map(|&i| &functions[i].sites);
         let staying: Vec<u32> = sites.flat_map(|site| site.patches.clone()).collect();
-        // What a command that was killed has left half done, and what signal handlers are to return to.
+        // Patches that remain after a command was killed, and landings to which signal handlers return.
         self.restore_standing(|patch| !staying.contains(patch))?;
         let space = Arc::clone(&self.space);
         let memory = space.memory();
@@ -163,8 +163,8 @@ impl Locked<'_> {
         self.unmap_now("detach", &self.in_order(&mappings))
     }
 
-    /// Puts the original bytes of those patches back that still stand and that `is_meant` holds for, once no signal
-    /// handler is to return to them.
+    /// Restores the original bytes of the remaining patches for which `is_meant` is true. Waits until no
+    /// signal handler will return to them.
     fn restore_standing(&mut self, is_meant: impl Fn(&u32) -> bool) -> Result<(), SessionError> {
         const FIRST: Duration = Duration::from_millis(1);
         const LONGEST: Duration = Duration::from_millis(100);
@@ -415,7 +415,7 @@ impl Locked<'_> {
         let code = self.code();
         let trapped = self.after_traps();
         let is_inside = |pc: Avma| is_in(&code, pc) || trapped.contains(&pc);
-        // A trampoline's copy of an original instruction is as good as the original, where that stands again.
+        // Threads at copied instructions continue at the originals, where those have been restored.
         let functions = &self.document.functions;
         let sites = functions.iter().flat_map(FunctionDoc::sites_restored);
         move_back(stopped, sites.flat_map(|site| site.pairs(false)))?;
@@ -463,10 +463,10 @@ impl Session {
     }
 }
 
-/// The beginning of what keeps the runtime where no thread does.
+/// The start of the reason why the runtime stays mapped, if no thread is in it.
 const INTERRUPTED: &str = "what a signal handler has interrupted at";
 
-/// Something keeps the runtime where it is.
+/// The error for a runtime that stays mapped.
 fn stays(who: fmt::Arguments<'_>) -> SessionError {
     SessionError::Held(format!(
         "the probes are out, but {who} stays in the runtime, which stays mapped; try again later"

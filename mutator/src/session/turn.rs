@@ -292,7 +292,7 @@ impl Locked<'_> {
             let is_told = row[told] == function.row()[told];
             let out = function.sites_out().iter().flat_map(|s| &s.patches);
             let mut out = out.filter(|&patch| standing.binary_search(patch).is_ok());
-            // Landings may wait for signal handlers to return to them.
+            // A landing stays until the signal handlers that return to it have returned.
             let sites: Vec<&SiteDoc> = function.sites_out().iter().collect();
             let landings = with_hosts(&sites, self.landings(sites.iter().copied())?);
             let is_standing = out.any(|patch| !landings.contains_key(patch));

@@ -144,8 +144,8 @@ impl Locked<'_> {
         }))
     }
 
-    /// Puts the original bytes of functions back while all threads are stopped. A thread in a trampoline may run on
-    /// there; one about to execute what a hook precedes is spared the hook.
+    /// Restores the original bytes of functions while all threads are stopped. A thread inside a
+    /// trampoline may continue there. A thread before a hook is moved back, and skips the hook.
     pub(super) fn write_out(
         &mut self,
         stopped: &mut Stopped,
@@ -170,8 +170,8 @@ impl Locked<'_> {
         })
     }
 
-    /// Puts the original bytes of sites back but those of [`Locked::kept`], and moves the threads at those program
-    /// counters of a site that `is_left` holds for.
+    /// Restores the original bytes of sites, except those in [`Locked::kept`]. Moves threads from the
+    /// program counters of a site for which `is_left` is true.
     fn write_back(
         &self,
         stopped: &mut Stopped,
@@ -184,7 +184,7 @@ impl Locked<'_> {
         let mut patches = self.patches(sites)?;
         patches.retain(|(index, _)| !kept.contains_key(index));
         self.restore(stopped.text(), &patches)?;
-        // Only now: until its bytes stand again, the middle of a window is no place to go on at.
+        // After the restore: a thread must not continue inside a window that is still patched.
         let is_kept = |site: &SiteDoc| site.patches.iter().any(|index| kept.contains_key(index));
         let sites = sites.iter().filter(|site| !is_kept(site));
         let pairs = sites.flat_map(|site| {
@@ -195,8 +195,8 @@ impl Locked<'_> {
         move_back(stopped, pairs)
     }
 
-    /// Patches that stay for now: landings that signal handlers will return to, and those of windows that have such
-    /// among their bytes. Each with the landing's address.
+    /// Patches that must stay for now, each with the address of a landing: the landings to which signal
+    /// handlers will return, and the windows that contain such landings.
     pub(super) fn kept(
         &self,
         stopped: &mut Stopped,
@@ -216,13 +216,13 @@ impl Locked<'_> {
             awaited.extend(saved.filter(|pc| is_landing.contains(pc)));
         }
         let parked = self.parked(memory, stopped, stacks, |pc| is_landing.contains(&pc));
-        // Where one is saved elsewhere, so may others be.
+        // One program counter is saved elsewhere, so others may be, too: all landings stay.
         let awaited = parked.map_or(awaited, |_| is_landing);
         let landings = landings.into_iter().filter(|(_, at)| awaited.contains(at));
         Ok(with_hosts(sites, landings.collect()))
     }
 
-    /// The landings of these sites whose jumps stand in the target, by the numbers of their patches.
+    /// The landings of these sites whose jumps are in the target, by patch number.
     pub(super) fn landings<'s>(
         &self,
         sites: impl Iterator<Item = &'s SiteDoc>,
@@ -284,16 +284,16 @@ impl Locked<'_> {
 }
 
 impl SiteDoc {
-    /// The program counters in its trampoline and in what leads there, with those that they stand for in the original
-    /// code; the landing's only where its jump is there.
+    /// The program counters in its trampoline and on the way there, each with its counterpart in the
+    /// original code. Includes those in the landing if `has_landing`.
     pub(super) fn pairs(&self, has_landing: bool) -> impl Iterator<Item = &PairDoc> {
         let pairs = self.pcs.iter().chain(&self.hook_starts);
         pairs.filter(move |pair| has_landing || !self.landing.contains(&pair.trampoline))
     }
 }
 
-/// These landings, and the patches of windows that have them among their bytes: without the landing's, those are no
-/// code of the program's.
+/// These landings, and the patches of the windows that contain them. If a window were restored around
+/// a landing, its bytes would not be the program's code.
 pub(super) fn with_hosts(sites: &[&SiteDoc], landings: BTreeMap<u32, Avma>) -> BTreeMap<u32, Avma> {
     let hosts = landings.values().flat_map(|&at| {
         let hosts = sites.iter().filter(move |site| site.window.contains(&at));

@@ -52,10 +52,10 @@ pub use wait::{leave_exec, next, seize_to_follow, step};
 /// only when that ends.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The scheduler's slice. Each of thousands of threads that are ready to run may wait for all others' slices.
+/// The scheduler's time slice. A thread that is ready to run may wait for a slice of each other thread.
 const SLICE: Duration = Duration::from_millis(3);
 
-/// How long this many threads may take to stop.
+/// The time that this many threads may take to stop.
 fn patience(threads: usize) -> Duration {
     let threads = u32::try_from(threads).unwrap_or(u32::MAX);
     PATIENCE.saturating_add(SLICE.saturating_mul(threads))

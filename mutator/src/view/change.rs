@@ -1,4 +1,4 @@
-//! How rows differ before and after the mark, and which differences are more than chance.
+//! The differences of rows before and after the mark, and their significance.
 
 use super::State;
 use super::tree::NodeId;
@@ -11,7 +11,7 @@ use crate::report::human;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Side {
     pub(super) calls: u64,
-    /// How long it lasted, in ns.
+    /// The duration of this side, in ns.
     pub(super) ns: u64,
     pub(super) values: Distribution,
 }
@@ -21,9 +21,9 @@ pub(super) struct Side {
 pub(super) struct Change {
     pub(super) before: Side,
     pub(super) after: Side,
-    /// True if the means differ by more than chance, among all rows that are looked at.
+    /// True if the difference of the means is significant among all compared rows.
     pub(super) is_mean_significant: bool,
-    /// The same for the calls a second.
+    /// True if the difference of the calls a second is significant.
     pub(super) is_rate_significant: bool,
 }
 
@@ -45,7 +45,7 @@ impl Change {
         self.before.values.mean().zip(self.after.values.mean())
     }
 
-    /// For the column: the mean, or without a metric the calls a second.
+    /// The text for the column: the change of the mean, or without a metric that of the calls a second.
     pub(super) fn cell(&self, has_metric: bool) -> String {
         let (pair, is_significant) = match has_metric {
             true => (self.means(), self.is_mean_significant),
@@ -60,7 +60,7 @@ impl Change {
     }
 }
 
-/// `+92 %`, `-4.0 %`, `12.3x`; `None` of nothing.
+/// `+92 %`, `-4.0 %`, `12.3x`. `None` if there is nothing to compare.
 pub(super) fn difference(before: f64, after: f64) -> Option<String> {
     if before <= 0.0 {
         return None;
@@ -74,7 +74,8 @@ pub(super) fn difference(before: f64, after: f64) -> Option<String> {
 }
 
 impl State {
-    /// How these rows differ before and after the mark. Empty unless the time since it is shown.
+    /// The differences of these rows before and after the mark. Empty unless the time since the mark is
+    /// shown.
     pub(super) fn changes(&self, nodes: &[NodeId]) -> Vec<Change> {
         let metric = self.metric_place();
         let lasted = (self.tree.lasted_before(), self.tree.lasted());
@@ -122,7 +123,7 @@ impl State {
         rows.map(|row| row.key.node).collect()
     }
 
-    /// How the selected row differs, among all on the screen.
+    /// The difference of the selected row, tested among all rows on the screen.
     pub(super) fn selected_change(&self) -> Option<Change> {
         let node = self.selected_row()?.key.node;
         let nodes = self.nodes_on_screen();

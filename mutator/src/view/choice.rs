@@ -50,10 +50,10 @@ pub trait Finder {
     /// The callers of one of them, in one line.
     fn callers(&mut self, key: u64) -> String;
 
-    /// Stops sampling. What there is to choose from stays as it is.
+    /// Stops sampling. The choices stay.
     fn pause(&mut self);
 
-    /// Samples anew after a pause.
+    /// Resumes sampling after a pause.
     fn resume(&mut self);
 }
 
@@ -62,7 +62,7 @@ pub trait Finder {
 pub enum Chosen {
     /// These.
     Functions(Vec<u64>),
-    /// Those that a pattern matches.
+    /// All functions that match a pattern.
     Named(String),
     /// The user does not want any.
     Nothing,
@@ -76,10 +76,10 @@ const A_LOOK: Duration = Duration::from_millis(30);
 const MOST_INPUTS: usize = 64;
 /// Time between two pictures without a key.
 const A_PICTURE: Duration = Duration::from_millis(500);
-/// Estimates do not get much better after this, and sampling is not free.
+/// Sampling ends after this time: estimates improve little after it, and sampling has a cost.
 const ENOUGH: Duration = Duration::from_secs(60);
 
-/// Says what the order is by, and what the keys do.
+/// Explains the order, the columns and the keys.
 const HELP: [&str; 17] = [
     "Each line is a function with estimates from samples. The one with the most of either comes",
     "first: time on a processor in the function itself, or time in which it waited.",
@@ -100,7 +100,7 @@ const HELP: [&str; 17] = [
     "Any key goes back.",
 ];
 
-/// What keys are for.
+/// The target of key presses.
 #[derive(Clone, Debug, Default)]
 enum Mode {
     #[default]
@@ -118,7 +118,7 @@ pub(super) struct Choice {
     /// True if there is something to go back to.
     goes_back: bool,
     mode: Mode,
-    /// True if nothing is sampled any more.
+    /// True if sampling has stopped.
     is_paused: bool,
     /// The text that names must contain.
     filter: String,
@@ -371,7 +371,7 @@ impl Choice {
 }
 
 impl Choice {
-    /// The message, what is typed, or what the keys do.
+    /// The message, the typed text, or the help on keys.
     fn last_line(&self) -> Line<'static> {
         let typed = |what: &str, line: &EditLine| format!("{what}: {}_", line.text());
         match &self.mode {
@@ -481,7 +481,7 @@ where
                         choice.is_paused = false;
                         begun = Instant::now();
                     }
-                    // A filter shows at once.
+                    // A filter applies at once.
                     due = Instant::now();
                 }
                 Input::Mouse(mouse) => choice.point(mouse),

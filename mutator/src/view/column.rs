@@ -20,7 +20,7 @@ pub(super) enum Column {
     /// The total of another metric, by its place among those of the profile.
     Other(usize),
     Ipc,
-    /// Time off the processor that is no waiting for one.
+    /// Time off the processor without the wait for one.
     Waiting,
     OfRun,
     OfFunction,

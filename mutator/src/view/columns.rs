@@ -54,7 +54,7 @@ impl Column {
         }
     }
 
-    /// The columns of the screen that it takes, with the gap before it.
+    /// Its width on the screen, with the gap before it.
     pub(super) fn width(self, state: &State) -> usize {
         WIDTH.max(1 + self.title(state).width())
     }
@@ -200,7 +200,7 @@ impl State {
         }
     }
 
-    /// The columns of the screen for the change since the mark, with the gap before it.
+    /// The width of the change since the mark, with the gap before it.
     pub(super) fn change_width(&self) -> usize {
         match self.tree.span() {
             Span::Mark => WIDTH,
@@ -367,7 +367,7 @@ fn per_cycle(state: &State, node: NodeId) -> Option<f64> {
     PerCycle::by(sums(state, node)).ratio()
 }
 
-/// The sum of a metric by its name, with the calls that have told it.
+/// Returns the sum of a metric by its name, with the number of calls that measured it.
 fn sums(state: &State, node: NodeId) -> impl Fn(&str) -> Option<(i128, u64)> {
     move |name| {
         let metric = state.metrics.iter().position(|m| m.name == name)?;

@@ -11,9 +11,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Gives the lines to what matters most: first rows, then the status, the table's head, the
-    /// header, and the detail of the selected row, which has as many as there is room for where it
-    /// `is_detailed`, else `brief` ones.
+    /// Assigns the lines by priority: rows, the status, the table's head, the header, and the detail of
+    /// the selected row. The detail gets as many lines as fit if `is_detailed`, else `brief` lines.
     pub(super) fn of(height: u16, header: u16, is_detailed: bool, brief: u16) -> Self {
         /// Lines of all that is known of a row, the source around it included.
         const DETAIL: u16 = 12;

@@ -238,8 +238,8 @@ impl State {
         self.stands = stands;
     }
 
-    /// Says which functions another command has added, or have come with a program or a library. Those that one has removed keep what was
-    /// counted of them, and it is said, too.
+    /// Reports functions that another command, a new program or a library has added, and functions that
+    /// another command has removed. Removed functions keep their counts.
     fn tell_of_others(&mut self, profile: &Profile) {
         let is_own = std::mem::take(&mut self.has_changed);
         let Some(before) = self.latest() else { return };
@@ -323,7 +323,7 @@ impl State {
             .is_some_and(|p| p.session.said().next().is_some());
         let height = self.size.1;
         let lines = 2 + u16::from(notes) + u16::from(!self.tree.filters().is_empty());
-        // A line for the name, three for what was before and after the mark.
+        // One line for the name, three for the comparison with the time before the mark.
         let brief = match self.tree.span() {
             tree::Span::Mark => 4,
             _ => 1,

@@ -1,22 +1,22 @@
-//! The best step of a search so far, and whether further ones are of use.
+//! The best step of a search so far, and the end of a search without progress.
 
 use crate::search::Cost;
 
 /// Steps without a gain after which a search ends.
 const GAINLESS: u32 = 6;
-/// The share of the time that a gain is at least.
+/// The smallest increase of the explained share that counts as a gain.
 const GAIN: f64 = 0.01;
 
-/// A later step measures more closely: it may explain so much less, and is the result all the same.
+/// A later step may explain this much less and still replace the result: it measures in more detail.
 const LOSS: f64 = 0.05;
 
-/// The step that explained most, and what it found.
+/// The result of the step with the highest rank.
 pub(super) struct Best<T> {
     found: Option<(Rank, T)>,
     gainless: u32,
 }
 
-/// What a step is worth: one that measuring did not distort comes before one that it did.
+/// The rank of a step. Steps within the overhead limit rank above distorted steps.
 #[derive(Clone, Copy)]
 struct Rank {
     is_within_limit: bool,
@@ -33,7 +33,7 @@ impl<T> Default for Best<T> {
 }
 
 impl<T> Best<T> {
-    /// Takes what a step has found unless one before explained more.
+    /// Stores the result of a step unless an earlier step explained more.
     pub(super) fn offer(&mut self, found: T, explained: Cost, is_within_limit: bool) {
         let rank = Rank {
             is_within_limit,
@@ -49,18 +49,18 @@ impl<T> Best<T> {
             false => self.gainless += 1,
         }
         if rank.explained >= most - LOSS {
-            // What is lost adds up to no more than that.
+            // Keeps the maximum, so that the losses of successive steps do not add up.
             let explained = rank.explained.max(most);
             self.found = Some((Rank { explained, ..rank }, found));
         }
     }
 
-    /// True if several steps in a row were not better.
+    /// True after [`GAINLESS`] steps in a row without a gain.
     pub(super) fn is_stuck(&self) -> bool {
         self.gainless >= GAINLESS
     }
 
-    /// The best, if there was a step.
+    /// The best result. `None` before the first step.
     pub(super) fn get(&self) -> Option<&T> {
         self.found.as_ref().map(|(_, found)| found)
     }

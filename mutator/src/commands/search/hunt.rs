@@ -43,7 +43,7 @@ const UNTIL_COST: Duration = Duration::from_millis(250);
 const SAMPLING: Duration = Duration::from_secs(2);
 const MOST_SAMPLING: u32 = 5;
 const SAMPLES: u64 = 300;
-/// A look ends early if measuring takes so many times the limit, and its figures are distorted.
+/// A look ends early if the overhead exceeds this multiple of the limit: its figures are distorted.
 const TOO_MUCH: f64 = 2.0;
 /// Steps that a search has at most.
 const STEPS: u64 = 50;
@@ -355,7 +355,7 @@ impl<'h> Hunt<'h> {
         }
     }
 
-    /// Notes what a step has found if it is the best so far.
+    /// Stores the result of a step if it is the best so far.
     fn note(&mut self, window: Window, explained: Cost) {
         let sampler = &mut self.sampler;
         let rows = rows(&self.search, &window);
@@ -371,12 +371,13 @@ impl<'h> Hunt<'h> {
         self.best.offer(outcome, explained, is_within_limit);
     }
 
-    /// True if further steps are of no use. Within functions that were named all is explained from the beginning.
+    /// True if further steps gain nothing. False within named functions: there the first step already
+    /// explains all time.
     fn is_stuck(&self) -> bool {
         self.search.is_everywhere() && self.best.is_stuck()
     }
 
-    /// Says why the search ends, what would change that, and which step is the result.
+    /// Prints why the search ends, the options that would extend it, and the step of the result.
     fn tell_end(&mut self, step: &Step) {
         let mut said = vec![stopped(&Stopped {
             is_enough: step.is_enough,

@@ -46,9 +46,9 @@ impl<'p> Places<'p> {
     }
 }
 
-/// What was measured of these functions between two moments, but for what measuring takes. Time off a processor in
-/// those that are `idle` is left out: it waits for work. `function_at` gives the first address of the function that an
-/// address is in.
+/// The calls and times of these functions between two moments. The overhead in it is 0.
+/// Omits time off a processor in the functions in `idle`: they wait for work.
+/// `function_at` returns the start of the function that contains an address.
 pub(super) fn window(
     old: &Moment,
     new: &Moment,
@@ -189,7 +189,7 @@ impl Overheads {
         }
     }
 
-    /// The middle one.
+    /// The median by share.
     pub(super) fn usual(&self) -> Overhead {
         let mut taken = self.taken.clone();
         taken.sort_by(|a, b| a.share.total_cmp(&b.share));
@@ -198,7 +198,7 @@ impl Overheads {
         taken.get(middle).copied().unwrap_or_default()
     }
 
-    /// True if `times` the limit was exceeded twice on end.
+    /// True if the last two readings exceeded `times` the limit.
     pub(super) fn is_above(&self, bounds: &Bounds, times: f64) -> bool {
         let mut last = self.taken.iter().rev().take(2);
         self.taken.len() >= 2 && last.all(|taken| bounds.is_above(*taken, times))
@@ -274,7 +274,7 @@ mod tests {
         assert!(!overheads(&[0.01, 9.0]).is_above(&bounds, 1.0));
         assert!(!overheads(&[9.0]).is_above(&bounds, 1.0));
         assert!(overheads(&[0.01, 9.0, 0.2]).is_above(&bounds, 1.0));
-        // In a process that hardly runs the limit is a part of a processor.
+        // In a mostly idle process the limit is a share of a processor.
         let idle = Overhead {
             share: 0.9,
             processor: 0.002,

@@ -64,7 +64,7 @@ pub(super) fn costly(search: &Search) -> usize {
         .count()
 }
 
-/// How many functions have been dropped because no call of them returned.
+/// The number of functions that were dropped because no call of them returned.
 pub(super) fn unreturned(search: &Search) -> usize {
     let dropped = search.dropped().values();
     dropped
@@ -72,7 +72,7 @@ pub(super) fn unreturned(search: &Search) -> usize {
         .count()
 }
 
-/// What is not measured though it may cost: by samples, and what was given up; without what is `found`.
+/// Functions outside `found` that may be costly: sampled ones, and ones dropped as costly or refused.
 pub(super) fn left(
     search: &Search,
     sampled: &[Stack],

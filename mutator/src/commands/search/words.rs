@@ -52,23 +52,23 @@ pub(super) fn reason(dropped: &Dropped) -> String {
     }
 }
 
-/// How a search stands at its end.
+/// The state of a search at its end.
 #[derive(Clone, Copy)]
 pub(super) struct Stopped {
     pub(super) bounds: Bounds,
-    /// True if enough is explained.
+    /// True if the required share is explained.
     pub(super) is_enough: bool,
-    /// True if the last steps explained no more than one before.
+    /// True if the last steps explained no more than an earlier one.
     pub(super) is_stuck: bool,
-    /// Functions that were dropped for what measuring took.
+    /// Functions that were dropped because of their overhead.
     pub(super) costly: usize,
-    /// True if as many functions are measured as may be at once.
+    /// True if the limit of functions measured at once is reached.
     pub(super) is_full: bool,
     /// Functions that were dropped because no call returned.
     pub(super) unreturned: usize,
 }
 
-/// Why a search ends, and what would let it go on.
+/// The reason why a search ends, and the options that would extend it.
 pub(super) fn stopped(at: &Stopped) -> String {
     let Stopped { bounds, .. } = at;
     if at.is_enough {

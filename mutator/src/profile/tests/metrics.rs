@@ -17,7 +17,7 @@ fn returning(values: Value) -> Value {
     value
 }
 
-/// Of a function that was put in at a moment of the session.
+/// The presence of a function that was added during the session.
 fn since(ns: u64) -> Presence {
     Presence {
         since_ns: Some(ns),
@@ -101,7 +101,7 @@ fn cpu_time_is_a_part_of_the_processs() {
     assert_eq!(profile.run_of(&cpu, Presence::default()), None);
     profile.session.cpu_ns = Some(7);
     assert_eq!(profile.run_of(&cpu, Presence::default()), Some(7));
-    // Time in which a function was out is no part of its run.
+    // The run of a function excludes the time in which it was removed.
     let away = Presence {
         since_ns: None,
         away_ns: 4_000_000_000,

@@ -72,7 +72,7 @@ fn an_answer_fits_the_screen() {
     }
 }
 
-/// More time than the run has is work of several threads.
+/// A time beyond that of the run is the work of several threads.
 #[test]
 fn more_than_the_whole_is_a_number_of_threads() {
     let mut profile = sample();

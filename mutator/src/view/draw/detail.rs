@@ -39,7 +39,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// The whole name on as many lines as it needs, then how the values are distributed.
+/// The whole name on as many lines as it needs, then the distribution of the values.
 fn whole_title(state: &State, key: tree::Key, width: usize) -> Vec<Line<'static>> {
     let line = state.tree.line(key);
     let text = line.map_or_else(String::new, |line| {
@@ -58,7 +58,7 @@ fn whole_title(state: &State, key: tree::Key, width: usize) -> Vec<Line<'static>
     name.chain(bars).collect()
 }
 
-/// `text` on lines of at most `width` columns, broken at `gap` where there is one.
+/// `text` on lines of at most `width` columns, broken at `gap` if possible.
 fn wrapped(text: &str, gap: &str, width: usize) -> impl Iterator<Item = String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(gap) {
@@ -97,7 +97,7 @@ fn title(state: &State, key: tree::Key, width: usize) -> Line<'static> {
     let text = line.map_or_else(String::new, |line| {
         let mark = if line.inlined { " (inlined)" } else { "" };
         let after = format!("{mark}  {}", line.place);
-        // The last name of the function is worth more than its place.
+        // The place gets at most half of the line: the function's name is more important.
         let room = width.saturating_sub(after.width()).max(width / 2);
         format!("{}{after}", display_name::fit(&line.name, room))
     });

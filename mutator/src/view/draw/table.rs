@@ -95,7 +95,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
 /// A row up to its names.
 struct Begun {
     spans: Vec<Span<'static>>,
-    /// The names, with the columns for them and what follows them.
+    /// The names, with their room, which includes the text after them.
     chain: Chain,
     place: Option<String>,
     style: Style,
@@ -200,7 +200,7 @@ fn finish(state: &State, row: &Row, begun: Begun, name: String) -> Line<'static>
     Line::from(spans)
 }
 
-/// Says of a function that it is not measured any more.
+/// A remark for a function that is no longer measured.
 fn removed(state: &State, node: NodeId) -> Option<String> {
     let site = state.tree.function_at(node)?;
     let index = state.tree.function_index(site)?;

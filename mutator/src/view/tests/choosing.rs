@@ -200,7 +200,7 @@ fn functions_are_found_by_a_part_of_their_names() {
     choice.press(Key::Enter, 5);
     let chosen = choice.press(Key::Enter, 5);
     assert_eq!(chosen, Some(Chosen::Functions(vec![103])));
-    // All are shown again, and nothing is left.
+    // Escape clears the filter, and does not leave.
     assert_eq!(choice.press(Key::Esc, 5), None);
     choice.update(rows(&["alpha", "bet"]));
     assert!(shown(&mut choice, 80, 9).contains("alpha"));

@@ -421,7 +421,7 @@ fn callers_have_what_is_nested_in_them_once() {
     assert!(state.rows.iter().any(has_all), "the call itself has it all");
 }
 
-/// Before the mark a call of `work` took some 1.3 ms, after it each takes 1 ms.
+/// A call of `work` takes some 1.3 ms before the mark, and 1 ms after it.
 #[test]
 fn rows_show_what_was_before_and_after_the_mark() {
     let mut state = showing(sample());

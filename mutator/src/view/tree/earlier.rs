@@ -1,4 +1,4 @@
-//! What nodes had before the mark.
+//! The numbers of nodes before the mark.
 
 use super::{NodeId, Span, Tree};
 use crate::profile::{Distribution, Gathered};
@@ -36,7 +36,7 @@ impl Tree {
         })
     }
 
-    /// How long the time before the mark was, in ns.
+    /// The duration of the time before the mark, in ns.
     pub(in crate::view) fn lasted_before(&self) -> u64 {
         self.paths.marked_at()
     }

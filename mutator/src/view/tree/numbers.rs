@@ -339,7 +339,7 @@ impl Paths {
         self.mark.is_some()
     }
 
-    /// When the mark was set, in ns from the session's start.
+    /// The time of the mark, in ns from the session's start.
     pub(super) fn marked_at(&self) -> u64 {
         self.mark.as_ref().map_or(0, |mark| mark.at)
     }

@@ -49,8 +49,7 @@ impl Shape {
         }
     }
 
-    /// A path, which is there from the function outwards with its thread after the callers, as this
-    /// shape has it.
+    /// Reorders a path for this shape. `path` is the function, its callers outwards, then its thread.
     pub(super) fn of(self, path: &[SiteId], sites: &Sites) -> Vec<SiteId> {
         let is_thread = |&&site: &&SiteId| sites.get(site).is_thread();
         let Some((&function, rest)) = path.split_first() else {

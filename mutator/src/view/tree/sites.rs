@@ -27,7 +27,7 @@ enum Key {
         module: u32,
         address: u64,
     },
-    /// What is said of them.
+    /// A text instead of unknown callers.
     Unknown(&'static str),
 }
 
