@@ -1,4 +1,4 @@
-/* Makes a child on SIGUSR1, which calls `work` 20 times and ends, and waits for it: `children N`. Ends on SIGTERM with `ok`. */
+/* On SIGUSR1 forks a child that calls `work` 20 times, and prints `children N`. Prints `ok` on SIGTERM. */
 #include "work.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
-/* Steps through calls of functions, and stays in the handler of SIGTRAP where a short jump has led to a long one: the two
- * of a patch where there is room for the short one alone. That is the entry of `first` and of `hosted`, whose long jump has
- * room amid its own code only, and the return of `last`.
+/* Steps through function calls. The handler of SIGTRAP waits between the two jumps of a patch, a short and a
+ * long one. Such patches are at the entry of `first`, at the return of `last`, and at the entry of `hosted`,
+ * whose long jump fits only inside its own code.
  *
- * Each SIGUSR1 leads to the next line: `ready`, then for each function that an argument names `on NAME` in the handler and
- * `off NAME` when the call has returned, at the end `ok`. */
+ * Each SIGUSR1 leads to the next line: `ready`; for each function that an argument names `on NAME` in the
+ * handler and `off NAME` after the call has returned; at the end `ok`. */
 #include "function.h"
 #include "gate.h"
 #include <stdbool.h>
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
         name = argv[i];
         before = NULL;
         has_stood = false;
-        /* Not through the hook at the entry: the runtime blocks signals, and that at a step ends the program. */
+        /* `last` is not stepped at its entry: the runtime blocks signals, and a blocked SIGTRAP is fatal. */
         set_trap_flag(!is_last);
         long got = function(7, is_last ? TRAP_FLAG : 0);
         set_trap_flag(false);

@@ -1,5 +1,5 @@
-/* `all` calls `leaf` CALLS times, on paths of which no two in a row are alike, beside HOGS processes on the same processor.
- * Prints `all WALL CPU`: what `all` has taken by the clock, and of that on the processor, ns.
+/* `all` calls `leaf` CALLS times, successive calls on different paths, beside HOGS processes on the same
+ * processor. Prints `all WALL CPU`: the wall time and the CPU time of `all`, ns.
  *
  *     preempted_slowly CALLS HOGS */
 #define _GNU_SOURCE

@@ -4,7 +4,7 @@
  *     searched barrier    three threads wait for each other in `synchronize`, called from three phases; one of them,
  *                         `assemble`, has far more to do on one thread
  *     searched tiny       `tiny` is called all the time by `crunch`, and costs next to nothing each time
- *     searched idle       next to nothing: `serve` waits for work in poll(2), and `handle` does it
+ *     searched idle       almost no load: `serve` waits for work in poll(2), and `handle` does the work
  *     searched stuck      all of it within one call of `forever` that began before `ready`
  *
  * Prints `ready`; on SIGTERM how often `find_entry` was called by each of its callers, and `ok`. */

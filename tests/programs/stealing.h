@@ -1,5 +1,5 @@
-/* A scheduler of coroutines that two threads steal from each other. Before it is included, `struct coroutine` is declared,
- * with the numbers `done`, `last`, `busy` and `wake`, and COROUTINES is defined. */
+/* A scheduler of coroutines that two threads steal from each other. The including file first declares
+ * `struct coroutine` with the numbers `done`, `last`, `busy` and `wake`, and defines COROUTINES. */
 #ifndef STEALING_H
 #define STEALING_H
 

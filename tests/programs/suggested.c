@@ -1,7 +1,8 @@
 /* Spends its time where it says: `suggested cpu` in `hot` and, a third as much, in `warm`, both called by `mixed`;
  * `suggested lock` with two threads that contend for a lock in `update_shared` while its holder sleeps, and one that
- * sleeps in `rest`, a little; `suggested idle` nowhere; `suggested bursts` as `cpu`, with many short waits between; `suggested generated` in code that it writes itself, at many
- * addresses. Prints `ready`, ends on SIGTERM. */
+ * sleeps in `rest`, a little; `suggested idle` nowhere; `suggested bursts` as `cpu`, with many short waits
+ * between; `suggested generated` in code that it writes itself, at many addresses. Prints `ready`, ends on
+ * SIGTERM. */
 #define _GNU_SOURCE
 #include "work.h"
 

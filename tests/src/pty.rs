@@ -32,7 +32,7 @@ pub struct Pty {
     master: Option<File>,
     slave: File,
     seen: Vec<u8>,
-    /// What a terminal shows of `seen`.
+    /// The screen of a terminal after the output in `seen`.
     screen: vt100::Parser,
     ended: Option<ExitStatus>,
 }
@@ -115,7 +115,7 @@ impl Pty {
         String::from_utf8_lossy(&self.seen).into_owned()
     }
 
-    /// Forgets what has been read so far: the screen is blank, until something is drawn.
+    /// Discards the output so far. The screen is blank until the next output.
     pub fn forget(&mut self) {
         self.read();
         self.seen.clear();
@@ -135,10 +135,10 @@ impl Pty {
         }
     }
 
-    /// Reads until it has written `text`, or its screen shows that: a view writes the changed cells only.
+    /// Reads until `text` is in the output or on the screen: a view writes only the changed cells.
     ///
     /// # Panics
-    /// When it does not in time, or ends first.
+    /// If `text` does not appear in time, or the command ends first.
     pub fn shows(&mut self, text: &str) {
         self.until(&format!("shown {text:?}"), |pty| {
             pty.seen().contains(text) || pty.screen.screen().contents().contains(text)

@@ -1,5 +1,5 @@
-//! The end of a measurement on a terminal: one screen, a line a path, the costliest nearest to the
-//! prompt, then a sentence about it and the command to go on with. Elsewhere it is the report.
+//! The end of a measurement. On a terminal it is one screen: a line for each path, the costliest last,
+//! then a sentence about the costliest and the next command. Elsewhere it is the report.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
@@ -27,7 +27,7 @@ fn screen(command: &str) -> Vec<String> {
 fn assert_answers(screen: &[String], head: &str, names: &[&str], next: &str) {
     let text = screen.join("\n");
     assert!(screen.iter().any(|line| line.contains(head)), "{text}");
-    // What the command wrote is all there.
+    // The whole output of the command is on the screen.
     let end = screen.iter().rposition(|line| line.starts_with("left=0"));
     let next_at = screen.iter().rposition(|line| line.starts_with("next: "));
     let (end, next_at) = (end.expect("an end"), next_at.expect("a command"));
@@ -84,7 +84,7 @@ fn an_attach_ends_with_an_answer_for_rust() {
     assert_answers(&screen, "measured for", &names, &next);
 }
 
-/// In a pipe there is the report, with names on lines that no terminal has cut.
+/// A pipe gets the report, with whole lines.
 #[test]
 fn a_pipe_gets_the_report() {
     let shop = program_with("shop.rs", &["-g"]);

@@ -80,9 +80,9 @@ fn uncorrected_times_have_what_measuring_takes() {
     assert!(sum <= own && sum + SLACK_NS >= own, "{sum} of {own}");
 }
 
-/// The time of other threads is no part of what measuring takes. On a processor shared with four others,
-/// measuring a program takes no longer than the program runs, and times are corrected by no more: with
-/// the kernel's page that shows switches (`cpu`), without it (`wall`), and without system calls.
+/// The overhead excludes the time of other threads. On a processor shared with four others, neither the
+/// overhead nor the correction exceeds the run time of the program: with the kernel's page that shows
+/// switches (`cpu`), without it (`wall`), and without system calls.
 #[test]
 fn preemption_is_no_part_of_what_measuring_takes() {
     for (metric, option) in [

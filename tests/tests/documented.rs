@@ -203,7 +203,7 @@ fn recipes_work_as_printed() {
     holder_has_its_time(&Profile::read(&scratch.file("lock.json")));
 }
 
-/// Most CPU time below the lock is that of its holder, which does not end at a tail call.
+/// Most CPU time is that of the lock's holder, which does not end at a tail call.
 fn holder_has_its_time(profile: &Profile) {
     let of = |name: &str| {
         let mut functions = profile.functions.iter();

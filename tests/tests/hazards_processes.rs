@@ -412,7 +412,7 @@ fn forks_when_left() {
 fn forked_while_it_is_attached_to() {
     const CALLS: u64 = 20;
     let scratch = Scratch::new("forking");
-    // Under a name of its own, by which its children are known.
+    // A unique name identifies the children.
     let server = scratch.file("forking_server");
     fs::copy(program("forking_server.c"), &server).expect("a copy");
     let mut target = Target::start(&server, [""; 0]).await_output("ready");
@@ -450,7 +450,8 @@ fn forked_while_it_is_attached_to() {
     assert!(!left.contains(&server), "{left}");
 }
 
-/// A child that is forked while its parent's session is made: it has memory of that session, and no hooks or not all.
+/// A child is forked while its parent's session is made. It inherits memory of that session, but not
+/// all hooks.
 #[test]
 fn forked_amid_attach() {
     const LIMIT: Duration = Duration::from_secs(60);
@@ -479,7 +480,7 @@ fn forked_amid_attach() {
             }
         };
         await_state(attaching.id(), 'T');
-        // At `fork`, until what traces it goes on.
+        // The target stays in `fork` until its tracer resumes it.
         target.signal(Signal::SIGUSR1);
         await_state(pid, 't');
         attaching.signal(Signal::SIGCONT);

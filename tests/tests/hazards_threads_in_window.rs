@@ -186,8 +186,8 @@ fn signal_frame_in_trampoline() {
     ends_well(target);
 }
 
-/// `on_landing`: a handler has interrupted a thread between the two jumps of a patch, and stays. The second jump stays
-/// until the handler has returned.
+/// `on_landing`: a signal handler interrupts a thread between the two jumps of a patch. The second jump
+/// stays until the handler has returned.
 #[test]
 fn signal_frame_on_landing() {
     for (place, at_last) in [("same", "hosted"), ("alternate", "last")] {
@@ -207,7 +207,7 @@ fn signal_frame_on_landing() {
         for name in ["first", "hosted", "last"] {
             next(&mut target, &format!("on {name}"));
             session.remove(&[name]).expect(0);
-            // In padding, the jump that is still there is in the way of nothing.
+            // A jump that is left in padding obstructs nothing.
             if name != "hosted" {
                 session.add(&[name]).expect(0);
                 session.remove(&[name]).expect(0);
@@ -215,7 +215,7 @@ fn signal_frame_on_landing() {
             next(&mut target, &format!("off {name}"));
             session.add(&[name]).expect(0);
         }
-        // The exits go, and the entry stays.
+        // Removes the exits, and keeps the entry.
         next(&mut target, "on last");
         session.remove_metrics(&["last"], "wall").expect(0);
         next(&mut target, "off last");

@@ -65,7 +65,7 @@ fn the_wheel_passes_its_tests() {
     types.run().expect(0);
 }
 
-/// Prints both likelihoods of each path in both profiles, by its calls and sums.
+/// Prints both p-values of each path that is in both profiles, by its calls and sums.
 const LIKELIHOODS: &str = "
 import ipath_profile, sys
 old, new = (ipath_profile.load(file) for file in sys.argv[1:])
@@ -75,7 +75,7 @@ for row in table[columns].itertuples(index=False):
     print(*(repr(float(value)) for value in row))
 ";
 
-/// One method has one result: the likelihoods of the reader are those of `ipath diff`.
+/// The reader computes the same p-values as `ipath diff`.
 fn compares_as_the_command(scratch: &Scratch, profiles: &Path) {
     let [old, new] = ["plain.json", "threads.json"].map(|name| profiles.join(name));
     let read = python(["-c", LIKELIHOODS]).arg(&old).arg(&new);

@@ -30,8 +30,8 @@ fn said(finished: &Finished) -> Vec<&str> {
         .collect()
 }
 
-/// A program that takes the place of a shell is measured from its first instruction, also by functions that
-/// the shell does not have.
+/// A program that replaces a shell is measured from its first instruction, also if the shell lacks the
+/// functions.
 #[test]
 fn what_takes_the_place_of_a_script_is_measured() {
     let scratch = Scratch::new("replaced");
@@ -168,7 +168,7 @@ fn an_interpreter_that_executes_itself_is_measured_on() {
     assert_eq!(calls_of(&profile), 2, "{}", finished.report());
 }
 
-/// A program without the functions that are measured leaves the calls before it as they are.
+/// The calls of the first program are kept if the second has none of the functions.
 #[test]
 fn another_program_adds_nothing() {
     let finished = executes(&[], "other", "1", "10").run().expect(0);

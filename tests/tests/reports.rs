@@ -312,7 +312,7 @@ fn what_is_too_much_is_said() {
     let heavy = report(&file, &["--limit", "1"]).expect(0).stdout;
     let has = |part: &str| assert!(heavy.contains(part), "{part}: {heavy}");
     has("warning: measuring is expensive: ");
-    // The share is said once, and is possible.
+    // The share is printed once, and is at most 100 %.
     assert_eq!(heavy.matches(" % of its CPU time").count(), 1, "{heavy}");
     let overhead = Profile::read(&file).session.overhead.expect("known");
     assert!(overhead.share <= 1.0, "{overhead:?}");

@@ -116,8 +116,8 @@ fn search_finds_who_has_others_wait_at_a_barrier() {
     target.finish("ok");
 }
 
-/// Beside waiting for work there is next to no time off a processor: neither what threads wait for ipath while it
-/// stops them nor the wait for work itself is among what is found.
+/// An idle process waits only for work. The results contain neither that wait nor the time in which
+/// ipath stops threads.
 #[test]
 fn search_in_an_idle_process_names_no_waiting() {
     let target = Target::start(program("searched.c"), ["idle"]).await_output("ready");

@@ -142,7 +142,7 @@ fn metrics_are_those_of_the_session() {
     target.signal(Signal::SIGKILL);
 }
 
-/// The packets of a new connection that were sent again because they were dropped: `tcpi_total_retrans` of tcp(7).
+/// The retransmitted packets of a new connection: `tcpi_total_retrans` of tcp(7).
 fn resent(stream: &TcpStream) -> u32 {
     // SAFETY: plain integers, for which zero is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

@@ -345,8 +345,8 @@ fn suggest_samples_some_of_many_waits() {
     target.finish("ok");
 }
 
-/// Times are those that the kernel counts: samples of a thread that is switched often for some of the time
-/// made more of it than there was.
+/// Times are those that the kernel counts. Samples alone overestimate a thread that is switched often
+/// during a part of its time.
 #[test]
 fn suggest_shows_no_more_time_than_there_was() {
     for (program, arguments, threads) in [

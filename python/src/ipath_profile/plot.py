@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from .profile import Profile
 
 
-#: Letters of a line of a label.
+#: The most letters on a line of a label.
 LETTERS = 72
 
 
@@ -20,7 +20,7 @@ def paths(profile: Profile, metric: Optional[str] = None, limit: int = 20, axes:
     table = profile.paths(metric).head(limit)[::-1]
     column = "count" if metric is None else f"{metric}_sum"
     names = [" < ".join((f, *stack[:2])) for f, stack in zip(table["function"], table["stack"])]
-    # Whole names, on as many lines as they take.
+    # Whole names, wrapped.
     names = ["\n".join(textwrap.wrap(name, LETTERS)) for name in names]
     lines = sum(name.count("\n") + 1 for name in names)
     axes = axes or plt.subplots(figsize=(12, 0.3 * lines + 1), layout="constrained")[1]

@@ -25,7 +25,7 @@ class ProfileError(ValueError):
 class Frame:
     """A call site, or a function that has been inlined there."""
 
-    #: The function's name, demangled where that is possible; ``module+0xADDR`` where it has none.
+    #: The function's name, demangled if possible; ``module+0xADDR`` if it has none.
     function: str
     #: The file name of its module, empty where that is not known.
     module: str
@@ -33,7 +33,7 @@ class Frame:
     line: Optional[int] = None
     #: True of an inlined copy.
     inlined: bool = False
-    #: The linkage (mangled) name, empty where there is none.
+    #: The linkage (mangled) name, empty if there is none.
     linkage: str = ""
 
     def __str__(self) -> str:

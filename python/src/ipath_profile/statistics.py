@@ -32,7 +32,7 @@ class Distribution:
             return
         low, high = int(stats.get("min", 0)), int(stats.get("max", 0))
         if len(more) == 1:
-            # Where there was no memory for a histogram all values are in one bucket.
+            # All values are in one bucket if there was no memory for a histogram.
             (only,) = more
             is_far = low < _bounds(only - 1)[0] or high > _bounds(only + 1)[1]
             self.is_known = self.is_known and not is_far

@@ -20,7 +20,7 @@ pub struct Meter {
     pub since: u64,
     /// The number of the thread's page then, and one more bit; 0 where there is none.
     pub lock: u64,
-    /// Ticks that blocking signals took at the last slow way.
+    /// Ticks that blocking signals took on the last slow path.
     pub blocking: u64,
     /// What has passed as a rule at a time.
     usual: u64,
@@ -49,11 +49,11 @@ pub struct Values {
     pub vectors: u64,
 }
 
-/// Ticks from which on a thread without a page is asked for its context switches. A thread that gets
-/// its processor back sooner adds little.
+/// A thread without a page reads its context switches after a slow path of more ticks than this. A
+/// shorter preemption adds little to the overhead.
 const LONG: u64 = 1 << 15;
 
-/// If those are unknown, what takes so many times the usual ticks counts as so many.
+/// The most ticks that count if context switches are unknown, as a multiple of the average.
 const UNUSUAL: u64 = 16;
 
 /// Bytes of room that are mapped at a time.
@@ -99,11 +99,11 @@ impl Meter {
         self.sources.page.lock().map_or(0, known)
     }
 
-    /// Adds the ticks from the last such reading to `now`. If the thread was switched out in between,
-    /// the usual number of ticks is added instead: another thread had the processor for the rest.
+    /// Adds the ticks from the last reading to `now`. If the thread was switched out in between, adds at
+    /// most the average: another thread had the processor for the rest.
     #[inline(always)]
     pub fn pass_until(&mut self, now: u64) {
-        /// The weight of the last reading in the average is one in so many.
+        /// The last reading has a weight of 1 / `LAST` in the average.
         const LAST: u64 = 8;
         let mut ticks = now.wrapping_sub(self.since);
         let lock = self.lock;
@@ -124,7 +124,7 @@ impl Meter {
         }
     }
 
-    /// Adds the ticks from the last such reading to `now`, those included in which the thread waited.
+    /// Adds all ticks from the last reading to `now`, including those in which the thread waited.
     pub fn pass_waiting_until(&mut self, now: u64) {
         if self.lock != 0 {
             return self.pass_until(now);

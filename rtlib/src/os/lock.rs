@@ -59,8 +59,8 @@ impl Lock {
     /// Gives it back; only its holder may.
     #[inline(always)]
     pub fn unlock(&self) {
-        /// Among thousands of threads that are ready to run, one that wakes waits for seconds until it comes by a
-        /// processor. If each woke one other, the last of thousands that sleep would wait for hours.
+        /// Threads to wake. Among thousands of runnable threads a woken thread waits seconds for a processor.
+        /// If each woke only one other, the last of thousands of sleeping threads would wait for hours.
         const SOME: u32 = 8;
         if self.0.swap(FREE, Ordering::Release) == AWAITED && sys::may_call() {
             sys::wake(&self.0, SOME);

@@ -201,7 +201,8 @@ pub unsafe fn alternate_stack(to: *mut AlternateStack) {
     unsafe { syscall(number::SIGALTSTACK, [0, to as u64, 0, 0, 0, 0]) };
 }
 
-/// Sleeps until [`wake`] is called for the word; not at all where it has another value, and perhaps less long.
+/// Sleeps until [`wake`] is called for the word, unless its value differs from `value`. May return
+/// early.
 pub fn wait_while(word: &AtomicU32, value: u32) {
     const WAIT_PRIVATE: u64 = 128;
     let arguments = [word.as_ptr() as u64, WAIT_PRIVATE, value.into(), 0, 0, 0];
@@ -209,7 +210,7 @@ pub fn wait_while(word: &AtomicU32, value: u32) {
     unsafe { syscall(number::FUTEX, arguments) };
 }
 
-/// Wakes up to `count` of those who sleep by [`wait_while`].
+/// Wakes up to `count` threads that sleep in [`wait_while`].
 pub fn wake(word: &AtomicU32, count: u32) {
     const WAKE_PRIVATE: u64 = 129;
     // SAFETY: changes no memory.

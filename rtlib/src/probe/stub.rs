@@ -57,7 +57,8 @@ const DIRECTION: u32 = 1 << 10;
 /// the four last bytes of the hook's `mov eax, ID`, and the call has six.
 const ID: usize = 10;
 
-/// The most ticks from the end of the slow way's work to the end of its stub, unless it is preempted.
+/// The most ticks that count from the end of the slow path's work to the end of its stub. More ticks
+/// mean that the thread was preempted.
 const MOST_OF_END: u32 = 1 << 12;
 
 /// Offset of a thread's sources, and of its CPU time.

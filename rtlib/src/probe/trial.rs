@@ -136,7 +136,7 @@ pub unsafe fn find_out(thread: *mut Thread) {
         HAS_BEGUN.store(0, Ordering::Relaxed);
         return;
     };
-    // The trial is long: its own time counts unless the thread is switched out from here on.
+    // Restarts the count of switches, so that the time of this long trial counts unless it is preempted.
     // SAFETY: the caller's promise.
     unsafe { (*thread).meter.sources.has_been_out() };
     // Nothing is remembered in an epoch before that.

@@ -64,7 +64,7 @@ impl Sources {
     }
 
     /// True if the thread has been switched out since the last call; `None` if that is not known. Reads
-    /// the kernel's count, for threads without a page.
+    /// the kernel's count (getrusage(2)), for threads without a page.
     #[cold]
     #[inline(never)]
     #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
