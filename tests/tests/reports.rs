@@ -295,17 +295,18 @@ fn what_is_too_much_is_said() {
     // kept apart.
     let target = Target::start(program("recursion.c"), ["fib", "60"]);
     let pid = target.pid().to_string();
-    let watched = Run::ipath(["attach", &pid, "-f", "fib", "--no-tui", "-o", &path])
-        .args([
-            "--interval",
-            "500ms",
-            "--duration",
-            "6s",
-            "--max-paths",
-            "1000",
-        ])
-        .run()
-        .expect(0);
+    let watched = |how: &str| {
+        Run::ipath(["attach", &pid, "-f", "fib", how, "-o", &path])
+            .args(["--interval", "500ms", "--duration", "6s"])
+            .args(["--max-paths", "1000"])
+            .run()
+            .expect(0)
+    };
+    // Without summaries it is one line among the remarks.
+    let quiet = watched("--quiet").stderr;
+    assert_eq!(quiet.matches("measuring takes ").count(), 1, "{quiet}");
+    let watched = watched("--no-tui");
+    assert_eq!(watched.stderr, "");
     let mut summaries = watched.stdout.lines();
     let has_said = summaries.any(|line| line.starts_with("  measuring takes "));
     assert!(has_said, "{}", watched.report());

@@ -252,6 +252,7 @@ fn look_until_end(
     let failure = |e| Failure::new("write", "standard output", io_text(&e));
     let mut last: Option<Profile> = None;
     let mut doubted: Option<String> = None;
+    let mut is_warned = false;
     let mut next = Instant::now() + interval;
     // When it was last looked, and whether something has ended since.
     let (mut looked, mut has_ended) = (Instant::now() - A_MOMENT, false);
@@ -311,6 +312,17 @@ fn look_until_end(
             continue;
         }
         next = Instant::now() + interval;
+        // The summaries have a line for that.
+        let is_summarized = matches!(printing, Some((_, Output::Text)));
+        if !is_summarized
+            && !is_warned
+            && let Some(heavy) = sample.profile.heavy()
+        {
+            let share = sample.profile.session.overhead_share();
+            let share = share.unwrap_or_default();
+            warn(&format!("measuring takes {share}: {heavy}"));
+            is_warned = true;
+        }
         let Some((out, format)) = &mut printing else {
             continue;
         };
