@@ -3,6 +3,7 @@
 // A comment on a flattened field would become the help of the command.
 #![allow(missing_docs)]
 
+mod of;
 mod parse;
 mod profiles;
 mod push;
@@ -14,7 +15,8 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parse::{address, duration, pid, ranks, share};
+pub use of::{MayBeOf, Of, Subject};
+use parse::{address, duration, ranks, share};
 pub use profiles::{Diff, Export, Format, Report, Sort};
 pub use push::Push;
 pub use slips::slip;
@@ -38,11 +40,25 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// What is said, where all that is needed is.
+    /// The command line with each pattern by itself, if nothing is missing.
     ///
     /// # Errors
-    /// No function is named where one has to be.
-    pub fn checked(self) -> Result<Self, clap::Error> {
+    /// No function or no process is named where one has to be.
+    pub fn checked(mut self) -> Result<Self, clap::Error> {
+        if let Some(patterns) = self.command.patterns() {
+            let given = std::mem::take(&mut patterns.func);
+            let parts = given.iter().flat_map(|text| parse::patterns(text));
+            patterns.func = parts.collect();
+        }
+        if let Command::Attach { of, job, .. } = &self.command
+            && of.subject().is_none()
+            && !job.local_ranks
+        {
+            return Err(Self::command().error(
+                ErrorKind::MissingRequiredArgument,
+                "the following required arguments were not provided:\n  <PID>",
+            ));
+        }
         let patterns = match &self.command {
             Command::Add { patterns, .. } | Command::Remove { patterns, .. } => patterns,
             _ => return Ok(self),
@@ -58,25 +74,33 @@ impl Cli {
 }
 
 impl Command {
+    fn patterns(&mut self) -> Option<&mut Patterns> {
+        match self {
+            Self::Attach { measure, .. } | Self::Run { measure, .. } => Some(&mut measure.patterns),
+            Self::Add { patterns, .. } | Self::Remove { patterns, .. } => Some(patterns),
+            _ => None,
+        }
+    }
+
     /// The operation and its subject, as in messages.
     pub fn subject(&self) -> String {
-        let (name, pid) = match self {
-            Self::Attach { pid, .. } => ("attach", *pid),
+        let (name, of) = match self {
+            Self::Attach { of, .. } => ("attach", of.subject()),
             Self::Run { .. } => ("run", None),
             Self::List { .. } => ("list", None),
-            Self::Status { pid, .. } => ("status", *pid),
-            Self::Suggest { pid, .. } => ("suggest", Some(*pid)),
-            Self::Top { pid, .. } => ("top", Some(*pid)),
-            Self::Add { pid, .. } => ("add", Some(*pid)),
-            Self::Remove { pid, .. } => ("remove", Some(*pid)),
-            Self::Snapshot { pid, .. } => ("snapshot", Some(*pid)),
-            Self::Detach { pid, .. } => ("detach", Some(*pid)),
-            Self::ServeMetrics { pid, .. } => ("serve-metrics", Some(*pid)),
-            Self::Doctor { pid } => ("doctor", *pid),
+            Self::Status { of, .. } => ("status", of.subject()),
+            Self::Suggest { of, .. } => ("suggest", Some(of.subject())),
+            Self::Top { of, .. } => ("top", Some(of.subject())),
+            Self::Add { of, .. } => ("add", Some(of.subject())),
+            Self::Remove { of, .. } => ("remove", Some(of.subject())),
+            Self::Snapshot { of, .. } => ("snapshot", Some(of.subject())),
+            Self::Detach { of, .. } => ("detach", Some(of.subject())),
+            Self::ServeMetrics { of, .. } => ("serve-metrics", Some(of.subject())),
+            Self::Doctor { of } => ("doctor", of.subject()),
             Self::Push { .. } => ("push", None),
             _ => ("ipath", None),
         };
-        pid.map_or_else(|| name.to_owned(), |pid| format!("{name} {pid}"))
+        of.map_or_else(|| name.to_owned(), |of| format!("{name} {of}"))
     }
 }
 
@@ -90,9 +114,8 @@ pub enum Command {
         ipath attach 4242 --search"
     )]
     Attach {
-        /// Process id; with --mpi that of the launcher (mpirun, mpiexec, srun)
-        #[arg(value_parser = pid, required_unless_present = "local_ranks")]
-        pid: Option<i32>,
+        #[command(flatten)]
+        of: MayBeOf,
         #[command(flatten)]
         job: Job,
         #[command(flatten)]
@@ -141,9 +164,8 @@ pub enum Command {
         Figures are estimates, with what they may be off by in 95 of 100 cases. `ipath attach 4242 -f FUNC` measures \
         exactly.")]
     Suggest {
-        /// Process id
-        #[arg(value_parser = pid)]
-        pid: i32,
+        #[command(flatten)]
+        of: Of,
         /// How long to look (500ms, 2s, 1m)
         #[arg(long, value_parser = duration, default_value = "2s")]
         duration: Duration,
@@ -157,31 +179,28 @@ pub enum Command {
     /// Show the sessions on this machine
     #[command(after_help = "Examples:\n  ipath status\n  ipath status 4242")]
     Status {
-        /// Process id
-        #[arg(value_parser = pid)]
-        pid: Option<i32>,
+        #[command(flatten)]
+        of: MayBeOf,
         /// Name each function of every session; of one process that is done in any case
         #[arg(short, long)]
         verbose: bool,
         /// Remove what sessions of processes that have ended have left
-        #[arg(long, conflicts_with = "pid")]
+        #[arg(long, conflicts_with = "process")]
         clean: bool,
     },
     /// Watch an existing session
     #[command(after_help = "Example: ipath top 4242 --duration 2s")]
     Top {
-        /// Process id
-        #[arg(value_parser = pid)]
-        pid: i32,
+        #[command(flatten)]
+        of: Of,
         #[command(flatten)]
         show: Show,
     },
     /// Instrument further functions of a session, or have some measure more
     #[command(after_help = "Example: ipath add 4242 -f MPI_Wait -m cpu,arg2")]
     Add {
-        /// Process id
-        #[arg(value_parser = pid)]
-        pid: i32,
+        #[command(flatten)]
+        of: Of,
         #[command(flatten)]
         patterns: Patterns,
         /// Metrics that functions which are in measure as well from now on, and further ones alone, named as for attach.
@@ -195,9 +214,8 @@ pub enum Command {
     /// Take functions out of a session, or some of what they measure
     #[command(after_help = "Example: ipath remove 4242 -f MPI_Wait -m cpu")]
     Remove {
-        /// Process id
-        #[arg(value_parser = pid)]
-        pid: i32,
+        #[command(flatten)]
+        of: Of,
         #[command(flatten)]
         patterns: Patterns,
         /// Metrics that the functions measure no longer; they stay in, and their calls are counted as before
@@ -207,9 +225,8 @@ pub enum Command {
     /// Write the profile of a session now
     #[command(after_help = "Example: ipath snapshot 4242 -o now.json")]
     Snapshot {
-        /// Process id
-        #[arg(value_parser = pid)]
-        pid: i32,
+        #[command(flatten)]
+        of: Of,
         /// File to write; - is standard output
         #[arg(short, long)]
         output: PathBuf,
@@ -217,9 +234,8 @@ pub enum Command {
     /// Take a session out of its process
     #[command(after_help = "Example: ipath detach 4242 -o last.json")]
     Detach {
-        /// Process id
-        #[arg(value_parser = pid)]
-        pid: i32,
+        #[command(flatten)]
+        of: Of,
         /// Write the final profile; - is standard output
         #[arg(short, long)]
         output: Option<PathBuf>,
@@ -276,9 +292,8 @@ pub enum Command {
     /// Serve what a session measures to a monitoring system: Prometheus, or what else reads OpenMetrics
     #[command(after_help = "Example: ipath serve-metrics 4242 --under handle_request")]
     ServeMetrics {
-        /// Process id; that of a launcher for all ranks of its job
-        #[arg(value_parser = pid)]
-        pid: i32,
+        #[command(flatten)]
+        of: Of,
         /// Address and port
         #[arg(long, value_name = "ADDR", value_parser = address, default_value = "127.0.0.1:9464")]
         listen: SocketAddr,
@@ -303,9 +318,8 @@ pub enum Command {
     /// Say what this machine and a process allow
     #[command(after_help = "Examples:\n  ipath doctor\n  ipath doctor 4242")]
     Doctor {
-        /// Process id
-        #[arg(value_parser = pid)]
-        pid: Option<i32>,
+        #[command(flatten)]
+        of: MayBeOf,
     },
     /// Show the live view on a small program of ipath's own
     #[command(after_help = "Example: ipath demo --duration 3s")]
@@ -343,7 +357,7 @@ pub struct Job {
     pub mpi: bool,
     /// All ranks of the MPI job on this machine, for an ipath that the job's launcher starts once on each: `mpirun --map-by ppr:1:node
     /// ipath attach --local-ranks -f MPI_Wait -o p%r.json`
-    #[arg(long, groups = ["of_job", "several"], conflicts_with_all = ["search", "follow", "pid"])]
+    #[arg(long, groups = ["of_job", "several"], conflicts_with_all = ["search", "follow", "process"])]
     pub local_ranks: bool,
     /// These ranks alone (0,3 or 0-3)
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ranks, requires = "of_job")]
@@ -353,7 +367,7 @@ pub struct Job {
 /// Which functions.
 #[derive(Debug, Args)]
 pub struct Patterns {
-    /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET
+    /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET; several with commas
     #[arg(short, long = "func", value_name = "PATTERN")]
     pub func: Vec<String>,
     /// Instruction whose passes are counted: FUNC+0xOFFSET, module+0xOFFSET or 0xADDR

@@ -296,3 +296,48 @@ fn a_kept_session() {
     none.expect_error();
     target.finish("ok calls ");
 }
+
+/// A process is named by `-p PID` or by its name, and several functions by one `-f`.
+#[test]
+fn processes_and_functions_have_short_forms() {
+    let scratch = Scratch::new("short-forms");
+    let name = format!("short-{}", std::process::id());
+    let server = scratch.file(&name);
+    std::fs::copy(program("named.c"), &server).expect("a copy");
+    let file = scratch.file("p.json");
+    let target = Target::start(&server, [] as [&str; 0]).await_output("ready");
+    let pid = target.pid().to_string();
+    let run = |words: &[&str]| Run::ipath(words).run();
+    run(&[
+        "attach",
+        &name,
+        "-f",
+        "MPI_Wait,solve",
+        "--keep",
+        "--duration",
+        "1ms",
+        "--no-tui",
+    ])
+    .expect(0);
+    run(&["snapshot", "-p", &pid, "-o", &file.to_string_lossy()]).expect(0);
+    let functions = Profile::read(&file).functions;
+    let names: Vec<&str> = functions.iter().map(|f| f.name.as_str()).collect();
+    assert_eq!(names, ["MPI_Wait", "solve"]);
+    run(&["remove", &format!("--pid={pid}"), "-f", "solve"]).expect(0);
+    // Without a process, and with one too many.
+    assert_eq!(run(&["detach"]).code(), 2);
+    assert_eq!(run(&["detach", &pid, "-p", &pid]).code(), 2);
+    assert_eq!(run(&["attach", "-f", "solve"]).code(), 2);
+    let twin = Target::start(&server, [] as [&str; 0]).await_output("ready");
+    let two = run(&["detach", &name]).expect_error();
+    assert!(two.contains("2 processes have this name: "), "{two}");
+    assert!(
+        two.contains(&pid) && two.contains(&twin.pid().to_string()),
+        "{two}"
+    );
+    drop(twin);
+    run(&["detach", &name]).expect(0);
+    drop(target);
+    let none = run(&["attach", &name, "-f", "solve"]).expect_usage();
+    assert!(none.contains("no process has this name"), "{none}");
+}

@@ -6,11 +6,42 @@ use std::time::Duration;
 
 use crate::push::label_name;
 
-/// A process id.
-pub(super) fn pid(text: &str) -> Result<i32, String> {
-    match text.parse() {
-        Ok(pid) if pid > 0 => Ok(pid),
-        _ => Err("a process id is a positive number".to_owned()),
+/// Patterns with commas between them. A comma within brackets, in a regular expression or after
+/// `operator` is part of a pattern; so is each where brackets do not close.
+pub(super) fn patterns(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut depth = 0_usize;
+    let mut in_regex = false;
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let part = parts.last_mut().expect("never empty");
+        let is_operator = part.ends_with("operator") || part.ends_with("operator<");
+        match c {
+            '\\' if in_regex => {
+                part.push(c);
+                part.extend(chars.next());
+                continue;
+            }
+            '/' if in_regex => in_regex = false,
+            '/' if part.is_empty() || part.ends_with('!') => in_regex = true,
+            _ if in_regex || is_operator => {}
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' if part.ends_with('-') => {}
+            '>' | ')' | ']' | '}' => match depth.checked_sub(1) {
+                Some(less) => depth = less,
+                None => return vec![text.to_owned()],
+            },
+            ',' if depth == 0 => {
+                parts.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        part.push(c);
+    }
+    match depth == 0 && !in_regex {
+        true => parts,
+        false => vec![text.to_owned()],
     }
 }
 
@@ -81,6 +112,33 @@ pub(super) fn growth(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patterns_have_commas_between_them() {
+        let of = patterns;
+        assert_eq!(of("a,b"), ["a", "b"]);
+        assert_eq!(of("a"), ["a"]);
+        assert_eq!(of("a,"), ["a", ""]);
+        assert_eq!(of("libc.so*!malloc,free"), ["libc.so*!malloc", "free"]);
+        for whole in [
+            "std::map<int, long>::at",
+            "f(int, long)",
+            "a::operator,(b)",
+            "a::operator<(b, c)",
+            "a::operator<<(b, c)",
+            "a::operator->(b, c)",
+            "/a{1,2}/",
+            "libm.so*!/s\\/,x/",
+            "{lambda(int, int)#1}",
+            "map<int,",
+            "a>,b",
+            "/a,b",
+        ] {
+            assert_eq!(of(whole), [whole]);
+        }
+        assert_eq!(of("f<a,b>,g(c,d)"), ["f<a,b>", "g(c,d)"]);
+        assert_eq!(of("/a,b/,c"), ["/a,b/", "c"]);
+    }
 
     #[test]
     fn shares() {

@@ -14,6 +14,7 @@ mod looked;
 mod manuals;
 mod measure;
 mod merge;
+mod named;
 mod next;
 mod outcome;
 mod output;
@@ -40,7 +41,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::cli::{self, Cli, Command};
+use crate::cli::{self, Cli, Command, MayBeOf, Of};
 use crate::config::{self, Rejected};
 use crate::debuginfod;
 use crate::error::{Failure, USAGE};
@@ -93,13 +94,13 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
     progress::tell(cli.command.subject(), remarks::warn);
     let result = match cli.command {
         Command::Attach {
-            pid,
+            of,
             job,
             measure,
             refine,
             show,
             keep,
-        } => match pid.map(Pid) {
+        } => match may_be("attach", &of)? {
             None => ranks::attach(None, &job, &measure, &show, keep),
             Some(pid) if job.mpi => ranks::attach(Some(pid), &job, &measure, &show, keep),
             Some(pid) => {
@@ -129,27 +130,29 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             all_modules,
         } => list::list(&target, &patterns, json, all_modules),
         Command::Status { clean: true, .. } => status::clean(),
-        Command::Status { pid, verbose, .. } => status::status(pid.map(Pid), verbose),
+        Command::Status { of, verbose, .. } => status::status(may_be("status", &of)?, verbose),
         Command::Suggest {
-            pid,
+            of,
             duration,
             limit,
             json,
-        } => suggest::suggest(Pid(pid), duration, limit, json),
-        Command::Top { pid, show } => top::top(Pid(pid), &show),
+        } => suggest::suggest(process("suggest", &of)?, duration, limit, json),
+        Command::Top { of, show } => top::top(process("top", &of)?, &show),
         Command::Add {
-            pid,
+            of,
             patterns,
             metric,
             pending,
-        } => change::add(Pid(pid), &patterns, &metric, pending),
+        } => change::add(process("add", &of)?, &patterns, &metric, pending),
         Command::Remove {
-            pid,
+            of,
             patterns,
             metric,
-        } => change::remove(Pid(pid), &patterns, &metric),
-        Command::Snapshot { pid, output } => change::snapshot(Pid(pid), &output),
-        Command::Detach { pid, output } => change::detach(Pid(pid), output.as_deref()),
+        } => change::remove(process("remove", &of)?, &patterns, &metric),
+        Command::Snapshot { of, output } => change::snapshot(process("snapshot", &of)?, &output),
+        Command::Detach { of, output } => {
+            change::detach(process("detach", &of)?, output.as_deref())
+        }
         Command::Report { file, options } => report::report(&file, options),
         Command::Export { file, options } => export::export(&file, &options),
         Command::Diff { old, new, options } => return diff::diff(&old, &new, options),
@@ -158,15 +161,30 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             per_process,
             output,
         } => merge::merge(&files, measure::paths_of(per_process), &output),
-        Command::ServeMetrics { pid, listen, under } => serve::serve(Pid(pid), listen, &under),
+        Command::ServeMetrics { of, listen, under } => {
+            serve::serve(process("serve-metrics", &of)?, listen, &under)
+        }
         Command::Push { target, options } => push::push(&target, &options),
-        Command::Doctor { pid } => return doctor::doctor(pid.map(Pid)),
+        Command::Doctor { of } => return doctor::doctor(may_be("doctor", &of)?),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),
         Command::Completions { shell } => manuals::completions(shell),
         Command::Man { output } => manuals::man(output.as_deref()),
     };
     result.map(|()| ExitCode::SUCCESS)
+}
+
+/// The process that a command is about.
+fn process(operation: &str, of: &Of) -> Result<Pid, Failure> {
+    named::pid_of(operation, of.subject())
+}
+
+/// The same of a command that may be about none.
+fn may_be(operation: &str, of: &MayBeOf) -> Result<Option<Pid>, Failure> {
+    let subject = of.subject();
+    subject
+        .map(|subject| named::pid_of(operation, subject))
+        .transpose()
 }
 
 fn finish(result: Result<ExitCode, Failure>) -> ExitCode {

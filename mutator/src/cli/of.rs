@@ -1,0 +1,98 @@
+//! The process that a command is about: by its id or by its name, as an argument or by `-p`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::Args;
+
+/// A process, as it is named on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// By its id.
+    Id(i32),
+    /// By its name, which exactly one process is to have.
+    Name(String),
+}
+
+impl FromStr for Subject {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+');
+        match text.parse() {
+            Ok(pid) if pid > 0 => Ok(Self::Id(pid)),
+            Err(_) if !is_number && !text.is_empty() => Ok(Self::Name(text.to_owned())),
+            _ => Err("a process id is a positive number".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(pid) => pid.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+/// A process that has to be named.
+#[derive(Debug, Args)]
+#[group(id = "process", required = true, multiple = false)]
+pub struct Of {
+    /// Process id, or the name of exactly one process
+    #[arg(value_name = "PID")]
+    pid: Option<Subject>,
+    /// The same as an option
+    #[arg(short = 'p', long = "pid", id = "by_option", value_name = "PID")]
+    by_option: Option<Subject>,
+}
+
+impl Of {
+    /// What the command line says.
+    ///
+    /// # Panics
+    /// Without either argument, which clap refuses.
+    #[must_use]
+    pub fn subject(&self) -> &Subject {
+        let given = self.pid.as_ref().or(self.by_option.as_ref());
+        given.expect("the group is required")
+    }
+}
+
+/// A process that may be left out.
+#[derive(Debug, Args)]
+#[group(id = "process", multiple = false)]
+pub struct MayBeOf {
+    /// Process id, or the name of exactly one process; with --mpi that of the launcher (mpirun, mpiexec, srun)
+    #[arg(value_name = "PID")]
+    pid: Option<Subject>,
+    /// The same as an option
+    #[arg(short = 'p', long = "pid", id = "by_option", value_name = "PID")]
+    by_option: Option<Subject>,
+}
+
+impl MayBeOf {
+    /// What the command line says.
+    #[must_use]
+    pub fn subject(&self) -> Option<&Subject> {
+        self.pid.as_ref().or(self.by_option.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_have_ids_and_names() {
+        assert_eq!("42".parse(), Ok(Subject::Id(42)));
+        assert_eq!(
+            "redis-server".parse(),
+            Ok(Subject::Name("redis-server".to_owned()))
+        );
+        for bad in ["", "0", "-1", "+", "12x", "99999999999"] {
+            assert!(bad.parse::<Subject>().is_err(), "{bad}");
+        }
+    }
+}

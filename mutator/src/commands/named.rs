@@ -1,0 +1,127 @@
+//! Processes that are named on the command line.
+
+use std::fs;
+use std::path::Path;
+
+use crate::cli::Subject;
+use crate::error::Failure;
+use crate::hint::{Word, hint};
+use crate::process::Pid;
+
+/// The process that is meant.
+///
+/// # Errors
+/// Not exactly one process has the name.
+pub(super) fn pid_of(operation: &str, subject: &Subject) -> Result<Pid, Failure> {
+    match subject {
+        Subject::Id(pid) => Ok(Pid(*pid)),
+        Subject::Name(name) => only(operation, name, &running(name)),
+    }
+}
+
+/// A process, and its command line for messages.
+type Found = (Pid, String);
+
+fn only(operation: &str, name: &str, found: &[Found]) -> Result<Pid, Failure> {
+    /// Processes that a message names.
+    const MOST: usize = 8;
+    match found {
+        [(pid, _)] => Ok(*pid),
+        [] => {
+            let none = Failure::new(operation, name, "no process has this name").usage();
+            Err(none.hint(hint!(
+                "command lines are searched by `pgrep -af {}`",
+                Word(name)
+            )))
+        }
+        [(first, _), ..] => {
+            let shown = found.iter().take(MOST);
+            let mut list: Vec<String> =
+                shown.map(|(pid, line)| format!("{pid} ({line})")).collect();
+            if let Some(more) = found.len().checked_sub(MOST).filter(|&more| more > 0) {
+                list.push(format!("and {more} more"));
+            }
+            let cause = format!(
+                "{} processes have this name: {}",
+                found.len(),
+                list.join(", ")
+            );
+            let several = Failure::new(operation, name, cause);
+            Err(several.hint(hint!(
+                "name one by its id, as in {}",
+                Word(&first.to_string())
+            )))
+        }
+    }
+}
+
+/// The processes with a name, but this one: that of the file, that which the program gives itself, or the first word
+/// of the command line.
+fn running(name: &str) -> Vec<Found> {
+    let own = std::process::id() as i32;
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut found: Vec<Found> = pids
+        .filter(|&pid| pid != own)
+        .filter_map(|pid| {
+            let line = command_line(pid)?;
+            has_name(pid, &line, name).then_some((Pid(pid), line))
+        })
+        .collect();
+    found.sort_unstable_by_key(|(pid, _)| pid.0);
+    found
+}
+
+/// A process's arguments with spaces between them; `None` for the kernel's threads and what has ended.
+fn command_line(pid: i32) -> Option<String> {
+    const LONGEST: usize = 60;
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words: Vec<_> = bytes
+        .split(|&byte| byte == 0)
+        .filter(|word| !word.is_empty())
+        .collect();
+    let text = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+    (!text.is_empty()).then(|| text.chars().take(LONGEST).collect())
+}
+
+fn has_name(pid: i32, line: &str, name: &str) -> bool {
+    /// The kernel keeps as many bytes of it (TASK_COMM_LEN, less the last zero).
+    const KEPT: usize = 15;
+    let of_kernel = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let of_kernel = of_kernel.trim_end_matches('\n');
+    let file = fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let of_file = file
+        .as_deref()
+        .and_then(Path::file_name)
+        .and_then(|n| n.to_str());
+    let first = line.split([' ', ':']).next().unwrap_or_default();
+    let of_line = first.rsplit('/').next().unwrap_or_default();
+    let is_short = name.len() <= KEPT;
+    of_kernel == name && is_short
+        || of_file.is_some_and(|file| file.trim_end_matches(" (deleted)") == name)
+        || of_line == name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stands_for_exactly_one_process() {
+        let found = |pid| (Pid(pid), format!("server {pid}"));
+        let of = |all: &[Found]| only("attach", "server", all).map_err(|e| e.to_string());
+        assert_eq!(of(&[found(7)]), Ok(Pid(7)));
+        assert_eq!(
+            of(&[]),
+            Err("attach server: no process has this name".to_owned())
+        );
+        let two = of(&[found(7), found(8)]).expect_err("two");
+        assert_eq!(
+            two,
+            "attach server: 2 processes have this name: 7 (server 7), 8 (server 8)"
+        );
+        let many: Vec<Found> = (1..=10).map(found).collect();
+        let many = of(&many).expect_err("ten");
+        assert!(many.ends_with("8 (server 8), and 2 more"), "{many}");
+    }
+}
