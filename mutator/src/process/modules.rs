@@ -201,8 +201,12 @@ impl Module {
         for path in [in_root, path] {
             match identity::open(&path, &mapping.file, |image| self.build_id_agrees(image)) {
                 Ok(bytes) => return Ok(bytes),
-                // Of the file in the process's own root, where that can be opened.
-                Err(error) => cause = cause.or(Some(error)),
+                // The first cause is of the process's own root. That of an ended process has no files.
+                Err(error) => {
+                    let first =
+                        cause.filter(|first: &io::Error| first.kind() != io::ErrorKind::NotFound);
+                    cause = first.or(Some(error));
+                }
             }
         }
         Err(cause.unwrap_or(refused))
