@@ -92,6 +92,13 @@ impl CommandLine {
         Self(format!("{} {words}", self.0))
     }
 
+    /// Appends a file's name.
+    pub fn file(self, name: &str) -> Self {
+        // clap reads a name that begins with `-` as an option.
+        let folder = if name.starts_with('-') { "./" } else { "" };
+        Self(format!("{} {}", self.0, Word(&format!("{folder}{name}"))))
+    }
+
     /// Appends a program and its arguments.
     pub fn program(self, exe: &str, args: &[String]) -> Self {
         let args = args.iter().map(|arg| format!(" {}", Word(arg)));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use patcher::select::MEANING;
 
-use crate::hint::{CommandLine, Hint, Word, hint};
+use crate::hint::{CommandLine, Hint, hint};
 use crate::process::{Pid, Process};
 use crate::profile::{Function, Profile};
 
@@ -29,7 +29,8 @@ pub(super) fn next(profile: &Profile, measured: Measured, file: Option<&Path>) -
         return Some(hint!("{}", CommandLine::ipath("attach PID --search")));
     }
     if let Some(file) = file.and_then(Path::to_str).filter(|file| *file != "-") {
-        return Some(hint!("ipath report {}", Word(file)));
+        let report = CommandLine::ipath("report").file(file);
+        return Some(hint!("{}", report));
     }
     let function = profile.functions.get(costliest(profile)?)?;
     let pattern = pattern(profile, function);
@@ -106,10 +107,13 @@ mod tests {
         assert_eq!(text(&profile, Some("-")), run);
         assert_eq!(text(&profile, Some("a b.json")), "ipath report 'a b.json'");
         profile.target.pid = std::process::id();
-        let attach = format!(
-            "ipath attach {} -f 'Store::load' --duration 10s -o profile.json",
-            std::process::id()
-        );
+        let pid = std::process::id().to_string();
+        let attach = [
+            "ipath attach ",
+            &pid,
+            " -f 'Store::load' --duration 10s -o profile.json",
+        ];
+        let attach = attach.concat();
         assert_eq!(text(&profile, None), attach);
         profile.paths.clear();
         assert_eq!(text(&profile, None), "");
