@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use patcher::{Avma, Svma};
+use rustc_hash::FxHashMap;
 
 use super::described;
 use super::edges::{Below, Edges};
@@ -37,7 +38,7 @@ pub(super) struct Frames {
     /// Modules with debug information in separate files that were not found.
     split: BTreeSet<Key>,
     /// Of the profile being made: the frame of each call site.
-    used: HashMap<Site, usize>,
+    used: FxHashMap<Site, usize>,
     /// Of the profile being made: the indexes of the modules that have been at a place.
     modules: HashMap<Key, Vec<usize>>,
     /// Of the profile being made: which of its modules cannot be read.
