@@ -76,18 +76,48 @@ impl Line {
     }
 
     /// The function, then the links from `at` on.
-    fn without(&self, at: usize, with_place: bool) -> Vec<Link> {
+    fn without(&self, at: usize) -> Vec<Link> {
         let mut links = self.links[..1].to_vec();
         if at > 1 {
             links.push(Link::whole("…"));
         }
         links.extend(self.links[at..].iter().cloned());
-        if with_place && let Some(link) = links.get_mut(if at > 1 { 2 } else { 1 }) {
-            link.mark.push_str(&self.places[at]);
-        }
+        links
+    }
+
+    /// All links, with the place of the link at `at`.
+    fn with_place(&self, at: usize) -> Vec<Link> {
+        let mut links = self.links.clone();
+        links[at].mark.push_str(&self.places[at]);
+        links
+    }
+
+    /// The links before `at`, then the place of that link without its name.
+    fn up_to_place(&self, at: usize) -> Vec<Link> {
+        let mut links = self.links[..at].to_vec();
+        links.push(Link::whole(format!("…{}", self.places[at])));
+        links
+    }
+
+    /// The function and its caller, then the place of the link at `at`.
+    fn caller_and_place(&self, at: usize) -> Vec<Link> {
+        let mut links = self.links[..at.min(2)].to_vec();
+        links.push(Link::whole(format!("…{}", self.places[at])));
+        links
+    }
+
+    /// The function, then the place of the link at `at` and what follows.
+    fn starting_at_place(&self, at: usize) -> Vec<Link> {
+        let mut links = self.without(at);
+        links[if at > 1 { 2 } else { 1 }]
+            .mark
+            .push_str(&self.places[at]);
         links
     }
 }
+
+/// Ways to write a path that shows the link at an index.
+type Way = fn(&Line, usize) -> Vec<Link>;
 
 /// Writes each path in `width` columns. Paths that would look the same are written from the first
 /// caller that differs.
@@ -119,19 +149,41 @@ pub(super) fn write(lines: &[&Line], width: usize) -> Vec<String> {
         };
         let by_name = differs(&|line, at| line.links.get(at) == first.links.get(at));
         let by_place = || differs(&|line, at| line.places.get(at) == first.places.get(at));
-        let Some((at, with_place)) = by_name
-            .map(|at| (at, false))
-            .or_else(|| by_place().map(|at| (at, true)))
-        else {
-            continue;
+        let (at, ways): (usize, &[Way]) = match (by_name, by_place()) {
+            (Some(at), _) => (at, &[Line::without]),
+            (None, Some(at)) => (
+                at,
+                &[
+                    Line::with_place,
+                    Line::up_to_place,
+                    Line::caller_and_place,
+                    Line::starting_at_place,
+                ],
+            ),
+            (None, None) => continue,
         };
-        for &index in &group {
-            let line = lines[index];
-            let at = at.min(line.links.len().saturating_sub(1)).max(1);
-            if at < line.links.len() {
-                let chain = chain(index, line.without(at, with_place));
-                texts[index] = fit_chains(&[chain], ARROW).concat();
-            }
+        let written = |way: &Way| {
+            let text = |&index: &usize| {
+                let line = lines[index];
+                let at = at.min(line.links.len().saturating_sub(1)).max(1);
+                match at < line.links.len() {
+                    true => fit_chains(&[chain(index, way(line, at))], ARROW).concat(),
+                    false => texts[index].clone(),
+                }
+            };
+            group.iter().map(text).collect::<Vec<String>>()
+        };
+        let are_different = |all: &Vec<String>| {
+            let mut different = all.clone();
+            different.sort_unstable();
+            different.dedup();
+            different.len() == all.len()
+        };
+        let mut all = ways.iter().map(written);
+        let last = ways.last().map(written).unwrap_or_default();
+        let found = all.find(are_different).unwrap_or(last);
+        for (&index, text) in group.iter().zip(found) {
+            texts[index] = text;
         }
     }
     let with_after = texts.into_iter().zip(&after);
@@ -143,5 +195,63 @@ fn cut(text: &str, width: usize) -> String {
     match text.width() <= width {
         true => text.to_owned(),
         false => format!("{}…", start_of(text, width.saturating_sub(1))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `find`, called by one of two functions, each called by `page` from two lines of `main`.
+    fn four() -> Vec<Line> {
+        let line = |(caller, number): (&str, u32)| {
+            let place = |name: &str, line: u32| (Link::of(name), format!(" at {name}.c:{line}"));
+            let links = [
+                place("find", 0),
+                place(caller, 7),
+                place("page", 8),
+                place("main", number),
+            ];
+            let (links, places) = links.into_iter().unzip();
+            Line {
+                links,
+                places,
+                after: String::new(),
+            }
+        };
+        let all = [("check", 1), ("check", 2), ("order", 1), ("order", 2)];
+        all.map(line).into()
+    }
+
+    #[test]
+    fn paths_that_differ_in_a_line_keep_their_callers() {
+        let lines = four();
+        let lines: Vec<&Line> = lines.iter().collect();
+        let at = |width| write(&lines, width);
+        assert_eq!(
+            at(60),
+            [
+                "find < check < page < main at main.c:1",
+                "find < check < page < main at main.c:2",
+                "find < order < page < main at main.c:1",
+                "find < order < page < main at main.c:2",
+            ]
+        );
+        assert_eq!(
+            at(37)[..2],
+            [
+                "find < check < page < … at main.c:1",
+                "find < check < page < … at main.c:2",
+            ]
+        );
+        assert_eq!(
+            at(30),
+            [
+                "find < check < … at main.c:1",
+                "find < check < … at main.c:2",
+                "find < order < … at main.c:1",
+                "find < order < … at main.c:2",
+            ]
+        );
     }
 }
