@@ -43,7 +43,7 @@ impl Cli {
     /// The command line with each pattern by itself, if nothing is missing.
     ///
     /// # Errors
-    /// No function or no process is named where one has to be.
+    /// The command needs a function or a process, and none is given.
     pub fn checked(mut self) -> Result<Self, clap::Error> {
         if let Some(patterns) = self.command.patterns() {
             let given = std::mem::take(&mut patterns.func);
@@ -289,7 +289,8 @@ pub enum Command {
         #[arg(short, long)]
         output: PathBuf,
     },
-    /// Serve what a session measures to a monitoring system: Prometheus, or what else reads OpenMetrics
+    /// Serve what a session measures to a monitoring system: Prometheus, or what else reads OpenMetrics. The id of a launcher
+    /// stands for all ranks of its job
     #[command(after_help = "Example: ipath serve-metrics 4242 --under handle_request")]
     ServeMetrics {
         #[command(flatten)]

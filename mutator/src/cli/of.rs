@@ -10,7 +10,7 @@ use clap::Args;
 pub enum Subject {
     /// By its id.
     Id(i32),
-    /// By its name, which exactly one process is to have.
+    /// By its name. An error unless exactly one process has it.
     Name(String),
 }
 
@@ -36,20 +36,20 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A process that has to be named.
+/// A required process.
 #[derive(Debug, Args)]
 #[group(id = "process", required = true, multiple = false)]
 pub struct Of {
     /// Process id, or the name of exactly one process
     #[arg(value_name = "PID")]
     pid: Option<Subject>,
-    /// The same as an option
+    /// Process id or name, as an option
     #[arg(short = 'p', long = "pid", id = "by_option", value_name = "PID")]
     by_option: Option<Subject>,
 }
 
 impl Of {
-    /// What the command line says.
+    /// The given process.
     ///
     /// # Panics
     /// Without either argument, which clap refuses.
@@ -60,20 +60,20 @@ impl Of {
     }
 }
 
-/// A process that may be left out.
+/// An optional process.
 #[derive(Debug, Args)]
 #[group(id = "process", multiple = false)]
 pub struct MayBeOf {
-    /// Process id, or the name of exactly one process; with --mpi that of the launcher (mpirun, mpiexec, srun)
+    /// Process id, or the name of exactly one process; of an MPI job the launcher's (mpirun, mpiexec, srun)
     #[arg(value_name = "PID")]
     pid: Option<Subject>,
-    /// The same as an option
+    /// Process id or name, as an option
     #[arg(short = 'p', long = "pid", id = "by_option", value_name = "PID")]
     by_option: Option<Subject>,
 }
 
 impl MayBeOf {
-    /// What the command line says.
+    /// The given process.
     #[must_use]
     pub fn subject(&self) -> Option<&Subject> {
         self.pid.as_ref().or(self.by_option.as_ref())
