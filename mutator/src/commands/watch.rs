@@ -316,11 +316,9 @@ fn look_until_end(
         let is_summarized = matches!(printing, Some((_, Output::Text)));
         if !is_summarized
             && !is_warned
-            && let Some(heavy) = sample.profile.heavy()
+            && let Some(heavy) = sample.profile.heavy_line()
         {
-            let share = sample.profile.session.overhead_share();
-            let share = share.unwrap_or_default();
-            warn(&format!("measuring takes {share}: {heavy}"));
+            warn(&heavy);
             is_warned = true;
         }
         let Some((out, format)) = &mut printing else {

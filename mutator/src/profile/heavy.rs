@@ -60,6 +60,13 @@ impl Profile {
         Some(text)
     }
 
+    /// The share that measuring takes, with [`Profile::heavy`], in one line.
+    pub fn heavy_line(&self) -> Option<String> {
+        let heavy = self.heavy()?;
+        let share = self.session.overhead_share().unwrap_or_default();
+        Some(format!("measuring takes {share}: {heavy}"))
+    }
+
     fn busiest(&self) -> Option<Busiest> {
         let count = |index: usize| self.functions[index].totals.counts.count;
         let index = (0..self.functions.len()).max_by_key(|&index| count(index))?;

@@ -81,11 +81,8 @@ fn head(profile: &Profile, screen: Screen) -> Vec<String> {
         "{} ({which}), measured for {elapsed}{cpu}",
         printable(&program)
     );
-    let heavy = profile.heavy();
-    let heavy = heavy.map(|heavy| {
-        let share = profile.session.overhead_share().unwrap_or_default();
-        format!("warning: measuring takes {share}: {}", printable(&heavy))
-    });
+    let heavy = profile.heavy_line();
+    let heavy = heavy.map(|heavy| format!("warning: {}", printable(&heavy)));
     let losses = loss_lines(profile);
     let is_exact = losses.is_empty() && profile.calls() > 0;
     let exact = is_exact.then(|| EXACT.to_owned());

@@ -1,6 +1,6 @@
 //! Call paths on one line each: the function, then its callers outwards.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use unicode_width::UnicodeWidthStr;
 
@@ -94,14 +94,16 @@ impl Line {
 
     /// The links before `at`, then the place of that link without its name.
     fn up_to_place(&self, at: usize) -> Vec<Link> {
-        let mut links = self.links[..at].to_vec();
-        links.push(Link::whole(format!("…{}", self.places[at])));
-        links
+        self.some_and_place(at, at)
     }
 
     /// The function and its caller, then the place of the link at `at`.
     fn caller_and_place(&self, at: usize) -> Vec<Link> {
-        let mut links = self.links[..at.min(2)].to_vec();
+        self.some_and_place(at.min(2), at)
+    }
+
+    fn some_and_place(&self, count: usize, at: usize) -> Vec<Link> {
+        let mut links = self.links[..count].to_vec();
         links.push(Link::whole(format!("…{}", self.places[at])));
         links
     }
@@ -173,12 +175,8 @@ pub(super) fn write(lines: &[&Line], width: usize) -> Vec<String> {
             };
             group.iter().map(text).collect::<Vec<String>>()
         };
-        let are_different = |all: &Vec<String>| {
-            let mut different = all.clone();
-            different.sort_unstable();
-            different.dedup();
-            different.len() == all.len()
-        };
+        let are_different =
+            |all: &Vec<String>| all.iter().collect::<HashSet<_>>().len() == all.len();
         let mut all = ways.iter().map(written);
         let last = ways.last().map(written).unwrap_or_default();
         let found = all.find(are_different).unwrap_or(last);

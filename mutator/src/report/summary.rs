@@ -69,9 +69,8 @@ pub fn summary(
     for f in order {
         summary.function(f, &changes[f], out)?;
     }
-    if let Some(heavy) = profile.heavy() {
-        let share = profile.session.overhead_share().unwrap_or_default();
-        writeln!(out, "  measuring takes {share}: {}", printable(&heavy))?;
+    if let Some(heavy) = profile.heavy_line() {
+        writeln!(out, "  {}", printable(&heavy))?;
     }
     let losses = loss_lines(profile);
     if !losses.is_empty() {
