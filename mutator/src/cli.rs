@@ -107,8 +107,8 @@ impl Command {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Instrument functions of a running process and show live what each call path costs. Without a function it begins with
-    /// what is worth naming (see suggest), to choose from
+    /// Instrument functions of a running process and show live what each call path costs. Without a function it shows the
+    /// session that the process has, or begins with what is worth naming (see suggest), to choose from
     #[command(
         after_help = "Examples:\n  ipath attach 4242 -f MPI_Wait -f 'libc.so*!malloc'\n  \
         ipath attach 4242 --search"

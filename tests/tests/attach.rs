@@ -4,8 +4,10 @@ use ipath_tests::command::Run;
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
+use ipath_tests::session::{Session, listed};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
+use ipath_tests::terminal::Terminal;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -52,6 +54,54 @@ fn workers_are_said_not_to_be_measured() {
             attached.report()
         );
     }
+}
+
+/// Without a function `attach` opens the session of a process. It refuses to begin a second one before
+/// it samples or analyses anything.
+#[test]
+fn a_session_that_exists_is_opened() {
+    let scratch = Scratch::new("existing");
+    let target = busy("1", &scratch);
+    let pid = target.pid().to_string();
+    let session = Session::attach(target.pid(), &["step"]);
+    let file = scratch.file("p.json");
+    let shown = Run::ipath(["attach", &pid, "--duration", "300ms", "-o"]);
+    let shown = shown.arg(&file).run().expect(0);
+    let is_said = shown.stderr.contains(&format!("`ipath detach {pid}`"));
+    assert!(
+        is_said && shown.stdout.contains("step"),
+        "{}",
+        shown.report()
+    );
+    assert!(Profile::read(&file).calls("step") > 0);
+    for more in [
+        &["-f", "down"][..],
+        &["-f", "down", "--follow"],
+        &["--search"],
+        &["--search", "-f", "down"],
+    ] {
+        let refused = Run::ipath(["attach", &pid]).args(more).run();
+        let error = refused.expect_error();
+        assert!(error.contains("has a session already"), "{error}");
+        let add = format!("`ipath add {pid} -f FUNC`");
+        assert!(refused.hints().contains(&add), "{}", refused.report());
+    }
+    Run::ipath(["attach", &pid, "-m", "bogus"])
+        .run()
+        .expect_usage();
+    let command = format!(
+        "{} attach {pid}; echo left=$?; sleep 600",
+        ipath().display()
+    );
+    let terminal = Terminal::start(&command);
+    terminal.shows(&["step", "CALLS"]);
+    terminal.keys(&["q"]);
+    terminal.shows(&["left=0"]);
+    assert!(listed(target.pid()).is_some());
+    session.detach();
+    let none = Run::ipath(["attach", &pid, "--no-tui"]).run();
+    assert!(none.expect_error().contains("no function is named"));
+    target.finish("ok calls ");
 }
 
 fn attach(pid: u32, functions: &[&str], duration: &str, profile: &Path) -> Run {

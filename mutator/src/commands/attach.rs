@@ -2,6 +2,7 @@
 
 use patcher::select::{Pattern, Spot};
 
+use super::existing::refuse_existing;
 use super::find::{self, Wanted};
 use super::measure::{check, options, patterns, spots, unwatched, waiting};
 use super::outcome::tell_refused;
@@ -28,6 +29,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let process = find(OPERATION, pid)?;
     let failure = |e: SessionError| e.failure(OPERATION, &process);
     process.check().map_err(|e| failure(e.into()))?;
+    refuse_existing(&process)?;
     let stands = process.stands();
     let patterns = match patterns.is_empty() && spots.is_empty() {
         false => patterns,

@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::attach::tell_unmeasured;
+use super::existing::refuse_existing;
 use super::job::{Following, Job};
 use super::measure::{MANY, check_found, options, paths_of, patterns, spots};
 use super::outcome::tell_refused;
@@ -75,6 +76,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
     let process = find(ATTACH, pid)?;
     let failure = |e: SessionError| e.failure(ATTACH, &process);
     process.check().map_err(|e| failure(e.into()))?;
+    refuse_existing(&process)?;
     let select = || {
         let selected = select_in(&process, &wanted.patterns, wanted.options.wanted());
         selected.map(|selected| (Arc::clone(&selected.space), selected))

@@ -5,6 +5,7 @@ mod change;
 mod demo;
 mod diff;
 mod doctor;
+mod existing;
 mod export;
 mod find;
 mod follow;
@@ -41,7 +42,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::cli::{self, Cli, Command, MayBeOf, Of};
+use crate::cli::{self, Cli, Command, MayBeOf, Measure, Of, Refine, Show};
 use crate::config::{self, Rejected};
 use crate::debuginfod;
 use crate::error::{Failure, USAGE};
@@ -102,6 +103,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             keep,
         } => match may_be("attach", &of)? {
             None => ranks::attach(None, &job, &measure, &show, keep),
+            Some(pid) if is_shown(pid, &measure, &refine, &show)? => Ok(()),
             Some(pid) if job.mpi => ranks::attach(Some(pid), &job, &measure, &show, keep),
             Some(pid) => {
                 let show = rank_file::of_rank_of(pid, &show)?;
@@ -172,6 +174,17 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Man { output } => manuals::man(output.as_deref()),
     };
     result.map(|()| ExitCode::SUCCESS)
+}
+
+/// Shows the session that a process has if `attach` is not asked for another one. Returns false if
+/// it has none.
+fn is_shown(pid: Pid, measure: &Measure, refine: &Refine, show: &Show) -> Result<bool, Failure> {
+    let patterns = &measure.patterns;
+    if !patterns.func.is_empty() || !patterns.at.is_empty() || refine.search {
+        return Ok(false);
+    }
+    let show = rank_file::of_rank_of(pid, show)?;
+    existing::show_existing(pid, measure, &show)
 }
 
 /// The process that a command is about.

@@ -15,6 +15,7 @@ pub(super) use asked::Searching;
 
 use hunt::{Hunt, Over};
 
+use super::existing::refuse_existing;
 use super::measure::{self, check};
 use super::panics::caught;
 use super::remarks::warn;
@@ -137,6 +138,7 @@ pub(super) fn attach(
     let process = find(OPERATION, pid)?;
     let failure = |e: SessionError| e.failure(OPERATION, &process);
     process.check().map_err(|e| failure(e.into()))?;
+    refuse_existing(&process)?;
     if let Some(runner) = Runner::of_process(&process) {
         warn(&format!("{OPERATION} {pid}: {}", runner.note()));
     }

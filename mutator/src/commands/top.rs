@@ -13,9 +13,17 @@ const OPERATION: &str = "top";
 
 /// Watches a session that is there, or those of a job.
 pub(super) fn top(pid: Pid, show: &Show) -> Result<(), Failure> {
+    watch_all(OPERATION, open_all(OPERATION, pid, Session::open)?, show)
+}
+
+/// Watches these sessions of one process or job.
+pub(super) fn watch_all(
+    operation: &str,
+    mut sessions: Vec<Session>,
+    show: &Show,
+) -> Result<(), Failure> {
     let output = Watch::new(show)?;
-    let mut sessions = open_all(OPERATION, pid, Session::open)?;
-    let signals = hold(OPERATION)?;
+    let signals = hold(operation)?;
     // There is one at least.
     match sessions.pop() {
         Some(one) if sessions.is_empty() => {

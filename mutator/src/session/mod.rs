@@ -59,7 +59,7 @@ use abi::image::{
     SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_POINT_STUB, SYMBOL_TAIL_STUB,
     SYMBOL_VERIFIED_ENTRY_STUB, SYMBOL_VERIFIED_POINT_STUB,
 };
-use abi::segment::STATE_ENDED;
+use abi::segment::{STATE_ACTIVE, STATE_ENDED};
 use patcher::Avma;
 use patcher::plan::{Allowed, Effects};
 use patcher::select::Pattern;
@@ -236,6 +236,11 @@ impl Session {
             document,
             reading: Reading::default(),
         })
+    }
+
+    /// True if it has been made completely and nothing has begun to take it out.
+    pub fn is_whole(&self) -> bool {
+        self.segment.header().state.load(Relaxed) == STATE_ACTIVE
     }
 
     /// A number that is another one whenever the document may be another one.

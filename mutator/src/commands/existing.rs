@@ -1,0 +1,53 @@
+//! `attach` of a process that has a session.
+
+use super::measure::options;
+use super::remarks::warn;
+use super::target::open_all;
+use super::top::watch_all;
+use crate::cli::{Measure, Show};
+use crate::error::Failure;
+use crate::hint::CommandLine;
+use crate::process::{Pid, Process};
+use crate::session::{Session, SessionError};
+
+const OPERATION: &str = "attach";
+
+/// Shows the session of a process, or those of what it has started. Returns false if there is none.
+///
+/// # Errors
+/// An option is wrong, or the session cannot be shown.
+pub(super) fn show_existing(pid: Pid, measure: &Measure, show: &Show) -> Result<bool, Failure> {
+    let mut sessions = open_all(OPERATION, pid, Session::open).unwrap_or_default();
+    sessions.retain(is_active);
+    if sessions.is_empty() {
+        return Ok(false);
+    }
+    options(OPERATION, measure)?;
+    let detach = CommandLine::ipath("detach").pid(pid);
+    warn(&format!(
+        "{OPERATION} {pid}: it has a session, which is shown and stays in: `{detach}` takes it out"
+    ));
+    watch_all(OPERATION, sessions, show)?;
+    Ok(true)
+}
+
+/// Refuses to begin another session in a process.
+///
+/// # Errors
+/// The process has a session.
+pub(super) fn refuse_existing(process: &Process) -> Result<(), Failure> {
+    match has_session(process) {
+        true => Err(SessionError::Exists.failure(OPERATION, process)),
+        false => Ok(()),
+    }
+}
+
+/// True if a process has a session that measures.
+fn has_session(process: &Process) -> bool {
+    Session::open(process).is_ok_and(|session| is_active(&session))
+}
+
+/// True for a session that measures. What a killed command has left is repaired by the next `attach`.
+fn is_active(session: &Session) -> bool {
+    session.is_whole() && session.over() == Ok(None)
+}
