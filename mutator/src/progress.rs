@@ -29,6 +29,8 @@ struct One {
     /// The parts that are done, and all parts, if they are counted.
     done: Option<(usize, usize)>,
     since: Instant,
+    /// True if the step is one of a series with pauses between them: only its own time counts.
+    is_recurrent: bool,
 }
 
 struct State {
@@ -74,14 +76,25 @@ pub(crate) struct Step(u64);
 impl Step {
     /// Begins a step. `what` reads as "stopping its threads".
     pub(crate) fn begin(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::of(what.into(), false)
+    }
+
+    /// Begins a step that the command repeats at intervals. How long the command is busy is then how long this step
+    /// lasts.
+    pub(crate) fn recurrent(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::of(what.into(), true)
+    }
+
+    fn of(what: Cow<'static, str>, is_recurrent: bool) -> Self {
         let mut state = lock();
         state.begun += 1;
         let number = state.begun;
         state.steps.push(One {
             number,
-            what: what.into(),
+            what,
             done: None,
             since: Instant::now(),
+            is_recurrent,
         });
         // Without a thread there are no lines.
         if !state.has_thread && state.say.is_some() {
@@ -142,11 +155,8 @@ fn look() {
         std::thread::sleep(A_LOOK);
         let state = lock();
         let now = Instant::now();
-        if state.steps.is_empty() {
-            busy_since = None;
-            continue;
-        }
-        let since = *busy_since.get_or_insert(begun);
+        busy_since = self::busy_since(&state, busy_since.unwrap_or(begun));
+        let Some(since) = busy_since else { continue };
         let is_due = last.is_none_or(|at| now.duration_since(at) >= AGAIN);
         let line = line(&state, since, now).filter(|_| is_due);
         let say = state.say;
@@ -157,6 +167,15 @@ fn look() {
             say(&line);
         }
     }
+}
+
+/// Since when the command is busy, where it was seen to be busy `before`. `None` if it is not.
+fn busy_since(state: &State, before: Instant) -> Option<Instant> {
+    let oldest = state.steps.first()?;
+    Some(match oldest.is_recurrent {
+        true => oldest.since,
+        false => before,
+    })
 }
 
 /// A line with the oldest step, and the newest one that has lasted for at least [`A_LOOK`]. `None`
@@ -188,6 +207,7 @@ mod tests {
             what: what.into(),
             done,
             since: begin + Duration::from_millis(after),
+            is_recurrent: false,
         };
         let mut state = State {
             steps: Vec::new(),
@@ -209,5 +229,42 @@ mod tests {
         state.steps.push(one(3, "reading c.so", None, 4000));
         let expected = "attach 7: looking up functions, 3 of 12: reading b.so (4 s so far)";
         assert_eq!(line(&state, 4100).as_deref(), Some(expected));
+    }
+    #[test]
+    fn looks_at_intervals_are_no_long_step() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let mut state = State {
+            steps: Vec::new(),
+            begun: 0,
+            has_thread: true,
+            subject: "top 7".to_owned(),
+            say: None,
+            patience: SOON,
+        };
+        assert_eq!(busy_since(&state, begin), None);
+        let one = |number, is_recurrent, since| One {
+            number,
+            what: "naming the call sites".into(),
+            done: None,
+            since,
+            is_recurrent,
+        };
+        // Each check finds another look in progress.
+        let mut since = begin;
+        for number in 1..20 {
+            state.steps = vec![one(number, true, at(500 * number - 10))];
+            since = busy_since(&state, since).expect("busy");
+            assert_eq!(line(&state, since, at(500 * number)), None);
+        }
+        // One that lasts is said.
+        let said = line(&state, since, at(500 * 19 + 4000));
+        assert_eq!(
+            said.as_deref(),
+            Some("top 7: naming the call sites (4 s so far)")
+        );
+        // Of a series of other steps, the whole counts.
+        state.steps = vec![one(20, false, at(10_000))];
+        assert_eq!(busy_since(&state, at(5000)), Some(at(5000)));
     }
 }

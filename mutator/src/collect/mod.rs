@@ -113,7 +113,7 @@ impl Collector {
 
     /// The same as [`Self::look`]; `reading` is another number where the document may be another one.
     fn look_at(&mut self, measured: Measured<'_>, reading: u64) -> (&Profile, Changed) {
-        let _step = Step::begin("naming the call sites");
+        let _step = Step::recurrent("naming the call sites");
         let is_renamed = self.learn(measured);
         let last = self.last.take();
         let last = last.filter(|&(of, _)| of == reading && !is_renamed);

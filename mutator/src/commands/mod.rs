@@ -92,7 +92,7 @@ fn give_large_blocks_back() {
 }
 
 fn obey(cli: Cli) -> Result<ExitCode, Failure> {
-    progress::tell(cli.command.subject(), remarks::warn);
+    progress::tell(cli.command.subject(), remarks::progress);
     let result = match cli.command {
         Command::Attach {
             of,

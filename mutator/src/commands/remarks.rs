@@ -43,6 +43,13 @@ pub(super) fn warn(text: &str) {
     }
 }
 
+/// Says what the command is busy with. A view shows nothing of it: it would when the step is over.
+pub(super) fn progress(text: &str) {
+    if !waiting().is_held {
+        warn(text);
+    }
+}
+
 /// Nothing is written while this lives, where it would be to a terminal.
 #[must_use]
 pub(super) struct Held(());
