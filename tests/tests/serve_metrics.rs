@@ -207,7 +207,13 @@ fn clients_that_hang_up_do_not_stop_the_server() {
     }
     // Of all clients: 64 connections, threads that are ending, and the command's own threads.
     assert!(most < 2 * 64, "{most} threads");
-    assert_eq!(dropped, 0, "of {} connections", 2 * count);
+    // Each time that a busy machine keeps the server from accepting for long, one client has to ask again, and waits for
+    // a second. Of a server that silent clients stop, nearly all have to.
+    assert!(
+        dropped <= count as u32 / 10,
+        "{dropped} of {} connections",
+        2 * count
+    );
     let page = scratch.file("page.txt");
     fetch(&url, "text/plain", &page);
     let text = fs::read_to_string(&page).expect("a page");
