@@ -22,7 +22,7 @@ pub use push::Push;
 pub use slips::slip;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// What a function costs, split by the call path that reached it: live and exact, in a running
 /// program.
@@ -166,6 +166,9 @@ pub enum Command {
     Suggest {
         #[command(flatten)]
         of: Of,
+        /// The process and all that it has started and still runs, together
+        #[arg(long)]
+        children: bool,
         /// How long to look (500ms, 2s, 1m)
         #[arg(long, value_parser = duration, default_value = "2s")]
         duration: Duration,
@@ -360,6 +363,9 @@ pub struct Job {
     /// ipath attach --local-ranks -f MPI_Wait -o p%r.json`
     #[arg(long, groups = ["of_job", "several"], conflicts_with_all = ["search", "follow", "process"])]
     pub local_ranks: bool,
+    /// The process and all that it has started and still runs, together, such as a server with its workers
+    #[arg(long, group = "several", conflicts_with_all = ["of_job", "search"])]
+    pub children: bool,
     /// These ranks alone (0,3 or 0-3)
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ranks, requires = "of_job")]
     pub ranks: Vec<RangeInclusive<u32>>,
@@ -384,6 +390,7 @@ pub struct Patterns {
 
 /// What is measured.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("several").multiple(true)))]
 pub struct Measure {
     #[command(flatten)]
     pub patterns: Patterns,

@@ -73,15 +73,29 @@ impl Follower {
     }
 
     /// Follows a process that runs, and all that it starts from now on; what it has started before is not followed.
+    /// A process without a `parent` is the first one.
     ///
     /// # Errors
     /// It cannot be traced.
-    pub fn follow(&self, process: &Process) -> Result<(), crate::tracee::TraceeError> {
+    pub fn follow(
+        &self,
+        process: &Process,
+        parent: Option<Pid>,
+    ) -> Result<(), crate::tracee::TraceeError> {
         // It and what it starts are not of this process's job.
         crate::rest::never();
         let process = process.clone();
-        let followed = self.tracer.ask(move |family| family.follow(&process));
+        let followed = self
+            .tracer
+            .ask(move |family| family.follow(&process, parent));
         followed.unwrap_or(Ok(()))
+    }
+
+    /// True if a process is followed.
+    pub fn is_following(&self, pid: Pid) -> bool {
+        self.tracer
+            .ask(move |family| family.known(pid))
+            .unwrap_or(false)
     }
 
     /// Measures the children that were held while the first session was made, and resumes them.

@@ -47,7 +47,11 @@ fn workers_are_said_not_to_be_measured() {
         (&["--follow"], "what begins from now on"),
     ] {
         let attached = attach(more);
-        let is_said = |line: &str| line.contains(said) && line.contains(otherwise);
+        let is_said = |line: &str| {
+            [said, otherwise, "--children measures them"]
+                .iter()
+                .all(|words| line.contains(words))
+        };
         assert!(
             attached.stderr.lines().any(is_said),
             "{}",

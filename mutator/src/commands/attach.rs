@@ -77,7 +77,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     if keep && measure.pending {
         warn(&unwatched(pid));
     }
-    let otherwise = "--follow measures what it starts from now on";
+    let otherwise = "--children measures them, --follow measures what it starts from now on";
     live.note_all(tell_unmeasured(pid, process.alike_descendants(), otherwise));
     watch(&watch_output, show, live, signals, &[])
 }
@@ -90,9 +90,7 @@ pub(super) fn tell_unmeasured(pid: Pid, alike: usize, otherwise: &str) -> Option
         1 => "a process that it has started runs the same program and is".to_owned(),
         n => format!("{n} processes that it has started run the same program and are"),
     };
-    warn(&format!(
-        "attach {pid}: {which} not measured: attach to one by its own id; {otherwise}"
-    ));
+    warn(&format!("attach {pid}: {which} not measured: {otherwise}"));
     Some(format!("{which} not measured"))
 }
 

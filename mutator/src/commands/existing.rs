@@ -42,6 +42,18 @@ pub(super) fn refuse_existing(process: &Process) -> Result<(), Failure> {
     }
 }
 
+/// Refuses to begin another session in a process and in what it has started.
+///
+/// # Errors
+/// The process has a session, or `--children` or `--follow` has made one in what it has started.
+pub(super) fn refuse_existing_of_tree(process: &Process) -> Result<(), Failure> {
+    let sessions = open_all(OPERATION, process.pid, Session::open).unwrap_or_default();
+    match sessions.iter().any(is_active) {
+        true => Err(SessionError::Exists.failure(OPERATION, process)),
+        false => Ok(()),
+    }
+}
+
 /// True if a process has a session that measures.
 fn has_session(process: &Process) -> bool {
     Session::open(process).is_ok_and(|session| is_active(&session))

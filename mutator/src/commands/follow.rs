@@ -1,5 +1,6 @@
 //! `--follow`: a process and all that it starts, as one thing that is measured.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::process::{Child, ExitCode};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::attach::tell_unmeasured;
-use super::existing::refuse_existing;
+use super::existing::{refuse_existing, refuse_existing_of_tree};
 use super::job::{Following, Job};
 use super::measure::{MANY, check_found, options, paths_of, patterns, spots};
 use super::outcome::tell_refused;
@@ -16,17 +17,19 @@ use super::remarks::warn;
 use super::run::{FOR_PROGRAM, OPERATION as RUN, end};
 use super::source::{AtEnd, Live, Watched};
 use super::spool::Spool;
-use super::target::find;
+use super::target::{find, target_of};
+use super::together;
+use super::tree::{no_match, tree};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
 use crate::error::{Failure, io_text};
 use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
-use crate::process::{Pid, Presence, Process, Space, host, tids};
-use crate::profile::{COUNT, Metric, Profile, Session as During, Target};
+use crate::process::{Pid, Presence, Process, Space, tids};
+use crate::profile::{COUNT, Metric, Profile, Session as During};
 use crate::session::{
-    Answering, Changed, Options, Selected, Session, SessionError, Where, has_leak_check, select_in,
-    select_stopped,
+    Answering, Changed, Departures, Options, Selected, Session, SessionError, Where,
+    has_leak_check, select_in, select_stopped,
 };
 use crate::tracee::{TraceeError, followed, tracing};
 
@@ -69,14 +72,22 @@ fn begin(operation: &str, measure: &Measure, wanted: &Wanted) -> Result<Follower
     begun.map_err(|e| Failure::new(operation, "--follow", io_text(&e)))
 }
 
-/// Measures a process that runs, and what it starts from now on.
-pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Failure> {
+/// Measures a process that runs, and what it starts from now on; with `children` also its present descendants.
+pub(super) fn attach(
+    pid: Pid,
+    children: bool,
+    measure: &Measure,
+    show: &Show,
+) -> Result<(), Failure> {
     let wanted = wanted(ATTACH, &pid.to_string(), measure)?;
     let output = Watch::new(show)?;
     let process = find(ATTACH, pid)?;
     let failure = |e: SessionError| e.failure(ATTACH, &process);
     process.check().map_err(|e| failure(e.into()))?;
-    refuse_existing(&process)?;
+    match children {
+        true => refuse_existing_of_tree(&process)?,
+        false => refuse_existing(&process)?,
+    }
     let select = || {
         let selected = select_in(&process, &wanted.patterns, wanted.options.wanted());
         selected.map(|selected| (Arc::clone(&selected.space), selected))
@@ -112,7 +123,8 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
         }
     };
     let create = || {
-        follower.follow(&process).map_err(|e| failure(e.into()))?;
+        let followed = follower.follow(&process, None);
+        followed.map_err(|e| failure(e.into()))?;
         let is_still = |space: &Space| space.is_current() != Presence::OtherProgram;
         if let Some((_, selected)) = first.filter(|(space, _)| is_still(space)) {
             return make(selected);
@@ -135,18 +147,97 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
         Ok(created) => (created, None),
         Err(failure) => (None, Some(failure)),
     };
+    let others = match children && failed.is_none() {
+        true => Others::begin(&follower, &process, measure, &wanted),
+        false => Others::default(),
+    };
     follower.begin_held();
     crate::segment::sweep();
+    let departures = follower.departures();
     let (mut job, progress) = job(follower, &process, &wanted, nothing, created);
     if let Some(failure) = failed {
         // What has been started meanwhile may be measured.
         let _ = job.finish();
         return Err(failure);
     }
-    let unmeasured = tell_unmeasured(pid, alike, "what begins from now on is measured");
-    unmeasured.into_iter().for_each(|said| job.note(said));
+    others.enter(&mut job, &progress, departures);
+    if !children {
+        let unmeasured = tell_unmeasured(
+            pid,
+            alike,
+            "--children measures them, too; what begins from now on is measured",
+        );
+        unmeasured.into_iter().for_each(|said| job.note(said));
+    }
     watch(&output, show, job, signals, &[])?;
     check_measured(ATTACH, &process, &wanted, &progress)
+}
+
+/// The descendants that a followed process has when it begins to be followed.
+#[derive(Default)]
+struct Others {
+    made: Vec<(Session, Changed)>,
+    failed: Vec<together::Failed>,
+}
+
+impl Others {
+    /// Follows each descendant and makes a session in it, until there are no unknown ones.
+    fn begin(follower: &Follower, root: &Process, measure: &Measure, wanted: &Wanted) -> Self {
+        let mut others = Self::default();
+        let mut known = BTreeSet::from([root.pid]);
+        loop {
+            let mut processes = tree(root);
+            processes.retain(|p| known.insert(p.pid) && !follower.is_following(p.pid));
+            if processes.is_empty() {
+                return others;
+            }
+            for process in processes {
+                match begin_one(follower, &process, measure, wanted) {
+                    Ok(made) => others.made.push(made),
+                    Err(failure) => {
+                        let number = process.pid.0 as u32;
+                        others.failed.push((number, process, failure));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the sessions to the job.
+    fn enter(self, job: &mut Job, progress: &Progress, departures: Arc<dyn Departures>) {
+        for (session, changed) in self.made {
+            let number = session.process().pid.0 as u32;
+            let departures = Some(Arc::clone(&departures));
+            let answering = Answering::begin(session.process(), departures);
+            let live = Live::answered(session, AtEnd::TakeOut, Some(answering));
+            together::enter(job, number, live, &changed);
+            progress.note_measured();
+        }
+        together::tell(job, &self.failed);
+    }
+}
+
+/// Follows a descendant and makes a session in it.
+fn begin_one(
+    follower: &Follower,
+    process: &Process,
+    measure: &Measure,
+    wanted: &Wanted,
+) -> Result<(Session, Changed), Failure> {
+    let failure = |e: SessionError| e.failure(ATTACH, process);
+    let parent = process.parent();
+    process.check().map_err(|e| failure(e.into()))?;
+    let followed = follower.follow(process, parent.or(Some(process.pid)));
+    followed.map_err(|e| failure(e.into()))?;
+    let selected = select_in(process, &wanted.patterns, wanted.options.wanted());
+    let selected = selected.map_err(failure)?;
+    let found = found(ATTACH, process, measure, wanted, selected)?;
+    let selected = found.ok_or_else(|| no_match(process, wanted.texts()))?;
+    let options = Options {
+        parent: parent.map(|pid| pid.0),
+        ..options_in(wanted, &selected)
+    };
+    Session::create(process, &options, selected, Where::Running).map_err(failure)
 }
 
 /// Starts a program, and measures it with all that it starts; ends as the program does.
@@ -301,15 +392,7 @@ fn job(
 
 /// The profile of a process of which nothing is measured. Once it runs it may have ended, with its name.
 fn nothing(process: &Process) -> Profile {
-    let target = Target {
-        pid: process.pid.0 as u32,
-        exe: process
-            .exe()
-            .map_or_else(String::new, |exe| exe.display().to_string()),
-        args: process.args(),
-        host: host(),
-        ..Target::default()
-    };
+    let target = target_of(process);
     let during = During {
         started_unix_ns: crate::clock::unix_ns(),
         ..During::default()

@@ -12,7 +12,7 @@ use crate::error::{Failure, io_text};
 use crate::follow::{Follower, Newcomer, Wanted};
 use crate::merge::{Merger, PathsOf};
 use crate::process::{Pid, Process};
-use crate::profile::{Changed, Profile, Unseen};
+use crate::profile::{Changed, Profile, Target, Unseen};
 use crate::session::Session;
 use crate::view::{Callees, Finder, Names, Sample, Source};
 
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    fn several(self) -> &'static str {
+    pub(super) fn several(self) -> &'static str {
         match self {
             Self::Rank => "ranks",
             Self::Process => "processes",
@@ -68,6 +68,8 @@ pub(super) struct Job {
     kind: Kind,
     /// Which paths are one; of processes that are followed the follower knows.
     paths_of: PathsOf,
+    /// The process that started the others, if it is not to be told from the sum.
+    head: Option<Target>,
     members: Vec<Member>,
     following: Option<Following>,
     /// Programs whose refused functions have been told of.
@@ -85,7 +87,7 @@ pub(super) struct Job {
 }
 
 fn nothing_of(operation: &str) -> Failure {
-    Failure::new(operation, "ranks", "none of them has a profile")
+    Failure::new(operation, "processes", "none of them has a profile")
 }
 
 /// What is told of several: once where all say the same.
@@ -120,6 +122,7 @@ impl Job {
         Self {
             kind,
             paths_of,
+            head: None,
             members: Vec::new(),
             following: None,
             programs: BTreeSet::new(),
@@ -136,9 +139,25 @@ impl Job {
         let mut job = Self::new(Kind::Process, PathsOf::All);
         job.following = Some(following);
         if let Some(live) = live {
+            job.is_new_program(live.session());
             job.enter(live.session().process().pid.0 as u32, live);
         }
         job
+    }
+
+    /// What the processes are.
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Sets the process that started the others as the target of the profile.
+    pub(super) fn set_head(&mut self, head: Target) {
+        self.head = Some(head);
+    }
+
+    /// True for the first session of each program.
+    pub(super) fn is_new_program(&mut self, session: &Session) -> bool {
+        self.programs.insert(session.document().exe.clone())
     }
 
     /// Takes in a session.
@@ -182,9 +201,7 @@ impl Job {
                 answering,
             } = newcomer;
             // What is refused in a program once is so each time.
-            if let Some(changed) =
-                changed.filter(|_| self.programs.insert(session.document().exe.clone()))
-            {
+            if let Some(changed) = changed.filter(|_| self.is_new_program(&session)) {
                 tell_refused(&changed);
             }
             let number = session.process().pid.0 as u32;
@@ -276,6 +293,13 @@ impl Job {
             sum.session.notes.extend(notes);
         }
         if let Some(sum) = &mut sum {
+            if let Some(head) = &self.head {
+                let labels = std::mem::take(&mut sum.target.labels);
+                sum.target = Target {
+                    labels,
+                    ..head.clone()
+                };
+            }
             Unseen::Processes.count(&mut sum.losses.unseen, self.unmeasured);
             Unseen::Profiles.count(&mut sum.losses.unseen, self.lost);
             sum.session.notes.extend(self.notes.iter().cloned());
@@ -395,7 +419,11 @@ impl Source for Job {
     }
 
     fn finder(&mut self) -> Result<Box<dyn Finder>, String> {
-        Err("estimates are of one process: `ipath suggest PID` of a rank gives them".to_owned())
+        Err(match self.kind {
+            Kind::Rank => "estimates are of one process: `ipath suggest PID` of a rank gives them",
+            Kind::Process => "`ipath suggest PID --children` gives estimates of all processes",
+        }
+        .to_owned())
     }
 
     fn add_found(&mut self, _: &[u64]) -> Result<String, String> {

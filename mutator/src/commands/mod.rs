@@ -35,7 +35,9 @@ mod spool;
 mod status;
 mod suggest;
 mod target;
+mod together;
 mod top;
+mod tree;
 mod watch;
 
 use std::ffi::OsString;
@@ -108,8 +110,9 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             Some(pid) => {
                 let show = rank_file::of_rank_of(pid, &show)?;
                 match (measure.follow, refine.search) {
-                    (true, _) => follow::attach(pid, &measure, &show),
+                    (true, _) => follow::attach(pid, job.children, &measure, &show),
                     (_, true) => search::attach(pid, &measure, &refine, &show),
+                    _ if job.children => tree::attach(pid, &measure, &show, keep),
                     _ => attach::attach(pid, &measure, &show, keep),
                 }
             }
@@ -135,10 +138,11 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Status { of, verbose, .. } => status::status(may_be("status", &of)?, verbose),
         Command::Suggest {
             of,
+            children,
             duration,
             limit,
             json,
-        } => suggest::suggest(process("suggest", &of)?, duration, limit, json),
+        } => suggest::suggest(process("suggest", &of)?, children, duration, limit, json),
         Command::Top { of, show } => top::top(process("top", &of)?, &show),
         Command::Add {
             of,

@@ -3,16 +3,15 @@
 use super::attach::selected;
 use super::job::{Job, Kind};
 use super::measure::{options, paths_of, patterns, spots};
-use super::outcome::tell_refused;
 use super::rank_file::of_own_rank;
-use super::remarks::warn;
-use super::source::{AtEnd, Live};
+use super::source::AtEnd;
 use super::target::find;
+use super::together;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Job as Asked, Measure, Show};
 use crate::error::Failure;
-use crate::mpi::{NoRanks, Rank, local_ranks, ranks};
-use crate::process::Pid;
+use crate::mpi::{NoRanks, local_ranks, ranks};
+use crate::process::{Pid, Process};
 use crate::session::{Session, SessionError, Where, instead};
 
 const OPERATION: &str = "attach";
@@ -59,8 +58,7 @@ pub(super) fn attach(
         true => AtEnd::Keep,
         false => AtEnd::TakeOut,
     };
-    let create = |rank: &Rank| {
-        let process = &rank.process;
+    let create = |process: &Process| {
         let failure = |e: SessionError| match (&e, launcher) {
             (SessionError::Exists, Some(launcher)) => {
                 Failure::new(OPERATION, process.pid, e).hint(instead(launcher))
@@ -73,34 +71,11 @@ pub(super) fn attach(
     };
     let signals = hold(OPERATION)?;
     let mut job = Job::new(Kind::Rank, paths_of(measure.per_process));
-    let mut failed = Vec::new();
-    for rank in found {
-        if signals.ended() {
-            break;
-        }
-        match create(&rank) {
-            Ok((session, changed)) => {
-                // What is refused in one rank is in all.
-                if job.is_empty() {
-                    tell_refused(&changed);
-                }
-                job.enter(rank.number, Live::new(session, at_end));
-            }
-            Err(failure) => failed.push((rank.number, failure)),
-        }
-    }
-    crate::segment::sweep();
+    let found = found.into_iter();
+    let processes = found.map(|rank| (rank.number, rank.process)).collect();
+    together::begin(&mut job, processes, at_end, &signals, create)?;
     if job.is_empty() {
-        return match failed.into_iter().next() {
-            Some((_, failure)) => Err(failure),
-            // It was ended before it had begun.
-            None => Ok(()),
-        };
-    }
-    for (number, failure) in failed {
-        let said = format!("rank {number} is not measured: {}", failure.in_one_line());
-        warn(&said);
-        job.note_unmeasured(said);
+        return Ok(());
     }
     watch(&output, show, job, signals, &[])
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
+use super::tree::tree;
 use super::watch::hold;
 use crate::debuginfod;
 use crate::error::{Failure, io_text};
@@ -21,7 +22,9 @@ use crate::printable::{Page, is_active, printable};
 use crate::process::modules::Module;
 use crate::process::{Pid, Presence, Process};
 use crate::report::human;
-use crate::sampling::{Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares};
+use crate::sampling::{
+    Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares, Together, begin_all, together,
+};
 use crate::session::{Query, allowed, select_in_modules};
 
 const OPERATION: &str = "suggest";
@@ -39,6 +42,7 @@ const STALE: Duration = Duration::from_secs(2);
 struct Suggestion {
     samples: u64,
     candidates: Vec<Candidate>,
+    processes: usize,
     observed_ns: u64,
     cpu_ns: u64,
     waited_ns: u64,
@@ -74,18 +78,25 @@ pub(super) struct Candidate {
     pub(super) start: Avma,
 }
 
-/// Samples a process and prints what is worth naming; all of it where `limit` is 0.
+/// Samples a process, or with `children` a process and its descendants, and prints what is worth naming; all
+/// of it where `limit` is 0.
 pub(super) fn suggest(
     pid: Pid,
+    children: bool,
     duration: Duration,
     limit: usize,
     json: bool,
 ) -> Result<(), Failure> {
     let process = find(OPERATION, pid)?;
+    let processes = match children {
+        true => tree(&process),
+        false => vec![process.clone()],
+    };
     let signals = hold(OPERATION)?;
-    signals.watch(&[&process]);
-    let mut sampler = Sampler::begin(&process).map_err(|e| failure(OPERATION, &process, &e))?;
-    if let Some(less) = less(sampler.seeing()) {
+    signals.watch(&processes.iter().collect::<Vec<_>>());
+    let (processes, mut samplers) = begin(pid, processes)?;
+    let seeing = samplers.iter().find_map(|sampler| less(sampler.seeing()));
+    if let Some(less) = seeing {
         warn(&format!("{OPERATION} {pid}: {less}"));
     }
     let end = Instant::now() + duration;
@@ -94,24 +105,119 @@ pub(super) fn suggest(
             break;
         };
         std::thread::sleep(left.min(A_LOOK));
-        sampler.look();
-        if process.life() == Presence::Ended {
+        samplers.iter_mut().for_each(Sampler::look);
+        let have_ended = |process: &Process| process.life() == Presence::Ended;
+        if processes.iter().all(have_ended) {
             break;
         }
     }
     debuginfod::wait(|| signals.ended());
-    sampler.look();
+    samplers.iter_mut().for_each(Sampler::look);
     signals.release();
     let most = if limit == 0 { usize::MAX } else { limit };
-    let shares = sampler.shares(most);
+    let mut sampled = Sampled::of(&processes, &mut samplers, most);
+    let shares = &sampled.sum.shares;
     if shares.on + shares.off == 0 {
-        return Err(nothing_seen(&process, &shares));
+        return Err(nothing_seen(&process, shares));
     }
-    let suggestion = suggestion(&process, &sampler, &shares);
+    let suggestion = sampled.suggestion();
     if json {
         return print_json(&suggestion);
     }
-    print(&Page::of(&as_text(pid, &shares, &suggestion)))
+    let shares = &sampled.sum.shares;
+    let text = as_text(pid, processes.len(), children, shares, &suggestion);
+    print(&Page::of(&text))
+}
+
+/// Begins to sample these processes. Prints a line for each that cannot be sampled.
+///
+/// # Errors
+/// The failure for the first one, if none can be sampled.
+fn begin(pid: Pid, processes: Vec<Process>) -> Result<(Vec<Process>, Vec<Sampler>), Failure> {
+    let begun = begin_all(&processes);
+    let (mut sampled, mut samplers, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    for (process, begun) in processes.into_iter().zip(begun) {
+        match begun {
+            Ok(sampler) => {
+                sampled.push(process);
+                samplers.push(sampler);
+            }
+            Err(why) => failed.push(failure(OPERATION, &process, &why)),
+        }
+    }
+    match (samplers.is_empty(), failed.first()) {
+        (true, Some(failure)) => return Err(failure.clone()),
+        (true, None) => return Err(Failure::new(OPERATION, pid, "the process has ended")),
+        (false, _) => failed
+            .iter()
+            .for_each(|failure| warn(&failure.in_one_line())),
+    }
+    Ok((sampled, samplers))
+}
+
+/// What samplers of several processes have found.
+struct Sampled<'s> {
+    processes: &'s [Process],
+    samplers: &'s [Sampler],
+    /// Of each process.
+    each: Vec<Shares>,
+    sum: Together,
+}
+
+impl<'s> Sampled<'s> {
+    fn of(processes: &'s [Process], samplers: &'s mut [Sampler], most: usize) -> Self {
+        let of_each = match samplers.len() {
+            1 => most,
+            _ => usize::MAX,
+        };
+        let each = samplers.iter_mut().map(|sampler| sampler.shares(of_each));
+        let each: Vec<Shares> = each.collect();
+        let sum = match each.as_slice() {
+            [only] => Together {
+                shares: only.clone(),
+                owners: (0..only.functions.len()).map(|index| (0, index)).collect(),
+            },
+            several => together(several, most),
+        };
+        Self {
+            processes,
+            samplers,
+            each,
+            sum,
+        }
+    }
+
+    fn suggestion(&mut self) -> Suggestion {
+        let shares = &self.sum.shares;
+        let mut found: Vec<Option<Candidate>> = Vec::new();
+        found.resize_with(shares.functions.len(), || None);
+        for (number, sampler) in self.samplers.iter().enumerate() {
+            let owned = self.sum.owners.iter().enumerate();
+            let owned = owned.filter(|(_, (process, _))| *process == number);
+            let places: Vec<(usize, usize)> = owned.map(|(at, (_, index))| (at, *index)).collect();
+            let functions = places.iter().map(|&(at, _)| shares.functions[at].clone());
+            let functions: Vec<Function> = functions.collect();
+            let (process, modules) = (&self.processes[number], sampler.modules());
+            let refusals = &mut Refusals::default();
+            let candidates = candidates(process, &modules, &functions, refusals);
+            for (mut candidate, (at, index)) in candidates.into_iter().zip(places) {
+                candidate.stack = sampler.callers(&self.each[number].functions[index]);
+                found[at] = Some(candidate);
+            }
+        }
+        Suggestion {
+            samples: shares.on + shares.off,
+            candidates: found.into_iter().flatten().collect(),
+            processes: self.processes.len(),
+            observed_ns: shares.observed.as_nanos() as u64,
+            cpu_ns: shares.cpu.as_nanos() as u64,
+            waited_ns: shares.waited.as_nanos() as u64,
+            waits: shares.off,
+            lost: shares.lost,
+            idle_threads: shares.idle,
+            unseen_threads: shares.unseen,
+        }
+    }
 }
 
 /// What is not as it would be if perf events were allowed.
@@ -272,25 +378,6 @@ pub(super) fn candidates(
     functions.iter().map(candidate).collect()
 }
 
-fn suggestion(process: &Process, sampler: &Sampler, shares: &Shares) -> Suggestion {
-    let (modules, functions) = (sampler.modules(), &shares.functions);
-    let mut candidates = candidates(process, &modules, functions, &mut Refusals::default());
-    for (candidate, function) in candidates.iter_mut().zip(functions) {
-        candidate.stack = sampler.callers(function);
-    }
-    Suggestion {
-        samples: shares.on + shares.off,
-        candidates,
-        observed_ns: shares.observed.as_nanos() as u64,
-        cpu_ns: shares.cpu.as_nanos() as u64,
-        waited_ns: shares.waited.as_nanos() as u64,
-        waits: shares.off,
-        lost: shares.lost,
-        idle_threads: shares.idle,
-        unseen_threads: shares.unseen,
-    }
-}
-
 /// What stands above [`figures`].
 pub(super) fn head() -> [String; 4] {
     in_columns(["self", "with callees", "waiting", "waits/s"].map(String::from))
@@ -351,8 +438,17 @@ pub(super) fn callers(stack: &[String]) -> String {
     }
 }
 
-fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
-    let mut text = String::new();
+fn as_text(
+    pid: Pid,
+    processes: usize,
+    children: bool,
+    shares: &Shares,
+    suggestion: &Suggestion,
+) -> String {
+    let mut text = match processes {
+        1 => String::new(),
+        n => format!("{n} processes: "),
+    };
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
@@ -397,12 +493,15 @@ fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
         let _ = writeln!(text, "{}", remarks.join("; "));
     }
     if let Some(first) = suggestion.candidates.iter().find(|c| c.patchable) {
+        let attach = CommandLine::ipath("attach").pid(pid);
+        let attach = match children {
+            true => attach.with("--children"),
+            false => attach,
+        };
         let _ = writeln!(
             text,
             "exactly, with all call paths: {}",
-            CommandLine::ipath("attach")
-                .pid(pid)
-                .func(&pattern_of(first))
+            attach.func(&pattern_of(first))
         );
     }
     text

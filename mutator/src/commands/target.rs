@@ -6,14 +6,26 @@ use super::remarks::warn;
 use crate::error::Failure;
 use crate::hint::{CommandLine, Hint, hint};
 use crate::mpi::ranks;
-use crate::process::{Pid, Process};
-use crate::profile::Profile;
+use crate::process::{Pid, Process, host};
+use crate::profile::{Profile, Target};
 use crate::segment::{SegmentError, named};
 use crate::session::{Session, SessionError};
 
 /// Finds a process that can be worked on.
 pub(super) fn find(operation: &str, pid: Pid) -> Result<Process, Failure> {
     Process::find(pid).map_err(|e| e.failure(operation))
+}
+
+/// A process as the target of a profile.
+pub(super) fn target_of(process: &Process) -> Target {
+    let exe = process.exe();
+    Target {
+        pid: process.pid.0 as u32,
+        exe: exe.map_or_else(String::new, |exe| exe.display().to_string()),
+        args: process.args(),
+        host: host(),
+        ..Target::default()
+    }
 }
 
 /// The profile that a file holds.

@@ -88,10 +88,14 @@ impl Family {
 
     /// Begins to trace each thread of a running process, without stopping it. Its children are held from
     /// now on.
-    pub(super) fn follow(&mut self, process: &Process) -> Result<(), TraceeError> {
-        self.held = Some(Vec::new());
+    pub(super) fn follow(
+        &mut self,
+        process: &Process,
+        parent: Option<Pid>,
+    ) -> Result<(), TraceeError> {
+        self.held.get_or_insert_default();
         trace_all(process)?;
-        self.enter(process.clone(), None);
+        self.enter(process.clone(), parent);
         Ok(())
     }
 

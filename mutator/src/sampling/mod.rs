@@ -19,6 +19,7 @@ mod record;
 mod registers;
 mod ring;
 mod services;
+mod several;
 mod shares;
 mod stacks;
 mod stops;
@@ -31,6 +32,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 pub use event::{NoEvents, Seeing};
+pub use several::{Together, begin_all, together};
 pub use shares::{Function, Share, Shares};
 pub use stacks::{SampledStack, SampledStacks};
 pub use stops::NoStops;
@@ -100,6 +102,13 @@ impl Sampler {
     /// # Errors
     /// None of its threads can be looked at so.
     pub fn begin(process: &Process) -> Result<Self, NotSampled> {
+        let prepared = Self::prepare(process)?;
+        std::thread::sleep(AT_FIRST);
+        prepared.start()
+    }
+
+    /// Looks at its threads for the first time.
+    fn prepare(process: &Process) -> Result<Self, NotSampled> {
         let mut sampler = Self {
             process: process.clone(),
             paths: Paths::of(Code::of(process)),
@@ -119,7 +128,12 @@ impl Sampler {
             told: Vec::new(),
         };
         sampler.scan().map_err(NotSampled::Threads)?;
-        std::thread::sleep(AT_FIRST);
+        Ok(sampler)
+    }
+
+    /// Begins to sample, [`AT_FIRST`] after the first look.
+    fn start(self) -> Result<Self, NotSampled> {
+        let mut sampler = self;
         sampler.scan().map_err(NotSampled::Threads)?;
         for sight in [Sight::Whole, Sight::UserMode] {
             match sampler.open(sight) {
@@ -127,7 +141,8 @@ impl Sampler {
                 opened => return opened.map(|()| sampler),
             }
         }
-        sampler.means = Means::Stops(Stops::of(process).map_err(NotSampled::Stops)?);
+        let stops = Stops::of(&sampler.process).map_err(NotSampled::Stops)?;
+        sampler.means = Means::Stops(stops);
         Ok(sampler)
     }
 

@@ -52,6 +52,8 @@ pub struct Function {
     pub waiting: Share,
     /// Waits in it that are its own or of a service that it calls, a second.
     pub waits_per_second: f64,
+    /// The share of [`Shares::time`] that can be put down to it.
+    pub weight: f64,
 }
 
 /// Where the time of a process has gone.
@@ -69,6 +71,8 @@ pub struct Shares {
     pub cpu: Duration,
     /// Time that those of its threads waited that ran at all.
     pub waited: Duration,
+    /// The time of its threads that functions are ranked by, ns: waiting for work counts little.
+    pub time: f64,
     /// Share of samples whose stack could be walked to its root.
     pub whole: f64,
     /// Share of samples whose callers there was no room for.
@@ -229,6 +233,7 @@ pub(super) fn of(
             total: part.total.of(on),
             waiting: part.waiting.of(off),
             waits_per_second: part.waits / observed.as_secs_f64().max(1e-9),
+            weight: weight(part),
         }
     };
     let of_all = |n: u64| n as f64 / (samples.0 + samples.1).max(1) as f64;
@@ -238,6 +243,7 @@ pub(super) fn of(
         off: samples.1,
         cpu: Duration::from_nanos(spent.cpu as u64),
         waited: Duration::from_nanos(spent.waited as u64),
+        time: all_time,
         whole: of_all(whole),
         folded: of_all(folded),
         functions: heaviest.into_iter().take(most).map(function).collect(),

@@ -1,0 +1,177 @@
+//! `attach --children`: a session in a process and in each process that it has started.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
+
+use patcher::select::{Pattern, Spot};
+
+use super::existing::refuse_existing_of_tree;
+use super::job::{Job, Kind};
+use super::measure::{check_found, options, paths_of, patterns, spots};
+use super::remarks::warn;
+use super::source::AtEnd;
+use super::target::{find, target_of};
+use super::together;
+use super::watch::{Watch, hold, watch};
+use crate::cli::{Measure, Show};
+use crate::error::Failure;
+use crate::guest::Runner;
+use crate::hint::{CommandLine, Hint, hint};
+use crate::process::{Pid, Process};
+use crate::session::{
+    Changed, Options, Selected, Session, SessionError, Unmatched, Where, select_in,
+};
+
+const OPERATION: &str = "attach";
+
+/// Instruments a process and all its descendants, shows what happens, and takes everything out again.
+pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Result<(), Failure> {
+    let patterns = patterns(OPERATION, &measure.patterns.func)?;
+    let spots = spots(OPERATION, &measure.patterns.at)?;
+    let options = options(OPERATION, measure)?;
+    let output = Watch::new(show)?;
+    let root = find(OPERATION, pid)?;
+    if patterns.is_empty() && spots.is_empty() {
+        let suggest = CommandLine::ipath("suggest").pid(pid).with("--children");
+        let hint = hint!("`{}` lists those worth naming with -f", suggest);
+        return Err(Failure::new(OPERATION, pid, "no function is named").hint(hint));
+    }
+    refuse_existing_of_tree(&root)?;
+    let wanted = Wanted {
+        patterns: &patterns,
+        spots: &spots,
+        measure,
+        options: &options,
+        met: RefCell::default(),
+        near: OnceCell::new(),
+    };
+    let at_end = match keep {
+        true => AtEnd::Keep,
+        false => AtEnd::TakeOut,
+    };
+    let signals = hold(OPERATION)?;
+    let mut job = Job::new(Kind::Process, paths_of(measure.per_process));
+    job.set_head(target_of(&root));
+    let processes = tree(&root);
+    let known: BTreeSet<Pid> = processes.iter().map(|process| process.pid).collect();
+    let numbered = processes.iter().map(|p| (p.pid.0 as u32, p.clone()));
+    let create = |process: &Process| wanted.begin(process, *process == root);
+    together::begin(&mut job, numbered.collect(), at_end, &signals, create)
+        .map_err(|failure| wanted.of_all(failure, processes.len()))?;
+    if job.is_empty() {
+        return Ok(());
+    }
+    wanted.tell_unmet(pid, processes.len());
+    note_begun_since(&mut job, &root, &known);
+    watch(&output, show, job, signals, &[])
+}
+
+/// A process and its descendants, without this command.
+pub(super) fn tree(root: &Process) -> Vec<Process> {
+    let own = Pid(std::process::id() as i32);
+    let all = std::iter::once(root.clone()).chain(root.descendants());
+    all.filter(|process| process.pid != own).collect()
+}
+
+/// Reports descendants that began while the sessions were made.
+fn note_begun_since(job: &mut Job, root: &Process, known: &BTreeSet<Pid>) {
+    let is_new = |process: &&Process| !known.contains(&process.pid);
+    let said = match tree(root).iter().filter(is_new).count() {
+        0 => return,
+        1 => "a process that began meanwhile is not measured".to_owned(),
+        n => format!("{n} processes that began meanwhile are not measured"),
+    };
+    let pid = root.pid;
+    warn(&format!(
+        "{OPERATION} {pid}: {said}; --follow measures such"
+    ));
+    job.note_unmeasured(said);
+}
+
+/// What is to be measured in each process.
+struct Wanted<'a> {
+    patterns: &'a [Pattern],
+    spots: &'a [Spot],
+    measure: &'a Measure,
+    options: &'a Options,
+    /// Texts of the patterns that matched in one of the processes.
+    met: RefCell<BTreeSet<String>>,
+    /// Names that may have been meant, by the first process in which nothing matches.
+    near: OnceCell<Option<Hint>>,
+}
+
+impl Wanted<'_> {
+    /// Makes a session in a process. A process of which some patterns match is measured.
+    fn begin(&self, process: &Process, is_root: bool) -> Result<(Session, Changed), Failure> {
+        let failure = |e: SessionError| e.failure(OPERATION, process);
+        process.check().map_err(|e| failure(e.into()))?;
+        let selected = select_in(process, self.patterns, self.options.wanted());
+        let mut selected = selected.map_err(failure)?;
+        let patterns = &self.measure.patterns;
+        selected.complete(self.spots, patterns.allow_trap, &self.options.items());
+        self.note_met(&selected);
+        let subject = process.pid.to_string();
+        match (selected.selection.count(), self.measure.pending) {
+            (0, true) => {}
+            (0, false) => return Err(self.no_match(process, &selected)),
+            _ => check_found(OPERATION, &subject, patterns, &selected.selection)?,
+        }
+        if let Some(runner) = Runner::of_process(process) {
+            warn(&format!("{OPERATION} {subject}: {}", runner.note()));
+        }
+        let parent = process.parent().filter(|_| !is_root);
+        let options = Options {
+            parent: parent.map(|pid| pid.0),
+            ..self.options.clone()
+        };
+        Session::create(process, &options, selected, Where::Running).map_err(failure)
+    }
+
+    /// The failure for a process in which nothing matches.
+    fn no_match(&self, process: &Process, selected: &Selected) -> Failure {
+        let unmatched = &selected.selection.unmatched;
+        let first = unmatched.first();
+        self.near
+            .get_or_init(|| first.and_then(Unmatched::did_you_mean));
+        no_match(process, unmatched.iter().map(|u| u.pattern.as_str()))
+    }
+
+    /// The failure if no process could be measured.
+    fn of_all(&self, failure: Failure, processes: usize) -> Failure {
+        let failure = failure.maybe_hint(self.near.get().cloned().flatten());
+        match processes {
+            0 | 1 => failure,
+            n => failure.hint_first(hint!("none of its {} processes could be measured", n)),
+        }
+    }
+
+    fn note_met(&self, selected: &Selected) {
+        let unmatched = &selected.selection.unmatched;
+        let texts = self.patterns.iter().map(Pattern::text);
+        let is_met = |text: &&str| unmatched.iter().all(|u| u.pattern != *text);
+        self.met
+            .borrow_mut()
+            .extend(texts.filter(is_met).map(str::to_owned));
+    }
+
+    /// Reports the patterns that matched nowhere, unless they wait.
+    fn tell_unmet(&self, pid: Pid, processes: usize) {
+        let met = self.met.borrow();
+        let texts = self.patterns.iter().map(Pattern::text);
+        for text in texts.filter(|text| !met.contains(*text)) {
+            match self.measure.pending {
+                true => warn(&format!("'{text}' waits for a library that has it")),
+                false => warn(&format!(
+                    "{OPERATION} {pid}: no function in its {processes} processes matches '{text}'"
+                )),
+            }
+        }
+    }
+}
+
+/// The failure for a process in which no function matches these patterns.
+pub(super) fn no_match<'t>(process: &Process, texts: impl Iterator<Item = &'t str>) -> Failure {
+    let texts: Vec<String> = texts.map(|text| format!("'{text}'")).collect();
+    let cause = format!("no function matches {}", texts.join(" or "));
+    Failure::new(OPERATION, process.pid, cause)
+}

@@ -1,0 +1,165 @@
+//! Several processes that are sampled together, such as a server with its workers.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::time::Duration;
+
+use super::event::Seeing;
+use super::shares::{Function, Share, Shares};
+use super::{AT_FIRST, NotSampled, Sampler};
+use crate::process::Process;
+
+/// Begins to sample each of these processes.
+pub fn begin_all(processes: &[Process]) -> Vec<Result<Sampler, NotSampled>> {
+    let prepared: Vec<_> = processes.iter().map(Sampler::prepare).collect();
+    std::thread::sleep(AT_FIRST);
+    let begin = |prepared: Result<Sampler, NotSampled>| prepared.and_then(Sampler::start);
+    prepared.into_iter().map(begin).collect()
+}
+
+/// The shares of several processes as those of one.
+#[derive(Clone, Debug, Default)]
+pub struct Together {
+    /// The sum.
+    pub shares: Shares,
+    /// Of each function the process that has most of it, and its index in the shares of that process.
+    pub owners: Vec<(usize, usize)>,
+}
+
+/// A function of several processes. Its times are seconds.
+struct Sum {
+    owner: (usize, usize),
+    /// What the owner has of it.
+    most: f64,
+    weight: f64,
+    own: Estimate,
+    total: Estimate,
+    waiting: Estimate,
+    waits_per_second: f64,
+}
+
+/// A sum of independent estimates.
+#[derive(Clone, Copy, Default)]
+struct Estimate {
+    value: f64,
+    squared_error: f64,
+}
+
+impl Estimate {
+    fn add(&mut self, share: Share, of: f64) {
+        self.value += share.value * of;
+        self.squared_error += (share.error * of).powi(2);
+    }
+
+    fn share_of(self, whole: f64) -> Share {
+        match whole > 0.0 {
+            true => Share {
+                value: self.value / whole,
+                error: (self.squared_error.sqrt() / whole).min(1.0),
+            },
+            false => Share::default(),
+        }
+    }
+}
+
+/// Adds up the shares of several processes, with the `most` heaviest functions. Functions are the same if
+/// file, address and name are.
+pub fn together(all: &[Shares], most: usize) -> Together {
+    let mut found: HashMap<(&str, u64, &str), Sum> = HashMap::new();
+    for (process, shares) in all.iter().enumerate() {
+        let (cpu, waited) = (shares.cpu.as_secs_f64(), shares.waited.as_secs_f64());
+        for (index, function) in shares.functions.iter().enumerate() {
+            let weight = function.weight * shares.time;
+            let owner = (process, index);
+            let sum = match found.entry(key(function)) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(Sum {
+                    owner,
+                    most: weight,
+                    weight: 0.0,
+                    own: Estimate::default(),
+                    total: Estimate::default(),
+                    waiting: Estimate::default(),
+                    waits_per_second: 0.0,
+                }),
+            };
+            if weight > sum.most {
+                (sum.owner, sum.most) = (owner, weight);
+            }
+            sum.weight += weight;
+            sum.own.add(function.own, cpu);
+            sum.total.add(function.total, cpu);
+            sum.waiting.add(function.waiting, waited);
+            sum.waits_per_second += function.waits_per_second;
+        }
+    }
+    let mut shares = whole(all);
+    let (cpu, waited) = (shares.cpu.as_secs_f64(), shares.waited.as_secs_f64());
+    let mut sums: Vec<Sum> = found.into_values().collect();
+    let order = |sum: &Sum| (sum.weight, sum.own.value, sum.total.value);
+    sums.sort_by(|a, b| {
+        let heaviest = order(b).partial_cmp(&order(a));
+        let heaviest = heaviest.unwrap_or(std::cmp::Ordering::Equal);
+        heaviest.then(a.owner.cmp(&b.owner))
+    });
+    sums.truncate(most);
+    let function = |sum: &Sum| {
+        let (process, index) = sum.owner;
+        Function {
+            own: sum.own.share_of(cpu),
+            total: sum.total.share_of(cpu),
+            waiting: sum.waiting.share_of(waited),
+            waits_per_second: sum.waits_per_second,
+            weight: sum.weight / shares.time.max(1.0),
+            ..all[process].functions[index].clone()
+        }
+    };
+    let functions = sums.iter().map(function).collect();
+    shares.functions = functions;
+    Together {
+        shares,
+        owners: sums.iter().map(|sum| sum.owner).collect(),
+    }
+}
+
+fn key(function: &Function) -> (&str, u64, &str) {
+    // Generated code is somewhere else in each process.
+    let address = match function.module {
+        Some(_) => function.address.0,
+        None => 0,
+    };
+    (&function.path, address, &function.name)
+}
+
+/// The sum without functions.
+fn whole(all: &[Shares]) -> Shares {
+    let samples = |shares: &Shares| (shares.on + shares.off) as f64;
+    let count = all.iter().map(samples).sum::<f64>().max(1.0);
+    let mean = |of: fn(&Shares) -> f64| {
+        let parts = all.iter().map(|shares| of(shares) * samples(shares));
+        parts.sum::<f64>() / count
+    };
+    let least = |seeing: &Seeing| match seeing {
+        Seeing::Whole => 0,
+        Seeing::UserMode => 1,
+        Seeing::Stops => 2,
+    };
+    let seeing = all.iter().map(|shares| shares.seeing).max_by_key(least);
+    let longest = |of: fn(&Shares) -> Duration| all.iter().map(of).max().unwrap_or_default();
+    Shares {
+        seeing: seeing.unwrap_or_default(),
+        observed: longest(|shares| shares.observed),
+        on: all.iter().map(|shares| shares.on).sum(),
+        off: all.iter().map(|shares| shares.off).sum(),
+        cpu: all.iter().map(|shares| shares.cpu).sum(),
+        waited: all.iter().map(|shares| shares.waited).sum(),
+        time: all.iter().map(|shares| shares.time).sum(),
+        whole: mean(|shares| shares.whole),
+        folded: mean(|shares| shares.folded),
+        lost: all.iter().map(|shares| shares.lost).sum(),
+        stale: longest(|shares| shares.stale),
+        idle: all.iter().map(|shares| shares.idle).sum(),
+        unseen: all.iter().map(|shares| shares.unseen).sum(),
+        functions: Vec::new(),
+    }
+}

@@ -1,0 +1,146 @@
+/* A server that has forked its workers: as many as its argument says, of which the second has a child of its own, and a
+ * helper that has executed sleep(1). Once the file $WORKED/go is there each calls `work` so often as is its own number, and
+ * writes a line `CALLER N` into $WORKED/PID. The first worker ends once $WORKED/end is there. Once $WORKED/more is there
+ * the server and its second worker have another child each. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "work.h"
+
+#define NOINLINE __attribute__((noinline, noclone, noipa))
+
+static long sum;
+
+NOINLINE void in_master(int n)
+{
+    for (int i = 0; i < n; i++)
+        sum += work(i);
+    sum++;
+}
+
+NOINLINE void in_worker(int n)
+{
+    for (int i = 0; i < n; i++)
+        sum += work(i);
+    sum++;
+}
+
+NOINLINE void in_late(int n)
+{
+    for (int i = 0; i < n; i++)
+        sum += work(i);
+    sum++;
+}
+
+NOINLINE void in_grandchild(int n)
+{
+    for (int i = 0; i < n; i++)
+        sum += work(i);
+    sum++;
+}
+
+static const char *path(const char *name)
+{
+    static char text[4096];
+    snprintf(text, sizeof text, "%s/%s", getenv("WORKED"), name);
+    return text;
+}
+
+static void await(const char *name)
+{
+    while (!ends && access(path(name), F_OK))
+        usleep(1000);
+}
+
+/* Each process but the first writes a byte when it is there. */
+static int told[2];
+
+static void perform(const char *caller, void (*function)(int), int n)
+{
+    if (write(told[1], "x", 1) != 1)
+        abort();
+    await("go");
+    function(n);
+    char name[20], line[100];
+    snprintf(name, sizeof name, "%d.new", getpid());
+    int length = snprintf(line, sizeof line, "%s %d\n", caller, n);
+    int file = open(path(name), O_WRONLY | O_CREAT, 0600);
+    if (file < 0 || write(file, line, length) != length)
+        abort();
+    close(file);
+    char whole[4096];
+    strcpy(whole, path(name));
+    snprintf(name, sizeof name, "%d", getpid());
+    rename(whole, path(name));
+}
+
+static void sleep_on(void)
+{
+    while (!ends)
+        usleep(1000);
+    _exit(0);
+}
+
+static void have_more(int n)
+{
+    await("more");
+    if (ends || fork())
+        return;
+    perform("in_late", in_late, n);
+    sleep_on();
+}
+
+int main(int count, char **arguments)
+{
+    int workers = count > 1 ? atoi(arguments[1]) : 3;
+    struct sigaction ending = {.sa_handler = end};
+    sigaction(SIGTERM, &ending, NULL);
+    if (pipe2(told, O_CLOEXEC))
+        abort();
+    for (int i = 0; i < workers; i++) {
+        if (fork())
+            continue;
+        if (i == 1 && fork() == 0) {
+            perform("in_grandchild", in_grandchild, 7);
+            sleep_on();
+        }
+        perform("in_worker", in_worker, 100 * (i + 1));
+        if (i == 1)
+            have_more(50);
+        if (i)
+            sleep_on();
+        await("end");
+        _exit(0);
+    }
+    int closes[2];
+    if (pipe2(closes, O_CLOEXEC))
+        abort();
+    if (!fork()) {
+        execlp("sleep", "sleep", "600", NULL);
+        abort();
+    }
+    /* Until the helper is another program. */
+    close(closes[1]);
+    char byte;
+    if (read(closes[0], &byte, 1))
+        abort();
+    for (int i = 0; i < workers + (workers > 1); i++)
+        if (read(told[0], &byte, 1) != 1)
+            abort();
+    puts("ready");
+    fflush(stdout);
+    perform("in_master", in_master, 3);
+    have_more(60);
+    while (!ends)
+        usleep(1000);
+    kill(0, SIGTERM);
+    while (wait(NULL) > 0)
+        ;
+    puts("ok");
+    return 0;
+}
