@@ -364,7 +364,7 @@ pub struct Job {
     #[arg(long, groups = ["of_job", "several"], conflicts_with_all = ["search", "follow", "process"])]
     pub local_ranks: bool,
     /// The process and all that it has started and still runs, together, such as a server with its workers
-    #[arg(long, group = "several", conflicts_with_all = ["of_job", "search"])]
+    #[arg(long, group = "several", conflicts_with = "of_job")]
     pub children: bool,
     /// These ranks alone (0,3 or 0-3)
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ranks, requires = "of_job")]

@@ -468,3 +468,60 @@ fn a_tree_is_sampled_as_one() {
     let next = format!("ipath attach {pid} --children -f ");
     assert!(text.starts_with(&head) && text.contains(&next), "{text}");
 }
+
+/// A search over a tree measures the same functions in all its processes, and leaves nothing in them.
+#[test]
+fn a_tree_is_searched_as_one() {
+    let shell = three_programs("lookup");
+    let pid = shell.pid().to_string();
+    let children = descendants(shell.pid());
+    let before: Vec<ProcessState> = children.iter().map(|&pid| ProcessState::of(pid)).collect();
+    let search = |more: &[&str]| {
+        let run = Run::ipath(["attach", &pid, "--children", "--search", "--format", "json"]);
+        run.args(more).limit(3 * LIMIT).run().expect(0)
+    };
+    let finished = search(&[]);
+    let profile = finished.json();
+    let found = found(&profile);
+    assert_eq!(found[0][..2], ["find_entry", "resolve_bodies"], "{found:?}");
+    let is_of_the_other = |path: &Vec<String>| path.iter().any(|name| name == "mixed");
+    assert!(found.iter().any(is_of_the_other), "{found:?}");
+    // Both that look entries up have called it, on the same path.
+    let function = profile["search"]["paths"][0]["function"]
+        .as_u64()
+        .expect("an index");
+    let of_each = &profile["functions"][function as usize]["processes"];
+    assert_eq!(of_each.as_array().map(Vec::len), Some(2), "{of_each}");
+    assert_eq!(profile["target"]["pid"], shell.pid());
+    let within = search(&["-f", "mixed"]);
+    assert!(
+        within.stderr.contains("no function matches 'mixed'"),
+        "{}",
+        within.report()
+    );
+    let paths = self::found(&within.json());
+    assert!(
+        !paths.is_empty() && paths.iter().all(is_of_the_other),
+        "{paths:?}"
+    );
+    for (pid, state) in children.into_iter().zip(before) {
+        state.assert_unchanged(pid);
+        assert_eq!(listed(pid), None);
+    }
+}
+
+/// The paths that a search has found, each with the function first and then its callers.
+fn found(profile: &Value) -> Vec<Vec<String>> {
+    let index = |value: &Value| value.as_u64().expect("an index") as usize;
+    let path = |path: &Value| {
+        let function = &profile["functions"][index(&path["function"])]["name"];
+        let stack = path["stack"].as_array().expect("a stack").iter();
+        let callers = stack.map(|frame| &profile["frames"][index(frame)]["function"]);
+        let names = std::iter::once(function).chain(callers);
+        names
+            .map(|name| name.as_str().unwrap_or("?").to_owned())
+            .collect()
+    };
+    let paths = profile["search"]["paths"].as_array().expect("paths");
+    paths.iter().map(path).collect()
+}

@@ -111,7 +111,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
                 let show = rank_file::of_rank_of(pid, &show)?;
                 match (measure.follow, refine.search) {
                     (true, _) => follow::attach(pid, job.children, &measure, &show),
-                    (_, true) => search::attach(pid, &measure, &refine, &show),
+                    (_, true) => search::attach(pid, job.children, &measure, &refine, &show),
                     _ if job.children => tree::attach(pid, &measure, &show, keep),
                     _ => attach::attach(pid, &measure, &show, keep),
                 }

@@ -21,7 +21,7 @@ use super::rank_file::of_own_rank;
 use super::remarks::warn;
 use super::renewal::{Again, Renewal};
 use super::replaced::Begun;
-use super::search::Searching;
+use super::search::{Prey, Searching};
 use super::source::{AtEnd, Live};
 use super::spool::Spool;
 use super::watch::{Watch, hold, watch};
@@ -153,7 +153,8 @@ pub(super) fn run(
     stopped.resume().map_err(resumed)?;
     let watched = match (search, live) {
         (Some(search), live) => search.search(
-            (process, live, None),
+            &process,
+            (vec![Prey::of(&process)], live),
             &output,
             &options,
             (signals, &FOR_PROGRAM),

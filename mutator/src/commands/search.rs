@@ -3,32 +3,42 @@
 
 mod asked;
 mod best;
+mod change;
+mod common;
 mod hunt;
 mod look;
+mod pack;
 mod result;
 mod samples;
 mod words;
 
 use nix::sys::signal::Signal;
+use patcher::select::Pattern;
 
 pub(super) use asked::Searching;
+pub(super) use pack::Prey;
 
 use hunt::{Hunt, Over};
+use pack::{Lives, Pack};
+use result::{Numbers, Outcome};
 
-use super::existing::refuse_existing;
-use super::measure::{self, check};
+use super::existing::{refuse_existing, refuse_existing_of_tree};
+use super::job::sum_of;
+use super::measure::{self, check, check_found};
 use super::panics::caught;
 use super::remarks::warn;
 use super::source::Live;
-use super::target::find;
+use super::target::{find, target_of};
+use super::tree::{no_match, tree};
 use super::watch::{Shown, Watch, conclude, hold};
 use crate::cli::{Measure, Output, Refine, Show};
 use crate::error::Failure;
 use crate::guest::Runner;
 use crate::metric::Metric;
 use crate::process::{Pid, Presence, Process};
+use crate::profile::{Profile, Unseen};
 use crate::search::Bounds;
-use crate::session::{Options, Selected, SessionError, select_in};
+use crate::session::{Options, SessionError, select_in};
 use crate::signals::Signals;
 
 /// How much is to be explained: of the rest there are many causes.
@@ -69,20 +79,24 @@ impl<'a> Searching<'a> {
         })
     }
 
-    /// Searches, within the functions of a session or those that are given where there are any; takes the session out and
-    /// shows what was found.
+    /// Searches in these processes, of which `process` is the first: within the functions of the session or the given
+    /// ones, if there are any. Then takes the sessions out and shows the result.
     pub(super) fn search(
         &self,
-        (process, mut live, given): (Process, Option<Live>, Option<Selected>),
+        process: &Process,
+        (preys, live): (Vec<Prey>, Option<Live>),
         output: &Watch,
         options: &Options,
         (signals, kept): (Signals, &[Signal]),
     ) -> Result<(), Failure> {
-        signals.watch(&[&process]);
-        let mut hunt = None;
+        let processes: Vec<&Process> = preys.iter().map(|prey| &prey.process).collect();
+        signals.watch(&processes);
+        let (mut hunt, mut lives) = (None, vec![live]);
         let over = caught("search", || {
-            let begun = Hunt::begin(self, options, &process)?;
-            hunt.insert(begun).run(&mut live, given, &signals)
+            let begun = Hunt::begin(self, options, process, preys)?;
+            let hunt: &mut Hunt<'_> = hunt.insert(begun);
+            lives.resize_with(hunt.pack.members.len(), || None);
+            hunt.run(&mut lives, &signals)
         });
         // What cannot be done to a program that has ended is no failure.
         let over = match over {
@@ -91,18 +105,63 @@ impl<'a> Searching<'a> {
             }
             over => over,
         };
-        let outcome = hunt.and_then(Hunt::outcome);
-        let Some(mut live) = live else {
+        if lives.iter().all(Option::is_none) {
             signals.release_but(kept);
-            return self.nothing_measured(&process, over?);
+            return self.nothing_measured(process, over?);
+        }
+        let outcome = hunt.and_then(Hunt::outcome);
+        let finished = match lives.as_mut_slice() {
+            [Some(live)] => {
+                let (ended, profile) = live.finish();
+                let profile = profile.map(|mut profile| {
+                    let numbers = Numbers::of_one(&profile);
+                    profile.search = outcome.map(|(outcome, _)| outcome.found(&numbers));
+                    profile
+                });
+                (ended, profile)
+            }
+            _ => self.finish_all(process, &mut lives, outcome),
         };
-        let (ended, profile) = live.finish();
-        let profile = profile.map(|mut profile| {
-            profile.search = outcome.map(|outcome| outcome.found(&profile));
-            profile
-        });
         let shown = over.map(|_| Shown::default());
-        conclude(output, self.show, (ended, profile), shown, (signals, kept))
+        conclude(output, self.show, finished, shown, (signals, kept))
+    }
+
+    /// Takes the sessions of several processes out, and adds up their profiles.
+    fn finish_all(
+        &self,
+        root: &Process,
+        lives: &mut Lives,
+        outcome: Option<(Outcome, Pack)>,
+    ) -> (Result<(), Failure>, Result<Profile, Failure>) {
+        let (mut done, mut profiles) = (Ok(()), Vec::new());
+        for (index, live) in lives.iter_mut().enumerate() {
+            let Some(live) = live else {
+                continue;
+            };
+            let (ended, profile) = live.finish();
+            done = done.and(ended);
+            match profile {
+                Ok(profile) => profiles.push((index, profile)),
+                Err(failure) => warn(&failure.in_one_line()),
+            }
+        }
+        let sum = sum_of(self.operation, profiles.iter().map(|(_, profile)| profile));
+        let sum = sum.map(|mut sum| {
+            sum.target = target_of(root);
+            let unread = lives.iter().flatten().count() - profiles.len();
+            Unseen::Profiles.count(&mut sum.losses.unseen, unread as u64);
+            if let Some((outcome, pack)) = outcome {
+                let out = pack.members.iter().filter(|member| member.is_out).count();
+                Unseen::Processes.count(&mut sum.losses.unseen, out as u64);
+                let parts = profiles.into_iter();
+                let part =
+                    |(index, profile): (usize, Profile)| (&pack.members[index].shifts, profile);
+                let parts: Vec<_> = parts.map(part).collect();
+                sum.search = Some(outcome.found(&Numbers::of_sum(&sum, &parts)));
+            }
+            sum
+        });
+        (done, sum)
     }
 
     /// There was no time to measure anything, or nothing to be measured.
@@ -123,9 +182,10 @@ impl<'a> Searching<'a> {
     }
 }
 
-/// Searches in a process that runs.
+/// Searches in a process that runs, and with `children` in its descendants.
 pub(super) fn attach(
     pid: Pid,
+    children: bool,
     measure: &Measure,
     refine: &Refine,
     show: &Show,
@@ -136,21 +196,50 @@ pub(super) fn attach(
     let searching = Searching::new(OPERATION, (measure, refine, show), &mut options)?;
     let output = Watch::new(show)?;
     let process = find(OPERATION, pid)?;
-    let failure = |e: SessionError| e.failure(OPERATION, &process);
-    process.check().map_err(|e| failure(e.into()))?;
-    refuse_existing(&process)?;
-    if let Some(runner) = Runner::of_process(&process) {
-        warn(&format!("{OPERATION} {pid}: {}", runner.note()));
-    }
-    let mut given = None;
-    if !patterns.is_empty() {
-        let mut selected = select_in(&process, &patterns, options.wanted()).map_err(failure)?;
-        selected.complete(&[], searching.allow_traps, &options.items());
-        let subject = pid.to_string();
-        let (named, selection) = (&measure.patterns, &selected.selection);
-        check(OPERATION, &subject, named, selection, false)?;
-        given = Some(selected);
-    }
+    let prey = |process: &Process| {
+        let failure = |e: SessionError| e.failure(OPERATION, process);
+        process.check().map_err(|e| failure(e.into()))?;
+        if let Some(runner) = Runner::of_process(process) {
+            warn(&format!("{OPERATION} {}: {}", process.pid, runner.note()));
+        }
+        let mut given = None;
+        if !patterns.is_empty() {
+            let mut selected = select_in(process, &patterns, options.wanted()).map_err(failure)?;
+            selected.complete(&[], searching.allow_traps, &options.items());
+            let subject = process.pid.to_string();
+            let (named, selection) = (&measure.patterns, &selected.selection);
+            match children {
+                true if selection.count() == 0 => {
+                    let texts = patterns.iter().map(Pattern::text);
+                    return Err(no_match(process, texts));
+                }
+                true => check_found(OPERATION, &subject, named, selection)?,
+                false => check(OPERATION, &subject, named, selection, false)?,
+            }
+            given = Some(selected);
+        }
+        let process = process.clone();
+        Ok(Prey { process, given })
+    };
+    let preys = match children {
+        true => {
+            refuse_existing_of_tree(&process)?;
+            let begun: Vec<Result<Prey, Failure>> = tree(&process).iter().map(prey).collect();
+            let (preys, failed): (Vec<_>, Vec<_>) = begun.into_iter().partition(Result::is_ok);
+            let failed = failed.into_iter().filter_map(Result::err);
+            let failed: Vec<Failure> = failed.collect();
+            match failed.first() {
+                Some(failure) if preys.is_empty() => return Err(failure.clone()),
+                _ => failed.iter().for_each(|f| warn(&f.in_one_line())),
+            }
+            preys.into_iter().flatten().collect()
+        }
+        false => {
+            refuse_existing(&process)?;
+            vec![prey(&process)?]
+        }
+    };
     let signals = hold(OPERATION)?;
-    searching.search((process, None, given), &output, &options, (signals, &[]))
+    let signals = (signals, &[][..]);
+    searching.search(&process, (preys, None), &output, &options, signals)
 }

@@ -1,28 +1,24 @@
-//! One search in one process.
+//! One search, in one process or several.
 
 use std::time::{Duration, Instant};
 
 use patcher::Avma;
-use patcher::select::Pattern;
 
-use super::super::outcome::tell_refused;
 use super::super::remarks::warn;
-use super::super::source::{AtEnd, Live};
 use super::super::suggest;
 use super::asked::Searching;
 use super::best::Best;
-use super::look::{Moment, Overheads, window};
+use super::look::{Moment, Overheads};
+use super::pack::{Lives, Pack, Prey};
 use super::result::{Outcome, costly, left, unreturned};
 use super::samples::Samples;
 use super::words::{Stopped, measured, percent, reason, sampled, stopped};
 use crate::display_name;
 use crate::error::Failure;
-use crate::process::{Presence, Process};
+use crate::process::Process;
 use crate::sampling::Sampler;
-use crate::search::{Cost, Dropped, Next, Search, Stack, Step, Window, rows};
-use crate::session::{
-    Candidate, Changed, Options, Selected, Session, SessionError, Where, select_in,
-};
+use crate::search::{Cost, Next, Search, Stack, Step, Window, rows};
+use crate::session::Options;
 use crate::signals::{Asked, Signals};
 
 /// Why a search is over.
@@ -50,17 +46,23 @@ const STEPS: u64 = 50;
 
 /// A search that goes on.
 pub(super) struct Hunt<'h> {
-    asked: &'h Searching<'h>,
-    options: &'h Options,
+    pub(super) asked: &'h Searching<'h>,
+    pub(super) options: &'h Options,
+    /// The process that was asked for.
     process: &'h Process,
-    sampler: Sampler,
-    search: Search,
+    pub(super) pack: Pack,
+    pub(super) search: Search,
     samples: Samples,
-    stacks: Vec<Stack>,
+    pub(super) stacks: Vec<Stack>,
     end: Option<Instant>,
     steps: u64,
     overheads: Overheads,
     best: Best<Outcome>,
+}
+
+/// True if there is a session.
+fn is_any(lives: &Lives) -> bool {
+    lives.iter().any(Option::is_some)
 }
 
 /// Columns of a name in a line about a step.
@@ -72,14 +74,13 @@ impl<'h> Hunt<'h> {
         asked: &'h Searching<'h>,
         options: &'h Options,
         process: &'h Process,
+        preys: Vec<Prey>,
     ) -> Result<Self, Failure> {
-        let sampler = Sampler::begin(process);
-        let sampler = sampler.map_err(|e| suggest::failure(asked.operation, process, &e))?;
         let hunt = Self {
             asked,
             options,
             process,
-            sampler,
+            pack: Pack::begin(asked.operation, preys)?,
             search: Search::new(asked.bounds),
             samples: Samples::default(),
             stacks: Vec::new(),
@@ -91,42 +92,37 @@ impl<'h> Hunt<'h> {
             overheads: Overheads::default(),
             best: Best::default(),
         };
-        if let Some(remark) = suggest::less(hunt.sampler.seeing()) {
+        if let Some(remark) = suggest::less(hunt.pack.seeing()) {
             hunt.say(remark);
         }
         Ok(hunt)
     }
 
-    /// The best result.
-    pub(super) fn outcome(self) -> Option<Outcome> {
-        self.best.into_inner()
+    /// The best result, with the processes that it is of.
+    pub(super) fn outcome(self) -> Option<(Outcome, Pack)> {
+        Some((self.best.into_inner()?, self.pack))
     }
 
     /// The name of a function in a line about a step.
-    fn name(&mut self, function: Avma) -> String {
-        let (name, _) = self.sampler.name_at(function);
+    pub(super) fn name(&mut self, function: Avma) -> String {
+        let (name, _) = self.pack.name_at(function);
         display_name::fit(&name, LONGEST_NAME)
     }
 
-    fn say(&self, text: &str) {
+    pub(super) fn say(&self, text: &str) {
         warn(&format!(
             "{} {}: {text}",
             self.asked.operation, self.process.pid
         ));
     }
 
-    /// Searches to the end, among what the functions of a session or those that are `given` do, if there are any; the
-    /// session, if there is one by then, is in `live`.
-    pub(super) fn run(
-        &mut self,
-        live: &mut Option<Live>,
-        given: Option<Selected>,
-        signals: &Signals,
-    ) -> Result<Over, Failure> {
-        let over = self.steps(live, given, signals);
+    /// Searches to the end: within the functions of a session or the given ones, if there are any. Adds the sessions
+    /// that it makes to `lives`.
+    pub(super) fn run(&mut self, lives: &mut Lives, signals: &Signals) -> Result<Over, Failure> {
+        let over = self.steps(lives, signals);
         match over {
             // What could not be done to it was because of that.
-            Err(_) if self.process.settled() == Presence::Ended => Ok(Over::Gone),
+            Err(_) if self.pack.is_gone(Process::settled) => Ok(Over::Gone),
             over => over,
         }
         .inspect(|over| match over {
@@ -136,38 +132,27 @@ impl<'h> Hunt<'h> {
         })
     }
 
-    fn steps(
-        &mut self,
-        live: &mut Option<Live>,
-        given: Option<Selected>,
-        signals: &Signals,
-    ) -> Result<Over, Failure> {
-        if live.is_none() {
+    fn steps(&mut self, lives: &mut Lives, signals: &Signals) -> Result<Over, Failure> {
+        if !is_any(lives) {
             if let Some(over) = self.sample(signals) {
                 return Ok(over);
             }
-            match given {
-                Some(given) => {
-                    let begun = Sampler::moment();
-                    let changed = self.create(live, given);
-                    self.sampler.stopped_since(begun);
-                    let failure = |e: SessionError| e.failure(self.asked.operation, self.process);
-                    tell_refused(&changed.map_err(failure)?);
-                }
-                None => {
+            let begun = Sampler::moment();
+            match self.pack.is_given() {
+                true => self.create_given(lives)?,
+                false => {
                     let step = self.search.begin(&self.stacks);
                     self.tell("by samples", &step);
-                    let begun = Sampler::moment();
-                    self.put_in(live, step.add)?;
-                    self.sampler.stopped_since(begun);
+                    self.put_in(lives, step.add)?;
                 }
             }
+            self.pack.stopped_since(begun);
         }
-        let Some(live_now) = live.as_mut() else {
+        if !is_any(lives) {
             return Ok(Over::Found);
-        };
+        }
         if self.search.measured().is_empty() {
-            let named: Vec<Avma> = places_in(live_now.session()).collect();
+            let named = self.pack.functions_in(lives);
             let text = format!(
                 "measuring {} named, and what they call",
                 functions(named.len())
@@ -175,12 +160,9 @@ impl<'h> Hunt<'h> {
             self.say(&text);
             self.search = Search::within(self.asked.bounds, named);
         }
-        let mut base = self.base(live_now)?;
+        let mut base = self.base(lives)?;
         loop {
-            let Some(live_now) = live.as_mut() else {
-                return Ok(Over::Found);
-            };
-            let (over, now) = self.look(live_now, signals)?;
+            let (over, now) = self.look(lives, signals)?;
             let window = self.window(&base, &now);
             if let Some(over) = over {
                 // A moment says little, if there is more.
@@ -210,12 +192,10 @@ impl<'h> Hunt<'h> {
             }
             if step.next == Next::Look {
                 let begun = Sampler::moment();
-                self.take_out(live_now, &step.drop)?;
-                self.put_in(live, step.add)?;
-                self.sampler.stopped_since(begun);
-                if let Some(live) = live.as_mut() {
-                    base = self.base(live)?;
-                }
+                self.take_out(lives, &step.drop)?;
+                self.put_in(lives, step.add)?;
+                self.pack.stopped_since(begun);
+                base = self.base(lives)?;
             }
         }
     }
@@ -235,7 +215,7 @@ impl<'h> Hunt<'h> {
         self.say(&said.join("; "));
     }
 
-    fn added(&mut self, add: &[(Avma, Cost)]) -> Option<String> {
+    pub(super) fn added(&mut self, add: &[(Avma, Cost)]) -> Option<String> {
         let named = add.iter().map(|(function, share)| {
             let name = self.name(*function);
             format!("{name} (about {})", sampled(*share))
@@ -260,8 +240,7 @@ impl<'h> Hunt<'h> {
             if passed < time {
                 continue;
             }
-            let shares = self.sampler.shares(0);
-            if shares.on + shares.off >= SAMPLES || passed >= MOST_SAMPLING * time {
+            if self.pack.samples() >= SAMPLES || passed >= MOST_SAMPLING * time {
                 self.take_in();
                 return None;
             }
@@ -273,7 +252,7 @@ impl<'h> Hunt<'h> {
         match signals.next() {
             Some(Asked::End) => return Some(Over::Asked),
             Some(Asked::Suspend) => drop(signals.suspend()),
-            Some(Asked::Child) if self.process.life() != Presence::Here => {
+            Some(Asked::Child) if self.pack.is_gone(Process::life) => {
                 return Some(Over::Gone);
             }
             _ => {}
@@ -288,54 +267,43 @@ impl<'h> Hunt<'h> {
         if signals.wait([], Some(time)).is_err() {
             std::thread::sleep(time);
         }
-        self.sampler.look();
+        self.pack.look();
         None
     }
 
     /// Takes in what has been sampled until now, when a step ends.
     fn take_in(&mut self) {
-        self.samples.take_in(self.sampler.stacks().stacks);
+        self.samples.take_in(self.pack.stacks());
         self.stacks = self.samples.stacks();
     }
 
     /// All that is measured and sampled until now, and why there is nothing more to come.
-    fn moment(&mut self, live: &mut Live) -> Result<(Moment, Option<Over>), Failure> {
-        let sampled = self.sampler.stacks();
-        let sample = live.look();
-        let sample = sample.map_err(|e| e.failure(self.asked.operation, self.process))?;
-        let moment = Moment {
-            profile: sample.profile.clone(),
-            lived: sampled.lived,
-            idle: sampled.idle,
-        };
-        Ok((moment, sample.ended.map(|_| Over::Gone)))
+    fn moments(&mut self, lives: &mut Lives) -> Result<(Vec<Moment>, Option<Over>), Failure> {
+        let (moments, is_over) = self.pack.moments(self.asked.operation, lives)?;
+        Ok((moments, is_over.then_some(Over::Gone)))
     }
 
     /// A moment from which on the same is measured.
-    fn base(&mut self, live: &mut Live) -> Result<Moment, Failure> {
-        let (base, _) = self.moment(live)?;
-        self.overheads = Overheads::begin(&base.profile);
+    fn base(&mut self, lives: &mut Lives) -> Result<Vec<Moment>, Failure> {
+        let (base, _) = self.moments(lives)?;
+        self.overheads = Overheads::begin(&base);
         Ok(base)
     }
 
-    fn window(&mut self, base: &Moment, now: &Moment) -> Window {
-        let sampler = &mut self.sampler;
-        let functions = self.search.measured();
-        let idle = functions.iter().copied();
-        let idle = idle.filter(|&f| sampler.is_idle_at(f)).collect();
+    fn window(&mut self, base: &[Moment], now: &[Moment]) -> Window {
         Window {
             overhead: self.overheads.usual().share,
             processor: self.overheads.usual().processor,
-            ..window(base, now, functions, &idle, |at| sampler.function_at(at))
+            ..self.pack.window(base, now, self.search.measured())
         }
     }
 
     /// Looks for a step, or for as long as measuring does not take much too much.
     fn look(
         &mut self,
-        live: &mut Live,
+        lives: &mut Lives,
         signals: &Signals,
-    ) -> Result<(Option<Over>, Moment), Failure> {
+    ) -> Result<(Option<Over>, Vec<Moment>), Failure> {
         let begin = Instant::now();
         let mut looked = begin;
         loop {
@@ -344,10 +312,10 @@ impl<'h> Hunt<'h> {
             if !is_over && looked.elapsed() < UNTIL_COST {
                 continue;
             }
-            let (now, gone) = self.moment(live)?;
+            let (now, gone) = self.moments(lives)?;
             let over = gone.or(over);
             looked = Instant::now();
-            self.overheads.note(&now.profile);
+            self.overheads.note(&now);
             let is_too_much = self.overheads.is_above(&self.asked.bounds, TOO_MUCH);
             if is_over || over.is_some() || is_too_much {
                 return Ok((over, now));
@@ -357,10 +325,10 @@ impl<'h> Hunt<'h> {
 
     /// Stores the result of a step if it is the best so far.
     fn note(&mut self, window: Window, explained: Cost) {
-        let sampler = &mut self.sampler;
+        let pack = &mut self.pack;
         let rows = rows(&self.search, &window);
         let found: Vec<Avma> = rows.iter().map(|row| row.function).collect();
-        let left = left(&self.search, &self.stacks, &found, |at| sampler.name_at(at));
+        let left = left(&self.search, &self.stacks, &found, |at| pack.name_at(at));
         let is_within_limit = !self.asked.bounds.is_too_much(&window, TOO_MUCH);
         let outcome = Outcome {
             rows,
@@ -395,124 +363,6 @@ impl<'h> Hunt<'h> {
         }
         self.say(&said.join("; "));
     }
-
-    /// Takes functions out.
-    fn take_out(&self, live: &mut Live, dropped: &[(Avma, Dropped)]) -> Result<(), Failure> {
-        let is_meant = |place: &Avma| dropped.iter().any(|(function, _)| function == place);
-        let ids: Vec<usize> = functions_in(live.session())
-            .filter(|(_, place)| is_meant(place))
-            .map(|(id, _)| id)
-            .collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let removed = live.session_mut().remove(&ids);
-        let removed = removed.map_err(|e| e.failure(self.asked.operation, self.process));
-        removed.map(drop)
-    }
-
-    /// Puts functions in, and others in the place of those that cannot be.
-    fn put_in(
-        &mut self,
-        live: &mut Option<Live>,
-        mut add: Vec<(Avma, Cost)>,
-    ) -> Result<(), Failure> {
-        while !add.is_empty() {
-            let functions: Vec<Avma> = add.iter().map(|(function, _)| *function).collect();
-            let refused = self.instrument(live, &functions)?;
-            if refused.is_empty() {
-                break;
-            }
-            let mut said = Vec::new();
-            for (function, cause) in refused {
-                let name = self.name(function);
-                said.push(format!("{name} cannot be instrumented ({cause})"));
-                self.search.refuse(function, cause);
-            }
-            add = self.search.instead(&self.stacks);
-            said.extend(self.added(&add));
-            self.say(&said.join("; "));
-        }
-        Ok(())
-    }
-
-    /// Puts functions in; those that cannot be, each with the reason.
-    fn instrument(
-        &mut self,
-        live: &mut Option<Live>,
-        functions: &[Avma],
-    ) -> Result<Vec<(Avma, String)>, Failure> {
-        let failure = |e: SessionError| e.failure(self.asked.operation, self.process);
-        let pattern = |f: &Avma| Pattern::parse(&format!("{:#x}", f.0)).ok();
-        let patterns: Vec<Pattern> = functions.iter().filter_map(pattern).collect();
-        let mut selected = match live {
-            Some(live) => live.session().select(&patterns, None).map_err(failure)?,
-            None => self.select_first(&patterns).map_err(failure)?,
-        };
-        if self.asked.allow_traps {
-            selected.selection.allow_traps();
-        }
-        let start = |c: &Candidate| c.bias.to_avma(c.plan.function.range.start);
-        let candidates = selected.selection.candidates.iter();
-        let mut refused: Vec<(Avma, String)> = candidates
-            .filter_map(|c| Some((start(c), c.refused()?)))
-            .filter(|(function, _)| functions.contains(function))
-            .collect();
-        let candidates = &mut selected.selection.candidates;
-        candidates.retain(|candidate| candidate.refused().is_none());
-        let possible: Vec<Avma> = candidates.iter().map(start).collect();
-        let is_known = |f: &Avma| possible.contains(f) || refused.iter().any(|(r, _)| r == f);
-        let unknown = functions.iter().filter(|f| !is_known(f));
-        let unknown = unknown.map(|f| (*f, "no function is known there".to_owned()));
-        let unknown: Vec<_> = unknown.collect();
-        refused.extend(unknown);
-        if possible.is_empty() {
-            return Ok(refused);
-        }
-        let changed = match live {
-            Some(live) => live.session_mut().add("search", selected),
-            None => self.create(live, selected),
-        };
-        let changed = match changed {
-            Ok(changed) => changed,
-            Err(SessionError::Refused(refused)) => Changed {
-                refused,
-                ..Changed::default()
-            },
-            Err(error) => return Err(failure(error)),
-        };
-        let cause = match changed.refused.first() {
-            Some((_, reason)) => reason.clone(),
-            None => "it was not put in".to_owned(),
-        };
-        let active: Vec<Avma> = match live {
-            Some(live) => places_in(live.session()).collect(),
-            None => Vec::new(),
-        };
-        let is_out = |f: &&Avma| possible.contains(f) && !active.contains(f);
-        let out = functions.iter().filter(is_out);
-        refused.extend(out.map(|f| (*f, cause.clone())));
-        tell_refused(&Changed {
-            refused: Vec::new(),
-            ..changed
-        });
-        Ok(refused)
-    }
-
-    /// Begins a session with these functions.
-    fn create(&self, live: &mut Option<Live>, selected: Selected) -> Result<Changed, SessionError> {
-        let created = Session::create(self.process, self.options, selected, Where::Running);
-        let (session, changed) = created?;
-        crate::segment::sweep();
-        *live = Some(Live::new(session, AtEnd::TakeOut));
-        Ok(changed)
-    }
-
-    fn select_first(&self, patterns: &[Pattern]) -> Result<Selected, SessionError> {
-        let mut selected = select_in(self.process, patterns, self.options.wanted())?;
-        selected.find_values(&self.options.items());
-        Ok(selected)
-    }
 }
 
 fn functions(n: usize) -> String {
@@ -520,18 +370,4 @@ fn functions(n: usize) -> String {
         1 => "1 function".to_owned(),
         n => format!("{n} functions"),
     }
-}
-
-/// The functions that are in, by id, with where they begin.
-fn functions_in(session: &Session) -> impl Iterator<Item = (usize, Avma)> {
-    let document = session.document();
-    let active = document.measured().filter(|(_, f)| f.active && !f.is_point);
-    active.filter_map(|(id, function)| {
-        let (bias, address) = document.place_of(function)?;
-        Some((id, bias.to_avma(address)))
-    })
-}
-
-fn places_in(session: &Session) -> impl Iterator<Item = Avma> {
-    functions_in(session).map(|(_, place)| place)
 }

@@ -127,6 +127,23 @@ impl Spent {
         }
     }
 
+    /// The sum over several processes.
+    pub(super) fn of_all(moments: &[Moment]) -> Self {
+        let all = moments.iter().map(|moment| Self::of(&moment.profile));
+        let none = Self {
+            elapsed: 0,
+            cpu: 0,
+            measuring: 0,
+            calls: 0,
+        };
+        all.fold(none, |sum, one| Self {
+            elapsed: sum.elapsed.max(one.elapsed),
+            cpu: sum.cpu.saturating_add(one.cpu),
+            measuring: sum.measuring.saturating_add(one.measuring),
+            calls: sum.calls.saturating_add(one.calls),
+        })
+    }
+
     /// True where so much has passed since then that the share that measuring has taken says something.
     fn tells_since(self, before: Self) -> bool {
         const ENOUGH_CPU: u64 = 5_000_000;
@@ -166,15 +183,15 @@ pub(super) struct Overheads {
 }
 
 impl Overheads {
-    pub(super) fn begin(at: &Profile) -> Self {
+    pub(super) fn begin(at: &[Moment]) -> Self {
         Self {
-            last: Some(Spent::of(at)),
+            last: Some(Spent::of_all(at)),
             taken: Vec::new(),
         }
     }
 
-    pub(super) fn note(&mut self, at: &Profile) {
-        self.note_spent(Spent::of(at));
+    pub(super) fn note(&mut self, at: &[Moment]) {
+        self.note_spent(Spent::of_all(at));
     }
 
     fn note_spent(&mut self, now: Spent) {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use patcher::Avma;
 
+use super::common::Shifts;
 use super::look::Places;
 use super::words::reason;
 use crate::profile::{Found, FoundPath, Left, Profile};
@@ -17,16 +18,71 @@ pub(super) struct Outcome {
     pub(super) left: Vec<Left>,
 }
 
-impl Outcome {
-    /// As it stands in this profile.
-    pub(super) fn found(&self, profile: &Profile) -> Found {
+/// The indices of functions and frames in a profile by their common addresses.
+pub(super) struct Numbers {
+    functions: HashMap<Avma, usize>,
+    frames: HashMap<Avma, usize>,
+}
+
+impl Numbers {
+    /// In the profile of one process.
+    pub(super) fn of_one(profile: &Profile) -> Self {
         let places = Places::of(profile);
-        let numbered = |places: Vec<Avma>| -> HashMap<Avma, usize> {
-            let numbered = places.into_iter().enumerate();
-            numbered.map(|(index, place)| (place, index)).collect()
+        let numbered = |places: Vec<Avma>| places.into_iter().zip(0..).collect();
+        Self {
+            functions: numbered(places.functions()),
+            frames: numbered(places.frames()),
+        }
+    }
+
+    /// In the sum of the profiles of several processes.
+    pub(super) fn of_sum(sum: &Profile, parts: &[(&Shifts, Profile)]) -> Self {
+        let functions = sum.functions.iter().map(|f| (Some(f.module), f.address));
+        let functions = by_code(sum, functions);
+        let frames = by_code(sum, sum.frames.iter().map(|f| (f.module, f.address)));
+        let mut numbers = Self {
+            functions: HashMap::new(),
+            frames: HashMap::new(),
         };
-        let functions = numbered(places.functions());
-        let frames = numbered(places.frames());
+        for (shifts, part) in parts {
+            let places = Places::of(part);
+            let of_part = part.functions.iter().map(|f| (Some(f.module), f.address));
+            for ((module, address), at) in of_part.zip(places.functions()) {
+                if let Some(&number) = functions.get(&(file(part, module), address)) {
+                    numbers.functions.insert(shifts.to_common(at), number);
+                }
+            }
+            let of_part = part.frames.iter().map(|f| (f.module, f.address));
+            for ((module, address), at) in of_part.zip(places.frames()) {
+                if let Some(&number) = frames.get(&(file(part, module), address)) {
+                    numbers.frames.insert(shifts.to_common(at), number);
+                }
+            }
+        }
+        numbers
+    }
+}
+
+/// Indices by file and address in it.
+fn by_code(
+    profile: &Profile,
+    code: impl Iterator<Item = (Option<usize>, u64)>,
+) -> HashMap<(&str, u64), usize> {
+    let numbered = code.enumerate();
+    let entry = |(number, (module, address))| ((file(profile, module), address), number);
+    numbered.map(entry).collect()
+}
+
+/// The key of a file when profiles are merged.
+fn file(profile: &Profile, module: Option<usize>) -> &str {
+    let module = module.and_then(|module| profile.modules.get(module));
+    module.map_or("", |m| m.build_id.as_deref().unwrap_or(&m.path))
+}
+
+impl Outcome {
+    /// As it stands in a profile with these numbers.
+    pub(super) fn found(&self, numbers: &Numbers) -> Found {
+        let Numbers { functions, frames } = numbers;
         let path = |row: &Row| {
             let sites = row.callers.iter();
             let stack: Vec<usize> = sites

@@ -1,0 +1,287 @@
+//! Putting functions in and taking them out, in each process of a search.
+
+use std::collections::BTreeSet;
+
+use patcher::Avma;
+use patcher::select::Pattern;
+
+use super::super::outcome::tell_refused;
+use super::super::remarks::warn;
+use super::super::source::{AtEnd, Live};
+use super::hunt::Hunt;
+use super::pack::{Lives, Member, Pack};
+use crate::error::Failure;
+use crate::search::{Cost, Dropped};
+use crate::session::{
+    Candidate, Changed, Options, Selected, Session, SessionError, Where, select_in,
+};
+
+/// What has come of putting functions in.
+#[derive(Default)]
+struct PutIn {
+    /// Functions that are in.
+    done: BTreeSet<Avma>,
+    /// Functions that cannot be instrumented in a process, with the reason.
+    refused: Vec<(Avma, String)>,
+}
+
+impl Pack {
+    /// True if functions are given to search within.
+    pub(super) fn is_given(&self) -> bool {
+        self.members.iter().any(|member| member.given.is_some())
+    }
+
+    /// The functions that are in, each once.
+    pub(super) fn functions_in(&self, lives: &Lives) -> BTreeSet<Avma> {
+        let members = self.members.iter().zip(lives);
+        let sessions =
+            members.filter_map(|(member, live)| Some((member, live.as_ref()?.session())));
+        let functions = sessions.flat_map(|(member, session)| {
+            places_in(session).map(|place| member.shifts.to_common(place))
+        });
+        functions.collect()
+    }
+}
+
+impl Hunt<'_> {
+    /// Takes functions out.
+    pub(super) fn take_out(
+        &mut self,
+        lives: &mut Lives,
+        dropped: &[(Avma, Dropped)],
+    ) -> Result<(), Failure> {
+        for (index, live) in lives.iter_mut().enumerate() {
+            let Some(live) = live else {
+                continue;
+            };
+            let member = &self.pack.members[index];
+            let own = dropped.iter();
+            let own: Vec<Avma> = own.filter_map(|(f, _)| member.shifts.to_own(*f)).collect();
+            let ids: Vec<usize> = functions_in(live.session())
+                .filter(|(_, place)| own.contains(place))
+                .map(|(id, _)| id)
+                .collect();
+            if ids.is_empty() {
+                continue;
+            }
+            let removed = live.session_mut().remove(&ids);
+            let failure = |e: SessionError| e.failure(self.asked.operation, &member.process);
+            if let Err(failure) = removed.map_err(failure) {
+                self.leave(index, failure)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the sessions with the functions that are given.
+    pub(super) fn create_given(&mut self, lives: &mut Lives) -> Result<(), Failure> {
+        let mut is_told = false;
+        for (index, live) in lives.iter_mut().enumerate() {
+            let Some(given) = self.pack.members[index].given.take() else {
+                continue;
+            };
+            match self.create(index, live, given) {
+                // The same is refused in each process.
+                Ok(_) if is_told => {}
+                Ok(changed) => {
+                    tell_refused(&changed);
+                    is_told = true;
+                }
+                Err(error) => {
+                    let process = &self.pack.members[index].process;
+                    let failure = error.failure(self.asked.operation, process);
+                    self.leave(index, failure)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts functions in, and others in the place of those that cannot be.
+    pub(super) fn put_in(
+        &mut self,
+        lives: &mut Lives,
+        mut add: Vec<(Avma, Cost)>,
+    ) -> Result<(), Failure> {
+        while !add.is_empty() {
+            let functions: Vec<Avma> = add.iter().map(|(function, _)| *function).collect();
+            let refused = self.instrument(lives, &functions)?;
+            if refused.is_empty() {
+                break;
+            }
+            let mut said = Vec::new();
+            for (function, cause) in refused {
+                let name = self.name(function);
+                said.push(format!("{name} cannot be instrumented ({cause})"));
+                self.search.refuse(function, cause);
+            }
+            add = self.search.instead(&self.stacks);
+            said.extend(self.added(&add));
+            self.say(&said.join("; "));
+        }
+        Ok(())
+    }
+
+    /// Puts functions in; those that cannot be in any process, each with the reason.
+    fn instrument(
+        &mut self,
+        lives: &mut Lives,
+        functions: &[Avma],
+    ) -> Result<Vec<(Avma, String)>, Failure> {
+        let mut all = PutIn::default();
+        for (index, live) in lives.iter_mut().enumerate() {
+            let member = &self.pack.members[index];
+            let own = functions.iter().filter_map(|&f| member.shifts.to_own(f));
+            let own: Vec<Avma> = own.collect();
+            if own.is_empty() || member.is_out {
+                continue;
+            }
+            match self.instrument_one(index, live, &own) {
+                Ok(one) => {
+                    let shifts = &self.pack.members[index].shifts;
+                    let done = one.done.into_iter().map(|f| shifts.to_common(f));
+                    all.done.extend(done);
+                    let refused = one.refused.into_iter();
+                    let refused = refused.map(|(f, cause)| (shifts.to_common(f), cause));
+                    all.refused.extend(refused);
+                }
+                Err(failure) => self.leave(index, failure)?,
+            }
+        }
+        let PutIn { done, refused } = all;
+        let cause = |function: &Avma| {
+            let cause = refused.iter().find(|(f, _)| f == function);
+            let cause = cause.map(|(_, cause)| cause.clone());
+            cause.unwrap_or_else(|| "no function is known there".to_owned())
+        };
+        let out = functions.iter().filter(|f| !done.contains(f));
+        Ok(out.map(|f| (*f, cause(f))).collect())
+    }
+
+    /// Puts functions of one process in, by its own addresses.
+    fn instrument_one(
+        &self,
+        index: usize,
+        live: &mut Option<Live>,
+        functions: &[Avma],
+    ) -> Result<PutIn, Failure> {
+        let process = &self.pack.members[index].process;
+        let failure = |e: SessionError| e.failure(self.asked.operation, process);
+        let pattern = |f: &Avma| Pattern::parse(&format!("{:#x}", f.0)).ok();
+        let patterns: Vec<Pattern> = functions.iter().filter_map(pattern).collect();
+        let mut selected = match live {
+            Some(live) => live.session().select(&patterns, None).map_err(failure)?,
+            None => self.select_first(index, &patterns).map_err(failure)?,
+        };
+        if self.asked.allow_traps {
+            selected.selection.allow_traps();
+        }
+        let start = |c: &Candidate| c.bias.to_avma(c.plan.function.range.start);
+        let candidates = selected.selection.candidates.iter();
+        let mut refused: Vec<(Avma, String)> = candidates
+            .filter_map(|c| Some((start(c), c.refused()?)))
+            .filter(|(function, _)| functions.contains(function))
+            .collect();
+        let candidates = &mut selected.selection.candidates;
+        candidates.retain(|candidate| candidate.refused().is_none());
+        let possible: Vec<Avma> = candidates.iter().map(start).collect();
+        let is_known = |f: &Avma| possible.contains(f) || refused.iter().any(|(r, _)| r == f);
+        let unknown = functions.iter().filter(|f| !is_known(f));
+        let unknown = unknown.map(|f| (*f, "no function is known there".to_owned()));
+        let unknown: Vec<_> = unknown.collect();
+        refused.extend(unknown);
+        if possible.is_empty() {
+            let done = BTreeSet::new();
+            return Ok(PutIn { done, refused });
+        }
+        let changed = match live {
+            Some(live) => live.session_mut().add("search", selected),
+            None => self.create(index, live, selected),
+        };
+        let changed = match changed {
+            Ok(changed) => changed,
+            Err(SessionError::Refused(refused)) => Changed {
+                refused,
+                ..Changed::default()
+            },
+            Err(error) => return Err(failure(error)),
+        };
+        let cause = match changed.refused.first() {
+            Some((_, reason)) => reason.clone(),
+            None => "it was not put in".to_owned(),
+        };
+        let active: Vec<Avma> = match live {
+            Some(live) => places_in(live.session()).collect(),
+            None => Vec::new(),
+        };
+        let is_out = |f: &&Avma| possible.contains(f) && !active.contains(f);
+        let out = functions.iter().filter(is_out);
+        refused.extend(out.map(|f| (*f, cause.clone())));
+        tell_refused(&Changed {
+            refused: Vec::new(),
+            ..changed
+        });
+        let done = functions.iter().filter(|f| active.contains(f));
+        Ok(PutIn {
+            done: done.copied().collect(),
+            refused,
+        })
+    }
+
+    /// Begins a session with these functions.
+    fn create(
+        &self,
+        index: usize,
+        live: &mut Option<Live>,
+        selected: Selected,
+    ) -> Result<Changed, SessionError> {
+        let process = &self.pack.members[index].process;
+        let parent = process.parent().filter(|_| index > 0);
+        let options = Options {
+            parent: parent.map(|pid| pid.0),
+            ..self.options.clone()
+        };
+        let (session, changed) = Session::create(process, &options, selected, Where::Running)?;
+        crate::segment::sweep();
+        *live = Some(Live::new(session, AtEnd::TakeOut));
+        Ok(changed)
+    }
+
+    fn select_first(&self, index: usize, patterns: &[Pattern]) -> Result<Selected, SessionError> {
+        let process = &self.pack.members[index].process;
+        let mut selected = select_in(process, patterns, self.options.wanted())?;
+        selected.find_values(&self.options.items());
+        Ok(selected)
+    }
+
+    /// Goes on without a process in which something has failed, and says so.
+    ///
+    /// # Errors
+    /// It is the last one.
+    fn leave(&mut self, index: usize, failure: Failure) -> Result<(), Failure> {
+        self.pack.members[index].is_out = true;
+        if self.pack.members.iter().all(|member| member.is_out) {
+            return Err(failure);
+        }
+        let Member { process, .. } = &self.pack.members[index];
+        // A process that ends is no failure.
+        if !process.has_ended() {
+            warn(&format!("not measured further: {}", failure.in_one_line()));
+        }
+        Ok(())
+    }
+}
+
+/// The functions that are in, by id, with where they begin.
+fn functions_in(session: &Session) -> impl Iterator<Item = (usize, Avma)> {
+    let document = session.document();
+    let active = document.measured().filter(|(_, f)| f.active && !f.is_point);
+    active.filter_map(|(id, function)| {
+        let (bias, address) = document.place_of(function)?;
+        Some((id, bias.to_avma(address)))
+    })
+}
+
+fn places_in(session: &Session) -> impl Iterator<Item = Avma> {
+    functions_in(session).map(|(_, place)| place)
+}
