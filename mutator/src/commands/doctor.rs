@@ -1,5 +1,8 @@
 //! `doctor`: what this machine and a process allow.
 
+mod debug_files;
+mod family;
+mod interpreters;
 mod line;
 mod memory;
 mod process;

@@ -16,7 +16,7 @@ const FILTERS: &str = "Seccomp_filters";
 /// True if a filter may end the process for a call that a thread of it makes for us.
 ///
 /// Filters that ipath is under itself do not count: the rest of a container is under the same.
-pub(super) fn may_end(process: &Process) -> bool {
+pub fn may_end(process: &Process) -> bool {
     let own = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     if can_suspend(&own) {
         return false;

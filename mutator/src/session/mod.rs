@@ -17,7 +17,7 @@ mod end;
 mod enders;
 mod enter;
 mod error;
-mod filters;
+pub mod filters;
 mod forks;
 mod generated;
 mod in_the_way;

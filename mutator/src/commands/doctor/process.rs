@@ -3,10 +3,15 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use super::debug_files::debug_files;
+use super::family::children;
+use super::interpreters::interpreters;
 use super::line::{Line, Verdict, line};
 use super::memory::{addresses, mappings, memory};
 use crate::guest::Runner;
+use crate::jit::JitNames;
 use crate::process::{Pid, Process, ProcessError};
+use crate::session::filters;
 
 /// The lines about a process: one of it, and one for each thing that stands in the way.
 pub(super) fn lines(pid: Pid) -> Vec<Line> {
@@ -43,6 +48,9 @@ pub(super) fn lines(pid: Pid) -> Vec<Line> {
     lines.extend(memory(&process));
     lines.extend(addresses(&process));
     lines.extend(mappings(&process));
+    lines.extend(debug_files(&process));
+    lines.extend(interpreters(&process, generated_names(&process)));
+    lines.extend(children(&process));
     lines
 }
 
@@ -51,25 +59,54 @@ fn warn(process: &Process, what: &str, mend: &'static str) -> Option<Line> {
     Some(line(Verdict::Warn, what, mend))
 }
 
+/// Seccomp filters of any thread. The program's first thread may have none.
 fn seccomp(process: &Process) -> Option<Line> {
-    let mode = process.status("Seccomp").filter(|mode| mode != "0")?;
-    let what = match (mode.as_str(), process.status("Seccomp_filters")) {
-        ("1", _) => "runs in seccomp's strict mode".to_owned(),
-        (_, Some(n)) if n != "1" => format!("runs under {n} seccomp filters"),
-        _ => "runs under a seccomp filter".to_owned(),
+    let tids = process.tids().unwrap_or_default();
+    let of = |key: &str| -> Vec<String> {
+        let values = tids.iter().map(|&tid| process.thread_status(tid, key));
+        values.flatten().collect()
     };
-    // SAFETY: takes no argument and cannot fail.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    let mend = match (mode.as_str(), is_root) {
-        ("1", _) => "it forbids the time-stamp counter: such a process is refused",
-        (_, true) => "it is suspended for ipath's calls, and the runtime makes none",
-        (_, false) => "without root it may forbid what attaching needs, or kill",
+    let modes = of("Seccomp");
+    let filtered = modes.iter().filter(|mode| *mode != "0").count();
+    let most = of("Seccomp_filters")
+        .iter()
+        .filter_map(|n| n.parse().ok())
+        .max();
+    let what = match most {
+        _ if filtered == 0 => return None,
+        _ if modes.iter().any(|mode| mode == "1") => "runs in seccomp's strict mode".to_owned(),
+        Some(n @ 2..) => format!("runs under {n} seccomp filters"),
+        None | Some(0_u32..=1) => "runs under a seccomp filter".to_owned(),
     };
-    warn(process, &what, mend)
+    let some = match modes.len().saturating_sub(filtered) {
+        0 => String::new(),
+        _ => format!(" in {filtered} of {} threads", modes.len()),
+    };
+    let is_strict = modes.iter().any(|mode| mode == "1");
+    let mend = match (is_strict, filters::may_end(process)) {
+        (true, _) => "it forbids the time-stamp counter: such a process is refused",
+        (_, false) => {
+            "the runtime makes no system call in it: metrics that need one are refused (cpu, cycles, page-faults and others)"
+        }
+        (_, true) => {
+            "it may end the program for what attaching does: run ipath as root, or give --allow-seccomp if it answers with errors; metrics that need system calls are refused (cpu, cycles, page-faults and others)"
+        }
+    };
+    warn(process, &format!("{what}{some}"), mend)
+}
+
+/// The number of names that are known of code that the process has generated.
+fn generated_names(process: &Process) -> usize {
+    let mut names = JitNames::of(process);
+    names.learn(&process.maps().unwrap_or_default());
+    names.refresh();
+    names.names().count()
 }
 
 fn runner(process: &Process) -> Option<Line> {
-    let note = Runner::of_process(process)?.note();
+    // A line on the language says what there is to say of Java.
+    let runner = Runner::of_process(process).filter(|runner| *runner != Runner::Java)?;
+    let note = runner.note();
     warn(process, &note, "measure it without, where that can be")
 }
 
