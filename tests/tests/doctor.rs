@@ -162,7 +162,10 @@ fn doctor_of_interpreters() {
             ],
         ),
     ] {
-        let target = Target::start(words[0], &words[1..]).await_output("ready");
+        let mut command = Command::new(words[0]);
+        // V8 writes a log into the folder that it is started in.
+        command.args(&words[1..]).current_dir(scratch.file(""));
+        let target = Target::spawn(command).await_output("ready");
         assert_said(&doctor(&target), target.pid(), said);
         let map = format!("/tmp/perf-{}.map", target.pid());
         drop(target);
