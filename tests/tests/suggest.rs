@@ -174,6 +174,38 @@ fn suggest_finds_who_waits_for_a_lock() {
     target.finish("ok");
 }
 
+/// Threads that wait for work are no one's loss, though they wait longest by far. One that has asked and waits for the answer
+/// on a condition variable, too, is.
+#[test]
+fn suggest_tells_waiting_for_work_from_other_waiting() {
+    let target = Target::start(program("worker_pool.c"), ["60"]).await_output("ready");
+    let found = suggestion(target.pid(), "3s");
+    let ns = |field: &str| found[field].as_f64().expect("a time");
+    assert!(
+        ns("waited_for_work_ns") > 2.0 * ns("waited_ns"),
+        "{found:#}"
+    );
+    let names: Vec<_> = candidates(&found)
+        .iter()
+        .map(|c| c["name"].as_str())
+        .collect();
+    let place = |name: &str| {
+        names
+            .iter()
+            .position(|n| *n == Some(name))
+            .unwrap_or(usize::MAX)
+    };
+    for waits in ["charge", "await_answer"] {
+        assert!(number(named(&found, waits), "waiting") > 0.1, "{found:#}");
+        assert!(place(waits) < place("next_job"), "{found:#}");
+    }
+    if place("next_job") < names.len() {
+        let worker = named(&found, "next_job");
+        assert!(number(worker, "waiting") < 0.1, "{found:#}");
+        assert!(number(worker, "waiting_for_work") > 0.5, "{found:#}");
+    }
+}
+
 /// A copy without symbols.
 fn stripped(program: &Path, scratch: &Scratch) -> PathBuf {
     let copy = scratch.file("stripped");

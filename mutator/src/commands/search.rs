@@ -5,6 +5,7 @@ mod asked;
 mod best;
 mod change;
 mod common;
+mod for_work;
 mod hunt;
 mod look;
 mod pack;

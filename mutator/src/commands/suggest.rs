@@ -46,6 +46,7 @@ struct Suggestion {
     observed_ns: u64,
     cpu_ns: u64,
     waited_ns: u64,
+    waited_for_work_ns: u64,
     waits: u64,
     lost: u64,
     idle_threads: usize,
@@ -66,6 +67,7 @@ pub(super) struct Candidate {
     total_error: f64,
     waiting: f64,
     waiting_error: f64,
+    waiting_for_work: f64,
     waits_per_second: f64,
     patchable: bool,
     pub(super) reason: Option<String>,
@@ -212,6 +214,7 @@ impl<'s> Sampled<'s> {
             observed_ns: shares.observed.as_nanos() as u64,
             cpu_ns: shares.cpu.as_nanos() as u64,
             waited_ns: shares.waited.as_nanos() as u64,
+            waited_for_work_ns: shares.for_work.as_nanos() as u64,
             waits: shares.off,
             lost: shares.lost,
             idle_threads: shares.idle,
@@ -367,6 +370,7 @@ pub(super) fn candidates(
             total_error: f.total.error,
             waiting: f.waiting.value,
             waiting_error: f.waiting.error,
+            waiting_for_work: f.for_work,
             waits_per_second: f.waits_per_second,
             patchable: reason.is_none(),
             reason,
@@ -403,6 +407,9 @@ pub(super) fn about(pid: Pid, shares: &Shares) -> String {
         shares.off,
         seconds(shares.observed),
     );
+    if !shares.for_work.is_zero() {
+        let _ = write!(text, ", {} waiting for work", seconds(shares.for_work));
+    }
     // Writing to a string does not fail.
     match shares.seeing {
         Seeing::Whole => {}
@@ -471,6 +478,9 @@ fn as_text(
         }
     }
     let mut remarks = Vec::new();
+    if suggestion.candidates.is_empty() {
+        remarks.push("nothing ran, and threads waited for nothing but work".to_owned());
+    }
     if shares.idle > 0 {
         remarks.push(format!(
             "{} did not run",

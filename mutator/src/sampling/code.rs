@@ -14,6 +14,7 @@ use patcher::{Avma, Bias, Svma};
 
 use super::own;
 use super::registers::Registers;
+use super::role::{Role, role_of};
 use super::services::is_service;
 use crate::debuginfod;
 use crate::images::{self, OpenImage};
@@ -42,6 +43,8 @@ pub(super) struct Seen {
     pub(super) name: String,
     /// See [`is_service`].
     pub(super) serves: bool,
+    /// Its role in waits.
+    pub(super) role: Role,
     /// True if ipath has put it there.
     pub(super) is_own: bool,
     /// False of code of a file in which no function is known.
@@ -337,6 +340,7 @@ impl Code {
             linkage: String::new(),
             name: own::FUNCTION.to_owned(),
             serves: false,
+            role: Role::Plain,
             is_own: true,
             is_known: true,
         };
@@ -370,6 +374,7 @@ impl Code {
             linkage: String::new(),
             name: demangle(&name),
             serves: false,
+            role: Role::Plain,
             is_own: false,
             is_known: true,
         };
@@ -405,6 +410,7 @@ impl Code {
             start,
             address,
             serves: is_service(&name, loaded.map(|l| l.module.file_name())),
+            role: role_of(&name),
             linkage,
             name,
             is_own: false,

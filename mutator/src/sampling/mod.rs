@@ -15,9 +15,11 @@ mod event;
 mod limits;
 mod own;
 mod paths;
+mod purpose;
 mod record;
 mod registers;
 mod ring;
+mod role;
 mod services;
 mod several;
 mod shares;
@@ -41,6 +43,7 @@ use activity::{Activity, Pace, now};
 use code::Code;
 use event::Sight;
 use paths::Paths;
+use purpose::Purposes;
 use stops::Stops;
 use thread::{Seen, Spent, Tally};
 use watched::Watched;
@@ -271,7 +274,8 @@ impl Sampler {
         if let Means::Events(windows) = &mut self.means {
             windows.part(&mut thread, &mut self.paths);
         }
-        if thread.has_run && !thread.tell(&mut self.ended, now()) {
+        let purposes = Purposes::of(&self.paths.code, self.paths.all());
+        if thread.has_run && !thread.tell(&mut self.ended, now(), |time| purposes.for_work(time)) {
             self.ended_unseen += 1;
         }
     }
@@ -280,7 +284,7 @@ impl Sampler {
     fn fold(&mut self) {
         let all = self.tally().0;
         let seen = shares::by_path(self.paths.all().len(), &all);
-        let weights: Vec<f64> = seen.iter().map(|seen| seen.cpu + seen.waited).collect();
+        let weights: Vec<f64> = seen.iter().map(Seen::time).collect();
         let new = self.paths.fold(&weights);
         for thread in self.threads.values_mut() {
             thread.time.renumber(&new);
@@ -297,10 +301,11 @@ impl Sampler {
         let now = now();
         let mut all = self.ended.clone();
         let (mut idle, mut unseen) = (0, self.ended_unseen);
+        let purposes = Purposes::of(&self.paths.code, self.paths.all());
         for thread in self.threads.values() {
             match thread.has_run {
                 false => idle += 1,
-                true if !thread.tell(&mut all, now) => unseen += 1,
+                true if !thread.tell(&mut all, now, |time| purposes.for_work(time)) => unseen += 1,
                 true => {}
             }
         }

@@ -63,39 +63,6 @@ pub(super) fn is_service(name: &str, file: Option<&str>) -> bool {
     file.is_none_or(is_library) || NAMES.iter().any(|n| name.starts_with(n))
 }
 
-/// What a program calls to wait for somebody to want something from it: time there is nobody's loss.
-const IDLE: [&str; 22] = [
-    "accept",
-    "accept4",
-    "epoll_pwait",
-    "epoll_pwait2",
-    "epoll_wait",
-    "io_getevents",
-    "io_uring_enter",
-    "pause",
-    "poll",
-    "ppoll",
-    "pselect",
-    "rt_sigtimedwait",
-    "select",
-    "sigsuspend",
-    "sigtimedwait",
-    "sigwait",
-    "sigwaitinfo",
-    "runtime.findRunnable",
-    "runtime.netpoll",
-    "runtime.stopm",
-    "runtime.sysmon",
-    "runtime.timerproc",
-];
-
-/// True where waiting in this function is being idle.
-pub(super) fn is_idle(name: &str) -> bool {
-    let bare = name.trim_start_matches('_');
-    let bare = bare.strip_prefix("libc_").unwrap_or(bare);
-    IDLE.contains(&bare) || IDLE.contains(&name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,13 +84,5 @@ mod tests {
         ] {
             assert_eq!(is_service(name, file), expected, "{name} in {file:?}");
         }
-    }
-
-    #[test]
-    fn idle_is_told_by_what_is_called() {
-        for name in ["epoll_wait", "__poll", "__libc_accept", "runtime.stopm"] {
-            assert!(is_idle(name), "{name}");
-        }
-        assert!(!is_idle("pthread_mutex_lock") && !is_idle("read"));
     }
 }

@@ -35,6 +35,7 @@ struct Sum {
     own: Estimate,
     total: Estimate,
     waiting: Estimate,
+    for_work: f64,
     waits_per_second: f64,
 }
 
@@ -80,6 +81,7 @@ pub fn together(all: &[Shares], most: usize) -> Together {
                     own: Estimate::default(),
                     total: Estimate::default(),
                     waiting: Estimate::default(),
+                    for_work: 0.0,
                     waits_per_second: 0.0,
                 }),
             };
@@ -90,6 +92,7 @@ pub fn together(all: &[Shares], most: usize) -> Together {
             sum.own.add(function.own, cpu);
             sum.total.add(function.total, cpu);
             sum.waiting.add(function.waiting, waited);
+            sum.for_work += function.for_work * shares.for_work.as_secs_f64();
             sum.waits_per_second += function.waits_per_second;
         }
     }
@@ -109,6 +112,7 @@ pub fn together(all: &[Shares], most: usize) -> Together {
             own: sum.own.share_of(cpu),
             total: sum.total.share_of(cpu),
             waiting: sum.waiting.share_of(waited),
+            for_work: sum.for_work / shares.for_work.as_secs_f64().max(1e-9),
             waits_per_second: sum.waits_per_second,
             weight: sum.weight / shares.time.max(1.0),
             ..all[process].functions[index].clone()
@@ -153,6 +157,7 @@ fn whole(all: &[Shares]) -> Shares {
         off: all.iter().map(|shares| shares.off).sum(),
         cpu: all.iter().map(|shares| shares.cpu).sum(),
         waited: all.iter().map(|shares| shares.waited).sum(),
+        for_work: all.iter().map(|shares| shares.for_work).sum(),
         time: all.iter().map(|shares| shares.time).sum(),
         whole: mean(|shares| shares.whole),
         folded: mean(|shares| shares.folded),

@@ -9,7 +9,6 @@ use crate::profile::UNKNOWN_CALLERS;
 
 use super::code::{Code, FunctionId, Path};
 use super::event::Seeing;
-use super::services::is_idle;
 use super::thread::{Factors, Seen, Spent, Tally};
 
 /// An estimated share, of 0 to 1.
@@ -48,8 +47,10 @@ pub struct Function {
     pub own: Share,
     /// In itself and in what it calls, of the time on a processor.
     pub total: Share,
-    /// In itself and in what it calls, of the time off it.
+    /// In itself and in what it calls, of the time that threads waited for something else than work.
     pub waiting: Share,
+    /// In itself and in what it calls, of the time that threads waited for work.
+    pub for_work: f64,
     /// Waits in it that are its own or of a service that it calls, a second.
     pub waits_per_second: f64,
     /// The share of [`Shares::time`] that can be put down to it.
@@ -69,9 +70,11 @@ pub struct Shares {
     pub off: u64,
     /// CPU time of its threads.
     pub cpu: Duration,
-    /// Time that those of its threads waited that ran at all.
+    /// Time that those of its threads waited that ran at all: for a lock, a file, an answer.
     pub waited: Duration,
-    /// The time of its threads that functions are ranked by, ns: waiting for work counts little.
+    /// Time that the same threads waited for work, estimated.
+    pub for_work: Duration,
+    /// The time of its threads that functions are ranked by, ns: waiting for work does not count.
     pub time: f64,
     /// Share of samples whose stack could be walked to its root.
     pub whole: f64,
@@ -93,16 +96,14 @@ pub struct Shares {
 /// Two-sided 95 % of the normal distribution.
 const CONFIDENCE: f64 = 1.96;
 
-/// Waiting to be wanted counts for so much of what other waiting does.
-const IDLENESS: f64 = 0.02;
-
 /// What a function has of the samples.
 #[derive(Clone, Copy, Default)]
 struct Part {
     own: Sum,
     total: Sum,
     waiting: Sum,
-    /// What is put down to it: on a processor, and waiting with and without what is idle.
+    for_work: f64,
+    /// What is put down to it: on a processor, and waiting for something else than work.
     on: f64,
     off: f64,
     waits: f64,
@@ -157,7 +158,7 @@ pub(super) fn of(
     observed: Duration,
     most: usize,
 ) -> Shares {
-    let (mut on, mut off, mut weighed) = (Sum::default(), Sum::default(), 0.0);
+    let (mut on, mut off, mut for_work) = (Sum::default(), Sum::default(), 0.0);
     let mut parts = vec![Part::default(); code.count()];
     // The path at which each was counted last: recursion counts once.
     let mut counted = vec![usize::MAX; code.count()];
@@ -174,16 +175,13 @@ pub(super) fn of(
             0
         };
         let charged = code.charged(path);
-        let loss = match charged.is_idle {
-            true => IDLENESS,
-            false => 1.0,
-        };
-        weighed += seen.waited * loss;
+        for_work += seen.for_work;
         for &function in &path.functions {
             if std::mem::replace(&mut counted[function as usize], index) != index {
                 let part = &mut parts[function as usize];
                 part.total.add(seen.cpu, seen.cpu_squares);
                 part.waiting.add(seen.waited, seen.squares);
+                part.for_work += seen.for_work;
             }
         }
         if let Some(&first) = path.functions.first() {
@@ -194,17 +192,18 @@ pub(super) fn of(
         }
         for &function in &charged.off {
             let part = &mut parts[function as usize];
-            part.off += seen.waited * loss;
+            part.off += seen.waited;
             part.waits += seen.waits;
         }
     }
     // Of the waits that were sampled each stands for as many as there were.
-    let scale = if off.all > 0.0 {
-        spent.waited / off.all
+    let sampled = off.all + for_work;
+    let scale = if sampled > 0.0 {
+        spent.waited / sampled
     } else {
         0.0
     };
-    let all_time = (on.all + weighed * scale).max(1.0);
+    let all_time = (on.all + off.all * scale).max(1.0);
     let weight = |part: &Part| part.on.max(part.off * scale) / all_time;
     let mut heaviest: Vec<(FunctionId, &Part)> = (0..).zip(&parts).collect();
     heaviest.retain(|(_, part)| weight(part) > 0.0);
@@ -232,18 +231,21 @@ pub(super) fn of(
             own: part.own.of(on),
             total: part.total.of(on),
             waiting: part.waiting.of(off),
+            for_work: part.for_work / for_work.max(1.0),
             waits_per_second: part.waits / observed.as_secs_f64().max(1e-9),
             weight: weight(part),
         }
     };
+    let nanoseconds = |ns: f64| Duration::from_nanos(ns as u64);
     let of_all = |n: u64| n as f64 / (samples.0 + samples.1).max(1) as f64;
     Shares {
         observed,
         on: samples.0,
         off: samples.1,
-        cpu: Duration::from_nanos(spent.cpu as u64),
-        waited: Duration::from_nanos(spent.waited as u64),
         time: all_time,
+        cpu: nanoseconds(spent.cpu),
+        waited: nanoseconds(spent.waited - for_work * scale),
+        for_work: nanoseconds(for_work * scale),
         whole: of_all(whole),
         folded: of_all(folded),
         functions: heaviest.into_iter().take(most).map(function).collect(),
@@ -261,7 +263,6 @@ pub(super) struct Charged {
     off: Vec<FunctionId>,
     /// Index of the first of them on the path.
     pub(super) at: usize,
-    pub(super) is_idle: bool,
 }
 
 impl Code {
@@ -283,20 +284,29 @@ impl Code {
                 (on, vec![entry, caller])
             }
         };
-        let inside = &all[..called.unwrap_or(all.len())];
-        let is_idle = inside.iter().any(|&f| is_idle(&self.function(f).name));
         Charged {
             on,
             off,
             at: called.unwrap_or(0).saturating_sub(1),
-            is_idle,
         }
     }
 
     /// The callers that most of a function's time comes by, the nearest first; at their end that there are unknown ones where
     /// the stack could not be walked on.
     pub(super) fn callers(&self, id: FunctionId, paths: &[Path], seen: &[Seen]) -> Vec<String> {
-        let weight = |seen: &Seen| seen.cpu + seen.waited;
+        // Callers that wait for work count only if there are no others.
+        let of_interest = paths
+            .iter()
+            .zip(seen)
+            .filter(|(path, _)| path.functions.contains(&id));
+        let is_idle = of_interest
+            .map(|(_, seen)| seen.cpu + seen.waited)
+            .sum::<f64>()
+            <= 0.0;
+        let weight = |seen: &Seen| match is_idle {
+            true => seen.for_work,
+            false => seen.cpu + seen.waited,
+        };
         let paths = paths.iter().zip(seen).filter(|(_, s)| weight(s) > 0.0);
         let mut ways: Vec<(&[FunctionId], f64, bool)> = Vec::new();
         for (path, seen) in paths {

@@ -6,7 +6,6 @@ use patcher::Avma;
 
 use super::Sampler;
 use super::code::{Code, FunctionId, Path};
-use super::services::is_idle;
 use super::thread::Seen;
 
 /// Where time went at one stack. Functions are named by their first addresses in the process.
@@ -19,8 +18,10 @@ pub struct SampledStack {
     pub charged: usize,
     /// Time on a processor, estimated, ns.
     pub cpu: f64,
-    /// Time that a thread waited there, estimated, ns; none where it waited to be wanted.
+    /// Time that threads waited there for something else than work, estimated, ns.
     pub waited: f64,
+    /// Time that threads waited there for work, estimated, ns.
+    pub for_work: f64,
 }
 
 /// Where the time of a process went.
@@ -30,7 +31,7 @@ pub struct SampledStacks {
     pub stacks: Vec<SampledStack>,
     /// The time that passed for those threads that ran at all, added up.
     pub lived: Duration,
-    /// How much of that they waited to be wanted, estimated.
+    /// How much of that they waited for work, estimated.
     pub idle: Duration,
 }
 
@@ -39,7 +40,8 @@ impl Sampler {
     pub fn stacks(&mut self) -> SampledStacks {
         self.drain();
         let (all, _, _) = self.tally();
-        let sampled: f64 = all.paths.values().map(|seen| seen.waited).sum();
+        let waited = |seen: &Seen| seen.waited + seen.for_work;
+        let sampled: f64 = all.paths.values().map(waited).sum();
         // Of the waits that were sampled each stands for as many as there were.
         let scale = match sampled > 0.0 {
             true => all.waited / sampled,
@@ -52,8 +54,8 @@ impl Sampler {
         let mut idle = 0.0;
         for (&id, seen) in &all.paths {
             let path = &self.paths.all()[id as usize];
-            let (stack, is_idle) = sampled_stack(&self.paths.code, path, seen, scale);
-            idle += if is_idle { seen.waited * scale } else { 0.0 };
+            let stack = sampled_stack(&self.paths.code, path, seen, scale);
+            idle += stack.for_work;
             found.stacks.push(stack);
         }
         found.idle = Duration::from_nanos(idle as u64);
@@ -69,11 +71,6 @@ impl Sampler {
         code.function(id).start
     }
 
-    /// True if a wait in the function at an address is a wait for work.
-    pub fn is_idle_at(&mut self, at: Avma) -> bool {
-        is_idle(&self.name_at(at).0)
-    }
-
     /// What the function at an address of the process and its module are called.
     pub fn name_at(&mut self, at: Avma) -> (String, String) {
         let code = &mut self.paths.code;
@@ -84,8 +81,8 @@ impl Sampler {
     }
 }
 
-/// One stack, and whether it is one of a thread that waits to be wanted.
-fn sampled_stack(code: &Code, path: &Path, seen: &Seen, scale: f64) -> (SampledStack, bool) {
+/// One stack.
+fn sampled_stack(code: &Code, path: &Path, seen: &Seen, scale: f64) -> SampledStack {
     let charged = code.charged(path);
     // What is in no file has callers at best.
     let in_file = |&&id: &&FunctionId| code.function(id).module.is_some();
@@ -97,14 +94,11 @@ fn sampled_stack(code: &Code, path: &Path, seen: &Seen, scale: f64) -> (SampledS
     let (mut functions, outside) = (starts(inside), starts(outside));
     let at = functions.len();
     functions.extend(outside);
-    let stack = SampledStack {
+    SampledStack {
         functions,
         charged: at,
         cpu: seen.cpu,
-        waited: match charged.is_idle {
-            true => 0.0,
-            false => seen.waited * scale,
-        },
-    };
-    (stack, charged.is_idle)
+        waited: seen.waited * scale,
+        for_work: seen.for_work * scale,
+    }
 }

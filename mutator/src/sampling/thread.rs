@@ -1,6 +1,6 @@
 //! What the records of a thread say of where its time goes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::paths::PathId;
 use super::record::Way;
@@ -20,9 +20,17 @@ pub(super) struct Seen {
     /// Time that those stand for, ns, and the sum of the squares of what each stands for.
     pub(super) waited: f64,
     pub(super) squares: f64,
+    /// Time in which the thread waited for work, ns. Of one thread by itself it is a part of `waited` that is not known
+    /// yet.
+    pub(super) for_work: f64,
 }
 
 impl Seen {
+    /// All time that is known of, ns.
+    pub(super) fn time(&self) -> f64 {
+        self.cpu + self.waited + self.for_work
+    }
+
     /// Takes in what has been seen elsewhere, each of which stands for so many as it.
     pub(super) fn add(&mut self, other: &Self, Factors { on, off }: Factors) {
         self.on += other.on;
@@ -32,6 +40,7 @@ impl Seen {
         self.waits += other.waits * off;
         self.waited += other.waited * off;
         self.squares += other.squares * off * off;
+        self.for_work += other.for_work * off;
     }
 }
 
@@ -67,15 +76,20 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Adds the samples of a thread, scaled to the time that it has spent.
-    pub(super) fn absorb(&mut self, time: &ThreadTime, spent: Spent) {
+    /// Adds the samples of a thread, scaled to the time that it has spent. It waits for work at the paths in `for_work`.
+    pub(super) fn absorb(&mut self, time: &ThreadTime, spent: Spent, for_work: &HashSet<PathId>) {
         let part = |all: f64, seen: f64| if seen > 0.0 { all / seen } else { 0.0 };
         let factors = Factors {
             on: part(spent.cpu, time.cpu()),
             off: part(spent.waited, time.waited as f64),
         };
         for (&path, seen) in &time.paths {
-            self.paths.entry(path).or_default().add(seen, factors);
+            let mut seen = *seen;
+            if for_work.contains(&path) {
+                seen.for_work = std::mem::take(&mut seen.waited);
+                seen.squares = 0.0;
+            }
+            self.paths.entry(path).or_default().add(&seen, factors);
         }
         self.cpu += spent.cpu;
         self.waited += spent.waited;
@@ -355,7 +369,7 @@ mod tests {
             cpu: 30.0,
             waited: 60.0,
         };
-        all.absorb(&thread, spent);
+        all.absorb(&thread, spent, &HashSet::new());
         let (on, off) = (all.paths[&1], all.paths[&2]);
         assert_eq!((on.on, on.cpu, on.cpu_squares), (1, 30.0, 900.0));
         assert_eq!((off.waited, off.waits, all.waited), (60.0, 3.0, 60.0));

@@ -1,9 +1,11 @@
 //! A thread of the process that is sampled.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::activity::{Activity, Pace};
 use super::event::Events;
+use super::paths::PathId;
 use super::thread::{Spent, Tally, ThreadTime};
 
 /// A thread, which is looked at in windows.
@@ -106,8 +108,14 @@ impl Watched {
         Some(window)
     }
 
-    /// Adds what is known of it by now; false where it was not looked at.
-    pub(super) fn tell(&self, all: &mut Tally, now: u64) -> bool {
+    /// Adds what is known of it by now; false where it was not looked at. `for_work` tells at which of its paths it waits
+    /// for work.
+    pub(super) fn tell(
+        &self,
+        all: &mut Tally,
+        now: u64,
+        for_work: impl FnOnce(&ThreadTime) -> HashSet<PathId>,
+    ) -> bool {
         let of_window = self.window.as_ref().map(|w| now.saturating_sub(w.begun));
         let looked = self.looked + of_window.unwrap_or(0);
         if looked == 0 {
@@ -125,7 +133,7 @@ impl Watched {
             cpu: time.cpu() * factor,
             waited: time.waited as f64 * factor,
         });
-        all.absorb(&time, spent);
+        all.absorb(&time, spent, &for_work(&time));
         true
     }
 
@@ -149,6 +157,10 @@ impl Watched {
 mod tests {
     use super::super::thread::Met;
     use super::*;
+
+    fn nothing(_: &ThreadTime) -> HashSet<PathId> {
+        HashSet::new()
+    }
 
     fn window(begun: u64) -> Window {
         Window {
@@ -186,7 +198,7 @@ mod tests {
         };
         assert!(thread.follow(activity, 1000, 0.1));
         let mut all = Tally::default();
-        assert!(thread.tell(&mut all, 2000));
+        assert!(thread.tell(&mut all, 2000, nothing));
         assert_eq!((all.cpu, all.waited), (800.0, 1000.0));
         assert_eq!((all.paths[&1].cpu, all.paths[&2].cpu), (400.0, 400.0));
         assert_eq!(all.paths[&3].waited, 1000.0);
@@ -196,18 +208,18 @@ mod tests {
     fn what_is_seen_in_windows_stands_for_the_time_between_them() {
         let mut thread = Watched::met(0, Activity::default());
         let mut all = Tally::default();
-        assert!(!thread.tell(&mut all, 500));
+        assert!(!thread.tell(&mut all, 500, nothing));
         thread.window = Some(window(500));
         thread.time.begin(Met::Running, 500);
         thread.time.on_processor(1, 40);
         assert!(thread.close(600).is_some());
-        assert!(thread.tell(&mut all, 1000));
+        assert!(thread.tell(&mut all, 1000, nothing));
         assert_eq!(all.paths[&1].cpu, 400.0);
         // One that is open counts with the time until now.
         thread.window = Some(window(1000));
         thread.time.begin(Met::Waiting(Some(2)), 1000);
         let mut all = Tally::default();
-        assert!(thread.tell(&mut all, 1100));
+        assert!(thread.tell(&mut all, 1100, nothing));
         assert_eq!((all.paths[&1].cpu, all.paths[&2].waited), (220.0, 550.0));
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use patcher::Avma;
 
+use super::for_work::ForWork;
 use crate::profile::{Delta, PathEntry, Profile, TimerStats};
 use crate::search::{Bounds, Cost, Measured, MeasuredPath, Overhead, Site, Window};
 
@@ -47,13 +48,13 @@ impl<'p> Places<'p> {
 }
 
 /// The calls and times of these functions between two moments. The overhead in it is 0.
-/// Omits time off a processor in the functions in `idle`: they wait for work.
+/// Subtracts waiting for work from the time of a path.
 /// `function_at` returns the start of the function that contains an address.
 pub(super) fn window(
     old: &Moment,
     new: &Moment,
     functions: &BTreeSet<Avma>,
-    idle: &BTreeSet<Avma>,
+    for_work: &ForWork,
     mut function_at: impl FnMut(Avma) -> Avma,
 ) -> Window {
     let places = Places::of(&new.profile);
@@ -67,10 +68,6 @@ pub(super) fn window(
         };
         let was = delta.path(index).map(|was| &old.profile.paths[was]);
         let calls = values(path).saturating_sub(was.map_or(0, values));
-        let mut cost = difference(path, was);
-        if idle.contains(&starts[path.function]) {
-            cost.off = 0.0;
-        }
         if calls == 0 {
             continue;
         }
@@ -78,8 +75,12 @@ pub(super) fn window(
             function: function_at(frames[frame]),
             at: frames[frame],
         };
+        let callers: Vec<Site> = path.stack.iter().map(site).collect();
+        let functions: Vec<Avma> = callers.iter().map(|site| site.function).collect();
+        let mut cost = difference(path, was);
+        cost.off *= 1.0 - for_work.share(starts[path.function], &functions);
         paths.push(MeasuredPath {
-            callers: path.stack.iter().map(site).collect(),
+            callers,
             calls,
             cost,
         });

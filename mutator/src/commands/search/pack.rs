@@ -10,6 +10,7 @@ use super::super::remarks::warn;
 use super::super::source::Live;
 use super::super::suggest;
 use super::common::{Common, Shifts};
+use super::for_work::ForWork;
 use super::look::{Moment, window};
 use crate::error::Failure;
 use crate::process::{Presence, Process};
@@ -152,21 +153,23 @@ impl Pack {
         if let [only] = self.members.as_mut_slice() {
             return only.sampler.stacks().stacks;
         }
-        let mut sum: BTreeMap<(Vec<Avma>, usize), (f64, f64)> = BTreeMap::new();
+        let mut sum: BTreeMap<(Vec<Avma>, usize), (f64, f64, f64)> = BTreeMap::new();
         for member in &mut self.members {
             for stack in member.sampler.stacks().stacks {
                 let functions = stack.functions.iter();
                 let functions = functions.map(|&f| member.shifts.to_common(f)).collect();
-                let (cpu, waited) = sum.entry((functions, stack.charged)).or_default();
+                let (cpu, waited, for_work) = sum.entry((functions, stack.charged)).or_default();
                 *cpu += stack.cpu;
                 *waited += stack.waited;
+                *for_work += stack.for_work;
             }
         }
-        let stack = |((functions, charged), (cpu, waited))| SampledStack {
+        let stack = |((functions, charged), (cpu, waited, for_work))| SampledStack {
             functions,
             charged,
             cpu,
             waited,
+            for_work,
         };
         sum.into_iter().map(stack).collect()
     }
@@ -225,9 +228,9 @@ impl Pack {
                 } = member;
                 let functions = functions.iter().filter_map(|&f| shifts.to_own(f));
                 let functions: BTreeSet<Avma> = functions.collect();
-                let idle = functions.iter().copied();
-                let idle = idle.filter(|&f| sampler.is_idle_at(f)).collect();
-                let own = window(old, new, &functions, &idle, |at| sampler.function_at(at));
+                let for_work = ForWork::of(&sampler.stacks().stacks, &functions);
+                let function_at = |at| sampler.function_at(at);
+                let own = window(old, new, &functions, &for_work, function_at);
                 to_common(own, shifts)
             });
         let mut windows: Vec<Window> = windows.collect();

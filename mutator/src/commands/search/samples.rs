@@ -63,6 +63,7 @@ mod tests {
             charged: 0,
             cpu,
             waited: 0.0,
+            for_work: 0.0,
         };
         let mut samples = Samples::default();
         samples.take_in(vec![at(1, 80.0)]);

@@ -1,0 +1,108 @@
+//! The share of waiting for work in the time off a processor of a measured path, by samples.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use patcher::Avma;
+
+use crate::sampling::SampledStack;
+
+/// The sampled callers of one measured function, the nearest first, in lexicographic order.
+#[derive(Default)]
+struct Stacks(Vec<(Vec<Avma>, Off)>);
+
+/// Time off a processor, ns.
+#[derive(Clone, Copy, Default)]
+struct Off {
+    for_work: f64,
+    all: f64,
+}
+
+/// The sampled stacks by measured function.
+#[derive(Default)]
+pub(super) struct ForWork(BTreeMap<Avma, Stacks>);
+
+impl ForWork {
+    /// Of each stack the innermost function that is measured counts.
+    pub(super) fn of(sampled: &[SampledStack], measured: &BTreeSet<Avma>) -> Self {
+        let mut found: BTreeMap<Avma, Stacks> = BTreeMap::new();
+        for stack in sampled {
+            let innermost = stack.functions.iter().position(|f| measured.contains(f));
+            let all = stack.for_work + stack.waited;
+            if let Some(at) = innermost
+                && all > 0.0
+            {
+                let callers = stack.functions[at + 1..].to_vec();
+                let for_work = stack.for_work;
+                let stacks = found.entry(stack.functions[at]).or_default();
+                stacks.0.push((callers, Off { for_work, all }));
+            }
+        }
+        for stacks in found.values_mut() {
+            stacks.0.sort_by(|(a, _), (b, _)| a.cmp(b));
+        }
+        Self(found)
+    }
+
+    /// The share in a function with these callers, the nearest first: that of the sampled stacks that have the most of
+    /// these callers in common.
+    pub(super) fn share(&self, function: Avma, callers: &[Avma]) -> f64 {
+        let Some(Stacks(stacks)) = self.0.get(&function) else {
+            return 0.0;
+        };
+        let agree = |other: &[Avma]| {
+            let same = callers.iter().zip(other);
+            same.take_while(|(a, b)| a == b).count()
+        };
+        // The stacks with the longest common part are neighbours of the place where this one would be.
+        let place = stacks.partition_point(|(other, _)| other[..] < *callers);
+        let beside = [place.checked_sub(1), Some(place)].into_iter().flatten();
+        let beside = beside.filter_map(|at| stacks.get(at));
+        let farthest = beside.map(|(other, _)| agree(other)).max().unwrap_or(0);
+        let is_one = |(other, _): &&(Vec<Avma>, Off)| agree(other) == farthest;
+        let before = stacks[..place].iter().rev().take_while(is_one);
+        let after = stacks[place..].iter().take_while(is_one);
+        let sum = before
+            .chain(after)
+            .fold(Off::default(), |sum, (_, off)| Off {
+                for_work: sum.for_work + off.for_work,
+                all: sum.all + off.all,
+            });
+        sum.for_work / sum.all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(of: &[u64]) -> Vec<Avma> {
+        of.iter().copied().map(Avma).collect()
+    }
+
+    #[test]
+    fn each_path_has_the_share_of_the_stacks_that_are_most_like_it() {
+        let at = |functions: &[u64], waited: f64, for_work: f64| SampledStack {
+            functions: addresses(functions),
+            charged: 0,
+            cpu: 0.0,
+            waited,
+            for_work,
+        };
+        // 7 waits: in 1 for work, in 2 for an answer.
+        let sampled = [
+            at(&[6, 7, 1, 9], 0.0, 30.0),
+            at(&[7, 1, 9], 0.0, 20.0),
+            at(&[7, 2, 8, 9], 4.0, 0.0),
+            at(&[5, 1, 9], 3.0, 1.0),
+        ];
+        let found = ForWork::of(&sampled, &BTreeSet::from([Avma(7), Avma(1), Avma(9)]));
+        let share = |function, callers: &[u64]| found.share(Avma(function), &addresses(callers));
+        assert_eq!(share(7, &[1, 9]), 1.0);
+        assert_eq!(share(7, &[2, 8, 9]), 0.0);
+        assert_eq!(share(7, &[2, 4]), 0.0);
+        assert_eq!(share(1, &[9]), 0.25);
+        // An unknown caller has the share of the function.
+        assert_eq!(share(7, &[3]), 50.0 / 54.0);
+        assert_eq!(share(9, &[]), 0.0);
+    }
+}

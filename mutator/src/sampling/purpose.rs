@@ -1,0 +1,122 @@
+//! Separates waiting for work from other waiting: for a lock, a file, an answer.
+//!
+//! The names of some functions tell the two apart ([`super::role`]). Waits on a condition variable or a semaphore are
+//! ambiguous. They end when another thread acts, so a long wait has its cause there. The thread waits for work if it waits
+//! in its outermost loop: the outer frames that all its other paths share, and at most one function in it that takes
+//! from a queue. A thread that waits deeper already has work.
+
+use std::collections::HashSet;
+
+use super::code::{Code, FunctionId, Path};
+use super::paths::PathId;
+use super::role::Role;
+use super::thread::ThreadTime;
+
+/// The role of a path, from those of its functions. The strongest counts.
+fn role_of_path(roles: impl IntoIterator<Item = Role>) -> Role {
+    roles.into_iter().max().unwrap_or_default()
+}
+
+/// The functions that all of these paths begin with at their roots, the outermost last. `None` without a path.
+fn common<'p>(paths: impl IntoIterator<Item = &'p [FunctionId]>) -> Option<&'p [FunctionId]> {
+    paths.into_iter().reduce(|a, b| {
+        let same = a.iter().rev().zip(b.iter().rev());
+        let count = same.take_while(|(a, b)| a == b).count();
+        &a[a.len() - count..]
+    })
+}
+
+/// True where a wait at a path is in the outermost loop of its thread. `loops` is what its other paths have in common;
+/// `counts` is true for functions of the program that are not the wait itself.
+fn is_in_loop(
+    path: &[FunctionId],
+    loops: Option<&[FunctionId]>,
+    counts: impl Fn(FunctionId) -> bool,
+) -> bool {
+    let Some(loops) = loops else { return true };
+    let shared = common([path, loops]).map_or(0, <[_]>::len);
+    let inside = &path[..path.len() - shared];
+    shared > 0 && inside.iter().filter(|&&f| counts(f)).count() <= 1
+}
+
+/// Finds the paths at which threads wait for work.
+pub(super) struct Purposes<'c> {
+    code: &'c Code,
+    paths: &'c [Path],
+}
+
+impl<'c> Purposes<'c> {
+    pub(super) fn of(code: &'c Code, paths: &'c [Path]) -> Self {
+        Self { code, paths }
+    }
+
+    /// The paths at which a thread waits for work.
+    pub(super) fn for_work(&self, thread: &ThreadTime) -> HashSet<PathId> {
+        let mut for_work = HashSet::new();
+        let (mut conditions, mut others) = (Vec::new(), Vec::new());
+        for (&id, seen) in &thread.paths {
+            let path = &self.paths[id as usize];
+            let roles = path.functions.iter().map(|&f| self.code.function(f).role);
+            match role_of_path(roles) {
+                // It also takes CPU time to begin to wait, and to go on.
+                Role::ForWork => drop(for_work.insert(id)),
+                Role::Condition if path.is_whole => conditions.push(id),
+                _ if path.is_whole && seen.on + seen.off > 0 => others.push(&path.functions[..]),
+                _ => {}
+            }
+        }
+        if conditions.is_empty() {
+            return for_work;
+        }
+        let loops = common(others);
+        let counts = |f: FunctionId| {
+            let function = self.code.function(f);
+            !function.serves && function.role == Role::Plain
+        };
+        let at = |id: &PathId| &self.paths[*id as usize].functions[..];
+        conditions.retain(|id| is_in_loop(at(id), loops, counts));
+        for_work.extend(conditions);
+        for_work
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_one_by_whatever_it_waits() {
+        use Role::*;
+        // postgres: epoll_wait < WaitEventSetWait < WaitLatch < ProcSleep; Python: pthread_cond_timedwait < take_gil.
+        assert_eq!(role_of_path([ForWork, Plain, Plain, ForOthers]), ForOthers);
+        assert_eq!(role_of_path([Condition, ForOthers, Plain]), ForOthers);
+        assert_eq!(role_of_path([Condition, Plain, ForWork]), ForWork);
+        assert_eq!(role_of_path([Plain, Condition, Plain]), Condition);
+        assert_eq!(role_of_path([Plain, Plain]), Plain);
+    }
+
+    #[test]
+    fn the_loop_is_what_all_paths_have_in_common() {
+        assert_eq!(common([]), None);
+        assert_eq!(common([&[1, 2, 9][..]]), Some(&[1, 2, 9][..]));
+        assert_eq!(
+            common([&[1, 2, 9][..], &[3, 2, 9], &[2, 9]]),
+            Some(&[2, 9][..])
+        );
+        assert_eq!(common([&[1, 2, 9][..], &[3]]), Some(&[][..]));
+    }
+
+    #[test]
+    fn a_worker_waits_in_its_loop_and_a_request_deeper() {
+        // 50 is a service; 9 the root, 8 the loop.
+        let counts = |f: FunctionId| f < 50;
+        let loops = common([&[1, 2, 8, 9][..], &[3, 8, 9]]);
+        assert!(is_in_loop(&[50, 7, 8, 9], loops, counts));
+        assert!(is_in_loop(&[50, 8, 9], loops, counts));
+        assert!(!is_in_loop(&[50, 7, 3, 8, 9], loops, counts));
+        // Of one that was seen nowhere else nothing says that it has work.
+        assert!(is_in_loop(&[50, 7, 3, 8, 9], None, counts));
+        // It did other things that have nothing in common with this.
+        assert!(!is_in_loop(&[50, 7, 8, 9], Some(&[]), counts));
+    }
+}

@@ -1,0 +1,203 @@
+//! The role of a function in waits, by its name. See [`super::purpose`].
+
+/// The role of a function in waits within it. Of several on a stack the last of this list counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Role {
+    /// None.
+    #[default]
+    Plain,
+    /// Another thread of the program ends the wait.
+    Condition,
+    /// The thread waits for work.
+    ForWork,
+    /// The thread waits for a lock or for an answer, by whatever means.
+    ForOthers,
+}
+
+/// System calls that wait for requests, and functions of runtimes in which idle threads wait.
+const FOR_WORK: [&str; 32] = [
+    "accept",
+    "accept4",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "g_async_queue_pop",
+    "g_async_queue_timeout_pop",
+    "g_main_context_poll",
+    "io_getevents",
+    "io_uring_enter",
+    "pause",
+    "poll",
+    "ppoll",
+    "pselect",
+    "rt_sigtimedwait",
+    "select",
+    "sigsuspend",
+    "sigtimedwait",
+    "sigwait",
+    "sigwaitinfo",
+    "runtime.findRunnable",
+    "runtime.netpoll",
+    "runtime.stopm",
+    "runtime.sysmon",
+    "runtime.timerproc",
+    "CompileQueue::get",
+    "WatcherThread::sleep",
+    "WorkerTaskDispatcher::worker_wait_for_task",
+    "VMThread::wait_for_vm_thread_operation",
+    "ServiceThread::service_thread_entry",
+    "MonitorDeflationThread::monitor_deflation_thread_entry",
+    "JVM_WaitForReferencePendingList",
+];
+
+/// The same by parts of their names, each with one that stands before it.
+const FOR_WORK_PARTS: [(&str, &str); 6] = [
+    ("tokio::runtime", "::park"),
+    ("rayon_core", "::sleep::Sleep::sleep"),
+    ("TaskQueue", "BlockingPop"),
+    ("WorkerThreads", "::GetNext"),
+    ("G1", "::wait_for_completed_buffers"),
+    ("G1ServiceThread", "::wait"),
+];
+
+const CONDITIONS: [&str; 32] = [
+    "pthread_cond_wait",
+    "pthread_cond_timedwait",
+    "pthread_cond_clockwait",
+    "pthread_join",
+    "pthread_timedjoin_np",
+    "pthread_clockjoin_np",
+    "sem_wait",
+    "sem_timedwait",
+    "sem_clockwait",
+    "cnd_wait",
+    "cnd_timedwait",
+    "g_cond_wait",
+    "g_cond_wait_until",
+    "uv_cond_wait",
+    "uv_cond_timedwait",
+    "uv_sem_wait",
+    "Monitor::wait",
+    "Monitor::wait_without_safepoint_check",
+    "PlatformMonitor::wait",
+    "PosixSemaphore::wait",
+    "PosixSemaphore::timedwait",
+    "Parker::park",
+    "Unsafe_Park",
+    "os::PlatformEvent::park",
+    "PlatformEvent::park",
+    "ObjectMonitor::wait",
+    "ObjectSynchronizer::wait",
+    "JVM_MonitorWait",
+    "std::thread::park",
+    "std::thread::park_timeout",
+    "v8::base::ConditionVariable::Wait",
+    "absl::CondVar::Wait",
+];
+
+/// The same by parts of their names.
+const CONDITION_PARTS: [&str; 8] = [
+    "std::condition_variable",
+    "boost::condition_variable",
+    "std::counting_semaphore",
+    "Condvar::wait",
+    "Condvar>::wait",
+    "condvar::Condvar",
+    "std::thread::Thread::park",
+    "std::thread::current::park",
+];
+
+/// Locks built on condition variables or `epoll_wait`, and clients that wait for the answer of another process.
+const FOR_OTHERS: [&str; 22] = [
+    "take_gil",
+    "thread_sched_to_running",
+    "gvl_acquire",
+    "ProcSleep",
+    "LWLockAcquire",
+    "LockAcquireExtended",
+    "SyncRepWaitForLSN",
+    "WaitForParallelWorkersToFinish",
+    "ObjectMonitor::enter",
+    "ObjectMonitor::EnterI",
+    "ObjectMonitor::enter_internal",
+    "ObjectMonitor::ReenterI",
+    "parking_lot::raw_mutex::RawMutex::lock_slow",
+    "absl::Mutex::LockSlow",
+    "pqWait",
+    "PQgetResult",
+    "mysql_real_query",
+    "curl_easy_perform",
+    "getaddrinfo",
+    "connect",
+    "pg_usleep",
+    "WaitForLockers",
+];
+
+/// The role of a function of this name.
+pub(super) fn role_of(name: &str) -> Role {
+    let name = name
+        .split("::h")
+        .next()
+        .filter(|_| is_hashed(name))
+        .unwrap_or(name);
+    let bare = name.trim_start_matches('_');
+    let bare = bare.strip_prefix("libc_").unwrap_or(bare);
+    // Without the parameters.
+    let bare = bare.split('(').next().unwrap_or(bare);
+    let is_in = |list: &[&str]| list.contains(&bare) || list.contains(&name);
+    let has_parts = |&(first, then): &(&str, &str)| {
+        name.find(first)
+            .is_some_and(|at| name[at + first.len()..].contains(then))
+    };
+    if is_in(&FOR_OTHERS) {
+        Role::ForOthers
+    } else if is_in(&FOR_WORK) || FOR_WORK_PARTS.iter().any(has_parts) {
+        Role::ForWork
+    } else if is_in(&CONDITIONS) || CONDITION_PARTS.iter().any(|part| name.contains(part)) {
+        Role::Condition
+    } else {
+        Role::Plain
+    }
+}
+
+/// True for a Rust name that ends in a hash.
+fn is_hashed(name: &str) -> bool {
+    name.rsplit_once("::h")
+        .is_some_and(|(_, hash)| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_say_what_waits_in_them_are() {
+        for (name, role) in [
+            ("epoll_wait", Role::ForWork),
+            ("__poll", Role::ForWork),
+            ("__libc_accept", Role::ForWork),
+            ("runtime.stopm", Role::ForWork),
+            ("tokio::runtime::park::Inner::park", Role::ForWork),
+            (
+                "tokio::runtime::scheduler::multi_thread::worker::Context::park_timeout",
+                Role::ForWork,
+            ),
+            ("CompileQueue::get(CompilerThread*)", Role::ForWork),
+            ("pthread_cond_wait", Role::Condition),
+            ("__pthread_cond_timedwait", Role::Condition),
+            (
+                "void std::condition_variable::wait<run()::{lambda()#1}>(int)",
+                Role::Condition,
+            ),
+            ("std::sync::poison::condvar::Condvar::wait", Role::Condition),
+            ("std::thread::park::h0123456789abcdef", Role::Condition),
+            ("take_gil", Role::ForOthers),
+            ("ProcSleep", Role::ForOthers),
+            ("pthread_mutex_lock", Role::Plain),
+            ("read", Role::Plain),
+            ("connected", Role::Plain),
+        ] {
+            assert_eq!(role_of(name), role, "{name}");
+        }
+    }
+}
