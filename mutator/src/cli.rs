@@ -267,15 +267,21 @@ pub enum Command {
         #[command(flatten)]
         options: Export,
     },
-    /// Compare two profiles, path by path: what changed, and how likely that is chance
-    #[command(after_help = "Examples:\n  ipath diff before.json after.json\n  \
-        ipath diff before.json after.json --threshold 5%\n\n\
-        Exit status: 3 if --threshold is exceeded, else 0; 1 and 2 as always.")]
+    /// Compare two profiles, or several runs a side, path by path: what changed, and how likely that is chance
+    #[command(
+        override_usage = "ipath diff [OPTIONS] OLD NEW\n       ipath diff [OPTIONS] OLD... -- NEW...",
+        after_help = "Examples:\n  ipath diff before.json after.json\n  \
+        ipath diff before.json after.json --threshold 5%\n  \
+        ipath diff before*.json -- after*.json\n\n\
+        Exit status: 3 if --threshold is exceeded, else 0; 1 and 2 as always."
+    )]
     Diff {
-        /// Profile
-        old: PathBuf,
-        /// Profile
-        new: PathBuf,
+        /// The old profile and the new one; with --, those of all old runs
+        #[arg(required = true, value_name = "OLD")]
+        old: Vec<PathBuf>,
+        /// The profiles of all new runs
+        #[arg(last = true, value_name = "NEW")]
+        new: Vec<PathBuf>,
         #[command(flatten)]
         options: Diff,
     },

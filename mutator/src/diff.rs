@@ -1,7 +1,8 @@
-//! What changed between two profiles, path by path.
+//! What changed between two profiles, or between the profiles of several runs before and after, path by path.
 
 mod json;
 mod matching;
+mod runs;
 pub mod statistics;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ pub use text::text;
 
 use crate::profile::{COUNT, PathEntry, Profile, Total};
 use matching::Sites;
+use runs::{Run, Runs};
 use rustc_hash::FxHashMap;
 use statistics::{adjusted, p_of_counts, p_of_means};
 use std::cmp::Reverse;
@@ -20,11 +22,12 @@ use std::collections::BTreeMap;
 /// A likelihood of chance up to this is significant.
 pub const SIGNIFICANT: f64 = 0.01;
 
-/// All paths of two profiles.
+/// All paths of two profiles, or of several on each side.
 #[derive(Debug)]
 pub struct Diff<'p> {
-    old: &'p Profile,
-    new: &'p Profile,
+    /// The profiles of each side, one for each run.
+    old: Vec<&'p Profile>,
+    new: Vec<&'p Profile>,
     /// The metric that is compared, and its unit; the calls, where that is `count`.
     metric: String,
     unit: String,
@@ -43,7 +46,7 @@ struct Pair<'p> {
     p: Option<f64>,
     /// That the numbers of calls do, if they were independent of each other.
     p_count: Option<f64>,
-    /// Indexes of the matching paths in the new profile.
+    /// Indexes of the matching paths in the first new profile.
     places: Vec<usize>,
 }
 
@@ -58,20 +61,36 @@ pub enum Comparison {
     Changed(f64),
 }
 
-/// What one of the profiles has of a path: the sum of all its paths that are this one.
+/// What one side has of a path: the sum of all its paths that are this one.
 #[derive(Debug)]
 struct Side<'p> {
+    /// The first profile with the path, and the path there.
+    profile: &'p Profile,
     first: &'p PathEntry,
+    /// The sum of all runs.
     total: Total,
+    /// The number of runs of this side, and what each of them has of the path.
+    runs: Runs,
 }
 
 impl<'p> Diff<'p> {
     /// Compares by this metric, which one of them has at least.
     pub fn of(old: &'p Profile, new: &'p Profile, metric: &str) -> Self {
-        let common = matching::common(old, new);
+        Self::of_runs(vec![old], vec![new], metric)
+    }
+
+    /// The same for several runs of each side. With more than two runs, what runs of one side differ by counts as chance.
+    pub fn of_runs(old: Vec<&'p Profile>, new: Vec<&'p Profile>, metric: &str) -> Self {
+        let common = matching::common(old.iter().chain(&new).copied());
         let mut pairs: BTreeMap<usize, Pair<'p>> = BTreeMap::new();
         let mut places: FxHashMap<(String, bool, Vec<String>), usize> = FxHashMap::default();
-        for (profile, is_new) in [(old, false), (new, true)] {
+        let sides = [(&old, false), (&new, true)];
+        let runs = sides.into_iter().flat_map(|(runs, is_new)| {
+            let all = runs.len();
+            let runs = runs.iter().enumerate();
+            runs.map(move |(run, profile)| (*profile, is_new, run, all))
+        });
+        for (profile, is_new, run, all) in runs {
             let sites = Sites::of(profile, &common);
             for (index, path) in profile.paths.iter().enumerate() {
                 let stack = path.stack.iter().map(|&f| sites.frames[f].clone());
@@ -83,13 +102,16 @@ impl<'p> Diff<'p> {
                 let place = places.len();
                 let place = *places.entry(key).or_insert(place);
                 let pair = pairs.entry(place).or_insert_with(Pair::empty);
-                pair.places.extend(is_new.then_some(index));
+                pair.places.extend((is_new && run == 0).then_some(index));
                 let side = if is_new { &mut pair.new } else { &mut pair.old };
                 let side = side.get_or_insert_with(|| Side {
+                    profile,
                     first: path,
                     total: Total::default(),
+                    runs: Runs::of(all),
                 });
                 side.total.add(path);
+                side.runs.add(run, path, metric);
                 if profile.functions[path.function].point {
                     side.total.unmeasured = 0;
                 }
@@ -104,19 +126,23 @@ impl<'p> Diff<'p> {
             pair.p = p;
         }
         paths.sort_by_key(|pair| Reverse(pair.change(metric).unsigned_abs()));
-        let known = new.metric(metric).or_else(|_| old.metric(metric));
+        let mut known = new.iter().chain(&old).filter_map(|p| p.metric(metric).ok());
+        let unit = known
+            .next()
+            .map_or_else(|| "calls".to_owned(), |m| m.unit.clone());
         Self {
             old,
             new,
             metric: metric.to_owned(),
-            unit: known.map_or_else(|_| "calls".to_owned(), |m| m.unit.clone()),
+            unit,
             paths,
         }
     }
 
-    /// How each path of the new profile compares, by its index there.
+    /// How each path of the first new profile compares, by its index there.
     pub fn by_path(&self) -> Vec<Comparison> {
-        let mut all = vec![Comparison::New; self.new.paths.len()];
+        let paths = self.new.first().map_or(0, |first| first.paths.len());
+        let mut all = vec![Comparison::New; paths];
         for pair in self.paths.iter().filter(|pair| pair.old.is_some()) {
             let is_significant = pair.p.is_some_and(|p| p <= SIGNIFICANT);
             let growth = pair.growth(&self.metric).filter(|_| is_significant);
@@ -154,9 +180,14 @@ impl Pair<'_> {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
             return;
         };
-        self.p_count = p_of_counts(old.total.counts.count, new.total.counts.count);
+        let is_one = old.runs.count() + new.runs.count() == 2;
+        self.p_count = match is_one {
+            true => p_of_counts(old.total.counts.count, new.total.counts.count),
+            false => old.runs.p_of(&new.runs, Run::calls),
+        };
         self.p_alone = match metric {
             COUNT => self.p_count,
+            _ if !is_one => old.runs.p_of(&new.runs, Run::mean),
             _ => old
                 .total
                 .values
@@ -184,14 +215,33 @@ impl Pair<'_> {
 }
 
 impl Side<'_> {
+    /// The sum of the metric, of one run on the average.
     fn sum(&self, metric: &str) -> i128 {
-        match metric {
+        let sum = match metric {
             COUNT => self.total.counts.count.into(),
             name => self.total.counts.timers.get(name).map_or(0, |s| s.sum),
+        };
+        sum / self.runs.count() as i128
+    }
+
+    /// The calls of one run on the average.
+    fn calls(&self) -> u64 {
+        self.total.counts.count / self.runs.count() as u64
+    }
+
+    /// The mean of a call: with several runs the mean of their means, so that each run has the same weight.
+    fn mean(&self, metric: &str) -> Option<f64> {
+        match self.runs.count() {
+            1 => self.total.values.get(metric)?.mean(),
+            _ => self.runs.mean(Run::mean),
         }
     }
 
-    fn mean(&self, metric: &str) -> Option<f64> {
-        self.total.values.get(metric)?.mean()
+    /// The standard error of the mean.
+    fn standard_error(&self, metric: &str) -> Option<f64> {
+        match self.runs.count() {
+            1 => statistics::standard_error(self.total.values.get(metric)?),
+            _ => self.runs.standard_error(Run::mean),
+        }
     }
 }

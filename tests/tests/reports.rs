@@ -227,6 +227,85 @@ fn two_runs_are_one_profile_and_do_not_differ() {
     diff(&file, &one, &["--threshold", "5%"]).expect(0);
 }
 
+/// Runs of one program differ from each other: only what differs more is a change.
+#[test]
+fn several_runs_a_side_are_compared() {
+    let scratch = Scratch::new("runs");
+    let first = measured(&scratch, "first.json");
+    let run = |name: &str, percent: i64| {
+        let mut changed = value(&first);
+        for path in changed["paths"].as_array_mut().expect("paths") {
+            let wall = path["metrics"]["wall"].as_object_mut().expect("wall");
+            let sum = wall["sum"].as_i64().expect("ns");
+            wall["sum"] = json!(sum * percent / 100);
+        }
+        let file = scratch.file(name);
+        fs::write(&file, changed.to_string()).expect("an own folder");
+        file
+    };
+    let runs = |side: &str, of: [i64; 5]| -> Vec<PathBuf> {
+        let names = (0..5).map(|n| format!("{side}{n}.json"));
+        names
+            .zip(of)
+            .map(|(name, percent)| run(&name, percent))
+            .collect()
+    };
+    let before = runs("before", [100, 103, 97, 101, 99]);
+    let alike = runs("alike", [101, 98, 102, 97, 103]);
+    let slower = runs("slower", [121, 118, 122, 117, 123]);
+    let diff = |new: &[PathBuf]| {
+        let run = Run::ipath(["diff", "--threshold", "5%"]).args(&before);
+        run.arg("--").args(new).run()
+    };
+    let same = diff(&alike).expect(0);
+    assert!(
+        same.stdout.contains("of 5 runs before and 5 runs after"),
+        "{}",
+        same.report()
+    );
+    assert!(
+        same.stdout.contains("runs differ: by wall, "),
+        "{}",
+        same.report()
+    );
+    let worse = diff(&slower).expect(3);
+    assert!(worse.stdout.contains("+20.2 %"), "{}", worse.report());
+    // One run says too little where so many paths are compared.
+    diff(&slower[..1]).expect(0);
+    // One run each is another question.
+    let one = Run::ipath(["diff"])
+        .arg(&before[0])
+        .arg(&alike[0])
+        .run()
+        .expect(0);
+    assert!(
+        one.stdout.contains("one run a side does not show"),
+        "{}",
+        one.report()
+    );
+    for (args, cause) in [
+        (vec![&before[0]], "1 profile without --"),
+        (
+            vec![&before[0], &before[1], &before[2]],
+            "3 profiles without --",
+        ),
+    ] {
+        let refused = Run::ipath(["diff"]).args(args).run().expect(2);
+        assert!(refused.stderr.contains(cause), "{}", refused.report());
+        assert!(
+            refused.stderr.contains("ipath diff OLD... -- NEW..."),
+            "{}",
+            refused.report()
+        );
+    }
+    let refused = diff(&[slower[0].clone(), slower[0].clone()]).expect(2);
+    assert!(
+        refused.stderr.contains("given twice"),
+        "{}",
+        refused.report()
+    );
+}
+
 /// What merging takes does not grow with the number of files.
 #[test]
 fn merging_takes_memory_for_the_result_alone() {

@@ -1,6 +1,6 @@
 //! `diff`.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::output::{print, print_json};
@@ -10,7 +10,7 @@ use crate::cli;
 use crate::diff::{self, Diff};
 use crate::error::Failure;
 use crate::printable::Page;
-use crate::profile::COUNT;
+use crate::profile::{COUNT, Profile};
 use crate::report::human;
 
 const OPERATION: &str = "diff";
@@ -18,19 +18,30 @@ const OPERATION: &str = "diff";
 /// The status where more has changed than may: 1 and 2 say that it could not be told.
 const EXCEEDED: u8 = 3;
 
-/// Compares two profiles.
-pub(super) fn diff(old: &Path, new: &Path, options: cli::Diff) -> Result<ExitCode, Failure> {
-    let (before, after) = (load(OPERATION, old)?, load(OPERATION, new)?);
-    let first = after.timers().find(|m| before.metric(&m.name).is_ok());
+/// Compares two profiles, or those of several runs with those of others.
+pub(super) fn diff(
+    old: Vec<PathBuf>,
+    new: Vec<PathBuf>,
+    options: cli::Diff,
+) -> Result<ExitCode, Failure> {
+    let (old, new) = sides(old, new)?;
+    let load_all = |files: &[PathBuf]| -> Result<Vec<Profile>, Failure> {
+        files.iter().map(|file| load(OPERATION, file)).collect()
+    };
+    let (before, after) = (load_all(&old)?, load_all(&new)?);
+    let profiles = || after.iter().chain(&before);
+    let has = |profile: &Profile, name: &str| profile.metric(name).is_ok();
+    let first = after.iter().flat_map(Profile::timers);
+    let mut first = first.filter(|m| profiles().all(|profile| has(profile, &m.name)));
     let metric = match &options.metric {
         Some(metric) => metric.as_str(),
-        None => first.map_or(COUNT, |m| &m.name),
+        None => first.next().map_or(COUNT, |m| &m.name),
     };
-    for (profile, path) in [(&before, old), (&after, new)] {
+    for (profile, path) in before.iter().zip(&old).chain(after.iter().zip(&new)) {
         let missing = |e| Failure::new(OPERATION, path.display(), e).usage();
         profile.metric(metric).map_err(missing)?;
     }
-    let diff = Diff::of(&before, &after, metric);
+    let diff = Diff::of_runs(before.iter().collect(), after.iter().collect(), metric);
     if options.json {
         print_json(&diff::json(&diff))?;
     } else if !options.quiet {
@@ -52,4 +63,31 @@ pub(super) fn diff(old: &Path, new: &Path, options: cli::Diff) -> Result<ExitCod
             Ok(ExitCode::from(EXCEEDED))
         }
     }
+}
+
+/// The files of each side. Without `--` they are one and one.
+fn sides(old: Vec<PathBuf>, new: Vec<PathBuf>) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Failure> {
+    const USAGE: &str = "two profiles, or several runs a side: ipath diff OLD... -- NEW...";
+    let (old, new) = match (<[PathBuf; 2]>::try_from(old), new.is_empty()) {
+        (Ok([old, new]), true) => (vec![old], vec![new]),
+        (Ok(old), false) => (old.into(), new),
+        (Err(old), false) => (old, new),
+        (Err(old), true) => {
+            let given = human::count(old.len() as u64, "profile");
+            let cause = format!("{given} without --");
+            return Err(Failure::new(OPERATION, old[0].display(), cause)
+                .hint(USAGE)
+                .usage());
+        }
+    };
+    for side in [&old, &new] {
+        let twice = (1..)
+            .zip(side)
+            .find(|(next, file)| side[*next..].contains(file));
+        if let Some((_, file)) = twice {
+            let cause = "it is given twice as a run of the same side";
+            return Err(Failure::new(OPERATION, file.display(), cause).usage());
+        }
+    }
+    Ok((old, new))
 }

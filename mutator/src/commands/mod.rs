@@ -161,7 +161,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         }
         Command::Report { file, options } => report::report(&file, options),
         Command::Export { file, options } => export::export(&file, &options),
-        Command::Diff { old, new, options } => return diff::diff(&old, &new, options),
+        Command::Diff { old, new, options } => return diff::diff(old, new, options),
         Command::Merge {
             files,
             per_process,

@@ -1,14 +1,16 @@
 //! The differences as data.
 
-use super::statistics::standard_error;
+use super::runs::Run;
 use super::{Diff, Pair, Side};
-use crate::profile::{Counts, Profile};
+use crate::profile::Counts;
 use serde::Serialize;
 
 /// All of them, those with the largest change of the sum first.
 #[derive(Debug, Serialize)]
 pub struct Differences<'d> {
     metric: &'d str,
+    /// Numbers of runs, old and new.
+    runs: [usize; 2],
     paths: Vec<OfPath<'d>>,
 }
 
@@ -18,7 +20,7 @@ struct OfPath<'d> {
     /// The nearest first.
     stack: Vec<String>,
     complete: bool,
-    /// Each side's metrics as in a profile; none where the path is not there.
+    /// Each side's metrics as in a profile, of all runs together; none where the path is not there.
     old: Option<&'d Counts>,
     new: Option<&'d Counts>,
     /// What the mean has grown by, or the calls, as a part of what it was.
@@ -26,6 +28,9 @@ struct OfPath<'d> {
     /// Of the metric.
     mean: [Option<f64>; 2],
     standard_error: [Option<f64>; 2],
+    /// The mean of each run, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    means: Option<[Vec<f64>; 2]>,
     /// Calls left by a tail call, and calls that a metric has not measured.
     tail: [u64; 2],
     unmeasured: [u64; 2],
@@ -41,37 +46,41 @@ struct OfPath<'d> {
 pub fn json<'d>(diff: &'d Diff<'_>) -> Differences<'d> {
     Differences {
         metric: &diff.metric,
+        runs: [diff.old.len(), diff.new.len()],
         paths: diff.paths.iter().map(|pair| diff.data(pair)).collect(),
     }
 }
 
 impl Diff<'_> {
-    /// The profile that a path is shown from, and the path there: the newer where both have it.
-    pub(super) fn shown<'d>(&'d self, pair: &'d Pair<'_>) -> Option<(&'d Profile, &'d Side<'d>)> {
-        let new = pair.new.as_ref().map(|side| (self.new, side));
-        new.or(pair.old.as_ref().map(|side| (self.old, side)))
+    /// What a path is shown from: the newer side where both have it.
+    pub(super) fn shown<'d>(&self, pair: &'d Pair<'d>) -> Option<&'d Side<'d>> {
+        pair.new.as_ref().or(pair.old.as_ref())
     }
 
     fn data<'d>(&'d self, pair: &'d Pair<'_>) -> OfPath<'d> {
         let shown = self.shown(pair);
         let sides = [pair.old.as_ref(), pair.new.as_ref()];
-        let values = |side: &Side<'d>| side.total.values.get(&self.metric).cloned();
-        let values = sides.map(|side| side.and_then(values));
-        let frames = shown.map(|(profile, side)| {
-            let frames = side.first.stack.iter().map(|&f| &profile.frames[f]);
-            frames.map(|frame| profile.frame_name(frame)).collect()
+        let of = |side: Option<&Side<'d>>, what: fn(&Side<'d>, &str) -> Option<f64>| {
+            side.and_then(|side| what(side, &self.metric))
+        };
+        let frames = shown.map(|side| {
+            let frames = side.first.stack.iter().map(|&f| &side.profile.frames[f]);
+            frames.map(|frame| side.profile.frame_name(frame)).collect()
         });
+        let means =
+            |side: Option<&Side<'d>>| side.map_or_else(Vec::new, |s| s.runs.values(Run::mean));
         OfPath {
-            function: shown.map_or("", |(profile, side)| {
-                profile.functions[side.first.function].name.as_str()
+            function: shown.map_or("", |side| {
+                side.profile.functions[side.first.function].name.as_str()
             }),
             stack: frames.unwrap_or_default(),
-            complete: shown.is_some_and(|(_, side)| side.first.complete),
+            complete: shown.is_some_and(|side| side.first.complete),
             old: pair.old.as_ref().map(|side| &side.total.counts),
             new: pair.new.as_ref().map(|side| &side.total.counts),
             change: pair.growth(&self.metric),
-            mean: [0, 1].map(|i| values[i].as_ref()?.mean()),
-            standard_error: [0, 1].map(|i| standard_error(values[i].as_ref()?)),
+            mean: sides.map(|side| of(side, Side::mean)),
+            standard_error: sides.map(|side| of(side, Side::standard_error)),
+            means: (self.old.len() + self.new.len() > 2).then(|| sides.map(means)),
             tail: sides.map(|side| side.map_or(0, |side| side.total.tail)),
             unmeasured: sides.map(|side| side.map_or(0, |side| side.total.unmeasured)),
             p_value: pair.p,

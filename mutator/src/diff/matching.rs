@@ -12,13 +12,15 @@ pub(super) struct Sites {
     pub(super) frames: Vec<Site>,
 }
 
-/// The build ids that both profiles have.
-pub(super) fn common<'p>(old: &'p Profile, new: &'p Profile) -> HashSet<&'p str> {
+/// The build ids that all of these profiles have.
+pub(super) fn common<'p>(profiles: impl Iterator<Item = &'p Profile>) -> HashSet<&'p str> {
     let ids = |profile: &'p Profile| -> HashSet<&'p str> {
         let modules = profile.modules.iter();
         modules.filter_map(|m| m.build_id.as_deref()).collect()
     };
-    ids(old).intersection(&ids(new)).copied().collect()
+    let all = profiles.map(ids);
+    let both = |a: HashSet<&'p str>, b: HashSet<&'p str>| a.intersection(&b).copied().collect();
+    all.reduce(both).unwrap_or_default()
 }
 
 impl Sites {

@@ -55,6 +55,74 @@ pub fn p_of_rates((old, before): (u64, u64), (new, after): (u64, u64)) -> Option
     Some(erfc(apart / (2.0 * all * part * (1.0 - part)).sqrt()))
 }
 
+/// Values of several runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// How many.
+    pub n: f64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The unbiased variance; 0 of one value.
+    pub variance: f64,
+}
+
+impl Sample {
+    /// `None` without values.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let n = values.len() as f64;
+        if values.is_empty() {
+            return None;
+        }
+        let mean = values.iter().sum::<f64>() / n;
+        let squares = values.iter().map(|value| (value - mean).powi(2));
+        Some(Self {
+            n,
+            mean,
+            variance: squares.sum::<f64>() / (n - 1.0).max(1.0),
+        })
+    }
+
+    /// Of the mean; `None` with one value.
+    pub fn standard_error(&self) -> Option<f64> {
+        (self.n > 1.0).then(|| (self.variance / self.n).sqrt())
+    }
+}
+
+/// The standard error of the difference of two means, and its degrees of freedom. `None` where both sides have one value.
+///
+/// If runs of both sides come from one distribution, their variances are equal (Student's t-test for two samples).
+fn error_of_difference(old: Sample, new: Sample) -> Option<(f64, f64)> {
+    let freedom = old.n + new.n - 2.0;
+    let squares = old.variance * (old.n - 1.0) + new.variance * (new.n - 1.0);
+    let variance = squares / freedom;
+    (freedom > 0.0).then(|| ((variance * (1.0 / old.n + 1.0 / new.n)).sqrt(), freedom))
+}
+
+/// How likely the means of the runs of two sides are so far apart by chance, where runs of one side differ as these do. `None`
+/// where both have one run.
+pub fn p_of_samples(old: &[f64], new: &[f64]) -> Option<f64> {
+    let (old, new) = (Sample::of(old)?, Sample::of(new)?);
+    let (error, freedom) = error_of_difference(old, new)?;
+    let apart = (new.mean - old.mean).abs();
+    if apart == 0.0 {
+        return Some(1.0);
+    }
+    if error == 0.0 {
+        return Some(0.0);
+    }
+    let students = StudentsT::new(0.0, 1.0, freedom).ok()?;
+    Some((2.0 * students.sf(apart / error)).min(1.0))
+}
+
+/// The smallest change, as a part of the old mean, that runs which differ as these do would show to be significant at `level`, of
+/// one path by itself. `None` where both sides have one run.
+pub fn smallest_change(old: &[f64], new: &[f64], level: f64) -> Option<f64> {
+    let (old, new) = (Sample::of(old)?, Sample::of(new)?);
+    let (error, freedom) = error_of_difference(old, new)?;
+    let students = StudentsT::new(0.0, 1.0, freedom).ok()?;
+    (old.mean > 0.0).then(|| students.inverse_cdf(1.0 - level / 2.0) * error / old.mean)
+}
+
 /// The same likelihoods where the smallest of all of them is looked for: with each at most as large as a level, the likelihood that
 /// any is wrong is at most the level, however they depend on each other (Holm 1979).
 pub fn adjusted(alone: &[Option<f64>]) -> Vec<Option<f64>> {

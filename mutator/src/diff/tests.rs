@@ -130,3 +130,54 @@ fn calls_that_are_not_timed_are_counted() {
     );
     assert!(text.contains("not exact in new: "), "{text}");
 }
+
+/// Runs that differ by some percent each, of which the second ones are slower by `by` percent.
+fn runs(by: i128) -> (Vec<Profile>, Vec<Profile>) {
+    let of = |percent: [i128; 5], more: i128| {
+        let scale = |p: i128| {
+            let mut profile = sample();
+            let stats = profile.paths[0].metrics.timers.stats_mut();
+            stats.for_each(|stats| stats.sum = stats.sum * (100 + p) * (100 + more) / 10_000);
+            profile
+        };
+        percent.map(scale).to_vec()
+    };
+    (of([0, 2, -2, 1, -1], 0), of([1, -1, 0, -2, 2], by))
+}
+
+fn of_runs<'p>(runs: &'p (Vec<Profile>, Vec<Profile>)) -> Diff<'p> {
+    Diff::of_runs(runs.0.iter().collect(), runs.1.iter().collect(), "wall")
+}
+
+/// All calls together would show each of these runs to be another program.
+#[test]
+fn what_runs_differ_by_is_chance() {
+    let (same, slower) = (runs(0), runs(10));
+    let one = Diff::of(&same.0[1], &same.0[2], "wall");
+    assert!(p_of(&one, "work", 900).unwrap() < 0.01);
+    let diff = of_runs(&same);
+    assert_eq!(diff.worse(0.0), 0, "{}", shown(&diff));
+    let diff = of_runs(&slower);
+    assert_eq!(diff.worse(0.05), 1, "{}", shown(&diff));
+    let text = shown(&diff);
+    assert!(text.contains("of 5 runs before and 5 runs after"), "{text}");
+    assert!(
+        text.contains("runs differ: by wall, of the costliest path a change below "),
+        "{text}"
+    );
+    assert!(text.contains("    900   900  99.0 ms  90.0 ms  "), "{text}");
+    let value = serde_json::to_value(json(&diff)).unwrap();
+    assert_eq!(value["runs"], serde_json::json!([5, 5]));
+    let path = &value["paths"][0];
+    assert_eq!(path["new"]["count"], 4500, "{path:#}");
+    assert_eq!(
+        path["means"][0].as_array().map(Vec::len),
+        Some(5),
+        "{path:#}"
+    );
+    // One run after them says less than five.
+    let p = p_of(&diff, "work", 4500).unwrap();
+    let mut one_after = runs(10);
+    one_after.1.truncate(1);
+    assert!(p_of(&of_runs(&one_after), "work", 900).unwrap() > p);
+}

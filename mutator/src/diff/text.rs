@@ -1,6 +1,7 @@
 //! The differences as text.
 
-use super::statistics::standard_error;
+use super::runs::Run;
+use super::statistics::smallest_change;
 use super::{Diff, Pair, SIGNIFICANT, Side};
 use crate::profile::{COUNT, off_cpu, printable};
 use crate::report::{Table, human, loss_lines};
@@ -26,6 +27,13 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
         human::count(both.count() as u64, "path"),
         printable(off_cpu::heading(&diff.metric)),
     )?;
+    if !diff.is_of_one_run() {
+        let [old, new] = [&diff.old, &diff.new].map(|runs| human::count(runs.len() as u64, "run"));
+        writeln!(
+            out,
+            "calls and totals are of one run on the average, of {old} before and {new} after"
+        )?;
+    }
     let compared = number(|p| p.p.is_some());
     let significant = paths
         .iter()
@@ -45,13 +53,73 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
     }
     writeln!(out)?;
     table.write(out)?;
-    for (profile, name) in [(diff.old, "old"), (diff.new, "new")] {
-        let lines = loss_lines(profile);
-        if !lines.is_empty() {
-            writeln!(out, "not exact in {name}: {}", lines.join(", "))?;
+    for (runs, name) in [(&diff.old, "old"), (&diff.new, "new")] {
+        for (run, profile) in (1..).zip(runs) {
+            let lines = loss_lines(profile);
+            let run = match runs.len() {
+                1 => String::new(),
+                _ => format!(" {run}"),
+            };
+            if !lines.is_empty() {
+                writeln!(out, "not exact in {name}{run}: {}", lines.join(", "))?;
+            }
         }
     }
-    Ok(())
+    let metric = printable(off_cpu::heading(&diff.metric));
+    match diff.resolution() {
+        Some((smallest, better)) => {
+            let smallest = human::percent(smallest);
+            write!(
+                out,
+                "runs differ: by {metric}, of the costliest path a change below {smallest} is not told from chance"
+            )?;
+            if let Some((metric, smallest)) = better {
+                let smallest = human::percent(smallest);
+                write!(out, "; by {metric} below {smallest}: --metric {metric}")?;
+            }
+            writeln!(out)
+        }
+        None if diff.is_of_one_run() => writeln!(
+            out,
+            "one run a side does not show what runs differ by; several: ipath diff OLD... -- NEW..."
+        ),
+        None => Ok(()),
+    }
+}
+
+/// The metric that differs less from run to run: other programs on the machine change it least.
+const STEADIER: &str = "cpu";
+
+impl Diff<'_> {
+    /// True if each side is one run.
+    fn is_of_one_run(&self) -> bool {
+        self.old.len() + self.new.len() == 2
+    }
+
+    /// The smallest change of the costliest path that is significant by itself, as a part of the old value, and the same by
+    /// another metric if that is less than half. `None` if nothing is known of how runs differ.
+    fn resolution(&self) -> Option<(f64, Option<(&'static str, f64)>)> {
+        let smallest = self.smallest_change()?;
+        let profiles = || self.old.iter().chain(&self.new);
+        let is_known = || profiles().all(|profile| profile.metric(STEADIER).is_ok());
+        let better = (self.metric != STEADIER && self.metric != COUNT && is_known())
+            .then(|| Diff::of_runs(self.old.clone(), self.new.clone(), STEADIER))
+            .and_then(|diff| diff.smallest_change())
+            .filter(|steadier| *steadier < smallest / 2.0);
+        Some((smallest, better.map(|steadier| (STEADIER, steadier))))
+    }
+
+    fn smallest_change(&self) -> Option<f64> {
+        let both = self.paths.iter();
+        let both = both.filter_map(|pair| Some((pair.old.as_ref()?, pair.new.as_ref()?)));
+        let sum = |side: &Side<'_>| side.sum(&self.metric);
+        let (old, new) = both.max_by_key(|(old, new)| sum(old).saturating_add(sum(new)))?;
+        let of = match self.metric.as_str() {
+            COUNT => Run::calls,
+            _ => Run::mean,
+        };
+        smallest_change(&old.runs.values(of), &new.runs.values(of), SIGNIFICANT)
+    }
 }
 
 fn headings(diff: &Diff<'_>) -> Vec<&'static str> {
@@ -66,7 +134,7 @@ fn headings(diff: &Diff<'_>) -> Vec<&'static str> {
 fn row(diff: &Diff<'_>, pair: &Pair<'_>, table: &mut Table) {
     let sides = [pair.new.as_ref(), pair.old.as_ref()];
     let mut cells: Vec<String> = Vec::new();
-    let calls = |side: &Side<'_>| side.total.counts.count.to_string();
+    let calls = |side: &Side<'_>| side.calls().to_string();
     cells.extend(sides.map(|side| side.map_or_else(dash, calls)));
     if diff.metric != COUNT {
         let marked =
@@ -75,10 +143,9 @@ fn row(diff: &Diff<'_>, pair: &Pair<'_>, table: &mut Table) {
             |side: &Side<'_>| marked(human::quantity(side.sum(&diff.metric), &diff.unit), side);
         cells.extend(sides.map(|side| side.map_or_else(dash, total)));
         let mean = |side: &Side<'_>| {
-            let values = side.total.values.get(&diff.metric);
-            let mean = human::average(values.and_then(|v| v.mean()), &diff.unit);
+            let mean = human::average(side.mean(&diff.metric), &diff.unit);
             let mean = marked(mean, side);
-            match values.and_then(standard_error) {
+            match side.standard_error(&diff.metric) {
                 Some(error) => format!("{mean} ± {}", human::average(Some(error), &diff.unit)),
                 None => mean,
             }
@@ -109,10 +176,15 @@ fn row(diff: &Diff<'_>, pair: &Pair<'_>, table: &mut Table) {
         }
     }
     table.row(cells, remarks.join(", "));
-    let Some((profile, side)) = diff.shown(pair) else {
+    let Some(Side {
+        profile,
+        first: path,
+        ..
+    }) = diff.shown(pair)
+    else {
         return;
     };
-    let (function, path) = (&profile.functions[side.first.function], side.first);
+    let function = &profile.functions[path.function];
     let module = profile.module_name(Some(function.module)).into_owned();
     let name = printable(&function.name).into_owned();
     table.function(name, module);

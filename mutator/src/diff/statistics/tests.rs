@@ -131,3 +131,56 @@ fn the_likelihood_of_the_smallest_is_that_of_any() {
     }
     assert!(adjusted(&[]).is_empty());
 }
+
+/// Runs of one program that differ from each other, each a mean around 1.
+fn run_means(random: &mut Random, runs: usize, apart: f64, by: f64) -> Vec<f64> {
+    let mean = |_| by * (1.0 + apart * random.normal());
+    (0..runs).map(mean).collect()
+}
+
+#[test]
+fn several_runs_of_one_program_are_seldom_significant() {
+    const TRIALS: usize = 5000;
+    let mut random = Random(16);
+    for (old, new) in [(5, 5), (3, 3), (2, 6), (1, 5)] {
+        let mut found = 0;
+        for _ in 0..TRIALS {
+            let old = run_means(&mut random, old, 0.03, 1.0);
+            let p = p_of_samples(&old, &run_means(&mut random, new, 0.03, 1.0));
+            found += usize::from(p.unwrap() <= 0.01);
+        }
+        assert!(
+            found <= TRIALS * 14 / 1000,
+            "{found} of {TRIALS} with {old} and {new} runs"
+        );
+    }
+}
+
+/// 5 % with five runs a side that differ by 1 % from each other, among ten paths.
+#[test]
+fn five_percent_are_found_with_five_runs_a_side() {
+    const TRIALS: usize = 200;
+    let mut random = Random(17);
+    let mut found = 0;
+    for _ in 0..TRIALS {
+        let old = run_means(&mut random, 5, 0.01, 1.0);
+        let p = p_of_samples(&old, &run_means(&mut random, 5, 0.01, 1.05));
+        let mut all = vec![Some(1.0); 9];
+        all.push(p);
+        found += usize::from(adjusted(&all)[9].is_some_and(|p| p <= 0.01));
+    }
+    assert!(found >= TRIALS * 95 / 100, "{found} of {TRIALS}");
+}
+
+#[test]
+fn what_one_run_a_side_differs_by_is_not_known() {
+    assert_eq!(p_of_samples(&[1.0], &[2.0]), None);
+    assert_eq!(p_of_samples(&[], &[2.0, 3.0]), None);
+    assert_eq!(p_of_samples(&[2.0, 2.0], &[2.0, 2.0]), Some(1.0));
+    assert_eq!(p_of_samples(&[2.0, 2.0], &[3.0, 3.0]), Some(0.0));
+    // t is 4.359; by the closed form of the distribution with 4 degrees of freedom.
+    let p = p_of_samples(&[10.0, 12.0, 11.0], &[14.0, 15.0, 13.5]).unwrap();
+    assert!((p - 0.012_08).abs() < 1e-4, "{p}");
+    let smallest = smallest_change(&[10.0, 12.0, 11.0], &[14.0, 15.0, 13.5], p).unwrap();
+    assert!((smallest - (42.5 / 33.0 - 1.0)).abs() < 1e-6, "{smallest}");
+}

@@ -1,0 +1,69 @@
+//! A path in several runs of one side.
+
+use crate::profile::PathEntry;
+
+use super::statistics::{Sample, p_of_samples};
+
+/// A path in one run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Run {
+    calls: u64,
+    /// Of the metric.
+    sum: i128,
+    values: u64,
+}
+
+impl Run {
+    /// The mean of a call. `None` if no call was measured.
+    pub(super) fn mean(&self) -> Option<f64> {
+        (self.values > 0).then(|| self.sum as f64 / self.values as f64)
+    }
+
+    /// The number of calls.
+    pub(super) fn calls(&self) -> Option<f64> {
+        Some(self.calls as f64)
+    }
+}
+
+/// A path in each run of a side.
+#[derive(Debug)]
+pub(super) struct Runs(Vec<Run>);
+
+impl Runs {
+    /// The path has not been found in any of `count` runs yet.
+    pub(super) fn of(count: usize) -> Self {
+        Self(vec![Run::default(); count])
+    }
+
+    pub(super) fn add(&mut self, run: usize, path: &PathEntry, metric: &str) {
+        let run = &mut self.0[run];
+        run.calls = run.calls.saturating_add(path.metrics.count);
+        if let Some(stats) = path.metrics.timers.get(metric) {
+            run.sum = run.sum.saturating_add(stats.sum);
+            run.values = run.values.saturating_add(stats.values());
+        }
+    }
+
+    /// The number of runs, at least 1.
+    pub(super) fn count(&self) -> usize {
+        self.0.len().max(1)
+    }
+
+    /// The value of each run that has one.
+    pub(super) fn values(&self, of: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
+        self.0.iter().filter_map(of).collect()
+    }
+
+    pub(super) fn mean(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
+        Sample::of(&self.values(of)).map(|sample| sample.mean)
+    }
+
+    pub(super) fn standard_error(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
+        Sample::of(&self.values(of))?.standard_error()
+    }
+
+    /// The likelihood that the values of two sides differ so much by chance.
+    pub(super) fn p_of(&self, new: &Self, of: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
+        p_of_samples(&self.values(&of), &new.values(&of))
+    }
+}
