@@ -435,7 +435,7 @@ pub struct Measure {
     pub pending: bool,
     /// Measure what the process starts as well, from its first instruction on: children by fork, vfork, clone and posix_spawn, and
     /// the programs that they execute, which get the same patterns
-    #[arg(long, group = "several", conflicts_with_all = ["search", "no_system_calls"])]
+    #[arg(long, group = "several", conflicts_with = "no_system_calls")]
     pub follow: bool,
     /// Attach without CAP_SYS_ADMIN to a program under a seccomp filter: a filter that ends the program for a call that it
     /// does not expect will

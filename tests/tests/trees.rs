@@ -510,6 +510,68 @@ fn a_tree_is_searched_as_one() {
     }
 }
 
+/// A search follows what processes start later: children of fork, each of which lives for a moment, and programs.
+#[test]
+fn a_search_follows_later_processes() {
+    let target = Target::start(program("serving_children.c"), [""; 0]).await_output("ready");
+    let pid = target.pid().to_string();
+    let before = ProcessState::of(target.pid());
+    let run = Run::ipath(["attach", &pid, "--search", "--follow", "--format", "json"]);
+    let finished = run.limit(3 * LIMIT).run().expect(0);
+    before.assert_unchanged(target.pid());
+    let profile = finished.json();
+    let paths = found(&profile);
+    assert_eq!(
+        paths[0][..2],
+        ["compute", "serve"],
+        "{paths:?} {}",
+        finished.stderr
+    );
+    let processes = profile["processes"].as_array().map_or(0, Vec::len);
+    assert!(processes > 5, "{processes}: {}", finished.stderr);
+    target.finish("ok children ");
+    let scratch = Scratch::new("later");
+    let go = scratch.file("go");
+    let script = format!(
+        "echo ready; while ! [ -e {} ]; do sleep 0.05; done; {} lookup & wait",
+        go.display(),
+        program("searched.c").display()
+    );
+    let shell = Target::start("bash", ["-c", &script]).await_output("ready\n");
+    let mut command = Command::new(ipath());
+    let pid = shell.pid().to_string();
+    command.args(["attach", &pid, "--search", "--follow", "--format", "json"]);
+    let mut search = Target::spawn(command);
+    search.until(LIMIT, "begun to sample", |t| {
+        t.stderr().contains("sampling for")
+    });
+    fs::write(&go, "").expect("an own folder");
+    assert!(search.wait(3 * LIMIT).success(), "{}", search.report());
+    let profile: Value = serde_json::from_str(&search.stdout()).expect("JSON");
+    let paths = found(&profile);
+    assert_eq!(paths[0][..2], ["find_entry", "resolve_bodies"], "{paths:?}");
+    for pid in descendants(shell.pid()) {
+        assert_eq!(listed(pid), None);
+    }
+}
+
+/// `run --search --follow` searches in the program and in its children.
+#[test]
+fn a_search_follows_a_program_from_its_start() {
+    let scratch = Scratch::new("later");
+    let file = scratch.file("p.json");
+    let script = format!(
+        "{} lookup > /dev/null & sleep 8; kill $!; wait; exit 5",
+        program("searched.c").display()
+    );
+    let run = Run::ipath(["run", "--search", "--follow", "-o"]).arg(&file);
+    let run = run.args(["--", "bash", "-c", &script]).limit(3 * LIMIT);
+    run.run().expect(5);
+    let text = fs::read_to_string(&file).expect("a profile");
+    let paths = found(&serde_json::from_str(&text).expect("JSON"));
+    assert_eq!(paths[0][..2], ["find_entry", "resolve_bodies"], "{paths:?}");
+}
+
 /// The paths that a search has found, each with the function first and then its callers.
 fn found(profile: &Value) -> Vec<Vec<String>> {
     let index = |value: &Value| value.as_u64().expect("an index") as usize;

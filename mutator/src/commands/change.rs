@@ -17,6 +17,7 @@ use crate::destination::Destination;
 use crate::error::{Failure, io_text};
 use crate::guest::Runner;
 use crate::hint::{Hint, hint};
+use crate::merge::PathsOf;
 use crate::printable::Page;
 use crate::process::{Pid, Presence, Process};
 use crate::profile::{LEFT, Profile, Unseen};
@@ -257,7 +258,7 @@ impl Places {
 fn sum(operation: &str, mut profiles: Vec<Profile>) -> Result<Profile, Failure> {
     match profiles.len() {
         1 => Ok(profiles.remove(0)),
-        _ => sum_of(operation, profiles.iter()),
+        _ => sum_of(operation, PathsOf::All, profiles.iter()),
     }
 }
 

@@ -15,13 +15,14 @@ use super::outcome::tell_refused;
 use super::rank_file::of_own_rank;
 use super::remarks::warn;
 use super::run::{FOR_PROGRAM, OPERATION as RUN, end};
+use super::search::{self, Prey, Searching};
 use super::source::{AtEnd, Live, Watched};
 use super::spool::Spool;
 use super::target::{find, target_of};
 use super::together;
 use super::tree::{no_match, tree};
 use super::watch::{Watch, hold, watch};
-use crate::cli::{Measure, Show};
+use crate::cli::{Measure, Refine, Show};
 use crate::error::{Failure, io_text};
 use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
@@ -240,9 +241,10 @@ fn begin_one(
     Session::create(process, &options, selected, Where::Running).map_err(failure)
 }
 
-/// Starts a program, and measures it with all that it starts; ends as the program does.
+/// Starts a program, and measures it with all that it starts, or searches in all of it; ends as the program does.
 pub(super) fn run(
     measure: &Measure,
+    refine: &Refine,
     show: &Show,
     program: &[OsString],
 ) -> Result<ExitCode, Failure> {
@@ -250,10 +252,24 @@ pub(super) fn run(
     let subject = program.first().map_or(OsStr::new(""), |p| p);
     let name = subject.to_string_lossy().into_owned();
     let unknown = |e: LaunchError| Failure::new(RUN, &name, e);
-    let wanted = wanted(RUN, &name, measure)?;
+    let search = match refine.search {
+        true => {
+            let mut options = options(RUN, measure)?;
+            let search = Searching::new(RUN, (measure, refine, show), &mut options)?;
+            Some((search, options))
+        }
+        false => None,
+    };
+    let wanted = match &search {
+        Some((_, options)) => {
+            let patterns = patterns(RUN, &measure.patterns.func)?;
+            search::wanted(measure, &patterns, options)
+        }
+        None => wanted(RUN, &name, measure)?,
+    };
     let output = Watch::beside_program(show)?;
     launch::check(subject).map_err(|e| Failure::new(RUN, &name, e))?;
-    let spool = match output.is_view() {
+    let spool = match output.is_view() && search.is_none() {
         true => Spool::new(),
         false => Spool::default(),
     };
@@ -272,6 +288,15 @@ pub(super) fn run(
         created,
     } = begun?;
     follower.adopt(&process);
+    if let Some((search, options)) = search {
+        let progress = follower.progress();
+        let live = created.map(|created| first(created, &follower, &progress));
+        let preys = vec![Prey::of(&process)];
+        let signals = (signals, &FOR_PROGRAM[..]);
+        let parts = (preys, live, Some(follower));
+        let searched = search.search(&process, parts, &output, &options, signals);
+        return end(&mut child, spool, searched, &name, || progress.status());
+    }
     let (job, progress) = job(follower, &process, &wanted, nothing, created);
     let watched = watch(&output, show, job, signals, &FOR_PROGRAM);
     let watched = watched.and_then(|()| check_measured(RUN, &process, &wanted, &progress));
@@ -372,7 +397,8 @@ fn job(
     nothing: Profile,
     created: Option<(Session, Changed)>,
 ) -> (Job, Progress) {
-    let (progress, departures) = (follower.progress(), follower.departures());
+    let progress = follower.progress();
+    let live = created.map(|created| first(created, &follower, &progress));
     let following = Following {
         follower,
         wanted: wanted.clone(),
@@ -380,14 +406,16 @@ fn job(
         nothing,
         since: Instant::now(),
     };
-    let live = created.map(|(session, changed)| {
-        let answering = Answering::begin(session.process(), Some(departures));
-        let live = Live::answered(session, AtEnd::TakeOut, Some(answering));
-        tell_refused(&changed);
-        progress.note_measured();
-        live
-    });
     (Job::following(following, live), progress)
+}
+
+/// The session of the first process.
+fn first((session, changed): (Session, Changed), follower: &Follower, progress: &Progress) -> Live {
+    let answering = Answering::begin(session.process(), Some(follower.departures()));
+    let live = Live::answered(session, AtEnd::TakeOut, Some(answering));
+    tell_refused(&changed);
+    progress.note_measured();
+    live
 }
 
 /// The profile of a process of which nothing is measured. Once it runs it may have ended, with its name.

@@ -366,9 +366,10 @@ impl Job {
 /// The sum of these profiles of ranks.
 pub(super) fn sum_of<'p>(
     operation: &str,
+    paths_of: PathsOf,
     profiles: impl Iterator<Item = &'p Profile>,
 ) -> Result<Profile, Failure> {
-    let mut merger = Merger::default();
+    let mut merger = Merger::new(paths_of);
     add_all(operation, &mut merger, profiles)?;
     merger.finish().ok_or_else(|| nothing_of(operation))
 }

@@ -110,8 +110,8 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             Some(pid) => {
                 let show = rank_file::of_rank_of(pid, &show)?;
                 match (measure.follow, refine.search) {
-                    (true, _) => follow::attach(pid, job.children, &measure, &show),
                     (_, true) => search::attach(pid, job.children, &measure, &refine, &show),
+                    (true, _) => follow::attach(pid, job.children, &measure, &show),
                     _ if job.children => tree::attach(pid, &measure, &show, keep),
                     _ => attach::attach(pid, &measure, &show, keep),
                 }
@@ -124,7 +124,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             program,
         } => {
             return match measure.follow {
-                true => follow::run(&measure, &show, &program),
+                true => follow::run(&measure, &refine, &show, &program),
                 false => run::run(&measure, &refine, &show, &program),
             };
         }

@@ -154,7 +154,7 @@ pub(super) fn run(
     let watched = match (search, live) {
         (Some(search), live) => search.search(
             &process,
-            (vec![Prey::of(&process)], live),
+            (vec![Prey::of(&process)], live, None),
             &output,
             &options,
             (signals, &FOR_PROGRAM),

@@ -8,10 +8,13 @@ mod common;
 mod for_work;
 mod hunt;
 mod look;
+mod newcomers;
 mod pack;
 mod result;
 mod samples;
 mod words;
+
+use std::sync::Arc;
 
 use nix::sys::signal::Signal;
 use patcher::select::Pattern;
@@ -19,13 +22,14 @@ use patcher::select::Pattern;
 pub(super) use asked::Searching;
 pub(super) use pack::Prey;
 
+use common::Shifts;
 use hunt::{Hunt, Over};
 use pack::{Lives, Pack};
 use result::{Numbers, Outcome};
 
 use super::existing::{refuse_existing, refuse_existing_of_tree};
 use super::job::sum_of;
-use super::measure::{self, check, check_found};
+use super::measure::{self, MANY, check, check_found};
 use super::panics::caught;
 use super::remarks::warn;
 use super::source::Live;
@@ -33,14 +37,19 @@ use super::target::{find, target_of};
 use super::tree::{no_match, tree};
 use super::watch::{Shown, Watch, conclude, hold};
 use crate::cli::{Measure, Output, Refine, Show};
-use crate::error::Failure;
+use crate::error::{Failure, io_text};
+use crate::follow::{Follower, Wanted};
 use crate::guest::Runner;
+use crate::merge::PathsOf;
 use crate::metric::Metric;
 use crate::process::{Pid, Presence, Process};
 use crate::profile::{Profile, Unseen};
 use crate::search::Bounds;
 use crate::session::{Options, SessionError, select_in};
 use crate::signals::Signals;
+use crate::tracee::TraceeError;
+
+const OPERATION: &str = "attach";
 
 /// How much is to be explained: of the rest there are many causes.
 const EXPLAIN: f64 = 0.9;
@@ -76,6 +85,7 @@ impl<'a> Searching<'a> {
             },
             step,
             allow_traps: measure.patterns.allow_trap,
+            paths_of: measure::paths_of(measure.per_process),
             show,
         })
     }
@@ -85,7 +95,7 @@ impl<'a> Searching<'a> {
     pub(super) fn search(
         &self,
         process: &Process,
-        (preys, live): (Vec<Prey>, Option<Live>),
+        (preys, live, follower): (Vec<Prey>, Option<Live>, Option<Follower>),
         output: &Watch,
         options: &Options,
         (signals, kept): (Signals, &[Signal]),
@@ -94,7 +104,7 @@ impl<'a> Searching<'a> {
         signals.watch(&processes);
         let (mut hunt, mut lives) = (None, vec![live]);
         let over = caught("search", || {
-            let begun = Hunt::begin(self, options, process, preys)?;
+            let begun = Hunt::begin(self, options, process, preys, follower)?;
             let hunt: &mut Hunt<'_> = hunt.insert(begun);
             lives.resize_with(hunt.pack.members.len(), || None);
             hunt.run(&mut lives, &signals)
@@ -111,8 +121,9 @@ impl<'a> Searching<'a> {
             return self.nothing_measured(process, over?);
         }
         let outcome = hunt.and_then(Hunt::outcome);
+        let is_followed = (outcome.as_ref()).is_some_and(|(_, pack)| pack.following.is_some());
         let finished = match lives.as_mut_slice() {
-            [Some(live)] => {
+            [Some(live)] if !is_followed => {
                 let (ended, profile) = live.finish();
                 let profile = profile.map(|mut profile| {
                     let numbers = Numbers::of_one(&profile);
@@ -135,29 +146,48 @@ impl<'a> Searching<'a> {
         outcome: Option<(Outcome, Pack)>,
     ) -> (Result<(), Failure>, Result<Profile, Failure>) {
         let (mut done, mut profiles) = (Ok(()), Vec::new());
-        for (index, live) in lives.iter_mut().enumerate() {
-            let Some(live) = live else {
-                continue;
-            };
-            let (ended, profile) = live.finish();
-            done = done.and(ended);
-            match profile {
-                Ok(profile) => profiles.push((index, profile)),
-                Err(failure) => warn(&failure.in_one_line()),
+        let (outcome, mut pack) = outcome.unzip();
+        pack.iter().for_each(Pack::close);
+        let (mut unread, mut next) = (0, 0);
+        loop {
+            for (index, live) in lives.iter_mut().enumerate().skip(next) {
+                let Some(live) = live else {
+                    continue;
+                };
+                let (ended, profile) = live.finish();
+                done = done.and(ended);
+                match profile {
+                    Ok(profile) => profiles.push((index, profile)),
+                    Err(failure) => {
+                        unread += 1;
+                        warn(&failure.in_one_line());
+                    }
+                }
+            }
+            next = lives.len();
+            // Children of processes that were still measured.
+            let is_any = pack
+                .as_mut()
+                .is_some_and(|pack| pack.take_in_newcomers(lives));
+            if !is_any {
+                break;
             }
         }
-        let sum = sum_of(self.operation, profiles.iter().map(|(_, profile)| profile));
+        let gone = pack.as_ref().and_then(Pack::let_go);
+        let all = profiles.iter().map(|(_, profile)| profile).chain(&gone);
+        let sum = sum_of(self.operation, self.paths_of, all);
         let sum = sum.map(|mut sum| {
             sum.target = target_of(root);
-            let unread = lives.iter().flatten().count() - profiles.len();
-            Unseen::Profiles.count(&mut sum.losses.unseen, unread as u64);
-            if let Some((outcome, pack)) = outcome {
+            Unseen::Profiles.count(&mut sum.losses.unseen, unread);
+            if let (Some(outcome), Some(pack)) = (outcome, &pack) {
                 let out = pack.members.iter().filter(|member| member.is_out).count();
                 Unseen::Processes.count(&mut sum.losses.unseen, out as u64);
-                let parts = profiles.into_iter();
+                let same = Shifts::default();
                 let part =
                     |(index, profile): (usize, Profile)| (&pack.members[index].shifts, profile);
-                let parts: Vec<_> = parts.map(part).collect();
+                let parts = profiles.into_iter().map(part);
+                let parts = parts.chain(gone.map(|gone| (&same, gone)));
+                let parts: Vec<_> = parts.collect();
                 sum.search = Some(outcome.found(&Numbers::of_sum(&sum, &parts)));
             }
             sum
@@ -191,7 +221,6 @@ pub(super) fn attach(
     refine: &Refine,
     show: &Show,
 ) -> Result<(), Failure> {
-    const OPERATION: &str = "attach";
     let patterns = measure::patterns(OPERATION, &measure.patterns.func)?;
     let mut options = measure::options(OPERATION, measure)?;
     let searching = Searching::new(OPERATION, (measure, refine, show), &mut options)?;
@@ -241,6 +270,63 @@ pub(super) fn attach(
         }
     };
     let signals = hold(OPERATION)?;
+    let follower = match measure.follow {
+        true => Some(follow(
+            &process,
+            &preys,
+            wanted(measure, &patterns, &options),
+            searching.paths_of,
+        )?),
+        false => None,
+    };
     let signals = (signals, &[][..]);
-    searching.search(&process, (preys, None), &output, &options, signals)
+    searching.search(
+        &process,
+        (preys, None, follower),
+        &output,
+        &options,
+        signals,
+    )
+}
+
+/// Follows these processes and the ones that they start later.
+fn follow(
+    first: &Process,
+    preys: &[Prey],
+    wanted: Wanted,
+    paths_of: PathsOf,
+) -> Result<Follower, Failure> {
+    let follower = Follower::begin(wanted, paths_of);
+    let follower = follower.map_err(|e| Failure::new(OPERATION, "--follow", io_text(&e)))?;
+    for Prey { process, .. } in preys {
+        let parent = process.parent().filter(|_| process != first);
+        let followed = follower.follow(process, parent);
+        let failure = |e: TraceeError| SessionError::from(e).failure(OPERATION, process);
+        match followed.map_err(failure) {
+            Err(failure) if process == first => return Err(failure),
+            Err(failure) => warn(&failure.in_one_line()),
+            Ok(()) => {}
+        }
+    }
+    // No session has been made, so their children need none.
+    follower.begin_held();
+    Ok(follower)
+}
+
+/// The functions to search within in programs that are executed later; none if the search is everywhere.
+pub(super) fn wanted(measure: &Measure, patterns: &[Pattern], options: &Options) -> Wanted {
+    Wanted {
+        patterns: patterns.to_vec(),
+        spots: Vec::new(),
+        options: Options {
+            tells_of_execs: false,
+            ..options.clone()
+        },
+        allows_traps: measure.patterns.allow_trap,
+        most: match measure.patterns.yes {
+            true => abi::MOST_FUNCTIONS,
+            false => MANY,
+        },
+        met: Arc::default(),
+    }
 }

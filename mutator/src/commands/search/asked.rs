@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::cli::Show;
+use crate::merge::PathsOf;
 use crate::search::Bounds;
 
 /// What a search is to be like.
@@ -12,5 +13,7 @@ pub(in crate::commands) struct Searching<'a> {
     /// How long one look is.
     pub(super) step: Duration,
     pub(super) allow_traps: bool,
+    /// Determines if equal paths of several processes are one.
+    pub(super) paths_of: PathsOf,
     pub(super) show: &'a Show,
 }

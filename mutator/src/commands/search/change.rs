@@ -13,7 +13,8 @@ use super::pack::{Lives, Member, Pack};
 use crate::error::Failure;
 use crate::search::{Cost, Dropped};
 use crate::session::{
-    Candidate, Changed, Options, Selected, Session, SessionError, Where, select_in,
+    Answering, Candidate, Changed, Options, Selected, Session, SessionError, Where, has_leak_check,
+    select_in,
 };
 
 /// What has come of putting functions in.
@@ -158,6 +159,23 @@ impl Hunt<'_> {
         Ok(out.map(|f| (*f, cause(f))).collect())
     }
 
+    /// Puts the functions that are measured into the processes without a session.
+    pub(super) fn complete(&mut self, lives: &mut Lives) -> Result<(), Failure> {
+        for (index, live) in lives.iter_mut().enumerate() {
+            let member = &self.pack.members[index];
+            let measured = self.search.measured().iter();
+            let own = measured.filter_map(|&f| member.shifts.to_own(f));
+            let own: Vec<Avma> = own.collect();
+            if live.is_some() || own.is_empty() || member.is_out {
+                continue;
+            }
+            if let Err(failure) = self.instrument_one(index, live, &own) {
+                self.leave(index, failure)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Puts functions of one process in, by its own addresses.
     fn instrument_one(
         &self,
@@ -237,13 +255,20 @@ impl Hunt<'_> {
     ) -> Result<Changed, SessionError> {
         let process = &self.pack.members[index].process;
         let parent = process.parent().filter(|_| index > 0);
+        let follower = self.pack.following.as_ref().map(|(_, follower)| follower);
         let options = Options {
             parent: parent.map(|pid| pid.0),
+            tells_of_execs: follower.is_none(),
+            tells_of_exits: follower.is_some() && has_leak_check(&selected.modules),
             ..self.options.clone()
         };
         let (session, changed) = Session::create(process, &options, selected, Where::Running)?;
         crate::segment::sweep();
-        *live = Some(Live::new(session, AtEnd::TakeOut));
+        let answering = follower.map(|follower| {
+            let departures = Some(follower.departures());
+            Answering::begin(session.process(), departures)
+        });
+        *live = Some(Live::answered(session, AtEnd::TakeOut, answering));
         Ok(changed)
     }
 

@@ -8,13 +8,14 @@ use super::super::remarks::warn;
 use super::super::suggest;
 use super::asked::Searching;
 use super::best::Best;
-use super::look::{Moment, Overheads};
-use super::pack::{Lives, Pack, Prey};
+use super::look::Overheads;
+use super::pack::{Lives, Moments, Pack, Prey};
 use super::result::{Outcome, costly, left, unreturned};
 use super::samples::Samples;
 use super::words::{Stopped, measured, percent, reason, sampled, stopped};
 use crate::display_name;
 use crate::error::Failure;
+use crate::follow::Follower;
 use crate::process::Process;
 use crate::sampling::Sampler;
 use crate::search::{Cost, Next, Search, Stack, Step, Window, rows};
@@ -75,12 +76,14 @@ impl<'h> Hunt<'h> {
         options: &'h Options,
         process: &'h Process,
         preys: Vec<Prey>,
+        follower: Option<Follower>,
     ) -> Result<Self, Failure> {
+        let following = follower.map(|follower| (process.clone(), follower));
         let hunt = Self {
             asked,
             options,
             process,
-            pack: Pack::begin(asked.operation, preys)?,
+            pack: Pack::begin(asked.operation, preys, following)?,
             search: Search::new(asked.bounds),
             samples: Samples::default(),
             stacks: Vec::new(),
@@ -134,7 +137,7 @@ impl<'h> Hunt<'h> {
 
     fn steps(&mut self, lives: &mut Lives, signals: &Signals) -> Result<Over, Failure> {
         if !is_any(lives) {
-            if let Some(over) = self.sample(signals) {
+            if let Some(over) = self.sample(lives, signals) {
                 return Ok(over);
             }
             let begun = Sampler::moment();
@@ -225,8 +228,9 @@ impl<'h> Hunt<'h> {
     }
 
     /// Samples until there is enough to begin with.
-    fn sample(&mut self, signals: &Signals) -> Option<Over> {
+    fn sample(&mut self, lives: &mut Lives, signals: &Signals) -> Option<Over> {
         let begin = Instant::now();
+        let mut looked = begin;
         let time = SAMPLING.min(2 * self.asked.step);
         self.say(&format!(
             "sampling for {:.1} s, to see where time goes",
@@ -235,6 +239,10 @@ impl<'h> Hunt<'h> {
         loop {
             if let Some(over) = self.pause(signals) {
                 return Some(over);
+            }
+            if looked.elapsed() >= UNTIL_COST {
+                self.pack.take_in_processes(lives);
+                looked = Instant::now();
             }
             let passed = begin.elapsed();
             if passed < time {
@@ -278,19 +286,20 @@ impl<'h> Hunt<'h> {
     }
 
     /// All that is measured and sampled until now, and why there is nothing more to come.
-    fn moments(&mut self, lives: &mut Lives) -> Result<(Vec<Moment>, Option<Over>), Failure> {
+    fn moments(&mut self, lives: &mut Lives) -> Result<(Moments, Option<Over>), Failure> {
         let (moments, is_over) = self.pack.moments(self.asked.operation, lives)?;
         Ok((moments, is_over.then_some(Over::Gone)))
     }
 
     /// A moment from which on the same is measured.
-    fn base(&mut self, lives: &mut Lives) -> Result<Vec<Moment>, Failure> {
+    fn base(&mut self, lives: &mut Lives) -> Result<Moments, Failure> {
+        self.catch_up(lives)?;
         let (base, _) = self.moments(lives)?;
-        self.overheads = Overheads::begin(&base);
+        self.overheads = Overheads::begin(base.spent());
         Ok(base)
     }
 
-    fn window(&mut self, base: &[Moment], now: &[Moment]) -> Window {
+    fn window(&mut self, base: &Moments, now: &Moments) -> Window {
         Window {
             overhead: self.overheads.usual().share,
             processor: self.overheads.usual().processor,
@@ -303,7 +312,7 @@ impl<'h> Hunt<'h> {
         &mut self,
         lives: &mut Lives,
         signals: &Signals,
-    ) -> Result<(Option<Over>, Vec<Moment>), Failure> {
+    ) -> Result<(Option<Over>, Moments), Failure> {
         let begin = Instant::now();
         let mut looked = begin;
         loop {
@@ -315,7 +324,7 @@ impl<'h> Hunt<'h> {
             let (now, gone) = self.moments(lives)?;
             let over = gone.or(over);
             looked = Instant::now();
-            self.overheads.note(&now);
+            self.overheads.note(now.spent());
             let is_too_much = self.overheads.is_above(&self.asked.bounds, TOO_MUCH);
             if is_over || over.is_some() || is_too_much {
                 return Ok((over, now));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use patcher::Avma;
 
 use super::for_work::ForWork;
-use crate::profile::{Delta, PathEntry, Profile, TimerStats};
+use crate::profile::{Delta, PathEntry, Profile, Session, Target, TimerStats};
 use crate::search::{Bounds, Cost, Measured, MeasuredPath, Overhead, Site, Window};
 
 /// A moment: the profile, and the time of the threads that have run until then.
@@ -16,6 +16,17 @@ pub(super) struct Moment {
     pub(super) lived: Duration,
     /// See `lived`.
     pub(super) idle: Duration,
+}
+
+impl Moment {
+    /// The moment before anything.
+    pub(super) fn nothing() -> Self {
+        Self {
+            profile: Profile::empty(Target::default(), Session::default(), Vec::new()),
+            lived: Duration::ZERO,
+            idle: Duration::ZERO,
+        }
+    }
 }
 
 /// Where things of a profile are in the process.
@@ -129,8 +140,8 @@ impl Spent {
     }
 
     /// The sum over several processes.
-    pub(super) fn of_all(moments: &[Moment]) -> Self {
-        let all = moments.iter().map(|moment| Self::of(&moment.profile));
+    pub(super) fn of_all<'m>(moments: impl Iterator<Item = &'m Moment>) -> Self {
+        let all = moments.map(|moment| Self::of(&moment.profile));
         let none = Self {
             elapsed: 0,
             cpu: 0,
@@ -184,18 +195,14 @@ pub(super) struct Overheads {
 }
 
 impl Overheads {
-    pub(super) fn begin(at: &[Moment]) -> Self {
+    pub(super) fn begin(at: Spent) -> Self {
         Self {
-            last: Some(Spent::of_all(at)),
+            last: Some(at),
             taken: Vec::new(),
         }
     }
 
-    pub(super) fn note(&mut self, at: &[Moment]) {
-        self.note_spent(Spent::of_all(at));
-    }
-
-    fn note_spent(&mut self, now: Spent) {
+    pub(super) fn note(&mut self, now: Spent) {
         match self.last {
             // A process that has not run tells nothing.
             Some(before) if !now.tells_since(before) => {}
@@ -274,7 +281,7 @@ mod tests {
         };
         let mut seen = Overheads::default();
         for (elapsed, cpu, measuring) in [(0, 0, 0), (250, 0, 0), (500, 20, 10), (750, 21, 10)] {
-            seen.note_spent(spent(elapsed, cpu, measuring));
+            seen.note(spent(elapsed, cpu, measuring));
         }
         let shares: Vec<f64> = seen.taken.iter().map(|taken| taken.share).collect();
         assert_eq!(shares, [0.4]);

@@ -11,8 +11,9 @@ use super::super::source::Live;
 use super::super::suggest;
 use super::common::{Common, Shifts};
 use super::for_work::ForWork;
-use super::look::{Moment, window};
+use super::look::{Moment, Spent, window};
 use crate::error::Failure;
+use crate::follow::Follower;
 use crate::process::{Presence, Process};
 use crate::profile::{Profile, Session, Target};
 use crate::sampling::{SampledStack, Sampler, Seeing, begin_all};
@@ -38,7 +39,8 @@ impl Prey {
 /// A process of a search.
 pub(super) struct Member {
     pub(super) process: Process,
-    pub(super) sampler: Sampler,
+    /// `None` if it cannot be sampled, or began since the last step.
+    pub(super) sampler: Option<Sampler>,
     pub(super) shifts: Shifts,
     pub(super) given: Option<Selected>,
     /// True if no session could be made in it.
@@ -48,10 +50,27 @@ pub(super) struct Member {
 /// The sessions of the members, in their order.
 pub(super) type Lives = Vec<Option<Live>>;
 
+/// The measurements of all processes until a moment.
+pub(super) struct Moments {
+    /// In the order of the members. Members that begin later are added at the end.
+    of_members: Vec<Moment>,
+    /// The sum of followed processes that are no members any more.
+    gone: Option<Moment>,
+}
+
+impl Moments {
+    /// The sum of the times.
+    pub(super) fn spent(&self) -> Spent {
+        Spent::of_all(self.of_members.iter().chain(&self.gone))
+    }
+}
+
 /// The processes.
 pub(super) struct Pack {
     pub(super) members: Vec<Member>,
-    common: Common,
+    /// The first process and its follower. `None` without `--follow`.
+    pub(super) following: Option<(Process, Follower)>,
+    pub(super) common: Common,
     begun: Instant,
 }
 
@@ -60,7 +79,11 @@ impl Pack {
     ///
     /// # Errors
     /// The failure for the first process, if none can be sampled.
-    pub(super) fn begin(operation: &str, preys: Vec<Prey>) -> Result<Self, Failure> {
+    pub(super) fn begin(
+        operation: &str,
+        preys: Vec<Prey>,
+        following: Option<(Process, Follower)>,
+    ) -> Result<Self, Failure> {
         let processes: Vec<Process> = preys.iter().map(|prey| prey.process.clone()).collect();
         let (mut members, mut failed) = (Vec::new(), Vec::new());
         for (prey, begun) in preys.into_iter().zip(begin_all(&processes)) {
@@ -68,7 +91,7 @@ impl Pack {
             match begun {
                 Ok(sampler) => members.push(Member {
                     process,
-                    sampler,
+                    sampler: Some(sampler),
                     shifts: Shifts::default(),
                     given,
                     is_out: false,
@@ -83,6 +106,7 @@ impl Pack {
         }
         let mut pack = Self {
             members,
+            following,
             common: Common::default(),
             begun: Instant::now(),
         };
@@ -90,18 +114,21 @@ impl Pack {
         Ok(pack)
     }
 
-    /// True if there is no other process than the first one.
+    /// True if there is and will be no other process than the first one.
     fn is_one(&self) -> bool {
-        self.members.len() == 1
+        self.members.len() == 1 && self.following.is_none()
     }
 
     /// Takes in the files that the processes have loaded since.
-    fn renew_shifts(&mut self) {
+    pub(super) fn renew_shifts(&mut self) {
         if self.is_one() {
             return;
         }
         for member in &mut self.members {
-            let modules = member.sampler.modules();
+            let Some(sampler) = &member.sampler else {
+                continue;
+            };
+            let modules = sampler.modules();
             let modules = modules.iter().map(|(_, module)| module);
             member.shifts = self.common.shifts(modules);
         }
@@ -109,13 +136,17 @@ impl Pack {
 
     /// True if none of the processes is there any more.
     pub(super) fn is_gone(&self, life: fn(&Process) -> Presence) -> bool {
+        if let Some((_, follower)) = &self.following {
+            return follower.seen().living == 0;
+        }
         let mut processes = self.members.iter().map(|member| &member.process);
         processes.all(|process| life(process) != Presence::Here)
     }
 
     /// How the process is sampled of which least is seen.
     pub(super) fn seeing(&self) -> Seeing {
-        let all = self.members.iter().map(|member| member.sampler.seeing());
+        let samplers = self.members.iter().flat_map(|member| &member.sampler);
+        let all = samplers.map(Sampler::seeing);
         all.max_by_key(|seeing| match seeing {
             Seeing::Whole => 0,
             Seeing::UserMode => 1,
@@ -124,17 +155,21 @@ impl Pack {
         .unwrap_or_default()
     }
 
+    fn samplers(&mut self) -> impl Iterator<Item = &mut Sampler> {
+        self.members
+            .iter_mut()
+            .flat_map(|member| &mut member.sampler)
+    }
+
     /// Takes in what has been sampled since.
     pub(super) fn look(&mut self) {
-        for member in &mut self.members {
-            member.sampler.look();
-        }
+        self.samplers().for_each(Sampler::look);
     }
 
     /// The number of samples until now.
     pub(super) fn samples(&mut self) -> u64 {
-        let samples = self.members.iter_mut().map(|member| {
-            let shares = member.sampler.shares(0);
+        let samples = self.samplers().map(|sampler| {
+            let shares = sampler.shares(0);
             shares.on + shares.off
         });
         samples.sum()
@@ -142,20 +177,20 @@ impl Pack {
 
     /// Notes that ipath has stopped processes since `begun`.
     pub(super) fn stopped_since(&mut self, begun: u64) {
-        for member in &mut self.members {
-            member.sampler.stopped_since(begun);
-        }
+        self.samplers()
+            .for_each(|sampler| sampler.stopped_since(begun));
     }
 
     /// What has been sampled until now.
     pub(super) fn stacks(&mut self) -> Vec<SampledStack> {
         self.renew_shifts();
-        if let [only] = self.members.as_mut_slice() {
-            return only.sampler.stacks().stacks;
+        if self.is_one() {
+            return self.samplers().flat_map(|s| s.stacks().stacks).collect();
         }
         let mut sum: BTreeMap<(Vec<Avma>, usize), (f64, f64, f64)> = BTreeMap::new();
         for member in &mut self.members {
-            for stack in member.sampler.stacks().stacks {
+            let sampled = member.sampler.as_mut().map(Sampler::stacks);
+            for stack in sampled.into_iter().flat_map(|sampled| sampled.stacks) {
                 let functions = stack.functions.iter();
                 let functions = functions.map(|&f| member.shifts.to_common(f)).collect();
                 let (cpu, waited, for_work) = sum.entry((functions, stack.charged)).or_default();
@@ -177,21 +212,37 @@ impl Pack {
     /// The names of the function at an address and of its module.
     pub(super) fn name_at(&mut self, at: Avma) -> (String, String) {
         let mut members = self.members.iter_mut();
-        let name = |member: &mut Member| Some(member.sampler.name_at(member.shifts.to_own(at)?));
+        let name = |member: &mut Member| {
+            let own = member.shifts.to_own(at)?;
+            Some(member.sampler.as_mut()?.name_at(own))
+        };
         members
             .find_map(name)
             .unwrap_or_else(|| (at.to_string(), String::new()))
     }
 
-    /// What is measured and sampled of each process until now, and true if all sessions are over.
+    /// The first address of the function at an address.
+    fn function_at(&mut self, at: Avma) -> Avma {
+        let mut members = self.members.iter_mut();
+        let function = |member: &mut Member| {
+            let own = member.shifts.to_own(at)?;
+            let function = member.sampler.as_mut()?.function_at(own);
+            Some(member.shifts.to_common(function))
+        };
+        members.find_map(function).unwrap_or(at)
+    }
+
+    /// The measurements and samples until now, and true if all sessions are over.
     pub(super) fn moments(
         &mut self,
         operation: &str,
         lives: &mut Lives,
-    ) -> Result<(Vec<Moment>, bool), Failure> {
-        let (mut moments, mut is_over) = (Vec::new(), true);
+    ) -> Result<(Moments, bool), Failure> {
+        self.take_in_newcomers(lives);
+        let (mut of_members, mut is_over) = (Vec::new(), true);
         for (member, live) in self.members.iter_mut().zip(lives) {
-            let sampled = member.sampler.stacks();
+            let sampled = member.sampler.as_mut().map(Sampler::stacks);
+            let sampled = sampled.unwrap_or_default();
             let profile = match live {
                 Some(live) => {
                     let sample = live.look();
@@ -201,39 +252,67 @@ impl Pack {
                 }
                 None => unmeasured(&member.process, self.begun),
             };
-            moments.push(Moment {
+            of_members.push(Moment {
                 profile,
                 lived: sampled.lived,
                 idle: sampled.idle,
             });
         }
-        Ok((moments, is_over))
+        let gone = self.following.as_ref().map(|(_, follower)| Moment {
+            profile: follower
+                .gathered(true)
+                .finish()
+                .unwrap_or_else(|| Moment::nothing().profile),
+            ..Moment::nothing()
+        });
+        if self.following.is_some() {
+            is_over = self.is_gone(Process::life);
+        }
+        Ok((Moments { of_members, gone }, is_over))
     }
 
     /// The calls and times of these functions between two moments, over all processes.
     pub(super) fn window(
         &mut self,
-        old: &[Moment],
-        new: &[Moment],
+        old: &Moments,
+        new: &Moments,
         functions: &BTreeSet<Avma>,
     ) -> Window {
-        let moments = old.iter().zip(new);
-        let windows = self
-            .members
-            .iter_mut()
-            .zip(moments)
-            .map(|(member, (old, new))| {
-                let Member {
-                    sampler, shifts, ..
-                } = member;
-                let functions = functions.iter().filter_map(|&f| shifts.to_own(f));
-                let functions: BTreeSet<Avma> = functions.collect();
-                let for_work = ForWork::of(&sampler.stacks().stacks, &functions);
-                let function_at = |at| sampler.function_at(at);
-                let own = window(old, new, &functions, &for_work, function_at);
-                to_common(own, shifts)
-            });
-        let mut windows: Vec<Window> = windows.collect();
+        // Processes that are not sampled wait as the others do.
+        let of_all = match self.is_one() {
+            true => ForWork::default(),
+            false => ForWork::of(&self.stacks(), functions),
+        };
+        let begin = Moment::nothing();
+        let old_of = |index: usize| old.of_members.get(index).unwrap_or(&begin);
+        let (mut windows, mut unsampled) = (Vec::new(), Vec::new());
+        for (index, (member, new)) in self.members.iter_mut().zip(&new.of_members).enumerate() {
+            let Member {
+                sampler, shifts, ..
+            } = member;
+            let functions = functions.iter().filter_map(|&f| shifts.to_own(f));
+            let functions: BTreeSet<Avma> = functions.collect();
+            let Some(sampler) = sampler else {
+                let own = window(old_of(index), new, &functions, &of_all, |at| at);
+                unsampled.push(to_common(own, shifts));
+                continue;
+            };
+            let for_work = ForWork::of(&sampler.stacks().stacks, &functions);
+            let function_at = |at| sampler.function_at(at);
+            let own = window(old_of(index), new, &functions, &for_work, function_at);
+            windows.push(to_common(own, shifts));
+        }
+        for mut window in unsampled {
+            let paths = window.measured.iter_mut().flat_map(|m| &mut m.paths);
+            for site in paths.flat_map(|path| &mut path.callers) {
+                site.function = self.function_at(site.at);
+            }
+            windows.push(window);
+        }
+        if let (Some(old), Some(new)) = (&old.gone, &new.gone) {
+            let function_at = |at| self.function_at(at);
+            windows.push(window(old, new, functions, &of_all, function_at));
+        }
         match windows.len() {
             1 => windows.remove(0),
             _ => sum(windows, functions),
