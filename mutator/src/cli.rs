@@ -369,7 +369,8 @@ pub struct Job {
     /// ipath attach --local-ranks -f MPI_Wait -o p%r.json`
     #[arg(long, groups = ["of_job", "several"], conflicts_with_all = ["search", "follow", "process"])]
     pub local_ranks: bool,
-    /// The process and all that it has started and still runs, together, such as a server with its workers
+    /// The process and all that it has started and still runs, together, such as a server with its workers. The name of a
+    /// server stands for the process that has started the others
     #[arg(long, group = "several", conflicts_with = "of_job")]
     pub children: bool,
     /// These ranks alone (0,3 or 0-3)

@@ -103,7 +103,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             refine,
             show,
             keep,
-        } => match may_be("attach", &of)? {
+        } => match attached(&of, &job)? {
             None => ranks::attach(None, &job, &measure, &show, keep),
             Some(pid) if is_shown(pid, &measure, &refine, &show)? => Ok(()),
             Some(pid) if job.mpi => ranks::attach(Some(pid), &job, &measure, &show, keep),
@@ -142,7 +142,13 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             duration,
             limit,
             json,
-        } => suggest::suggest(process("suggest", &of)?, children, duration, limit, json),
+        } => {
+            let pid = match children {
+                true => named::root_of("suggest", of.subject())?,
+                false => process("suggest", &of)?,
+            };
+            suggest::suggest(pid, children, duration, limit, json)
+        }
         Command::Top { of, show } => top::top(process("top", &of)?, &show),
         Command::Add {
             of,
@@ -178,6 +184,14 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Man { output } => manuals::man(output.as_deref()),
     };
     result.map(|()| ExitCode::SUCCESS)
+}
+
+/// The process to attach to.
+fn attached(of: &MayBeOf, job: &cli::Job) -> Result<Option<Pid>, Failure> {
+    match (job.children, of.subject()) {
+        (true, Some(subject)) => named::root_of("attach", subject).map(Some),
+        _ => may_be("attach", of),
+    }
 }
 
 /// Shows the session that a process has if `attach` is not asked for another one. Returns false if

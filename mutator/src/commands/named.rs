@@ -1,12 +1,13 @@
 //! Processes that are named on the command line.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use crate::cli::Subject;
 use crate::error::Failure;
 use crate::hint::{Word, hint};
-use crate::process::Pid;
+use crate::process::{Pid, Process};
 
 /// The process that is meant.
 ///
@@ -17,6 +18,32 @@ pub(super) fn pid_of(operation: &str, subject: &Subject) -> Result<Pid, Failure>
         Subject::Id(pid) => Ok(Pid(*pid)),
         Subject::Name(name) => only(operation, name, &running(name)),
     }
+}
+
+/// The process that is meant together with its descendants. A name may be that of several processes if one of them has
+/// started the others.
+///
+/// # Errors
+/// Not exactly one process of the name is outside the descendants of the others.
+pub(super) fn root_of(operation: &str, subject: &Subject) -> Result<Pid, Failure> {
+    let Subject::Name(name) = subject else {
+        return pid_of(operation, subject);
+    };
+    only(operation, name, &outermost(running(name), parent))
+}
+
+fn parent(pid: Pid) -> Option<Pid> {
+    Process::find(pid).ok()?.parent()
+}
+
+/// The processes that are no descendants of another one in the list.
+fn outermost(found: Vec<Found>, parent: impl Fn(Pid) -> Option<Pid>) -> Vec<Found> {
+    let pids: BTreeSet<Pid> = found.iter().map(|(pid, _)| *pid).collect();
+    let is_below = |(pid, _): &Found| {
+        let mut ancestors = std::iter::successors(parent(*pid), |pid| parent(*pid));
+        ancestors.any(|ancestor| pids.contains(&ancestor))
+    };
+    found.into_iter().filter(|one| !is_below(one)).collect()
 }
 
 /// A process, and its command line for messages.
@@ -105,6 +132,22 @@ fn has_name(pid: i32, line: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_server_and_its_workers_the_server_is_meant() {
+        let found = |pid| (Pid(pid), String::new());
+        let parent = |pid: Pid| match pid.0 {
+            7 => Some(Pid(1)),
+            // A shell between them.
+            9 => Some(Pid(8)),
+            8 | 10 => Some(Pid(7)),
+            _ => None,
+        };
+        let all = [7, 9, 10].map(found);
+        assert_eq!(outermost(all.to_vec(), parent), [found(7)]);
+        let two = [7, 9, 20].map(found);
+        assert_eq!(outermost(two.to_vec(), parent), [found(7), found(20)]);
+    }
 
     #[test]
     fn a_name_stands_for_exactly_one_process() {

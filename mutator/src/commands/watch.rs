@@ -173,8 +173,8 @@ pub(super) fn watch(
                 let detach = CommandLine::ipath("detach").pid(*first);
                 format!("the session stays in {pids}: `{detach}` takes it out")
             }
-            _ => format!(
-                "the session stays in {pids}: `ipath detach PID` takes it out of one, of all of an MPI job with its launcher's id"
+            n => format!(
+                "the session stays in {n} processes ({pids}): `ipath detach PID` takes it out of one, or of all with the id of the process that started them"
             ),
         });
     }
