@@ -325,7 +325,7 @@ pub enum Command {
         #[command(flatten)]
         options: Push,
     },
-    /// Say what this machine and a process allow
+    /// Say what this machine and a process allow, which debug files are missing, and what is not measured
     #[command(after_help = "Examples:\n  ipath doctor\n  ipath doctor 4242")]
     Doctor {
         #[command(flatten)]

@@ -38,7 +38,12 @@ pub(super) fn next(profile: &Profile, measured: Measured, file: Option<&Path>) -
     let is_there = Process::find(Pid(pid)).is_ok();
     match (measured, is_there) {
         (Measured::Attached, true) => {
-            let attach = CommandLine::ipath("attach").pid(pid).func(&pattern);
+            let attach = CommandLine::ipath("attach").pid(pid);
+            let attach = match profile.is_of_tree() {
+                true => attach.with("--children"),
+                false => attach,
+            };
+            let attach = attach.func(&pattern);
             let attach = match profile.search {
                 // The view shows the calls as they come.
                 Some(_) => attach.with("-m wall,cpu"),
@@ -47,7 +52,11 @@ pub(super) fn next(profile: &Profile, measured: Measured, file: Option<&Path>) -
             Some(hint!("{}", attach))
         }
         _ => {
-            let run = CommandLine::ipath("run").func(&pattern);
+            let run = match profile.is_of_tree() {
+                true => CommandLine::ipath("run --follow"),
+                false => CommandLine::ipath("run"),
+            };
+            let run = run.func(&pattern);
             let target = &profile.target;
             let args = target.args.get(1..).unwrap_or_default();
             let run = run.with("-o profile.json --").program(&target.exe, args);
@@ -115,6 +124,16 @@ mod tests {
         ];
         let attach = attach.concat();
         assert_eq!(text(&profile, None), attach);
+        // Of the process and its descendants.
+        let process = |pid, parent| crate::profile::Process {
+            pid,
+            parent,
+            ..Default::default()
+        };
+        let own = profile.target.pid;
+        profile.processes = vec![process(own, None), process(1, Some(own))];
+        let tree = format!("ipath attach {own} --children -f 'Store::load'");
+        assert!(text(&profile, None).starts_with(&tree));
         profile.paths.clear();
         assert_eq!(text(&profile, None), "");
     }

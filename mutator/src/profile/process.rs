@@ -1,5 +1,6 @@
 //! Several processes in one profile.
 
+use super::Profile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -39,6 +40,17 @@ impl Process {
     /// The file name of its program.
     pub fn program(&self) -> &str {
         super::file_name(&self.exe)
+    }
+}
+
+impl Profile {
+    /// True if the target has started the other processes, and is not one of several that have.
+    pub fn is_of_tree(&self) -> bool {
+        let is_first = |process: &&Process| process.pid == self.target.pid;
+        let has_parent = |process: &&Process| process.parent.is_some();
+        let mut processes = self.processes.iter();
+        processes.all(|process| has_parent(&process) || is_first(&process))
+            && self.processes.iter().any(|process| has_parent(&process))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What stands above the functions: what was measured, when, and at what cost.
 
 use super::human;
-use crate::profile::{self, Metric, Overhead, Process, Profile, Session, off_cpu, printable};
+use crate::profile::{self, Metric, Overhead, Profile, Session, off_cpu, printable};
 use std::io::{self, Write};
 
 pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
@@ -18,7 +18,7 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let (program, args) = profile::program(&target.exe, &target.args);
     let args = args.iter().map(|a| format!(" {}", printable(a)));
     writeln!(out, "{}{}", printable(&program), args.collect::<String>())?;
-    let is_one = profile.processes.is_empty() || is_followed(profile);
+    let is_one = profile.processes.is_empty() || profile.is_of_tree();
     let pid = is_one.then(|| format!("pid {} ", target.pid));
     write!(
         out,
@@ -58,18 +58,6 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "warning: this profile contradicts itself: {wrong}")?;
     }
     Ok(())
-}
-
-/// True if the target is what has started the processes, and not one of several that have.
-fn is_followed(profile: &Profile) -> bool {
-    let mut processes = profile.processes.iter();
-    let is_first = |process: &Process| process.pid == profile.target.pid;
-    let have_begun = processes.all(|process| process.parent.is_some() || is_first(process));
-    have_begun
-        && profile
-            .processes
-            .iter()
-            .any(|process| process.parent.is_some())
 }
 
 fn metric(metric: &Metric) -> String {

@@ -168,3 +168,66 @@ fn whole(all: &[Shares]) -> Shares {
         functions: Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use patcher::{Avma, Svma};
+
+    fn function(name: &str, start: u64, own: f64, waiting: f64, weight: f64) -> Function {
+        let share = |value| Share { value, error: 0.1 };
+        Function {
+            id: 0,
+            name: name.to_owned(),
+            linkage: name.to_owned(),
+            module: Some(0),
+            path: "/usr/bin/app".to_owned(),
+            file: "app".to_owned(),
+            is_own: false,
+            is_known: true,
+            start: Avma(start),
+            address: Svma(start & 0xfff),
+            own: share(own),
+            total: share(own),
+            waiting: share(waiting),
+            for_work: 0.0,
+            waits_per_second: 5.0,
+            weight,
+        }
+    }
+
+    fn shares(cpu: u64, waited: u64, functions: Vec<Function>) -> Shares {
+        Shares {
+            on: cpu,
+            off: waited,
+            cpu: Duration::from_secs(cpu),
+            waited: Duration::from_secs(waited),
+            time: (cpu + waited) as f64 * 1e9,
+            functions,
+            ..Shares::default()
+        }
+    }
+
+    #[test]
+    fn shares_of_several_processes_are_of_the_time_of_all() {
+        // The same file is at another address in each process.
+        let busy = function("work", 0x5010, 1.0, 0.0, 1.0);
+        let idle = function("work", 0x7010, 1.0, 0.0, 0.2);
+        let other = function("wait", 0x7020, 0.0, 1.0, 0.8);
+        let all = [shares(3, 0, vec![busy]), shares(1, 4, vec![other, idle])];
+        let Together { shares, owners } = together(&all, usize::MAX);
+        let found: Vec<(&str, f64, f64)> = shares
+            .functions
+            .iter()
+            .map(|f| (&*f.name, f.own.value, f.waiting.value))
+            .collect();
+        assert_eq!(found, [("work", 1.0, 0.0), ("wait", 0.0, 1.0)]);
+        assert_eq!(owners, [(0, 0), (1, 0)]);
+        assert_eq!((shares.on, shares.off, shares.cpu.as_secs()), (4, 4, 4));
+        let work = &shares.functions[0];
+        assert_eq!(work.waits_per_second, 10.0);
+        // Errors of independent estimates: sqrt(0.3^2 + 0.1^2) of 4 s.
+        assert!((work.own.error - 0.1_f64.hypot(0.3) / 4.0).abs() < 1e-9);
+        assert_eq!(together(&all, 1).shares.functions.len(), 1);
+    }
+}
