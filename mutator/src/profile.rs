@@ -392,6 +392,12 @@ pub struct Function {
     pub address: u64,
     /// Its length in bytes.
     pub size: u64,
+    /// The source file and line of its entry, by the debug information, if it was looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// See `file`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
     /// The tactic by which its entry was patched.
     pub entry: String,
     /// The tactics by which its exits are patched, in address order; empty where none is.

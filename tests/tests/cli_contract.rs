@@ -405,6 +405,19 @@ fn status_lists_sessions() {
     .expect(0);
     let of_it = listed(target.pid()).expect("a session");
     assert!(of_it.contains("step"), "{of_it}");
+    // Another user is told of it in one line, however many there are.
+    let other = Run::ipath(["status"]).as_nobody().run().expect(0);
+    let unread = other
+        .stderr
+        .lines()
+        .filter(|l| l.contains("cannot be read"));
+    assert_eq!(
+        (unread.count(), other.stderr.lines().count()),
+        (1, 1),
+        "{}",
+        other.report()
+    );
+    assert!(!other.stdout.contains(&pid), "{}", other.report());
     Run::ipath(["detach", &pid]).run().expect(0);
     assert_eq!(listed(target.pid()), None);
     target.finish("ok calls ");

@@ -1,7 +1,7 @@
 //! `report`, `diff` and `merge` of profiles that programs have left, and of files that are none.
 
 use ipath_tests::command::{Finished, Run};
-use ipath_tests::compile::program;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
 use ipath_tests::program::Program;
@@ -225,6 +225,31 @@ fn two_runs_are_one_profile_and_do_not_differ() {
         ""
     );
     diff(&file, &one, &["--threshold", "5%"]).expect(0);
+}
+
+#[test]
+fn functions_have_their_definitions() {
+    let scratch = Scratch::new("definitions");
+    let file = scratch.file("p.json");
+    let program = program_with("busy.c", &["-g"]);
+    let run = Run::ipath(["run", "-q", "-f", "step", "-o"]).arg(&file);
+    run.arg("--").arg(program).args(["1", "1"]).run().expect(0);
+    let profile = value(&file);
+    let step = &profile["functions"][0];
+    let file = step["file"].as_str().expect("a file");
+    let source = fs::read_to_string(file).expect("a source file");
+    let line = step["line"].as_u64().expect("a line") as usize;
+    // Compilers give the entry the line of the name or that of the brace.
+    let around: Vec<&str> = source
+        .lines()
+        .skip(line.saturating_sub(2))
+        .take(2)
+        .collect();
+    let is_defined = around.iter().any(|text| text.contains(" step("));
+    assert!(
+        file.ends_with("busy.c") && is_defined,
+        "{file}:{line}: {around:?}"
+    );
 }
 
 /// Runs of one program differ from each other: only what differs more is a change.

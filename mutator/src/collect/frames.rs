@@ -123,6 +123,13 @@ impl Frames {
         }
     }
 
+    /// The source file and line of an instruction of a file that is mapped from this path.
+    pub(super) fn position(&self, path: &str, at: Svma) -> Option<(String, u32)> {
+        let image = self.places.image(path).filter(|image| image.is_intact())?;
+        let frame = described::frame(image, at, path, self.arrived);
+        frame.file.zip(frame.line)
+    }
+
     /// What is to be said of the modules of the profile being made.
     pub(super) fn notes(&self) -> &[String] {
         &self.notes

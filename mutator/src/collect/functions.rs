@@ -5,6 +5,9 @@ use super::stats::Measures;
 use crate::profile::{Counts, Function, FunctionTotals, Profile, Refused};
 use crate::segment::{Document, FunctionDoc, ModuleDoc};
 
+/// The definitions of so many functions are looked up: with more, reading the debug information takes long.
+const MOST_LOOKED_UP: usize = 256;
+
 /// Adds what the document says; of no function a call has been counted yet.
 pub(super) fn add(
     profile: &mut Profile,
@@ -24,7 +27,13 @@ pub(super) fn add(
             reason: refused.reason.clone(),
         });
     }
+    let are_looked_up = document.measured().count() <= MOST_LOOKED_UP;
     for (_, function) in document.measured() {
+        let path = document.modules.get(function.module).map(|m| &m.path);
+        let definition = path
+            .filter(|_| are_looked_up)
+            .and_then(|path| frames.position(path, function.address));
+        let (file, line) = definition.unzip();
         let module = index(profile, frames, document.modules.get(function.module));
         let measured = measured(profile, document, function);
         let ends = function.has_exits().then_some(0);
@@ -34,6 +43,8 @@ pub(super) fn add(
             module,
             address: function.address.0,
             size: function.size,
+            file,
+            line,
             entry: function.entry.clone(),
             exits: match function.has_exits() {
                 true => function.exits.clone(),

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Write;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,6 +14,7 @@ use crate::error::Failure;
 use crate::printable::{Page, printable, printable_os};
 use crate::process::{Pid, Process};
 use crate::profile;
+use crate::report::human;
 use crate::segment::{self, Cleaned, Document, SegmentError, named};
 use crate::session::{Session, SessionError};
 
@@ -68,7 +70,7 @@ pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> 
         .into_iter()
         .map(|(path, process)| (Some(path), process));
     let all = named.chain(unnamed.into_iter().map(|process| (None, process)));
-    let mut text = String::new();
+    let (mut text, mut foreign) = (String::new(), 0);
     for (path, process) in all {
         let seen = Seen::of(&process, path.as_deref());
         match Session::open(&process) {
@@ -78,6 +80,11 @@ pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> 
             }),
             // It has ended since, or a process has begun one just now.
             Err(SessionError::Segment(SegmentError::Missing)) => {}
+            Err(SessionError::Segment(SegmentError::Io(_, error)))
+                if error.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                foreign += 1;
+            }
             Err(error) => {
                 let name = path.map_or_else(
                     || process.pid.to_string(),
@@ -90,8 +97,17 @@ pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> 
             }
         }
     }
+    if foreign > 0 {
+        let sessions = human::count(foreign, "session");
+        warn(&format!(
+            "status: {sessions} of other users cannot be read: run ipath as root"
+        ));
+    }
     if text.is_empty() {
-        text.push_str("no sessions\n");
+        text.push_str(match foreign {
+            0 => "no sessions\n",
+            _ => "no sessions of yours\n",
+        });
     }
     print(&Page::of(&text))
 }

@@ -74,6 +74,8 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         module: 0,
         address,
         size: 80,
+        file: None,
+        line: None,
         entry: "window".to_owned(),
         exits: vec!["window".to_owned(), "padding".to_owned()],
         since_ns: None,

@@ -32,30 +32,50 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
         lines.extend(comparison(state, row.key.node));
         lines.extend(inlined(state, row.key));
         let room = usize::from(area.height).saturating_sub(lines.len());
-        lines.extend(source(state, room));
+        lines.extend(source(state, row.key, room));
     }
     for (line, row) in lines.into_iter().zip(area.rows()) {
         frame.render_widget(line, row);
     }
 }
 
-/// The whole name on as many lines as it needs, then the distribution of the values.
+/// The whole name, for a function with its definition, on as many lines as it needs, then the distribution of
+/// the values.
 fn whole_title(state: &State, key: tree::Key, width: usize) -> Vec<Line<'static>> {
     let line = state.tree.line(key);
+    let definition = definition(state, key);
     let text = line.map_or_else(String::new, |line| {
         let mark = if line.inlined { " (inlined)" } else { "" };
-        format!("{}{mark}  {}", line.name, line.place)
+        let at = definition.as_ref().map(|at| format!(" {at}"));
+        format!(
+            "{}{mark}  {}{}",
+            line.name,
+            line.place,
+            at.unwrap_or_default()
+        )
     });
     let metric = state.metric_place();
     let values = metric.map(|metric| state.tree.distribution(key.node, metric));
     let bars = values.and_then(|values| bars::of(&values, state.metric().1));
     let bars = bars.filter(|bars| bars.width() <= width);
-    if text.width() + bars.as_ref().map_or(0, |bars| bars.width()) <= width {
+    let is_short = text.width() + bars.as_ref().map_or(0, |bars| bars.width()) <= width;
+    if is_short && definition.is_none() {
         return vec![title(state, key, width)];
     }
     let name = wrapped(&text, " ", width).map(|text| Line::styled(text, DIM));
     let bars = bars.map(|bars| Line::raw(bars.trim_start().to_owned()));
     name.chain(bars).collect()
+}
+
+/// The file and line of a function's definition.
+fn definition(state: &State, key: tree::Key) -> Option<String> {
+    let site = *state.tree.sites(key.node).get(key.site)?;
+    let line = state
+        .tree
+        .line(key)
+        .filter(|_| state.tree.site(site).is_function)?;
+    let (file, number) = line.source.as_ref()?;
+    Some(format!("{}:{number}", printable(file)))
 }
 
 /// `text` on lines of at most `width` columns, broken at `gap` if possible.
@@ -258,8 +278,8 @@ fn inlined(state: &State, key: tree::Key) -> Option<Line<'static>> {
     ))
 }
 
-/// The lines around the call.
-fn source(state: &State, room: usize) -> Vec<Line<'static>> {
+/// The lines around the call, or from the definition of a function on.
+fn source(state: &State, key: tree::Key, room: usize) -> Vec<Line<'static>> {
     let position = state.selected_line().and_then(|line| line.source.clone());
     let Some((file, number)) = position else {
         return Vec::new();
@@ -273,8 +293,13 @@ fn source(state: &State, room: usize) -> Vec<Line<'static>> {
         )];
     };
     let at = number.saturating_sub(1) as usize;
+    // The type of what it returns may stand before the name.
+    let before = match definition(state, key) {
+        Some(_) => 1,
+        None => room / 2,
+    };
     let first = at
-        .saturating_sub(room / 2)
+        .saturating_sub(before)
         .min(text.len().saturating_sub(room));
     let lines = text.iter().enumerate().skip(first).take(room);
     lines

@@ -170,6 +170,24 @@ fn all_about_a_line() {
     golden("detail", &screen(&mut state, 110, 36));
 }
 
+/// A function's row has its definition.
+#[test]
+fn where_a_function_is_defined() {
+    let mut profile = sample();
+    for function in &mut profile.functions {
+        function.file = Some("src/app.c".to_owned());
+        function.line = Some(20);
+    }
+    let mut state = showing(profile);
+    press(&mut state, &[Key::Char('D')]);
+    let file = state.wanted_source().unwrap();
+    assert_eq!(&*file, "src/app.c");
+    let lines = (1..=40).map(|n| format!("line {n} of the source"));
+    let lines = Some(lines.collect());
+    state.source = Some(Source { file, lines });
+    golden("definition", &screen(&mut state, 80, 36));
+}
+
 #[test]
 fn from_the_root_and_filtered_since_a_mark() {
     let mut state = showing(sample());

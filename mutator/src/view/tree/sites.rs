@@ -149,7 +149,7 @@ impl Sites {
                 name: printable(&function.name).into_owned(),
                 place: profile.module_name(Some(function.module)).into_owned(),
                 inlined: false,
-                source: None,
+                source: function.file.as_deref().map(Rc::from).zip(function.line),
                 fold: None,
             };
             Site {
