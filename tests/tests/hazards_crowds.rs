@@ -9,6 +9,7 @@ use ipath_tests::pty::Pty;
 use ipath_tests::racing::segment_names;
 use ipath_tests::session::Session;
 use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -64,6 +65,23 @@ fn many_threads_that_run() {
         assert_untouched(&target, THREADS);
     }
     drop(target);
+}
+
+/// Threads that do not get a processor while they are in the runtime get one in a stop of the others.
+#[test]
+fn detach_gives_late_threads_turns() {
+    let target = Target::start(program("late_threads.c"), [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &["step"]);
+    while session.snapshot().calls("step") < 100_000 {}
+    target.signal(Signal::SIGUSR1);
+    let target = target.await_output("busy");
+    let profile = session.detach();
+    assert!(profile.calls("step") >= 100_000);
+    assert_untouched(&target, 109);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid())).expect("it runs");
+    assert!(!maps.contains("/dev/shm/"), "{maps}");
+    target.signal(Signal::SIGUSR2);
+    target.await_output("idle").finish("ok");
 }
 
 /// A command that waits says for what, gives up after a time, and leaves all as it was.

@@ -1,5 +1,6 @@
 //! A process as /proc shows it, before and between the moments it is stopped.
 
+mod activity;
 mod args;
 mod extent;
 mod family;
@@ -35,6 +36,7 @@ use crate::error::Failure;
 use crate::hint::{Hint, Word, hint};
 use crate::progress::{THREADS, over};
 
+pub use activity::Activity;
 pub use extent::Extent;
 pub use ids::{Pid, Tid};
 pub use life::STOPS;

@@ -39,7 +39,7 @@ pub use shares::{Function, Share, Shares};
 pub use stacks::{SampledStack, SampledStacks};
 pub use stops::NoStops;
 
-use activity::{Activity, Pace, now};
+use activity::{Pace, now};
 use code::Code;
 use event::Sight;
 use paths::Paths;
@@ -50,7 +50,7 @@ use watched::Watched;
 use windows::Windows;
 
 use crate::process::modules::Module;
-use crate::process::{Process, Tid};
+use crate::process::{Activity, Process, Tid};
 use crate::progress::{THREADS, over};
 
 /// Time between two looks for what threads there are and do, and so many times as long as the last look took.
@@ -230,7 +230,7 @@ impl Sampler {
             self.part(tid);
         }
         for Tid(tid) in over(THREADS, tids) {
-            let activity = Activity::of(&self.process, Tid(tid)).unwrap_or_default();
+            let activity = Activity::of(self.process.pid, Tid(tid)).unwrap_or_default();
             match self.threads.get_mut(&tid) {
                 Some(thread) => {
                     if thread.follow(activity, now(), seconds)

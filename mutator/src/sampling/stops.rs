@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::activity::{Activity, now};
+use super::activity::now;
 use super::paths::{PathId, Paths};
 use super::registers::Registers;
 use super::thread::Met;
 use super::watched::Watched;
 use super::windows::{how_met, stack_at};
-use crate::process::{Process, Tid, is_passing, read_text};
+use crate::process::{Activity, Process, Tid, is_passing, read_text};
 use crate::random;
 use crate::tracee::{TraceeError, glance, tracing};
 
@@ -120,7 +120,7 @@ impl Stops {
         paths: &mut Paths,
     ) -> Option<u64> {
         let state = state(&self.process, Tid(tid))?;
-        let activity = Activity::of(&self.process, Tid(tid));
+        let activity = Activity::of(self.process.pid, Tid(tid));
         let last = self.last.remove(&tid);
         let since = last.as_ref().map_or(0, |last| at.saturating_sub(last.at));
         thread.looked_for(since);

@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::activity::{Activity, Pace};
+use super::activity::Pace;
 use super::event::Events;
 use super::paths::PathId;
 use super::thread::{Spent, Tally, ThreadTime};
+use crate::process::Activity;
 
 /// A thread, which is looked at in windows.
 pub(super) struct Watched {
@@ -67,7 +68,7 @@ impl Watched {
     /// Updates its activity as of `now`, `seconds` after the last update. Returns true if it ran.
     pub(super) fn follow(&mut self, activity: Activity, now: u64, seconds: f64) -> bool {
         self.followed = now;
-        let pace = activity.pace_since(self.activity, seconds);
+        let pace = Pace::between(self.activity, activity, seconds);
         let ran = activity != self.activity;
         self.has_run |= ran;
         self.activity = activity;

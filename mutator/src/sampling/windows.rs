@@ -459,8 +459,8 @@ pub(super) fn stack_at(process: &Process, sp: Avma) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::activity::Activity;
     use super::*;
+    use crate::process::Activity;
     use crate::process::Pid;
 
     #[test]

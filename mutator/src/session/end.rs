@@ -17,7 +17,7 @@ use super::stack_scan::Stacks;
 use super::write::{move_back, read};
 use super::{Session, SessionError};
 use crate::priority::Priority;
-use crate::process::{Extent, Memory, Pid, Presence, Text, Tid, read_text};
+use crate::process::{Activity, Extent, Memory, Pid, Presence, Text, Tid, read_text};
 use crate::progress::Step;
 use crate::segment::{FunctionDoc, Journal, PairDoc, Reaper, RegionDoc, SegmentError, SiteDoc};
 use crate::tracee::{CallCode, Stopped, StoppedThread, pause, tracing};
@@ -35,6 +35,8 @@ pub enum Ended {
 #[derive(Clone, Copy)]
 struct Patience {
     time: Duration,
+    /// Further time for each thread of the process: thousands of turns take minutes.
+    each: Duration,
     /// So many on each processor: the more there are, the longer each waits for its turn.
     threads: usize,
 }
@@ -42,12 +44,14 @@ struct Patience {
 /// Where it is to be unmapped.
 const TO_UNMAP: Patience = Patience {
     time: Duration::from_secs(30),
+    each: Duration::from_millis(10),
     threads: usize::MAX,
 };
 
 /// Where the session goes on, and can do without.
 const TO_GO_ON: Patience = Patience {
     time: Duration::from_secs(1),
+    each: Duration::ZERO,
     threads: 8,
 };
 
@@ -288,27 +292,30 @@ impl Locked<'_> {
         memory: &Memory,
         patience: Patience,
     ) -> Result<(), SessionError> {
-        /// How long a thread of a stopped process runs to get out: enough for most, then more, for
-        /// it has to come by a processor in that time.
-        const OUT: Duration = Duration::from_micros(20);
-        const MOST_OUT: Duration = Duration::from_millis(50);
+        /// How long threads may take to leave by themselves: at first, and after turns.
+        const BY_THEMSELVES: Duration = Duration::from_secs(5);
+        const AGAIN: Duration = Duration::from_millis(200);
         const UNTIL_ITS_TURN: Duration = Duration::from_millis(10);
-        let deadline = Instant::now() + patience.time;
+        let all = self.process.tids().map_or(0, |tids| tids.len());
+        let each =
+            u32::try_from(all).map_or(Duration::MAX, |all| patience.each.saturating_mul(all));
+        let deadline = Instant::now() + patience.time.saturating_add(each);
         let step = Step::begin("waiting for threads to leave the runtime");
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let most = patience.threads.saturating_mul(processors);
-        let mut held: Vec<Tid> = Vec::new();
-        let mut out = OUT;
+        let mut late: Vec<Tid> = Vec::new();
         // True if nobody was inside in the stop before.
         let mut was_left = !self.may_be_parked(memory);
         loop {
+            if !late.is_empty() {
+                let code = self.code();
+                let is_inside = |pc| is_in(&code, pc);
+                let duration = self.stop_all()?.give_turns(&late, is_inside)?;
+                self.note_stop(why, duration);
+            }
             let mut stacks = self.stacks(memory)?;
             let parked = self.parked_inside(memory, u64::MAX)?;
             let mut stopped = self.stop_all()?;
-            if !held.is_empty() {
-                stopped.let_run(&held, out)?;
-                out = (out * 2).min(MOST_OUT);
-            }
             let inside = self.threads_inside(memory, &mut stopped, &mut stacks);
             // What goes on, and is left again, between the look and the stop, is seen in the stop, as far as
             // that lasts.
@@ -336,10 +343,14 @@ impl Locked<'_> {
             if inside.is_empty() {
                 pause(UNTIL_ITS_TURN);
             }
-            self.let_leave(&inside, deadline);
-            // Those whose process has been stopped by a signal do not leave by themselves.
-            held = inside;
-            held.retain(|&tid| is_held(self.process.pid, tid));
+            let patience = if late.is_empty() {
+                BY_THEMSELVES
+            } else {
+                AGAIN
+            };
+            let has_left = self.let_leave(&inside, deadline.min(Instant::now() + patience));
+            // Any of them may hold the lock that the others wait for.
+            late = if has_left { Vec::new() } else { inside };
         }
     }
 
@@ -386,24 +397,34 @@ impl Locked<'_> {
     }
 
     /// Waits until each of these threads has run for longer than it takes to get out, by itself,
-    /// while all others run as well.
-    fn let_leave(&self, inside: &[Tid], deadline: Instant) {
+    /// while all others run as well. False if one has not, because it has not had a processor by
+    /// `until`, or because a signal has stopped its process.
+    fn let_leave(&self, inside: &[Tid], until: Instant) -> bool {
         /// A walk of a deep stack takes tens of microseconds.
         const ENOUGH_NS: u64 = 200_000;
-        const PAUSE: Duration = Duration::from_millis(2);
-        const LONGEST: Duration = Duration::from_secs(5);
-        let until = (Instant::now() + LONGEST).min(deadline);
-        let run_time = |tid: &Tid| run_time(self.process.pid, *tid);
-        let mut waiting: Vec<(Tid, u64)> = inside
-            .iter()
-            .filter_map(|tid| Some((*tid, run_time(tid)? + ENOUGH_NS)))
-            .collect();
-        while !waiting.is_empty() && Instant::now() < until {
-            pause(PAUSE);
-            waiting.retain(|(tid, enough)| {
-                run_time(tid).is_some_and(|now| now < *enough) && !is_held(self.process.pid, *tid)
-            });
+        /// Each pause is twice as long as the one before. Where this thread wakes, another is
+        /// preempted, perhaps while it holds the lock that the others wait for.
+        const FIRST: Duration = Duration::from_millis(2);
+        const LONGEST: Duration = Duration::from_millis(100);
+        let pid = self.process.pid;
+        let ran = |tid| Some(Activity::of(pid, tid)?.ran);
+        let enough = |&tid: &Tid| Some((tid, ran(tid)? + ENOUGH_NS));
+        let waiting: Vec<(Tid, u64)> = inside.iter().filter_map(enough).collect();
+        let mut rest = FIRST;
+        // One thread after the other: to check thousands at a time takes the processor from them.
+        for (tid, enough) in waiting {
+            while ran(tid).is_some_and(|now| now < enough) {
+                match state(pid, tid) {
+                    Some('T') => return false,
+                    Some('R') if Instant::now() > until => return false,
+                    _ if Instant::now() > until => break,
+                    _ => {}
+                }
+                pause(rest);
+                rest = (rest * 2).min(LONGEST);
+            }
         }
+        true
     }
 
     fn threads_inside(
@@ -477,17 +498,10 @@ fn is_in(extents: &[Extent], at: Avma) -> bool {
     extents.iter().any(|extent| extent.contains(at))
 }
 
-/// How long a thread has been on a processor, ns: the first number of its schedstat.
-fn run_time(pid: Pid, tid: Tid) -> Option<u64> {
-    let text = read_text(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-    text.split_whitespace().next()?.parse().ok()
-}
-
-/// True if a thread has been stopped by a signal to its process: SIGSTOP and the like.
-fn is_held(pid: Pid, tid: Tid) -> bool {
-    let stat = read_text(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ")
-        .is_some_and(|(_, rest)| rest.starts_with('T'))
+/// The state of a thread in its stat: R if it is ready to run, T if a signal has stopped its process.
+fn state(pid: Pid, tid: Tid) -> Option<char> {
+    let stat = read_text(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// The same mappings in order, those that touch as one.

@@ -16,6 +16,7 @@ mod stopping;
 mod sys;
 mod thread;
 mod tracer;
+mod turns;
 mod wait;
 mod way_back;
 
@@ -433,45 +434,6 @@ impl Stopped {
                 .or_else(|e| e.if_gone().map(|_: Option<()>| true))?;
         }
         Ok(())
-    }
-
-    /// Lets these threads run for `time` while all others stay stopped, even where a signal has
-    /// stopped the process: they leave a short piece of code.
-    pub fn let_run(&mut self, tids: &[Tid], time: Duration) -> Result<(), TraceeError> {
-        let mut running = Vec::new();
-        for tid in tids {
-            if let Some(thread) = self.threads.remove(tid)
-                && thread.go_on()?
-            {
-                running.push(*tid);
-            }
-        }
-        std::thread::sleep(time);
-        // One that was stopped with its process has yet to take the stop of our interrupt: it was
-        // stopped already when that came.
-        let mut again = false;
-        for &tid in &running {
-            let change = sys::change(tid).map_err(|e| TraceeError::Wait(tid, e))?;
-            if matches!(change, Change::Stopped(_)) {
-                again = true;
-                match sys::cont(tid, 0) {
-                    Ok(()) | Err(Errno::ESRCH) => {}
-                    Err(errno) => return Err(TraceeError::Resume(tid, errno)),
-                }
-            }
-        }
-        if again {
-            std::thread::sleep(time);
-        }
-        let mut interrupted = Vec::new();
-        for tid in running {
-            match sys::interrupt(tid) {
-                Ok(()) => interrupted.push(tid),
-                Err(Errno::ESRCH) => {}
-                Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
-            }
-        }
-        self.wait_for(&interrupted, Instant::now() + PATIENCE)
     }
 
     /// Leaves the threads stopped and traced, for who has adopted them and goes on otherwise.

@@ -44,7 +44,7 @@ impl Stopped {
     ///
     /// The wait continues while further threads stop or are ready to run. A thread that waits for a
     /// processor gets one sooner if more of the other threads are stopped.
-    fn gather(
+    pub(super) fn gather(
         &mut self,
         mut waited_for: Vec<Tid>,
         at_once: Duration,

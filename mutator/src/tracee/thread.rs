@@ -115,6 +115,11 @@ impl StoppedThread {
         self.tid
     }
 
+    /// True if it sleeps in futex(2).
+    pub(super) fn waits_for_lock(&self) -> bool {
+        self.registers.orig_rax == libc::SYS_futex as u64
+    }
+
     /// Takes it back to a breakpoint that it has come to, and that is gone.
     pub fn step_back(&mut self, breakpoint: Avma) -> Result<(), TraceeError> {
         if self.signal == libc::SIGTRAP && self.pc() == breakpoint.plus(1) {

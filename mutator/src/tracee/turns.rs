@@ -1,0 +1,114 @@
+//! Threads that run alone, while all others of their process stay stopped.
+//!
+//! Each stop of a process renews the order of its threads in the scheduler's queue. If thousands of
+//! threads wait for a processor, those at the end do not get one between two stops.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use patcher::Avma;
+
+use super::sys::{self, Change};
+use super::{AT_ONCE, Stopped, TraceeError};
+use crate::process::{Activity, Tid};
+use crate::progress::Step;
+use crate::random;
+
+/// The first turn of a thread, enough for most. Each further one is twice as long.
+const TURN: Duration = Duration::from_micros(200);
+const LONGEST_TURN: Duration = Duration::from_millis(20);
+/// The limit for all turns of a stop, for each thread of the process, and in all.
+const FOR_EACH_THREAD: Duration = Duration::from_micros(250);
+const ALTOGETHER: Duration = Duration::from_secs(1);
+
+impl Stopped {
+    /// Lets each of these threads run alone until its program counter is out of the code that
+    /// `is_inside` describes, even if a signal has stopped the process. Then resumes all threads.
+    /// Returns the length of the stop.
+    ///
+    /// Two threads that run at a time may have the same processor. A thread that holds a lock goes on
+    /// until it has left, because the others would only sleep at the lock. Threads that sleep there
+    /// come last.
+    pub fn give_turns(
+        mut self,
+        tids: &[Tid],
+        is_inside: impl Fn(Avma) -> bool,
+    ) -> Result<Duration, TraceeError> {
+        let step = Step::begin("giving its threads turns");
+        let all = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
+        let until = Instant::now() + ALTOGETHER.min(FOR_EACH_THREAD.saturating_mul(all));
+        let mut order = tids.to_vec();
+        // If time is over before all have had a turn, others are first the next time.
+        order.rotate_left(random::number() as usize % tids.len().max(1));
+        order.sort_by_key(|tid| self.threads.get(tid).is_some_and(|t| t.waits_for_lock()));
+        'threads: for tid in order {
+            let mut turn = TURN;
+            while turn <= LONGEST_TURN {
+                if !self.give_turn(tid, turn, &step)? {
+                    // The next stop waits for this thread while the others run.
+                    break 'threads;
+                }
+                let thread = self.threads.get(&tid);
+                if thread.is_none_or(|t| !is_inside(t.pc()) || t.waits_for_lock()) {
+                    break;
+                }
+                turn *= 2;
+            }
+            if Instant::now() > until {
+                break;
+            }
+        }
+        self.resume()
+    }
+
+    /// Lets a thread run for `turn`. False if it does not stop after that.
+    fn give_turn(&mut self, tid: Tid, turn: Duration, step: &Step) -> Result<bool, TraceeError> {
+        let Some(thread) = self.threads.remove(&tid) else {
+            return Ok(true);
+        };
+        if !self.run(tid, turn, || thread.go_on())? {
+            return Ok(true);
+        }
+        // A thread that was stopped with its process before our interrupt has yet to take the stop of
+        // the interrupt.
+        let change = sys::change(tid).map_err(|e| TraceeError::Wait(tid, e))?;
+        if matches!(change, Change::Stopped(_)) {
+            self.run(tid, turn, || match sys::cont(tid, 0) {
+                Ok(()) => Ok(true),
+                Err(Errno::ESRCH) => Ok(false),
+                Err(errno) => Err(TraceeError::Resume(tid, errno)),
+            })?;
+        }
+        match sys::interrupt(tid) {
+            Ok(()) => {}
+            Err(Errno::ESRCH) => return Ok(true),
+            Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
+        }
+        Ok(self.gather(vec![tid], AT_ONCE, step)?.is_empty())
+    }
+
+    /// Resumes a thread by `go_on`, waits until it has got a processor, in competition with other
+    /// processes, and then for `turn`. False if the thread has ended.
+    fn run(
+        &self,
+        tid: Tid,
+        turn: Duration,
+        go_on: impl FnOnce() -> Result<bool, TraceeError>,
+    ) -> Result<bool, TraceeError> {
+        const WAIT: Duration = Duration::from_millis(20);
+        const PAUSE: Duration = Duration::from_micros(50);
+        let turns = || Activity::of(self.pid, tid).map(|activity| activity.turns);
+        let before = turns();
+        if !go_on()? {
+            return Ok(false);
+        }
+        let until = Instant::now() + WAIT;
+        sleep(PAUSE);
+        while turns() == before && Instant::now() < until {
+            sleep(PAUSE);
+        }
+        sleep(turn);
+        Ok(true)
+    }
+}
