@@ -58,6 +58,20 @@ fn workers_are_said_not_to_be_measured() {
             attached.report()
         );
     }
+    let pid = pid.to_string();
+    for (command, words) in [
+        (
+            &["suggest", &pid, "--duration", "1ms"][..],
+            "not sampled: --children samples them",
+        ),
+        (
+            &["attach", &pid, "--search", "--duration", "1ms"],
+            "not measured: --children searches in them",
+        ),
+    ] {
+        let said = Run::ipath(command).run();
+        assert!(said.stderr.contains(words), "{}", said.report());
+    }
 }
 
 /// Without a function `attach` opens the session of a process. It refuses to begin a second one before

@@ -10,6 +10,7 @@ use super::remarks::warn;
 use super::renewal::Renewal;
 use super::source::{AtEnd, Live};
 use super::target::find;
+use super::tree::tell_left_out;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
@@ -78,20 +79,9 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         warn(&unwatched(pid));
     }
     let otherwise = "--children measures them, --follow measures what it starts from now on";
-    live.note_all(tell_unmeasured(pid, process.alike_descendants(), otherwise));
+    let alike = process.alike_descendants();
+    live.note_all(tell_left_out(OPERATION, pid, alike, "measured", otherwise));
     watch(&watch_output, show, live, signals, &[])
-}
-
-/// Warns that processes started by the target run the same program and are not measured: a user who
-/// attaches to a server may want its workers. Returns the note for the profile.
-pub(super) fn tell_unmeasured(pid: Pid, alike: usize, otherwise: &str) -> Option<String> {
-    let which = match alike {
-        0 => return None,
-        1 => "a process that it has started runs the same program and is".to_owned(),
-        n => format!("{n} processes that it has started run the same program and are"),
-    };
-    warn(&format!("attach {pid}: {which} not measured: {otherwise}"));
-    Some(format!("{which} not measured"))
 }
 
 /// True of a launcher of an MPI job.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::attach::tell_unmeasured;
 use super::existing::{refuse_existing, refuse_existing_of_tree};
 use super::job::{Following, Job};
 use super::measure::{MANY, check_found, options, paths_of, patterns, spots};
@@ -20,7 +19,7 @@ use super::source::{AtEnd, Live, Watched};
 use super::spool::Spool;
 use super::target::{find, target_of};
 use super::together;
-use super::tree::{no_match, tree};
+use super::tree::{no_match, tell_left_out, tree};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Refine, Show};
 use crate::error::{Failure, io_text};
@@ -163,11 +162,8 @@ pub(super) fn attach(
     }
     others.enter(&mut job, &progress, departures);
     if !children {
-        let unmeasured = tell_unmeasured(
-            pid,
-            alike,
-            "--children measures them, too; what begins from now on is measured",
-        );
+        let otherwise = "--children measures them, too; what begins from now on is measured";
+        let unmeasured = tell_left_out(ATTACH, pid, alike, "measured", otherwise);
         unmeasured.into_iter().for_each(|said| job.note(said));
     }
     watch(&output, show, job, signals, &[])?;

@@ -34,7 +34,7 @@ use super::panics::caught;
 use super::remarks::warn;
 use super::source::Live;
 use super::target::{find, target_of};
-use super::tree::{no_match, tree};
+use super::tree::{no_match, tell_left_out, tree};
 use super::watch::{Shown, Watch, conclude, hold};
 use crate::cli::{Measure, Output, Refine, Show};
 use crate::error::{Failure, io_text};
@@ -266,7 +266,11 @@ pub(super) fn attach(
         }
         false => {
             refuse_existing(&process)?;
-            vec![prey(&process)?]
+            let first = prey(&process)?;
+            let otherwise = "--children searches in them, too";
+            let alike = process.alike_descendants();
+            tell_left_out(OPERATION, pid, alike, "measured", otherwise);
+            vec![first]
         }
     };
     let signals = hold(OPERATION)?;

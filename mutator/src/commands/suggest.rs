@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
-use super::tree::tree;
+use super::tree::{tell_left_out, tree};
 use super::watch::hold;
 use crate::debuginfod;
 use crate::error::{Failure, io_text};
@@ -97,6 +97,16 @@ pub(super) fn suggest(
     let signals = hold(OPERATION)?;
     signals.watch(&processes.iter().collect::<Vec<_>>());
     let (processes, mut samplers) = begin(pid, processes)?;
+    if !children {
+        let otherwise = "--children samples them, too";
+        tell_left_out(
+            OPERATION,
+            pid,
+            process.alike_descendants(),
+            "sampled",
+            otherwise,
+        );
+    }
     let seeing = samplers.iter().find_map(|sampler| less(sampler.seeing()));
     if let Some(less) = seeing {
         warn(&format!("{OPERATION} {pid}: {less}"));

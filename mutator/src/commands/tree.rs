@@ -66,6 +66,27 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     watch(&output, show, job, signals, &[])
 }
 
+/// Warns that `alike` processes started by the target run the same program and are left out: a user who
+/// names a server may want its workers. `done` is the participle for what is not done to them. Returns the
+/// note for the profile.
+pub(super) fn tell_left_out(
+    operation: &str,
+    pid: Pid,
+    alike: usize,
+    done: &str,
+    otherwise: &str,
+) -> Option<String> {
+    let which = match alike {
+        0 => return None,
+        1 => "a process that it has started runs the same program and is".to_owned(),
+        n => format!("{n} processes that it has started run the same program and are"),
+    };
+    warn(&format!(
+        "{operation} {pid}: {which} not {done}: {otherwise}"
+    ));
+    Some(format!("{which} not {done}"))
+}
+
 /// A process and its descendants, without this command.
 pub(super) fn tree(root: &Process) -> Vec<Process> {
     let own = Pid(std::process::id() as i32);
