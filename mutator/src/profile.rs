@@ -122,6 +122,11 @@ impl Profile {
         }
     }
 
+    /// True if the target has started the other processes, and is not one of several that have.
+    pub fn is_of_tree(&self) -> bool {
+        process::are_tree_of(self.target.pid, &self.processes)
+    }
+
     /// The metrics that are not `count`, in the order of `metrics`.
     pub fn timers(&self) -> impl Iterator<Item = &Metric> {
         self.metrics.iter().filter(|m| m.name != COUNT)

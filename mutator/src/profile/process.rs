@@ -1,6 +1,5 @@
 //! Several processes in one profile.
 
-use super::Profile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -43,15 +42,11 @@ impl Process {
     }
 }
 
-impl Profile {
-    /// True if the target has started the other processes, and is not one of several that have.
-    pub fn is_of_tree(&self) -> bool {
-        let is_first = |process: &&Process| process.pid == self.target.pid;
-        let has_parent = |process: &&Process| process.parent.is_some();
-        let mut processes = self.processes.iter();
-        processes.all(|process| has_parent(&process) || is_first(&process))
-            && self.processes.iter().any(|process| has_parent(&process))
-    }
+/// True if the process `first` has started the others of these processes.
+pub(super) fn are_tree_of(first: u32, processes: &[Process]) -> bool {
+    let is_first = |process: &Process| process.pid == first;
+    let has_parent = |process: &Process| process.parent.is_some();
+    processes.iter().all(|p| has_parent(p) || is_first(p)) && processes.iter().any(has_parent)
 }
 
 /// What one process of several has of a function.
