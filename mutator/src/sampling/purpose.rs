@@ -53,7 +53,7 @@ impl<'c> Purposes<'c> {
     /// The paths at which a thread waits for work.
     pub(super) fn for_work(&self, thread: &ThreadTime) -> HashSet<PathId> {
         let mut for_work = HashSet::new();
-        let (mut conditions, mut others) = (Vec::new(), Vec::new());
+        let (mut conditions, mut cut, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, seen) in &thread.paths {
             let path = &self.paths[id as usize];
             let roles = path.functions.iter().map(|&f| self.code.function(f).role);
@@ -61,11 +61,12 @@ impl<'c> Purposes<'c> {
                 // It also takes CPU time to begin to wait, and to go on.
                 Role::ForWork => drop(for_work.insert(id)),
                 Role::Condition if path.is_whole => conditions.push(id),
+                Role::Condition => cut.push(id),
                 _ if path.is_whole && seen.on + seen.off > 0 => others.push(&path.functions[..]),
                 _ => {}
             }
         }
-        if conditions.is_empty() {
+        if conditions.is_empty() && cut.is_empty() {
             return for_work;
         }
         let loops = common(others);
@@ -74,8 +75,13 @@ impl<'c> Purposes<'c> {
             !function.serves && function.role == Role::Plain
         };
         let at = |id: &PathId| &self.paths[*id as usize].functions[..];
-        conditions.retain(|id| is_in_loop(at(id), loops, counts));
-        for_work.extend(conditions);
+        let (in_loop, deeper): (Vec<PathId>, Vec<PathId>) = conditions
+            .into_iter()
+            .partition(|id| is_in_loop(at(id), loops, counts));
+        // A stack that could not be walked to its root is of the wait that begins like it.
+        let is_deeper = |id: &PathId| deeper.iter().any(|whole| at(whole).starts_with(at(id)));
+        cut.retain(|id| !is_deeper(id));
+        for_work.extend(in_loop.into_iter().chain(cut));
         for_work
     }
 }

@@ -57,7 +57,9 @@ impl Registers {
 
     /// Of a thread of which no more is known than these.
     pub(super) fn bare(ip: u64, sp: u64) -> Self {
-        Self(UnwindRegsX86_64::new(ip, sp, 0))
+        /// No frame is there. A frame pointer of 0 would mean the root.
+        const UNKNOWN: u64 = 1;
+        Self(UnwindRegsX86_64::new(ip, sp, UNKNOWN))
     }
 
     pub(super) fn ip(&self) -> u64 {
