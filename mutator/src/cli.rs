@@ -331,7 +331,7 @@ pub enum Command {
         #[command(flatten)]
         of: MayBeOf,
     },
-    /// Show the live view on a small program of ipath's own
+    /// Show the live view on a small program of ipath's own. Without a terminal it ends after 5 seconds
     #[command(after_help = "Example: ipath demo --duration 3s")]
     Demo {
         #[command(flatten)]

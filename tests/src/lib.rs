@@ -24,6 +24,7 @@ pub mod instrument;
 pub mod memory_group;
 pub mod oracle;
 pub mod own_times;
+pub mod page;
 pub mod place;
 pub mod pointed;
 pub mod profile;

@@ -1,7 +1,8 @@
 //! Commands as the help, README, the tutorial and the recipes print them.
 
-use ipath_tests::command::{Finished, Run};
+use ipath_tests::command::{Finished, NOBODY, Run};
 use ipath_tests::compile::program;
+use ipath_tests::page::{Block, blocks};
 use ipath_tests::place::{Scratch, ipath, workspace};
 use ipath_tests::profile::Profile;
 use ipath_tests::receiver::Receiver;
@@ -97,32 +98,67 @@ fn examples_in_the_help_work_as_printed() {
     assert!(count >= 27, "{count} examples");
 }
 
-/// The blocks of commands on a page, in their order.
-fn blocks(page: &str) -> Vec<String> {
-    let text = fs::read_to_string(workspace().join(page)).expect("a page");
-    let mut lines = text.lines();
-    let mut blocks = Vec::new();
-    while lines.any(|line| line == "```sh") {
-        let own = lines.by_ref().take_while(|line| *line != "```");
-        blocks.push(own.flat_map(|line| [line, "\n"]).collect());
-    }
-    blocks
+/// Who types the commands of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum User {
+    /// The user of the tests.
+    Own,
+    /// An ordinary user, if the tests run as root.
+    Nobody,
 }
 
-/// Types commands into a shell, in a folder with the examples.
-fn typed_block(commands: &str, scratch: &Scratch) -> Finished {
+/// Types the blocks of a page into one shell, in a folder with the built command and the examples, once as
+/// each user. Returns what the shell has written, and the folder.
+fn typed_page(page: &str, before: &str) -> Vec<(Finished, Scratch)> {
+    let is_root = nix::unistd::geteuid().is_root();
+    let users = match is_root {
+        true => &[User::Own, User::Nobody][..],
+        false => &[User::Own],
+    };
+    let blocks = blocks(page);
+    users
+        .iter()
+        .map(|user| {
+            let can = |block: &&Block| match block.needs.as_deref() {
+                None | Some("MPI") => true,
+                Some("root") => is_root && *user == User::Own,
+                Some(other) => panic!("{page}:{}: needs {other}", block.line),
+            };
+            let typed = blocks.iter().filter(can);
+            let typed: String = typed.map(|block| &*block.commands).collect();
+            let scratch = Scratch::public("page");
+            let done = type_in(&format!("{before}\n{typed}"), &scratch, *user);
+            (done, scratch)
+        })
+        .collect()
+}
+
+/// Types commands into a shell.
+fn type_in(commands: &str, scratch: &Scratch, user: User) -> Finished {
     let folder = scratch.path();
+    let bin = folder.join("target/release");
+    fs::create_dir_all(&bin).expect("a folder");
+    fs::copy(ipath(), bin.join("ipath")).expect("a copy");
     let copy = Run::new("cp").arg("-r").arg(workspace().join("examples"));
     copy.arg(folder.join("examples")).run().expect(0);
-    let own = ipath();
-    let bin = own.parent().expect("a folder").display();
+    if user == User::Nobody {
+        let own = Run::new("chown").args(["-R", &NOBODY.to_string()]);
+        own.arg(folder).run().expect(0);
+    }
     // What goes on in the background is ended, whatever becomes of the rest.
     let script = format!(
-        "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT; cd '{}' && PATH=\"{bin}:$PATH\" && set -e\n{commands}",
+        "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT; cd '{}' && set -e\n{commands}",
         folder.display(),
     );
-    let run = Run::new("bash").args(["-c", &script]);
-    run.limit(Duration::from_secs(240)).run().expect(0)
+    let run = Run::new("bash")
+        .args(["-c", &script])
+        .env("HOME", folder)
+        .limit(Duration::from_secs(240));
+    let run = match user {
+        User::Own => run,
+        User::Nobody => run.as_nobody(),
+    };
+    run.run().expect(0)
 }
 
 fn has_written(scratch: &Scratch, files: &[&str], done: &Finished) {
@@ -132,75 +168,83 @@ fn has_written(scratch: &Scratch, files: &[&str], done: &Finished) {
     }
 }
 
+fn has_said(done: &Finished, words: &[&str]) {
+    for word in words {
+        assert!(done.stdout.contains(word), "{word}: {}", done.report());
+    }
+}
+
+/// The command that was built is on the path.
+const ON_THE_PATH: &str = "PATH=$PWD/target/release:$PATH";
+
 /// Each of its commands succeeds, and the culprits come to light.
 #[test]
 fn the_tutorial_ends_at_both_culprits() {
-    let scratch = Scratch::new("tutorial");
-    let done = typed_block(&blocks("docs/tutorial.md").concat(), &scratch);
-    for culprit in [
-        "hash_lookup",
-        "find_customer",
-        "exchange_corners",
-        "refine_corners",
-    ] {
-        assert!(
-            done.stdout.contains(culprit),
-            "{culprit}: {}",
-            done.report()
-        );
+    for (done, scratch) in typed_page("docs/tutorial.md", ON_THE_PATH) {
+        let culprits = [
+            "hash_lookup",
+            "find_customer",
+            "exchange_corners",
+            "refine_corners",
+        ];
+        has_said(&done, &culprits);
+        let files = [
+            "slow.json",
+            "fixed.json",
+            "changed.svg",
+            "search.json",
+            "all.json",
+        ];
+        has_written(&scratch, &files, &done);
     }
-    let files = [
-        "slow.json",
-        "fixed.json",
-        "changed.svg",
-        "search.json",
-        "all.json",
-    ];
-    has_written(&scratch, &files, &done);
 }
 
-/// Everything after the start. ipath is built, and the folder is not the repository: cargo has nothing to do.
+/// tests/run builds the command by the first line of the page. Here it is built already, and cargo has nothing to do.
 #[test]
-fn the_walk_of_the_readme_ends_at_the_culprit() {
-    let scratch = Scratch::new("readme");
-    let all = blocks("README.md");
-    let (start, walk) = all.split_first().expect("blocks of commands");
-    assert!(start.contains("cargo run --release -- demo"), "{start}");
-    let built = r#"cargo() { test "$*" = "build --release"; }"#;
-    let root = r#"command -v sudo >/dev/null || sudo() { "$@"; }"#;
-    let done = typed_block(&format!("{built}\n{root}\n{}", walk.concat()), &scratch);
-    for found in ["MPI_Wait", "exchange_corners", "halo.c:81"] {
-        assert!(done.stdout.contains(found), "{found}: {}", done.report());
+fn the_readme_ends_at_the_culprit() {
+    let built = r#"
+        cargo() {
+            case "$*" in
+            "build --release") ;;
+            "run --release -- demo") target/release/ipath demo ;;
+            *) return 1 ;;
+            esac
+        }
+        mkdir tests && ln -s /bin/true tests/run # is running"#;
+    for (done, scratch) in typed_page("README.md", built) {
+        has_said(
+            &done,
+            &["demo_find", "MPI_Wait", "exchange_corners", "halo.c:81"],
+        );
+        has_written(&scratch, &["rank0.json", "rank1.json", "all.json"], &done);
     }
-    has_written(&scratch, &["rank0.json", "rank1.json", "all.json"], &done);
 }
 
 #[test]
 fn recipes_work_as_printed() {
-    let scratch = Scratch::new("recipes");
-    let done = typed_block(&blocks("docs/recipes.md").concat(), &scratch);
-    for found in [
-        "malloc",
-        "put_in_order",
-        "hash_lookup",
-        "stat",
-        "ledger",
-        "cc1",
-        "_json",
-    ] {
-        assert!(done.stdout.contains(found), "{found}: {}", done.report());
+    for (done, scratch) in typed_page("docs/recipes.md", ON_THE_PATH) {
+        let words = [
+            "malloc",
+            "put_in_order",
+            "hash_lookup",
+            "stat",
+            "ledger",
+            "cc1",
+            "_json",
+        ];
+        has_said(&done, &words);
+        let files = [
+            "heap.json",
+            "large.json",
+            "lock.json",
+            "errors.json",
+            "threads.json",
+            "build.json",
+            "plugin.json",
+        ];
+        has_written(&scratch, &files, &done);
+        holder_has_its_time(&Profile::read(&scratch.file("lock.json")));
     }
-    let files = [
-        "heap.json",
-        "large.json",
-        "lock.json",
-        "errors.json",
-        "threads.json",
-        "build.json",
-        "plugin.json",
-    ];
-    has_written(&scratch, &files, &done);
-    holder_has_its_time(&Profile::read(&scratch.file("lock.json")));
 }
 
 /// Most CPU time is that of the lock's holder, which does not end at a tail call.

@@ -19,9 +19,16 @@ use crate::session::{Options, Session, SessionError, Where, select_in};
 const OPERATION: &str = "demo";
 const FUNCTION: &str = "demo_find";
 
+/// How long it lasts if there is no terminal to type `q` on.
+const WITHOUT_TERMINAL: Duration = Duration::from_secs(5);
+
 /// Starts the program and watches it.
 pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     let output = Watch::new(show)?.of_demo();
+    let mut show = show.clone();
+    if !output.is_view() {
+        show.duration.get_or_insert(WITHOUT_TERMINAL);
+    }
     let signals = hold(OPERATION)?;
     let started = start()?;
     let failure = |e: SessionError| e.failure(OPERATION, &started.process);
@@ -53,7 +60,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     let (session, _) =
         Session::create(&started.process, &options, selected, Where::Running).map_err(failure)?;
     let live = Live::new(session, AtEnd::TakeOut);
-    watch(&output, show, live, signals, &[])
+    watch(&output, &show, live, signals, &[])
 }
 
 /// The program, ended when dropped.
