@@ -49,6 +49,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     run(command)?;
     println!("cargo::rustc-env=IPATH_RUNTIME_IMAGE={}", image.display());
+    // gdb and the standard library read lines that are compressed (ELF gABI, SHF_COMPRESSED).
+    println!("cargo::rustc-link-arg-bins=-Wl,--compress-debug-sections=zlib");
     Ok(())
 }
 

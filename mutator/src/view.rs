@@ -12,6 +12,7 @@ mod columns;
 mod decode;
 mod draw;
 mod editor;
+mod fuzzy;
 mod inputs;
 mod job;
 mod key;

@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use frizbee::{Config, Matcher};
 use patcher::select::MEANING;
 
 use super::Key;
+use super::fuzzy::score;
 use super::line::EditLine;
 
 /// The functions of a process that can be looked for.
@@ -64,12 +64,18 @@ impl Names {
         if text.is_empty() {
             return (0..self.names.len().min(most) as u32).collect();
         }
-        let mut matcher = Matcher::from_query(text, &Config::default());
-        let mut found = matcher.match_list(&self.names);
-        // Of those that match as well, what was typed is more of a short one.
-        let len = |index: u32| self.names.get(index as usize).map_or(0, String::len);
-        found.sort_by_key(|found| (Reverse(found.score), len(found.index)));
-        found.iter().take(most).map(|found| found.index).collect()
+        let names = self.names.iter().enumerate();
+        let found = names.filter_map(|(index, name)| {
+            // Of those that match as well, what was typed is more of a short one.
+            Some((Reverse(score(name, text)?), name.len(), index as u32))
+        });
+        let mut found: Vec<_> = found.collect();
+        found.sort_unstable();
+        found
+            .iter()
+            .take(most)
+            .map(|&(_, _, index)| index)
+            .collect()
     }
 }
 

@@ -1,0 +1,109 @@
+//! How well a name matches what was typed: its letters in their order, perhaps with gaps.
+//!
+//! Names are compared byte by byte, without regard to the case of ASCII letters. A library of fuzzy matchers
+//! (`frizbee`) has code for each width of vectors, which was a fifth of the program.
+
+/// A name that has the text in one piece is better than any with gaps.
+const IN_ONE_PIECE: i32 = 1 << 20;
+/// A letter that begins a word is worth as much as a shorter gap of so many bytes.
+const BEGINNING: i32 = 8;
+
+/// The score of a name. `None` if it does not match. Words of `text` are looked for one by one.
+pub(super) fn score(name: &str, text: &str) -> Option<i32> {
+    let words = text.split_whitespace();
+    let mut scores = words.map(|word| score_of(name.as_bytes(), word.as_bytes()));
+    scores.try_fold(0i32, |sum, score| Some(sum.saturating_add(score?)))
+}
+
+fn score_of(name: &[u8], word: &[u8]) -> Option<i32> {
+    let pieces = name.windows(word.len()).enumerate();
+    let pieces = pieces.filter(|(_, piece)| piece.eq_ignore_ascii_case(word));
+    let best = pieces.map(|(at, piece)| {
+        let ends = at + word.len() == name.len() || begins_word(name, at + word.len());
+        let is_same = i32::from(piece == word);
+        BEGINNING * (i32::from(begins_word(name, at)) + i32::from(ends)) + is_same
+    });
+    best.max()
+        .map(|score| IN_ONE_PIECE + score)
+        .or_else(|| with_gaps(name, word))
+}
+
+/// The first place where the letters end, and from there back the last where they begin: fzf's first algorithm.
+fn with_gaps(name: &[u8], word: &[u8]) -> Option<i32> {
+    let mut rest = word.iter();
+    let mut wanted = rest.next();
+    let mut end = None;
+    for (at, byte) in name.iter().enumerate() {
+        if wanted.is_some_and(|wanted| wanted.eq_ignore_ascii_case(byte)) {
+            wanted = rest.next();
+            if wanted.is_none() {
+                end = Some(at);
+                break;
+            }
+        }
+    }
+    let end = end?;
+    let mut rest = word.iter().rev();
+    let mut wanted = rest.next();
+    let mut score = 0;
+    for at in (0..=end).rev() {
+        let Some(letter) = wanted else {
+            break;
+        };
+        match letter.eq_ignore_ascii_case(&name[at]) {
+            true => {
+                score += BEGINNING * i32::from(begins_word(name, at));
+                wanted = rest.next();
+            }
+            false => score -= 1,
+        }
+    }
+    Some(score)
+}
+
+/// True if a word begins there, as after `_`, `::` or in `someName`.
+fn begins_word(name: &[u8], at: usize) -> bool {
+    let Some(byte) = name.get(at) else {
+        return false;
+    };
+    match at.checked_sub(1).map(|before| name[before]) {
+        None => true,
+        Some(before) if !before.is_ascii_alphanumeric() => true,
+        Some(before) => before.is_ascii_lowercase() && byte.is_ascii_uppercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_the_letters_in_order_match() {
+        for (name, text, is_match) in [
+            ("malloc", "mloc", true),
+            ("Store::load(int)", "STLOAD", true),
+            ("malloc", "colm", false),
+            ("lookup", "lookupp", false),
+            ("Grüße", "rüe", true),
+            ("lookup_order", "order look", true),
+            ("lookup_order", "order find", false),
+        ] {
+            assert_eq!(score(name, text).is_some(), is_match, "{name} {text}");
+        }
+    }
+
+    #[test]
+    fn better_matches_have_higher_scores() {
+        for (text, better, worse) in [
+            ("load", "store_load", "local_add"),
+            ("load", "store_load", "overloaded"),
+            ("gs", "getSize", "bigxs"),
+            ("Map", "Map::get", "map_get"),
+        ] {
+            assert!(
+                score(better, text) > score(worse, text),
+                "{text}: {better} {worse}"
+            );
+        }
+    }
+}
