@@ -311,7 +311,7 @@ pub enum Command {
         #[arg(long, value_name = "FUNC")]
         under: Vec<String>,
     },
-    /// Send a profile, or what a session measures again and again, to a server for the profiles of many machines: Pyroscope or Parca
+    /// Send a profile, or what a session measures, to a server for the profiles of many machines: Pyroscope or Parca
     #[command(
         after_help = "Examples:\n  ipath push p.json --to http://127.0.0.1:4040\n  \
         ipath push 4242 --to http://127.0.0.1:4040 --every 10s --label team=solver\n  \

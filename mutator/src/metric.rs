@@ -117,10 +117,21 @@ impl Metric {
 
     /// The names of those that can be measured here, as far as they have one for all processors.
     pub fn here() -> String {
-        let names = NAMED.iter().map(|&(name, _)| name);
-        let counted = counter::here().filter(|&name| Self::named(name).is_none());
-        let names: Vec<&str> = names.chain(counted).collect();
+        let names: Vec<&str> = Self::named_here().collect();
         format!("count, {}, arg1 to arg6, ret", names.join(", "))
+    }
+
+    /// The same with the count and the values, each by itself.
+    pub fn all_here() -> Vec<String> {
+        let values = (1..=6).map(|n| format!("arg{n}"));
+        let named = ["count"].into_iter().chain(Self::named_here());
+        let named = named.map(str::to_owned).chain(values);
+        named.chain(["ret".to_owned()]).collect()
+    }
+
+    fn named_here() -> impl Iterator<Item = &'static str> {
+        let names = NAMED.iter().map(|&(name, _)| name);
+        names.chain(counter::here().filter(|&name| Self::named(name).is_none()))
     }
 
     /// As in the profile.

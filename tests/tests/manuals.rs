@@ -1,7 +1,9 @@
 //! Completions and manual pages.
 
 use ipath_tests::command::Run;
-use ipath_tests::place::Scratch;
+use ipath_tests::compile::program;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::target::Target;
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -51,24 +53,143 @@ fn every_command_has_a_manual_page() {
     assert!(whole.contains(".TH ipath 1"), "{whole}");
 }
 
-/// Completions are what their shell takes, and have every command.
+/// NAME is what whatis(1) shows: one line, of one clause.
 #[test]
-fn completions_have_every_command() {
-    for shell in ["bash", "zsh", "fish"] {
-        let text = Run::ipath(["completions", shell]).run().expect(0).stdout;
-        for command in commands() {
-            assert!(text.contains(&command), "{shell} lacks {command}");
-        }
+fn manual_pages_have_a_name_of_one_line() {
+    let scratch = Scratch::new("names");
+    let folder = scratch.file("man1");
+    Run::ipath(["man", "-o"]).arg(&folder).run().expect(0);
+    for page in fs::read_dir(&folder).expect("pages") {
+        let text = fs::read_to_string(page.expect("a page").path()).expect("a page");
+        let lines = text.lines().skip_while(|line| *line != ".SH NAME").skip(1);
+        let name: Vec<&str> = lines.take_while(|line| !line.starts_with(".SH")).collect();
+        let [line] = name[..] else {
+            panic!("{name:?}");
+        };
+        let (_, what) = line.split_once(" \\- ").expect("a name and what it is");
+        assert!(what.len() <= 100 && !what.contains(". "), "{line}");
     }
+}
+
+/// The candidates for the last of these words, as bash has them.
+fn in_bash(scratch: &Scratch, words: &[&str], kind: u32) -> Vec<String> {
+    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    let last = words.len() - 1;
     let script = format!(
-        "source <({} completions bash); COMP_WORDS=(ipath det); COMP_CWORD=1; _ipath ipath det ipath; \
-         echo \"${{COMPREPLY[*]}}\"",
-        ipath_tests::place::ipath().display()
+        "cd '{}'; PATH='{}':$PATH; source <(ipath completions bash)
+         COMP_WORDS=({}); COMP_CWORD={last}; COMP_TYPE={kind}
+         $(complete -p ipath | sed 's/.*-F \\([^ ]*\\).*/\\1/') ipath {} {}
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        scratch.path().display(),
+        ipath().parent().expect("a folder").display(),
+        quoted.join(" "),
+        quoted[last],
+        quoted[last - 1],
     );
-    let found = Run::new("bash")
-        .args(["-c", &script])
-        .run()
-        .expect(0)
-        .stdout;
-    assert_eq!(found.trim(), "detach");
+    let found = Run::new("bash").args(["-c", &script]).run().expect(0);
+    assert_eq!(found.stderr, "", "{}", found.report());
+    found.stdout.lines().map(str::to_owned).collect()
+}
+
+/// bash(1), COMP_TYPE: a candidate is inserted, or all are listed.
+const TAB: u32 = 9;
+const LISTED: u32 = 63;
+
+#[test]
+fn bash_completes_processes_metrics_formats_and_functions() {
+    let scratch = Scratch::new("completed");
+    let built = program("named.c");
+    fs::copy(&built, scratch.file("app")).expect("a copy");
+    let target = Target::start(&built, [] as [&str; 0]).await_output("ready");
+    let pid = target.pid().to_string();
+    let attach = Run::ipath([
+        "attach",
+        &pid,
+        "-f",
+        "solve",
+        "--duration",
+        "100ms",
+        "-m",
+        "cpu",
+        "-o",
+    ]);
+    attach.arg(scratch.file("p.json")).run().expect(0);
+    let ask = |words: &[&str]| in_bash(&scratch, words, TAB);
+    let has = |words: &[&str], expected: &[&str]| {
+        let found = ask(words);
+        for one in expected {
+            assert!(
+                found.iter().any(|found| found == one),
+                "{words:?}: {one}: {found:?}"
+            );
+        }
+    };
+    assert_eq!(ask(&["ipath", "det"]), ["detach"]);
+    let all: BTreeSet<String> = ask(&["ipath", ""]).into_iter().collect();
+    assert!(all.is_superset(&commands()), "{all:?}");
+    // A process by its id, with its name beside it in a list; by its name as well.
+    assert_eq!(ask(&["ipath", "attach", &pid])[0], pid);
+    let listed = in_bash(&scratch, &["ipath", "attach", "-p", ""], LISTED);
+    let shown = format!("{pid}  (");
+    let own = listed.iter().find(|line| line.starts_with(&shown));
+    assert!(own.is_some_and(|line| line.contains("named")), "{listed:?}");
+    has(&["ipath", "top", "bas"], &["bash"]);
+    // Metrics, also behind a comma and of a profile.
+    has(
+        &["ipath", "attach", &pid, "-m", "c"],
+        &["count", "cpu", "context-switches"],
+    );
+    assert_eq!(
+        ask(&["ipath", "attach", &pid, "-m", "wall,blo"]),
+        ["wall,blocked", "wall,block-io"]
+    );
+    assert_eq!(
+        ask(&["ipath", "report", "p.json", "--metric", "c"]),
+        ["count", "cpu"]
+    );
+    let formats = ["flamegraph", "folded", "firefox"];
+    has(&["ipath", "export", "p.json", "--to", "f"], &formats);
+    // Functions of a process, of the program to run, of a file, and of a profile.
+    for words in [
+        &["ipath", "attach", &pid, "-f", "sol"][..],
+        &["ipath", "list", "app", "sol"],
+        &["ipath", "list", &pid, "sol"],
+        &["ipath", "report", "p.json", "--function", "sol"],
+    ] {
+        has(words, &["solve"]);
+    }
+    has(
+        &["ipath", "attach", &pid, "-f", "MPI_Wait,sol"],
+        &["MPI_Wait,solve"],
+    );
+    has(&["ipath", "attach", &pid, "-f", "mallo"], &["malloc"]);
+    // Files where a file is meant.
+    assert_eq!(ask(&["ipath", "report", "p.j"]), ["p.json"]);
+    assert_eq!(ask(&["ipath", "list", "ap"]), ["app"]);
+}
+
+/// What zsh and fish get: the name of a process stands beside its id. Their scripts ask by the same variable.
+#[test]
+fn zsh_and_fish_get_processes_with_their_names() {
+    let target = Target::start(program("named.c"), [] as [&str; 0]).await_output("ready");
+    let pid = target.pid().to_string();
+    for (shell, separator) in [("zsh", ':'), ("fish", '\t')] {
+        let script = Run::ipath(["completions", shell]).run().expect(0).stdout;
+        assert!(
+            script.contains(&format!("IPATH_COMPLETE={shell}"))
+                || script.contains(&format!("IPATH_COMPLETE=\"{shell}\"")),
+            "{script}"
+        );
+        let asked = Run::ipath(["--", "ipath", "attach", &pid]);
+        let asked = asked
+            .env("IPATH_COMPLETE", shell)
+            .env("_CLAP_COMPLETE_INDEX", "2");
+        let found = asked.run().expect(0).stdout;
+        let start = format!("{pid}{separator}");
+        let line = found.lines().find(|line| line.starts_with(&start));
+        assert!(
+            line.is_some_and(|line| line.contains("named")),
+            "{shell}: {found}"
+        );
+    }
 }

@@ -2,6 +2,7 @@
 
 mod attach;
 mod change;
+mod completion;
 mod demo;
 mod diff;
 mod doctor;
@@ -54,6 +55,9 @@ use crate::{progress, saturated, starved};
 /// Does what arguments say, of which the first is the program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
+    if let Some(code) = completion::answer(&args) {
+        return code;
+    }
     // A program started by them would inherit the priority.
     if !["run", "demo"]
         .iter()
@@ -180,7 +184,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Doctor { of } => return doctor::doctor(may_be("doctor", &of)?),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),
-        Command::Completions { shell } => manuals::completions(shell),
+        Command::Completions { shell } => completion::script(shell),
         Command::Man { output } => manuals::man(output.as_deref()),
     };
     result.map(|()| ExitCode::SUCCESS)

@@ -47,7 +47,7 @@ fn outermost(found: Vec<Found>, parent: impl Fn(Pid) -> Option<Pid>) -> Vec<Foun
 }
 
 /// A process, and its command line for messages.
-type Found = (Pid, String);
+pub(super) type Found = (Pid, String);
 
 fn only(operation: &str, name: &str, found: &[Found]) -> Result<Pid, Failure> {
     /// Processes that a message names.
@@ -85,15 +85,19 @@ fn only(operation: &str, name: &str, found: &[Found]) -> Result<Pid, Failure> {
 /// The processes with a name, but this one: that of the file, that which the program gives itself, or the first word
 /// of the command line.
 fn running(name: &str) -> Vec<Found> {
+    let mut found = all();
+    found.retain(|(pid, line)| has_name(pid.0, line, name));
+    found
+}
+
+/// All processes but this one, by id.
+pub(super) fn all() -> Vec<Found> {
     let own = std::process::id() as i32;
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut found: Vec<Found> = pids
         .filter(|&pid| pid != own)
-        .filter_map(|pid| {
-            let line = command_line(pid)?;
-            has_name(pid, &line, name).then_some((Pid(pid), line))
-        })
+        .filter_map(|pid| Some((Pid(pid), command_line(pid)?)))
         .collect();
     found.sort_unstable_by_key(|(pid, _)| pid.0);
     found
@@ -111,11 +115,16 @@ fn command_line(pid: i32) -> Option<String> {
     (!text.is_empty()).then(|| text.chars().take(LONGEST).collect())
 }
 
+/// The name that a process gives itself, or that of its file's beginning.
+pub(super) fn of(pid: Pid) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end_matches('\n').to_owned())
+}
+
 fn has_name(pid: i32, line: &str, name: &str) -> bool {
     /// The kernel keeps as many bytes of it (TASK_COMM_LEN, less the last zero).
     const KEPT: usize = 15;
-    let of_kernel = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let of_kernel = of_kernel.trim_end_matches('\n');
+    let of_kernel = of(Pid(pid)).unwrap_or_default();
     let file = fs::read_link(format!("/proc/{pid}/exe")).ok();
     let of_file = file
         .as_deref()

@@ -1,0 +1,126 @@
+//! Bash, which splits words at colons and shows nothing beside candidates.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::Command;
+use clap_complete::engine::{CompletionCandidate, complete};
+use clap_complete::env::{self, EnvCompleter};
+
+/// The script of `clap_complete`, with candidates that bash takes.
+pub(super) struct Bash;
+
+/// bash(1), COMP_TYPE: candidates are inserted one after the other, or all.
+const INSERTED: [&str; 2] = ["37", "42"];
+
+impl EnvCompleter for Bash {
+    fn name(&self) -> &'static str {
+        "bash"
+    }
+
+    fn is(&self, name: &str) -> bool {
+        name == self.name()
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        buf: &mut dyn Write,
+    ) -> io::Result<()> {
+        env::Bash.write_registration(var, name, bin, completer, buf)
+    }
+
+    fn write_complete(
+        &self,
+        command: &mut Command,
+        words: Vec<OsString>,
+        here: Option<&Path>,
+        buf: &mut dyn Write,
+    ) -> io::Result<()> {
+        let told = |name: &str| std::env::var(name).unwrap_or_default();
+        let index = told("_CLAP_COMPLETE_INDEX").parse().unwrap_or(0);
+        let (words, index) = joined(words, index);
+        let current = words.get(index).cloned().unwrap_or_default();
+        let current = current.to_string_lossy().into_owned();
+        let found = complete(command, words, index, here)?;
+        let is_shown = found.len() > 1 && !INSERTED.contains(&&*told("_CLAP_COMPLETE_COMP_TYPE"));
+        let separator = told("_CLAP_IFS");
+        let lines = found.iter().map(|one| line(one, &current, is_shown));
+        let lines: Vec<String> = lines.collect();
+        buf.write_all(lines.join(&separator).as_bytes())
+    }
+}
+
+/// The words without the breaks at colons (COMP_WORDBREAKS), and where the word at `index` is.
+fn joined(words: Vec<OsString>, index: usize) -> (Vec<OsString>, usize) {
+    let is_colons =
+        |word: &OsString| !word.is_empty() && word.as_encoded_bytes().iter().all(|&b| b == b':');
+    let mut all: Vec<OsString> = Vec::new();
+    let mut place = index;
+    let mut is_open = false;
+    for (i, word) in words.into_iter().enumerate() {
+        let goes_on = is_open || is_colons(&word);
+        is_open = is_colons(&word);
+        match all.last_mut().filter(|_| goes_on) {
+            Some(last) => last.push(&word),
+            None => all.push(word),
+        }
+        if i == index {
+            place = all.len() - 1;
+        }
+    }
+    (all, place)
+}
+
+/// A candidate from the last colon of the word on, as bash replaces that. A process's id has its name beside it
+/// if several candidates are listed: then bash inserts no more than what all of them begin with.
+fn line(candidate: &CompletionCandidate, current: &str, is_shown: bool) -> String {
+    let value = candidate.get_value().to_string_lossy();
+    let before = current.rfind(':').map_or(0, |at| at + 1);
+    let rest = value.get(before..).unwrap_or(&value);
+    let is_id = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+    match candidate.get_help() {
+        Some(help) if is_shown && is_id => format!("{rest}  ({help})"),
+        _ => rest.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_joined_at_colons() {
+        let of = |words: &[&str], index| {
+            let words = words.iter().map(OsString::from).collect();
+            let (words, index) = joined(words, index);
+            let words: Vec<_> = words
+                .into_iter()
+                .map(|w| w.into_string().unwrap())
+                .collect();
+            (words.join(" "), index)
+        };
+        assert_eq!(
+            of(&["a", "-f", "b", "::", "c"], 4),
+            ("a -f b::c".to_owned(), 2)
+        );
+        assert_eq!(
+            of(&["a", "-f", "b", "::", ""], 4),
+            ("a -f b::".to_owned(), 2)
+        );
+        assert_eq!(of(&["a", "b", ""], 2), ("a b ".to_owned(), 2));
+    }
+
+    #[test]
+    fn an_id_has_its_name_beside_it_in_a_list_alone() {
+        let one = CompletionCandidate::new("42").help(Some("redis".into()));
+        assert_eq!(line(&one, "4", true), "42  (redis)");
+        assert_eq!(line(&one, "4", false), "42");
+        let named = CompletionCandidate::new("a::b").help(Some("x".into()));
+        assert_eq!(line(&named, "a::", true), "b");
+    }
+}

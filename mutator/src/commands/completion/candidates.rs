@@ -1,0 +1,192 @@
+//! What a word may become.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap_complete::engine::CompletionCandidate;
+use patcher::function::demangle_without_arguments;
+
+use crate::cli::Subject;
+use crate::commands::named;
+use crate::files::FileBytes;
+use crate::images;
+use crate::metric::Metric;
+use crate::printable::printable;
+use crate::process::modules::{VDSO, modules};
+use crate::process::{Pid, Process};
+use crate::profile::Profile;
+
+/// Candidates that are shown, at most.
+const MOST: usize = 1000;
+/// Larger files take too long for someone who types.
+const LARGE: u64 = 256 << 20;
+
+/// The words of the command line, from the name of the program on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Words(Vec<OsString>);
+
+impl Words {
+    /// The words that a shell's script gives after `--`.
+    pub(super) fn of(args: &[OsString]) -> Self {
+        let words = args.iter().skip_while(|word| *word != "--").skip(1);
+        Self(words.cloned().collect())
+    }
+
+    fn command(&self) -> &str {
+        self.0
+            .get(1)
+            .and_then(|word| word.to_str())
+            .unwrap_or_default()
+    }
+
+    /// The process that is named, by `-p` or as the first argument that names one.
+    fn process(&self) -> Option<Pid> {
+        let words = self.0.iter().skip(2).filter_map(|word| word.to_str());
+        let mut named = words.filter_map(|word| word.parse::<Subject>().ok());
+        named.find_map(|subject| named::pid_of("complete", &subject).ok())
+    }
+
+    /// The program that `run` is to start.
+    fn program(&self) -> Option<PathBuf> {
+        let program = self.0.iter().skip_while(|word| *word != "--").nth(1)?;
+        let program = Path::new(program);
+        if program.components().count() > 1 {
+            return Some(program.to_owned());
+        }
+        let path = std::env::var_os("PATH")?;
+        let mut all = std::env::split_paths(&path).map(|folder| folder.join(program));
+        all.find(|file| file.is_file())
+    }
+
+    /// The first file that is named.
+    fn file(&self) -> Option<PathBuf> {
+        let mut words = self.0.iter().skip(2).map(PathBuf::from);
+        words.find(|path| path.is_file())
+    }
+
+    fn profile(&self) -> Option<Profile> {
+        Profile::load(&self.file()?).ok()
+    }
+}
+
+/// The processes that run, by id with their names and arguments, and by name.
+pub(super) fn processes(current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let running = named::all();
+    let names: BTreeSet<String> = running
+        .iter()
+        .filter_map(|(pid, _)| named::of(*pid))
+        .collect();
+    let ids = running.iter().map(|(pid, line)| {
+        // The name first: paths are long.
+        let name = named::of(*pid).unwrap_or_default();
+        let arguments = line.split_once(' ').map_or("", |(_, arguments)| arguments);
+        let shown = printable(format!("{name} {arguments}").trim_end()).into_owned();
+        CompletionCandidate::new(pid.to_string()).help(Some(shown.into()))
+    });
+    let names = names.into_iter().map(CompletionCandidate::new);
+    let all = ids.chain(names);
+    all.filter(|one| one.get_value().to_string_lossy().starts_with(&*current))
+        .take(MOST)
+        .collect()
+}
+
+/// The metrics that can be measured here, or those that a profile has.
+pub(super) fn metrics(words: &Words, current: &OsStr) -> Vec<CompletionCandidate> {
+    let measures = matches!(words.command(), "attach" | "run" | "add" | "remove");
+    let of_profile = (!measures).then(|| words.profile()).flatten();
+    let names: Vec<String> = match of_profile {
+        Some(profile) => profile
+            .metrics
+            .into_iter()
+            .map(|metric| metric.name)
+            .collect(),
+        None => Metric::all_here(),
+    };
+    beginning(names, current)
+}
+
+/// The functions of the process, the program or the profile that the command line names.
+///
+/// `-f a,b` completes what follows the last comma.
+pub(super) fn functions(words: &Words, current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let (before, last) = match current.rfind(',') {
+        Some(comma) => current.split_at(comma + 1),
+        None => ("", &*current),
+    };
+    let mut names = match words.command() {
+        "run" => words.program().map(|file| of_file(&file, last)),
+        "list" => match words.process() {
+            Some(pid) => Some(of_process(pid, last)),
+            None => words.file().map(|file| of_file(&file, last)),
+        },
+        "report" | "diff" => words.profile().map(|profile| of_profile(&profile, last)),
+        _ => words.process().map(|pid| of_process(pid, last)),
+    }
+    .unwrap_or_default();
+    names.retain(|name| is_plain(name));
+    let names = names.into_iter().take(MOST);
+    names
+        .map(|name| CompletionCandidate::new(format!("{before}{name}")))
+        .collect()
+}
+
+/// True if a shell takes a name as it is.
+fn is_plain(name: &str) -> bool {
+    let is_safe = |c: char| c.is_alphanumeric() || "_.:@~+-".contains(c);
+    !name.is_empty() && name.chars().all(is_safe)
+}
+
+fn of_file(path: &Path, start: &str) -> BTreeSet<String> {
+    let is_small = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() < LARGE);
+    let bytes = is_small.then(|| FileBytes::open(path).ok()).flatten();
+    let image = bytes.and_then(|bytes| images::open(&bytes, path).ok());
+    let functions = image.map(|image| image.image.functions().with_name(|_| true));
+    let functions = functions.unwrap_or_default();
+    let names = functions
+        .iter()
+        .map(|function| demangle_without_arguments(&function.linkage));
+    names.filter(|name| name.starts_with(start)).collect()
+}
+
+/// The functions of the program, and of its libraries once there is a beginning.
+fn of_process(pid: Pid, start: &str) -> BTreeSet<String> {
+    let Ok(process) = Process::find(pid) else {
+        return BTreeSet::new();
+    };
+    let maps = process.maps().unwrap_or_default();
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+    let mut names = of_file(&exe, start);
+    if start.is_empty() {
+        return names;
+    }
+    for module in modules(&process, &maps) {
+        if module.path != VDSO && names.len() < MOST {
+            let path = root.join(module.path.trim_start_matches('/'));
+            names.extend(of_file(&path, start));
+        }
+    }
+    names
+}
+
+fn of_profile(profile: &Profile, start: &str) -> BTreeSet<String> {
+    let measured = profile.functions.iter().map(|function| &function.linkage);
+    let passed = profile
+        .frames
+        .iter()
+        .filter_map(|frame| frame.function.as_ref());
+    let names = measured
+        .chain(passed)
+        .map(|linkage| demangle_without_arguments(linkage));
+    names.filter(|name| name.starts_with(start)).collect()
+}
+
+fn beginning(names: Vec<String>, current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let names = names.into_iter().filter(|name| name.starts_with(&*current));
+    names.map(CompletionCandidate::new).collect()
+}
