@@ -10,6 +10,7 @@ mod html;
 mod model;
 mod notes;
 mod pprof;
+mod shade;
 mod speedscope;
 mod tau;
 #[cfg(test)]

@@ -84,6 +84,24 @@ for (const p of file.profiles) {
     if (sum !== p.endValue) throw new Error(p.name);
     console.log(p.name, sum);
 }
+// In the order of samples, each stack is in one piece, and siblings go from the heaviest to the lightest.
+for (const p of file.profiles) {
+    const blocks = new Map();
+    let before = [];
+    p.samples.forEach((stack, i) => stack.forEach((_, depth) => {
+        const start = stack.slice(0, depth + 1).join(), above = stack.slice(0, depth).join();
+        const isNew = before.slice(0, depth + 1).join() !== start;
+        if (isNew && blocks.has(start)) throw new Error(p.name + ': ' + start + ' is in pieces');
+        if (isNew) blocks.set(start, {above, weight: 0});
+        blocks.get(start).weight += p.weights[i];
+        if (depth === stack.length - 1) before = stack;
+    }));
+    const last = new Map();
+    for (const {above, weight} of blocks.values()) {
+        if (last.has(above) && last.get(above) < weight) throw new Error(p.name + ': lighter before heavier');
+        last.set(above, weight);
+    }
+}
 const seen = file.shared.frames.map(f => f.name);
 if (!seen.includes('[callers unknown]') || !seen.some(n => n.endsWith('[tail calls]'))) throw new Error(seen);
 ";

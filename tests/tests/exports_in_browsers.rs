@@ -4,6 +4,7 @@ use ipath_tests::command::Run;
 use ipath_tests::exported::{Exported, numbers};
 use ipath_tests::place::workspace;
 use ipath_tests::tools;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -39,7 +40,22 @@ try {
     say("zoomed", Number(width("main") > before));
     $("reset").onclick();
     say("whole-again", Number(width("main") === before));
-    rows("functions")[0].onclick();
+    const heads = [...document.querySelectorAll("#functions th")].map(th => th.textContent);
+    say("percentiles", Number(["p50", "p99", "max"].every((name, i) => heads[4 + i] === name)));
+    const cell = (row, i) => row.cells[i].textContent;
+    say("percentiles-shown", Number(rows("functions").every(r => cell(r, 4) !== "-" && cell(r, 5) !== "-")));
+    const kinds = name => new Set(flames().filter(f => f.dataset.name.startsWith(name)).map(f => f.className));
+    say("measured-apart", Number(kinds("main").has("passed") && !kinds("main").has("measured") && kinds("leaf").has("measured")));
+    const ofModule = f => f.style.background.match(/\d+/g).map(Number);
+    const hue = f => { const [r, g, b] = ofModule(f); return [r > g, g > b, r > b].join(); };
+    const [main, start] = ["main", "_start"].map(name => flames().find(f => f.dataset.name.startsWith(name)));
+    const libc = flames().find(f => f.dataset.name.startsWith("__libc_start"));
+    say("modules-by-colour", Number(hue(main) === hue(start) && hue(main) !== hue(libc)));
+    const marker = row => getComputedStyle(row.lastChild, "::before").content.codePointAt(1);
+    const opened = rows("functions")[0];
+    say("shut", marker(opened));
+    opened.onclick();
+    say("open", marker(opened));
     say("histograms", document.querySelectorAll(".hist").length);
     const path = rows("paths").find(r => last(r).includes("main"));
     path.onclick();
@@ -67,17 +83,7 @@ fn a_page_is_searched_sorted_and_zoomed() {
         text.replace("</body>", &format!("{CLICKS}</body>")),
     )
     .expect("own folder");
-    let run =
-        Run::new("chromium").args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
-    let run = run.arg(format!(
-        "--user-data-dir={}",
-        exported.scratch.file("browser").display()
-    ));
-    let shown = run
-        .arg(format!("file://{}", clicked.display()))
-        .run()
-        .expect(0);
-    let mut numbers = numbers(&shown);
+    let mut numbers = shown_in_chromium(&exported, &clicked);
     let functions = exported.profile["functions"].as_array().map_or(0, Vec::len) as u64;
     let paths = exported.profile["paths"].as_array().map_or(0, Vec::len) as u64;
     for (name, expected) in [
@@ -87,19 +93,104 @@ fn a_page_is_searched_sorted_and_zoomed() {
         ("sorted", 1),
         ("zoomed", 1),
         ("whole-again", 1),
+        ("percentiles", 1),
+        ("percentiles-shown", 1),
+        ("measured-apart", 1),
+        ("modules-by-colour", 1),
+        ("shut", 0x25b8),
+        ("open", 0x25be),
         ("histograms", 2),
         ("place", 1),
         ("source", 1),
         ("marks", 1),
     ] {
-        assert_eq!(
-            numbers.remove(name),
-            Some(expected),
-            "{name}: {}",
-            shown.report()
-        );
+        assert_eq!(numbers.remove(name), Some(expected), "{name}: {numbers:?}");
     }
-    assert_eq!(numbers, exported.totals(), "{}", shown.report());
+    assert_eq!(numbers, exported.totals());
+}
+
+/// The numbers that the script in a file has found, in a browser.
+fn shown_in_chromium(exported: &Exported, file: &Path) -> BTreeMap<String, u64> {
+    let run =
+        Run::new("chromium").args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
+    let browser = exported.scratch.file("browser");
+    let run = run.arg(format!("--user-data-dir={}", browser.display()));
+    let run = run.args(["--window-size=900,700"]);
+    let shown = run.arg(format!("file://{}", file.display())).run();
+    let numbers = numbers(&shown);
+    println!("{}", shown.report());
+    numbers
+}
+
+/// What somebody does with a flame graph: looks, makes the window smaller, zooms, searches.
+const CLICKS_ON_FLAMES: &str = r##"<script><![CDATA[
+const found = [], tell = (name, what) => found.push(name + " " + Math.round(what));
+try {
+    const widest = name => frames.filter(f => f.name === name).sort((a, b) => b.wide - a.wide)[0];
+    const seen = () => frames.filter(f => f.g.style.display !== "none");
+    const wide = f => f.rect.getBoundingClientRect().width;
+    const click = e => e.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+    const main = widest("main"), lowest = Math.max(...frames.map(f => f.y));
+    const whole = frames.filter(f => f.y === lowest).reduce((sum, f) => sum + wide(f), 0);
+    tell("fits", Math.abs(whole - (innerWidth - 20)) < 25);
+    const within = f => f.left >= main.left - 1e-6 && f.left + f.wide <= main.left + main.wide + 1e-6;
+    const leaves = frames.filter(f => f.name === "leaf" && within(f));
+    const leaf = leaves.sort((a, b) => wide(a) - wide(b))[0];
+    const [before, number] = [wide(leaf), seen().length];
+    click(leaf.g);
+    tell("zoomed", wide(leaf) > 2 * before && Math.abs(wide(leaf) - wide(main)) < 1);
+    tell("fewer", seen().length < number && seen().includes(main));
+    tell("text", leaf.text.textContent === "leaf");
+    click(document.getElementById("whole"));
+    tell("whole-again", wide(leaf) === before && seen().length === number);
+    window.prompt = () => "LEAF";
+    const colour = leaf.rect.getAttribute("fill");
+    click(said);
+    tell("found", frames.every(f => (f.rect.getAttribute("fill") === "rgb(230,0,230)") === (f.name.startsWith("leaf"))));
+    tell("told", said.textContent.startsWith('"leaf": '));
+    click(said);
+    tell("cleared", leaf.rect.getAttribute("fill") === colour && said.textContent === "Search");
+} catch (e) { found.push("failed " + e); }
+root.replaceChildren();
+root.append("BEGIN\n" + found.join("\n") + "\nEND");
+]]></script></svg>"##;
+
+#[test]
+fn a_flame_graph_is_zoomed_and_searched() {
+    let exported = Exported::new("flames");
+    let file = exported.file("flamegraph", &["--metric", "count"]);
+    let text = fs::read_to_string(&file).expect("a picture");
+    let clicked = exported.scratch.file("clicked.svg");
+    let (body, _) = text.rsplit_once("</svg>").expect("an end");
+    fs::write(&clicked, format!("{body}{CLICKS_ON_FLAMES}")).expect("own folder");
+    let mut numbers = shown_in_chromium(&exported, &clicked);
+    for name in [
+        "fits",
+        "zoomed",
+        "fewer",
+        "text",
+        "whole-again",
+        "found",
+        "told",
+        "cleared",
+    ] {
+        assert_eq!(numbers.remove(name), Some(1), "{name}: {numbers:?}");
+    }
+    // Modules differ by colour, and what was measured from what calls it.
+    let colours = |name: &str| -> BTreeSet<&str> {
+        let start = format!("<g data-name=\"{name}");
+        let frames = text.lines().filter(|line| line.starts_with(&start));
+        let fills = frames.filter_map(|line| line.split("fill=\"").nth(1)?.split('"').next());
+        fills.collect()
+    };
+    let (main, libc) = (colours("main\""), colours("__libc_start"));
+    assert!(main.len() == 1 && !libc.is_empty(), "{main:?} {libc:?}");
+    assert!(main.is_disjoint(&libc), "{main:?} {libc:?}");
+    assert!(
+        text.contains(", in libc.so.6</title>"),
+        "no module is named"
+    );
+    assert!(text.contains("pale: passed through"), "no legend");
 }
 
 /// speedscope (`programs/speedscope.js`) shows the names, and what it adds up is the total of the profile.

@@ -1,7 +1,11 @@
 //! A flame graph as SVG: each rectangle is a name on its path, as wide as what all paths through it cost.
+//!
+//! As a picture it is 1200 pixels wide. In a browser `script.js` fits it to the window, zooms and searches.
+//! Rectangles stand in percent of the room between the margins, so that fitting changes one width.
 
 use super::ExportError;
 use super::model::{Model, Naming, widths};
+use super::shade::Shades;
 use super::tree::Tree;
 use crate::diff::{Comparison, Diff};
 use crate::profile::{COUNT, Metric, Profile, printable, program};
@@ -12,11 +16,17 @@ use std::io::Write;
 const WIDTH: f64 = 1200.0;
 const ROW: usize = 17;
 /// Height of what stands above the rectangles.
-const HEAD: usize = 48;
+const HEAD: usize = 66;
+/// Between the rectangles and the edges.
+const MARGIN: f64 = 10.0;
+const ROOM: f64 = WIDTH - 2.0 * MARGIN;
 /// Rectangles narrower than this are left out, with all above them.
 const LEAST: f64 = 0.1;
 /// Width of a character of the text in a rectangle.
 const LETTER: f64 = 6.6;
+const SCRIPT: &str = include_str!("flamegraph/script.js");
+const STYLE: &str = "g, #said, #whole { cursor: pointer } text { pointer-events: none } \
+    #said, #whole { pointer-events: all; text-decoration: underline } g:hover rect { stroke: #000; stroke-width: .5 }";
 
 /// The number of weights of a node.
 ///
@@ -74,6 +84,7 @@ pub fn to_flamegraph(
     tree.sum();
     Picture {
         model: &model,
+        shades: &Shades::of(&model),
         tree: &tree,
         metric: kind,
         is_difference: baseline.is_some(),
@@ -91,6 +102,7 @@ struct Rectangle {
 
 struct Picture<'m> {
     model: &'m Model<'m>,
+    shades: &'m Shades,
     tree: &'m Tree,
     metric: &'m Metric,
     is_difference: bool,
@@ -119,22 +131,59 @@ impl Picture<'_> {
             out,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" version=\"1.1\" \
              width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"monospace\" font-size=\"11\">\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"#fdfdf8\"/>\n\
-             <text x=\"10\" y=\"19\" font-size=\"14\">{}</text>\n<text x=\"10\" y=\"37\">{}</text>",
+             <style>{STYLE}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fdfdf8\"/>\n\
+             <text x=\"10\" y=\"19\" font-size=\"14\">{}</text>\n<text x=\"10\" y=\"37\">{}</text>\n\
+             <text x=\"100%\" dx=\"-10\" y=\"19\" text-anchor=\"end\" id=\"said\"></text>\n\
+             <text x=\"100%\" dx=\"-10\" y=\"37\" text-anchor=\"end\" id=\"whole\" style=\"display: none\">Whole graph</text>",
             escaped(&name),
             escaped(&what)
+        )?;
+        if !self.is_difference {
+            self.draw_legend(out)?;
+        }
+        writeln!(
+            out,
+            "<svg id=\"frames\" x=\"{MARGIN}\" width=\"{ROOM}\" height=\"{height}\">"
         )?;
         for rectangle in &rectangles {
             self.draw_one(rectangle, height, out)?;
         }
-        Ok(writeln!(out, "</svg>")?)
+        let script = escaped(SCRIPT);
+        Ok(writeln!(out, "</svg>\n<script>{script}</script>\n</svg>")?)
+    }
+
+    /// The modules by their colours, as many as there is room for.
+    fn draw_legend(&self, out: &mut impl Write) -> Result<(), ExportError> {
+        let names = self.shades.modules.iter().map(|name| &**name).enumerate();
+        let pale = (usize::MAX, "pale: passed through, not measured");
+        let mut left = MARGIN;
+        for (module, name) in names.chain([pale]) {
+            let is_pale = module == usize::MAX;
+            let room = 16.0 + LETTER * name.chars().count() as f64;
+            let reserved = if is_pale { 0.0 } else { 260.0 };
+            if left + room + reserved > WIDTH - MARGIN {
+                continue;
+            }
+            let colour = match is_pale {
+                true => "rgb(232,232,232)".to_owned(),
+                false => Shades::legend(module),
+            };
+            let text = left + 13.0;
+            writeln!(
+                out,
+                "<rect x=\"{left:.1}\" y=\"47\" width=\"10\" height=\"10\" fill=\"{colour}\"/>\
+                 <text x=\"{text:.1}\" y=\"56\">{}</text>",
+                escaped(name)
+            )?;
+            left += room + 14.0;
+        }
+        Ok(())
     }
 
     /// The nodes that are wide enough, each after its parent.
     fn lay_out(&self) -> Vec<Rectangle> {
         let total = self.tree.total(0).max(1) as f64;
-        let room = WIDTH - 20.0;
-        let wide = |node: usize| self.tree.nodes[node].all[0] as f64 / total * room;
+        let wide = |node: usize| self.tree.nodes[node].all[0] as f64 / total * ROOM;
         let mut rectangles: Vec<Rectangle> = Vec::new();
         let add = |nodes: &[usize], mut left: f64, depth: usize, to: &mut Vec<Rectangle>| {
             let mut nodes = nodes.to_vec();
@@ -152,7 +201,7 @@ impl Picture<'_> {
                 left += width;
             }
         };
-        add(&self.tree.roots, 10.0, 0, &mut rectangles);
+        add(&self.tree.roots, 0.0, 0, &mut rectangles);
         let mut next = 0;
         while let Some(one) = rectangles.get(next) {
             let (node, left, depth) = (one.node, one.left, one.depth + 1);
@@ -178,33 +227,39 @@ impl Picture<'_> {
         let new = node.all[NOW];
         let share = 100.0 * new as f64 / self.tree.total(0).max(1) as f64;
         let mut said = format!("{name}: {}, {share:.2} %", self.shown(new));
+        let module = self.shades.module(node.name);
+        if let (Some(module), false) = (module, self.is_difference) {
+            said.push_str(&format!(", in {}", self.shades.modules[module]));
+        }
         if self.is_difference {
             said.push_str(&change_of(&node.all));
         }
         let colour = match self.is_difference {
             true => self.change(&node.all),
-            false => warm(name),
+            false => self.shades.colour(node.name, name, node.is_end),
         };
-        let (left, width) = (rectangle.left, rectangle.width);
+        let percent = |pixels: f64| 100.0 * pixels / ROOM;
+        let (left, width) = (percent(rectangle.left), percent(rectangle.width));
         let top = height - 10 - (rectangle.depth + 1) * ROW;
         write!(
             out,
-            "<g><title>{}</title><rect x=\"{left:.2}\" y=\"{top}\" width=\"{width:.2}\" height=\"{}\" fill=\"{colour}\" \
-             data-value=\"{new}\" data-own=\"{}\"/>",
+            "<g data-name=\"{}\"><title>{}</title><rect x=\"{left:.4}%\" y=\"{top}\" width=\"{width:.4}%\" height=\"{}\" \
+             fill=\"{colour}\" data-value=\"{new}\" data-own=\"{}\"/>",
+            escaped(name),
             escaped(&said),
             ROW - 1,
             node.own[0]
         )?;
-        let letters = ((width - 4.0) / LETTER) as usize;
+        let letters = ((rectangle.width - 4.0) / LETTER) as usize;
         if letters >= 3 {
             let text: String = match name.chars().count() > letters {
                 true => name.chars().take(letters - 2).chain("..".chars()).collect(),
                 false => name.clone(),
             };
-            let (x, y) = (left + 2.0, top + 12);
+            let y = top + 12;
             write!(
                 out,
-                "<text x=\"{x:.2}\" y=\"{y}\">{}</text>",
+                "<text x=\"{left:.4}%\" dx=\"2\" y=\"{y}\">{}</text>",
                 escaped(&text)
             )?;
         }
@@ -237,16 +292,6 @@ fn change_of(all: &[i128]) -> String {
         0 => ", as before within chance".to_owned(),
         _ => format!(", {percent:+.1} % a call"),
     }
-}
-
-/// A warm colour, the same for the same name.
-fn warm(name: &str) -> String {
-    // FNV-1a, of which nothing depends but the picture.
-    let hash = name.bytes().fold(0x811c_9dc5u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
-    let (a, b) = (hash % 50, hash / 64 % 130);
-    format!("rgb({},{},{})", 205 + a, 80 + b, 40 + a / 2)
 }
 
 /// Text of XML 1.0, which has no control characters at all; these are escaped already.

@@ -7,8 +7,9 @@ use patcher::function::also_called;
 use super::ExportError;
 use super::model::{Line, Model, Naming, is_partly, metrics, weight};
 use super::notes::notes;
+use super::shade::{Shades, hue};
 use crate::profile::{
-    COUNT, Counts, Distribution, Function, Metric, Profile, Total, printable, program,
+    COUNT, Counts, Distribution, Function, Metric, Profile, Total, off_cpu, printable, program,
 };
 use crate::report::human;
 use serde_json::{Value, json};
@@ -55,7 +56,8 @@ pub fn to_html(
     let shown: Vec<_> = shown
         .iter()
         .chain(&asked)
-        .map(|m| json!({"name": m.name, "unit": m.unit}))
+        .map(|m| json!({"name": off_cpu::heading(&m.name), "unit": m.unit}))
+        .chain(has_waiting(&asked).then(|| json!({"name": off_cpu::WAITING, "unit": "ns"})))
         .collect();
     let target = &profile.target;
     let (name, rest) = program(&target.exe, &target.args);
@@ -73,12 +75,19 @@ pub fn to_html(
     );
     let (before, after) = PAGE.split_once(DATA).unwrap_or((PAGE, ""));
     out.write_all(before.as_bytes())?;
+    let shades = Shades::of(&model);
+    let names = 0..model.names.len();
+    let of_names: Vec<_> = names.map(|name| shades.module(name)).collect();
+    let modules = shades.modules.iter().enumerate();
+    let modules: Vec<_> = modules.map(|(i, name)| json!([name, hue(i)])).collect();
     let head = json!({
         "title": words.join(" "),
         "about": about,
         "losses": notes(profile),
         "metrics": shown,
         "names": model.names,
+        "modules": modules,
+        "moduleOf": of_names,
         "files": files.names,
         "sources": found.lines(),
         "frames": frames,
@@ -93,11 +102,13 @@ pub fn to_html(
     )?;
     for (i, path) in profile.paths.iter().enumerate() {
         let function = &profile.functions[path.function];
-        let name = &model.names[model.function(path)];
+        let place = model.function(path);
+        let name = &model.names[place];
         let plain = printable(&function.name);
         let stack: Vec<usize> = path.stack.iter().rev().copied().collect();
         let one = json!({
             "function": path.function,
+            "name": place,
             "mark": name.strip_prefix(&*plain).unwrap_or(""),
             "stack": stack,
             "complete": path.complete,
@@ -180,12 +191,30 @@ fn values(counts: &Counts, asked: &[&Metric], own: impl Fn(&str) -> i128) -> Vec
         json!({
             "sum": number(stats.sum),
             "own": number(own(&metric.name)),
+            "p50": values.quantile(500).map(number),
+            "p99": values.quantile(990).map(number),
             "max": values.ends().map(|(_, max)| max),
             "n": values.count(),
             "hist": hist,
         })
     };
-    asked.iter().map(one).collect()
+    let mut all: Vec<Value> = asked.iter().map(one).collect();
+    if has_waiting(asked) {
+        let (sum, calls) = off_cpu::waiting(&counts.timers).unwrap_or_default();
+        let own = off_cpu::waiting_by(|name| Some((own(name), calls)));
+        all.push(json!({
+            "sum": number(sum),
+            "own": number(own.map_or(0, |(own, _)| own)),
+            "n": calls,
+            "hist": [],
+        }));
+    }
+    all
+}
+
+/// True if the page has the waiting within the time off the processor as a metric of its own.
+fn has_waiting(asked: &[&Metric]) -> bool {
+    off_cpu::waiting_by(|name| asked.iter().any(|m| m.name == name).then_some((0, 1))).is_some()
 }
 
 /// A number as JavaScript has them: whole up to 2^53, else what is nearest.

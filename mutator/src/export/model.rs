@@ -53,6 +53,8 @@ pub(super) struct Model<'p> {
     pub(super) profile: &'p Profile,
     /// All names, each once.
     pub(super) names: Vec<String>,
+    /// The module of each name, which is that of its first frame. An index into [`Profile::modules`].
+    pub(super) modules: Vec<Option<usize>>,
     /// The lines of each of the profile's frames, the outermost first.
     pub(super) frames: Vec<Vec<Line<'p>>>,
     by_name: HashMap<String, Name>,
@@ -63,26 +65,29 @@ impl<'p> Model<'p> {
         let mut model = Self {
             profile,
             names: Vec::new(),
+            modules: Vec::new(),
             frames: Vec::with_capacity(profile.frames.len()),
             by_name: HashMap::new(),
         };
-        model.intern(UNKNOWN_CALLERS.to_owned());
+        model.intern(UNKNOWN_CALLERS.to_owned(), None);
         for frame in &profile.frames {
             let lines = model.lines(frame, naming);
             model.frames.push(lines);
         }
         for path in &profile.paths {
-            model.intern(marked(&profile.functions[path.function], path));
+            let function = &profile.functions[path.function];
+            model.intern(marked(function, path), Some(function.module));
         }
         model
     }
 
-    fn intern(&mut self, name: String) -> Name {
+    fn intern(&mut self, name: String, module: Option<usize>) -> Name {
         if let Some(&known) = self.by_name.get(&name) {
             return known;
         }
         let place = self.names.len();
         self.names.push(name.clone());
+        self.modules.push(module);
         self.by_name.insert(name, place);
         place
     }
@@ -93,7 +98,7 @@ impl<'p> Model<'p> {
             name = format!("{name}+{offset:#x}");
         }
         let mut lines = vec![Line {
-            name: self.intern(name),
+            name: self.intern(name, frame.module),
             linkage: frame.function.as_deref(),
             file: frame.file.as_deref(),
             line: frame.line,
@@ -102,7 +107,7 @@ impl<'p> Model<'p> {
             let labels = self.profile.labels(frame);
             for (inline, label) in frame.inlined.iter().zip(labels).rev() {
                 lines.push(Line {
-                    name: self.intern(label.name),
+                    name: self.intern(label.name, frame.module),
                     linkage: inline.function.as_deref(),
                     file: inline.file.as_deref(),
                     line: inline.line,

@@ -1,7 +1,11 @@
 //! Speedscope's own format, <https://www.speedscope.app/file-format-schema.json>: a profile of the kind `sampled` for each metric.
+//!
+//! The format does not name the view that it opens in, which is the order of time. So samples stand in the order of
+//! the view `Left Heavy`, and both views are the same picture.
 
 use super::ExportError;
-use super::model::{Model, Naming, all_widths, metrics};
+use super::model::{Model, Name, Naming, all_widths, metrics};
+use super::tree::Tree;
 use crate::profile::{Metric, Profile, printable, program};
 use serde_json::json;
 use std::collections::HashMap;
@@ -42,6 +46,9 @@ pub fn to_speedscope(
     let stacks: Vec<_> = profile.paths.iter().map(|path| model.stack(path)).collect();
     for (i, (metric, widths)) in asked.iter().zip(&widths).enumerate() {
         let end: u64 = widths.iter().sum();
+        let order = left_heavy(&stacks, widths);
+        let samples: Vec<&Vec<Name>> = order.iter().map(|&path| &stacks[path]).collect();
+        let weights: Vec<u64> = order.iter().map(|&path| widths[path]).collect();
         let separator = if i == 0 { "" } else { "," };
         write!(
             out,
@@ -49,12 +56,29 @@ pub fn to_speedscope(
             json!(metric.name),
             unit(metric)
         )?;
-        serde_json::to_writer(&mut *out, &stacks).map_err(io::Error::from)?;
+        serde_json::to_writer(&mut *out, &samples).map_err(io::Error::from)?;
         out.write_all(b",\"weights\":")?;
-        serde_json::to_writer(&mut *out, widths).map_err(io::Error::from)?;
+        serde_json::to_writer(&mut *out, &weights).map_err(io::Error::from)?;
         out.write_all(b"}")?;
     }
     Ok(out.write_all(b"]}\n")?)
+}
+
+/// The places of stacks, the heaviest subtree first.
+fn left_heavy(stacks: &[Vec<Name>], widths: &[u64]) -> Vec<usize> {
+    let mut tree = Tree::new(1);
+    let all = stacks.iter().zip(widths);
+    let ends: Vec<_> = all
+        .map(|(stack, &width)| tree.add(stack, &[width.into()]))
+        .collect();
+    tree.sum();
+    let mut rank = vec![0; tree.nodes.len()];
+    for (place, node) in tree.heaviest_first(0).into_iter().enumerate() {
+        rank[node] = place;
+    }
+    let mut order: Vec<usize> = (0..stacks.len()).collect();
+    order.sort_by_key(|&path| ends[path].map(|end| rank[end]));
+    order
 }
 
 fn unit(metric: &Metric) -> &'static str {

@@ -2,6 +2,7 @@
 
 use super::model::{Model, Name};
 use crate::profile::PathEntry;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// One place in the tree.
@@ -17,6 +18,8 @@ pub(super) struct Node {
     pub(super) own: Vec<i128>,
     /// The same with all below it.
     pub(super) all: Vec<i128>,
+    /// True if paths end there, at a measured function. At other nodes they pass through.
+    pub(super) is_end: bool,
 }
 
 /// Nodes, each after its parent.
@@ -55,18 +58,36 @@ impl Tree {
         tree
     }
 
-    /// Adds weights at the end of a stack, whose root comes first.
-    pub(super) fn add(&mut self, stack: &[Name], weights: &[i128]) {
+    /// Adds weights at the end of a stack, whose root comes first. Returns the node there.
+    pub(super) fn add(&mut self, stack: &[Name], weights: &[i128]) -> Option<usize> {
         let mut at = None;
         for &name in stack {
             at = Some(self.child(at, name));
         }
-        let Some(node) = at.map(|at| &mut self.nodes[at]) else {
-            return;
-        };
+        let node = &mut self.nodes[at?];
+        node.is_end = true;
         for (own, weight) in node.own.iter_mut().zip(weights) {
             *own = own.saturating_add(*weight);
         }
+        at
+    }
+
+    /// The nodes, the heaviest of siblings first and each after its children, as in a picture from left to right.
+    pub(super) fn heaviest_first(&self, kind: usize) -> Vec<usize> {
+        let sorted = |nodes: &[usize]| {
+            let mut nodes = nodes.to_vec();
+            nodes.sort_by_key(|&node| Reverse(self.nodes[node].all[kind]));
+            nodes
+        };
+        let mut open = sorted(&self.roots);
+        let mut order = Vec::with_capacity(self.nodes.len());
+        // From right to left: the last of siblings, then the subtrees before it.
+        while let Some(node) = open.pop() {
+            order.push(node);
+            open.extend(sorted(&self.nodes[node].children));
+        }
+        order.reverse();
+        order
     }
 
     fn child(&mut self, parent: Option<usize>, name: Name) -> usize {
@@ -80,6 +101,7 @@ impl Tree {
             children: Vec::new(),
             own: vec![0; self.kinds],
             all: Vec::new(),
+            is_end: false,
         });
         self.by_name.insert((parent, name), place);
         match parent {
