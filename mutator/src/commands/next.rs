@@ -132,7 +132,7 @@ mod tests {
         };
         let own = profile.target.pid;
         profile.processes = vec![process(own, None), process(1, Some(own))];
-        let tree = format!("ipath attach {own} --children -f 'Store::load'");
+        let tree = ["ipath attach ", &pid, " --children -f 'Store::load'"].concat();
         assert!(text(&profile, None).starts_with(&tree));
         profile.paths.clear();
         assert_eq!(text(&profile, None), "");
