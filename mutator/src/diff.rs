@@ -1,4 +1,4 @@
-//! What changed between two profiles, or between the profiles of several runs before and after, path by path.
+//! Changes between two profiles, or between the profiles of several runs before and after, path by path.
 
 mod json;
 mod matching;
@@ -61,7 +61,7 @@ pub enum Comparison {
     Changed(f64),
 }
 
-/// What one side has of a path: the sum of all its paths that are this one.
+/// A path on one side: the sum of all matching paths there.
 #[derive(Debug)]
 struct Side<'p> {
     /// The first profile with the path, and the path there.
@@ -69,7 +69,7 @@ struct Side<'p> {
     first: &'p PathEntry,
     /// The sum of all runs.
     total: Total,
-    /// The number of runs of this side, and what each of them has of the path.
+    /// The counts of the path in each run of this side.
     runs: Runs,
 }
 
@@ -79,7 +79,8 @@ impl<'p> Diff<'p> {
         Self::of_runs(vec![old], vec![new], metric)
     }
 
-    /// The same for several runs of each side. With more than two runs, what runs of one side differ by counts as chance.
+    /// Compares several runs of each side. With more than two runs in all, differences between the runs of
+    /// one side count as chance.
     pub fn of_runs(old: Vec<&'p Profile>, new: Vec<&'p Profile>, metric: &str) -> Self {
         let common = matching::common(old.iter().chain(&new).copied());
         let mut pairs: BTreeMap<usize, Pair<'p>> = BTreeMap::new();

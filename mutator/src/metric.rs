@@ -121,7 +121,7 @@ impl Metric {
         format!("count, {}, arg1 to arg6, ret", names.join(", "))
     }
 
-    /// The same with the count and the values, each by itself.
+    /// The names of all metrics that can be measured here, with `count`, the arguments and `ret`.
     pub fn all_here() -> Vec<String> {
         let values = (1..=6).map(|n| format!("arg{n}"));
         let named = ["count"].into_iter().chain(Self::named_here());

@@ -122,7 +122,7 @@ impl Profile {
         }
     }
 
-    /// True if the target has started the other processes, and is not one of several that have.
+    /// True if the target is the root of the process tree.
     pub fn is_of_tree(&self) -> bool {
         process::are_tree_of(self.target.pid, &self.processes)
     }

@@ -79,8 +79,8 @@ impl Step {
         Self::of(what.into(), false)
     }
 
-    /// Begins a step that the command repeats at intervals. How long the command is busy is then how long this step
-    /// lasts.
+    /// Begins a step that the command repeats at intervals. The command counts as busy only since this step
+    /// began.
     pub(crate) fn recurrent(what: impl Into<Cow<'static, str>>) -> Self {
         Self::of(what.into(), true)
     }
@@ -169,7 +169,8 @@ fn look() {
     }
 }
 
-/// Since when the command is busy, where it was seen to be busy `before`. `None` if it is not.
+/// The time since which the command is busy. `before` is this time at the previous check. `None` if it is not
+/// busy.
 fn busy_since(state: &State, before: Instant) -> Option<Instant> {
     let oldest = state.steps.first()?;
     Some(match oldest.is_recurrent {
@@ -257,13 +258,13 @@ mod tests {
             since = busy_since(&state, since).expect("busy");
             assert_eq!(line(&state, since, at(500 * number)), None);
         }
-        // One that lasts is said.
+        // A look that takes long is reported.
         let said = line(&state, since, at(500 * 19 + 4000));
         assert_eq!(
             said.as_deref(),
             Some("top 7: naming the call sites (4 s so far)")
         );
-        // Of a series of other steps, the whole counts.
+        // Other steps in a row count as one.
         state.steps = vec![one(20, false, at(10_000))];
         assert_eq!(busy_since(&state, at(5000)), Some(at(5000)));
     }

@@ -1,5 +1,5 @@
-/* A server: six workers that wait for jobs, one job in 4 ms. Each job needs a lock that a report holds for long. A client
-   thread asks the report's thread and waits for its answer. */
+/* A server: six workers that wait for jobs, one job in 4 ms. Each job needs a lock that a report holds for
+   long. A client thread asks the report's thread and waits for its answer. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* A server that has forked its workers: as many as its argument says, of which the second has a child of its own, and a
- * helper that has executed sleep(1). Once the file $WORKED/go is there each calls `work` so often as is its own number, and
- * writes a line `CALLER N` into $WORKED/PID. The first worker ends once $WORKED/end is there. Once $WORKED/more is there
- * the server and its second worker have another child each. */
+/* A server that forks as many workers as its argument says, and a helper that executes sleep(1). The second
+ * worker forks a child. After $WORKED/go appears, each calls `work` as often as its number says, and writes a
+ * line `CALLER N` into $WORKED/PID. The first worker ends after $WORKED/end appears. After $WORKED/more
+ * appears, the server and its second worker fork another child each. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

@@ -12,13 +12,13 @@ use std::fs;
 pub struct Block {
     /// The line of the page, from 1, where the block begins.
     pub line: usize,
-    /// What its first line says that it needs.
+    /// The requirement that its first line names.
     pub needs: Option<String>,
     /// The commands.
     pub commands: String,
 }
 
-/// Begins a line that says what a block needs.
+/// The start of a line that names the requirement of a block.
 const NEEDS: &str = "# needs ";
 
 /// Programs whose command lines stand in blocks marked `sh` only.
@@ -107,7 +107,7 @@ fn faults(text: &str, blocks: &[Block]) -> Vec<String> {
             for variable in line.split('$').skip(1) {
                 let name = words(variable).next().unwrap_or_default();
                 let is_name = variable.starts_with(name) && !name.is_empty();
-                // What a launcher sets in the processes that it starts.
+                // A launcher sets these in the processes that it starts.
                 let is_given = name.starts_with("OMPI_");
                 if is_name && !is_given && !known.contains(&name) {
                     fault(&format!("`${name}` is not set before"));
@@ -118,7 +118,7 @@ fn faults(text: &str, blocks: &[Block]) -> Vec<String> {
     faults
 }
 
-/// The words of a line, as names in shells and programs have them.
+/// The words of a line: letters, digits and `_`.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     let parts = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     parts.filter(|part| !part.is_empty())

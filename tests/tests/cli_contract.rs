@@ -405,7 +405,7 @@ fn status_lists_sessions() {
     .expect(0);
     let of_it = listed(target.pid()).expect("a session");
     assert!(of_it.contains("step"), "{of_it}");
-    // Another user is told of it in one line, however many there are.
+    // Another user gets one line for all sessions.
     let other = Run::ipath(["status"]).as_nobody().run().expect(0);
     let unread = other
         .stderr

@@ -44,7 +44,7 @@ fn lines(finished: &Finished, pid: u32) -> Vec<String> {
     lines
 }
 
-/// Of an ordinary process with debug information there is one line, and one on its libraries.
+/// `doctor` prints one line for an ordinary process with debug information, and one line for its libraries.
 #[test]
 fn doctor_of_an_ordinary_process() {
     let target = Target::start(program_with("undumpable.c", &["-g"]), [""; 0]);
@@ -173,7 +173,7 @@ fn doctor_of_interpreters() {
     }
 }
 
-/// Processes that are not measured with it.
+/// Child processes are not measured with it.
 #[test]
 fn doctor_of_a_process_with_children() {
     let script = "sleep 600 & sleep 600 & echo ready; wait";
@@ -191,7 +191,7 @@ fn doctor_of_a_process_with_children() {
     assert_said(&doctor(&target), pid, &said);
 }
 
-/// A filter that one thread alone is under is seen, too.
+/// The filter of a single thread is found, too.
 #[test]
 fn doctor_of_filters() {
     let target = Target::start(program("filtered.c"), ["313"]).await_output("ready");

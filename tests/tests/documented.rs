@@ -98,7 +98,7 @@ fn examples_in_the_help_work_as_printed() {
     assert!(count >= 27, "{count} examples");
 }
 
-/// Who types the commands of a page.
+/// The user that types the commands of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum User {
     /// The user of the tests.
@@ -108,7 +108,7 @@ enum User {
 }
 
 /// Types the blocks of a page into one shell, in a folder with the built command and the examples, once as
-/// each user. Returns what the shell has written, and the folder.
+/// each user. Returns the output of the shell, and the folder.
 fn typed_page(page: &str, before: &str) -> Vec<(Finished, Scratch)> {
     let is_root = nix::unistd::geteuid().is_root();
     let users = match is_root {
@@ -199,7 +199,8 @@ fn the_tutorial_ends_at_both_culprits() {
     }
 }
 
-/// tests/run builds the command by the first line of the page. Here it is built already, and cargo has nothing to do.
+/// tests/run builds the command by the first line of the page. Here the command is built already, and `cargo`
+/// is a stub.
 #[test]
 fn the_readme_ends_at_the_culprit() {
     let built = r#"

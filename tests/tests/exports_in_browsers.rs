@@ -122,7 +122,7 @@ fn shown_in_chromium(exported: &Exported, file: &Path) -> BTreeMap<String, u64> 
     numbers
 }
 
-/// What somebody does with a flame graph: looks, makes the window smaller, zooms, searches.
+/// The steps of a user of a flame graph: looks, makes the window smaller, zooms, searches.
 const CLICKS_ON_FLAMES: &str = r##"<script><![CDATA[
 const found = [], tell = (name, what) => found.push(name + " " + Math.round(what));
 try {
@@ -176,7 +176,7 @@ fn a_flame_graph_is_zoomed_and_searched() {
     ] {
         assert_eq!(numbers.remove(name), Some(1), "{name}: {numbers:?}");
     }
-    // Modules differ by colour, and what was measured from what calls it.
+    // Modules differ by colour, and so do measured functions and their callers.
     let colours = |name: &str| -> BTreeSet<&str> {
         let start = format!("<g data-name=\"{name}");
         let frames = text.lines().filter(|line| line.starts_with(&start));

@@ -67,7 +67,7 @@ fn many_threads_that_run() {
     drop(target);
 }
 
-/// Threads that do not get a processor while they are in the runtime get one in a stop of the others.
+/// Threads in the runtime that get no processor run while all others are stopped.
 #[test]
 fn detach_gives_late_threads_turns() {
     let target = Target::start(program("late_threads.c"), [""; 0]).await_output("ready");

@@ -53,7 +53,7 @@ fn every_command_has_a_manual_page() {
     assert!(whole.contains(".TH ipath 1"), "{whole}");
 }
 
-/// NAME is what whatis(1) shows: one line, of one clause.
+/// whatis(1) shows NAME: one line of one clause.
 #[test]
 fn manual_pages_have_a_name_of_one_line() {
     let scratch = Scratch::new("names");
@@ -71,7 +71,7 @@ fn manual_pages_have_a_name_of_one_line() {
     }
 }
 
-/// The candidates for the last of these words, as bash has them.
+/// The candidates of bash for the last of these words.
 fn in_bash(scratch: &Scratch, words: &[&str], kind: u32) -> Vec<String> {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let last = words.len() - 1;
@@ -168,7 +168,7 @@ fn bash_completes_processes_metrics_formats_and_functions() {
     assert_eq!(ask(&["ipath", "list", "ap"]), ["app"]);
 }
 
-/// What zsh and fish get: the name of a process stands beside its id. Their scripts ask by the same variable.
+/// In zsh and fish the name of a process stands beside its id. Their scripts ask by the same variable.
 #[test]
 fn zsh_and_fish_get_processes_with_their_names() {
     let target = Target::start(program("named.c"), [] as [&str; 0]).await_output("ready");

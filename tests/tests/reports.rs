@@ -252,7 +252,7 @@ fn functions_have_their_definitions() {
     );
 }
 
-/// Runs of one program differ from each other: only what differs more is a change.
+/// Runs of one program differ from each other. Only larger differences are changes.
 #[test]
 fn several_runs_a_side_are_compared() {
     let scratch = Scratch::new("runs");
@@ -295,7 +295,7 @@ fn several_runs_a_side_are_compared() {
     );
     let worse = diff(&slower).expect(3);
     assert!(worse.stdout.contains("+20.2 %"), "{}", worse.report());
-    // One run says too little where so many paths are compared.
+    // One run is too little evidence for so many paths.
     diff(&slower[..1]).expect(0);
     // One run each is another question.
     let one = Run::ipath(["diff"])

@@ -207,8 +207,8 @@ fn clients_that_hang_up_do_not_stop_the_server() {
     }
     // Of all clients: 64 connections, threads that are ending, and the command's own threads.
     assert!(most < 2 * 64, "{most} threads");
-    // Each time that a busy machine keeps the server from accepting for long, one client has to ask again, and waits for
-    // a second. Of a server that silent clients stop, nearly all have to.
+    // If a busy machine delays the server, one client has to ask again after a second. If silent clients
+    // block the server, nearly all clients have to.
     assert!(
         dropped <= count as u32 / 10,
         "{dropped} of {} connections",

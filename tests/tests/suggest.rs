@@ -174,8 +174,8 @@ fn suggest_finds_who_waits_for_a_lock() {
     target.finish("ok");
 }
 
-/// Threads that wait for work are no one's loss, though they wait longest by far. One that has asked and waits for the answer
-/// on a condition variable, too, is.
+/// Waiting for work does not count, although it is the longest wait by far. A thread that waits for an answer
+/// counts, although it also waits on a condition variable.
 #[test]
 fn suggest_tells_waiting_for_work_from_other_waiting() {
     let target = Target::start(program("worker_pool.c"), ["60"]).await_output("ready");

@@ -1,4 +1,5 @@
-//! Processes with children that run already, as one: each is exact, and what cannot be measured is said in a line.
+//! Running processes with their children, measured as one. The counts of each are exact, and one line names
+//! each process that cannot be measured.
 
 use ipath_tests::command::{Finished, NOBODY, Run};
 use ipath_tests::compile::program;
@@ -51,13 +52,13 @@ impl Server {
         descendants(self.target.pid())
     }
 
-    /// Lets the processes work; their own counts.
+    /// Lets the processes work. Returns their own counts.
     fn counts(&mut self) -> Counts {
         self.allow("go");
         self.counts_of(self.workers + 2)
     }
 
-    /// The counts of so many processes, once all have worked.
+    /// The counts of `all` processes, after all have worked.
     fn counts_of(&mut self, all: usize) -> Counts {
         let folder = self.scratch.file("");
         let of = || -> Counts {
@@ -107,7 +108,7 @@ fn measured(file: &Path) -> Counts {
     profile.paths.iter().filter(of_work).map(of).collect()
 }
 
-/// A server with workers: one ends while it is measured, one has become another program before.
+/// A server with workers. One ends while it is measured, and one became another program before.
 #[test]
 fn workers_that_run_are_exact() {
     let mut server = Server::start(4);
@@ -128,7 +129,7 @@ fn workers_that_run_are_exact() {
     let first = *counts.iter().find(|(_, c)| c.1 == 100).expect("a worker").0;
     server.allow("end");
     let is_gone = || !Path::new(&format!("/proc/{first}")).exists();
-    // It is collected at the end.
+    // The server reaps it at the end.
     let is_over = |_: &Target| is_gone() || state(first) == 'Z';
     server.target.until(LIMIT, "ended a worker", is_over);
     attach.signal(Signal::SIGINT);
@@ -161,7 +162,7 @@ fn workers_that_run_are_exact() {
     server.target.finish("ok");
 }
 
-/// With `--follow` what the processes of the tree start later is measured, too.
+/// With `--follow`, processes that the tree starts later are measured, too.
 #[test]
 fn later_children_of_a_tree_are_followed() {
     let mut server = Server::start(3);
@@ -196,7 +197,7 @@ fn state(pid: u32) -> char {
     state.unwrap_or('Z')
 }
 
-/// The commands on a session change and read those of all its processes by the id of the first.
+/// With the id of the first process, commands change and read the sessions of all processes.
 #[test]
 fn commands_are_for_all_processes_of_a_tree() {
     let mut server = Server::start(2);
@@ -242,7 +243,7 @@ fn commands_are_for_all_processes_of_a_tree() {
         .run()
         .expect(0);
     assert_eq!(Profile::read(&file).calls("work"), all);
-    // Without a function `attach` shows what there is.
+    // Without a function, `attach` shows the existing sessions.
     let shown = Run::ipath(["attach", &pid, "--duration", "1ms"])
         .run()
         .expect(0);
@@ -273,7 +274,7 @@ fn is_sleep(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
 }
 
-/// Descendants that cannot be measured do not keep the others from it. If none is left that is an error.
+/// Descendants that cannot be measured do not prevent measuring the others. It is an error if none is left.
 #[test]
 fn some_descendants_cannot_be_measured() {
     let mut server = Server::start(3);
@@ -342,7 +343,7 @@ fn some_descendants_cannot_be_measured() {
     server.target.finish("ok");
 }
 
-/// A 32-bit descendant, and for an ordinary user processes of others.
+/// A 32-bit descendant is not measured. An ordinary user also cannot measure the processes of others.
 #[test]
 fn descendants_of_another_kind_are_said() {
     let scratch = Scratch::public("trees");
@@ -397,7 +398,7 @@ fn descendants_of_another_kind_are_said() {
     assert_eq!(profile["processes"].as_array().map(Vec::len), Some(4));
 }
 
-/// The process that traces the first thread of another one; 0 for none.
+/// The process that traces the first thread of a process. 0 if there is none.
 fn tracer(pid: u32) -> u32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status
@@ -406,7 +407,7 @@ fn tracer(pid: u32) -> u32 {
     line.and_then(|pid| pid.trim().parse().ok()).unwrap_or(0)
 }
 
-/// A service of Python's with workers that were forked before.
+/// A Python service with workers that were forked before.
 #[test]
 fn workers_of_python_are_exact() {
     let scratch = Scratch::new("workers");

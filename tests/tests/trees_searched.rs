@@ -35,7 +35,8 @@ fn three_programs(searched: &str) -> Target {
     shell
 }
 
-/// The samples of a tree are those of all its processes. A function of several is one candidate.
+/// The samples of a tree are the samples of all its processes. A function of several processes is one
+/// candidate.
 #[test]
 fn a_tree_is_sampled_as_one() {
     let shell = three_programs("lookup");
@@ -86,7 +87,7 @@ fn a_tree_is_searched_as_one() {
     assert_eq!(found[0][..2], ["find_entry", "resolve_bodies"], "{found:?}");
     let is_of_the_other = |path: &Vec<String>| path.iter().any(|name| name == "mixed");
     assert!(found.iter().any(is_of_the_other), "{found:?}");
-    // Both that look entries up have called it, on the same path.
+    // Both processes that look entries up have called it, on the same path.
     let function = profile["search"]["paths"][0]["function"]
         .as_u64()
         .expect("an index");
@@ -110,7 +111,7 @@ fn a_tree_is_searched_as_one() {
     }
 }
 
-/// A search follows what processes start later: children of fork, each of which lives for a moment, and programs.
+/// A search follows processes that start later: short-lived children of fork, and programs.
 #[test]
 fn a_search_follows_later_processes() {
     let target = Target::start(program("serving_children.c"), [""; 0]).await_output("ready");

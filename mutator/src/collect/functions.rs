@@ -5,7 +5,7 @@ use super::stats::Measures;
 use crate::profile::{Counts, Function, FunctionTotals, Profile, Refused};
 use crate::segment::{Document, FunctionDoc, ModuleDoc};
 
-/// The definitions of so many functions are looked up: with more, reading the debug information takes long.
+/// The most functions whose definitions are looked up: with more, reading the debug information takes long.
 const MOST_LOOKED_UP: usize = 256;
 
 /// Adds what the document says; of no function a call has been counted yet.

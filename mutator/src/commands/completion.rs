@@ -26,7 +26,7 @@ const PROGRAM: &str = "ipath";
 const VARIABLE: &str = "IPATH_COMPLETE";
 const SHELLS: [&dyn EnvCompleter; 5] = [&Bash, &Elvish, &Fish, &Powershell, &Zsh];
 
-/// Answers the shell, if it is one that has started this process.
+/// Prints the candidates if a shell asks for them. Returns `None` otherwise.
 pub(super) fn answer(args: &[OsString]) -> Option<ExitCode> {
     std::env::var_os(VARIABLE)?;
     let words = candidates::Words::of(args);
@@ -36,7 +36,7 @@ pub(super) fn answer(args: &[OsString]) -> Option<ExitCode> {
         .completer(PROGRAM)
         .shells(Shells(&SHELLS));
     let here = std::env::current_dir().ok();
-    // The user is typing: a fault has no place on the line, and is no candidate.
+    // The user is typing, so errors are not printed.
     match asked.try_complete(args, here.as_deref()) {
         Ok(true) => Some(ExitCode::SUCCESS),
         Ok(false) => None,
@@ -64,7 +64,7 @@ pub(super) fn script(shell: Shell) -> Result<(), Failure> {
     print_data(&text)
 }
 
-/// The command line, with what each argument may be.
+/// The command line, with the candidates of each argument.
 fn command(words: &candidates::Words) -> Command {
     Cli::command().mut_subcommands(|sub| {
         sub.mut_args(|arg| {

@@ -18,7 +18,7 @@ const OPERATION: &str = "diff";
 /// The status where more has changed than may: 1 and 2 say that it could not be told.
 const EXCEEDED: u8 = 3;
 
-/// Compares two profiles, or those of several runs with those of others.
+/// Compares two profiles, or the profiles of several runs with the profiles of other runs.
 pub(super) fn diff(
     old: Vec<PathBuf>,
     new: Vec<PathBuf>,
@@ -65,7 +65,7 @@ pub(super) fn diff(
     }
 }
 
-/// The files of each side. Without `--` they are one and one.
+/// The files of each side. Without `--` they are one old and one new file.
 fn sides(old: Vec<PathBuf>, new: Vec<PathBuf>) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Failure> {
     const USAGE: &str = "two profiles, or several runs a side: ipath diff OLD... -- NEW...";
     let (old, new) = match (<[PathBuf; 2]>::try_from(old), new.is_empty()) {

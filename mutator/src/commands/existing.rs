@@ -12,7 +12,8 @@ use crate::session::{Session, SessionError};
 
 const OPERATION: &str = "attach";
 
-/// Shows the session of a process, or those of what it has started. Returns false if there is none.
+/// Shows the session of a process, with the sessions of its process tree or of its ranks. Returns false if
+/// there is none.
 ///
 /// # Errors
 /// An option is wrong, or the session cannot be shown.
@@ -42,10 +43,10 @@ pub(super) fn refuse_existing(process: &Process) -> Result<(), Failure> {
     }
 }
 
-/// Refuses to begin another session in a process and in what it has started.
+/// Refuses to begin another session in a process tree.
 ///
 /// # Errors
-/// The process has a session, or `--children` or `--follow` has made one in what it has started.
+/// There is a session in the process, in a descendant (`--children`, `--follow`), or in a rank.
 pub(super) fn refuse_existing_of_tree(process: &Process) -> Result<(), Failure> {
     let sessions = open_all(OPERATION, process.pid, Session::open).unwrap_or_default();
     match sessions.iter().any(is_active) {
@@ -59,7 +60,7 @@ fn has_session(process: &Process) -> bool {
     Session::open(process).is_ok_and(|session| is_active(&session))
 }
 
-/// True for a session that measures. What a killed command has left is repaired by the next `attach`.
+/// True for a session that measures. The next `attach` repairs the session of a killed command.
 fn is_active(session: &Session) -> bool {
     session.is_whole() && session.over() == Ok(None)
 }

@@ -72,7 +72,8 @@ fn begin(operation: &str, measure: &Measure, wanted: &Wanted) -> Result<Follower
     begun.map_err(|e| Failure::new(operation, "--follow", io_text(&e)))
 }
 
-/// Measures a process that runs, and what it starts from now on; with `children` also its present descendants.
+/// Measures a running process and the processes that it starts later. With `children`, also measures its
+/// present descendants.
 pub(super) fn attach(
     pid: Pid,
     children: bool,
@@ -237,7 +238,8 @@ fn begin_one(
     Session::create(process, &options, selected, Where::Running).map_err(failure)
 }
 
-/// Starts a program, and measures it with all that it starts, or searches in all of it; ends as the program does.
+/// Starts a program. Measures it with all processes that it starts, or searches in them. Ends with the
+/// status of the program.
 pub(super) fn run(
     measure: &Measure,
     refine: &Refine,

@@ -68,7 +68,7 @@ pub(super) struct Job {
     kind: Kind,
     /// Which paths are one; of processes that are followed the follower knows.
     paths_of: PathsOf,
-    /// The process that started the others, if it is not to be told from the sum.
+    /// The process that started the others. It replaces the target of the sum.
     head: Option<Target>,
     members: Vec<Member>,
     following: Option<Following>,
@@ -145,7 +145,7 @@ impl Job {
         job
     }
 
-    /// What the processes are.
+    /// The relation between the processes.
     pub(super) fn kind(&self) -> Kind {
         self.kind
     }

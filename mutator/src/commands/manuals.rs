@@ -10,7 +10,7 @@ use crate::cli::Cli;
 use crate::config;
 use crate::error::{Failure, io_text};
 
-/// A page of a command: its line in NAME is the first clause of what is said of it (man-pages(7)).
+/// The page of a command. Its line in NAME is the first clause of the description (man-pages(7)).
 fn paged(command: Command) -> Command {
     let Some(about) = command.get_about().map(ToString::to_string) else {
         return command;

@@ -198,8 +198,8 @@ fn attached(of: &MayBeOf, job: &cli::Job) -> Result<Option<Pid>, Failure> {
     }
 }
 
-/// Shows the session that a process has if `attach` is not asked for another one. Returns false if
-/// it has none.
+/// Shows the existing session of a process if the options of `attach` do not ask for a new one. Returns
+/// false if nothing is shown.
 fn is_shown(pid: Pid, measure: &Measure, refine: &Refine, show: &Show) -> Result<bool, Failure> {
     let patterns = &measure.patterns;
     if !patterns.func.is_empty() || !patterns.at.is_empty() || refine.search {

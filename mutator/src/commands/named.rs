@@ -20,8 +20,8 @@ pub(super) fn pid_of(operation: &str, subject: &Subject) -> Result<Pid, Failure>
     }
 }
 
-/// The process that is meant together with its descendants. A name may be that of several processes if one of them has
-/// started the others.
+/// The root of the process tree that `subject` names. Several processes may have the name if one of them
+/// is an ancestor of the others.
 ///
 /// # Errors
 /// Not exactly one process of the name is outside the descendants of the others.
@@ -36,7 +36,7 @@ fn parent(pid: Pid) -> Option<Pid> {
     Process::find(pid).ok()?.parent()
 }
 
-/// The processes that are no descendants of another one in the list.
+/// The processes without an ancestor in the list.
 fn outermost(found: Vec<Found>, parent: impl Fn(Pid) -> Option<Pid>) -> Vec<Found> {
     let pids: BTreeSet<Pid> = found.iter().map(|(pid, _)| *pid).collect();
     let is_below = |(pid, _): &Found| {
@@ -147,7 +147,7 @@ mod tests {
         let found = |pid| (Pid(pid), String::new());
         let parent = |pid: Pid| match pid.0 {
             7 => Some(Pid(1)),
-            // A shell between them.
+            // A shell is between them.
             9 => Some(Pid(8)),
             8 | 10 => Some(Pid(7)),
             _ => None,

@@ -124,7 +124,7 @@ mod tests {
         ];
         let attach = attach.concat();
         assert_eq!(text(&profile, None), attach);
-        // Of the process and its descendants.
+        // A profile of the process and its descendants.
         let process = |pid, parent| crate::profile::Process {
             pid,
             parent,

@@ -43,7 +43,7 @@ pub(super) fn warn(text: &str) {
     }
 }
 
-/// Says what the command is busy with. A view shows nothing of it: it would when the step is over.
+/// Prints the step in progress. Prints nothing while a view is open: the line would appear only after it.
 pub(super) fn progress(text: &str) {
     if !waiting().is_held {
         warn(text);

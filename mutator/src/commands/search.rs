@@ -90,8 +90,8 @@ impl<'a> Searching<'a> {
         })
     }
 
-    /// Searches in these processes, of which `process` is the first: within the functions of the session or the given
-    /// ones, if there are any. Then takes the sessions out and shows the result.
+    /// Searches in these processes, of which `process` is the first. Searches within the functions of the
+    /// session or the given ones, if there are any. Then takes the sessions out and shows the result.
     pub(super) fn search(
         &self,
         process: &Process,
@@ -165,7 +165,7 @@ impl<'a> Searching<'a> {
                 }
             }
             next = lives.len();
-            // Children of processes that were still measured.
+            // The last processes may have had children meanwhile.
             let is_any = pack
                 .as_mut()
                 .is_some_and(|pack| pack.take_in_newcomers(lives));

@@ -80,8 +80,8 @@ pub(super) struct Candidate {
     pub(super) start: Avma,
 }
 
-/// Samples a process, or with `children` a process and its descendants, and prints what is worth naming; all
-/// of it where `limit` is 0.
+/// Samples a process, or with `children` a process and its descendants. Prints the functions that are worth
+/// naming, all of them if `limit` is 0.
 pub(super) fn suggest(
     pid: Pid,
     children: bool,
@@ -167,11 +167,11 @@ fn begin(pid: Pid, processes: Vec<Process>) -> Result<(Vec<Process>, Vec<Sampler
     Ok((sampled, samplers))
 }
 
-/// What samplers of several processes have found.
+/// The results of the samplers of several processes.
 struct Sampled<'s> {
     processes: &'s [Process],
     samplers: &'s [Sampler],
-    /// Of each process.
+    /// The shares of each process.
     each: Vec<Shares>,
     sum: Together,
 }

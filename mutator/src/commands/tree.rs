@@ -67,8 +67,8 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
 }
 
 /// Warns that `alike` processes started by the target run the same program and are left out: a user who
-/// names a server may want its workers. `done` is the participle for what is not done to them. Returns the
-/// note for the profile.
+/// names a server may want its workers. `done` is the participle of the operation that leaves them out,
+/// such as "measured". Returns the note for the profile.
 pub(super) fn tell_left_out(
     operation: &str,
     pid: Pid,
@@ -109,20 +109,20 @@ fn note_begun_since(job: &mut Job, root: &Process, known: &BTreeSet<Pid>) {
     job.note_unmeasured(said);
 }
 
-/// What is to be measured in each process.
+/// The functions to measure in each process, and the options.
 struct Wanted<'a> {
     patterns: &'a [Pattern],
     spots: &'a [Spot],
     measure: &'a Measure,
     options: &'a Options,
-    /// Texts of the patterns that matched in one of the processes.
+    /// Texts of the patterns that matched in at least one process.
     met: RefCell<BTreeSet<String>>,
-    /// Names that may have been meant, by the first process in which nothing matches.
+    /// Similar names, from the first process in which nothing matches.
     near: OnceCell<Option<Hint>>,
 }
 
 impl Wanted<'_> {
-    /// Makes a session in a process. A process of which some patterns match is measured.
+    /// Makes a session in a process. One matching pattern is enough.
     fn begin(&self, process: &Process, is_root: bool) -> Result<(Session, Changed), Failure> {
         let failure = |e: SessionError| e.failure(OPERATION, process);
         process.check().map_err(|e| failure(e.into()))?;
@@ -175,7 +175,7 @@ impl Wanted<'_> {
             .extend(texts.filter(is_met).map(str::to_owned));
     }
 
-    /// Reports the patterns that matched nowhere, unless they wait.
+    /// Reports the patterns that matched in no process. With `pending` they wait for a library.
     fn tell_unmet(&self, pid: Pid, processes: usize) {
         let met = self.met.borrow();
         let texts = self.patterns.iter().map(Pattern::text);

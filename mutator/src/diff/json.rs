@@ -20,7 +20,7 @@ struct OfPath<'d> {
     /// The nearest first.
     stack: Vec<String>,
     complete: bool,
-    /// Each side's metrics as in a profile, of all runs together; none where the path is not there.
+    /// Each side's metrics as in a profile, of all runs together. `None` if the path is not there.
     old: Option<&'d Counts>,
     new: Option<&'d Counts>,
     /// What the mean has grown by, or the calls, as a part of what it was.
@@ -28,7 +28,7 @@ struct OfPath<'d> {
     /// Of the metric.
     mean: [Option<f64>; 2],
     standard_error: [Option<f64>; 2],
-    /// The mean of each run, where there are several.
+    /// The mean of each run, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     means: Option<[Vec<f64>; 2]>,
     /// Calls left by a tail call, and calls that a metric has not measured.
@@ -52,7 +52,7 @@ pub fn json<'d>(diff: &'d Diff<'_>) -> Differences<'d> {
 }
 
 impl Diff<'_> {
-    /// What a path is shown from: the newer side where both have it.
+    /// The side that a path is shown from: the new one if the path is there.
     pub(super) fn shown<'d>(&self, pair: &'d Pair<'d>) -> Option<&'d Side<'d>> {
         pair.new.as_ref().or(pair.old.as_ref())
     }

@@ -8,7 +8,7 @@ use super::statistics::{Sample, p_of_samples};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Run {
     calls: u64,
-    /// Of the metric.
+    /// The sum of the metric.
     sum: i128,
     values: u64,
 }
@@ -49,7 +49,7 @@ impl Runs {
         self.0.len().max(1)
     }
 
-    /// The value of each run that has one.
+    /// The value of each run, without the runs for which `of` returns `None`.
     pub(super) fn values(&self, of: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
         self.0.iter().filter_map(of).collect()
     }
@@ -62,7 +62,7 @@ impl Runs {
         Sample::of(&self.values(of))?.standard_error()
     }
 
-    /// The likelihood that the values of two sides differ so much by chance.
+    /// The probability that the values of two sides differ by as much by chance.
     pub(super) fn p_of(&self, new: &Self, of: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
         p_of_samples(&self.values(&of), &new.values(&of))
     }

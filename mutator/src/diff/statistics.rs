@@ -58,16 +58,16 @@ pub fn p_of_rates((old, before): (u64, u64), (new, after): (u64, u64)) -> Option
 /// Values of several runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// How many.
+    /// The number of values.
     pub n: f64,
     /// The arithmetic mean.
     pub mean: f64,
-    /// The unbiased variance; 0 of one value.
+    /// The unbiased variance, 0 for one value.
     pub variance: f64,
 }
 
 impl Sample {
-    /// `None` without values.
+    /// The statistics of these values. `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let n = values.len() as f64;
         if values.is_empty() {
@@ -82,15 +82,17 @@ impl Sample {
         })
     }
 
-    /// Of the mean; `None` with one value.
+    /// The standard error of the mean. `None` with one value.
     pub fn standard_error(&self) -> Option<f64> {
         (self.n > 1.0).then(|| (self.variance / self.n).sqrt())
     }
 }
 
-/// The standard error of the difference of two means, and its degrees of freedom. `None` where both sides have one value.
+/// The standard error of the difference of two means, and its degrees of freedom. `None` if each side is a
+/// single value.
 ///
-/// If runs of both sides come from one distribution, their variances are equal (Student's t-test for two samples).
+/// If runs of both sides come from one distribution, their variances are equal (Student's t-test for two
+/// samples).
 fn error_of_difference(old: Sample, new: Sample) -> Option<(f64, f64)> {
     let freedom = old.n + new.n - 2.0;
     let squares = old.variance * (old.n - 1.0) + new.variance * (new.n - 1.0);
@@ -98,8 +100,8 @@ fn error_of_difference(old: Sample, new: Sample) -> Option<(f64, f64)> {
     (freedom > 0.0).then(|| ((variance * (1.0 / old.n + 1.0 / new.n)).sqrt(), freedom))
 }
 
-/// How likely the means of the runs of two sides are so far apart by chance, where runs of one side differ as these do. `None`
-/// where both have one run.
+/// The probability that the means of two sides are as far apart by chance, given how the runs of each side
+/// differ. `None` if each side is a single run.
 pub fn p_of_samples(old: &[f64], new: &[f64]) -> Option<f64> {
     let (old, new) = (Sample::of(old)?, Sample::of(new)?);
     let (error, freedom) = error_of_difference(old, new)?;
@@ -114,8 +116,8 @@ pub fn p_of_samples(old: &[f64], new: &[f64]) -> Option<f64> {
     Some((2.0 * students.sf(apart / error)).min(1.0))
 }
 
-/// The smallest change, as a part of the old mean, that runs which differ as these do would show to be significant at `level`, of
-/// one path by itself. `None` where both sides have one run.
+/// The smallest change of one path that is significant at `level`, as a part of the old mean, given how the
+/// runs of each side differ. `None` if each side is a single run, or if the old mean is not positive.
 pub fn smallest_change(old: &[f64], new: &[f64], level: f64) -> Option<f64> {
     let (old, new) = (Sample::of(old)?, Sample::of(new)?);
     let (error, freedom) = error_of_difference(old, new)?;

@@ -96,8 +96,9 @@ impl Diff<'_> {
         self.old.len() + self.new.len() == 2
     }
 
-    /// The smallest change of the costliest path that is significant by itself, as a part of the old value, and the same by
-    /// another metric if that is less than half. `None` if nothing is known of how runs differ.
+    /// The smallest change of the costliest path that is significant by itself, as a part of the old value.
+    /// Also the smallest change by [`STEADIER`], if it is less than half of that. `None` if it is not known
+    /// how runs differ.
     fn resolution(&self) -> Option<(f64, Option<(&'static str, f64)>)> {
         let smallest = self.smallest_change()?;
         let profiles = || self.old.iter().chain(&self.new);

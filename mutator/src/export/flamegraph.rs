@@ -17,7 +17,7 @@ const WIDTH: f64 = 1200.0;
 const ROW: usize = 17;
 /// Height of what stands above the rectangles.
 const HEAD: usize = 66;
-/// Between the rectangles and the edges.
+/// The distance between the rectangles and the edges.
 const MARGIN: f64 = 10.0;
 const ROOM: f64 = WIDTH - 2.0 * MARGIN;
 /// Rectangles narrower than this are left out, with all above them.
@@ -152,7 +152,7 @@ impl Picture<'_> {
         Ok(writeln!(out, "</svg>\n<script>{script}</script>\n</svg>")?)
     }
 
-    /// The modules by their colours, as many as there is room for.
+    /// Draws the modules with their colours, as many as fit.
     fn draw_legend(&self, out: &mut impl Write) -> Result<(), ExportError> {
         let names = self.shades.modules.iter().map(|name| &**name).enumerate();
         let pale = (usize::MAX, "pale: passed through, not measured");

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 /// The hue of the first module, in degrees.
 const FIRST_HUE: f64 = 30.0;
-/// Between the hues of two modules: the golden angle, which keeps any number of them apart.
+/// The angle between the hues of two modules, in degrees: the golden angle, which keeps hues apart.
 const STEP: f64 = 137.508;
 
 /// The modules of a profile by the number of their functions, the largest first.
@@ -14,7 +14,7 @@ const STEP: f64 = 137.508;
 pub(super) struct Shades {
     /// Names of modules.
     pub(super) modules: Vec<String>,
-    /// The place in `modules` by the name of a function. None for code that belongs to no file.
+    /// The index in `modules` by the name of a function. `None` for code that belongs to no file.
     of_names: Vec<Option<usize>>,
 }
 
@@ -52,7 +52,7 @@ impl Shades {
         rgb(Some(module), 0.7, 0.7)
     }
 
-    /// The colour of a function: measured, or passed through on the way to one that is.
+    /// The colour of a function. Functions that were not measured are paler.
     pub(super) fn colour(&self, name: Name, text: &str, is_measured: bool) -> String {
         // FNV-1a. Functions of one module differ a little.
         let hash = text.bytes().fold(0x811c_9dc5u32, |hash, byte| {
@@ -71,7 +71,7 @@ pub(super) fn hue(module: usize) -> f64 {
     (FIRST_HUE + STEP * module as f64) % 360.0
 }
 
-/// From saturation and lightness. Code without a module is grey.
+/// The colour of a module by saturation and lightness. Code without a module is grey.
 fn rgb(module: Option<usize>, saturation: f64, lightness: f64) -> String {
     let (hue, saturation) = match module {
         Some(module) => (hue(module), saturation),

@@ -1,7 +1,7 @@
 //! Speedscope's own format, <https://www.speedscope.app/file-format-schema.json>: a profile of the kind `sampled` for each metric.
 //!
-//! The format does not name the view that it opens in, which is the order of time. So samples stand in the order of
-//! the view `Left Heavy`, and both views are the same picture.
+//! The format cannot name the view, and a file opens in the view `Time Order`. So samples stand in the
+//! order of the view `Left Heavy`, and both views are the same picture.
 
 use super::ExportError;
 use super::model::{Model, Name, Naming, all_widths, metrics};

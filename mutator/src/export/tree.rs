@@ -72,7 +72,8 @@ impl Tree {
         at
     }
 
-    /// The nodes, the heaviest of siblings first and each after its children, as in a picture from left to right.
+    /// The nodes from left to right in the picture: the heaviest sibling first, and each node after its
+    /// children.
     pub(super) fn heaviest_first(&self, kind: usize) -> Vec<usize> {
         let sorted = |nodes: &[usize]| {
             let mut nodes = nodes.to_vec();

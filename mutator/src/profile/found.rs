@@ -9,8 +9,8 @@ pub struct Found {
     pub ns: u64,
     /// CPU time to be explained, in ns, exact.
     pub cpu_ns: u64,
-    /// Time off a processor to be explained, of all threads that ran, in ns. How much of it threads waited for work,
-    /// which is not in it, is estimated from samples.
+    /// Time off a processor to be explained, of all threads that ran, in ns. Waiting for work is not in it,
+    /// and is estimated from samples.
     pub waiting_ns: u64,
     /// What measuring took in that time, as a share of the CPU time.
     pub overhead: f64,

@@ -42,7 +42,7 @@ impl Process {
     }
 }
 
-/// True if the process `first` has started the others of these processes.
+/// True if `first` is the only process without a parent, and there are others.
 pub(super) fn are_tree_of(first: u32, processes: &[Process]) -> bool {
     let is_first = |process: &Process| process.pid == first;
     let has_parent = |process: &Process| process.parent.is_some();

@@ -1,9 +1,10 @@
 //! Separates waiting for work from other waiting: for a lock, a file, an answer.
 //!
-//! The names of some functions tell the two apart ([`super::role`]). Waits on a condition variable or a semaphore are
-//! ambiguous. They end when another thread acts, so a long wait has its cause there. The thread waits for work if it waits
-//! in its outermost loop: the outer frames that all its other paths share, and at most one function in it that takes
-//! from a queue. A thread that waits deeper already has work.
+//! The names of some functions give the kind of a wait ([`super::role`]). Waits on a condition variable or a
+//! semaphore are ambiguous. They end when another thread acts, so a long wait has its cause there. Such a
+//! wait is for work if it is in the outermost loop of the thread: in the outer frames that all its other
+//! paths share, or in one further function that takes from a queue. A thread that waits deeper already has
+//! work.
 
 use std::collections::HashSet;
 
@@ -17,7 +18,7 @@ fn role_of_path(roles: impl IntoIterator<Item = Role>) -> Role {
     roles.into_iter().max().unwrap_or_default()
 }
 
-/// The functions that all of these paths begin with at their roots, the outermost last. `None` without a path.
+/// The outer functions that all of these paths share, the outermost last. `None` without a path.
 fn common<'p>(paths: impl IntoIterator<Item = &'p [FunctionId]>) -> Option<&'p [FunctionId]> {
     paths.into_iter().reduce(|a, b| {
         let same = a.iter().rev().zip(b.iter().rev());
@@ -26,8 +27,9 @@ fn common<'p>(paths: impl IntoIterator<Item = &'p [FunctionId]>) -> Option<&'p [
     })
 }
 
-/// True where a wait at a path is in the outermost loop of its thread. `loops` is what its other paths have in common;
-/// `counts` is true for functions of the program that are not the wait itself.
+/// True if the wait at `path` is in the outermost loop of its thread. `loops` are the outer frames that the
+/// other paths of the thread share. `counts` is true for functions of the program that are not the wait
+/// itself.
 fn is_in_loop(
     path: &[FunctionId],
     loops: Option<&[FunctionId]>,
@@ -58,7 +60,7 @@ impl<'c> Purposes<'c> {
             let path = &self.paths[id as usize];
             let roles = path.functions.iter().map(|&f| self.code.function(f).role);
             match role_of_path(roles) {
-                // It also takes CPU time to begin to wait, and to go on.
+                // CPU time at such a path is spent on beginning and ending the wait.
                 Role::ForWork => drop(for_work.insert(id)),
                 Role::Condition if path.is_whole => conditions.push(id),
                 Role::Condition => cut.push(id),
@@ -78,7 +80,7 @@ impl<'c> Purposes<'c> {
         let (in_loop, deeper): (Vec<PathId>, Vec<PathId>) = conditions
             .into_iter()
             .partition(|id| is_in_loop(at(id), loops, counts));
-        // A stack that could not be walked to its root is of the wait that begins like it.
+        // A truncated stack is not for work if a deeper wait has the same innermost functions.
         let is_deeper = |id: &PathId| deeper.iter().any(|whole| at(whole).starts_with(at(id)));
         cut.retain(|id| !is_deeper(id));
         for_work.extend(in_loop.into_iter().chain(cut));
@@ -93,7 +95,8 @@ mod tests {
     #[test]
     fn a_lock_is_one_by_whatever_it_waits() {
         use Role::*;
-        // postgres: epoll_wait < WaitEventSetWait < WaitLatch < ProcSleep; Python: pthread_cond_timedwait < take_gil.
+        // postgres: epoll_wait < WaitEventSetWait < WaitLatch < ProcSleep; Python: pthread_cond_timedwait <
+        // take_gil.
         assert_eq!(role_of_path([ForWork, Plain, Plain, ForOthers]), ForOthers);
         assert_eq!(role_of_path([Condition, ForOthers, Plain]), ForOthers);
         assert_eq!(role_of_path([Condition, Plain, ForWork]), ForWork);
@@ -120,9 +123,9 @@ mod tests {
         assert!(is_in_loop(&[50, 7, 8, 9], loops, counts));
         assert!(is_in_loop(&[50, 8, 9], loops, counts));
         assert!(!is_in_loop(&[50, 7, 3, 8, 9], loops, counts));
-        // Of one that was seen nowhere else nothing says that it has work.
+        // A thread that was seen only here counts as idle.
         assert!(is_in_loop(&[50, 7, 3, 8, 9], None, counts));
-        // It did other things that have nothing in common with this.
+        // Its other paths share no frame with this one.
         assert!(!is_in_loop(&[50, 7, 8, 9], Some(&[]), counts));
     }
 }

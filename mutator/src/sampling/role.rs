@@ -1,9 +1,9 @@
 //! The role of a function in waits, by its name. See [`super::purpose`].
 
-/// The role of a function in waits within it. Of several on a stack the last of this list counts.
+/// The role of a function in waits within it. If a stack has several roles, the last of this list counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
-    /// None.
+    /// The function does not determine the kind of the wait.
     #[default]
     Plain,
     /// Another thread of the program ends the wait.
@@ -50,7 +50,7 @@ const FOR_WORK: [&str; 32] = [
     "JVM_WaitForReferencePendingList",
 ];
 
-/// The same by parts of their names, each with one that stands before it.
+/// More of these functions, by two parts of their names in this order.
 const FOR_WORK_PARTS: [(&str, &str); 6] = [
     ("tokio::runtime", "::park"),
     ("rayon_core", "::sleep::Sleep::sleep"),
@@ -95,7 +95,7 @@ const CONDITIONS: [&str; 32] = [
     "absl::CondVar::Wait",
 ];
 
-/// The same by parts of their names.
+/// More functions that wait on a condition, by a part of their names.
 const CONDITION_PARTS: [&str; 8] = [
     "std::condition_variable",
     "boost::condition_variable",
@@ -107,7 +107,8 @@ const CONDITION_PARTS: [&str; 8] = [
     "std::thread::current::park",
 ];
 
-/// Locks built on condition variables or `epoll_wait`, and clients that wait for the answer of another process.
+/// Locks built on condition variables or `epoll_wait`, and clients that wait for the answer of another
+/// process.
 const FOR_OTHERS: [&str; 22] = [
     "take_gil",
     "thread_sched_to_running",

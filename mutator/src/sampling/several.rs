@@ -22,14 +22,14 @@ pub fn begin_all(processes: &[Process]) -> Vec<Result<Sampler, NotSampled>> {
 pub struct Together {
     /// The sum.
     pub shares: Shares,
-    /// Of each function the process that has most of it, and its index in the shares of that process.
+    /// For each function, the process in which it is heaviest, and its index in the shares of that process.
     pub owners: Vec<(usize, usize)>,
 }
 
 /// A function of several processes. Its times are seconds.
 struct Sum {
     owner: (usize, usize),
-    /// What the owner has of it.
+    /// The part of the owner.
     most: f64,
     weight: f64,
     own: Estimate,
@@ -127,7 +127,7 @@ pub fn together(all: &[Shares], most: usize) -> Together {
 }
 
 fn key(function: &Function) -> (&str, u64, &str) {
-    // Generated code is somewhere else in each process.
+    // Generated code is at another address in each process.
     let address = match function.module {
         Some(_) => function.address.0,
         None => 0,
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn shares_of_several_processes_are_of_the_time_of_all() {
-        // The same file is at another address in each process.
+        // Each process has the file at another address.
         let busy = function("work", 0x5010, 1.0, 0.0, 1.0);
         let idle = function("work", 0x7010, 1.0, 0.0, 0.2);
         let other = function("wait", 0x7020, 0.0, 1.0, 0.8);

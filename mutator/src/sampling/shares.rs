@@ -47,9 +47,9 @@ pub struct Function {
     pub own: Share,
     /// In itself and in what it calls, of the time on a processor.
     pub total: Share,
-    /// In itself and in what it calls, of the time that threads waited for something else than work.
+    /// In itself and in its callees, of the time that threads waited for something other than work.
     pub waiting: Share,
-    /// In itself and in what it calls, of the time that threads waited for work.
+    /// In itself and in its callees, of the time that threads waited for work.
     pub for_work: f64,
     /// Waits in it that are its own or of a service that it calls, a second.
     pub waits_per_second: f64,
@@ -70,9 +70,9 @@ pub struct Shares {
     pub off: u64,
     /// CPU time of its threads.
     pub cpu: Duration,
-    /// Time that those of its threads waited that ran at all: for a lock, a file, an answer.
+    /// Time in which threads that ran waited for a lock, a file, an answer.
     pub waited: Duration,
-    /// Time that the same threads waited for work, estimated.
+    /// Time in which these threads waited for work, estimated.
     pub for_work: Duration,
     /// The time of its threads that functions are ranked by, ns: waiting for work does not count.
     pub time: f64,
@@ -103,7 +103,7 @@ struct Part {
     total: Sum,
     waiting: Sum,
     for_work: f64,
-    /// What is put down to it: on a processor, and waiting for something else than work.
+    /// The time that is put down to it: on a processor, and waiting for something other than work.
     on: f64,
     off: f64,
     waits: f64,

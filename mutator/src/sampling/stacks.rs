@@ -18,7 +18,7 @@ pub struct SampledStack {
     pub charged: usize,
     /// Time on a processor, estimated, ns.
     pub cpu: f64,
-    /// Time that threads waited there for something else than work, estimated, ns.
+    /// Time that threads waited there for something other than work, estimated, ns.
     pub waited: f64,
     /// Time that threads waited there for work, estimated, ns.
     pub for_work: f64,
@@ -31,7 +31,7 @@ pub struct SampledStacks {
     pub stacks: Vec<SampledStack>,
     /// The time that passed for those threads that ran at all, added up.
     pub lived: Duration,
-    /// How much of that they waited for work, estimated.
+    /// The part of `lived` in which they waited for work, estimated.
     pub idle: Duration,
 }
 

@@ -20,13 +20,13 @@ pub(super) struct Seen {
     /// Time that those stand for, ns, and the sum of the squares of what each stands for.
     pub(super) waited: f64,
     pub(super) squares: f64,
-    /// Time in which the thread waited for work, ns. Of one thread by itself it is a part of `waited` that is not known
-    /// yet.
+    /// Time in which the thread waited for work, ns. It is 0 until [`Tally::absorb`] separates it from
+    /// `waited`.
     pub(super) for_work: f64,
 }
 
 impl Seen {
-    /// All time that is known of, ns.
+    /// The sum of all time, ns.
     pub(super) fn time(&self) -> f64 {
         self.cpu + self.waited + self.for_work
     }
@@ -76,7 +76,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Adds the samples of a thread, scaled to the time that it has spent. It waits for work at the paths in `for_work`.
+    /// Adds the samples of a thread, scaled to the time that it has spent. The thread waits for work at the
+    /// paths in `for_work`.
     pub(super) fn absorb(&mut self, time: &ThreadTime, spent: Spent, for_work: &HashSet<PathId>) {
         let part = |all: f64, seen: f64| if seen > 0.0 { all / seen } else { 0.0 };
         let factors = Factors {

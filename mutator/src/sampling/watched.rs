@@ -109,8 +109,8 @@ impl Watched {
         Some(window)
     }
 
-    /// Adds what is known of it by now; false where it was not looked at. `for_work` tells at which of its paths it waits
-    /// for work.
+    /// Adds the samples of the thread until `now`. Returns false if the thread was not looked at.
+    /// `for_work` returns the paths at which it waits for work.
     pub(super) fn tell(
         &self,
         all: &mut Tally,

@@ -74,7 +74,7 @@ impl Measured {
 pub struct Window {
     /// How long it was, ns.
     pub ns: u64,
-    /// The time of all threads that ran, but for that in which they waited for work.
+    /// The time of all threads that ran, less the time in which they waited for work.
     pub whole: Cost,
     /// What measuring took, as a share of the CPU time.
     pub overhead: f64,

@@ -292,7 +292,7 @@ impl Locked<'_> {
         memory: &Memory,
         patience: Patience,
     ) -> Result<(), SessionError> {
-        /// How long threads may take to leave by themselves: at first, and after turns.
+        /// The time for threads to leave by themselves: at first, and after turns.
         const BY_THEMSELVES: Duration = Duration::from_secs(5);
         const AGAIN: Duration = Duration::from_millis(200);
         const UNTIL_ITS_TURN: Duration = Duration::from_millis(10);
@@ -397,8 +397,8 @@ impl Locked<'_> {
     }
 
     /// Waits until each of these threads has run for longer than it takes to get out, by itself,
-    /// while all others run as well. False if one has not, because it has not had a processor by
-    /// `until`, or because a signal has stopped its process.
+    /// while all others run as well. Returns false if a thread has not had a processor by `until`, or if a
+    /// signal has stopped its process.
     fn let_leave(&self, inside: &[Tid], until: Instant) -> bool {
         /// A walk of a deep stack takes tens of microseconds.
         const ENOUGH_NS: u64 = 200_000;

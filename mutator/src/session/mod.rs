@@ -238,7 +238,7 @@ impl Session {
         })
     }
 
-    /// True if it has been made completely and nothing has begun to take it out.
+    /// True if the session is complete and its removal has not begun.
     pub fn is_whole(&self) -> bool {
         self.segment.header().state.load(Relaxed) == STATE_ACTIVE
     }

@@ -27,9 +27,9 @@ impl Stopped {
     /// `is_inside` describes, even if a signal has stopped the process. Then resumes all threads.
     /// Returns the length of the stop.
     ///
-    /// Two threads that run at a time may have the same processor. A thread that holds a lock goes on
-    /// until it has left, because the others would only sleep at the lock. Threads that sleep there
-    /// come last.
+    /// One thread runs at a time, because two threads may compete for one processor. A thread that is
+    /// still inside gets longer turns, unless it sleeps at a lock: it may hold the lock itself. Threads
+    /// that sleep at a lock come last.
     pub fn give_turns(
         mut self,
         tids: &[Tid],
@@ -39,7 +39,7 @@ impl Stopped {
         let all = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
         let until = Instant::now() + ALTOGETHER.min(FOR_EACH_THREAD.saturating_mul(all));
         let mut order = tids.to_vec();
-        // If time is over before all have had a turn, others are first the next time.
+        // A random start is fair: the time may be over before all threads have had a turn.
         order.rotate_left(random::number() as usize % tids.len().max(1));
         order.sort_by_key(|tid| self.threads.get(tid).is_some_and(|t| t.waits_for_lock()));
         'threads: for tid in order {

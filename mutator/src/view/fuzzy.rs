@@ -1,14 +1,14 @@
-//! How well a name matches what was typed: its letters in their order, perhaps with gaps.
+//! Scores how well a name matches the typed text: its letters in their order, perhaps with gaps.
 //!
 //! Names are compared byte by byte, without regard to the case of ASCII letters. A library of fuzzy matchers
 //! (`frizbee`) has code for each width of vectors, which was a fifth of the program.
 
-/// A name that has the text in one piece is better than any with gaps.
+/// The bonus of a name that contains the text in one piece. It exceeds every score with gaps.
 const IN_ONE_PIECE: i32 = 1 << 20;
-/// A letter that begins a word is worth as much as a shorter gap of so many bytes.
+/// The bonus of a letter that begins a word, in bytes of gaps.
 const BEGINNING: i32 = 8;
 
-/// The score of a name. `None` if it does not match. Words of `text` are looked for one by one.
+/// The score of a name. `None` if it does not match. Each word of `text` is searched by itself.
 pub(super) fn score(name: &str, text: &str) -> Option<i32> {
     let words = text.split_whitespace();
     let mut scores = words.map(|word| score_of(name.as_bytes(), word.as_bytes()));
@@ -28,7 +28,8 @@ fn score_of(name: &[u8], word: &[u8]) -> Option<i32> {
         .or_else(|| with_gaps(name, word))
 }
 
-/// The first place where the letters end, and from there back the last where they begin: fzf's first algorithm.
+/// The score of a match with gaps (the first algorithm of fzf). It searches forward for the end of the first
+/// match, and from there backward for the nearest start.
 fn with_gaps(name: &[u8], word: &[u8]) -> Option<i32> {
     let mut rest = word.iter();
     let mut wanted = rest.next();

@@ -66,7 +66,7 @@ impl Names {
         }
         let names = self.names.iter().enumerate();
         let found = names.filter_map(|(index, name)| {
-            // Of those that match as well, what was typed is more of a short one.
+            // Of names with equal scores the shortest comes first: the text is a larger part of it.
             Some((Reverse(score(name, text)?), name.len(), index as u32))
         });
         let mut found: Vec<_> = found.collect();

@@ -55,7 +55,7 @@ impl EnvCompleter for Bash {
     }
 }
 
-/// The words without the breaks at colons (COMP_WORDBREAKS), and where the word at `index` is.
+/// The words without the breaks at colons (COMP_WORDBREAKS), and the new index of the word at `index`.
 fn joined(words: Vec<OsString>, index: usize) -> (Vec<OsString>, usize) {
     let is_colons =
         |word: &OsString| !word.is_empty() && word.as_encoded_bytes().iter().all(|&b| b == b':');
@@ -76,8 +76,8 @@ fn joined(words: Vec<OsString>, index: usize) -> (Vec<OsString>, usize) {
     (all, place)
 }
 
-/// A candidate from the last colon of the word on, as bash replaces that. A process's id has its name beside it
-/// if several candidates are listed: then bash inserts no more than what all of them begin with.
+/// A candidate from the last colon of the word on, because bash replaces that part. If several candidates are
+/// listed, the name of a process stands beside its id: bash then inserts only their common prefix.
 fn line(candidate: &CompletionCandidate, current: &str, is_shown: bool) -> String {
     let value = candidate.get_value().to_string_lossy();
     let before = current.rfind(':').map_or(0, |at| at + 1);

@@ -1,4 +1,4 @@
-//! What a word may become.
+//! Candidates for the word at the cursor.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -18,9 +18,9 @@ use crate::process::modules::{VDSO, modules};
 use crate::process::{Pid, Process};
 use crate::profile::Profile;
 
-/// Candidates that are shown, at most.
+/// The most candidates that are shown.
 const MOST: usize = 1000;
-/// Larger files take too long for someone who types.
+/// The size from which files are not searched, in bytes: they would delay the prompt.
 const LARGE: u64 = 256 << 20;
 
 /// The words of the command line, from the name of the program on.

@@ -1,4 +1,4 @@
-//! Which names and source lines of a process are missing, and where its debug files are.
+//! Lists names and source lines that are missing in a process, and how to get its debug files.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ const SERVERS: [(&str, &str); 6] = [
 /// The server that knows the others.
 const ANY_SERVER: &str = "https://debuginfod.elfutils.org";
 
-/// What is missing of a file.
+/// The information that a file lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     /// The names of functions that it does not export, and all source lines.

@@ -1,4 +1,4 @@
-//! What ipath shows of a program in a language that is interpreted, or compiled while it runs.
+//! Describes the support for programs in languages that are interpreted or compiled at run time.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ enum Language {
     Erlang,
 }
 
-/// Lines about the languages of a process. `names` are those of generated code.
+/// A line about the language of a process. `names` is the number of names of generated code.
 pub(super) fn interpreters(process: &Process, names: usize) -> Option<Line> {
     let exe = process.exe()?;
     let maps = process.maps().ok()?;
@@ -57,7 +57,7 @@ impl Language {
         }
     }
 
-    /// What ipath shows.
+    /// Describes the functions that ipath shows. `names` is the number of named generated functions.
     fn shown(self, names: usize) -> String {
         let native = "functions of the interpreter and of native modules are measured";
         let frames = match names {
@@ -77,7 +77,7 @@ impl Language {
         }
     }
 
-    /// What names its functions in paths, and the tool that shows the rest.
+    /// The option that names its functions in paths, and the tool that shows the rest.
     fn rest(self, process: &Process, names: usize) -> Hint {
         let pid = process.pid.to_string();
         let pid = Word(&pid);

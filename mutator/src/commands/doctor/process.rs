@@ -95,7 +95,7 @@ fn seccomp(process: &Process) -> Option<Line> {
     warn(process, &format!("{what}{some}"), mend)
 }
 
-/// The number of names that are known of code that the process has generated.
+/// The number of known names in code that the process has generated.
 fn generated_names(process: &Process) -> usize {
     let mut names = JitNames::of(process);
     names.learn(&process.maps().unwrap_or_default());
@@ -104,7 +104,7 @@ fn generated_names(process: &Process) -> usize {
 }
 
 fn runner(process: &Process) -> Option<Line> {
-    // A line on the language says what there is to say of Java.
+    // The line about the language already covers Java.
     let runner = Runner::of_process(process).filter(|runner| *runner != Runner::Java)?;
     let note = runner.note();
     warn(process, &note, "measure it without, where that can be")

@@ -17,7 +17,7 @@ use crate::session::{
     select_in,
 };
 
-/// What has come of putting functions in.
+/// The result of instrumenting functions.
 #[derive(Default)]
 struct PutIn {
     /// Functions that are in.
@@ -82,7 +82,7 @@ impl Hunt<'_> {
                 continue;
             };
             match self.create(index, live, given) {
-                // The same is refused in each process.
+                // Each process refuses the same functions.
                 Ok(_) if is_told => {}
                 Ok(changed) => {
                     tell_refused(&changed);
@@ -98,7 +98,7 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    /// Puts functions in, and others in the place of those that cannot be.
+    /// Instruments functions. Replaces each one that cannot be instrumented with another one.
     pub(super) fn put_in(
         &mut self,
         lives: &mut Lives,
@@ -123,7 +123,7 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    /// Puts functions in; those that cannot be in any process, each with the reason.
+    /// Instruments functions. Returns those that no process could instrument, each with the reason.
     fn instrument(
         &mut self,
         lives: &mut Lives,
@@ -176,7 +176,7 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    /// Puts functions of one process in, by its own addresses.
+    /// Instruments functions of one process, by its own addresses.
     fn instrument_one(
         &self,
         index: usize,

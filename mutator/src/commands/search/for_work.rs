@@ -43,8 +43,8 @@ impl ForWork {
         Self(found)
     }
 
-    /// The share in a function with these callers, the nearest first: that of the sampled stacks that have the most of
-    /// these callers in common.
+    /// The share in a function with these callers, the nearest first. It is the share of the sampled stacks
+    /// with the longest common part of these callers.
     pub(super) fn share(&self, function: Avma, callers: &[Avma]) -> f64 {
         let Some(Stacks(stacks)) = self.0.get(&function) else {
             return 0.0;

@@ -101,7 +101,7 @@ impl<'h> Hunt<'h> {
         Ok(hunt)
     }
 
-    /// The best result, with the processes that it is of.
+    /// The best result, with its processes.
     pub(super) fn outcome(self) -> Option<(Outcome, Pack)> {
         Some((self.best.into_inner()?, self.pack))
     }
@@ -119,8 +119,8 @@ impl<'h> Hunt<'h> {
         ));
     }
 
-    /// Searches to the end: within the functions of a session or the given ones, if there are any. Adds the sessions
-    /// that it makes to `lives`.
+    /// Searches to the end, within the functions of a session or the given ones, if there are any. Adds its
+    /// new sessions to `lives`.
     pub(super) fn run(&mut self, lives: &mut Lives, signals: &Signals) -> Result<Over, Failure> {
         let over = self.steps(lives, signals);
         match over {

@@ -19,7 +19,7 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// The moment before anything.
+    /// The moment before the first measurement.
     pub(super) fn nothing() -> Self {
         Self {
             profile: Profile::empty(Target::default(), Session::default(), Vec::new()),

@@ -1,4 +1,4 @@
-//! Processes that begin while a search goes on, of those that are followed.
+//! Followed processes that begin during a search.
 
 use std::collections::BTreeSet;
 
@@ -50,8 +50,8 @@ impl Pack {
         is_any
     }
 
-    /// Adds followed processes that have no session, and begins to sample those that are not sampled. Returns true if
-    /// there are any.
+    /// Adds followed processes that have no session, and begins to sample those that are not sampled.
+    /// Returns true if there are any.
     pub(super) fn take_in_processes(&mut self, lives: &mut Lives) -> bool {
         let Some((root, _)) = &self.following else {
             return false;
@@ -113,7 +113,8 @@ impl Pack {
         }
     }
 
-    /// Removes the members whose sessions are over, and adds their profiles to those of the other ended processes.
+    /// Removes the members whose sessions are over, and adds their profiles to those of the other ended
+    /// processes.
     fn retire(&mut self, lives: &mut Lives) {
         let Some((_, follower)) = &self.following else {
             return;
@@ -142,8 +143,8 @@ impl Pack {
 }
 
 impl Hunt<'_> {
-    /// Before a step: removes the processes that have ended, adds those that have begun, and measures the same functions
-    /// in these.
+    /// Updates the members before a step. Removes ended processes, adds new ones, and measures the same
+    /// functions in them.
     pub(super) fn catch_up(&mut self, lives: &mut Lives) -> Result<(), Failure> {
         if self.pack.following.is_none() {
             return Ok(());

@@ -54,7 +54,7 @@ pub(super) type Lives = Vec<Option<Live>>;
 pub(super) struct Moments {
     /// In the order of the members. Members that begin later are added at the end.
     of_members: Vec<Moment>,
-    /// The sum of followed processes that are no members any more.
+    /// The sum of followed processes that are no longer members.
     gone: Option<Moment>,
 }
 
@@ -119,7 +119,7 @@ impl Pack {
         self.members.len() == 1 && self.following.is_none()
     }
 
-    /// Takes in the files that the processes have loaded since.
+    /// Adds the files that the processes have loaded since the last call.
     pub(super) fn renew_shifts(&mut self) {
         if self.is_one() {
             return;
@@ -134,7 +134,7 @@ impl Pack {
         }
     }
 
-    /// True if none of the processes is there any more.
+    /// True if all processes are gone.
     pub(super) fn is_gone(&self, life: fn(&Process) -> Presence) -> bool {
         if let Some((_, follower)) = &self.following {
             return follower.seen().living == 0;
@@ -143,7 +143,7 @@ impl Pack {
         processes.all(|process| life(process) != Presence::Here)
     }
 
-    /// How the process is sampled of which least is seen.
+    /// The most limited way in which a process is sampled.
     pub(super) fn seeing(&self) -> Seeing {
         let samplers = self.members.iter().flat_map(|member| &member.sampler);
         let all = samplers.map(Sampler::seeing);
@@ -161,7 +161,7 @@ impl Pack {
             .flat_map(|member| &mut member.sampler)
     }
 
-    /// Takes in what has been sampled since.
+    /// Reads the samples that were taken since the last call.
     pub(super) fn look(&mut self) {
         self.samplers().for_each(Sampler::look);
     }
@@ -181,7 +181,7 @@ impl Pack {
             .for_each(|sampler| sampler.stopped_since(begun));
     }
 
-    /// What has been sampled until now.
+    /// The stacks that were sampled until now.
     pub(super) fn stacks(&mut self) -> Vec<SampledStack> {
         self.renew_shifts();
         if self.is_one() {
@@ -278,7 +278,7 @@ impl Pack {
         new: &Moments,
         functions: &BTreeSet<Avma>,
     ) -> Window {
-        // Processes that are not sampled wait as the others do.
+        // Processes that are not sampled are assumed to wait as the others do.
         let of_all = match self.is_one() {
             true => ForWork::default(),
             false => ForWork::of(&self.stacks(), functions),

@@ -25,7 +25,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// In the profile of one process.
+    /// The indices in the profile of one process.
     pub(super) fn of_one(profile: &Profile) -> Self {
         let places = Places::of(profile);
         let numbered = |places: Vec<Avma>| places.into_iter().zip(0..).collect();
@@ -35,7 +35,7 @@ impl Numbers {
         }
     }
 
-    /// In the sum of the profiles of several processes.
+    /// The indices in the sum of the profiles of several processes.
     pub(super) fn of_sum(sum: &Profile, parts: &[(&Shifts, Profile)]) -> Self {
         let functions = sum.functions.iter().map(|f| (Some(f.module), f.address));
         let functions = by_code(sum, functions);
@@ -80,7 +80,7 @@ fn file(profile: &Profile, module: Option<usize>) -> &str {
 }
 
 impl Outcome {
-    /// As it stands in a profile with these numbers.
+    /// The result in the form of a profile with these indices.
     pub(super) fn found(&self, numbers: &Numbers) -> Found {
         let Numbers { functions, frames } = numbers;
         let path = |row: &Row| {

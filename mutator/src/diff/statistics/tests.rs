@@ -156,7 +156,7 @@ fn several_runs_of_one_program_are_seldom_significant() {
     }
 }
 
-/// 5 % with five runs a side that differ by 1 % from each other, among ten paths.
+/// A change of 5 % among ten paths, with five runs a side that differ by 1 %.
 #[test]
 fn five_percent_are_found_with_five_runs_a_side() {
     const TRIALS: usize = 200;

@@ -278,7 +278,7 @@ fn inlined(state: &State, key: tree::Key) -> Option<Line<'static>> {
     ))
 }
 
-/// The lines around the call, or from the definition of a function on.
+/// The source lines around the call, or from the definition of the function on.
 fn source(state: &State, key: tree::Key, room: usize) -> Vec<Line<'static>> {
     let position = state.selected_line().and_then(|line| line.source.clone());
     let Some((file, number)) = position else {
@@ -293,7 +293,7 @@ fn source(state: &State, key: tree::Key, room: usize) -> Vec<Line<'static>> {
         )];
     };
     let at = number.saturating_sub(1) as usize;
-    // The type of what it returns may stand before the name.
+    // The return type may stand on the line before the name.
     let before = match definition(state, key) {
         Some(_) => 1,
         None => room / 2,
