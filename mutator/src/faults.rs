@@ -6,7 +6,8 @@
 /// With the feature `faults` and `IPATH_DIE_AT=N` in the environment, the N-th of them ends this process by
 /// SIGKILL, after a line on standard error that names it. With `IPATH_STOP_AT=N` it stops it by SIGSTOP. With
 /// `IPATH_SIGNAL_AT=N` it is SIGINT, at that step and at each one after it. To die or to stop at, a name may be
-/// given instead of the number: it means the first step of that name.
+/// given instead of the number: it means the first step of that name. With `IPATH_HANG_AT=NAME` the thread that
+/// comes to that moment waits until the process ends.
 #[cfg(feature = "faults")]
 pub fn step(what: &str) {
     come_to(what, true);
@@ -28,15 +29,20 @@ fn come_to(what: &str, is_change: bool) {
         name: String,
         done: AtomicBool,
     }
-    static PLACES: OnceLock<[At; 3]> = OnceLock::new();
+    static PLACES: OnceLock<[At; 4]> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let at = |name| {
         let name = std::env::var(name).unwrap_or_default();
         let (number, done) = (name.parse().ok(), AtomicBool::new(false));
         At { number, name, done }
     };
-    const NAMES: [&str; 3] = ["IPATH_DIE_AT", "IPATH_STOP_AT", "IPATH_SIGNAL_AT"];
-    let [dies, stops, signals] = PLACES.get_or_init(|| NAMES.map(at));
+    const NAMES: [&str; 4] = [
+        "IPATH_DIE_AT",
+        "IPATH_STOP_AT",
+        "IPATH_SIGNAL_AT",
+        "IPATH_HANG_AT",
+    ];
+    let [dies, stops, signals, hangs] = PLACES.get_or_init(|| NAMES.map(at));
     let now = match is_change {
         true => COUNT.fetch_add(1, Ordering::Relaxed) + 1,
         false => COUNT.load(Ordering::Relaxed),
@@ -59,6 +65,12 @@ fn come_to(what: &str, is_change: bool) {
         // To this thread, which else would go on until another one has taken the signal.
         // SAFETY: takes no pointers; stops this process until it is continued.
         unsafe { libc::raise(libc::SIGSTOP) };
+    }
+    if is_at(hangs) {
+        eprintln!("hangs at step {now}: {what}");
+        loop {
+            std::thread::park();
+        }
     }
 }
 

@@ -35,6 +35,8 @@ const NOT_HELD: [Signal; 9] = [
 /// Where a signal comes from that no process has sent: that of a key, from the terminal (sigaction(2), si_code).
 const SI_KERNEL: i32 = 0x80;
 
+const FLAGS: SfdFlags = SfdFlags::SFD_NONBLOCK.union(SfdFlags::SFD_CLOEXEC);
+
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
@@ -97,10 +99,8 @@ impl Signals {
     /// # Errors
     /// The process has no descriptor left.
     pub fn hold() -> io::Result<Self> {
-        let is_held = |signal: &Signal| !NOT_HELD.contains(signal) && !is_ignored(*signal);
         let held: SigSet = Signal::iterator().filter(is_held).collect();
-        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-        let descriptor = SignalFd::with_flags(&held, flags)?;
+        let descriptor = SignalFd::with_flags(&held, FLAGS)?;
         let before = held.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         starved::note_held(true);
         Ok(Self {
@@ -130,6 +130,17 @@ impl Signals {
     pub fn ended(&self) -> bool {
         self.take();
         self.end.get()
+    }
+
+    /// A descriptor of its own for the held signals that ask this process to end. Signals that are
+    /// read from it do not come here.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn enders(&self) -> io::Result<SignalFd> {
+        let ends = |signal: &Signal| is_held(signal) && asked_by(*signal) == Some(Asked::End);
+        let enders: SigSet = Signal::iterator().filter(ends).collect();
+        Ok(SignalFd::with_flags(&enders, FLAGS)?)
     }
 
     /// Forgets that this process is to end: what was asked for is under way, and who asks again means more.
@@ -253,15 +264,17 @@ impl Signals {
 
     fn take(&self) {
         while let Ok(Some(info)) = self.descriptor.read_signal() {
-            match Signal::try_from(info.ssi_signo as i32) {
-                Ok(Signal::SIGCHLD) => self.child.set(true),
-                Ok(Signal::SIGWINCH) => self.resize.set(true),
-                Ok(Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) => self.suspend.set(true),
-                Ok(Signal::SIGINT | Signal::SIGQUIT)
-                    if self.beside_keys.get() && info.ssi_code == SI_KERNEL => {}
-                // The call that they stand for returns an error.
-                Ok(Signal::SIGPIPE | Signal::SIGXFSZ) => {}
-                _ => self.end.set(true),
+            // A number without a name is that of a real-time signal.
+            let signal = Signal::try_from(info.ssi_signo as i32);
+            let is_key = matches!(signal, Ok(Signal::SIGINT | Signal::SIGQUIT))
+                && info.ssi_code == SI_KERNEL;
+            match signal.map_or(Some(Asked::End), asked_by) {
+                Some(Asked::End) if is_key && self.beside_keys.get() => {}
+                Some(Asked::End) => self.end.set(true),
+                Some(Asked::Suspend) => self.suspend.set(true),
+                Some(Asked::Child) => self.child.set(true),
+                Some(Asked::Resize) => self.resize.set(true),
+                None => {}
             }
         }
     }
@@ -272,6 +285,21 @@ impl Drop for Signals {
         self.take();
         let _ = self.before.thread_set_mask();
     }
+}
+
+/// What a signal asks for; nothing if the call that it stands for returns an error.
+fn asked_by(signal: Signal) -> Option<Asked> {
+    match signal {
+        Signal::SIGCHLD => Some(Asked::Child),
+        Signal::SIGWINCH => Some(Asked::Resize),
+        Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => Some(Asked::Suspend),
+        Signal::SIGPIPE | Signal::SIGXFSZ => None,
+        _ => Some(Asked::End),
+    }
+}
+
+fn is_held(signal: &Signal) -> bool {
+    !NOT_HELD.contains(signal) && !is_ignored(*signal)
 }
 
 fn is_ignored(signal: Signal) -> bool {

@@ -2,16 +2,18 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
+use ipath_tests::faulty::faulty;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
-use ipath_tests::racing::remove_segments;
+use ipath_tests::racing::{remove_segments, segment_names};
 use ipath_tests::session::listed;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -263,4 +265,55 @@ fn storm() {
         assert!(profile.calls("work") > 1000);
     }
     assert!(target.finish("ok calls ").contains("handled some"));
+}
+
+/// The process that a command has started.
+fn started_by(command: &Target) -> u32 {
+    // If it is followed, the thread that traces it has started it.
+    let threads = fs::read_dir(format!("/proc/{}/task", command.pid())).expect("its threads");
+    let files = threads
+        .flatten()
+        .map(|thread| thread.path().join("children"));
+    let all: String = files
+        .filter_map(|file| fs::read_to_string(file).ok())
+        .collect();
+    let first = all
+        .split_whitespace()
+        .next()
+        .and_then(|child| child.parse().ok());
+    first.unwrap_or_else(|| panic!("no child: {all:?}"))
+}
+
+/// A signal to the process group ends a command whose analysis never ends, and its program.
+#[test]
+fn run_interrupted_before_its_program_begins() {
+    let limit = Duration::from_secs(60);
+    for (follow, signal) in [
+        (false, Signal::SIGINT),
+        (false, Signal::SIGTERM),
+        (true, Signal::SIGINT),
+    ] {
+        let mut command = Command::new(faulty());
+        command.env("IPATH_HANG_AT", "prepared").arg("run");
+        command.args(follow.then_some("--follow"));
+        command.args(["--no-tui", "-f", "busy*!*", "--"]);
+        command.arg(program("busy.c")).args(["2", "300"]);
+        let mut running = Target::spawn(command);
+        running.until(limit, "come to the moment", |r| {
+            r.stderr().contains("hangs at")
+        });
+        let child = started_by(&running);
+        let group = Pid::from_raw(running.pid() as i32);
+        killpg(group, signal).expect("signal the group");
+        let status = running.wait(limit);
+        let report = running.report();
+        assert_eq!(status.code(), Some(128 + signal as i32), "{report}");
+        assert!(
+            running.stderr().contains("before the program began"),
+            "{report}"
+        );
+        assert_eq!(running.stdout(), "", "{report}");
+        assert!(!Path::new(&format!("/proc/{child}")).exists(), "{report}");
+        assert!(segment_names(child).is_empty(), "{report}");
+    }
 }

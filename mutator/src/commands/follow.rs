@@ -20,7 +20,8 @@ use super::spool::Spool;
 use super::target::{find, target_of};
 use super::together;
 use super::tree::{no_match, tell_left_out, tree};
-use super::watch::{Watch, hold, watch};
+use super::unbegun::Unbegun;
+use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
 use crate::error::{Failure, io_text};
 use crate::follow::{Follower, Progress, Wanted};
@@ -273,11 +274,14 @@ pub(super) fn run(
     };
     let signals = hold(RUN)?;
     let before = signals.before();
+    let enders = enders(RUN, &signals)?;
     let follower = begin(RUN, measure, &wanted)?;
     // A thread has one tracer: the one that has it started.
     let begun = tracing(|| {
         let launched = launch(program, before, |c| spool.redirect(c)).map_err(unknown)?;
-        begin_program(launched, measure, &wanted)
+        let pid = launched.process.pid;
+        let unbegun = Unbegun::watch(RUN, &name, pid, enders);
+        begin_program(launched, measure, &wanted, unbegun)
     });
     let Begun {
         mut child,
@@ -311,18 +315,27 @@ struct Begun {
 }
 
 /// Instruments a program that has been started, and lets it go on: it stays traced.
-fn begin_program(launched: Launched, measure: &Measure, wanted: &Wanted) -> Result<Begun, Failure> {
+fn begin_program(
+    launched: Launched,
+    measure: &Measure,
+    wanted: &Wanted,
+    unbegun: Unbegun,
+) -> Result<Begun, Failure> {
     let Launched {
         mut child,
         process,
         mut stopped,
     } = launched;
-    let mut prepare = || {
+    let prepare = || {
+        // Dropped here, whatever comes of it.
+        let unbegun = unbegun;
         let failure = |e: SessionError| e.failure(RUN, &process);
         let space = Arc::clone(stopped.space());
         let effects = wanted.options.wanted();
         let selected = select_stopped(space, &wanted.patterns, effects, Some(&mut stopped), false);
         let selected = found(RUN, &process, measure, wanted, selected.map_err(failure)?)?;
+        selected.iter().for_each(Selected::prepare);
+        unbegun.end_watch();
         let created = selected.map(|selected| {
             let held = Where::Stopped(&mut stopped);
             Session::create(&process, &options_in(wanted, &selected), selected, held)

@@ -39,6 +39,7 @@ mod target;
 mod together;
 mod top;
 mod tree;
+mod unbegun;
 mod watch;
 
 use std::ffi::OsString;

@@ -24,7 +24,8 @@ use super::replaced::Begun;
 use super::search::{Prey, Searching};
 use super::source::{AtEnd, Live};
 use super::spool::Spool;
-use super::watch::{Watch, hold, watch};
+use super::unbegun::Unbegun;
+use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
 use crate::error::{Failure, io_text};
 use crate::launch::{self, LaunchError, Launched, launch};
@@ -75,6 +76,7 @@ pub(super) fn run(
         false => Spool::default(),
     };
     let signals = hold(OPERATION)?;
+    let enders = enders(OPERATION, &signals)?;
     let Launched {
         mut child,
         process,
@@ -86,12 +88,15 @@ pub(super) fn run(
         let watched = choose_and_watch(measure, show, &output, &options, &process, signals);
         return end(&mut child, spool, watched, &subject, || None);
     }
+    let unbegun = Unbegun::watch(OPERATION, &subject, process.pid, enders);
     let begun = Begun::of(&process);
     let mut said = Vec::new();
     // The error if a shell lacks the functions. It may still exec the program that defines them.
     let mut missing = None;
     let mut options_here = options.clone();
     let prepared = caught(OPERATION, || {
+        // Dropped here, whatever comes of it.
+        let unbegun = unbegun;
         if patterns.is_empty() && spots.is_empty() {
             return Ok(None);
         }
@@ -115,6 +120,8 @@ pub(super) fn run(
         } else {
             said = waiting(selection);
         }
+        selected.prepare();
+        unbegun.end_watch();
         let held = Where::Stopped(&mut stopped);
         match Session::create(&process, &options_here, selected, held) {
             Ok(created) => Ok(Some(created)),

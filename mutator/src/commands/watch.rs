@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
 
 use super::next::{Measured, next};
 use super::output::{print, print_data};
@@ -29,6 +30,12 @@ use crate::view::{self, View};
 /// changes until everything is out again.
 pub(super) fn hold(operation: &str) -> Result<Signals, Failure> {
     Signals::hold().map_err(|e| Failure::new(operation, "signals", io_text(&e)))
+}
+
+/// A descriptor for those of the held signals that end this process.
+pub(super) fn enders(operation: &str, signals: &Signals) -> Result<SignalFd, Failure> {
+    let enders = signals.enders();
+    enders.map_err(|e| Failure::new(operation, "signals", io_text(&e)))
 }
 
 /// How the watching is shown.

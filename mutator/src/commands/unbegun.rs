@@ -1,0 +1,131 @@
+//! Ending `run` while its program waits to begin.
+//!
+//! Signals are held from before the program is started, and the analysis of its files can take
+//! seconds. Nothing is in the program until a session is made, so a signal that ends the command
+//! needs no teardown.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::exit;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::signalfd::SignalFd;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{self, pipe};
+
+use super::remarks::warn;
+use crate::process::Pid;
+use crate::signals::try_spawn;
+use crate::starved;
+
+/// A program that has been started and has not begun. Until [`Unbegun::end_watch`], or until this
+/// is dropped, a signal that ends the command kills the program and ends both.
+pub(super) struct Unbegun {
+    watched: Arc<Watched>,
+    /// The watching thread, and a pipe whose closing ends it. None if no thread could be made:
+    /// the signal is then found by `end_watch`.
+    thread: Option<(OwnedFd, JoinHandle<()>)>,
+}
+
+struct Watched {
+    operation: &'static str,
+    subject: String,
+    child: Pid,
+    enders: SignalFd,
+    /// True once a session may be in the program.
+    is_over: Mutex<bool>,
+}
+
+impl Unbegun {
+    /// Watches for the signals of `enders`, which the caller holds, from now on.
+    pub(super) fn watch(
+        operation: &'static str,
+        subject: &str,
+        child: Pid,
+        enders: SignalFd,
+    ) -> Self {
+        let watched = Arc::new(Watched {
+            operation,
+            subject: subject.to_owned(),
+            child,
+            enders,
+            is_over: Mutex::new(false),
+        });
+        let of_thread = Arc::clone(&watched);
+        let thread = pipe().ok().and_then(|(closed, open)| {
+            let thread = try_spawn(move || of_thread.wait(&closed)).ok()?;
+            Some((open, thread))
+        });
+        Self { watched, thread }
+    }
+
+    /// Returns once signals are no longer watched for. Ends the command if one has come.
+    pub(super) fn end_watch(mut self) {
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.watched.look(true);
+        if let Some((open, thread)) = self.thread.take() {
+            drop(open);
+            // It does nothing that panics.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Unbegun {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Watched {
+    /// Waits for a signal, or until the other end of `closed` is closed.
+    fn wait(&self, closed: &OwnedFd) {
+        loop {
+            let [signal, end] = [self.enders.as_fd(), closed.as_fd()];
+            let mut ready = [signal, end].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            match poll(&mut ready, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return,
+            }
+            if self.look(false) {
+                return;
+            }
+        }
+    }
+
+    /// Ends the command if a signal has come in time. Otherwise returns true if the watch is over,
+    /// which it is after this call if it `is_last`.
+    fn look(&self, is_last: bool) -> bool {
+        // Both threads look. Whichever ends the command keeps the lock, and the other one waits.
+        let mut is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_over && let Ok(Some(info)) = self.enders.read_signal() {
+            self.end(info.ssi_signo as i32);
+        }
+        *is_over |= is_last;
+        *is_over
+    }
+
+    fn end(&self, number: i32) -> ! {
+        let child = unistd::Pid::from_raw(self.child.0);
+        let _ = kill(child, Signal::SIGKILL);
+        // If another thread collects it, there is no child to wait for.
+        while let Ok(WaitStatus::Stopped(..)) | Err(Errno::EINTR) =
+            waitpid(child, Some(WaitPidFlag::__WALL))
+        {}
+        if starved::has_said() {
+            exit(1);
+        }
+        let name = Signal::try_from(number).map_or("a signal", Signal::as_str);
+        let (operation, subject) = (self.operation, &self.subject);
+        warn(&format!(
+            "{operation} {subject}: {name} came before the program began, which has been killed"
+        ));
+        exit(128 + number)
+    }
+}
