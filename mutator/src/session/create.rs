@@ -18,7 +18,7 @@ use super::tables::prepare_all;
 use super::{Changed, Ended, Selected, Session, SessionError, VERIFY, filters, quiet};
 use crate::clock;
 use crate::condition::{Condition, Operand};
-use crate::faults::step;
+use crate::faults::{look, step};
 use crate::images;
 use crate::metric::Metric;
 use crate::mpi;
@@ -108,6 +108,14 @@ pub enum Where<'s> {
     Running,
     /// It has been stopped by the caller, and stays so.
     Stopped(&'s mut Stopped),
+}
+
+impl Selected {
+    /// Reads what a session needs of the files, so that making it takes less time.
+    pub fn prepare(&self) {
+        prepare_all(&self.modules);
+        look("prepared");
+    }
 }
 
 impl Session {

@@ -65,7 +65,6 @@ use patcher::plan::{Allowed, Effects};
 use patcher::select::Pattern;
 
 use crate::clock;
-use crate::faults::look;
 use crate::images;
 use crate::process::headroom::yield_memory;
 use crate::process::modules::{Module, modules};
@@ -108,14 +107,6 @@ pub struct Selected {
     pub modules: Vec<Module>,
     /// The functions.
     pub selection: Selection,
-}
-
-impl Selected {
-    /// Reads what a session needs of the files, so that making it takes less time.
-    pub fn prepare(&self) {
-        tables::prepare_all(&self.modules);
-        look("prepared");
-    }
 }
 
 /// Looks patterns up in a process as it is now.
