@@ -86,8 +86,9 @@ pub(super) fn processes(current: &OsStr) -> Vec<CompletionCandidate> {
         let shown = printable(format!("{name} {arguments}").trim_end()).into_owned();
         CompletionCandidate::new(pid.to_string()).help(Some(shown.into()))
     });
-    let names = names.into_iter().map(CompletionCandidate::new);
-    let all = ids.chain(names);
+    // Anybody can give a process a name that a shell would run.
+    let names = names.into_iter().filter(|name| is_plain(name));
+    let all = ids.chain(names.map(CompletionCandidate::new));
     all.filter(|one| one.get_value().to_string_lossy().starts_with(&*current))
         .take(MOST)
         .collect()
@@ -187,6 +188,7 @@ fn of_profile(profile: &Profile, start: &str) -> BTreeSet<String> {
 
 fn beginning(names: Vec<String>, current: &OsStr) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy();
-    let names = names.into_iter().filter(|name| name.starts_with(&*current));
+    let is_it = |name: &String| is_plain(name) && name.starts_with(&*current);
+    let names = names.into_iter().filter(is_it);
     names.map(CompletionCandidate::new).collect()
 }
