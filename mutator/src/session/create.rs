@@ -218,12 +218,16 @@ impl Session {
             Ok(changed)
         });
         let result = result.inspect_err(|_| {
+            let is_followed = stopped.is_some();
             let ended = match stopped {
                 Some(stopped) => locked.unmap_in(stopped).map(|()| Ended::Detached),
                 None => locked.end(),
             };
-            // The first error is the one to report. Of a program that is gone its name goes.
-            let _ = locked.or_gone(ended);
+            // The first error is the one to report. Of a program that is gone its name goes. No command detaches a
+            // process that is followed without success, so its name goes, too.
+            if locked.or_gone(ended).is_err() && is_followed {
+                locked.segment.remove_name();
+            }
         });
         drop(locked);
         result.map(|changed| (session, changed))
