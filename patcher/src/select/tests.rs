@@ -177,7 +177,9 @@ fn an_address_selects_the_function_around_it() {
     );
 }
 
+/// Not inlined, so that the program has a function of this name.
 #[test]
+#[inline(never)]
 fn rust_names_come_without_their_hash() {
     let this = std::env::current_exe()
         .and_then(std::fs::read)
