@@ -144,6 +144,31 @@ fn differences_are_red_and_blue() {
     }
 }
 
+/// A run of twice the length has twice the calls and the time. No call costs more.
+#[test]
+fn equal_runs_of_different_length_are_grey() {
+    let exports = Exports(Scratch::new("lengths"));
+    let one = measure(&exports.0, "one.json", "1000", "1000");
+    let text = fs::read_to_string(&one).expect("a profile");
+    let mut twice: Value = serde_json::from_str(&text).expect("JSON");
+    let double = |value: &mut Value| *value = (value.as_i64().expect("a number") * 2).into();
+    for path in twice["paths"].as_array_mut().expect("paths") {
+        let metrics = &mut path["metrics"];
+        double(&mut metrics["count"]);
+        double(&mut metrics["wall"]["sum"]);
+        let buckets = metrics["wall"]["hist"].as_array_mut().expect("buckets");
+        buckets.iter_mut().for_each(|bucket| double(&mut bucket[1]));
+    }
+    let other = exports.0.file("twice.json");
+    fs::write(&other, twice.to_string()).expect("an own folder");
+    let rectangles = exports.rectangles(&other, &one, "wall");
+    assert!(rectangles.iter().any(|r| r.name == "rest"));
+    for rectangle in rectangles {
+        let [red, green, blue] = rectangle.colour;
+        assert!(red == green && green == blue, "{}", rectangle.title);
+    }
+}
+
 /// A function that has ceased to measure a metric is marked, in whatever form it is shown; another is not.
 #[test]
 fn functions_that_are_partly_measured_are_marked() {
