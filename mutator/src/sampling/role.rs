@@ -136,11 +136,7 @@ const FOR_OTHERS: [&str; 22] = [
 
 /// The role of a function of this name.
 pub(super) fn role_of(name: &str) -> Role {
-    let name = name
-        .split("::h")
-        .next()
-        .filter(|_| is_hashed(name))
-        .unwrap_or(name);
+    let name = without_hash(name);
     let bare = name.trim_start_matches('_');
     let bare = bare.strip_prefix("libc_").unwrap_or(bare);
     // Without the parameters.
@@ -161,10 +157,13 @@ pub(super) fn role_of(name: &str) -> Role {
     }
 }
 
-/// True for a Rust name that ends in a hash.
-fn is_hashed(name: &str) -> bool {
-    name.rsplit_once("::h")
-        .is_some_and(|(_, hash)| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
+/// A Rust name without the hash at its end.
+fn without_hash(name: &str) -> &str {
+    let is_hash = |text: &str| text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    match name.rsplit_once("::h") {
+        Some((rest, hash)) if is_hash(hash) => rest,
+        _ => name,
+    }
 }
 
 #[cfg(test)]
@@ -192,6 +191,10 @@ mod tests {
             ),
             ("std::sync::poison::condvar::Condvar::wait", Role::Condition),
             ("std::thread::park::h0123456789abcdef", Role::Condition),
+            (
+                "<a::handle::Condvar>::wait::h0123456789abcdef",
+                Role::Condition,
+            ),
             ("take_gil", Role::ForOthers),
             ("ProcSleep", Role::ForOthers),
             ("pthread_mutex_lock", Role::Plain),
