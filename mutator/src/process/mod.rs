@@ -19,6 +19,7 @@ mod root;
 pub mod shadow;
 mod sharing;
 mod space;
+mod state;
 mod text;
 
 use std::ffi::CStr;
@@ -45,6 +46,7 @@ pub use memory::{Memory, Own, Text};
 pub use presence::Presence;
 pub use root::Root;
 pub use space::Space;
+pub use state::{state_letter, thread_state};
 pub use text::{host, read_text};
 
 /// Why a process cannot be worked on.
@@ -484,8 +486,7 @@ pub fn is_no_process(error: &io::Error) -> bool {
 /// State letter and start time: fields 3 and 22 of /proc/PID/stat, after the command's name, which
 /// may hold anything. The start time is the same from every time namespace.
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let state = rest.trim_start().chars().next()?;
+    let state = state_letter(stat)?;
     let start_time = stat_field(stat, 22)?;
     Some((state, start_time.wrapping_add_signed(-boot_offset())))
 }

@@ -10,7 +10,7 @@ use super::registers::Registers;
 use super::thread::Met;
 use super::watched::Watched;
 use super::windows::{how_met, stack_at};
-use crate::process::{Activity, Process, Tid, is_passing, read_text};
+use crate::process::{Activity, Process, Tid, is_passing, read_text, thread_state};
 use crate::random;
 use crate::tracee::{TraceeError, glance, tracing};
 
@@ -119,7 +119,7 @@ impl Stops {
         at: u64,
         paths: &mut Paths,
     ) -> Option<u64> {
-        let state = state(&self.process, Tid(tid))?;
+        let state = thread_state(self.process.pid, Tid(tid))?;
         let activity = Activity::of(self.process.pid, Tid(tid));
         let last = self.last.remove(&tid);
         let since = last.as_ref().map_or(0, |last| at.saturating_sub(last.at));
@@ -197,10 +197,4 @@ impl Stops {
             *path = new[*path as usize];
         }
     }
-}
-
-/// The letter of a thread's state, proc_pid_stat(5).
-fn state(process: &Process, tid: Tid) -> Option<char> {
-    let stat = read_text(format!("/proc/{}/task/{tid}/stat", process.pid)).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
 }

@@ -17,7 +17,7 @@ use super::stack_scan::Stacks;
 use super::write::{move_back, read};
 use super::{Session, SessionError};
 use crate::priority::Priority;
-use crate::process::{Activity, Extent, Memory, Pid, Presence, Text, Tid, read_text};
+use crate::process::{Activity, Extent, Memory, Presence, Text, Tid, thread_state};
 use crate::progress::Step;
 use crate::segment::{FunctionDoc, Journal, PairDoc, Reaper, RegionDoc, SegmentError, SiteDoc};
 use crate::tracee::{CallCode, Stopped, StoppedThread, pause, tracing};
@@ -414,7 +414,7 @@ impl Locked<'_> {
         // One thread after the other: to check thousands at a time takes the processor from them.
         for (tid, enough) in waiting {
             while ran(tid).is_some_and(|now| now < enough) {
-                match state(pid, tid) {
+                match thread_state(pid, tid) {
                     Some('T') => return false,
                     Some('R') if Instant::now() > until => return false,
                     _ if Instant::now() > until => break,
@@ -496,12 +496,6 @@ fn stays(who: fmt::Arguments<'_>) -> SessionError {
 
 fn is_in(extents: &[Extent], at: Avma) -> bool {
     extents.iter().any(|extent| extent.contains(at))
-}
-
-/// The state of a thread in its stat: R if it is ready to run, T if a signal has stopped its process.
-fn state(pid: Pid, tid: Tid) -> Option<char> {
-    let stat = read_text(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// The same mappings in order, those that touch as one.

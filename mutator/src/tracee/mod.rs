@@ -31,7 +31,7 @@ use attaching::attaching;
 use crate::process::memory::WholeProcess;
 use crate::process::{
     Memory, Pid, Presence, Process, ProcessError, Space, Text, Tid, is_passing, read_text,
-    stat_field, take_name,
+    stat_field, take_name, thread_state,
 };
 
 use crate::priority::Priority;
@@ -471,6 +471,5 @@ fn is_worker(pid: Pid, tid: Tid) -> bool {
 
 /// True if it is not asleep: then it stops as soon as it gets a processor.
 fn runs(pid: Pid, tid: Tid) -> bool {
-    let stat = read_text(format!("/proc/{pid}/task/{tid}/stat"));
-    stat.is_ok_and(|s| s.rsplit_once(") ").is_some_and(|(_, r)| r.starts_with('R')))
+    thread_state(pid, tid) == Some('R')
 }

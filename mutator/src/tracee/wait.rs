@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::sys::{self, Change};
 use super::{StoppedThread, TraceeError, followed};
-use crate::process::{Pid, Process, STOPS, Tid, is_no_process, read_text};
+use crate::process::{Pid, Process, STOPS, Tid, is_no_process, read_text, state_letter};
 
 /// How long a thread may take to come to a system call it has been pointed at, and to its end: so long at a time, and so often. Time
 /// goes on while a virtual machine is held, and nothing else does.
@@ -211,12 +211,8 @@ fn let_children_run(tid: Tid) {
 
 /// True if a thread has ended; what cannot be read tells nothing.
 pub(super) fn is_dead(pid: Pid, tid: Tid) -> bool {
-    let has_ended = |stat: String| {
-        stat.rsplit_once(") ")
-            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
-    };
     match read_text(format!("/proc/{pid}/task/{tid}/stat")) {
-        Ok(stat) => has_ended(stat),
+        Ok(stat) => matches!(state_letter(&stat), Some('Z' | 'X')),
         Err(error) => is_no_process(&error),
     }
 }
