@@ -140,6 +140,11 @@ impl<'p> Diff<'p> {
         }
     }
 
+    /// True if each side is one run.
+    fn is_of_one_run(&self) -> bool {
+        self.old.len() + self.new.len() == 2
+    }
+
     /// How each path of the first new profile compares, by its index there.
     pub fn by_path(&self) -> Vec<Comparison> {
         let paths = self.new.first().map_or(0, |first| first.paths.len());

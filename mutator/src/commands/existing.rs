@@ -37,10 +37,8 @@ pub(super) fn show_existing(pid: Pid, measure: &Measure, show: &Show) -> Result<
 /// # Errors
 /// The process has a session.
 pub(super) fn refuse_existing(process: &Process) -> Result<(), Failure> {
-    match has_session(process) {
-        true => Err(SessionError::Exists.failure(OPERATION, process)),
-        false => Ok(()),
-    }
+    let session = Session::open(process).ok();
+    refuse_any(process, session.as_slice())
 }
 
 /// Refuses to begin another session in a process tree.
@@ -49,15 +47,14 @@ pub(super) fn refuse_existing(process: &Process) -> Result<(), Failure> {
 /// There is a session in the process, in a descendant (`--children`, `--follow`), or in a rank.
 pub(super) fn refuse_existing_of_tree(process: &Process) -> Result<(), Failure> {
     let sessions = open_all(OPERATION, process.pid, Session::open).unwrap_or_default();
+    refuse_any(process, &sessions)
+}
+
+fn refuse_any(process: &Process, sessions: &[Session]) -> Result<(), Failure> {
     match sessions.iter().any(is_active) {
         true => Err(SessionError::Exists.failure(OPERATION, process)),
         false => Ok(()),
     }
-}
-
-/// True if a process has a session that measures.
-fn has_session(process: &Process) -> bool {
-    Session::open(process).is_ok_and(|session| is_active(&session))
 }
 
 /// True for a session that measures. The next `attach` repairs the session of a killed command.

@@ -206,9 +206,7 @@ impl Others {
     fn enter(self, job: &mut Job, progress: &Progress, departures: Arc<dyn Departures>) {
         for (session, changed) in self.made {
             let number = session.process().pid.0 as u32;
-            let departures = Some(Arc::clone(&departures));
-            let answering = Answering::begin(session.process(), departures);
-            let live = Live::answered(session, AtEnd::TakeOut, Some(answering));
+            let live = answered(session, Arc::clone(&departures));
             together::enter(job, number, live, &changed);
             progress.note_measured();
         }
@@ -420,10 +418,15 @@ fn job(
     (Job::following(following, live), progress)
 }
 
+/// A session whose runtime is answered with what the follower knows of processes that have ended.
+fn answered(session: Session, departures: Arc<dyn Departures>) -> Live {
+    let answering = Answering::begin(session.process(), Some(departures));
+    Live::answered(session, AtEnd::TakeOut, Some(answering))
+}
+
 /// The session of the first process.
 fn first((session, changed): (Session, Changed), follower: &Follower, progress: &Progress) -> Live {
-    let answering = Answering::begin(session.process(), Some(follower.departures()));
-    let live = Live::answered(session, AtEnd::TakeOut, Some(answering));
+    let live = answered(session, follower.departures());
     tell_refused(&changed);
     progress.note_measured();
     live

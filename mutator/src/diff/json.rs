@@ -80,7 +80,7 @@ impl Diff<'_> {
             change: pair.growth(&self.metric),
             mean: sides.map(|side| of(side, Side::mean)),
             standard_error: sides.map(|side| of(side, Side::standard_error)),
-            means: (self.old.len() + self.new.len() > 2).then(|| sides.map(means)),
+            means: (!self.is_of_one_run()).then(|| sides.map(means)),
             tail: sides.map(|side| side.map_or(0, |side| side.total.tail)),
             unmeasured: sides.map(|side| side.map_or(0, |side| side.total.unmeasured)),
             p_value: pair.p,

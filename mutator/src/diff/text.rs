@@ -91,11 +91,6 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
 const STEADIER: &str = "cpu";
 
 impl Diff<'_> {
-    /// True if each side is one run.
-    fn is_of_one_run(&self) -> bool {
-        self.old.len() + self.new.len() == 2
-    }
-
     /// The smallest change of the costliest path that is significant by itself, as a part of the old value.
     /// Also the smallest change by [`STEADIER`], if it is less than half of that. `None` if it is not known
     /// how runs differ.

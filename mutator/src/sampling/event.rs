@@ -15,8 +15,8 @@ use super::registers::MASK;
 use super::ring::Ring;
 use crate::process::Tid;
 
-/// What can be seen of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What can be seen of a process, the least last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Seeing {
     /// All of it, by perf events.
     #[default]

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::Duration;
 
-use super::event::Seeing;
 use super::shares::{Function, Share, Shares};
 use super::{AT_FIRST, NotSampled, Sampler};
 use crate::process::Process;
@@ -143,12 +142,7 @@ fn whole(all: &[Shares]) -> Shares {
         let parts = all.iter().map(|shares| of(shares) * samples(shares));
         parts.sum::<f64>() / count
     };
-    let least = |seeing: &Seeing| match seeing {
-        Seeing::Whole => 0,
-        Seeing::UserMode => 1,
-        Seeing::Stops => 2,
-    };
-    let seeing = all.iter().map(|shares| shares.seeing).max_by_key(least);
+    let seeing = all.iter().map(|shares| shares.seeing).max();
     let longest = |of: fn(&Shares) -> Duration| all.iter().map(of).max().unwrap_or_default();
     Shares {
         seeing: seeing.unwrap_or_default(),

@@ -1,10 +1,9 @@
 //! Describes the support for programs in languages that are interpreted or compiled at run time.
 
-use std::path::Path;
-
 use super::line::{Line, Verdict, line};
 use crate::hint::{Hint, Word, hint};
 use crate::process::Process;
+use crate::profile::file_name;
 
 /// A language whose functions are not called natively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,11 +152,6 @@ fn by_name(name: &str, is_library: bool) -> Option<Language> {
         false => PROGRAMS.iter(),
     };
     known.find(is_it).map(|(_, language)| *language)
-}
-
-fn file_name(path: &str) -> &str {
-    let name = Path::new(path).file_name();
-    name.and_then(|name| name.to_str()).unwrap_or_default()
 }
 
 #[cfg(test)]

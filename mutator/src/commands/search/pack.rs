@@ -147,12 +147,7 @@ impl Pack {
     pub(super) fn seeing(&self) -> Seeing {
         let samplers = self.members.iter().flat_map(|member| &member.sampler);
         let all = samplers.map(Sampler::seeing);
-        all.max_by_key(|seeing| match seeing {
-            Seeing::Whole => 0,
-            Seeing::UserMode => 1,
-            Seeing::Stops => 2,
-        })
-        .unwrap_or_default()
+        all.max().unwrap_or_default()
     }
 
     fn samplers(&mut self) -> impl Iterator<Item = &mut Sampler> {
