@@ -3,13 +3,15 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
+use ipath_tests::dump::family;
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
 use ipath_tests::pty::Pty;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -345,11 +347,18 @@ fn signals_while_running_a_program() {
             let mut command = Command::new(ipath());
             command.args(["run", "-f", "step"]).args(more);
             command.arg("-o").arg(&file).arg("--");
-            command.arg(program("busy.c")).args(["1", "4"]);
+            command.arg(program("busy.c")).args(["1", "600"]);
             let mut view = Pty::spawn(command, true);
             // Who has called it.
             view.shows("├");
+            let program = family(view.pid())
+                .into_iter()
+                .find(|&pid| pid != view.pid());
             view.signal(signal);
+            // The program's own end would end the view too, and a signal after that ends ipath.
+            view.shows("\u{1b}[?1049l");
+            let program = Pid::from_raw(program.expect("a child") as i32);
+            kill(program, Signal::SIGTERM).expect("sent");
             assert_eq!(view.wait(), 0, "{signal}: {}", view.report());
             assert!(Profile::read(&file).calls("step") > 0, "{signal} {more:?}");
         }

@@ -9,6 +9,7 @@ use ipath_tests::target::Target;
 use ipath_tests::terminal::Terminal;
 use nix::sys::signal::Signal;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 /// A program that calls `leaf` on 2^`levels` paths.
@@ -101,11 +102,14 @@ fn every_key_on_many_paths() {
 #[test]
 fn what_is_said_leaves_the_view_whole() {
     let scratch = Scratch::new("viewing");
-    let goes_on = scratch.file("goes_on");
+    let [begins, goes_on] = ["begins", "goes_on"].map(|name| scratch.file(name));
+    let until = |file: &Path| format!("while ! [ -e {} ]; do sleep 0.1; done", file.display());
+    // The view is there before the program is: `leaf` is then new to it.
     let script = format!(
-        "{} 1 1000000 500 & while ! [ -e {} ]; do sleep 0.1; done; while kill -0 $!; do ls >/dev/null; sleep 0.1; done",
+        "{}; {} 1 1000000 500 & {}; while kill -0 $!; do ls >/dev/null; sleep 0.1; done",
+        until(&begins),
         program("many_paths.c").display(),
-        goes_on.display()
+        until(&goes_on)
     );
     let options = "--follow -f leaf -f 'ls!*' -m count --interval 200ms";
     let command = format!(
@@ -113,6 +117,8 @@ fn what_is_said_leaves_the_view_whole() {
         ipath().display()
     );
     let terminal = Terminal::start(&command);
+    terminal.shows(&["CALLS"]);
+    fs::write(&begins, "").expect("write");
     terminal.shows(&["measured from now on: leaf"]);
     fs::write(&goes_on, "").expect("write");
     terminal.until("ls in the view", |text| {
