@@ -188,6 +188,57 @@ fn later_children_of_a_tree_are_followed() {
     server.target.finish("ok");
 }
 
+/// After `ipath` is killed, `detach` of the first process also removes the sessions of the processes that have
+/// ended. Their calls are in its profile.
+#[test]
+fn detach_removes_what_ended_processes_have_left() {
+    let mut server = Server::start(3);
+    let pid = server.pid();
+    let mut command = Command::new(ipath());
+    command.args(["attach", &pid, "--children", "--follow", "-f", "work"]);
+    command.arg("--no-tui");
+    let mut attach = Target::spawn(command);
+    let helper = "(sleep) is not measured: no function matches 'work'";
+    attach.until(LIMIT, "said what is not measured", |t| {
+        t.stderr().contains(helper)
+    });
+    let before = server.counts();
+    server.allow("more");
+    let counts = server.counts_of(before.len() + 2);
+    attach.signal(Signal::SIGKILL);
+    attach.wait(LIMIT);
+    let measured_pids: Vec<u32> = counts.keys().copied().collect();
+    let of_caller = |name: &str| {
+        let mut of_name = counts.iter().filter(|(_, (caller, _))| caller == name);
+        *of_name.next().expect("a process").0
+    };
+    let (late, grandchild) = (of_caller("in_late"), of_caller("in_grandchild"));
+    for pid in [late, grandchild] {
+        kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("a process");
+    }
+    server.allow("end");
+    let first = counts.iter().find(|(_, c)| c.1 == 100).expect("a worker");
+    for pid in [*first.0, late, grandchild] {
+        let is_over = |_: &Target| state(pid) == 'Z';
+        server.target.until(LIMIT, "ended a process", is_over);
+    }
+    let file = server.scratch.file("p.json");
+    let detach = Run::ipath(["detach", &pid, "-o"]).arg(&file).run();
+    let said = detach.expect(0).stderr;
+    assert!(said.contains("3 of its processes had ended"), "{said}");
+    let all: u64 = counts.values().map(|(_, count)| count).sum();
+    assert_eq!(Profile::read(&file).calls("work"), all);
+    let names = fs::read_dir("/dev/shm").expect("there").flatten();
+    let names: Vec<String> = names
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    for pid in measured_pids {
+        let own = format!("ipath-{pid}-");
+        assert!(!names.iter().any(|name| name.starts_with(&own)), "{pid}");
+    }
+    server.target.finish("ok");
+}
+
 /// The state of a process's first thread.
 fn state(pid: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::merge::PathsOf;
 use crate::printable::Page;
 use crate::process::{Pid, Presence, Process};
 use crate::profile::{LEFT, Profile, Unseen};
-use crate::segment::Remeasure;
+use crate::segment::{Remeasure, is_in_use, named};
 use crate::session::{Ended, Over, Session, SessionError};
 
 /// Refuses to change a session whose process has ended or cannot be traced now.
@@ -216,7 +216,7 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
 /// Writes the profile as it is now.
 pub(super) fn snapshot(pid: Pid, output: &Path) -> Result<(), Failure> {
     let sessions = open_all("snapshot", pid, Session::open)?;
-    let to = Places::of(output, &sessions)?;
+    let to = Places::of(output, sessions.iter().map(|s| s.document().rank))?;
     let of = |session: &Session| profile(session, Runner::of_process(session.process()), false);
     to.save("snapshot", sessions.iter().map(of).enumerate().collect())
 }
@@ -229,10 +229,11 @@ struct Places {
 }
 
 impl Places {
-    fn of(output: &Path, sessions: &[Session]) -> Result<Self, Failure> {
+    /// The files for sessions of these ranks.
+    fn of(output: &Path, ranks: impl Iterator<Item = Option<u32>>) -> Result<Self, Failure> {
         let (mut files, mut of_sessions) = (Vec::new(), Vec::new());
-        for session in sessions {
-            let path = with_rank(output, session.document().rank)?;
+        for rank in ranks {
+            let path = with_rank(output, rank)?;
             let known = files.iter().position(|(_, known)| *known == path);
             of_sessions.push(known.unwrap_or(files.len()));
             if known.is_none() {
@@ -262,28 +263,87 @@ fn sum(operation: &str, mut profiles: Vec<Profile>) -> Result<Profile, Failure> 
     }
 }
 
-/// Takes a session out of its process.
+/// Takes a session out of its process, and those of its family out of theirs. Removes what processes of its
+/// family have left that have ended.
 pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     const OPERATION: &str = "detach";
-    let sessions = open_all(OPERATION, pid, Session::open_to_change)?;
-    let to = output.map(|output| Places::of(output, &sessions));
+    let left = Left::by_family_of(pid);
+    let sessions = match open_all(OPERATION, pid, Session::open_to_change) {
+        Err(_) if !left.is_empty() => Vec::new(),
+        opened => opened?,
+    };
+    let ranks = sessions.iter().map(|session| session.document().rank);
+    let ranks = ranks.chain(left.iter().map(|left| left.rank));
+    let to = output.map(|output| Places::of(output, ranks));
     let to = to.transpose()?;
     let (mut profiles, mut index) = (Vec::new(), 0);
-    let done = in_each(pid, sessions, |session| {
+    let mut take = |session: &mut Session, is_left: bool| {
         let own = index;
         index += 1;
-        let profile = take_out(session, to.is_some())?;
+        let profile = take_out(session, to.is_some(), is_left)?;
         profiles.extend(profile.map(|profile| (own, profile)));
         Ok(String::new())
-    });
+    };
+    let done = in_each(pid, sessions, |session| take(session, false));
+    let mut removed = 0;
+    // One after another: each has a descriptor and memory.
+    for Left { process, .. } in left {
+        let taken = Session::open_to_change(&process)
+            .map_err(|e| e.failure(OPERATION, &process))
+            .and_then(|mut session| take(&mut session, true));
+        match taken {
+            Ok(_) => removed += 1,
+            Err(failure) => warn(&failure.in_one_line()),
+        }
+    }
+    if removed > 0 {
+        warn(&format!(
+            "detach {pid}: {removed} of its processes had ended: what they left is removed"
+        ));
+    }
     if let Some(to) = to {
         to.save(OPERATION, profiles)?;
     }
     done
 }
 
-/// Takes a session out, and gives its profile where it `is_wanted`.
-fn take_out(session: &mut Session, is_wanted: bool) -> Result<Option<Profile>, Failure> {
+/// What a process that has ended has left of its session.
+struct Left {
+    process: Process,
+    rank: Option<u32>,
+}
+
+impl Left {
+    /// What ended processes have left that were measured as one with the process of this id, which may have
+    /// ended, too.
+    fn by_family_of(pid: Pid) -> Vec<Self> {
+        let named = named();
+        let first = Process::find(pid).ok();
+        let is_first = |id: (i32, u64)| match &first {
+            Some(first) => id == first.id(),
+            None => id.0 == pid.0,
+        };
+        let of = |(path, process): (PathBuf, Process)| {
+            if process.pid == pid || process.life() != Presence::Ended || is_in_use(&path) {
+                return None;
+            }
+            let session = Session::open(&process).ok()?;
+            let document = session.document();
+            let rank = document.rank;
+            let is_left = document.family.is_some_and(is_first);
+            is_left.then_some(Self { process, rank })
+        };
+        named.into_iter().filter_map(of).collect()
+    }
+}
+
+/// Takes a session out, and gives its profile where it `is_wanted`. Says if the process had ended, unless it
+/// `is_known`.
+fn take_out(
+    session: &mut Session,
+    is_wanted: bool,
+    is_known: bool,
+) -> Result<Option<Profile>, Failure> {
     const OPERATION: &str = "detach";
     let process = session.process().clone();
     let failure = |e: SessionError| e.failure(OPERATION, &process);
@@ -297,7 +357,7 @@ fn take_out(session: &mut Session, is_wanted: bool) -> Result<Option<Profile>, F
     let ended = session.detach().map_err(failure)?;
     signals.release();
     let profile = is_wanted.then(|| profile(session, runner, is_left));
-    if ended == Ended::TargetGone {
+    if ended == Ended::TargetGone && !is_known {
         let pid = process.pid;
         warn(&format!(
             "detach {pid}: the program had ended or become another"

@@ -43,6 +43,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         no_correction: false,
         no_system_calls: false,
         parent: None,
+        family: None,
         pending: Vec::new(),
         named: Vec::new(),
         tells_of_execs: true,

@@ -81,9 +81,10 @@ pub(super) fn attach(
     measure: &Measure,
     show: &Show,
 ) -> Result<(), Failure> {
-    let wanted = wanted(ATTACH, &pid.to_string(), measure)?;
+    let mut wanted = wanted(ATTACH, &pid.to_string(), measure)?;
     let output = Watch::new(show)?;
     let process = find(ATTACH, pid)?;
+    wanted.options.family = Some(process.clone());
     let failure = |e: SessionError| e.failure(ATTACH, &process);
     process.check().map_err(|e| failure(e.into()))?;
     match children {

@@ -60,6 +60,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         no_correction: measure.no_correction,
         no_system_calls: measure.no_system_calls,
         parent: None,
+        family: None,
         pending: match measure.pending {
             true => measure.patterns.func.clone(),
             false => Vec::new(),

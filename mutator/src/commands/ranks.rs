@@ -26,7 +26,7 @@ pub(super) fn attach(
 ) -> Result<(), Failure> {
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
     let spots = spots(OPERATION, &measure.patterns.at)?;
-    let options = options(OPERATION, measure)?;
+    let mut options = options(OPERATION, measure)?;
     if patterns.is_empty() && spots.is_empty() {
         let cause = "no function is named";
         let hint = "`ipath suggest PID` of one rank lists those worth naming with -f";
@@ -36,8 +36,9 @@ pub(super) fn attach(
     let show = &of_own_rank(show)?;
     let output = Watch::new(show)?;
     let wanted: Vec<u32> = asked.ranks.iter().cloned().flatten().collect();
-    let found = match launcher {
-        Some(launcher) => ranks(&find(OPERATION, launcher)?, &wanted),
+    options.family = launcher.map(|pid| find(OPERATION, pid)).transpose()?;
+    let found = match &options.family {
+        Some(launcher) => ranks(launcher, &wanted),
         None => local_ranks(&wanted),
     };
     let found = found.map_err(|e| {

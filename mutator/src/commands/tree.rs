@@ -28,9 +28,10 @@ const OPERATION: &str = "attach";
 pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Result<(), Failure> {
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
     let spots = spots(OPERATION, &measure.patterns.at)?;
-    let options = options(OPERATION, measure)?;
+    let mut options = options(OPERATION, measure)?;
     let output = Watch::new(show)?;
     let root = find(OPERATION, pid)?;
+    options.family = Some(root.clone());
     if patterns.is_empty() && spots.is_empty() {
         let suggest = CommandLine::ipath("suggest").pid(pid).with("--children");
         let hint = hint!("`{}` lists those worth naming with -f", suggest);

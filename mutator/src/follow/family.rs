@@ -47,7 +47,7 @@ pub(super) struct Family {
     over: Over,
     pub(super) members: BTreeMap<Pid, Member>,
     /// The one that it has begun with.
-    first: Option<Pid>,
+    first: Option<Process>,
     pub(super) is_closed: bool,
     /// Children that are stopped until the first session is made. `None` once it is made or has failed.
     pub(super) held: Option<Vec<Held>>,
@@ -124,7 +124,7 @@ impl Family {
             shares: None,
         };
         if member.parent.is_none() {
-            self.first.get_or_insert(member.process.pid);
+            self.first.get_or_insert(member.process.clone());
         }
         self.members.insert(member.process.pid, member);
         lock(&self.shared).seen.living = self.members.len() as u64;
@@ -339,7 +339,7 @@ impl Family {
 
     /// Has a program measured that is stopped, and has nothing of a session's in it.
     pub(super) fn measure_program(&self, process: &Process) -> Result<(), Unmeasured> {
-        match measure(process, &self.wanted)? {
+        match measure(process, &self.wanted, self.first.as_ref())? {
             Measured::By(made) => {
                 let (session, changed) = *made;
                 let sees_exits = session.document().sees_exits();
@@ -406,10 +406,14 @@ fn load(process: &Process) -> Result<Loading, Unmeasured> {
 }
 
 /// Makes a session in a program that is stopped, where there is something to measure.
-fn measure(process: &Process, wanted: &Wanted) -> Result<Measured, Unmeasured> {
+fn measure(
+    process: &Process,
+    wanted: &Wanted,
+    first: Option<&Process>,
+) -> Result<Measured, Unmeasured> {
     let space = Space::open(process).map_err(|e| e.to_string())?;
     let mut stopped = Stopped::adopt(&Arc::new(space)).map_err(|e| e.to_string())?;
-    let made = measure_stopped(process, wanted, &mut stopped);
+    let made = measure_stopped(process, wanted, first, &mut stopped);
     stopped.leave();
     match made {
         // The program has been looked at already by who began the following.
@@ -421,6 +425,7 @@ fn measure(process: &Process, wanted: &Wanted) -> Result<Measured, Unmeasured> {
 fn measure_stopped(
     process: &Process,
     wanted: &Wanted,
+    first: Option<&Process>,
     stopped: &mut Stopped,
 ) -> Result<Measured, SessionError> {
     let Wanted {
@@ -450,6 +455,7 @@ fn measure_stopped(
     let parent = process.parent().map(|pid| pid.0);
     let options = Options {
         parent,
+        family: first.cloned(),
         tells_of_exits,
         ..options.clone()
     };
@@ -493,7 +499,7 @@ impl Follow for Family {
 
     fn ended(&mut self, tid: Tid, status: i32) {
         let pid = Pid(tid.0);
-        if self.first.is_none_or(|first| first == pid) {
+        if self.first.as_ref().is_none_or(|first| first.pid == pid) {
             lock(&self.shared).status = Some(status);
         }
         if followed::process_of(tid) == Some(pid) || self.members.contains_key(&pid) {

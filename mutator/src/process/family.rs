@@ -8,6 +8,11 @@ use super::Process;
 use crate::progress::{THREADS, over};
 
 impl Process {
+    /// Its id and its start time: no other process has both until the system is started again.
+    pub fn id(&self) -> (i32, u64) {
+        (self.pid.0, self.start_time)
+    }
+
     /// All that it has started, and those that these have, in the order in which they were met: parents before their
     /// children. What begins or ends meanwhile may be missing.
     pub fn descendants(&self) -> Vec<Process> {

@@ -36,6 +36,9 @@ pub struct Document {
     /// The process that it comes from, where it is followed.
     #[serde(default)]
     pub parent: Option<i32>,
+    /// The first process of those that are measured as one: its id and its start time.
+    #[serde(default)]
+    pub family: Option<(i32, u64)>,
     /// All that is measured, `count` first.
     pub metrics: Vec<MetricDoc>,
     /// What is measured of which functions.

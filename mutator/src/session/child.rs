@@ -272,6 +272,7 @@ impl Session {
     fn document_of_child(&self, child: &Process) -> Document {
         let mut document = Document {
             parent: Some(self.process.pid.0),
+            family: self.document.family.or(Some(self.process.id())),
             stops: Vec::new(),
             cpu_begun_ns: child.cpu_time(),
             cpu_ended_ns: None,

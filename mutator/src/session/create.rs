@@ -51,6 +51,8 @@ pub struct Options {
     pub no_system_calls: bool,
     /// The process that it comes from, where it is followed.
     pub parent: Option<i32>,
+    /// The first process of those that are measured as one.
+    pub family: Option<Process>,
     /// Patterns that wait for libraries.
     pub pending: Vec<String>,
     /// The requested functions, as they were named.
@@ -358,6 +360,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         host: host(),
         rank: mpi::rank_of(process),
         parent: options.parent,
+        family: options.family.as_ref().map(Process::id),
         pending: options
             .pending
             .iter()

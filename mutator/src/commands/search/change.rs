@@ -258,6 +258,7 @@ impl Hunt<'_> {
         let follower = self.pack.following.as_ref().map(|(_, follower)| follower);
         let options = Options {
             parent: parent.map(|pid| pid.0),
+            family: self.pack.members.first().map(|m| m.process.clone()),
             tells_of_execs: follower.is_none(),
             tells_of_exits: follower.is_some() && has_leak_check(&selected.modules),
             ..self.options.clone()
