@@ -12,7 +12,7 @@ mod syntax;
 mod tidy;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -24,6 +24,8 @@ use parts::{Form, Parts, Templates};
 const GAP: &str = "…";
 /// Replaces `::{{closure}}` in the narrowest form.
 const CLOSURE: &str = "{}";
+/// The fewest columns that show a difference.
+const LEAST: usize = 8;
 
 /// The forms, the longest first.
 const FORMS: [Form; 4] = [
@@ -110,9 +112,12 @@ fn fit_parsed(name: &str, parts: Option<&Parts>, width: usize) -> String {
         return without_middle(last, "", room) + CLOSURE;
     }
     let last = parts.last();
-    match last.width() + GAP.width() > width {
-        true => without_middle(&last, "", width),
-        false => without_middle(&shortest, &last, width),
+    if last.width() + GAP.width() <= width {
+        return without_middle(&shortest, &last, width);
+    }
+    match parts.method() {
+        method if method.width() <= width => method,
+        _ => without_middle(&last, "", width),
     }
 }
 
@@ -272,11 +277,9 @@ impl Screen<'_> {
             .collect()
     }
 
-    /// One of the sorted texts, cut to its start, the place where it differs from its neighbours,
-    /// and its end.
+    /// One of the sorted texts, cut to the method and the place where the text differs from its
+    /// neighbours.
     fn around_difference(&self, texts: &[(usize, String)], at: usize) -> String {
-        /// The fewest columns that show a difference.
-        const LEAST: usize = 8;
         let (index, text) = &texts[at];
         let width = self.names[*index].1;
         if text.width() <= width {
@@ -291,35 +294,38 @@ impl Screen<'_> {
         let is_other = |other: &&(usize, String)| other.1 != *text;
         let before = shared(texts[..at].iter().rev().find(is_other));
         let differs_at = before.max(shared(texts[at..].iter().find(is_other)));
-        let last = self.parts[*index]
+        let split = self.parts[*index]
             .as_ref()
-            .map_or(String::new(), Parts::last);
-        let last = match text.ends_with(&last) && last.width() + LEAST + 2 * GAP.width() <= width {
-            true => last.as_str(),
+            .and_then(|parts| parts.split(text));
+        let (before, method) = split.unwrap_or_default();
+        let after = &text[before.len() + method.len()..];
+        let ahead = before.chars().count();
+        let most = width.saturating_sub(LEAST + 2 * GAP.width());
+        if differs_at < ahead {
+            let method = without_middle(&method, "", most);
+            let last = self.parts[*index]
+                .as_ref()
+                .map_or(String::new(), Parts::last);
+            let last = match last.starts_with(&method) && last.width() <= most {
+                true => &last,
+                false => &method,
+            };
+            return cut_around(&before, differs_at, last, width);
+        }
+        let lead = match before.width() <= width / 3 {
+            true => before.as_str(),
             false => "",
         };
-        let body = text.strip_suffix(last).unwrap_or(text);
-        let room = width.saturating_sub(last.width() + GAP.width());
-        let head = match differs_at + LEAST / 2 < room {
-            // The start contains the difference.
-            true => room,
-            false => room / 3,
+        let whole = ahead + method.chars().count();
+        let (lead, rest, differs_at) = match (differs_at >= whole, lead.width() + method.width()) {
+            (true, kept) if kept <= most => (format!("{lead}{method}"), after, differs_at - whole),
+            (true, _) if method.width() <= most => (method, after, differs_at - whole),
+            _ => (String::new(), &text[before.len()..], differs_at - ahead),
         };
-        let head = start_of(body, head);
-        let room = room - head.width();
-        if room <= GAP.width() {
-            return format!("{head}{GAP}{last}");
-        }
-        // The middle begins a few characters before the difference.
-        let middle: String = body
-            .chars()
-            .skip(differs_at.saturating_sub(LEAST / 2))
-            .collect();
-        let middle = match middle.width() <= room {
-            true => middle,
-            false => format!("{}{GAP}", start_of(&middle, room - GAP.width())),
-        };
-        format!("{head}{GAP}{middle}{last}")
+        let end = end_of(rest, 1);
+        let rest = rest.strip_suffix(end).unwrap_or(rest);
+        let room = width.saturating_sub(lead.width());
+        lead + &cut_around(rest, differs_at, end, room)
     }
 
     /// Adds a number to functions that still look the same, a hash of the whole name.
@@ -334,6 +340,35 @@ impl Screen<'_> {
                 let text = fit_parsed(name, self.parts[index].as_ref(), room);
                 self.shown[index] = text + &mark;
             }
+        }
+    }
+}
+
+/// `body` followed by `end` in `width` columns. If there is too little room, `body` is cut to its start
+/// and the text around the character at `differs_at`.
+fn cut_around(body: &str, differs_at: usize, end: &str, width: usize) -> String {
+    if body.width() + end.width() <= width {
+        return format!("{body}{end}");
+    }
+    let room = width.saturating_sub(end.width() + GAP.width());
+    let head = match differs_at + LEAST / 2 < room {
+        // The start contains the difference.
+        true => room,
+        false => room / 3,
+    };
+    let head = start_of(body, head);
+    let room = room - head.width();
+    if room <= GAP.width() {
+        return format!("{head}{GAP}{end}");
+    }
+    // The middle begins a few characters before the difference.
+    let begin = differs_at.saturating_sub(LEAST / 2);
+    let middle: String = body.chars().skip(begin).collect();
+    match middle.width() <= room {
+        true => format!("{head}{GAP}{middle}{end}"),
+        false => {
+            let middle = start_of(&middle, room - GAP.width());
+            format!("{head}{GAP}{middle}{GAP}{end}")
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::{GAP, fit, fit_each};
+use super::{GAP, LEAST, fit, fit_each};
 
 /// A name in a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,9 +73,12 @@ pub fn fit_chains(chains: &[Chain], arrow: &str) -> Vec<String> {
         let text = all_that_fit
             .into_iter()
             .find(|text| text.width() <= chain.room);
-        text.unwrap_or_else(|| {
-            let name = chain.links.first().map_or("", |link| link.name.as_str());
-            fit(name, chain.room)
+        text.unwrap_or_else(|| match chain.links.first() {
+            Some(Link { name, mark }) if mark.width() + LEAST.min(name.width()) <= chain.room => {
+                fit(name, chain.room - mark.width()) + mark
+            }
+            Some(link) => fit(&link.name, chain.room),
+            None => String::new(),
         })
     };
     chains.iter().map(line).collect()
@@ -85,7 +88,7 @@ pub fn fit_chains(chains: &[Chain], arrow: &str) -> Vec<String> {
 /// the room.
 fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
     /// A name is not cut below this to make room for its callers.
-    const LEAST: usize = 16;
+    const LEAST_FIRST: usize = 16;
     let widths: Vec<usize> = chain.links.iter().map(Link::width).collect();
     let arrows = arrow.width() * widths.len().saturating_sub(1);
     let &[first, second, ..] = &widths[..] else {
@@ -100,14 +103,23 @@ fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
         0
     };
     let room = chain.room.saturating_sub(arrow.width() + gap);
-    let half = (room / 2).max(LEAST).min(chain.room);
+    let half = (room / 2).max(LEAST_FIRST).min(chain.room);
     let mut most = vec![half; widths.len()];
     // A short name leaves its spare columns to the other.
     most[0] = half.max(room.saturating_sub(second));
     most[1] = half.max(room.saturating_sub(first));
     // The first name is at least this wide, without its mark.
-    let least = LEAST + chain.links[0].mark.width();
+    let least = LEAST_FIRST + chain.links[0].mark.width();
     most[0] = most[0].max(least.min(chain.room));
+    if most[0] + arrow.width() + most[1].min(second) + gap > chain.room {
+        // The second name is not shown. If there is too little room, nor is it said that it is not.
+        let room = chain.room.saturating_sub(arrow.width() + GAP.width());
+        most[0] = if room < least.min(first) {
+            chain.room
+        } else {
+            room
+        };
+    }
     most
 }
 

@@ -157,6 +157,39 @@ impl Parts {
         named.nth(1).unwrap_or(0)
     }
 
+    /// The start of `text` up to the last segment, and that segment without arguments, as in
+    /// `a::B<int>::` and `get` of `a::B<int>::get(int)`. `None` if no form is `text`.
+    pub(super) fn split(&self, text: &str) -> Option<(String, String)> {
+        let form = super::TELLING
+            .iter()
+            .find(|&&form| self.write(form) == text)?;
+        let last = self.path.last()?;
+        let bare = Segment {
+            own: last.own.clone(),
+            ..Segment::default()
+        };
+        let mut path = self.path.clone();
+        *path.last_mut()? = bare.clone();
+        let parts = Self {
+            result: self.result.clone(),
+            path,
+            mark: String::new(),
+        };
+        let (mut method, whole) = (Name::new(), parts.write(*form));
+        bare.write(&mut method, *form);
+        let method = syntax::text(&method);
+        let before = whole.strip_suffix(&method)?;
+        text.starts_with(&whole)
+            .then(|| (before.to_owned(), method))
+    }
+
+    /// The last segment without template arguments.
+    pub(super) fn method(&self) -> String {
+        self.path
+            .last()
+            .map_or(String::new(), |last| text(&folded(&last_names(&last.own))))
+    }
+
     /// The last segment in its short form.
     pub(super) fn last(&self) -> String {
         let mut out = Name::new();

@@ -151,19 +151,85 @@ fn namesakes_get_back_what_tells_them_apart() {
     );
 }
 
-/// 2,000 functions of libstdc++, LLVM, Boost, V8, tokio and the Rust standard library, on one screen.
+/// 2,000 functions of libstdc++, LLVM, Boost, V8, tokio and the Rust standard library.
+pub(crate) fn large_projects() -> Vec<String> {
+    let names: Vec<String> = include_str!("names.txt").lines().map(demangle).collect();
+    assert_eq!(names.iter().collect::<FxHashSet<_>>().len(), 2000);
+    names
+}
+
+/// The widths of names, and how many of the functions may be told apart by a number alone.
+const WIDTHS: [(usize, usize); 4] = [(40, 100), (60, 80), (100, 70), (140, 60)];
+
+/// Checks that no two functions look the same and that all fit.
+fn check_different(shown: &[String], width: usize, most_marked: usize) {
+    assert!(shown.iter().all(|text| text.width() <= width), "{width}");
+    let different: FxHashSet<&String> = shown.iter().collect();
+    assert_eq!(different.len(), shown.len(), "{width}");
+    let is_marked = |text: &&String| text.contains(" #");
+    let marked = shown.iter().filter(is_marked).count();
+    assert!(marked <= most_marked, "{width}: {marked} have a number");
+}
+
 #[test]
 fn functions_of_large_projects_look_different() {
-    let names: Vec<String> = include_str!("names.txt").lines().map(demangle).collect();
+    let names = large_projects();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    assert_eq!(names.iter().collect::<FxHashSet<_>>().len(), 2000);
-    for (width, most_marked) in [(40, 100), (60, 80), (100, 70), (140, 60)] {
-        let shown = fit_all(&names, width);
-        assert!(shown.iter().all(|text| text.width() <= width), "{width}");
-        let different: FxHashSet<&String> = shown.iter().collect();
-        assert_eq!(different.len(), names.len(), "{width}");
-        let is_marked = |text: &&String| text.contains(" #");
-        let marked = shown.iter().filter(is_marked).count();
-        assert!(marked <= most_marked, "{width}: {marked} have a number");
+    for (width, most_marked) in WIDTHS {
+        check_different(&fit_all(&names, width), width, most_marked);
+    }
+}
+
+/// The columns of the first name of a chain with its mark.
+fn firsts_room(width: usize, has_caller: bool) -> usize {
+    match has_caller {
+        true => (width - " < ".len()) / 2,
+        false => width,
+    }
+}
+
+/// A function that is inlined, alone and before its caller.
+#[test]
+fn marked_functions_look_different_and_keep_their_methods() {
+    const MARK: &str = " (inlined)";
+    let names = large_projects();
+    for (width, most_marked) in WIDTHS {
+        for has_caller in [false, true] {
+            let chain = |(index, name): (usize, &String)| {
+                let mut links = vec![Link::of(name.as_str())];
+                links[0].mark = MARK.to_owned();
+                let caller = &names[(index + 1) % names.len()];
+                links.extend(has_caller.then(|| Link::of(caller.as_str())));
+                Chain { links, room: width }
+            };
+            let chains: Vec<Chain> = names.iter().enumerate().map(chain).collect();
+            let shown = fit_chains(&chains, " < ");
+            assert!(shown.iter().all(|text| text.width() <= width), "{width}");
+            let mut firsts = Vec::new();
+            let mut cut = Vec::new();
+            for (text, name) in shown.iter().zip(&names) {
+                let Some((first, _)) = text.split_once(MARK) else {
+                    panic!("{width}: {text} for {name}");
+                };
+                firsts.push(first.to_owned());
+                let method = Parts::of(name).map_or(String::new(), |parts| parts.method());
+                let taken = MARK.len() + LEAST + " #1234".len();
+                let room = firsts_room(width, has_caller).saturating_sub(taken);
+                // Closures are folded, and conversions to strings have an alias.
+                let is_plain = !method.starts_with(['{']) && !method.starts_with("operator ");
+                if method.width() <= room && is_plain && !first.contains(&method) {
+                    cut.push((text, name));
+                }
+            }
+            assert!(
+                cut.is_empty(),
+                "{width}: {} {:#?}",
+                cut.len(),
+                &cut[..cut.len().min(10)]
+            );
+            // Half of a line is too little for many of them.
+            let most_marked = if has_caller { names.len() } else { most_marked };
+            check_different(&firsts, width, most_marked);
+        }
     }
 }

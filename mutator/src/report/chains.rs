@@ -199,6 +199,7 @@ fn cut(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::display_name::tests::large_projects;
 
     /// `find`, called by one of two functions, each called by `page` from two lines of `main`.
     fn four() -> Vec<Line> {
@@ -219,6 +220,30 @@ mod tests {
         };
         let all = [("check", 1), ("check", 2), ("order", 1), ("order", 2)];
         all.map(line).into()
+    }
+
+    /// 2,000 functions, each called by the next, with a remark on each path.
+    #[test]
+    fn paths_of_large_projects_look_different_beside_their_remarks() {
+        let names = large_projects();
+        let line = |(index, name): (usize, &String)| Line {
+            links: vec![
+                Link::of(name.as_str()),
+                Link::of(names[(index + 1) % names.len()].as_str()),
+            ],
+            places: vec![String::new(); 2],
+            after: ", 3 left by a tail call".to_owned(),
+        };
+        let lines: Vec<Line> = names.iter().enumerate().map(line).collect();
+        let lines: Vec<&Line> = lines.iter().collect();
+        for width in [60, 80, 100, 140] {
+            let shown = write(&lines, width);
+            assert!(shown.iter().all(|text| text.width() <= width), "{width}");
+            let is_marked = |text: &String| text.ends_with(", 3 left by a tail call");
+            assert!(shown.iter().all(is_marked), "{width}");
+            let different: HashSet<&String> = shown.iter().collect();
+            assert_eq!(different.len(), shown.len(), "{width}");
+        }
     }
 
     #[test]
