@@ -141,6 +141,31 @@ fn a_thread_keeps_its_line_and_takes_its_new_name() {
     assert!(shown.iter().all(|name| !name.contains("nker")), "{shown:?}");
 }
 
+/// From the root a thread is below the paths that it took, too, and a function has all of its calls.
+#[test]
+fn threads_are_below_the_paths_from_the_root() {
+    let mut state = showing(values_of_threads());
+    press(&mut state, &[Key::Char('v'), Key::Char('+')]);
+    assert_eq!(
+        names(&state),
+        [
+            "__libc_start_main > main > helper",
+            "  Store::load(int)",
+            "    wor\\nker",
+            "  Store::load(int)",
+            "    work",
+            "      wor\\nker",
+            "  work",
+            "    thread 4242",
+            "[callers unknown] > app+0x1400",
+            "  work",
+            "    thread 4242",
+        ]
+    );
+    let load = node(&state, "Store::load(int)");
+    assert_eq!(state.tree.counted(load).calls, 100);
+}
+
 /// Threads first, in the view that is of them.
 #[test]
 fn by_thread() {

@@ -359,14 +359,15 @@ impl Tree {
                 self.totals[parent * metrics + metric].add(&total);
             }
         }
+        let is_of_threads = |node: NodeId| {
+            let mut sites = shaped.trie.sites(node).iter();
+            sites.all(|&site| self.sites.get(site).is_thread())
+        };
         for &node in shaped.trie.ordered() {
+            let mut children = shaped.trie.children(node);
             let is_above = match self.shape {
-                Shape::FromRoot => shaped.trie.children(node).next().is_some(),
-                _ => {
-                    let mut sites = shaped.trie.sites(node).iter();
-                    let is_of_threads = sites.all(|&site| self.sites.get(site).is_thread());
-                    is_of_threads && shaped.trie.children(node).next().is_some()
-                }
+                Shape::FromRoot => children.any(|child| !is_of_threads(child)),
+                _ => is_of_threads(node) && children.next().is_some(),
             };
             let totals = node as usize * metrics..(node as usize + 1) * metrics;
             if is_above {

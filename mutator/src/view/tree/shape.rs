@@ -8,7 +8,7 @@ pub(in crate::view) enum Shape {
     /// Functions; below each its callers, and theirs.
     #[default]
     Callers,
-    /// The roots of the stacks; below each what they call, down to the functions.
+    /// The roots of the stacks. Below each are its callees, down to the functions and their threads.
     FromRoot,
     /// Each path in one row.
     Flat,
@@ -61,11 +61,7 @@ impl Shape {
             Self::Callers | Self::Flat => path.to_vec(),
             Self::FromRoot => {
                 let callers = callers.iter().rev().copied();
-                thread
-                    .into_iter()
-                    .chain(callers)
-                    .chain([function])
-                    .collect()
+                callers.chain([function]).chain(thread).collect()
             }
             Self::Threads => {
                 let callers = callers.iter().copied();
