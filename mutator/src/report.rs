@@ -18,6 +18,7 @@ mod table;
 mod tests;
 mod threads;
 mod tree;
+mod wrap;
 
 pub use answer::{Screen, answer};
 pub use exactness::loss_lines;
@@ -27,6 +28,7 @@ pub use order::By;
 pub use processes::Titles;
 pub use summary::summary;
 pub use tree::tree;
+pub use wrap::wrapped;
 
 use patcher::function::also_called;
 

@@ -9,7 +9,7 @@ use super::chains::{self, Line};
 use super::exactness::EXACT;
 use super::rows::remarks;
 use super::table::{LONGEST, aligned};
-use super::{Numbered, Options, Report, Selection, human, loss_lines, more, threads};
+use super::{Numbered, Options, Report, Selection, human, loss_lines, more, threads, wrapped};
 use crate::display_name;
 use crate::hint::Hint;
 use crate::profile::{
@@ -50,7 +50,7 @@ pub fn answer(
         None => report.of_paths(),
     };
     let next = next.map(|next| format!("next: {next}"));
-    let mut end = wrapped(&answer.sentence, screen.width);
+    let mut end = wrapped(answer.sentence.split(' '), " ", screen.width);
     // The command is not wrapped: users paste it.
     end.extend(next);
     let rows = |text: &String| text.width().div_ceil(screen.width.max(1)).max(1);
@@ -96,7 +96,7 @@ fn head(profile: &Profile, screen: Screen) -> Vec<String> {
         let rest =
             (!rest.is_empty()).then(|| format!("{}, in the report", more(rest.len(), "note")));
         let all = std::iter::once(&program).chain(shown).chain(&rest);
-        let all = all.flat_map(|line| wrapped(line, screen.width));
+        let all = all.flat_map(|line| wrapped(line.split(' '), " ", screen.width));
         all.collect::<Vec<String>>()
     };
     let all = (0..=REMARKS).rev().map(lines);
@@ -355,21 +355,6 @@ impl Report<'_> {
             sentence,
         }
     }
-}
-
-/// `text` on lines of at most `width` columns, broken between words.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.width() + 1 + word.width() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::chains::ARROW;
 use super::table::LONGEST;
 use super::threads::{self, Names};
-use super::{human, loss_lines};
+use super::{human, loss_lines, wrapped};
 use crate::display_name::{self, Chain, Link};
 use crate::folding::{self, Fold, Item};
 use crate::profile::{
@@ -19,6 +19,10 @@ const PATHS: usize = 3;
 const CALLERS: usize = 6;
 /// The most frames of a path that are used for its line.
 const DEPTH: usize = 32;
+/// Names are not cut below this many columns.
+const LEAST: usize = 20;
+/// Before each line, and twice before its continuations.
+const INDENT: &str = "  ";
 
 /// What a function or path did in the interval.
 #[derive(Clone, Default)]
@@ -58,7 +62,7 @@ pub fn summary(
         names: Vec::new(),
         width,
     };
-    summary.names = summary.function_names();
+    summary.names = summary.function_names(&changes);
     let elapsed = human::time(profile.session.elapsed_ns.into());
     match prev {
         Some(_) => writeln!(out, "{elapsed}: the last {}", human::time(span.into()))?,
@@ -70,11 +74,12 @@ pub fn summary(
         summary.function(f, &changes[f], out)?;
     }
     if let Some(heavy) = profile.heavy_line() {
-        writeln!(out, "  {}", printable(&heavy))?;
+        summary.write(&printable(&heavy).split(' ').collect::<Vec<_>>(), out)?;
     }
     let losses = loss_lines(profile);
     if !losses.is_empty() {
-        writeln!(out, "  not exact: {}", losses.join(", "))?;
+        let text = format!("not exact: {}", losses.join(", "));
+        summary.write(&text.split(' ').collect::<Vec<_>>(), out)?;
     }
     Ok(())
 }
@@ -145,15 +150,15 @@ impl Change {
     }
 }
 
-/// What is not exact of some calls, apart from where their paths end. Points are counted, and nothing else.
-fn marks(change: &Change, is_point: bool) -> String {
+/// Remarks on the accuracy of some calls, except on incomplete paths. Points are only counted.
+fn marks(change: &Change, is_point: bool) -> impl Iterator<Item = String> {
     let marks = [
         (change.tail, "left by a tail call"),
         (change.unmeasured, "not measured by every metric"),
     ];
-    let marks = marks.iter().take(if is_point { 1 } else { 2 });
+    let marks = marks.into_iter().take(if is_point { 1 } else { 2 });
     let marks = marks.filter(|(n, _)| *n > 0);
-    marks.map(|(n, what)| format!(", {n} {what}")).collect()
+    marks.map(|(n, what)| format!("{n} {what}"))
 }
 
 /// An interval of `span` ns.
@@ -169,6 +174,30 @@ struct Summary<'p> {
 }
 
 impl Summary<'_> {
+    /// The numbers of a function, each with the comma that separates it from the next.
+    fn figures(&self, index: usize, whole: &Change) -> Vec<String> {
+        let rate = human::rate(whole.calls, self.span);
+        let mut figures = vec![format!("{} calls ({rate}/s)", whole.calls)];
+        if let Some(Metric { name, unit, .. }) = self.timer {
+            let values = &whole.values;
+            let marked = |text: String| human::at_least(text, unit, whole.tail);
+            let total = marked(human::quantity(values.sum(), unit));
+            let mean = marked(human::average(values.mean(), unit));
+            let metric = printable(off_cpu::heading(name));
+            figures.extend([format!("{metric} {total}"), format!("mean {mean}")]);
+            for (per_mille, name) in [(500, "p50"), (990, "p99")] {
+                let value = values.quantile(per_mille);
+                figures
+                    .extend(value.map(|value| format!("{name} {}", human::quantity(value, unit))));
+            }
+        }
+        figures.extend(human::incomplete(whole.incomplete, whole.calls));
+        figures.extend(marks(whole, self.profile.functions[index].point));
+        let last = figures.len() - 1;
+        figures[..last].iter_mut().for_each(|text| text.push(','));
+        figures
+    }
+
     /// Writes the line of a function and those of its costliest paths.
     fn function(
         &self,
@@ -176,28 +205,11 @@ impl Summary<'_> {
         Changes { whole, paths }: &Changes,
         out: &mut impl Write,
     ) -> io::Result<()> {
-        let name = &self.names[index];
-        let rate = human::rate(whole.calls, self.span);
-        write!(out, "  {name}: {} calls ({rate}/s)", whole.calls)?;
-        if let Some(Metric { name, unit, .. }) = self.timer {
-            let values = &whole.values;
-            let marked = |text: String| human::at_least(text, unit, whole.tail);
-            let total = marked(human::quantity(values.sum(), unit));
-            let mean = marked(human::average(values.mean(), unit));
-            let metric = printable(off_cpu::heading(name));
-            write!(out, ", {metric} {total}, mean {mean}")?;
-            for (per_mille, name) in [(500, "p50"), (990, "p99")] {
-                if let Some(value) = values.quantile(per_mille) {
-                    write!(out, ", {name} {}", human::quantity(value, unit))?;
-                }
-            }
-        }
-        if let Some(incomplete) = human::incomplete(whole.incomplete, whole.calls) {
-            write!(out, ", {incomplete}")?;
-        }
+        let name = format!("{}:", self.names[index]);
+        let figures = self.figures(index, whole);
+        let words = std::iter::once(&name).chain(&figures);
+        self.write(&words.map(String::as_str).collect::<Vec<_>>(), out)?;
         let is_point = self.profile.functions[index].point;
-        write!(out, "{}", marks(whole, is_point))?;
-        writeln!(out)?;
         let mut paths: Vec<_> = paths.iter().collect();
         let more = paths.len().saturating_sub(PATHS);
         paths.sort_by_key(|(_, change)| Reverse(change.cost(self.timer.is_some())));
@@ -222,11 +234,18 @@ impl Summary<'_> {
             let share = human::share(part, all);
             heads.push(format!("    {share:>7} {:>10} calls  ", change.calls));
             let thread = self.profile.paths[*path].thread;
-            let thread = thread.map(|tid| format!(", {}", threads::title(&self.threads, tid)));
-            rows.push((links, thread.unwrap_or_default() + &marks(change, is_point)));
+            let thread = thread.map(|tid| threads::title(&self.threads, tid));
+            rows.push((
+                links,
+                thread.into_iter().chain(marks(change, is_point)).collect(),
+            ));
         }
-        for (head, text) in heads.iter().zip(self.written(rows, heads.first())) {
-            writeln!(out, "{head}{text}")?;
+        for (head, lines) in heads.iter().zip(self.written(rows, heads.first())) {
+            let gap = " ".repeat(head.width());
+            let heads = std::iter::once(head).chain(std::iter::repeat(&gap));
+            for (head, line) in heads.zip(lines) {
+                writeln!(out, "{head}{line}")?;
+            }
         }
         if more > 0 {
             writeln!(out, "    and {}", super::more(more, "path"))?;
@@ -234,47 +253,82 @@ impl Summary<'_> {
         Ok(())
     }
 
-    /// The names of all functions, shortened if there is a width.
-    fn function_names(&self) -> Vec<String> {
+    /// The names of all functions, shortened if there is a width. A name gets the room beside its
+    /// figures. If that is too little, the figures continue on further lines.
+    fn function_names(&self, changes: &[Changes]) -> Vec<String> {
         let names = (0..self.profile.functions.len()).map(|index| self.name(index));
         let names: Vec<String> = names.collect();
-        match self.width {
-            Some(width) => {
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                display_name::fit_all(&names, LONGEST.min(width / 2))
+        let Some(width) = self.width else {
+            return names;
+        };
+        let room = |index: usize| {
+            let figures = self.figures(index, &changes[index].whole).join(" ");
+            match width.checked_sub(INDENT.len() + ": ".len() + figures.width()) {
+                Some(room) if room >= LEAST.min(names[index].width()) => room,
+                _ => width / 2,
             }
-            None => names,
-        }
+        };
+        let each = names.iter().enumerate();
+        let each = each.map(|(index, name)| (name.as_str(), LONGEST.min(room(index))));
+        display_name::fit_each(&each.collect::<Vec<_>>())
     }
 
-    /// Paths, each with the text that follows it, in the room after `head`.
-    fn written(&self, rows: Vec<(Vec<Link>, String)>, head: Option<&String>) -> Vec<String> {
-        /// Names are not cut below this many columns.
-        const LEAST: usize = 20;
+    /// Writes words on as many lines as they need. All but the first are indented twice.
+    fn write(&self, words: &[&str], out: &mut impl Write) -> io::Result<()> {
+        let width = self.width.unwrap_or(usize::MAX);
+        let whole = words.join(" ");
+        if INDENT.len() + whole.width() <= width {
+            return writeln!(out, "{INDENT}{whole}");
+        }
+        let room = width.saturating_sub(2 * INDENT.len());
+        for (n, line) in wrapped(words.iter().copied(), " ", room).iter().enumerate() {
+            writeln!(out, "{}{line}", INDENT.repeat(1 + n.min(1)))?;
+        }
+        Ok(())
+    }
+
+    /// The lines of paths in the room after `head`. Each path has remarks, which follow it on its
+    /// line or, if there is too little room, stand below it.
+    fn written(
+        &self,
+        rows: Vec<(Vec<Link>, Vec<String>)>,
+        head: Option<&String>,
+    ) -> Vec<Vec<String>> {
         let Some(width) = self.width else {
-            let join = |(links, after): (Vec<Link>, String)| {
+            let join = |(links, remarks): (Vec<Link>, Vec<String>)| {
                 let names = links
                     .iter()
                     .map(|link| format!("{}{}", link.name, link.mark));
-                format!("{}{after}", names.collect::<Vec<_>>().join(ARROW))
+                let path = names.collect::<Vec<_>>().join(ARROW);
+                vec![[vec![path], remarks].concat().join(", ")]
             };
             return rows.into_iter().map(join).collect();
         };
         let room = width.saturating_sub(head.map_or(0, |head| head.width()));
-        let (links, after): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-        let chains: Vec<Chain> = links
-            .into_iter()
-            .zip(&after)
-            .map(|(links, after)| Chain {
-                links,
-                room: room.saturating_sub(after.width()).max(LEAST),
+        let beside = |remarks: &[String]| {
+            let text: String = remarks.iter().map(|remark| format!(", {remark}")).collect();
+            (text.width() + LEAST <= room).then_some(text)
+        };
+        let chains: Vec<Chain> = rows
+            .iter()
+            .map(|(links, remarks)| Chain {
+                links: links.clone(),
+                room: room
+                    .saturating_sub(beside(remarks).map_or(0, |text| text.width()))
+                    .max(LEAST),
             })
             .collect();
         let texts = display_name::fit_chains(&chains, ARROW).into_iter();
-        texts
-            .zip(after)
-            .map(|(text, after)| text + &after)
-            .collect()
+        let lines = texts
+            .zip(&rows)
+            .map(|(path, (_, remarks))| match beside(remarks) {
+                Some(text) => vec![path + &text],
+                None => {
+                    let text = remarks.join(", ");
+                    [vec![path], wrapped(text.split(' '), " ", room)].concat()
+                }
+            });
+        lines.collect()
     }
 
     /// What a function is called, with its module where another one is called so that is called as well, or it alone is not.
@@ -332,13 +386,38 @@ impl Summary<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Frame;
     use crate::profile::tests::sample;
+    use crate::profile::{Frame, Thread};
 
     fn summarized(profile: &Profile) -> String {
         let mut out = Vec::new();
         summary(profile, None, None, &mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    /// Long names, threads and remarks on the accuracy.
+    #[test]
+    fn lines_of_a_summary_fit_the_terminal() {
+        let mut profile = sample();
+        profile.functions[1].name = format!("shop::{}get", "Basket::".repeat(20));
+        profile.losses.missed = 7;
+        for path in &mut profile.paths {
+            path.thread = Some(4242);
+            path.tail = 3;
+            path.metrics.count += 100;
+        }
+        profile.threads = vec![Thread {
+            tid: 4242,
+            name: "a worker thread".to_owned(),
+        }];
+        for width in [60, 80, 100, 140] {
+            let mut out = Vec::new();
+            summary(&profile, None, Some(width), &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.lines().all(|line| line.width() <= width), "{text}");
+            assert!(text.contains("Basket::get: "), "{text}");
+            assert!(text.contains("thread 4242 (a worker"), "{text}");
+        }
     }
 
     #[test]

@@ -98,10 +98,12 @@ fn answers_for_four_languages_fit_three_terminals() {
             assert!(text.lines().count() < height, "{text}");
             let mut interval = Vec::new();
             summary(&profile, None, Some(width), &mut interval).unwrap();
-            format!(
-                "{width} columns\n\n{}\n{text}\n",
-                String::from_utf8(interval).unwrap()
-            )
+            let interval = String::from_utf8(interval).unwrap();
+            assert!(
+                interval.lines().all(|line| line.width() <= width),
+                "{interval}"
+            );
+            format!("{width} columns\n\n{interval}\n{text}\n")
         });
         golden(&format!("screens-{language}"), &screens.concat());
     }

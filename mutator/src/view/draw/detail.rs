@@ -10,7 +10,7 @@ use super::bars;
 use super::style::{BOLD, DIM};
 use crate::display_name;
 use crate::profile::printable;
-use crate::report::{self, human};
+use crate::report::{self, human, wrapped};
 use crate::view::State;
 use crate::view::change::{Side, difference};
 use crate::view::column::Column;
@@ -27,10 +27,14 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
     lines.extend(since_mark(state));
     if state.is_detailed() && area.height > 1 {
         let figures = figures(state, row.key.node);
-        lines.extend(wrapped(&figures, "  ", area.width.into()).map(Line::raw));
+        lines.extend(
+            wrapped(figures.split("  "), "  ", area.width.into())
+                .into_iter()
+                .map(Line::raw),
+        );
         lines.extend(processes(state, row.key));
         lines.extend(comparison(state, row.key.node));
-        lines.extend(inlined(state, row.key));
+        lines.extend(inlined(state, row.key, area.width.into()));
         let room = usize::from(area.height).saturating_sub(lines.len());
         lines.extend(source(state, row.key, room));
     }
@@ -62,7 +66,8 @@ fn whole_title(state: &State, key: tree::Key, width: usize) -> Vec<Line<'static>
     if is_short && definition.is_none() {
         return vec![title(state, key, width)];
     }
-    let name = wrapped(&text, " ", width).map(|text| Line::styled(text, DIM));
+    let name = wrapped(text.split(' '), " ", width).into_iter();
+    let name = name.map(|text| Line::styled(text, DIM));
     let bars = bars.map(|bars| Line::raw(bars.trim_start().to_owned()));
     name.chain(bars).collect()
 }
@@ -76,39 +81,6 @@ fn definition(state: &State, key: tree::Key) -> Option<String> {
         .filter(|_| state.tree.site(site).is_function)?;
     let (file, number) = line.source.as_ref()?;
     Some(format!("{}:{number}", printable(file)))
-}
-
-/// `text` on lines of at most `width` columns, broken at `gap` if possible.
-fn wrapped(text: &str, gap: &str, width: usize) -> impl Iterator<Item = String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(gap) {
-        match lines.last_mut() {
-            Some(line) if line.width() + gap.width() + word.width() <= width => {
-                line.push_str(gap);
-                line.push_str(word);
-            }
-            _ => lines.push(String::new()),
-        }
-        let Some(line) = lines.last_mut() else {
-            continue;
-        };
-        if !line.is_empty() {
-            continue;
-        }
-        // A word that is longer than a line is cut into lines.
-        let mut rest = word;
-        loop {
-            let start = display_name::start_of(rest, width.max(1));
-            let Some(line) = lines.last_mut() else { break };
-            line.push_str(start);
-            rest = &rest[start.len()..];
-            if rest.is_empty() || start.is_empty() {
-                break;
-            }
-            lines.push(String::new());
-        }
-    }
-    lines.into_iter()
 }
 
 /// The whole name, which may not fit into its row, and where there is room how the values are distributed.
@@ -262,20 +234,21 @@ fn comparison(state: &State, node: NodeId) -> Option<Line<'static>> {
 }
 
 /// The inlined scopes at the call, outwards.
-fn inlined(state: &State, key: tree::Key) -> Option<Line<'static>> {
-    let site = *state.tree.sites(key.node).get(key.site)?;
+fn inlined(state: &State, key: tree::Key, width: usize) -> Vec<Line<'static>> {
+    let Some(&site) = state.tree.sites(key.node).get(key.site) else {
+        return Vec::new();
+    };
     let lines = &state.tree.site(site).lines;
     if lines.len() < 2 {
-        return None;
+        return Vec::new();
     }
     let scopes: Vec<String> = lines
         .iter()
         .map(|line| format!("{} {}", line.name, line.place))
         .collect();
-    Some(Line::styled(
-        format!("inlined: {}", scopes.join(" in ")),
-        DIM,
-    ))
+    let text = format!("inlined: {}", scopes.join(" in "));
+    let lines = wrapped(text.split(' '), " ", width).into_iter();
+    lines.map(|text| Line::styled(text, DIM)).collect()
 }
 
 /// The source lines around the call, or from the definition of the function on.
@@ -308,24 +281,4 @@ fn source(state: &State, key: tree::Key, room: usize) -> Vec<Line<'static>> {
             Line::styled(text, if n == at { BOLD } else { DIM })
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_wrapped_at_gaps_and_within_long_words() {
-        let lines = |text: &str, gap: &str| wrapped(text, gap, 8).collect::<Vec<_>>();
-        assert_eq!(
-            lines("mean 1  p50 2  p99 3", "  "),
-            ["mean 1", "p50 2", "p99 3"]
-        );
-        assert_eq!(lines("a b c", " "), ["a b c"]);
-        assert_eq!(
-            lines("work a::bcdefghijk x", " "),
-            ["work", "a::bcdef", "ghijk x"]
-        );
-        assert_eq!(lines("", " "), [""]);
-    }
 }
