@@ -417,10 +417,12 @@ impl<'p> Report<'p> {
             let whole = &self.totals[path.function];
             let process = path.process.and_then(|index| self.titles.title(index));
             let spread = self.spread(path.spread.as_deref());
-            let remarks: Vec<String> = thread.into_iter().chain(process).chain(spread).collect();
-            rows.add(&mut table, &part, whole, &remarks.join(", "));
+            rows.add(&mut table, &part, whole, &spread.unwrap_or_default());
             table.shared(self.end(path.function));
             self.stack(&mut table, path);
+            for owner in thread.into_iter().chain(process) {
+                table.text(owner);
+            }
         }
         self.rest(&mut table, number - paths.len(), "path");
         table.write(out)
