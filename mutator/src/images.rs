@@ -14,6 +14,7 @@ use patcher::select::Pattern;
 use patcher::{Avma, Bias, Svma};
 
 use crate::debuginfod;
+use crate::elf_symbols;
 use crate::files::{FileBytes, Stamp};
 use crate::lines::{self, Places};
 use crate::process::identity::FileId;
@@ -343,21 +344,16 @@ fn is_loader(image: &Image<'_>) -> bool {
 }
 
 /// Addresses in the loader of a process with these modules, by the names under which it exports them; none where there is no loader.
-pub fn in_loader(
+pub fn in_loader<const N: usize>(
     process: &Process,
     modules: &[Module],
-    names: &[&str],
-) -> Option<Vec<Option<Avma>>> {
+    names: [&str; N],
+) -> Option<[Option<Avma>; N]> {
     let module = loader(process, modules)?;
     let image = of_module(module).ok()?;
     let bias = module.bias(image.image)?;
-    let elf = goblin::elf::Elf::parse(image.image.data()).ok()?;
-    let address = |name: &&str| {
-        let is_it = |s: &goblin::elf::Sym| elf.dynstrtab.get_at(s.st_name) == Some(name);
-        let found = elf.dynsyms.iter().find(|s| s.st_shndx != 0 && is_it(s));
-        found.map(|s| bias.to_avma(Svma(s.st_value)))
-    };
-    Some(names.iter().map(address).collect())
+    let found = elf_symbols::defined(image.image.data(), names);
+    Some(found.map(|at| at.map(|at| bias.to_avma(at))))
 }
 
 /// Where the loader keeps what becomes of its list of libraries: `r_state` of link.h, 0 (RT_CONSISTENT) where that is whole.
@@ -365,8 +361,8 @@ pub fn loader_state(process: &Process, memory: &Memory, modules: &[Module]) -> O
     /// Offset of `r_state` in `struct r_debug`.
     const R_STATE: u64 = 24;
     // glibc's, and a pointer of musl's to it.
-    let found = in_loader(process, modules, &["_r_debug", "_dl_debug_addr"])?;
-    let debug = match found[..] {
+    let found = in_loader(process, modules, ["_r_debug", "_dl_debug_addr"])?;
+    let debug = match found {
         [Some(debug), _] => debug,
         [None, Some(pointer)] => Avma(memory.read_word(pointer).ok()?),
         _ => return None,

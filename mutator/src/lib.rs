@@ -11,6 +11,7 @@ pub mod debuginfod;
 pub mod destination;
 pub mod diff;
 mod display_name;
+mod elf_symbols;
 pub mod error;
 pub mod export;
 pub mod faults;

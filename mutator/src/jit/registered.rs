@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use goblin::elf::Elf;
 use goblin::elf::header::ET_REL;
-use patcher::{Avma, Svma};
+use patcher::Avma;
 
 use super::ranges::Ranges;
+use crate::elf_symbols;
 use crate::images;
 use crate::process::modules::{Module, modules};
 use crate::process::{Memory, Process};
@@ -131,23 +132,13 @@ impl Registers {
         let Ok(opened) = images::of_module(module) else {
             return Self::default();
         };
-        let Ok(elf) = Elf::parse(opened.image.data()) else {
-            return Self::default();
-        };
-        let mut found = Self::default();
-        let exported = elf.dynsyms.iter().zip(std::iter::repeat(&elf.dynstrtab));
-        let own = elf.syms.iter().zip(std::iter::repeat(&elf.strtab));
-        for (symbol, names) in exported.chain(own).filter(|(s, _)| s.st_shndx != 0) {
-            match names.get_at(symbol.st_name) {
-                Some(DESCRIPTOR) => {
-                    let bias = module.bias(opened.image);
-                    found.descriptor = bias.map(|bias| bias.to_avma(Svma(symbol.st_value)));
-                }
-                Some(name) if OF_UNWINDER.contains(&name) => found.has_unwinder = true,
-                _ => {}
-            }
+        let names = [DESCRIPTOR, OF_UNWINDER[0], OF_UNWINDER[1]];
+        let [descriptor, unwinder @ ..] = elf_symbols::defined(opened.image.data(), names);
+        let bias = module.bias(opened.image);
+        Self {
+            descriptor: descriptor.zip(bias).map(|(at, bias)| bias.to_avma(at)),
+            has_unwinder: unwinder.iter().any(Option::is_some),
         }
-        found
     }
 
     /// True if the module has an interface.

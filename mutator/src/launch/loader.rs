@@ -103,8 +103,8 @@ impl Loader {
         let process = space.process();
         let maps = space.maps()?;
         let modules = modules(process, &maps);
-        let found = images::in_loader(process, &modules, &["_dl_debug_state"]);
-        let Some(report) = found.and_then(|found| found[0]) else {
+        let found = images::in_loader(process, &modules, ["_dl_debug_state"]);
+        let Some(report) = found.and_then(|[report]| report) else {
             return Ok(None);
         };
         let state = images::loader_state(process, space.memory(), &modules);

@@ -1,10 +1,10 @@
 //! The table of processes that a launcher has for debuggers (MPIR, sections 4.7 and 5): `MPIR_proctable`, a pointer to as many
 //! `MPIR_PROCDESC {char *host_name; char *executable_name; int pid;}` as `MPIR_proctable_size` says, by their ranks.
 
-use goblin::elf::Elf;
-use patcher::{Avma, Svma};
+use patcher::Avma;
 
 use super::rank::{Rank, rank_of};
+use crate::elf_symbols;
 use crate::images;
 use crate::process::modules::{Module, modules};
 use crate::process::{Pid, Process, Space};
@@ -53,11 +53,6 @@ fn read(launcher: &Process) -> Option<Vec<Rank>> {
 fn address(module: &Module, name: &str) -> Option<Avma> {
     let opened = images::of_module(module).ok()?;
     let bias = module.bias(opened.image)?;
-    let elf = Elf::parse(opened.image.data()).ok()?;
-    let is_it = |sym: &goblin::elf::Sym, names: &goblin::strtab::Strtab<'_>| {
-        sym.st_value != 0 && names.get_at(sym.st_name) == Some(name)
-    };
-    let dynamic = elf.dynsyms.iter().find(|s| is_it(s, &elf.dynstrtab));
-    let found = dynamic.or_else(|| elf.syms.iter().find(|s| is_it(s, &elf.strtab)))?;
-    Some(bias.to_avma(Svma(found.st_value)))
+    let [found] = elf_symbols::defined(opened.image.data(), [name]);
+    Some(bias.to_avma(found?))
 }

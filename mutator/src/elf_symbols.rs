@@ -1,0 +1,131 @@
+//! Symbols of an ELF file by name, found without reading the names of all others: a program may have
+//! hundreds of thousands (gABI, chapter 4, "Symbol Table").
+
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::Elf;
+use goblin::elf::sym::sym64::SIZEOF_SYM;
+use goblin::elf::sym::{Sym, Symtab};
+use memchr::memmem;
+use patcher::Svma;
+
+use crate::lines;
+
+const CTX: Ctx = Ctx {
+    container: Container::Big,
+    le: Endian::Little,
+};
+
+/// The symbol tables of a file, each with the section of its names.
+const TABLES: [(&str, &str); 2] = [(".dynsym", ".dynstr"), (".symtab", ".strtab")];
+
+/// The values of the symbols that the file defines with these names. An exported symbol goes before
+/// another one.
+pub fn defined<const N: usize>(data: &[u8], names: [&str; N]) -> [Option<Svma>; N] {
+    let mut found = [None; N];
+    let mut has_table = false;
+    for (symbols, strings) in TABLES {
+        let sections = lines::section(data, symbols).zip(lines::section(data, strings));
+        let Some((symbols, strings)) = sections else {
+            continue;
+        };
+        has_table = true;
+        let places = names.map(|name| places(&strings, name));
+        if places.iter().all(Vec::is_empty) {
+            continue;
+        }
+        let Ok(symbols) = Symtab::parse(&symbols, 0, symbols.len() / SIZEOF_SYM, CTX) else {
+            continue;
+        };
+        for symbol in symbols.iter().filter(|symbol| symbol.st_shndx != 0) {
+            let of = |places: &Vec<usize>| places.binary_search(&symbol.st_name).is_ok();
+            if let Some(which) = places.iter().position(of) {
+                found[which].get_or_insert(Svma(symbol.st_value));
+            }
+        }
+    }
+    match has_table {
+        true => found,
+        false => exported(data, names),
+    }
+}
+
+/// The same of a file without section headers: the loader finds the exported symbols by its dynamic
+/// section.
+fn exported<const N: usize>(data: &[u8], names: [&str; N]) -> [Option<Svma>; N] {
+    let Ok(elf) = Elf::parse(data) else {
+        return [None; N];
+    };
+    names.map(|name| {
+        let is_it = |s: &Sym| s.st_shndx != 0 && elf.dynstrtab.get_at(s.st_name) == Some(name);
+        let found = elf.dynsyms.iter().find(is_it);
+        found.map(|symbol| Svma(symbol.st_value))
+    })
+}
+
+/// Where a name is in a string table, ascending. It may be the end of a longer one, too.
+fn places(strings: &[u8], name: &str) -> Vec<usize> {
+    let ends = |at: &usize| strings.get(at + name.len()) == Some(&0);
+    memmem::find_iter(strings, name).filter(ends).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Against goblin's own reading of all symbols: of this program, and of a library without `.symtab`.
+    #[test]
+    fn symbols_are_those_of_the_whole_table() {
+        let own = std::env::current_exe().expect("a path");
+        let maps = fs::read_to_string("/proc/self/maps").expect("own maps");
+        let libc = maps.lines().find_map(|line| {
+            let path = &line[line.find('/')?..];
+            path.contains("/libc.so").then(|| path.into())
+        });
+        let mut compared = 0;
+        for path in [Some(own), libc].into_iter().flatten() {
+            let data = fs::read(&path).expect("it is read");
+            let elf = Elf::parse(&data).expect("an ELF file");
+            let exported = elf.dynsyms.iter().zip(std::iter::repeat(&elf.dynstrtab));
+            let others = elf.syms.iter().zip(std::iter::repeat(&elf.strtab));
+            let all: Vec<(&str, u64)> = (exported.chain(others))
+                .filter(|(symbol, _)| symbol.st_shndx != 0)
+                .filter_map(|(symbol, names)| {
+                    Some((names.get_at(symbol.st_name)?, symbol.st_value))
+                })
+                .collect();
+            for &(name, _) in all
+                .iter()
+                .filter(|(name, _)| !name.is_empty())
+                .step_by(all.len() / 20)
+            {
+                let first = all
+                    .iter()
+                    .find(|(other, _)| *other == name)
+                    .map(|(_, at)| Svma(*at));
+                let none = "no symbol has this name";
+                assert_eq!(defined(&data, [none, name]), [None, first], "{name}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 20, "{compared} names");
+    }
+
+    #[test]
+    fn exported_symbols_need_no_section_headers() {
+        let maps = fs::read_to_string("/proc/self/maps").expect("own maps");
+        let path = maps.lines().find_map(|line| {
+            let path = &line[line.find('/')?..];
+            path.contains("/libc.so").then_some(path)
+        });
+        let mut data = fs::read(path.expect("a C library")).expect("it is read");
+        let names = ["malloc", "no symbol has this name"];
+        let with = defined(&data, names);
+        // e_shoff, and e_shentsize, e_shnum, e_shstrndx
+        data[0x28..0x30].fill(0);
+        data[0x3a..0x40].fill(0);
+        assert!(with[0].is_some() && with[1].is_none());
+        assert_eq!(defined(&data, names), with);
+    }
+}
