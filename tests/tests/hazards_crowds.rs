@@ -84,6 +84,28 @@ fn detach_gives_late_threads_turns() {
     target.await_output("idle").finish("ok");
 }
 
+/// A thread that stays in the runtime makes `detach` give up. The next `detach` finishes, once the
+/// thread has left.
+#[test]
+fn a_later_detach_finishes() {
+    let target = Target::start(program("held_in_walk.c"), [""; 0]).await_output("ready");
+    let pid = target.pid().to_string();
+    let _session = Session::attach(target.pid(), &["step"]);
+    target.signal(Signal::SIGUSR1);
+    let target = target.await_output("held");
+    let first = Run::ipath(["detach", &pid]).run();
+    assert_eq!(first.code(), 1, "{}", first.report());
+    let cause = "stays in the runtime, which stays mapped; try again later";
+    assert!(first.stderr.contains(cause), "{}", first.report());
+    assert_untouched(&target, 2);
+    target.signal(Signal::SIGUSR1);
+    let target = target.await_output("on");
+    Run::ipath(["detach", &pid]).run().expect(0);
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+    assert!(!maps.contains("/dev/shm/"), "{maps}");
+    target.finish("ok");
+}
+
 /// A command that waits says for what, gives up after a time, and leaves all as it was.
 #[test]
 fn a_wait_is_named_and_ends() {
