@@ -12,7 +12,7 @@ pub use json::json;
 pub use text::text;
 
 use crate::profile::{COUNT, PathEntry, Profile, Total};
-use matching::Sites;
+use matching::{Measured, Sites};
 use runs::{Run, Runs};
 use rustc_hash::FxHashMap;
 use statistics::{adjusted, p_of_counts, p_of_means};
@@ -31,12 +31,12 @@ pub struct Diff<'p> {
     /// The metric that is compared, and its unit; the calls, where that is `count`.
     metric: String,
     unit: String,
-    /// Those with the largest change of the sum first.
+    /// Those with the largest change of the sum first. Last those that one side has not measured.
     paths: Vec<Pair<'p>>,
 }
 
 /// One path in both, or in one of them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Pair<'p> {
     old: Option<Side<'p>>,
     new: Option<Side<'p>>,
@@ -48,6 +48,21 @@ struct Pair<'p> {
     p_count: Option<f64>,
     /// Indexes of the matching paths in the first new profile.
     places: Vec<usize>,
+    /// True for each old run and each new run that has measured the function.
+    measured: [Vec<bool>; 2],
+}
+
+/// Indexes of the sides.
+const OLD: usize = 0;
+const NEW: usize = 1;
+
+/// Why only one side has a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InOne {
+    New,
+    Vanished,
+    /// The other side has not measured the function.
+    Unmeasured,
 }
 
 /// How a path of the new profile compares with the old one.
@@ -55,6 +70,8 @@ struct Pair<'p> {
 pub enum Comparison {
     /// The path is missing from the old profile.
     New,
+    /// The function was not measured in the old profile.
+    Unmeasured,
     /// The difference of the means may be chance.
     Chance,
     /// new / old, of the mean per call, or of the number of calls with `count`: 1.1 is a tenth more.
@@ -85,14 +102,18 @@ impl<'p> Diff<'p> {
         let common = matching::common(old.iter().chain(&new).copied());
         let mut pairs: BTreeMap<usize, Pair<'p>> = BTreeMap::new();
         let mut places: FxHashMap<(String, bool, Vec<String>), usize> = FxHashMap::default();
-        let sides = [(&old, false), (&new, true)];
-        let runs = sides.into_iter().flat_map(|(runs, is_new)| {
-            let all = runs.len();
-            let runs = runs.iter().enumerate();
-            runs.map(move |(run, profile)| (*profile, is_new, run, all))
+        let sites = [&old, &new].map(|runs| -> Vec<Sites> {
+            let runs = runs.iter();
+            runs.map(|profile| Sites::of(profile, &common)).collect()
         });
-        for (profile, is_new, run, all) in runs {
-            let sites = Sites::of(profile, &common);
+        let measured = Measured::by(&sites);
+        let sides = [(&old, OLD), (&new, NEW)];
+        let runs = sides.into_iter().flat_map(|(runs, side)| {
+            let sites = &sites[side];
+            let runs = runs.iter().zip(sites).enumerate();
+            runs.map(move |(run, (profile, sites))| (*profile, sites, side, run))
+        });
+        for (profile, sites, of_side, run) in runs {
             for (index, path) in profile.paths.iter().enumerate() {
                 let stack = path.stack.iter().map(|&f| sites.frames[f].clone());
                 let key = (
@@ -102,14 +123,22 @@ impl<'p> Diff<'p> {
                 );
                 let place = places.len();
                 let place = *places.entry(key).or_insert(place);
-                let pair = pairs.entry(place).or_insert_with(Pair::empty);
-                pair.places.extend((is_new && run == 0).then_some(index));
-                let side = if is_new { &mut pair.new } else { &mut pair.old };
+                let function = &sites.functions[path.function];
+                let pair = pairs.entry(place).or_insert_with(|| Pair {
+                    measured: measured.of(function),
+                    ..Pair::default()
+                });
+                let is_shown = of_side == NEW && run == 0;
+                pair.places.extend(is_shown.then_some(index));
+                let side = match of_side {
+                    OLD => &mut pair.old,
+                    _ => &mut pair.new,
+                };
                 let side = side.get_or_insert_with(|| Side {
                     profile,
                     first: path,
                     total: Total::default(),
-                    runs: Runs::of(all),
+                    runs: Runs::of(&pair.measured[of_side]),
                 });
                 side.total.add(path);
                 side.runs.add(run, path, metric);
@@ -119,14 +148,18 @@ impl<'p> Diff<'p> {
             }
         }
         let mut paths: Vec<Pair<'p>> = pairs.into_values().collect();
+        let is_one = old.len() + new.len() == 2;
         for pair in &mut paths {
-            pair.compare(metric);
+            pair.compare(metric, is_one);
         }
         let alone: Vec<Option<f64>> = paths.iter().map(|pair| pair.p_alone).collect();
         for (pair, p) in paths.iter_mut().zip(adjusted(&alone)) {
             pair.p = p;
         }
-        paths.sort_by_key(|pair| Reverse(pair.change(metric).unsigned_abs()));
+        paths.sort_by_key(|pair| {
+            let is_unmeasured = pair.in_one() == Some(InOne::Unmeasured);
+            (is_unmeasured, Reverse(pair.change(metric).unsigned_abs()))
+        });
         let mut known = new.iter().chain(&old).filter_map(|p| p.metric(metric).ok());
         let unit = known
             .next()
@@ -149,10 +182,15 @@ impl<'p> Diff<'p> {
     pub fn by_path(&self) -> Vec<Comparison> {
         let paths = self.new.first().map_or(0, |first| first.paths.len());
         let mut all = vec![Comparison::New; paths];
-        for pair in self.paths.iter().filter(|pair| pair.old.is_some()) {
+        for pair in &self.paths {
             let is_significant = pair.p.is_some_and(|p| p <= SIGNIFICANT);
             let growth = pair.growth(&self.metric).filter(|_| is_significant);
-            let compared = growth.map_or(Comparison::Chance, |g| Comparison::Changed(1.0 + g));
+            let compared = match (pair.in_one(), growth) {
+                (Some(InOne::New), _) => Comparison::New,
+                (Some(_), _) => Comparison::Unmeasured,
+                (None, Some(growth)) => Comparison::Changed(1.0 + growth),
+                (None, None) => Comparison::Chance,
+            };
             for &place in &pair.places {
                 all[place] = compared;
             }
@@ -171,22 +209,29 @@ impl<'p> Diff<'p> {
 }
 
 impl Pair<'_> {
-    fn empty() -> Self {
-        Self {
-            old: None,
-            new: None,
-            p_alone: None,
-            p: None,
-            p_count: None,
-            places: Vec::new(),
+    /// Why only one side has the path. `None` if both have it.
+    fn in_one(&self) -> Option<InOne> {
+        let is_measured = |side: usize| self.measured[side].contains(&true);
+        match (&self.old, &self.new) {
+            (Some(_), Some(_)) => None,
+            (None, _) if is_measured(OLD) => Some(InOne::New),
+            (_, None) if is_measured(NEW) => Some(InOne::Vanished),
+            _ => Some(InOne::Unmeasured),
         }
     }
 
-    fn compare(&mut self, metric: &str) {
+    /// The numbers of the runs of a side that have not measured the function, from 1.
+    fn unmeasured_in(&self, side: usize) -> Vec<usize> {
+        let runs = (1..).zip(&self.measured[side]);
+        let without = runs.filter(|(_, is_measured)| !**is_measured);
+        without.map(|(run, _)| run).collect()
+    }
+
+    /// Tests for chance. `is_one` says that each side is one run.
+    fn compare(&mut self, metric: &str, is_one: bool) {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
             return;
         };
-        let is_one = old.runs.count() + new.runs.count() == 2;
         self.p_count = match is_one {
             true => p_of_counts(old.total.counts.count, new.total.counts.count),
             false => old.runs.p_of(&new.runs, Run::calls),

@@ -122,6 +122,21 @@ def test_paths_of_one_side_alone_are_shown() -> None:
     assert found["new_count"] == 10
 
 
+def test_functions_that_one_side_lacks_are_not_new() -> None:
+    data = profile()
+    index = data["paths"][1]["function"]
+    data["paths"] = [path for path in data["paths"] if path["function"] != index]
+    called = row(diff(Profile(data), Profile(profile())), "slow", "main")
+    assert bool(called["old_measured"]) and bool(called["new_measured"])
+    lacked = data["functions"][index]
+    lacked["name"], lacked["linkage"], lacked["address"] = "another", "another", 0x7777
+    table = diff(Profile(data), Profile(profile()))
+    found = row(table, "slow", "main")
+    assert math.isnan(found["old_count"])
+    assert not found["old_measured"] and found["new_measured"]
+    assert not table["old_measured"].iloc[-1] and table["old_measured"].iloc[0]
+
+
 def test_plots_are_drawn(tmp_path: Path) -> None:
     from ipath_profile import plot
 

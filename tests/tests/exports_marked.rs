@@ -169,6 +169,45 @@ fn equal_runs_of_different_length_are_grey() {
     }
 }
 
+/// A function that was not called before is new. One that was not measured before is not.
+#[test]
+fn functions_not_measured_before_are_not_new() {
+    let exports = Exports(Scratch::new("unmeasured"));
+    let measure = |name: &str, function: &str, rounds: &str| {
+        let file = exports.0.file(name);
+        let run = Run::ipath(["run", "--no-tui", "-f", function, "-m", "count", "-o"]);
+        let run = run.arg(&file).arg("--").arg(program("slower.c"));
+        run.args([rounds, "0", "0"]).run().expect(0);
+        file
+    };
+    let new = measure("new.json", "rest", "20");
+    let uncalled = measure("uncalled.json", "rest", "0");
+    let unmeasured = measure("unmeasured.json", "left", "20");
+    for (old, head, title, white) in [
+        (&uncalled, "2 new, 0 vanished; by", ", new", false),
+        (
+            &unmeasured,
+            "0 new, 0 vanished, 3 measured on one side alone; by",
+            ", not measured before",
+            true,
+        ),
+    ] {
+        let diff = Run::ipath(["diff"]).arg(old).arg(&new).run().expect(0);
+        assert!(diff.stdout.contains(head), "{}", diff.report());
+        let rectangles = exports.rectangles(&new, old, "count");
+        assert!(!rectangles.is_empty());
+        for Rectangle {
+            title: said,
+            colour,
+            ..
+        } in rectangles
+        {
+            assert!(said.ends_with(title), "{said}");
+            assert_eq!(colour == [255, 255, 255], white, "{said}");
+        }
+    }
+}
+
 /// A function that has ceased to measure a metric is marked, in whatever form it is shown; another is not.
 #[test]
 fn functions_that_are_partly_measured_are_marked() {

@@ -1,7 +1,7 @@
 //! The differences as data.
 
 use super::runs::Run;
-use super::{Diff, Pair, Side};
+use super::{Diff, NEW, OLD, Pair, Side};
 use crate::profile::Counts;
 use serde::Serialize;
 
@@ -34,6 +34,8 @@ struct OfPath<'d> {
     /// Calls left by a tail call, and calls that a metric has not measured.
     tail: [u64; 2],
     unmeasured: [u64; 2],
+    /// The runs of each side that have not measured the function, from 1.
+    unmeasured_in: [Vec<usize>; 2],
     /// With all paths taken into account.
     p_value: Option<f64>,
     /// Of this path by itself.
@@ -83,6 +85,7 @@ impl Diff<'_> {
             means: (!self.is_of_one_run()).then(|| sides.map(means)),
             tail: sides.map(|side| side.map_or(0, |side| side.total.tail)),
             unmeasured: sides.map(|side| side.map_or(0, |side| side.total.unmeasured)),
+            unmeasured_in: [OLD, NEW].map(|side| pair.unmeasured_in(side)),
             p_value: pair.p,
             p_value_alone: pair.p_alone,
             p_value_count: pair.p_count,

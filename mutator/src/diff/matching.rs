@@ -23,6 +23,22 @@ pub(super) fn common<'p>(profiles: impl Iterator<Item = &'p Profile>) -> HashSet
     all.reduce(both).unwrap_or_default()
 }
 
+/// The functions that each run of each side has measured.
+pub(super) struct Measured<'s>([Vec<HashSet<&'s str>>; 2]);
+
+impl<'s> Measured<'s> {
+    pub(super) fn by(sides: &'s [Vec<Sites>; 2]) -> Self {
+        let of = |sites: &'s Sites| sites.functions.iter().map(String::as_str).collect();
+        Self([0, 1].map(|side| sides[side].iter().map(of).collect()))
+    }
+
+    /// True for each run of each side that has measured a function.
+    pub(super) fn of(&self, function: &str) -> [Vec<bool>; 2] {
+        let has = |run: &HashSet<&str>| run.contains(function);
+        [0, 1].map(|side| self.0[side].iter().map(has).collect())
+    }
+}
+
 impl Sites {
     pub(super) fn of(profile: &Profile, common: &HashSet<&str>) -> Self {
         let address = |module: Option<usize>, address: u64| {

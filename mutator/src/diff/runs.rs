@@ -25,18 +25,20 @@ impl Run {
     }
 }
 
-/// A path in each run of a side.
+/// A path in each run of a side. `None` for a run that has not measured its function.
 #[derive(Debug)]
-pub(super) struct Runs(Vec<Run>);
+pub(super) struct Runs(Vec<Option<Run>>);
 
 impl Runs {
-    /// The path has not been found in any of `count` runs yet.
-    pub(super) fn of(count: usize) -> Self {
-        Self(vec![Run::default(); count])
+    /// The path has not been found in any run yet. `measured` is true for each run that has measured its
+    /// function.
+    pub(super) fn of(measured: &[bool]) -> Self {
+        let runs = measured.iter();
+        Self(runs.map(|is| is.then(Run::default)).collect())
     }
 
     pub(super) fn add(&mut self, run: usize, path: &PathEntry, metric: &str) {
-        let run = &mut self.0[run];
+        let run = self.0[run].get_or_insert_default();
         run.calls = run.calls.saturating_add(path.metrics.count);
         if let Some(stats) = path.metrics.timers.get(metric) {
             run.sum = run.sum.saturating_add(stats.sum);
@@ -44,14 +46,14 @@ impl Runs {
         }
     }
 
-    /// The number of runs, at least 1.
+    /// The number of runs that have measured the function, at least 1.
     pub(super) fn count(&self) -> usize {
-        self.0.len().max(1)
+        self.0.iter().flatten().count().max(1)
     }
 
     /// The value of each run, without the runs for which `of` returns `None`.
     pub(super) fn values(&self, of: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
-        self.0.iter().filter_map(of).collect()
+        self.0.iter().flatten().filter_map(of).collect()
     }
 
     pub(super) fn mean(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<f64> {

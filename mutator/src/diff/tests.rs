@@ -181,3 +181,59 @@ fn what_runs_differ_by_is_chance() {
     one_after.1.truncate(1);
     assert!(p_of(&of_runs(&one_after), "work", 900).unwrap() > p);
 }
+
+/// A profile without a function that the sample has.
+fn without(function: usize) -> Profile {
+    let mut profile = sample();
+    profile.paths.retain(|path| path.function != function);
+    profile.functions[function].name = "another".to_owned();
+    profile.functions[function].linkage = "another".to_owned();
+    profile.functions[function].address = 0x7777;
+    profile
+}
+
+/// A function that is not measured in a profile is neither new nor vanished.
+#[test]
+fn functions_that_one_side_lacks_are_neither_new_nor_vanished() {
+    let (measured, lacking) = (sample(), without(0));
+    let of_first = measured.paths.iter().filter(|path| path.function == 0);
+    let paths = of_first.count();
+    let name = &measured.functions[0].name;
+    for (old, new, side) in [(&lacking, &measured, "old"), (&measured, &lacking, "new")] {
+        let diff = Diff::of(old, new, "count");
+        let text = shown(&diff);
+        let head = format!("0 new, 0 vanished, {paths} measured on one side alone; by");
+        assert!(text.contains(&head), "{text}");
+        let said = format!("not measured in {side}");
+        assert_eq!(text.matches(&said).count(), paths, "{text}");
+        let first = diff.paths.first().expect("a path");
+        assert!(first.old.is_some() && first.new.is_some(), "{text}");
+    }
+    let compared = Diff::of(&lacking, &measured, "count").by_path();
+    let of_first = measured.paths.iter().zip(compared);
+    let mut of_first = of_first.filter(|(path, _)| path.function == 0);
+    assert!(of_first.all(|(_, c)| c == Comparison::Unmeasured), "{name}");
+}
+
+/// A run in which a function is not measured is not a run with 0 calls.
+#[test]
+fn runs_that_lack_a_function_are_no_samples_of_it() {
+    let (mut old, new) = runs(0);
+    let all = p_of(
+        &Diff::of_runs(old.iter().collect(), new.iter().collect(), "count"),
+        "work",
+        4500,
+    );
+    assert_eq!(all, Some(1.0));
+    old[1] = without(0);
+    let diff = Diff::of_runs(old.iter().collect(), new.iter().collect(), "count");
+    assert_eq!(p_of(&diff, "work", 4500), Some(1.0));
+    let text = shown(&diff);
+    assert!(text.contains("not measured in old 2"), "{text}");
+    let value = serde_json::to_value(json(&diff)).unwrap();
+    let paths = value["paths"].as_array().unwrap();
+    let path = paths.iter().find(|p| p["new"]["count"] == 4500).unwrap();
+    assert_eq!(path["unmeasured_in"], serde_json::json!([[2], []]));
+    assert_eq!(path["change"], 0.0);
+    assert!(text.contains("    900   900  "), "{text}");
+}

@@ -2,7 +2,7 @@
 
 use super::runs::Run;
 use super::statistics::smallest_change;
-use super::{Diff, Pair, SIGNIFICANT, Side};
+use super::{Diff, InOne, NEW, OLD, Pair, SIGNIFICANT, Side};
 use crate::profile::{COUNT, off_cpu, printable};
 use crate::report::{Table, human, loss_lines};
 use std::io::{self, Write};
@@ -19,11 +19,15 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
     let paths = &diff.paths;
     let both = paths.iter().filter(|p| p.old.is_some() && p.new.is_some());
     let number = |is: fn(&Pair<'_>) -> bool| paths.iter().filter(|p| is(p)).count() as u64;
-    let new = number(|p| p.old.is_none());
-    let vanished = number(|p| p.new.is_none());
+    let new = number(|p| p.in_one() == Some(InOne::New));
+    let vanished = number(|p| p.in_one() == Some(InOne::Vanished));
+    let unmeasured = match number(|p| p.in_one() == Some(InOne::Unmeasured)) {
+        0 => String::new(),
+        n => format!(", {n} measured on one side alone"),
+    };
     writeln!(
         out,
-        "{} in both, {new} new, {vanished} vanished; by {}",
+        "{} in both, {new} new, {vanished} vanished{unmeasured}; by {}",
         human::count(both.count() as u64, "path"),
         printable(off_cpu::heading(&diff.metric)),
     )?;
@@ -152,10 +156,19 @@ fn row(diff: &Diff<'_>, pair: &Pair<'_>, table: &mut Table) {
     cells.push(growth.map_or_else(dash, |growth| format!("{:+.1} %", 100.0 * growth)));
     cells.push(pair.p.map_or_else(dash, likelihood));
     let mut remarks: Vec<String> = Vec::new();
-    match (&pair.old, &pair.new) {
-        (None, _) => remarks.push("new".to_owned()),
-        (_, None) => remarks.push("vanished".to_owned()),
-        _ => {}
+    match pair.in_one() {
+        Some(InOne::New) => remarks.push("new".to_owned()),
+        Some(InOne::Vanished) => remarks.push("vanished".to_owned()),
+        Some(InOne::Unmeasured) | None => {}
+    }
+    for (side, name) in [(OLD, "old"), (NEW, "new")] {
+        let (without, all) = (pair.unmeasured_in(side), pair.measured[side].len());
+        let runs: Vec<String> = without.iter().map(usize::to_string).collect();
+        match without.len() {
+            0 => {}
+            n if n == all => remarks.push(format!("not measured in {name}")),
+            _ => remarks.push(format!("not measured in {name} {}", runs.join(", "))),
+        }
     }
     for (n, what) in [
         (

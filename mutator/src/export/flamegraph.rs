@@ -34,11 +34,13 @@ const STYLE: &str = "g, #said, #whole { cursor: pointer } text { pointer-events:
 /// * `BEFORE`: the cost of as many calls in the baseline.
 /// * `MORE`: the significant part of the difference.
 /// * `NEW`: the width of paths that are missing from the baseline.
-const KINDS: usize = 4;
+/// * `UNMEASURED`: the width of paths whose function was not measured in the baseline.
+const KINDS: usize = 5;
 const NOW: usize = 0;
 const BEFORE: usize = 1;
 const MORE: usize = 2;
 const NEW: usize = 3;
+const UNMEASURED: usize = 4;
 
 /// Writes a flame graph by one metric. Widths are those of `profile`. With `baseline`, colours show the
 /// change of the cost per call, path by path, by the test of `ipath diff`. Totals are not compared:
@@ -72,11 +74,12 @@ pub fn to_flamegraph(
     {
         let now = i128::from(width);
         let weights = match compared {
-            Comparison::New => [now, 0, 0, now],
-            Comparison::Chance => [now, now, 0, 0],
+            Comparison::New => [now, 0, 0, now, 0],
+            Comparison::Unmeasured => [now, 0, 0, 0, now],
+            Comparison::Chance => [now, now, 0, 0, 0],
             Comparison::Changed(ratio) => {
                 let before = (width as f64 / ratio) as i128;
-                [now, before, now - before, 0]
+                [now, before, now - before, 0, 0]
             }
         };
         tree.add(&model.stack(path), &weights);
@@ -118,11 +121,15 @@ impl Picture<'_> {
         let total = self.shown(self.tree.total(0));
         let what = match self.is_difference {
             true => format!(
-                "{total} of {}: {} is red if more than before, blue if less, grey within chance, yellow if new",
+                "{total} of {}: {} is red if more than before, blue if less, grey within chance, yellow if new{}",
                 printable(&self.metric.name),
                 match self.metric.name.as_str() {
                     COUNT => "the number of calls",
                     _ => "the cost of a call",
+                },
+                match self.tree.total(UNMEASURED) {
+                    0 => "",
+                    _ => ", white if not measured before",
                 }
             ),
             false => format!("{total} of {}", printable(&self.metric.name)),
@@ -278,6 +285,7 @@ impl Picture<'_> {
         match all[MORE].cmp(&0) {
             Ordering::Greater => format!("rgb(245,{0},{0})", depth(part)),
             Ordering::Less => format!("rgb({0},{0},245)", depth(part)),
+            Ordering::Equal if 2 * all[UNMEASURED] > all[NOW] => "rgb(255,255,255)".to_owned(),
             Ordering::Equal if 2 * all[NEW] > all[NOW] => "rgb(245,235,130)".to_owned(),
             Ordering::Equal => "rgb(240,240,240)".to_owned(),
         }
@@ -288,6 +296,7 @@ impl Picture<'_> {
 fn change_of(all: &[i128]) -> String {
     let percent = 100.0 * all[MORE] as f64 / (all[BEFORE] as f64).max(1.0);
     match all[MORE] {
+        0 if 2 * all[UNMEASURED] > all[NOW] => ", not measured before".to_owned(),
         0 if 2 * all[NEW] > all[NOW] => ", new".to_owned(),
         0 => ", as before within chance".to_owned(),
         _ => format!(", {percent:+.1} % a call"),

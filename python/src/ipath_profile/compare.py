@@ -47,7 +47,8 @@ def _sites(profile: Profile, common: Set[str]) -> Tuple[List[str], List[str]]:
     return functions, [frame(index, of) for index, of in enumerate(profile.data["frames"])]
 
 
-def _sides(profile: Profile, metric: Optional[str], common: Set[str]) -> Dict[Key, _Side]:
+def _sides(profile: Profile, metric: Optional[str], common: Set[str]) -> Tuple[Dict[Key, _Side], Set[str]]:
+    """The paths of a profile, and the functions that it has measured."""
     functions, frames = _sites(profile, common)
     found: Dict[Key, _Side] = {}
     for index, entry in enumerate(profile.data["paths"]):
@@ -61,7 +62,7 @@ def _sides(profile: Profile, metric: Optional[str], common: Set[str]) -> Dict[Ke
         if stats is not None:
             side.total += int(stats["sum"])
             side.values.add(stats)
-    return found
+    return found, set(functions)
 
 
 def diff(old: Profile, new: Profile, metric: Optional[str] = None) -> pd.DataFrame:
@@ -72,14 +73,16 @@ def diff(old: Profile, new: Profile, metric: Optional[str] = None) -> pd.DataFra
         metric: the metric whose means are compared: the first that both have where it is None.
 
     Returns:
-        Columns ``function``, ``stack``, ``old_count``, ``new_count`` (NaN where the path is not there), and for a metric
+        Columns ``function``, ``stack``, ``old_count``, ``new_count`` (NaN where the path is not there), ``old_measured``,
+        ``new_measured`` (False where the profile has not measured the function at all), and for a metric
         ``old_sum``, ``new_sum``, ``old_mean``, ``new_mean``, ``ratio``, ``p_value_alone`` (how likely chance is, of this
         path by itself) and ``p_value`` (the same where it is looked for among all paths, by Holm's method).
     """
     if metric is None:
-        metric = next((m for m in old.metrics if m in new.metrics), None)
+        metric = next((m for m in new.metrics if m in old.metrics), None)
     common = _build_ids(old) & _build_ids(new)
-    before, after = _sides(old, metric, common), _sides(new, metric, common)
+    before, of_old = _sides(old, metric, common)
+    after, of_new = _sides(new, metric, common)
     rows: List[Dict[str, object]] = []
     alone: List[float] = []
     for key in {**before, **after}:
@@ -91,6 +94,8 @@ def diff(old: Profile, new: Profile, metric: Optional[str] = None) -> pd.DataFra
             "stack": shown.stack,
             "old_count": a.calls if a else math.nan,
             "new_count": b.calls if b else math.nan,
+            "old_measured": key[0] in of_old,
+            "new_measured": key[0] in of_new,
         }
         if metric is not None:
             old_mean = a.values.mean if a else math.nan
@@ -106,4 +111,6 @@ def diff(old: Profile, new: Profile, metric: Optional[str] = None) -> pd.DataFra
         return table
     table["p_value_alone"], table["p_value"] = alone, adjusted(alone)
     change = (table["new_sum"].fillna(0) - table["old_sum"].fillna(0)).abs()
+    # As in `ipath diff`, what one profile has not measured comes last.
+    change[~(table["old_measured"] & table["new_measured"])] -= change.max() + 1
     return table.loc[change.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
