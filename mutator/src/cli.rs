@@ -7,6 +7,7 @@ mod of;
 mod parse;
 mod profiles;
 mod push;
+mod second_side;
 mod slips;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ pub use of::{MayBeOf, Of, Subject};
 use parse::{address, duration, ranks, share};
 pub use profiles::{Diff, Export, Format, Report, Sort};
 pub use push::Push;
+pub use second_side::options_in_front;
 pub use slips::slip;
 
 use clap::error::ErrorKind;
@@ -269,7 +271,7 @@ pub enum Command {
     },
     /// Compare two profiles, or several runs a side, path by path: what changed, and how likely that is chance
     #[command(
-        override_usage = "ipath diff [OPTIONS] OLD NEW\n       ipath diff [OPTIONS] OLD... -- NEW...",
+        override_usage = "ipath diff [OPTIONS] OLD NEW\n       ipath diff OLD... -- NEW... [OPTIONS]",
         after_help = "Examples:\n  ipath diff before.json after.json\n  \
         ipath diff before.json after.json --threshold 5%\n  \
         ipath diff before*.json -- after*.json\n\n\

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, options_in_front};
 use crate::error::Failure;
 
 /// What ipath(1) says of the file, in the form of man(7).
@@ -45,7 +45,7 @@ impl From<clap::Error> for Rejected {
 /// # Errors
 /// The arguments or the file are wrong.
 pub fn command_line(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Rejected> {
-    let args: Vec<OsString> = args.into_iter().collect();
+    let args = options_in_front(args.into_iter().collect());
     let given = Cli::command().try_get_matches_from(&args)?;
     let name = given.subcommand_name().unwrap_or_default();
     let place = match keys::of_command(name) {

@@ -279,8 +279,8 @@ fn several_runs_a_side_are_compared() {
     let alike = runs("alike", [101, 98, 102, 97, 103]);
     let slower = runs("slower", [121, 118, 122, 117, 123]);
     let diff = |new: &[PathBuf]| {
-        let run = Run::ipath(["diff", "--threshold", "5%"]).args(&before);
-        run.arg("--").args(new).run()
+        let run = Run::ipath(["diff"]).args(&before).arg("--").args(new);
+        run.args(["--threshold", "5%", "--metric", "wall"]).run()
     };
     let same = diff(&alike).expect(0);
     assert!(
