@@ -9,6 +9,7 @@ mod children;
 mod family;
 mod gathering;
 mod letting;
+mod remarks;
 mod shared;
 
 use std::io;
@@ -140,9 +141,14 @@ impl Follower {
 
     /// What is to be said since the last time.
     pub fn remarks(&self) -> Vec<String> {
-        let mut remarks = std::mem::take(&mut lock(&self.shared).remarks);
+        let mut remarks = lock(&self.shared).remarks.take();
         remarks.extend(self.gathering.failed());
         remarks
+    }
+
+    /// A line for each remark that concerned further processes, since the last time.
+    pub fn repeated(&self) -> Vec<String> {
+        lock(&self.shared).remarks.repeated()
     }
 
     /// What has come of it so far.

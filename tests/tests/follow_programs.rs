@@ -177,3 +177,21 @@ fn what_is_lost_after_a_check_for_leaks_is_said() {
     let report = Run::ipath(["report"]).arg(&file).run().expect(0).stdout;
     assert!(report.contains("Not exact:"), "{report}");
 }
+
+/// Why a program is not measured is said once, with the number of its processes at the end.
+#[test]
+fn a_cause_is_said_once_for_each_program() {
+    let loops = "for i in 1 2 3 4 5 6 7 8 9; do bash -c true; perl -e 1; done; true";
+    let run = Run::ipath(["run", "--follow", "--quiet", "-m", "count"]);
+    let run = run.args(["-f", "bash!*", "-f", "perl!*", "--", "sh", "-c", loops]);
+    let said = run.run().expect(1).stderr;
+    for program in ["bash", "perl"] {
+        let once = format!("{program} is not measured: ");
+        assert_eq!(said.matches(&once).count(), 1, "{said}");
+        let more = said
+            .lines()
+            .filter(|line| line.contains("and 8 more processes of /"));
+        let of_program = |line: &&str| line.contains(&format!("{program}: "));
+        assert_eq!(more.filter(of_program).count(), 1, "{said}");
+    }
+}

@@ -525,8 +525,9 @@ impl Watched for Job {
                 break;
             }
         }
-        if let Some(following) = &self.following {
-            following.follower.let_go();
+        if let Some(Following { follower, .. }) = &self.following {
+            follower.let_go();
+            follower.repeated().iter().for_each(|line| warn(line));
         }
         let mut merger = self.begin_sum(true);
         let sum = failed.and_then(|()| {

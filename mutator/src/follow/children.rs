@@ -74,8 +74,9 @@ impl Family {
             return;
         };
         if let Err(why) = self.measure_as(&child, parent) {
-            let why = format!("the child of {parent} is not measured: {why}");
-            if self.remark(pid, &why) {
+            let said = format!("the child of {parent} is not measured: {why}");
+            let cause = format!("a child is not measured: {why}");
+            if self.remark_by(pid, &cause, &said) {
                 lock(&self.shared).seen.unmeasured += 1;
             }
         }

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::gathering::Over;
 use super::letting::Letting;
-use super::shared::{Newcomer, Shared, Wanted, lock};
+use super::shared::{Newcomer, Shared, Wanted, lock, program_of};
 use crate::clock;
 use crate::images;
 use crate::launch::{Arrived, Loader};
@@ -208,14 +208,19 @@ impl Family {
         }
     }
 
-    /// Says of a process why it is not measured, unless it has ended; whether it has been said.
+    /// Says of a process why it is not measured. Returns false if it has ended: then nothing is said.
     pub(super) fn remark(&self, pid: Pid, why: &str) -> bool {
+        self.remark_by(pid, why, why)
+    }
+
+    /// The same with a text around the cause.
+    pub(super) fn remark_by(&self, pid: Pid, cause: &str, text: &str) -> bool {
         let member = self.members.get(&pid);
         if member.is_some_and(|m| m.process.settled() == Presence::Ended) {
             return false;
         }
-        let mut shared = lock(&self.shared);
-        shared.remarks.push(format!("follow {pid}: {why}"));
+        let program = member.and_then(|m| program_of(&m.process));
+        lock(&self.shared).remarks.say(pid, program, cause, text);
         true
     }
 
@@ -368,11 +373,11 @@ impl Family {
     /// Reports why a program is not measured, unless it has ended. Returns true if this was
     /// reported.
     fn say_unmeasured(&self, process: &Process, why: &str) -> bool {
-        let said = match process.exe() {
-            Some(exe) => format!("{} is not measured: {why}", exe.display()),
+        let said = match program_of(process) {
+            Some(program) => format!("{program} is not measured: {why}"),
             None => format!("not measured: {why}"),
         };
-        self.remark(process.pid, &said)
+        self.remark_by(process.pid, why, &said)
     }
 }
 

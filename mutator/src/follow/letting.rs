@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::shared::{Shared, lock};
+use super::shared::{Shared, lock, program_of};
 use crate::process::{Process, Space, Tid};
 use crate::session::Departures;
 use crate::tracee::{Stopped, TraceeError, followed, tracing};
@@ -41,9 +41,10 @@ impl Departures for Letting {
             Ok(true) => shared.seen.let_go += u64::from(goes_on),
             // It was detached before, or it has ended first.
             Ok(false) | Err(TraceeError::Gone(_)) => {}
-            Err(error) => shared.remarks.push(format!(
-                "follow {pid}: LeakSanitizer may fail in it, as it cannot be let go: {error}"
-            )),
+            Err(error) => {
+                let why = format!("LeakSanitizer may fail in it, as it cannot be let go: {error}");
+                shared.remarks.say(pid, program_of(process), &why, &why);
+            }
         }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use patcher::select::{Pattern, Spot};
 
-use crate::process::Pid;
+use super::remarks::Remarks;
+use crate::process::{Pid, Process};
 use crate::session::{Answering, Changed, Departures, Options, Selection, Session};
 
 /// What is measured in each program.
@@ -100,12 +101,17 @@ pub(super) struct Shared {
     /// Whose programs are over, since when by the time-stamp counter, where their sessions have been given out.
     pub(super) over: Vec<(Pid, u64)>,
     /// What could not be measured, with why.
-    pub(super) remarks: Vec<String>,
+    pub(super) remarks: Remarks,
     pub(super) seen: Seen,
     /// Processes that are no longer traced. Their ends cause no event.
     pub(super) let_go: BTreeSet<Pid>,
     /// Status (wait(2)) of the program that was started, once it has ended.
     pub(super) status: Option<i32>,
+}
+
+/// The program of a process. `None` if it has ended.
+pub(super) fn program_of(process: &Process) -> Option<String> {
+    process.exe().map(|exe| exe.display().to_string())
 }
 
 pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -95,6 +95,7 @@ impl Pack {
     pub(super) fn let_go(&self) -> Option<Profile> {
         let (_, follower) = self.following.as_ref()?;
         follower.let_go();
+        follower.repeated().iter().for_each(|line| warn(line));
         follower.gathered(true).finish()
     }
 
