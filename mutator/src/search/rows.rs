@@ -148,6 +148,9 @@ pub fn rows(search: &Search, window: &Window) -> Vec<Row> {
     }
     let mut needed = is_needed.into_iter();
     all.retain(|_| needed.next() == Some(true));
-    all.sort_by(|a, b| b.share.largest().total_cmp(&a.share.largest()));
+    // Waiting counts for less if the threads wait for less time than they run.
+    let weight = (scale.whole.off / scale.whole.cpu.max(1.0)).min(1.0);
+    let rank = |row: &Row| row.share.cpu.max(weight * row.share.off);
+    all.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
     all
 }

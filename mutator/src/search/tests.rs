@@ -58,6 +58,22 @@ fn who_waits_is_found_beside_who_computes() {
     assert_eq!(all, [[compute, 41, MAIN], [barrier, 40, MAIN]]);
 }
 
+/// Nearly all waiting of a program is one path's, but the program hardly waits.
+#[test]
+fn a_short_wait_ranks_below_a_computation() {
+    let (write, sort, parse) = (60, 61, 62);
+    let mut world = World::new(MAIN);
+    let reply = world.call(0, 40, 100, cpu(0.0));
+    world.call(reply, write, 100, off(25e6));
+    for (function, time) in [(sort, 60e6), (parse, 50e6), (63, 50e6)] {
+        world.call(0, function, 100, cpu(time));
+    }
+    let found = world.search(BOUNDS, 7);
+    let first: Vec<u64> = found.rows.iter().map(|row| row.function.0).collect();
+    assert_eq!(first[0], sort, "{first:?}");
+    assert!(first.contains(&write), "{first:?}");
+}
+
 #[test]
 fn what_is_called_too_often_goes_and_its_caller_comes() {
     let (tiny, work) = (70, 71);
