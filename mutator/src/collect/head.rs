@@ -158,7 +158,7 @@ fn lumped(per_thread: bool, threads: u32) -> Option<String> {
 }
 
 /// From the session's start to its end, or to now.
-fn elapsed_ns(header: &Header) -> u64 {
+pub fn elapsed_ns(header: &Header) -> u64 {
     let ended = header.ended_tsc.load(Relaxed);
     let now = if ended == 0 { clock::tsc() } else { ended };
     clock::ns_since_start(header, now)

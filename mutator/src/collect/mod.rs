@@ -33,7 +33,9 @@ use build::Build;
 use frames::Frames;
 use threads::Names;
 
+pub use head::elapsed_ns;
 pub use measured::Measured;
+pub use overhead::measuring_ns;
 
 /// Turns a session's counters into profiles; keeps what it has found out about addresses from one
 /// to the next, and the profile that it has been asked to look at.

@@ -13,9 +13,7 @@ use crate::segment::{Document, Segment};
 /// found out what a call takes.
 pub(super) fn of(profile: &Profile, segment: &Segment, document: &Document) -> Option<Overhead> {
     let header = segment.header();
-    let used = segment.used(AREA_THREADS, header.threads_used.load(Relaxed));
-    let threads = (0..used).map_while(|index| segment.thread(u32::try_from(index).ok()?));
-    let ticks: u128 = threads.map(|t| u128::from(t.overhead.load(Relaxed))).sum();
+    let ticks = ticks(segment);
     let of_libraries = u128::from(header.loads_cost.load(Relaxed));
     let (scale, _) = clock::scale_to_ns(profile.session.clock_hz);
     let ns = |ticks: u128| u64::try_from((ticks * u128::from(scale)) >> SCALE_SHIFT).ok();
@@ -36,6 +34,25 @@ pub(super) fn of(profile: &Profile, segment: &Segment, document: &Document) -> O
         },
         profile.session.cpu_ns,
     ))
+}
+
+/// The overhead on all threads until now, in nanoseconds. Reads no path. 0 before the runtime has
+/// measured the cost of a call.
+pub fn measuring_ns(segment: &Segment) -> u64 {
+    let header = segment.header();
+    if header.call_cost.load(Relaxed) == 0 {
+        return 0;
+    }
+    let ticks = ticks(segment).saturating_sub(header.loads_cost.load(Relaxed).into());
+    let (scale, _) = clock::scale_to_ns(header.clock_hz.load(Relaxed));
+    u64::try_from((ticks * u128::from(scale)) >> SCALE_SHIFT).unwrap_or(u64::MAX)
+}
+
+/// The ticks of measuring on all threads.
+fn ticks(segment: &Segment) -> u128 {
+    let used = segment.used(AREA_THREADS, segment.header().threads_used.load(Relaxed));
+    let threads = (0..used).map_while(|index| segment.thread(u32::try_from(index).ok()?));
+    threads.map(|t| u128::from(t.overhead.load(Relaxed))).sum()
 }
 
 /// Limits the overhead to the CPU time of the process. The runtime measures more if it cannot see that a

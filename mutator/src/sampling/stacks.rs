@@ -33,6 +33,8 @@ pub struct SampledStacks {
     pub lived: Duration,
     /// The part of `lived` in which they waited for work, estimated.
     pub idle: Duration,
+    /// The part of `lived` in which they waited for a processor.
+    pub delayed: Duration,
 }
 
 impl Sampler {
@@ -49,6 +51,7 @@ impl Sampler {
         };
         let mut found = SampledStacks {
             lived: Duration::from_nanos(all.lived as u64),
+            delayed: Duration::from_nanos(all.delayed as u64),
             ..SampledStacks::default()
         };
         let mut idle = 0.0;

@@ -73,6 +73,8 @@ pub(super) struct Tally {
     pub(super) waited: f64,
     /// The time that has passed since each was met, ns.
     pub(super) lived: f64,
+    /// The part of `lived` in which they waited for a processor, ns.
+    pub(super) delayed: f64,
 }
 
 impl Tally {

@@ -130,16 +130,21 @@ impl Watched {
         if self.window.is_some() {
             time.to_mut().end(now);
         }
-        let spent = self.counted(lived).unwrap_or_else(|| Spent {
-            cpu: time.cpu() * factor,
-            waited: time.waited as f64 * factor,
+        let (spent, delayed) = self.counted(lived).unwrap_or_else(|| {
+            let spent = Spent {
+                cpu: time.cpu() * factor,
+                waited: time.waited as f64 * factor,
+            };
+            (spent, 0.0)
         });
+        all.delayed += delayed;
         all.absorb(&time, spent, &for_work(&time));
         true
     }
 
-    /// The kernel's count of its time, scaled to a life of `lived` ns. `None` if the kernel does not count.
-    fn counted(&self, lived: f64) -> Option<Spent> {
+    /// The kernel's count of its time and of its time without a processor, in ns, scaled to a life of
+    /// `lived` ns. `None` if the kernel does not count.
+    fn counted(&self, lived: f64) -> Option<(Spent, f64)> {
         let counted = self.followed.saturating_sub(self.met) as f64;
         if counted <= 0.0 || self.activity.turns == 0 {
             return None;
@@ -147,10 +152,11 @@ impl Watched {
         let part = |now: u64, then: u64| (now.saturating_sub(then) as f64 / counted).min(1.0);
         let cpu = part(self.activity.ran, self.first.ran);
         let delayed = part(self.activity.delayed, self.first.delayed);
-        Some(Spent {
+        let spent = Spent {
             cpu: cpu * lived,
             waited: (1.0 - cpu - delayed).max(0.0) * lived,
-        })
+        };
+        Some((spent, delayed * lived))
     }
 }
 
@@ -200,7 +206,7 @@ mod tests {
         assert!(thread.follow(activity, 1000, 0.1));
         let mut all = Tally::default();
         assert!(thread.tell(&mut all, 2000, nothing));
-        assert_eq!((all.cpu, all.waited), (800.0, 1000.0));
+        assert_eq!((all.cpu, all.waited, all.delayed), (800.0, 1000.0, 200.0));
         assert_eq!((all.paths[&1].cpu, all.paths[&2].cpu), (400.0, 400.0));
         assert_eq!(all.paths[&3].waited, 1000.0);
     }

@@ -178,7 +178,7 @@ impl Hunt<'_> {
 
     /// Instruments functions of one process, by its own addresses.
     fn instrument_one(
-        &self,
+        &mut self,
         index: usize,
         live: &mut Option<Live>,
         functions: &[Avma],
@@ -235,15 +235,27 @@ impl Hunt<'_> {
         let is_out = |f: &&Avma| possible.contains(f) && !active.contains(f);
         let out = functions.iter().filter(is_out);
         refused.extend(out.map(|f| (*f, cause.clone())));
-        tell_refused(&Changed {
-            refused: Vec::new(),
-            ..changed
-        });
+        self.tell_new(changed);
         let done = functions.iter().filter(|f| active.contains(f));
         Ok(PutIn {
             done: done.copied().collect(),
             refused,
         })
+    }
+
+    /// Prints the notes on these functions that were not printed before.
+    fn tell_new(&mut self, changed: Changed) {
+        let mut is_new = |note: &'static str, name: &String| self.told.insert((note, name.clone()));
+        let mut new = Changed {
+            refused: Vec::new(),
+            ..changed
+        };
+        new.trapped.retain(|name| is_new("trapped", name));
+        new.bare.retain(|name| is_new("bare", name));
+        new.shared.retain(|(name, _)| is_new("shared", name));
+        new.partly.retain(|(name, _)| is_new("partly", name));
+        new.unfollowed.retain(|path| is_new("unfollowed", path));
+        tell_refused(&new);
     }
 
     /// Begins a session with these functions.

@@ -1,5 +1,6 @@
 //! One search, in one process or several.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use patcher::Avma;
@@ -39,6 +40,7 @@ const UNTIL_COST: Duration = Duration::from_millis(250);
 /// How long is sampled before something is measured: so many times that as long as there are fewer samples.
 const SAMPLING: Duration = Duration::from_secs(2);
 const MOST_SAMPLING: u32 = 5;
+const LEAST_SAMPLING: Duration = Duration::from_millis(250);
 const SAMPLES: u64 = 300;
 /// A look ends early if the overhead exceeds this multiple of the limit: its figures are distorted.
 const TOO_MUCH: f64 = 2.0;
@@ -59,6 +61,8 @@ pub(super) struct Hunt<'h> {
     steps: u64,
     overheads: Overheads,
     best: Best<Outcome>,
+    /// The notes that were printed, each with its function. All processes have the same notes.
+    pub(super) told: BTreeSet<(&'static str, String)>,
 }
 
 /// True if there is a session.
@@ -94,6 +98,7 @@ impl<'h> Hunt<'h> {
             steps: 0,
             overheads: Overheads::default(),
             best: Best::default(),
+            told: BTreeSet::new(),
         };
         if let Some(remark) = suggest::less(hunt.pack.seeing()) {
             hunt.say(remark);
@@ -231,7 +236,11 @@ impl<'h> Hunt<'h> {
     fn sample(&mut self, lives: &mut Lives, signals: &Signals) -> Option<Over> {
         let begin = Instant::now();
         let mut looked = begin;
-        let time = SAMPLING.min(2 * self.asked.step);
+        // Most of the time of a short search is for measuring.
+        let quarter = |end: Instant| end.saturating_duration_since(begin) / 4;
+        let most = self.end.map_or(MOST_SAMPLING * SAMPLING, quarter);
+        let most = most.max(LEAST_SAMPLING);
+        let time = SAMPLING.min(2 * self.asked.step).min(most);
         self.say(&format!(
             "sampling for {:.1} s, to see where time goes",
             time.as_secs_f64()
@@ -248,7 +257,7 @@ impl<'h> Hunt<'h> {
             if passed < time {
                 continue;
             }
-            if self.pack.samples() >= SAMPLES || passed >= MOST_SAMPLING * time {
+            if self.pack.samples() >= SAMPLES || passed >= most.min(MOST_SAMPLING * time) {
                 self.take_in();
                 return None;
             }
@@ -295,14 +304,17 @@ impl<'h> Hunt<'h> {
     fn base(&mut self, lives: &mut Lives) -> Result<Moments, Failure> {
         self.catch_up(lives)?;
         let (base, _) = self.moments(lives)?;
-        self.overheads = Overheads::begin(base.spent());
+        self.overheads = Overheads::begin(self.pack.spent(lives));
         Ok(base)
     }
 
     fn window(&mut self, base: &Moments, now: &Moments) -> Window {
+        let usual = self.overheads.usual();
+        // The calls limit the overhead: see `Spent::overhead_since`.
+        let all = now.spent().overhead_since(base.spent());
         Window {
-            overhead: self.overheads.usual().share,
-            processor: self.overheads.usual().processor,
+            overhead: usual.share.min(all.share),
+            processor: usual.processor.min(all.processor),
             ..self.pack.window(base, now, self.search.measured())
         }
     }
@@ -321,13 +333,12 @@ impl<'h> Hunt<'h> {
             if !is_over && looked.elapsed() < UNTIL_COST {
                 continue;
             }
-            let (now, gone) = self.moments(lives)?;
-            let over = gone.or(over);
             looked = Instant::now();
-            self.overheads.note(now.spent());
+            self.overheads.note(self.pack.spent(lives));
             let is_too_much = self.overheads.is_above(&self.asked.bounds, TOO_MUCH);
-            if is_over || over.is_some() || is_too_much {
-                return Ok((over, now));
+            if is_over || is_too_much {
+                let (now, gone) = self.moments(lives)?;
+                return Ok((gone.or(over), now));
             }
         }
     }

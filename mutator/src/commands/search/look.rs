@@ -6,8 +6,10 @@ use std::time::Duration;
 use patcher::Avma;
 
 use super::for_work::ForWork;
-use crate::profile::{Delta, PathEntry, Profile, Session, Target, TimerStats};
+use crate::collect::{elapsed_ns, measuring_ns};
+use crate::profile::{self, Delta, PathEntry, Profile, Target, TimerStats};
 use crate::search::{Bounds, Cost, Measured, MeasuredPath, Overhead, Site, Window};
+use crate::session::Session;
 
 /// A moment: the profile, and the time of the threads that have run until then.
 pub(super) struct Moment {
@@ -16,15 +18,18 @@ pub(super) struct Moment {
     pub(super) lived: Duration,
     /// See `lived`.
     pub(super) idle: Duration,
+    /// See `lived`.
+    pub(super) delayed: Duration,
 }
 
 impl Moment {
     /// The moment before the first measurement.
     pub(super) fn nothing() -> Self {
         Self {
-            profile: Profile::empty(Target::default(), Session::default(), Vec::new()),
+            profile: Profile::empty(Target::default(), profile::Session::default(), Vec::new()),
             lived: Duration::ZERO,
             idle: Duration::ZERO,
+            delayed: Duration::ZERO,
         }
     }
 }
@@ -59,7 +64,7 @@ impl<'p> Places<'p> {
 }
 
 /// The calls and times of these functions between two moments. The overhead in it is 0.
-/// Subtracts waiting for work from the time of a path.
+/// Subtracts waiting for work and for a processor from the time of a path.
 /// `function_at` returns the start of the function that contains an address.
 pub(super) fn window(
     old: &Moment,
@@ -71,6 +76,14 @@ pub(super) fn window(
     let places = Places::of(&new.profile);
     let (starts, frames) = (places.functions(), places.frames());
     let delta = Delta::between(&old.profile, &new.profile);
+    let cpu = Spent::of(&new.profile).cpu_since(Spent::of(&old.profile)) as f64;
+    let since = |time: fn(&Moment) -> Duration| {
+        let since = time(new).saturating_sub(time(old));
+        since.as_nanos() as f64
+    };
+    let delayed = since(|moment| moment.delayed);
+    // A thread waits for a processor where it uses one.
+    let delay = delayed / cpu.max(1.0);
     let mut measured: BTreeMap<Avma, Vec<MeasuredPath>> =
         functions.iter().map(|f| (*f, Vec::new())).collect();
     for (index, path) in new.profile.paths.iter().enumerate() {
@@ -89,6 +102,7 @@ pub(super) fn window(
         let callers: Vec<Site> = path.stack.iter().map(site).collect();
         let functions: Vec<Avma> = callers.iter().map(|site| site.function).collect();
         let mut cost = difference(path, was);
+        cost.off = (cost.off - delay * cost.cpu).max(0.0);
         cost.off *= 1.0 - for_work.share(starts[path.function], &functions);
         paths.push(MeasuredPath {
             callers,
@@ -100,9 +114,7 @@ pub(super) fn window(
         .into_iter()
         .map(|(function, paths)| Measured { function, paths })
         .collect();
-    let cpu = Spent::of(&new.profile).cpu_since(Spent::of(&old.profile)) as f64;
-    let busy = |moment: &Moment| moment.lived.saturating_sub(moment.idle);
-    let busy = busy(new).saturating_sub(busy(old)).as_nanos() as f64;
+    let busy = since(|moment| moment.lived.saturating_sub(moment.idle)) - delayed;
     let all: Cost = measured.iter().map(Measured::cost).sum();
     Window {
         ns: delta.elapsed_ns(),
@@ -124,8 +136,8 @@ pub(super) struct Spent {
     cpu: u64,
     /// Of that, for measuring.
     measuring: u64,
-    /// Calls that were measured.
-    calls: u64,
+    /// Calls that were measured. `None` if they were not counted.
+    calls: Option<u64>,
 }
 
 impl Spent {
@@ -135,24 +147,36 @@ impl Spent {
             elapsed: session.elapsed_ns,
             cpu: session.cpu_ns.unwrap_or(0),
             measuring: session.overhead.as_ref().map_or(0, |o| o.total_ns),
-            calls: profile.calls(),
+            calls: Some(profile.calls()),
+        }
+    }
+
+    /// The time that a process with this session has spent until now. Reads no path.
+    pub(super) fn now(session: &Session) -> Self {
+        let segment = session.segment();
+        let begun = session.document().cpu_begun_ns.unwrap_or(0);
+        let cpu = session.process().cpu_time().unwrap_or(0);
+        Self {
+            elapsed: elapsed_ns(segment.header()),
+            cpu: cpu.saturating_sub(begun),
+            measuring: measuring_ns(segment),
+            calls: None,
         }
     }
 
     /// The sum over several processes.
-    pub(super) fn of_all<'m>(moments: impl Iterator<Item = &'m Moment>) -> Self {
-        let all = moments.map(|moment| Self::of(&moment.profile));
+    pub(super) fn sum(all: impl Iterator<Item = Self>) -> Self {
         let none = Self {
             elapsed: 0,
             cpu: 0,
             measuring: 0,
-            calls: 0,
+            calls: Some(0),
         };
         all.fold(none, |sum, one| Self {
             elapsed: sum.elapsed.max(one.elapsed),
             cpu: sum.cpu.saturating_add(one.cpu),
             measuring: sum.measuring.saturating_add(one.measuring),
-            calls: sum.calls.saturating_add(one.calls),
+            calls: (sum.calls.zip(one.calls)).map(|(a, b)| a.saturating_add(b)),
         })
     }
 
@@ -170,13 +194,14 @@ impl Spent {
 
     /// The share of the CPU time that measuring has taken since then. What uses next to none is not slowed down by what is
     /// a part of it.
-    fn overhead_since(self, before: Self) -> Overhead {
+    pub(super) fn overhead_since(self, before: Self) -> Overhead {
         const LEAST_BUSY: f64 = 0.05;
         /// What takes longer to measure has lost its processor meanwhile.
         const MOST_OF_CALL: u64 = 5_000;
         let elapsed = self.elapsed.saturating_sub(before.elapsed) as f64;
         let cpu = (self.cpu_since(before) as f64).max(LEAST_BUSY * elapsed);
-        let calls = self.calls.saturating_sub(before.calls);
+        let calls = self.calls.zip(before.calls);
+        let calls = calls.map_or(u64::MAX, |(now, before)| now.saturating_sub(before));
         let measuring = self.measuring.saturating_sub(before.measuring);
         let measuring = measuring.min(calls.saturating_mul(MOST_OF_CALL)) as f64;
         Overhead {
@@ -277,7 +302,7 @@ mod tests {
             elapsed: elapsed * 1_000_000,
             cpu: cpu * 1_000_000,
             measuring: measuring * 1_000_000,
-            calls: measuring * 1_000_000,
+            calls: Some(measuring * 1_000_000),
         };
         let mut seen = Overheads::default();
         for (elapsed, cpu, measuring) in [(0, 0, 0), (250, 0, 0), (500, 20, 10), (750, 21, 10)] {
@@ -287,8 +312,12 @@ mod tests {
         assert_eq!(shares, [0.4]);
         // Nor calls that take longer than measuring one can.
         let (begin, end) = (spent(0, 0, 0), spent(1000, 100, 50));
-        let end = Spent { calls: 200, ..end };
-        assert_eq!(end.overhead_since(begin).share, 0.01);
+        let calls = Some(200);
+        assert_eq!(Spent { calls, ..end }.overhead_since(begin).share, 0.01);
+        assert_eq!(
+            Spent { calls: None, ..end }.overhead_since(begin).share,
+            0.5
+        );
         let bounds = Bounds {
             min_share: 0.01,
             explain: 0.9,

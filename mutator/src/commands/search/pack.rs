@@ -61,7 +61,8 @@ pub(super) struct Moments {
 impl Moments {
     /// The sum of the times.
     pub(super) fn spent(&self) -> Spent {
-        Spent::of_all(self.of_members.iter().chain(&self.gone))
+        let all = self.of_members.iter().chain(&self.gone);
+        Spent::sum(all.map(|moment| Spent::of(&moment.profile)))
     }
 }
 
@@ -227,6 +228,13 @@ impl Pack {
         members.find_map(function).unwrap_or(at)
     }
 
+    /// The times of all processes until now. Reads no path.
+    pub(super) fn spent(&mut self, lives: &mut Lives) -> Spent {
+        self.take_in_newcomers(lives);
+        let sessions = lives.iter().flatten().map(Live::session);
+        Spent::sum(sessions.map(Spent::now))
+    }
+
     /// The measurements and samples until now, and true if all sessions are over.
     pub(super) fn moments(
         &mut self,
@@ -251,6 +259,7 @@ impl Pack {
                 profile,
                 lived: sampled.lived,
                 idle: sampled.idle,
+                delayed: sampled.delayed,
             });
         }
         let gone = self.following.as_ref().map(|(_, follower)| Moment {
