@@ -5,6 +5,8 @@
  *                         `assemble`, has far more to do on one thread
  *     searched tiny       `tiny` is called all the time by `crunch`, and costs next to nothing each time
  *     searched idle       almost no load: `serve` waits for work in poll(2), and `handle` does the work
+ *     searched sparse     as `idle`, with a tenth of the load
+ *     searched order      `order` calls itself twice, twelve times deep, for `rank_all`; `busy` does the work
  *     searched stuck      all of it within one call of `forever` that began before `ready`
  *
  * Prints `ready`; on SIGTERM how often `find_entry` was called by each of its callers, and `ok`. */
@@ -126,9 +128,26 @@ NOINLINE void handle(void)
         sink += i;
 }
 
-NOINLINE void serve(void)
+NOINLINE void order(int items)
 {
-    poll(NULL, 0, 20);
+    if (items == 1) {
+        busy(2000);
+    } else {
+        order(items / 2);
+        order(items - items / 2);
+    }
+    sink++;
+}
+
+NOINLINE void rank_all(void)
+{
+    order(4096);
+    sink++;
+}
+
+NOINLINE void serve(int pause)
+{
+    poll(NULL, 0, pause);
     handle();
     sink++;
 }
@@ -160,7 +179,11 @@ int main(int argc, char **argv)
         if (strcmp(kind, "tiny") == 0)
             crunch();
         else if (strcmp(kind, "idle") == 0)
-            serve();
+            serve(20);
+        else if (strcmp(kind, "sparse") == 0)
+            serve(200);
+        else if (strcmp(kind, "order") == 0)
+            rank_all();
         else
             load_module();
     printf("calls resolve_entries %ld\ncalls resolve_names %ld\ncalls resolve_bodies %ld\n", calls[0],

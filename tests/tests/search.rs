@@ -362,6 +362,31 @@ fn search_is_over_when_its_time_is() {
     target.finish("ok");
 }
 
+/// A process with few samples is sampled for a part of `--duration` only.
+#[test]
+fn a_short_search_of_a_quiet_process_measures_something() {
+    let target = Target::start(program("searched.c"), ["sparse"]).await_output("ready");
+    let finished = searched(&target, &["--duration", "9s"]);
+    assert!(finished.stderr.contains("step 1"), "{}", finished.report());
+    assert_first(&finished.json(), &["handle", "serve"]);
+    target.finish("ok");
+}
+
+/// A recursion has thousands of paths, each with little time. The path of the result goes through it to
+/// the caller.
+#[test]
+fn search_names_the_caller_of_a_recursion() {
+    let target = Target::start(program("searched.c"), ["order"]).await_output("ready");
+    let profile = searched(&target, &[]).json();
+    let found = found(&profile);
+    assert!(!found.is_empty(), "{:#}", profile["search"]);
+    for (path, ..) in &found {
+        let has = |name: &str| path.iter().any(|function| function == name);
+        assert!(has("rank_all") && has("main"), "{found:#?}");
+    }
+    target.finish("ok");
+}
+
 #[test]
 fn search_prints_a_table_and_a_profile_that_reports_show() {
     let scratch = Scratch::new("search");

@@ -73,6 +73,8 @@ impl<'a> Searching<'a> {
                 options.metrics.push(metric);
             }
         }
+        // Otherwise a path through a recursion ends in it: it has too many callers.
+        options.collapse_recursion = true;
         let step = show.interval;
         Ok(Self {
             operation,
