@@ -15,8 +15,8 @@ pub enum Fold {
     Main,
 }
 
-/// The runtime that calls the functions of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The runtime that calls the functions of a program. Each is built on some of those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Runtime {
     /// libc.
     C,
@@ -180,32 +180,38 @@ fn path(name: &str) -> &str {
     }
 }
 
-/// Folds the frames of a stack, the innermost first.
+/// Folds the frames of a stack, in either direction.
 pub fn fold(frames: impl IntoIterator<Item = Option<Fold>>) -> Vec<Item> {
+    const RUST: Option<Fold> = Some(Fold::Runtime(Runtime::Rust));
+    let frames: Vec<Option<Fold>> = frames.into_iter().collect();
     let mut items = Vec::new();
     let mut run: Vec<Fold> = Vec::new();
-    let mut end = 0;
-    for (index, fold) in frames.into_iter().enumerate() {
-        let is_of_rust = || run.contains(&Fold::Runtime(Runtime::Rust));
-        match fold.filter(|fold| *fold != Fold::Main || is_of_rust()) {
+    for (index, &fold) in frames.iter().enumerate() {
+        let is_beside_rust = || {
+            let before = index.checked_sub(1).and_then(|index| frames.get(index));
+            let beside = [before, frames.get(index + 1)];
+            beside.contains(&Some(&RUST))
+        };
+        match fold.filter(|fold| *fold != Fold::Main || is_beside_rust()) {
             Some(fold) => run.push(fold),
             None => {
                 close(&mut items, &mut run, index);
                 items.push(Item::Frame(index));
             }
         }
-        end = index + 1;
     }
-    close(&mut items, &mut run, end);
+    close(&mut items, &mut run, frames.len());
     items
 }
 
-/// Adds a line for the run of folded frames that ends before `end`.
+/// Adds a line for the run of folded frames that ends before `end`. It has the name of the runtime
+/// that is built on the others.
 fn close(items: &mut Vec<Item>, run: &mut Vec<Fold>, end: usize) {
-    let runtime = run.iter().find_map(|fold| match fold {
+    let runtimes = run.iter().filter_map(|fold| match fold {
         Fold::Runtime(runtime) => Some(runtime),
         _ => None,
     });
+    let runtime = runtimes.max();
     match (run.len(), runtime) {
         (0, _) => {}
         (1, Some(_)) => items.push(Item::Frame(end - 1)),
@@ -280,6 +286,9 @@ mod tests {
             let all: Vec<&str> = [&["work"], names].concat();
             let expected = format!("[{} frames of the {runtime} runtime]", names.len());
             assert_eq!(folded(&all), ["work", &expected]);
+            // The same from the root.
+            let from_root: Vec<&str> = all.iter().rev().copied().collect();
+            assert_eq!(folded(&from_root), [&expected, "work"]);
         }
     }
 

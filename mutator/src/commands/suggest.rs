@@ -7,18 +7,17 @@ use std::time::{Duration, Instant};
 
 use patcher::Avma;
 use patcher::plan::Effects;
-use patcher::select::{MEANING, Pattern};
+use patcher::select::Pattern;
 use serde::Serialize;
 
 use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
 use super::tree::{tell_left_out, tree};
-use super::watch::hold;
+use super::watch::{hold, screen};
 use crate::debuginfod;
 use crate::error::{Failure, io_text};
-use crate::hint::CommandLine;
-use crate::printable::{Page, is_active, printable};
+use crate::printable::{Page, printable};
 use crate::process::modules::Module;
 use crate::process::{Pid, Presence, Process};
 use crate::report::human;
@@ -26,6 +25,10 @@ use crate::sampling::{
     Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares, Together, begin_all, together,
 };
 use crate::session::{Query, allowed, select_in_modules};
+
+mod text;
+
+use text::{Subject, text};
 
 const OPERATION: &str = "suggest";
 
@@ -38,7 +41,7 @@ const A_LOOK: Duration = Duration::from_millis(25);
 /// Figures are out of date if a running process yields no samples for this long.
 const STALE: Duration = Duration::from_secs(2);
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Suggestion {
     samples: u64,
     candidates: Vec<Candidate>,
@@ -136,8 +139,14 @@ pub(super) fn suggest(
     if json {
         return print_json(&suggestion);
     }
+    let subject = Subject {
+        pid,
+        processes: processes.len(),
+        children,
+    };
     let shares = &sampled.sum.shares;
-    let text = as_text(pid, processes.len(), children, shares, &suggestion);
+    let width = screen().map(|screen| screen.width);
+    let text = text(&subject, shares, &suggestion, &sampled.modules(), width);
     print(&Page::of(&text))
 }
 
@@ -197,6 +206,15 @@ impl<'s> Sampled<'s> {
             each,
             sum,
         }
+    }
+
+    /// The modules of the process of the first function that can be measured.
+    fn modules(&self) -> Vec<Module> {
+        let shares = &self.sum.shares;
+        let first = (shares.functions.iter()).position(|f| f.is_known && !f.is_own);
+        let owner = first.map_or(0, |first| self.sum.owners[first].0);
+        let modules = self.samplers[owner].modules();
+        modules.into_iter().map(|(_, module)| module).collect()
     }
 
     fn suggestion(&mut self) -> Suggestion {
@@ -452,91 +470,6 @@ pub(super) fn callers(stack: &[String]) -> String {
     match shown.is_empty() {
         true => String::new(),
         false => format!("< {}{more}", shown.join(" < ")),
-    }
-}
-
-fn as_text(
-    pid: Pid,
-    processes: usize,
-    children: bool,
-    shares: &Shares,
-    suggestion: &Suggestion,
-) -> String {
-    let mut text = match processes {
-        1 => String::new(),
-        n => format!("{n} processes: "),
-    };
-    // Writing to a string does not fail.
-    let _ = writeln!(
-        text,
-        "{}\n{}  function",
-        about(pid, shares),
-        head().join(" ")
-    );
-    for candidate in &suggestion.candidates {
-        let reason = candidate.reason.as_ref();
-        let _ = writeln!(
-            text,
-            "{}  {}  {}{}",
-            figures(candidate).join(" "),
-            printable(&candidate.name),
-            printable(&candidate.file),
-            reason.map_or_else(String::new, |r| format!("  refused: {}", printable(r))),
-        );
-        if !candidate.stack.is_empty() {
-            let _ = writeln!(text, "{:>50}{}", "", callers(&candidate.stack));
-        }
-    }
-    let mut remarks = Vec::new();
-    if suggestion.candidates.is_empty() {
-        remarks.push("nothing ran, and threads waited for nothing but work".to_owned());
-    }
-    if shares.idle > 0 {
-        remarks.push(format!(
-            "{} did not run",
-            human::count(shares.idle as u64, "thread")
-        ));
-    }
-    if shares.folded > 0.0 {
-        remarks.push(format!(
-            "the callers of {:.1} % of the samples are not known: their buffer was full",
-            100.0 * shares.folded
-        ));
-    }
-    if shares.whole < 0.9 {
-        remarks.push(format!(
-            "{:.0} % of the stacks could be walked to their root",
-            100.0 * shares.whole
-        ));
-    }
-    if !remarks.is_empty() {
-        let _ = writeln!(text, "{}", remarks.join("; "));
-    }
-    if let Some(first) = suggestion.candidates.iter().find(|c| c.patchable) {
-        let attach = CommandLine::ipath("attach").pid(pid);
-        let attach = match children {
-            true => attach.with("--children"),
-            false => attach,
-        };
-        let _ = writeln!(
-            text,
-            "exactly, with all call paths: {}",
-            attach.func(&pattern_of(first))
-        );
-    }
-    text
-}
-
-/// A pattern that matches this candidate and, if a name allows it, nothing else.
-fn pattern_of(candidate: &Candidate) -> String {
-    let has_meaning =
-        |c: char| MEANING.contains(&c) || is_active(c) || c.is_whitespace() || "'\\".contains(c);
-    match candidate.linkage.as_str() {
-        "" => candidate.name.clone(),
-        linkage if linkage.contains(has_meaning) => {
-            format!("{}+{:#x}", candidate.file, candidate.address)
-        }
-        linkage => format!("{}!{linkage}", candidate.file),
     }
 }
 

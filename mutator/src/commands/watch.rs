@@ -377,7 +377,7 @@ fn final_text(profile: &Profile, next: Option<&Hint>) -> String {
 }
 
 /// The size of the terminal at standard output. `None` if standard output is not a terminal.
-fn screen() -> Option<Screen> {
+pub(super) fn screen() -> Option<Screen> {
     io::stdout().is_terminal().then(|| {
         let (width, height) = view::size();
         Screen {

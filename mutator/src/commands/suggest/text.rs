@@ -1,0 +1,319 @@
+//! What `suggest` prints. On a terminal a line is no longer than that: names are shortened and the
+//! frames of runtimes are folded, as in reports.
+
+use std::fmt::Write;
+
+use patcher::select::{MEANING, Pattern};
+use unicode_width::UnicodeWidthStr;
+
+use super::{Candidate, Suggestion, about, callers, figures, head};
+use crate::display_name::{Chain, Link, fit_chains, fit_each};
+use crate::folding::{self, Fold, Item};
+use crate::hint::CommandLine;
+use crate::images;
+use crate::printable::{is_active, printable};
+use crate::process::Pid;
+use crate::process::modules::Module;
+use crate::report::{human, wrapped};
+use crate::sampling::Shares;
+
+/// Between two columns.
+const GAP: &str = "  ";
+/// Before a function.
+const COLUMNS: usize = 50;
+/// Before its callers, where the terminal is too narrow for them to stand below the function.
+const NARROW: usize = 4;
+/// Callers stand below their function if they have this many columns there.
+const ROOMY: usize = 60;
+/// A name is not cut below this to make room for its module.
+const LEAST: usize = 24;
+/// The longest plain name in a command.
+const LONGEST: usize = 60;
+const ARROW: &str = " < ";
+
+/// Whom the text is about.
+pub(super) struct Subject {
+    pub(super) pid: Pid,
+    /// The number of processes that were sampled.
+    pub(super) processes: usize,
+    /// True if its descendants were to be sampled as well.
+    pub(super) children: bool,
+}
+
+/// The text. `modules` are those of the process of the first candidate that can be measured, `width`
+/// the columns of the terminal.
+pub(super) fn text(
+    subject: &Subject,
+    shares: &Shares,
+    suggestion: &Suggestion,
+    modules: &[Module],
+    width: Option<usize>,
+) -> String {
+    let mut text = match subject.processes {
+        1 => String::new(),
+        n => format!("{n} processes: "),
+    };
+    text += &about(subject.pid, shares);
+    if let Some(width) = width {
+        text = wrapped(text.split(' '), " ", width).join("\n");
+    }
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "\n{}{GAP}function", head().join(" "));
+    let names = names(&suggestion.candidates, width);
+    let callers = all_callers(&suggestion.candidates, width);
+    let rows = suggestion.candidates.iter().zip(names).zip(callers);
+    for ((candidate, name), callers) in rows {
+        let _ = writeln!(text, "{}{GAP}{name}", figures(candidate).join(" "));
+        if let Some(reason) = &candidate.reason {
+            let indent = indent(width);
+            let _ = writeln!(text, "{:indent$}refused: {}", "", printable(reason));
+        }
+        text += &callers;
+    }
+    let remarks = remarks(shares, suggestion);
+    if !remarks.is_empty() {
+        let _ = writeln!(text, "{}", remarks.join("; "));
+    }
+    if let Some(first) = suggestion.candidates.iter().find(|c| c.patchable) {
+        let attach = CommandLine::ipath("attach").pid(subject.pid);
+        let attach = match subject.children {
+            true => attach.with("--children"),
+            false => attach,
+        };
+        let _ = writeln!(
+            text,
+            "exactly, with all call paths: {}",
+            attach.func(&pattern_of(first, modules))
+        );
+    }
+    text
+}
+
+/// Columns before what stands below a function.
+fn indent(width: Option<usize>) -> usize {
+    match width {
+        Some(width) if width < COLUMNS + ROOMY => NARROW,
+        _ => COLUMNS,
+    }
+}
+
+/// The functions with their modules.
+fn names(candidates: &[Candidate], width: Option<usize>) -> Vec<String> {
+    let name = |candidate: &Candidate| printable(&candidate.name).into_owned();
+    let module = |candidate: &Candidate| format!("{GAP}{}", printable(&candidate.file));
+    let Some(width) = width else {
+        let whole = candidates.iter().map(|c| name(c) + &module(c));
+        return whole.collect();
+    };
+    let room = width.saturating_sub(COLUMNS).max(LEAST);
+    let rows: Vec<(String, String, usize)> = candidates
+        .iter()
+        .map(|candidate| {
+            let (name, module) = (name(candidate), module(candidate));
+            match room.checked_sub(module.width()) {
+                Some(left) if left >= LEAST.min(name.width()) => (name, module, left),
+                _ => (name, String::new(), room),
+            }
+        })
+        .collect();
+    let each: Vec<(&str, usize)> = rows.iter().map(|row| (row.0.as_str(), row.2)).collect();
+    let short = fit_each(&each).into_iter();
+    short.zip(&rows).map(|(name, row)| name + &row.1).collect()
+}
+
+/// The callers of each candidate, as a line; empty if none are known.
+fn all_callers(candidates: &[Candidate], width: Option<usize>) -> Vec<String> {
+    let indent = indent(width);
+    let Some(width) = width else {
+        let line = |candidate: &Candidate| match callers(&candidate.stack) {
+            none if none.is_empty() => none,
+            callers => format!("{:indent$}{callers}\n", ""),
+        };
+        return candidates.iter().map(line).collect();
+    };
+    let chains: Vec<Chain> = candidates
+        .iter()
+        .map(|candidate| Chain {
+            links: links(&candidate.stack),
+            room: width.saturating_sub(indent + 2),
+        })
+        .collect();
+    let line = |(chain, text): (&Chain, String)| match chain.links.is_empty() {
+        true => String::new(),
+        false => format!("{:indent$}< {text}\n", ""),
+    };
+    chains
+        .iter()
+        .zip(fit_chains(&chains, ARROW))
+        .map(line)
+        .collect()
+}
+
+/// A stack with the frames of runtimes folded.
+fn links(stack: &[String]) -> Vec<Link> {
+    let items = folding::fold(stack.iter().map(|name| Fold::of(name)));
+    let link = |item| match item {
+        Item::Frame(index) => Some(Link::of(printable(&stack[index]))),
+        Item::Runtime(text) => Some(Link::whole(text)),
+        Item::Wrappers(_) => None,
+    };
+    items.into_iter().filter_map(link).collect()
+}
+
+fn remarks(shares: &Shares, suggestion: &Suggestion) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if suggestion.candidates.is_empty() {
+        remarks.push("nothing ran, and threads waited for nothing but work".to_owned());
+    }
+    if shares.idle > 0 {
+        remarks.push(format!(
+            "{} did not run",
+            human::count(shares.idle as u64, "thread")
+        ));
+    }
+    if shares.folded > 0.0 {
+        remarks.push(format!(
+            "the callers of {:.1} % of the samples are not known: their buffer was full",
+            100.0 * shares.folded
+        ));
+    }
+    if shares.whole < 0.9 {
+        remarks.push(format!(
+            "{:.0} % of the stacks could be walked to their root",
+            100.0 * shares.whole
+        ));
+    }
+    remarks
+}
+
+/// A pattern that matches this candidate and, if a name allows it, nothing else.
+fn pattern_of(candidate: &Candidate, modules: &[Module]) -> String {
+    let has_meaning =
+        |c: char| MEANING.contains(&c) || is_active(c) || c.is_whitespace() || "'\\".contains(c);
+    let name = candidate.name.split('(').next().unwrap_or_default();
+    let is_short = !name.is_empty() && name.len() <= LONGEST;
+    if is_short && !name.contains(has_meaning) && !name.contains('<') {
+        let is_it = |found: &[patcher::Avma]| found == [candidate.start];
+        if is_it(&matches(name, modules)) {
+            return name.to_owned();
+        }
+    }
+    match candidate.linkage.as_str() {
+        "" => candidate.name.clone(),
+        linkage if linkage.contains(has_meaning) => {
+            format!("{}+{:#x}", candidate.file, candidate.address)
+        }
+        linkage => format!("{}!{linkage}", candidate.file),
+    }
+}
+
+/// The functions of these modules that a pattern matches.
+fn matches(text: &str, modules: &[Module]) -> Vec<patcher::Avma> {
+    let Ok(pattern) = Pattern::parse(text) else {
+        return Vec::new();
+    };
+    let of_module = |module: &Module| {
+        let opened = images::of_module(module).ok()?;
+        let bias = module.bias(opened.image)?;
+        let found = opened.select(&pattern, module.file_name(), bias);
+        let starts = found.into_iter().map(|f| bias.to_avma(f.range.start));
+        Some(starts.collect::<Vec<_>>())
+    };
+    modules.iter().filter_map(of_module).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(name: &str, stack: &[&str]) -> Candidate {
+        Candidate {
+            name: name.to_owned(),
+            linkage: String::new(),
+            module: "/usr/bin/service".to_owned(),
+            address: 0x1000,
+            own: 0.5,
+            self_error: 0.01,
+            total: 0.75,
+            total_error: 0.01,
+            waiting: 0.0,
+            waiting_error: 0.0,
+            waiting_for_work: 0.0,
+            waits_per_second: 12.0,
+            patchable: true,
+            reason: None,
+            stack: stack.iter().map(|&name| name.to_owned()).collect(),
+            file: "service".to_owned(),
+            start: patcher::Avma(0x1000),
+        }
+    }
+
+    fn suggestion() -> Suggestion {
+        let tokio = [
+            "toksrv::audit",
+            "toksrv::handle::{{closure}}",
+            "tokio::runtime::task::core::Core<T,S>::poll",
+            "tokio::runtime::task::harness::Harness<T,S>::poll",
+            "std::sys::backtrace::__rust_begin_short_backtrace",
+            "start_thread",
+        ];
+        let cpp = [
+            "std::vector<shop::Order, std::allocator<shop::Order> >::push_back(shop::Order const&)",
+            "shop::cache::LruCache<std::string, shop::Order, shop::cache::Hash<std::string> >::get(std::string const&)",
+        ];
+        let mut refused = candidate("shop::refused(int)", &[]);
+        refused.reason = Some("too-short".to_owned());
+        Suggestion {
+            candidates: vec![
+                candidate("toksrv::checksum", &tokio),
+                candidate(cpp[1], &cpp),
+                candidate(
+                    "<&std::net::tcp::TcpStream as std::io::Write>::write",
+                    &tokio,
+                ),
+                refused,
+            ],
+            ..Suggestion::default()
+        }
+    }
+
+    fn written(width: Option<usize>) -> String {
+        let subject = Subject {
+            pid: Pid(42),
+            processes: 1,
+            children: false,
+        };
+        text(&subject, &Shares::default(), &suggestion(), &[], width)
+    }
+
+    #[test]
+    fn no_line_is_longer_than_the_terminal() {
+        for width in [80, 100, 140, 220] {
+            let text = written(Some(width));
+            let is_command = |line: &str| line.starts_with("exactly, ");
+            for line in text.lines().filter(|line| !is_command(line)) {
+                assert!(line.width() <= width, "{width}: {line}");
+            }
+            for shown in [
+                "toksrv::checksum",
+                "get",
+                "refused: too-short",
+                "< toksrv::audit",
+            ] {
+                assert!(text.contains(shown), "{width}, {shown}:\n{text}");
+            }
+        }
+        let folded =
+            "< toksrv::audit < toksrv::handle::{{closure}} < [4 frames of the tokio runtime]\n";
+        assert!(written(Some(140)).contains(folded));
+    }
+
+    #[test]
+    fn a_file_gets_the_names_as_they_are() {
+        let text = written(None);
+        for candidate in &suggestion().candidates {
+            let line = format!("  {}  service\n", candidate.name);
+            assert!(text.contains(&line), "{line}:\n{text}");
+        }
+    }
+}
