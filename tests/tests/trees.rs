@@ -239,6 +239,53 @@ fn detach_removes_what_ended_processes_have_left() {
     server.target.finish("ok");
 }
 
+/// A process that was forked from a measured one has inherited its jumps. They are not mistaken for the work of
+/// another tool.
+#[test]
+fn jumps_inherited_from_the_parent_are_named() {
+    let mut server = Server::start(1);
+    let pid = server.pid();
+    let attach = ["attach", &pid, "-f", "work", "--keep", "--quiet"];
+    Run::ipath(attach)
+        .args(["--duration", "1ms"])
+        .run()
+        .expect(0);
+    server.allow("go");
+    let before = server.counts_of(2);
+    server.allow("more");
+    let counts = server.counts_of(before.len() + 1);
+    let mut late = counts.iter().filter(|(_, (by, _))| by == "in_late");
+    let late = late.next().expect("a child").0.to_string();
+    let attach = || Run::ipath(["attach", &late, "-f", "work", "--duration", "1ms"]).run();
+    let refused = attach();
+    let said = refused.expect_error();
+    assert!(
+        said.contains("has jumps of the session that its parent had"),
+        "{said}"
+    );
+    let hints = refused.hints();
+    assert!(hints.contains(&format!("`ipath detach {pid}`")), "{hints}");
+    Run::ipath(["detach", &pid]).run().expect(0);
+    let hints = attach().hints();
+    assert!(hints.contains("start the process again"), "{hints}");
+    let both = [
+        "attach",
+        &late,
+        "-f",
+        "work",
+        "-f",
+        "in_late",
+        "--duration",
+        "1ms",
+    ];
+    let both = Run::ipath(both).run().expect(0).stderr;
+    assert!(
+        both.contains("work: not instrumented: inherited-jumps"),
+        "{both}"
+    );
+    server.target.finish("ok");
+}
+
 /// The state of a process's first thread.
 fn state(pid: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -9,6 +9,7 @@ use patcher::plan::RefuseReason;
 
 use super::filters;
 use super::in_the_way::{InTheWay, NO_ROOM};
+use super::legacy;
 use crate::error::Failure;
 use crate::hint::{CommandLine, Hint, Word, Words, hint};
 use crate::process::headroom::mib;
@@ -239,7 +240,7 @@ impl SessionError {
             Self::Exists => Some(instead(process.pid)),
             Self::Refused(functions) | Self::Unchanged(functions) => {
                 let taken = used_by_ipath(functions).or_else(|| no_room(functions, process));
-                taken.or_else(|| out_of_reach(functions))
+                taken.or_else(|| out_of_reach(functions, process))
             }
             Self::MayBeEnded => Some(hint!(
                 "run ipath as root, under no filter itself: then the target's does not act; or give --{} where it is known to answer with errors or SIGSYS",
@@ -253,6 +254,7 @@ impl SessionError {
             Self::LittleMemory { .. } => Some(
                 "a session takes half of what is left at most, since the kernel kills a process of a cgroup that exceeds its limit: raise its limit, or name fewer functions".into(),
             ),
+            Self::InTheWay(what) if what.is_inherited() => Some(legacy::mend(process)),
             Self::InTheWay(what) if what.is_unloaded() => {
                 Some("--pending waits until it is loaded again".into())
             }
@@ -330,13 +332,15 @@ fn used_by_ipath(refused: &[(String, String)]) -> Option<Hint> {
     ))
 }
 
-/// Hints at the load address if that has put functions out of reach.
-fn out_of_reach(refused: &[(String, String)]) -> Option<Hint> {
+/// Hints at the load address if that has put functions out of reach, or at inherited memory that is in the
+/// way.
+fn out_of_reach(refused: &[(String, String)], process: &Process) -> Option<Hint> {
     let reason = RefuseReason::PunOutOfReach.to_string();
     let is_any = refused.iter().any(|(_, why)| *why == reason);
-    is_any.then(|| {
-        "where a program is loaded decides what is in reach: start it again, or give --allow-trap"
-            .into()
+    is_any.then(|| match legacy::is_in(process) {
+        true => legacy::mend(process),
+        false => "where a program is loaded decides what is in reach: start it again, or give --allow-trap"
+            .into(),
     })
 }
 

@@ -14,6 +14,8 @@ pub(super) const NO_ROOM: &str = "exits-overlap-entry";
 /// Why a function is refused whose code something else has changed: a debugger's breakpoint, a uprobe.
 pub(super) const CHANGED: &str = "text-changed";
 
+/// Why a function is refused whose code has jumps of the session that the parent had at the fork.
+const INHERITED: &str = "inherited-jumps";
 /// Why a function is refused whose library has gone since it was found.
 const UNLOADED: &str = "unloaded";
 
@@ -32,6 +34,8 @@ enum What {
     Thread(String, Tid),
     /// The code here is not the file's.
     Text(Avma),
+    /// The code here is a jump of the session that the parent had.
+    Inherited(Avma),
     /// The library of this name has been unloaded.
     Unloaded(String),
 }
@@ -42,6 +46,14 @@ impl InTheWay {
         Self {
             functions,
             what: What::Text(at),
+        }
+    }
+
+    /// Code with jumps of the session that the parent had at the fork.
+    pub(super) fn inherited(functions: BTreeSet<usize>, at: Avma) -> Self {
+        Self {
+            functions,
+            what: What::Inherited(at),
         }
     }
 
@@ -71,6 +83,11 @@ impl InTheWay {
         matches!(self.what, What::Thread(..))
     }
 
+    /// True if their code has jumps of the session that the parent had.
+    pub(super) fn is_inherited(&self) -> bool {
+        matches!(self.what, What::Inherited(_))
+    }
+
     /// True if they are not there any more.
     pub(super) fn is_unloaded(&self) -> bool {
         matches!(self.what, What::Unloaded(_))
@@ -81,6 +98,7 @@ impl InTheWay {
         match self.what {
             What::Thread(..) => OCCUPIED,
             What::Text(_) => CHANGED,
+            What::Inherited(_) => INHERITED,
             What::Unloaded(_) => UNLOADED,
         }
     }
@@ -96,6 +114,10 @@ impl fmt::Display for InTheWay {
             What::Text(at) => write!(
                 f,
                 "the code at {at} is not what its file says: something else has patched it"
+            ),
+            What::Inherited(at) => write!(
+                f,
+                "the code at {at} has jumps of the session that its parent had when it was forked: they do nothing, and stay until it executes a program or ends"
             ),
             What::Unloaded(library) => {
                 write!(

@@ -22,6 +22,7 @@ mod forks;
 mod generated;
 mod in_the_way;
 mod indirect;
+mod legacy;
 mod lending;
 mod locked;
 mod lost;

@@ -8,11 +8,11 @@ use abi::segment::JOURNAL_UNDONE;
 use patcher::Avma;
 use patcher::emit::Patch;
 
-use super::SessionError;
 use super::in_the_way::InTheWay;
 use super::locked::Locked;
 use super::lost::is_mapped;
 use super::stack_scan::Stacks;
+use super::{SessionError, legacy};
 use crate::clock;
 use crate::process::{Memory, Text};
 use crate::segment::{FunctionDoc, Journal, KeptDoc, PairDoc, SegmentError, SiteDoc};
@@ -140,7 +140,13 @@ impl Locked<'_> {
         }
         Ok(SessionError::InTheWay(match unloaded.first() {
             Some(&id) => InTheWay::unloaded(unloaded, module(id)?.file_name().to_owned()),
-            None => InTheWay::text(changed, at),
+            None => {
+                let (memory, own) = (self.space.memory(), self.document.image);
+                match legacy::is_jump(&maps, memory, at, own) {
+                    true => InTheWay::inherited(changed, at),
+                    false => InTheWay::text(changed, at),
+                }
+            }
         }))
     }
 

@@ -1,0 +1,75 @@
+//! What a process has of the session that its parent had when it was forked: jumps in its text that lead to
+//! trampolines in its own memory. The runtime there does nothing, because its page `ALIVE` is empty after a fork.
+
+use patcher::Avma;
+
+use crate::hint::{CommandLine, Hint, hint};
+use crate::process::{Extent, Mapping, Memory, Process, Space};
+use crate::runtime_image::RuntimeImage;
+use crate::segment::Segment;
+
+/// The first byte of a jump with a displacement of 32 bits (`jmp rel32`), and its length.
+const JUMP: u8 = 0xe9;
+const JUMP_LEN: usize = 5;
+
+/// True if the code at `at` is a jump to inherited memory. `own` is the image of the process's own session.
+pub(super) fn is_jump(maps: &[Mapping], memory: &Memory, at: Avma, own: Extent) -> bool {
+    let Ok(bytes) = memory.read_vec(at, JUMP_LEN) else {
+        return false;
+    };
+    let [JUMP, displacement @ ..] = &bytes[..] else {
+        return false;
+    };
+    let displacement = <[u8; 4]>::try_from(displacement).map_or(0, i32::from_le_bytes);
+    let next = at.0.wrapping_add(JUMP_LEN as u64);
+    let target = Avma(next.wrapping_add_signed(displacement.into()));
+    let leads_to_memory = maps.iter().any(|m| m.contains(target) && is_code(m));
+    leads_to_memory && has_image(maps, memory, Some(own))
+}
+
+/// True if the mapping is code without a file.
+fn is_code(mapping: &Mapping) -> bool {
+    mapping.execute && mapping.file.1 == 0 && mapping.name.is_empty()
+}
+
+/// True if the process maps the image of a runtime, other than its own one.
+fn has_image(maps: &[Mapping], memory: &Memory, own: Option<Extent>) -> bool {
+    let Ok(image) = RuntimeImage::built_in() else {
+        return false;
+    };
+    let head = image.document().head;
+    let is_image = |mapping: &&Mapping| {
+        let at = mapping.range.start;
+        let is_own = own.is_some_and(|own| own.contains(at));
+        let first = memory.read_vec(at, head.len());
+        !is_own && is_code(mapping) && first.is_ok_and(|first| first == head)
+    };
+    maps.iter().any(|mapping| is_image(&mapping))
+}
+
+/// True if a process without a session has memory of another one.
+pub(super) fn is_in(process: &Process) -> bool {
+    let looked = || {
+        let space = Space::open(process).ok()?;
+        let maps = space.maps().ok()?;
+        Some(has_image(&maps, space.memory(), None))
+    };
+    Segment::open(process).is_err() && looked().unwrap_or(false)
+}
+
+/// What to do about it: nothing but a new process is without.
+pub(super) fn mend(process: &Process) -> Hint {
+    let parent = process.parent().and_then(|pid| Process::find(pid).ok());
+    let measured = parent.filter(|parent| Segment::open(parent).is_ok());
+    match measured.map(|parent| parent.pid) {
+        Some(pid) => hint!(
+            "its parent {} has that session: `{}` and have it start this process again, or `{}` before it starts the next one",
+            pid,
+            CommandLine::ipath("detach").pid(pid),
+            CommandLine::ipath("attach --follow")
+                .pid(pid)
+                .with("-f FUNC")
+        ),
+        None => "start the process again: a new one is without them".into(),
+    }
+}
