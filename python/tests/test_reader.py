@@ -89,6 +89,11 @@ def test_trees_add_up() -> None:
     assert not any("rest" in line for line in lines), "less than 1 % is left out"
     unknown = read.tree("rest").children["rest()"].children["+0x77"]
     assert list(unknown.children) == ["[callers unknown]"]
+    data = profile()
+    incomplete = next(path for path in data["paths"] if not path["complete"])
+    incomplete["stack"] = []
+    beyond = Profile(data).tree("rest").children["rest()"]
+    assert list(beyond.children) == ["[callers unknown: --max-paths reached; see --collapse-recursion]"]
 
 
 def test_a_path_that_has_become_slower_is_told() -> None:

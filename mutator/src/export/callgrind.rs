@@ -114,7 +114,7 @@ fn gather(model: &Model<'_>, weights: &[Vec<u64>]) -> BTreeMap<Node, Costs> {
             all.for_each(|(sum, weights)| *sum = sum.saturating_add(weights[place]));
         };
         let at = |line: &Line<'_>| (line.name, line.line.unwrap_or(0));
-        let unknown = (!path.complete).then_some((0, 0));
+        let unknown = model.unknown(path).map(|name| (name, 0));
         let callers: Vec<_> = unknown
             .into_iter()
             .chain(model.callers(path).map(at))

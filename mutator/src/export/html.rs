@@ -112,6 +112,7 @@ pub fn to_html(
             "mark": name.strip_prefix(&*plain).unwrap_or(""),
             "stack": stack,
             "complete": path.complete,
+            "unknown": model.unknown(path),
             "thread": path.thread,
             "process": profile.process_of(path).map(|process| process.pid),
             "count": path.metrics.count,

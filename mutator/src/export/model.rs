@@ -75,6 +75,9 @@ impl<'p> Model<'p> {
             model.frames.push(lines);
         }
         for path in &profile.paths {
+            if let Some(unknown) = path.unknown_callers() {
+                model.intern(unknown.to_owned(), None);
+            }
             let function = &profile.functions[path.function];
             model.intern(marked(function, path), Some(function.module));
         }
@@ -131,9 +134,15 @@ impl<'p> Model<'p> {
         path.stack.iter().rev().flat_map(|&f| &self.frames[f])
     }
 
-    /// The names on a path from the root to the function, below [`UNKNOWN_CALLERS`] where the root is not known.
+    /// The name that stands for unknown callers, with the reason. `None` on a complete path.
+    pub(super) fn unknown(&self, path: &PathEntry) -> Option<Name> {
+        let unknown = path.unknown_callers()?;
+        Some(self.by_name.get(unknown).copied().unwrap_or_default())
+    }
+
+    /// The names on a path from the root to the function, below [`Model::unknown`] if the root is not known.
     pub(super) fn stack(&self, path: &PathEntry) -> Vec<Name> {
-        let unknown = (!path.complete).then_some(0);
+        let unknown = self.unknown(path);
         let callers = self.callers(path).map(|line| line.name);
         let all = unknown.into_iter().chain(callers);
         all.chain([self.function(path)]).collect()

@@ -245,6 +245,11 @@ fn labels(
     if !path.complete {
         text("path", "incomplete");
     }
+    if path.stack.is_empty()
+        && let Some(unknown) = path.unknown_callers()
+    {
+        text("callers", unknown);
+    }
     if is_partly(&profile.functions[path.function]) {
         text("measured", "partly");
     }

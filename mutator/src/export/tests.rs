@@ -20,6 +20,38 @@ fn folded_has_a_line_a_path_from_the_root_to_the_function() {
     );
 }
 
+/// Calls on paths beyond the limit have no callers. Each format says why.
+#[test]
+fn callers_beyond_the_limit_of_paths_have_their_reason() {
+    let mut profile = sample();
+    let path = profile.paths.iter_mut().find(|path| !path.complete);
+    path.expect("an incomplete path").stack.clear();
+    let reason = "--max-paths reached";
+    let folded = folded(&profile, "count", false);
+    let line = "[callers unknown: --max-paths reached: see --collapse-recursion];work 4";
+    assert!(folded.lines().any(|l| l == line), "{folded}");
+    type Export = fn(&Profile, &mut Vec<u8>) -> Result<(), ExportError>;
+    let exports: [(&str, Export); 6] = [
+        ("flamegraph", |p, out| {
+            to_flamegraph(p, None, "count", false, out)
+        }),
+        ("speedscope", |p, out| to_speedscope(p, None, false, out)),
+        ("callgrind", |p, out| to_callgrind(p, None, false, out)),
+        ("firefox", |p, out| to_firefox(p, "count", false, out)),
+        ("hatchet", |p, out| to_hatchet(p, None, false, out)),
+        ("html", |p, out| to_html(p, None, false, false, out)),
+    ];
+    for (format, export) in exports {
+        let text = |profile: &Profile| {
+            let mut out = Vec::new();
+            export(profile, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(text(&profile).contains(reason), "{format}");
+        assert!(!text(&sample()).contains(reason), "{format}");
+    }
+}
+
 #[test]
 fn folded_with_sites_tells_the_calls_of_one_function_apart() {
     assert_eq!(

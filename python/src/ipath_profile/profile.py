@@ -16,6 +16,10 @@ SCHEMA = "ipath-profile/1"
 #: What each timer, counter and value has as columns where it has been measured.
 NUMBERS = ("sum", "min", "max", "outermost", "exclusive")
 
+#: Stand for the callers that are not known: in general, and on paths beyond the limit of paths.
+CALLERS_UNKNOWN = "[callers unknown]"
+CALLERS_BEYOND_LIMIT = "[callers unknown: --max-paths reached; see --collapse-recursion]"
+
 
 class ProfileError(ValueError):
     """What was read is no profile that this package knows."""
@@ -206,7 +210,7 @@ class Profile:
                 continue
             names = [self.function_name(entry["function"]), *map(str, self.stack(index))]
             if not entry["complete"]:
-                names.append("[callers unknown]")
+                names.append(CALLERS_UNKNOWN if entry["stack"] else CALLERS_BEYOND_LIMIT)
             calls = int(entry["metrics"]["count"])
             stats = entry["metrics"].get(metric) if metric else None
             value = calls if metric is None else int((stats or {}).get("sum", 0))
