@@ -50,6 +50,13 @@ pub(super) fn refuse_existing_of_tree(process: &Process) -> Result<(), Failure> 
     refuse_any(process, &sessions)
 }
 
+/// True if a process has a session that was made together with those of this first process.
+pub(super) fn is_of_family(process: &Process, first: Option<&Process>) -> bool {
+    let session = Session::open(process);
+    let family = session.ok().and_then(|session| session.document().family);
+    family.is_some() && family == first.map(Process::id)
+}
+
 fn refuse_any(process: &Process, sessions: &[Session]) -> Result<(), Failure> {
     match sessions.iter().any(is_active) {
         true => Err(SessionError::Exists.failure(OPERATION, process)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::existing::{refuse_existing, refuse_existing_of_tree};
+use super::existing::{is_of_family, refuse_existing, refuse_existing_of_tree};
 use super::job::{Following, Job};
 use super::measure::{MANY, check_found, options, paths_of, patterns, spots};
 use super::outcome::tell_refused;
@@ -193,7 +193,7 @@ impl Others {
             }
             for process in processes {
                 match begin_one(follower, &process, measure, wanted) {
-                    Ok(made) => others.made.push(made),
+                    Ok(made) => others.made.extend(made),
                     Err(failure) => {
                         let number = process.pid.0 as u32;
                         others.failed.push((number, process, failure));
@@ -215,27 +215,37 @@ impl Others {
     }
 }
 
-/// Follows a descendant and makes a session in it.
+/// Follows a descendant and makes a session in it. Returns `None` if the follower does so, because it has
+/// become another program, or has been met before.
 fn begin_one(
     follower: &Follower,
     process: &Process,
     measure: &Measure,
     wanted: &Wanted,
-) -> Result<(Session, Changed), Failure> {
+) -> Result<Option<(Session, Changed)>, Failure> {
     let failure = |e: SessionError| e.failure(ATTACH, process);
     let parent = process.parent();
     process.check().map_err(|e| failure(e.into()))?;
     let followed = follower.follow(process, parent.or(Some(process.pid)));
     followed.map_err(|e| failure(e.into()))?;
-    let selected = select_in(process, &wanted.patterns, wanted.options.wanted());
-    let selected = selected.map_err(failure)?;
+    let is_followed_on = |error: &SessionError| match error {
+        SessionError::Exists => is_of_family(process, wanted.options.family.as_ref()),
+        error => error.is_gone() && !process.has_ended(),
+    };
+    let selected = match select_in(process, &wanted.patterns, wanted.options.wanted()) {
+        Err(error) if is_followed_on(&error) => return Ok(None),
+        selected => selected.map_err(failure)?,
+    };
     let found = found(ATTACH, process, measure, wanted, selected)?;
     let selected = found.ok_or_else(|| no_match(process, wanted.texts()))?;
     let options = Options {
         parent: parent.map(|pid| pid.0),
         ..options_in(wanted, &selected)
     };
-    Session::create(process, &options, selected, Where::Running).map_err(failure)
+    match Session::create(process, &options, selected, Where::Running) {
+        Err(error) if is_followed_on(&error) => Ok(None),
+        made => made.map(Some).map_err(failure),
+    }
 }
 
 /// Starts a program. Measures it with all processes that it starts, or searches in them. Ends with the

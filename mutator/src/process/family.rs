@@ -1,6 +1,6 @@
 //! The processes that a process has started, and what they were started with.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ impl Process {
     /// children. What begins or ends meanwhile may be missing.
     pub fn descendants(&self) -> Vec<Process> {
         let mut found = vec![self.clone()];
+        // One whose parent ends meanwhile is met a second time.
+        let mut known = HashSet::from([self.pid]);
         let mut next = 0;
         while let Some(process) = found.get(next).cloned() {
             next += 1;
@@ -24,7 +26,8 @@ impl Process {
             let children = over(THREADS, tids).flat_map(|tid| process.children(tid));
             // One that has ended is nobody's work any more.
             let children = children.filter_map(|pid| Process::find(pid).ok());
-            found.extend(children.collect::<Vec<_>>());
+            let children = children.collect::<Vec<_>>().into_iter();
+            found.extend(children.filter(|child| known.insert(child.pid)));
         }
         found.remove(0);
         found

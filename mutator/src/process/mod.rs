@@ -133,9 +133,7 @@ impl ProcessError {
                 Some("ipath measures 64-bit programs of x86-64, and no others".into())
             }
             Self::Zombie(_) => Some("there is nothing left to look at".into()),
-            Self::OtherProgram(_) => {
-                Some("attach to what it is now, or with --follow, which goes along".into())
-            }
+            Self::OtherProgram(_) => Some("attach to what it is now".into()),
             Self::Own(_) => Some("name the process that is to be looked at".into()),
             Self::KernelThread(_) => Some("perf and bpftrace look into the kernel".into()),
             Self::Traced(.., by, name) if name == FOLLOWER => {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use patcher::Avma;
 use patcher::select::Pattern;
 
+use super::super::existing::is_of_family;
 use super::super::outcome::tell_refused;
 use super::super::remarks::warn;
 use super::super::source::{AtEnd, Live};
@@ -88,6 +89,7 @@ impl Hunt<'_> {
                     tell_refused(&changed);
                     is_told = true;
                 }
+                Err(SessionError::Exists) if self.has_its_session(index) => {}
                 Err(error) => {
                     let process = &self.pack.members[index].process;
                     let failure = error.failure(self.asked.operation, process);
@@ -222,6 +224,10 @@ impl Hunt<'_> {
                 refused,
                 ..Changed::default()
             },
+            // It was forked from a measured process, and comes with the functions of that one.
+            Err(SessionError::Exists) if self.has_its_session(index) => {
+                return Ok(PutIn::default());
+            }
             Err(error) => return Err(failure(error)),
         };
         let cause = match changed.refused.first() {
@@ -256,6 +262,13 @@ impl Hunt<'_> {
         new.partly.retain(|(name, _)| is_new("partly", name));
         new.unfollowed.retain(|path| is_new("unfollowed", path));
         tell_refused(&new);
+    }
+
+    /// True if a process has a session of this search already, which its follower has made.
+    fn has_its_session(&self, index: usize) -> bool {
+        let members = &self.pack.members;
+        let first = members.first().map(|member| &member.process);
+        is_of_family(&members[index].process, first)
     }
 
     /// Begins a session with these functions.
