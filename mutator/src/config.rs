@@ -44,8 +44,8 @@ impl From<clap::Error> for Rejected {
 ///
 /// # Errors
 /// The arguments or the file are wrong.
-pub fn command_line(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Rejected> {
-    let args = options_in_front(args.into_iter().collect());
+pub fn command_line(args: &[OsString]) -> Result<Cli, Rejected> {
+    let args = options_in_front(args.to_vec());
     let given = Cli::command().try_get_matches_from(&args)?;
     let name = given.subcommand_name().unwrap_or_default();
     let place = match keys::of_command(name) {

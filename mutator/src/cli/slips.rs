@@ -1,37 +1,160 @@
-//! Hints for common slips on the command line.
+//! Hints for common slips on the command line, such as commands and options of other tools.
 
-use clap::error::{ContextKind, ContextValue};
+mod known;
+#[cfg(test)]
+mod tests;
 
-/// Options of other tools, each with a hint at the option of ipath.
-const OPTIONS: [(&str, &str); 6] = [
-    ("-F", FUNCTIONS),
-    ("--function", FUNCTIONS),
-    ("--functions", FUNCTIONS),
-    ("-d", "the time that it lasts is given by --duration 5s"),
-    ("--time", "the time that it lasts is given by --duration 5s"),
-    ("--output-file", "the profile's file is given by -o FILE"),
-];
-const FUNCTIONS: &str = "functions are given by -f NAME, which may be repeated";
+use std::ffi::OsString;
 
-/// A hint for a command line that clap has rejected.
-pub fn slip(error: &clap::Error) -> Option<String> {
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::hint::{CommandLine, hint};
+use known::{COMMANDS, EXAMPLES, FREQUENCY, FUNCTIONS, MEASURE, MEASURING, OPTIONS, VALUES};
+
+/// Explains a command line that clap has rejected: returns a hint, for which the suggestions of clap
+/// are removed from `error`.
+pub fn slip(error: &mut clap::Error, args: &[OsString]) -> Option<String> {
+    let args: Vec<&str> = args.iter().skip(1).filter_map(|arg| arg.to_str()).collect();
+    let hint = hint(error, &args)?;
+    for kind in [
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedValue,
+        ContextKind::TrailingArg,
+        ContextKind::Suggested,
+    ] {
+        error.remove(kind);
+    }
+    Some(hint)
+}
+
+fn hint(error: &clap::Error, args: &[&str]) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
     };
-    let argument = text(ContextKind::InvalidArg)?;
-    let name = argument.split([' ', '=']).next().unwrap_or_default();
-    let value = text(ContextKind::InvalidValue);
-    match (name, value) {
-        (_, Some(value)) if is_number(value) && is_time(name) => {
-            Some(format!("a time has a unit: {name} {value}s"))
-        }
-        ("--to", Some("svg")) => Some("an SVG is made by --to flamegraph".to_owned()),
-        _ => {
-            let option = OPTIONS.iter().find(|(option, _)| *option == name);
-            option.map(|(_, hint)| (*hint).to_owned())
-        }
+    let command = args.iter().copied().find(|arg| !arg.starts_with('-'));
+    let command = command.unwrap_or_default();
+    if let Some(name) = text(ContextKind::InvalidSubcommand) {
+        return of_command(name);
     }
+    let argument = text(ContextKind::InvalidArg);
+    let name = argument.map(|text| text.split([' ', '=']).next().unwrap_or_default());
+    match (error.kind(), name, text(ContextKind::InvalidValue)) {
+        (ErrorKind::MissingRequiredArgument, ..) => {
+            let example = EXAMPLES.iter().find(|(of, _)| *of == command);
+            let example = example.map(|(_, example)| *example);
+            Some(
+                example
+                    .unwrap_or("ipath status lists the processes that have a session")
+                    .to_owned(),
+            )
+        }
+        (_, Some("--func"), Some("")) => Some(format!("{FUNCTIONS}; --follow measures children")),
+        (_, Some(name), Some(value)) => of_value(name, value),
+        (ErrorKind::UnknownArgument, Some(name), _) => match name.starts_with('-') {
+            true => of_option(name, command, args),
+            false => of_argument(argument?, command),
+        },
+        _ => None,
+    }
+}
+
+fn of_command(name: &str) -> Option<String> {
+    let known = COMMANDS.iter().find(|(names, _)| names.contains(&name));
+    if let Ok(pid) = name.parse::<i32>() {
+        let command = CommandLine::ipath("attach").pid(pid).with("-f FUNC");
+        return Some(
+            hint!("a process is measured by: {}", command)
+                .as_str()
+                .to_owned(),
+        );
+    }
+    let spec = ["uprobe:", "uretprobe:", "u:", "ur:", "usdt:"];
+    match known {
+        Some((_, hint)) => Some((*hint).to_owned()),
+        None if spec.iter().any(|kind| name.starts_with(kind)) => Some(MEASURE.to_owned()),
+        None if name.ends_with(".json") => {
+            Some("a profile is printed by: ipath report FILE".to_owned())
+        }
+        None if name.contains('/') => {
+            Some("a program is started by: ipath run -f FUNC -- PROGRAM".to_owned())
+        }
+        None => None,
+    }
+}
+
+fn of_option(name: &str, command: &str, args: &[&str]) -> Option<String> {
+    if args.first().is_none_or(|first| first.starts_with('-')) {
+        return Some(format!("options stand after a command; {MEASURE}"));
+    }
+    let place = args.iter().position(|arg| *arg == name);
+    let value = place
+        .and_then(|place| args.get(place + 1))
+        .copied()
+        .unwrap_or_default();
+    match (name, command) {
+        ("-F", _) if MEASURING.contains(&command) && is_number(value) => {
+            return Some(FREQUENCY.to_owned());
+        }
+        ("-e" | "--event", _) if value.contains("trace=") || value.contains("probe:") => {
+            return Some(FUNCTIONS.to_owned());
+        }
+        ("--port", "serve-metrics") => {
+            return Some("the address is given by --listen 127.0.0.1:9464".to_owned());
+        }
+        _ => {}
+    }
+    let is_known = |(commands, options, _): &&(&[&str], &[&str], &str)| {
+        commands.contains(&command) && options.contains(&name)
+    };
+    OPTIONS
+        .iter()
+        .find(is_known)
+        .map(|(_, _, hint)| (*hint).to_owned())
+}
+
+/// An argument too many.
+fn of_argument(argument: &str, command: &str) -> Option<String> {
+    let hint = match command {
+        "run" => "the program stands after --, after all options: ipath run -f FUNC -- PROGRAM",
+        "suggest" if is_number(argument) => "the time that it lasts is given by --duration 5s",
+        "attach" if is_number(argument) => {
+            "one process is given; with --children it stands for all that it has started"
+        }
+        "attach" | "add" | "remove" => {
+            "functions are given by -f, as in -f FUNC; a new program is started by: ipath run"
+        }
+        "export" if argument.contains('.') => {
+            "the file to write is given by -o FILE, the format by --to flamegraph"
+        }
+        "export" => "the format is given by --to flamegraph, the file to write by -o FILE",
+        "snapshot" | "detach" | "merge" => "the file to write is given by -o FILE",
+        "push" => "the server is given by --to URL",
+        "report" => {
+            "one profile is printed; several are added up by: ipath merge FILE... -o all.json"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn of_value(name: &str, value: &str) -> Option<String> {
+    if is_time(name) {
+        let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+        let unit = match value[digits.len()..].trim() {
+            "" | "sec" | "secs" | "second" | "seconds" | "S" => "s",
+            "min" | "mins" | "minute" | "minutes" | "M" => "m",
+            "hour" | "hours" | "hr" | "H" => "h",
+            "msec" | "msecs" | "millis" | "MS" => "ms",
+            _ => return None,
+        };
+        return is_number(digits).then(|| format!("a time has a unit: {name} {digits}{unit}"));
+    }
+    let mut known = VALUES.iter().filter(|(option, ..)| *option == name);
+    let value = value.rsplit_once('.').map_or(value, |(_, end)| end);
+    let known = known.find(|(_, values, _)| values.contains(&value));
+    known.map(|(_, _, hint)| (*hint).to_owned())
 }
 
 fn is_time(option: &str) -> bool {
@@ -40,39 +163,4 @@ fn is_time(option: &str) -> bool {
 
 fn is_number(value: &str) -> bool {
     value.parse::<f64>().is_ok_and(|number| number > 0.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::Cli;
-    use clap::CommandFactory;
-
-    #[test]
-    fn common_slips_have_a_hint() {
-        for (line, hint) in [
-            (
-                "ipath attach 1 -f x --duration 5",
-                Some("a time has a unit: --duration 5s"),
-            ),
-            (
-                "ipath attach 1 -f x --interval 0.5",
-                Some("a time has a unit: --interval 0.5s"),
-            ),
-            ("ipath attach 1 -F x", Some(FUNCTIONS)),
-            ("ipath attach 1 --functions x", Some(FUNCTIONS)),
-            ("ipath run --function=x -- true", Some(FUNCTIONS)),
-            (
-                "ipath export p.json --to svg -o x",
-                Some("an SVG is made by --to flamegraph"),
-            ),
-            ("ipath attach 1 -f x --duration 0", None),
-            ("ipath attach 1 --nothing", None),
-            ("ipath", None),
-        ] {
-            let words = line.split_whitespace();
-            let error = Cli::command().try_get_matches_from(words).expect_err(line);
-            assert_eq!(slip(&error).as_deref(), hint, "{line}");
-        }
-    }
 }

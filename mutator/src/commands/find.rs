@@ -64,10 +64,10 @@ pub(super) fn choose(
     }
 }
 
-/// What is said where nothing is named and nobody can choose.
+/// A usage error: no function is named, and there is no terminal to choose one in.
 pub(super) fn nothing_named(operation: &str, subject: &str) -> Failure {
     let cause = "no function is named, and there is no terminal to choose one in";
-    Failure::new(operation, subject, cause)
+    Failure::new(operation, subject, cause).usage()
 }
 
 /// A process that is being sampled.

@@ -66,12 +66,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     {
         saturated::hurry();
     }
-    match config::command_line(args) {
+    match config::command_line(&args) {
         Ok(cli) => run(cli),
-        Err(Rejected::Arguments(error)) => {
+        Err(Rejected::Arguments(mut error)) => {
+            let hint = cli::slip(&mut error, &args);
             // Standard error may be closed.
             let _ = error.print();
-            if let Some(hint) = cli::slip(&error) {
+            if let Some(hint) = hint {
                 give_hint(&hint);
             }
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
