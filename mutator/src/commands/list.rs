@@ -142,6 +142,7 @@ fn query(patterns: &[Pattern], allowed: Allowed) -> Query<'_> {
         allowed,
         in_full: true,
         is_quick: false,
+        most: usize::MAX,
     }
 }
 

@@ -349,6 +349,7 @@ impl Refusals {
             allowed: allowed(process, &here, false),
             in_full: false,
             is_quick: false,
+            most: usize::MAX,
         };
         select_in_modules(&here, &query, |candidate| {
             let start = candidate.bias.to_avma(candidate.plan.function.range.start);

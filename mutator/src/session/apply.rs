@@ -147,6 +147,9 @@ impl Locked<'_> {
         selection: Selection,
         stopped: Option<&mut Stopped>,
     ) -> Result<Changed, SessionError> {
+        if selection.unplanned > 0 {
+            return Err(SessionError::TooMany);
+        }
         self.note_replaced(modules);
         self.note_looked_in(modules);
         self.publish_tables(modules)?;

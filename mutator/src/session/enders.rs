@@ -315,6 +315,7 @@ impl Locked<'_> {
             points: Vec::new(),
             unmatched: Vec::new(),
             unreadable: Vec::new(),
+            unplanned: 0,
             remeasure: None,
         };
         self.add("remove", modules, nothing, None).map(drop)

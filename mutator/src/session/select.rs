@@ -87,6 +87,8 @@ pub struct Selection {
     pub unmatched: Vec<Unmatched>,
     /// Modules that could not be read, with the reason.
     pub unreadable: Vec<(String, String)>,
+    /// Functions matched, if they are more than a session has room for. None is planned then.
+    pub unplanned: usize,
     /// What is to be measured of them: as the session does where nothing else is said.
     pub remeasure: Option<Remeasure>,
 }
@@ -112,7 +114,7 @@ impl Selection {
     /// How many functions and points there are.
     pub fn count(&self) -> usize {
         let points = self.points.iter().flat_map(Pointed::points);
-        self.candidates.len() + points.count()
+        self.candidates.len() + self.unplanned + points.count()
     }
 }
 
@@ -129,6 +131,8 @@ pub struct Query<'p> {
     pub in_full: bool,
     /// True where it does not matter what may have been meant by what has no match.
     pub is_quick: bool,
+    /// The most functions to plan in a process. If more match that have a name, they are only counted.
+    pub most: usize,
 }
 
 /// What was looked for in vain.
@@ -138,6 +142,8 @@ pub struct Missed {
     pub unmatched: Vec<Unmatched>,
     /// Modules that could not be read, with the reason.
     pub unreadable: Vec<(String, String)>,
+    /// Functions that were matched and not planned, because there are more than [`Query::most`].
+    pub unplanned: usize,
 }
 
 /// Looks the patterns up in the modules of a process and plans what they name, nothing where there are none. A pattern
@@ -155,6 +161,7 @@ pub fn select(
         allowed,
         in_full: false,
         is_quick,
+        most: abi::MOST_FUNCTIONS,
     };
     let mut candidates = Vec::new();
     let missed = match patterns.is_empty() {
@@ -167,6 +174,7 @@ pub fn select(
         points: Vec::new(),
         unmatched: missed.unmatched,
         unreadable: missed.unreadable,
+        unplanned: missed.unplanned,
         remeasure: None,
     }
 }
@@ -187,6 +195,9 @@ pub fn select_in_modules(
     let mut places = Vec::new();
     let mut matched = vec![false; query.patterns.len()];
     let mut unreadable = Vec::new();
+    // Planning takes longest. All functions are counted before the first is planned.
+    let mut waiting = Vec::new();
+    let mut count = 0;
     let step = Step::begin("looking up functions");
     for (index, module) in modules.iter().enumerate() {
         step.at(index + 1, modules.len());
@@ -197,11 +208,32 @@ pub fn select_in_modules(
         match Place::of_module(index, module) {
             Ok(place) => {
                 let _step = Step::begin(format!("analysing {}", module.path));
-                place.select(query, &mut matched, &mut take);
+                let functions = place.functions(query, &mut matched);
+                match query.most {
+                    usize::MAX => place.plan_all(query, functions, &mut take),
+                    most => {
+                        let named = functions.iter().filter(|(f, _)| !f.linkage.is_empty());
+                        count += named.count();
+                        waiting.push((places.len(), functions));
+                        if count > most {
+                            waiting.clear();
+                        }
+                    }
+                }
                 places.push(place);
             }
             Err(cause) => unreadable.push((module.path.clone(), cause)),
         }
+    }
+    if count > query.most {
+        return Missed {
+            unplanned: count,
+            unreadable,
+            ..Missed::default()
+        };
+    }
+    for (index, functions) in waiting {
+        places[index].plan_all(query, functions, &mut take);
     }
     for index in with_fetched_symbols(&mut places, query, &matched) {
         places[index].select(query, &mut matched, &mut take);
@@ -209,6 +241,7 @@ pub fn select_in_modules(
     Missed {
         unmatched: unmatched(query, &matched, modules, &places),
         unreadable,
+        unplanned: 0,
     }
 }
 
@@ -319,7 +352,16 @@ impl<'m> Place<'m> {
 
     /// Plans what the query names here, and notes which patterns have a match.
     fn select(&self, query: &Query<'_>, matched: &mut [bool], take: &mut impl FnMut(Candidate)) {
-        let functions = self.functions(query, matched);
+        self.plan_all(query, self.functions(query, matched), take);
+    }
+
+    /// Plans functions that are meant by address or by name.
+    fn plan_all(
+        &self,
+        query: &Query<'_>,
+        functions: Vec<(Function, bool)>,
+        take: &mut impl FnMut(Candidate),
+    ) {
         let linked = functions
             .iter()
             .flat_map(|(f, _)| names(&f.linkage, &f.aliases));
@@ -456,5 +498,39 @@ pub(super) fn display_name(function: &Function, module: &str) -> String {
         name_of_start(module, function.range.start)
     } else {
         function.name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::modules::modules;
+    use crate::process::{Pid, Process, Space};
+
+    /// Functions of the C library, in this process.
+    #[test]
+    fn more_functions_than_there_is_room_for_are_counted_and_not_planned() {
+        let process = Process::find(Pid(std::process::id() as i32)).expect("this process");
+        let space = Space::open(&process).expect("its memory");
+        let modules = modules(&process, &space.maps().expect("its maps"));
+        let names = ["getpid", "getppid", "getuid"];
+        let parse = |name| Pattern::parse(&format!("libc.so*!{name}")).expect("a pattern");
+        let patterns = names.map(parse);
+        for (most, planned, unplanned) in [(2, 0, 3), (3, 3, 0), (usize::MAX, 3, 0)] {
+            let query = Query {
+                patterns: &patterns,
+                want: Effects {
+                    entry: true,
+                    exits: false,
+                },
+                allowed: Allowed::ALL,
+                in_full: false,
+                is_quick: true,
+                most,
+            };
+            let mut taken = 0;
+            let missed = select_in_modules(&modules, &query, |_| taken += 1);
+            assert_eq!((taken, missed.unplanned), (planned, unplanned), "{most}");
+        }
     }
 }
