@@ -84,24 +84,40 @@ impl Command {
         }
     }
 
+    /// The name of the operation in messages.
+    pub fn operation(&self) -> &'static str {
+        match self {
+            Self::Attach { .. } => "attach",
+            Self::Run { .. } => "run",
+            Self::List { .. } => "list",
+            Self::Status { .. } => "status",
+            Self::Suggest { .. } => "suggest",
+            Self::Top { .. } => "top",
+            Self::Add { .. } => "add",
+            Self::Remove { .. } => "remove",
+            Self::Snapshot { .. } => "snapshot",
+            Self::Detach { .. } => "detach",
+            Self::ServeMetrics { .. } => "serve-metrics",
+            Self::Doctor { .. } => "doctor",
+            Self::Push { .. } => "push",
+            _ => "ipath",
+        }
+    }
+
     /// The operation and its subject, as in messages.
     pub fn subject(&self) -> String {
-        let (name, of) = match self {
-            Self::Attach { of, .. } => ("attach", of.subject()),
-            Self::Run { .. } => ("run", None),
-            Self::List { .. } => ("list", None),
-            Self::Status { of, .. } => ("status", of.subject()),
-            Self::Suggest { of, .. } => ("suggest", Some(of.subject())),
-            Self::Top { of, .. } => ("top", Some(of.subject())),
-            Self::Add { of, .. } => ("add", Some(of.subject())),
-            Self::Remove { of, .. } => ("remove", Some(of.subject())),
-            Self::Snapshot { of, .. } => ("snapshot", Some(of.subject())),
-            Self::Detach { of, .. } => ("detach", Some(of.subject())),
-            Self::ServeMetrics { of, .. } => ("serve-metrics", Some(of.subject())),
-            Self::Doctor { of } => ("doctor", of.subject()),
-            Self::Push { .. } => ("push", None),
-            _ => ("ipath", None),
+        let of = match self {
+            Self::Attach { of, .. } | Self::Status { of, .. } | Self::Doctor { of } => of.subject(),
+            Self::Suggest { of, .. }
+            | Self::Top { of, .. }
+            | Self::Add { of, .. }
+            | Self::Remove { of, .. }
+            | Self::Snapshot { of, .. }
+            | Self::Detach { of, .. }
+            | Self::ServeMetrics { of, .. } => Some(of.subject()),
+            _ => None,
         };
+        let name = self.operation();
         of.map_or_else(|| name.to_owned(), |of| format!("{name} {of}"))
     }
 }

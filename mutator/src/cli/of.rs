@@ -36,17 +36,41 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A required process.
-#[derive(Debug, Args)]
-#[group(id = "process", required = true, multiple = false)]
-pub struct Of {
-    /// Process id, or the name of exactly one process
-    #[arg(value_name = "PID")]
-    pid: Option<Subject>,
-    /// Process id or name, as an option
-    #[arg(short = 'p', long = "pid", id = "by_option", value_name = "PID")]
-    by_option: Option<Subject>,
+/// Arguments that name a process, by its place or as an option.
+macro_rules! process_arguments {
+    ($(#[$doc:meta])* $name:ident, required = $required:literal, $help:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Args)]
+        #[group(id = "process", required = $required, multiple = false)]
+        pub struct $name {
+            #[doc = $help]
+            #[arg(value_name = "PID")]
+            pid: Option<Subject>,
+            /// Process id or name, as an option
+            #[arg(short = 'p', long = "pid", id = "by_option", value_name = "PID")]
+            by_option: Option<Subject>,
+        }
+
+        impl $name {
+            fn given(&self) -> Option<&Subject> {
+                self.pid.as_ref().or(self.by_option.as_ref())
+            }
+        }
+    };
 }
+
+process_arguments!(
+    /// A required process.
+    Of,
+    required = true,
+    "Process id, or the name of exactly one process"
+);
+process_arguments!(
+    /// An optional process.
+    MayBeOf,
+    required = false,
+    "Process id, or the name of exactly one process; of an MPI job the launcher's (mpirun, mpiexec, srun)"
+);
 
 impl Of {
     /// The given process.
@@ -55,28 +79,15 @@ impl Of {
     /// Without either argument, which clap refuses.
     #[must_use]
     pub fn subject(&self) -> &Subject {
-        let given = self.pid.as_ref().or(self.by_option.as_ref());
-        given.expect("the group is required")
+        self.given().expect("the group is required")
     }
-}
-
-/// An optional process.
-#[derive(Debug, Args)]
-#[group(id = "process", multiple = false)]
-pub struct MayBeOf {
-    /// Process id, or the name of exactly one process; of an MPI job the launcher's (mpirun, mpiexec, srun)
-    #[arg(value_name = "PID")]
-    pid: Option<Subject>,
-    /// Process id or name, as an option
-    #[arg(short = 'p', long = "pid", id = "by_option", value_name = "PID")]
-    by_option: Option<Subject>,
 }
 
 impl MayBeOf {
     /// The given process.
     #[must_use]
     pub fn subject(&self) -> Option<&Subject> {
-        self.pid.as_ref().or(self.by_option.as_ref())
+        self.given()
     }
 }
 

@@ -101,6 +101,7 @@ fn give_large_blocks_back() {
 
 fn obey(cli: Cli) -> Result<ExitCode, Failure> {
     progress::tell(cli.command.subject(), remarks::progress);
+    let operation = cli.command.operation();
     let result = match cli.command {
         Command::Attach {
             of,
@@ -109,7 +110,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             refine,
             show,
             keep,
-        } => match attached(&of, &job)? {
+        } => match attached(operation, &of, &job)? {
             None => ranks::attach(None, &job, &measure, &show, keep),
             Some(pid) if is_shown(pid, &measure, &refine, &show)? => Ok(()),
             Some(pid) if job.mpi => ranks::attach(Some(pid), &job, &measure, &show, keep),
@@ -141,7 +142,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             all_modules,
         } => list::list(&target, &patterns, json, all_modules),
         Command::Status { clean: true, .. } => status::clean(),
-        Command::Status { of, verbose, .. } => status::status(may_be("status", &of)?, verbose),
+        Command::Status { of, verbose, .. } => status::status(may_be(operation, &of)?, verbose),
         Command::Suggest {
             of,
             children,
@@ -150,26 +151,26 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             json,
         } => {
             let pid = match children {
-                true => named::root_of("suggest", of.subject())?,
-                false => process("suggest", &of)?,
+                true => named::root_of(operation, of.subject())?,
+                false => process(operation, &of)?,
             };
             suggest::suggest(pid, children, duration, limit, json)
         }
-        Command::Top { of, show } => top::top(process("top", &of)?, &show),
+        Command::Top { of, show } => top::top(process(operation, &of)?, &show),
         Command::Add {
             of,
             patterns,
             metric,
             pending,
-        } => change::add(process("add", &of)?, &patterns, &metric, pending),
+        } => change::add(process(operation, &of)?, &patterns, &metric, pending),
         Command::Remove {
             of,
             patterns,
             metric,
-        } => change::remove(process("remove", &of)?, &patterns, &metric),
-        Command::Snapshot { of, output } => change::snapshot(process("snapshot", &of)?, &output),
+        } => change::remove(process(operation, &of)?, &patterns, &metric),
+        Command::Snapshot { of, output } => change::snapshot(process(operation, &of)?, &output),
         Command::Detach { of, output } => {
-            change::detach(process("detach", &of)?, output.as_deref())
+            change::detach(process(operation, &of)?, output.as_deref())
         }
         Command::Report { file, options } => report::report(&file, options),
         Command::Export { file, options } => export::export(&file, &options),
@@ -180,10 +181,10 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             output,
         } => merge::merge(&files, measure::paths_of(per_process), &output),
         Command::ServeMetrics { of, listen, under } => {
-            serve::serve(process("serve-metrics", &of)?, listen, &under)
+            serve::serve(process(operation, &of)?, listen, &under)
         }
         Command::Push { target, options } => push::push(&target, &options),
-        Command::Doctor { of } => return doctor::doctor(may_be("doctor", &of)?),
+        Command::Doctor { of } => return doctor::doctor(may_be(operation, &of)?),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),
         Command::Completions { shell } => completion::script(shell),
@@ -193,10 +194,10 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
 }
 
 /// The process to attach to.
-fn attached(of: &MayBeOf, job: &cli::Job) -> Result<Option<Pid>, Failure> {
+fn attached(operation: &str, of: &MayBeOf, job: &cli::Job) -> Result<Option<Pid>, Failure> {
     match (job.children, of.subject()) {
-        (true, Some(subject)) => named::root_of("attach", subject).map(Some),
-        _ => may_be("attach", of),
+        (true, Some(subject)) => named::root_of(operation, subject).map(Some),
+        _ => may_be(operation, of),
     }
 }
 
