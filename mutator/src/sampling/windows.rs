@@ -173,10 +173,7 @@ impl Windows {
         if lost > 0 {
             self.lost += lost;
             window.has_lost = true;
-            thread.ring = (2 * events.ring.bytes()).next_power_of_two() / 2;
-            if thread.ring > MOST_OF_RING {
-                thread.thin = (2 * thread.thin).min(MOST_THINNED);
-            }
+            (thread.ring, thread.thin) = after_loss(thread.thin, events.ring.bytes());
         }
         if switches + samples > 0 {
             self.recorded = now();
@@ -322,17 +319,11 @@ impl Windows {
             return Opened::Later;
         };
         let length = self.length(thread.pace);
-        let (period, waits) = match length < SHORT {
-            true => {
-                let turns = thread.pace.turns * length as f64 / 1e9;
-                (SHORT_PERIOD, turns / SHORT_WAITS)
-            }
-            false => (PERIOD, thread.pace.turns / WAITS),
-        };
+        let (period, waits) = rates(thread, length);
         let manner = Manner {
             sight: self.sight,
-            period: period * thread.thin,
-            waits: near(waits as u64 * thread.thin),
+            period,
+            waits,
             stack: if ring < SMALL_RING {
                 SMALL_STACK
             } else {
@@ -354,7 +345,7 @@ impl Windows {
         };
         let begun = now();
         thread.time.begin(met, begun);
-        let prepaid = likely(thread.pace, length, period);
+        let prepaid = likely(thread.pace, length, period / thread.thin);
         self.budget.take(prepaid);
         self.budget.look_until(begun + length);
         thread.window = Some(Window {
@@ -417,6 +408,29 @@ impl Windows {
     }
 }
 
+/// The CPU time between two samples of a thread, ns, and the number of its waits for each sampled one,
+/// in a window of this length.
+fn rates(thread: &Watched, length: u64) -> (u64, u64) {
+    let (period, waits) = match length < SHORT {
+        true => {
+            let turns = thread.pace.turns * length as f64 / 1e9;
+            (SHORT_PERIOD, turns / SHORT_WAITS)
+        }
+        false => (PERIOD, thread.pace.turns / WAITS),
+    };
+    (period * thread.thin, near(waits as u64 * thread.thin))
+}
+
+/// The size of a thread's next ring and its thinning, after records found no room in one of so many
+/// bytes.
+fn after_loss(thin: u64, bytes: usize) -> (usize, u64) {
+    let ring = (2 * bytes).next_power_of_two() / 2;
+    match ring > MOST_OF_RING {
+        true => (ring, (2 * thin).min(MOST_THINNED)),
+        false => (ring, thin),
+    }
+}
+
 /// How long a window of a thread of this pace is, ns.
 fn length(pace: Pace) -> u64 {
     ((TURNS / pace.turns.max(0.1) * 1e9) as u64).clamp(SHORTEST, LONGEST)
@@ -458,46 +472,4 @@ pub(super) fn stack_at(process: &Process, sp: Avma) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::process::Activity;
-    use crate::process::Pid;
-
-    #[test]
-    fn who_does_much_comes_first_and_leaves_room_for_others() {
-        let own = Process::find(Pid(std::process::id() as i32)).unwrap();
-        let mut windows = Windows::of(&own, Sight::Whole, Pace::default());
-        let mut threads = BTreeMap::new();
-        for tid in 1..=8 {
-            windows.meet(tid);
-            let mut thread = Watched::met(0, Activity::default());
-            let turns = if tid > 2 { 1000 } else { 0 };
-            let activity = Activity {
-                turns,
-                ..Activity::default()
-            };
-            thread.follow(activity, 1, 1.0);
-            threads.insert(tid, thread);
-        }
-        windows.sort(&threads);
-        let mut order = Vec::new();
-        while let Some(tid) = windows.next(4) {
-            windows.open += 1;
-            order.push(tid);
-        }
-        assert_eq!(order, [3, 4, 5, 1, 2, 6, 7, 8]);
-    }
-
-    #[test]
-    fn who_switches_often_is_looked_at_for_a_short_while() {
-        let length = |turns| {
-            length(Pace {
-                processor: 0.5,
-                turns,
-            })
-        };
-        assert_eq!(length(0.0), LONGEST);
-        assert_eq!(length(600.0), 100_000_000);
-        assert_eq!(length(500_000.0), SHORTEST);
-    }
-}
+mod tests;
