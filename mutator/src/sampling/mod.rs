@@ -274,7 +274,7 @@ impl Sampler {
         if let Means::Events(windows) = &mut self.means {
             windows.part(&mut thread, &mut self.paths);
         }
-        let purposes = Purposes::of(&self.paths.code, self.paths.all());
+        let purposes = Purposes::of(&self.paths);
         if thread.has_run && !thread.tell(&mut self.ended, now(), |time| purposes.for_work(time)) {
             self.ended_unseen += 1;
         }
@@ -301,7 +301,7 @@ impl Sampler {
         let now = now();
         let mut all = self.ended.clone();
         let (mut idle, mut unseen) = (0, self.ended_unseen);
-        let purposes = Purposes::of(&self.paths.code, self.paths.all());
+        let purposes = Purposes::of(&self.paths);
         for thread in self.threads.values() {
             match thread.has_run {
                 false => idle += 1,

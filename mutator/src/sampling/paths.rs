@@ -1,9 +1,11 @@
 //! Call paths by number, as many as there is room for.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use super::code::{Code, Path};
 use super::registers::Registers;
+use super::role::Role;
 
 /// A path that has been seen, by number.
 pub(super) type PathId = u32;
@@ -15,6 +17,8 @@ pub(super) const MOST: usize = 16 << 10;
 pub(super) struct Paths {
     pub(super) code: Code,
     all: Vec<Path>,
+    /// The role of each path, once it has been asked for.
+    roles: Vec<OnceCell<Role>>,
     ids: HashMap<Path, PathId>,
 }
 
@@ -23,6 +27,7 @@ impl Paths {
         Self {
             code,
             all: Vec::new(),
+            roles: Vec::new(),
             ids: HashMap::new(),
         }
     }
@@ -40,9 +45,17 @@ impl Paths {
     fn id(&mut self, path: Path) -> PathId {
         let next = self.all.len() as PathId;
         *self.ids.entry(path).or_insert_with_key(|path| {
+            self.roles.push(OnceCell::new());
             self.all.push(path.clone());
             next
         })
+    }
+
+    /// The role of a path, from those of its functions.
+    pub(super) fn role(&self, id: PathId) -> Role {
+        let functions = || self.all[id as usize].functions.iter();
+        let role = || Role::of_path(functions().map(|&f| self.code.function(f).role));
+        *self.roles[id as usize].get_or_init(role)
     }
 
     /// Names functions by the debug files that have come since.
@@ -50,6 +63,7 @@ impl Paths {
         if let Some(now) = self.code.renew() {
             let functions = self.all.iter_mut().flat_map(|path| &mut path.functions);
             functions.for_each(|id| *id = now[*id as usize]);
+            self.roles.fill_with(OnceCell::new);
             let ids = self.all.iter().cloned().zip(0..);
             self.ids = ids.collect();
         }
@@ -76,6 +90,7 @@ impl Paths {
             is_kept[path] = true;
         }
         self.ids.clear();
+        self.roles.clear();
         let all = std::mem::take(&mut self.all);
         let mut new = Vec::with_capacity(all.len());
         for (path, is_kept) in all.into_iter().zip(is_kept) {

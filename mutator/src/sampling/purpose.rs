@@ -8,15 +8,10 @@
 
 use std::collections::HashSet;
 
-use super::code::{Code, FunctionId, Path};
-use super::paths::PathId;
+use super::code::FunctionId;
+use super::paths::{PathId, Paths};
 use super::role::Role;
 use super::thread::ThreadTime;
-
-/// The role of a path, from those of its functions. The strongest counts.
-fn role_of_path(roles: impl IntoIterator<Item = Role>) -> Role {
-    roles.into_iter().max().unwrap_or_default()
-}
 
 /// The outer functions that all of these paths share, the outermost last. `None` without a path.
 fn common<'p>(paths: impl IntoIterator<Item = &'p [FunctionId]>) -> Option<&'p [FunctionId]> {
@@ -43,13 +38,12 @@ fn is_in_loop(
 
 /// Finds the paths at which threads wait for work.
 pub(super) struct Purposes<'c> {
-    code: &'c Code,
-    paths: &'c [Path],
+    paths: &'c Paths,
 }
 
 impl<'c> Purposes<'c> {
-    pub(super) fn of(code: &'c Code, paths: &'c [Path]) -> Self {
-        Self { code, paths }
+    pub(super) fn of(paths: &'c Paths) -> Self {
+        Self { paths }
     }
 
     /// The paths at which a thread waits for work.
@@ -57,9 +51,8 @@ impl<'c> Purposes<'c> {
         let mut for_work = HashSet::new();
         let (mut conditions, mut cut, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, seen) in &thread.paths {
-            let path = &self.paths[id as usize];
-            let roles = path.functions.iter().map(|&f| self.code.function(f).role);
-            match role_of_path(roles) {
+            let path = &self.paths.all()[id as usize];
+            match self.paths.role(id) {
                 // CPU time at such a path is spent on beginning and ending the wait.
                 Role::ForWork => drop(for_work.insert(id)),
                 Role::Condition if path.is_whole => conditions.push(id),
@@ -73,10 +66,10 @@ impl<'c> Purposes<'c> {
         }
         let loops = common(others);
         let counts = |f: FunctionId| {
-            let function = self.code.function(f);
+            let function = self.paths.code.function(f);
             !function.serves && function.role == Role::Plain
         };
-        let at = |id: &PathId| &self.paths[*id as usize].functions[..];
+        let at = |id: &PathId| &self.paths.all()[*id as usize].functions[..];
         let (in_loop, deeper): (Vec<PathId>, Vec<PathId>) = conditions
             .into_iter()
             .partition(|id| is_in_loop(at(id), loops, counts));
@@ -91,18 +84,6 @@ impl<'c> Purposes<'c> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_lock_is_one_by_whatever_it_waits() {
-        use Role::*;
-        // postgres: epoll_wait < WaitEventSetWait < WaitLatch < ProcSleep; Python: pthread_cond_timedwait <
-        // take_gil.
-        assert_eq!(role_of_path([ForWork, Plain, Plain, ForOthers]), ForOthers);
-        assert_eq!(role_of_path([Condition, ForOthers, Plain]), ForOthers);
-        assert_eq!(role_of_path([Condition, Plain, ForWork]), ForWork);
-        assert_eq!(role_of_path([Plain, Condition, Plain]), Condition);
-        assert_eq!(role_of_path([Plain, Plain]), Plain);
-    }
 
     #[test]
     fn the_loop_is_what_all_paths_have_in_common() {

@@ -14,6 +14,13 @@ pub(super) enum Role {
     ForOthers,
 }
 
+impl Role {
+    /// The role of a path, from those of its functions. The strongest counts.
+    pub(super) fn of_path(roles: impl IntoIterator<Item = Self>) -> Self {
+        roles.into_iter().max().unwrap_or_default()
+    }
+}
+
 /// System calls that wait for requests, and functions of runtimes in which idle threads wait.
 const FOR_WORK: [&str; 32] = [
     "accept",
@@ -169,6 +176,18 @@ fn without_hash(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_is_one_by_whatever_it_waits() {
+        use Role::*;
+        // postgres: epoll_wait < WaitEventSetWait < WaitLatch < ProcSleep; Python: pthread_cond_timedwait <
+        // take_gil.
+        assert_eq!(Role::of_path([ForWork, Plain, Plain, ForOthers]), ForOthers);
+        assert_eq!(Role::of_path([Condition, ForOthers, Plain]), ForOthers);
+        assert_eq!(Role::of_path([Condition, Plain, ForWork]), ForWork);
+        assert_eq!(Role::of_path([Plain, Condition, Plain]), Condition);
+        assert_eq!(Role::of_path([Plain, Plain]), Plain);
+    }
 
     #[test]
     fn functions_say_what_waits_in_them_are() {
