@@ -1,19 +1,10 @@
 /* `all` calls `outer`, and that `inner`, each some work: more than what is taken off too much for the calls within, as what is
  * less than nothing is shown as nothing. usage: corrected CALLS INNER
  * Prints `all N ns`: what `all` has taken. */
-#include <stdint.h>
+#include "timed.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-#define NOINLINE __attribute__((noinline, noclone, noipa))
-
-static uint64_t work(uint64_t x, int steps)
-{
-    for (int i = 0; i < steps; i++)
-        x = x * 6364136223846793005u + 1442695040888963407u;
-    return x;
-}
 
 NOINLINE uint64_t inner(uint64_t x)
 {
@@ -34,22 +25,15 @@ NOINLINE uint64_t all(uint64_t x, int calls, int each)
     return x + 1;
 }
 
-static int64_t now(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return at.tv_sec * 1000000000L + at.tv_nsec;
-}
-
 int main(int argc, char **argv)
 {
     if (argc != 3)
         return 2;
     int calls = atoi(argv[1]), each = atoi(argv[2]);
     uint64_t x = 1;
-    int64_t begin = now();
+    int64_t begin = now(CLOCK_MONOTONIC);
     x = all(x, calls, each);
-    int64_t end = now();
+    int64_t end = now(CLOCK_MONOTONIC);
     printf("all %ld ns\n", (long)(end - begin));
     return x == 0;
 }

@@ -3,17 +3,15 @@
  *
  *     preempted_slowly CALLS HOGS */
 #define _GNU_SOURCE
+#include "timed.h"
+
 #include <sched.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-#define NOINLINE __attribute__((noinline, noclone, noipa))
 
 enum { DEPTH = 12 };
 
@@ -42,17 +40,10 @@ NOINLINE void all(long calls)
 {
     uint64_t way = 1;
     for (long i = 0; i < calls; i++) {
-        way = way * 6364136223846793005u + 1442695040888963407u;
+        way = work(way, 1);
         walk(DEPTH, way >> 32);
     }
     sink++;
-}
-
-static int64_t now(clockid_t clock)
-{
-    struct timespec at;
-    clock_gettime(clock, &at);
-    return at.tv_sec * 1000000000L + at.tv_nsec;
 }
 
 int main(int argc, char **argv)
