@@ -22,6 +22,11 @@ use serde::{Deserialize, Serialize};
 use crate::guard::Watch;
 use crate::starved::bearing;
 
+/// The text after the last slash of a path.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
 /// Opens a regular file for reading.
 ///
 /// It is looked at before it is opened, through a descriptor that opens nothing (O_PATH): opening alone lets

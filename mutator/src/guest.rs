@@ -1,6 +1,7 @@
 //! Programs whose code is run by another program in their process, in translation or by
 //! interpretation: what is written into that code is not executed as it stands there.
 
+use crate::files::file_name;
 use crate::process::Process;
 
 /// Who runs the code.
@@ -67,10 +68,6 @@ impl Runner {
              and few or none of their calls are counted"
         )
     }
-}
-
-fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub use found::{Found, FoundPath, Left};
 pub use label::Label;
 pub use per_cycle::PerCycle;
 pub use process::{InProcess, Process, Spread, Spreads};
-pub use program::{file_name, program, started_as};
+pub use program::{program, started_as};
 pub use total::Total;
 pub use unseen::{AllUnseen, LEFT, Unseen, add_unseen, unseen_counts, unseen_phrases};
 

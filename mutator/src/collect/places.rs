@@ -12,6 +12,7 @@ use patcher::{Avma, Bias, FileOffset, Svma};
 
 use crate::clock;
 use crate::debuginfod::hex;
+use crate::files::file_name;
 use crate::images::{self, OpenError, OpenImage};
 use crate::process::identity::{self, FileId};
 use crate::process::modules::{Module, VDSO, bias_of, modules};
@@ -127,8 +128,8 @@ impl Places {
             _ => false,
         };
         let mut of_image = self.known.values().filter(|place| is_it(place));
-        let name = |place: &Place| place.path.rsplit('/').next().map(str::to_owned);
-        let name = of_image.find_map(name).unwrap_or_default();
+        let name = |place: &Place| file_name(&place.path).to_owned();
+        let name = of_image.next().map(name).unwrap_or_default();
         name.starts_with("ld-") || name.starts_with("ld.so")
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::cli::Subject;
 use crate::error::Failure;
+use crate::files::file_name;
 use crate::hint::{Word, hint};
 use crate::process::{Pid, Process};
 
@@ -131,7 +132,7 @@ fn has_name(pid: i32, line: &str, name: &str) -> bool {
         .and_then(Path::file_name)
         .and_then(|n| n.to_str());
     let first = line.split([' ', ':']).next().unwrap_or_default();
-    let of_line = first.rsplit('/').next().unwrap_or_default();
+    let of_line = file_name(first);
     let is_short = name.len() <= KEPT;
     of_kernel == name && is_short
         || of_file.is_some_and(|file| file.trim_end_matches(" (deleted)") == name)

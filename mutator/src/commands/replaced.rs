@@ -6,6 +6,7 @@ use std::sync::Arc;
 use patcher::select::Pattern;
 
 use crate::error::Failure;
+use crate::files;
 use crate::hint::{Word, hint};
 use crate::printable::printable;
 use crate::process::{Presence, Process, Space, read_text, stat_field};
@@ -152,5 +153,5 @@ fn thread_name(process: &Process) -> Option<String> {
 }
 
 fn file_name(path: &str) -> Option<&str> {
-    path.rsplit('/').next().filter(|name| !name.is_empty())
+    Some(files::file_name(path)).filter(|name| !name.is_empty())
 }

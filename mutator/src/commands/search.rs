@@ -34,6 +34,7 @@ use super::panics::caught;
 use super::remarks::warn;
 use super::source::Live;
 use super::target::{find, target_of};
+use super::together::in_each;
 use super::tree::{no_match, tell_left_out, tree};
 use super::watch::{Shown, Watch, conclude, hold};
 use crate::cli::{Measure, Output, Refine, Show};
@@ -256,15 +257,9 @@ pub(super) fn attach(
     let preys = match children {
         true => {
             refuse_existing_of_tree(&process)?;
-            let begun: Vec<Result<Prey, Failure>> = tree(&process).iter().map(prey).collect();
-            let (preys, failed): (Vec<_>, Vec<_>) = begun.into_iter().partition(Result::is_ok);
-            let failed = failed.into_iter().filter_map(Result::err);
-            let failed: Vec<Failure> = failed.collect();
-            match failed.first() {
-                Some(failure) if preys.is_empty() => return Err(failure.clone()),
-                _ => failed.iter().for_each(|f| warn(&f.in_one_line())),
-            }
-            preys.into_iter().flatten().collect()
+            let (preys, failed) = in_each(tree(&process), prey)?;
+            failed.iter().for_each(|(_, f)| warn(&f.in_one_line()));
+            preys
         }
         false => {
             refuse_existing(&process)?;

@@ -5,8 +5,9 @@ use super::outcome::tell_refused;
 use super::remarks::warn;
 use super::source::{AtEnd, Live};
 use crate::error::Failure;
+use crate::files::file_name;
 use crate::process::Process;
-use crate::profile::{file_name, program};
+use crate::profile::program;
 use crate::session::{Changed, Session};
 use crate::signals::Signals;
 
@@ -28,25 +29,41 @@ pub(super) fn begin(
     signals: &Signals,
     mut create: impl FnMut(&Process) -> Result<(Session, Changed), Failure>,
 ) -> Result<(), Failure> {
-    let mut failed = Vec::new();
-    for (number, process) in processes {
-        if signals.ended() {
-            break;
-        }
-        match create(&process) {
-            Ok((session, changed)) => enter(job, number, Live::new(session, at_end), &changed),
-            Err(failure) => failed.push((number, process, failure)),
+    let processes = processes.into_iter().take_while(|_| !signals.ended());
+    let begun = in_each(processes, |(number, process)| {
+        let (session, changed) = create(process)?;
+        enter(job, *number, Live::new(session, at_end), &changed);
+        Ok(())
+    });
+    crate::segment::sweep();
+    let (_, failed) = begun?;
+    let failed = failed.into_iter();
+    let failed = failed.map(|((number, process), failure)| (number, process, failure));
+    tell(job, &failed.collect::<Vec<_>>());
+    Ok(())
+}
+
+/// What was begun, and the failures, each with the item that it is for.
+type InEach<I, T> = (Vec<T>, Vec<(I, Failure)>);
+
+/// Begins something for each of these items.
+///
+/// # Errors
+/// The failure for the first item, if it fails for all.
+pub(super) fn in_each<I, T>(
+    items: impl IntoIterator<Item = I>,
+    mut begin: impl FnMut(&I) -> Result<T, Failure>,
+) -> Result<InEach<I, T>, Failure> {
+    let (mut begun, mut failed) = (Vec::new(), Vec::new());
+    for item in items {
+        match begin(&item) {
+            Ok(one) => begun.push(one),
+            Err(failure) => failed.push((item, failure)),
         }
     }
-    crate::segment::sweep();
-    match (job.is_empty(), failed.first()) {
-        (true, Some((_, _, failure))) => Err(failure.clone()),
-        // A signal came before the first session.
-        (true, None) => Ok(()),
-        (false, _) => {
-            tell(job, &failed);
-            Ok(())
-        }
+    match failed.first() {
+        Some((_, failure)) if begun.is_empty() => Err(failure.clone()),
+        _ => Ok((begun, failed)),
     }
 }
 

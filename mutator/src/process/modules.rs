@@ -17,7 +17,7 @@ use patcher::{Avma, Bias, FileOffset, Svma};
 use super::identity::{self, FileId};
 use super::remapped::{self, Mapped};
 use super::{Mapping, Process, Root};
-use crate::files::{FileBytes, Stamp, open_regular};
+use crate::files::{FileBytes, Stamp, file_name, open_regular};
 
 /// What the kernel calls its own code in every process.
 pub const VDSO: &str = "[vdso]";
@@ -64,7 +64,7 @@ struct Names {
 impl Module {
     /// Last component of the path.
     pub fn file_name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path)
+        file_name(&self.path)
     }
 
     /// True if one of its names is looked for: that of its file, the one in it (DT_SONAME), or for the program that by which
@@ -104,7 +104,7 @@ impl Module {
         // Some programs write more of what they do there.
         let args = self.process.args();
         let first = args.first()?.split_whitespace().next()?;
-        let name = first.rsplit('/').next().filter(|n| !n.is_empty())?;
+        let name = Some(file_name(first)).filter(|n| !n.is_empty())?;
         let candidates: Vec<PathBuf> = match first.contains('/') {
             true => vec![self.process.cwd().unwrap_or_default().join(first)],
             false => FOLDERS.iter().map(|f| Path::new(f).join(name)).collect(),

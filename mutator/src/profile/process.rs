@@ -38,7 +38,7 @@ impl Process {
 
     /// The file name of its program.
     pub fn program(&self) -> &str {
-        super::file_name(&self.exe)
+        crate::files::file_name(&self.exe)
     }
 }
 

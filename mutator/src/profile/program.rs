@@ -4,15 +4,12 @@ use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::files::file_name;
+
 /// Folders of programs.
 const FOLDERS: [&str; 4] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
 /// Characters of what a program calls itself that are shown.
 const MOST: usize = 120;
-
-/// What is after the last slash of a path.
-pub fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
 
 /// A program as its user knows it, of this file and with these arguments, and the arguments that are to be shown after it. Where it was
 /// started by another name or calls itself otherwise, that comes first, and the file stands in brackets.

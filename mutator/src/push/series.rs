@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::profile::{Profile, file_name};
+use crate::files::file_name;
+use crate::profile::Profile;
 
 /// A name and labels.
 #[derive(Clone, Debug, PartialEq, Eq)]

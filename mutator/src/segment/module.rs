@@ -6,7 +6,7 @@ use patcher::{Avma, Bias};
 use serde::{Deserialize, Serialize};
 
 use super::addresses;
-use crate::files::Stamp;
+use crate::files::{Stamp, file_name};
 use crate::process::identity::FileId;
 
 /// A file in the target.
@@ -36,7 +36,7 @@ pub struct ModuleDoc {
 impl ModuleDoc {
     /// Last component of the path.
     pub fn file_name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path)
+        file_name(&self.path)
     }
 }
 

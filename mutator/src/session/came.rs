@@ -9,6 +9,7 @@ use patcher::select::Pattern;
 
 use super::Session;
 use super::locked::Locked;
+use crate::files::file_name;
 use crate::images::{self, OpenError};
 use crate::process::identity::{self, FileId};
 use crate::process::modules::Module;
@@ -45,7 +46,7 @@ impl Session {
             let Ok(image) = images::of_file(path, file, bytes) else {
                 return false;
             };
-            let name = path.rsplit('/').next().unwrap_or(path);
+            let name = file_name(path);
             let mut patterns = patterns.iter().filter(|p| !p.is_address());
             patterns.any(|p| p.module_matches(name) && !p.select(image.image, name).is_empty())
         };

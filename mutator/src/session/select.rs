@@ -16,6 +16,7 @@ use super::unmatched::{
     other_modules, without_symbols,
 };
 use crate::debuginfod;
+use crate::files::file_name;
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO};
 use crate::progress::Step;
@@ -338,7 +339,7 @@ impl<'m> Place<'m> {
     }
 
     fn file_name(&self) -> &'m str {
-        self.path.rsplit('/').next().unwrap_or(self.path)
+        file_name(self.path)
     }
 
     fn is_meant(&self, pattern: &Pattern) -> bool {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::line::{Line, Verdict, line};
+use crate::files::file_name;
 use crate::hint::{CommandLine, hint};
 use crate::process::{Pid, Process};
-use crate::profile::file_name;
 
 /// A line if a process has descendants: they are not measured with it.
 pub(super) fn children(process: &Process) -> Option<Line> {

@@ -1,9 +1,9 @@
 //! Describes the support for programs in languages that are interpreted or compiled at run time.
 
 use super::line::{Line, Verdict, line};
+use crate::files::file_name;
 use crate::hint::{Hint, Word, hint};
 use crate::process::Process;
-use crate::profile::file_name;
 
 /// A language whose functions are not called natively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

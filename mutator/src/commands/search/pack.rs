@@ -54,6 +54,8 @@ pub(super) type Lives = Vec<Option<Live>>;
 pub(super) struct Moments {
     /// In the order of the members. Members that begin later are added at the end.
     of_members: Vec<Moment>,
+    /// The stacks sampled until then, of each member.
+    sampled: Vec<Vec<SampledStack>>,
     /// The sum of followed processes that are no longer members.
     gone: Option<Moment>,
 }
@@ -180,13 +182,26 @@ impl Pack {
     /// The stacks that were sampled until now.
     pub(super) fn stacks(&mut self) -> Vec<SampledStack> {
         self.renew_shifts();
-        if self.is_one() {
-            return self.samplers().flat_map(|s| s.stacks().stacks).collect();
+        let samplers = self.members.iter_mut().map(|member| &mut member.sampler);
+        let sampled = samplers.map(|sampler| match sampler {
+            Some(sampler) => sampler.stacks().stacks,
+            None => Vec::new(),
+        });
+        let mut sampled: Vec<Vec<SampledStack>> = sampled.collect();
+        match (self.is_one(), sampled.pop()) {
+            (true, Some(own)) => own,
+            (_, last) => {
+                sampled.extend(last);
+                self.sum_of(&sampled)
+            }
         }
+    }
+
+    /// The sum of the stacks of the members.
+    fn sum_of(&self, sampled: &[Vec<SampledStack>]) -> Vec<SampledStack> {
         let mut sum: BTreeMap<(Vec<Avma>, usize), (f64, f64, f64)> = BTreeMap::new();
-        for member in &mut self.members {
-            let sampled = member.sampler.as_mut().map(Sampler::stacks);
-            for stack in sampled.into_iter().flat_map(|sampled| sampled.stacks) {
+        for (member, stacks) in self.members.iter().zip(sampled) {
+            for stack in stacks {
                 let functions = stack.functions.iter();
                 let functions = functions.map(|&f| member.shifts.to_common(f)).collect();
                 let (cpu, waited, for_work) = sum.entry((functions, stack.charged)).or_default();
@@ -242,7 +257,7 @@ impl Pack {
         lives: &mut Lives,
     ) -> Result<(Moments, bool), Failure> {
         self.take_in_newcomers(lives);
-        let (mut of_members, mut is_over) = (Vec::new(), true);
+        let (mut of_members, mut all_sampled, mut is_over) = (Vec::new(), Vec::new(), true);
         for (member, live) in self.members.iter_mut().zip(lives) {
             let sampled = member.sampler.as_mut().map(Sampler::stacks);
             let sampled = sampled.unwrap_or_default();
@@ -261,6 +276,7 @@ impl Pack {
                 idle: sampled.idle,
                 delayed: sampled.delayed,
             });
+            all_sampled.push(sampled.stacks);
         }
         let gone = self.following.as_ref().map(|(_, follower)| Moment {
             profile: follower
@@ -272,7 +288,12 @@ impl Pack {
         if self.following.is_some() {
             is_over = self.is_gone(Process::life);
         }
-        Ok((Moments { of_members, gone }, is_over))
+        let moments = Moments {
+            of_members,
+            sampled: all_sampled,
+            gone,
+        };
+        Ok((moments, is_over))
     }
 
     /// The calls and times of these functions between two moments, over all processes.
@@ -282,15 +303,17 @@ impl Pack {
         new: &Moments,
         functions: &BTreeSet<Avma>,
     ) -> Window {
+        self.renew_shifts();
         // Processes that are not sampled are assumed to wait as the others do.
         let of_all = match self.is_one() {
             true => ForWork::default(),
-            false => ForWork::of(&self.stacks(), functions),
+            false => ForWork::of(&self.sum_of(&new.sampled), functions),
         };
         let begin = Moment::nothing();
         let old_of = |index: usize| old.of_members.get(index).unwrap_or(&begin);
         let (mut windows, mut unsampled) = (Vec::new(), Vec::new());
-        for (index, (member, new)) in self.members.iter_mut().zip(&new.of_members).enumerate() {
+        let measured = new.of_members.iter().zip(&new.sampled);
+        for (index, (member, (new, sampled))) in self.members.iter_mut().zip(measured).enumerate() {
             let Member {
                 sampler, shifts, ..
             } = member;
@@ -301,7 +324,7 @@ impl Pack {
                 unsampled.push(to_common(own, shifts));
                 continue;
             };
-            let for_work = ForWork::of(&sampler.stacks().stacks, &functions);
+            let for_work = ForWork::of(sampled, &functions);
             let function_at = |at| sampler.function_at(at);
             let own = window(old_of(index), new, &functions, &for_work, function_at);
             windows.push(to_common(own, shifts));
