@@ -26,8 +26,8 @@ pub use slips::slip;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-/// What a function costs, split by the call path that reached it: live and exact, in a running
-/// program.
+/// Measures the cost of functions, split by the call path that reached them: live and exact, in a
+/// running program.
 #[derive(Debug, Parser)]
 #[command(
     name = "ipath",
@@ -36,7 +36,7 @@ use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
     subcommand_required = true
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -125,8 +125,9 @@ impl Command {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Instrument functions of a running process and show live what each call path costs. Without a function it shows the
-    /// session that the process has, or begins with what is worth naming (see suggest), to choose from
+    /// Instrument functions of a running process and show the cost of each call path, live. Without a
+    /// function it shows the session of the process. If there is none, it offers the costliest functions
+    /// to choose from (see suggest)
     #[command(
         after_help = "Examples:\n  ipath attach 4242 -f MPI_Wait -f 'libc.so*!malloc'\n  \
         ipath attach 4242 --search"
@@ -146,8 +147,8 @@ pub enum Command {
         #[arg(long, conflicts_with_all = ["search", "follow"])]
         keep: bool,
     },
-    /// Start a program with functions instrumented from its first instruction. Without a function it runs, and begins with
-    /// what is worth naming (see suggest), to choose from
+    /// Start a program with functions instrumented from its first instruction. Without a function it
+    /// runs, and ipath offers its costliest functions to choose from (see suggest)
     #[command(
         after_help = "Examples:\n  ipath run -f qsort -o sort.json -- sort words.txt\n  \
         ipath run --search -- ./app"
@@ -177,9 +178,10 @@ pub enum Command {
         #[arg(long)]
         all_modules: bool,
     },
-    /// Sample a process for a while, and list the functions worth naming: what is on a processor, and what waits
+    /// Sample a process for a while, and list the functions worth measuring: those with the most CPU time
+    /// and those that wait longest
     #[command(after_help = "Example: ipath suggest 4242 --duration 5s\n\n\
-        Figures are estimates, with what they may be off by in 95 of 100 cases. `ipath attach 4242 -f FUNC` measures \
+        Figures are estimates, each with its error in 95 of 100 cases. `ipath attach 4242 -f FUNC` measures \
         exactly.")]
     Suggest {
         #[command(flatten)]
@@ -205,7 +207,7 @@ pub enum Command {
         /// Name each function of every session; of one process that is done in any case
         #[arg(short, long)]
         verbose: bool,
-        /// Remove what sessions of processes that have ended have left
+        /// Remove the remains of sessions whose processes have ended
         #[arg(long, conflicts_with = "process")]
         clean: bool,
     },
@@ -224,15 +226,15 @@ pub enum Command {
         of: Of,
         #[command(flatten)]
         patterns: Patterns,
-        /// Metrics that functions which are in measure as well from now on, and further ones alone, named as for attach.
-        /// Without it further functions measure what the session does
+        /// Metrics, named as for attach. Functions of the session measure them in addition; new functions
+        /// measure only them. Without this option new functions have the metrics of the session
         #[arg(short, long, value_delimiter = ',')]
         metric: Vec<String>,
-        /// Have the patterns wait for libraries that are loaded later, as for attach
+        /// Apply the patterns to libraries that are loaded later, too, as for attach
         #[arg(long, conflicts_with = "metric")]
         pending: bool,
     },
-    /// Take functions out of a session, or some of what they measure
+    /// Take functions out of a session, or some of their metrics
     #[command(after_help = "Example: ipath remove 4242 -f MPI_Wait -m cpu")]
     Remove {
         #[command(flatten)]
@@ -316,8 +318,8 @@ pub enum Command {
         #[arg(short, long)]
         output: PathBuf,
     },
-    /// Serve what a session measures to a monitoring system: Prometheus, or what else reads OpenMetrics. The id of a launcher
-    /// stands for all ranks of its job
+    /// Serve the measurements of a session to Prometheus or another monitoring system that reads
+    /// OpenMetrics. The id of a launcher stands for all ranks of its job
     #[command(after_help = "Example: ipath serve-metrics 4242 --under handle_request")]
     ServeMetrics {
         #[command(flatten)]
@@ -329,7 +331,8 @@ pub enum Command {
         #[arg(long, value_name = "FUNC")]
         under: Vec<String>,
     },
-    /// Send a profile, or what a session measures, to a server for the profiles of many machines: Pyroscope or Parca
+    /// Send a profile, or the measurements of a session, to a server for the profiles of many machines:
+    /// Pyroscope or Parca
     #[command(
         after_help = "Examples:\n  ipath push p.json --to http://127.0.0.1:4040\n  \
         ipath push 4242 --to http://127.0.0.1:4040 --every 10s --label team=solver\n  \
@@ -343,7 +346,7 @@ pub enum Command {
         #[command(flatten)]
         options: Push,
     },
-    /// Say what this machine and a process allow, which debug files are missing, and what is not measured
+    /// Check this machine and a process: permissions, missing debug files, code that is not measured
     #[command(after_help = "Examples:\n  ipath doctor\n  ipath doctor 4242")]
     Doctor {
         #[command(flatten)]
@@ -377,7 +380,7 @@ pub enum Command {
     DemoTarget,
 }
 
-/// Which processes of a job.
+/// The processes of a job.
 #[derive(Debug, Args)]
 pub struct Job {
     /// All ranks of the MPI job that the process has started on this machine, together
@@ -396,7 +399,7 @@ pub struct Job {
     pub ranks: Vec<RangeInclusive<u32>>,
 }
 
-/// Which functions.
+/// The functions to measure.
 #[derive(Debug, Args)]
 pub struct Patterns {
     /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET; several with commas
@@ -413,7 +416,7 @@ pub struct Patterns {
     pub allow_trap: bool,
 }
 
-/// What is measured.
+/// The metrics, and how calls are recorded.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("several").multiple(true)))]
 pub struct Measure {
@@ -421,8 +424,8 @@ pub struct Measure {
     pub patterns: Patterns,
     /// Metrics: count (always included); wall, cpu, blocked (wall without cpu), run-delay and block-io, in ns;
     /// page-faults, major-faults, context-switches; arg1 to arg6 and ret, the values of a call; cycles, instructions, cache-misses,
-    /// branch-misses, stalled-cycles and what else the processor counts, by perf's names (L1-dcache-load-misses, r01c2,
-    /// cpu/event=0x3c,umask=0x1/)
+    /// branch-misses, stalled-cycles and other counters of the processor, by perf's names
+    /// (L1-dcache-load-misses, r01c2, cpu/event=0x3c,umask=0x1/)
     #[arg(short, long, value_delimiter = ',', default_value = "count,wall")]
     pub metric: Vec<String>,
     /// Count only calls for which a comparison holds: `arg3 > 4096`, `ret < 0`, `wall > 10ms`
@@ -431,8 +434,8 @@ pub struct Measure {
     /// Keep the K innermost callers
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub depth: Option<u64>,
-    /// Fold recursion: from the root on, a call site that stands on the path already takes it back
-    /// to there, so A→B→A→B→f counts as A→B→f, and deep recursion gives few paths
+    /// Fold recursion: a call site that is already on the path takes it back to its first place, from
+    /// the root on. So A→B→A→B→f counts as A→B→f, and deep recursion gives few paths
     #[arg(long)]
     pub collapse_recursion: bool,
     /// Keep paths apart by thread
@@ -441,23 +444,23 @@ pub struct Measure {
     /// Keep paths apart by process, where several are measured together
     #[arg(long, requires = "several")]
     pub per_process: bool,
-    /// Give times as they are read, with what measuring the calls within them has taken; by default they are without it
+    /// Keep the cost of measuring in times; by default it is subtracted
     #[arg(long)]
     pub no_correction: bool,
-    /// Have the runtime make no system call, for a program that will put itself under a seccomp
-    /// filter; chosen by itself for one that is under a filter already
+    /// Make no system call in the runtime, for a program that will put itself under a seccomp filter;
+    /// the default for a program that is under a filter already
     #[arg(long)]
     pub no_system_calls: bool,
-    /// Have patterns wait for libraries that are loaded later (dlopen): what they name there is put in before the library's own code
-    /// runs. One that matches nothing yet is no error then
+    /// Apply the patterns to libraries that are loaded later (dlopen), too. Their functions are
+    /// instrumented before the library's own code runs. A pattern without a match is no error then
     #[arg(long, conflicts_with_all = ["search", "no_system_calls"])]
     pub pending: bool,
-    /// Measure what the process starts as well, from its first instruction on: children by fork, vfork, clone and posix_spawn, and
-    /// the programs that they execute, which get the same patterns
+    /// Measure the children of the process, too, from their first instruction on: those of fork, vfork,
+    /// clone and posix_spawn, and the programs that they execute, with the same patterns
     #[arg(long, group = "several", conflicts_with = "no_system_calls")]
     pub follow: bool,
-    /// Attach without CAP_SYS_ADMIN to a program under a seccomp filter: a filter that ends the program for a call that it
-    /// does not expect will
+    /// Attach without CAP_SYS_ADMIN to a program under a seccomp filter, which ends the program if it
+    /// forbids the system calls of ipath
     #[arg(long)]
     pub allow_seccomp: bool,
     /// Most distinct paths; further ones share one per function
@@ -469,12 +472,12 @@ pub struct Measure {
 /// Finding the functions by itself.
 #[derive(Debug, Args)]
 pub struct Refine {
-    /// Find the call paths that cost by itself: measure what costs most by samples, then add what carries the cost and drop
-    /// what does not, until 90 % of CPU time and of waiting is explained. With -f it looks within those functions. Each
-    /// step is said; --interval is how long one takes
+    /// Find the costly call paths automatically: measure the costliest functions by samples, then add
+    /// functions that carry the cost and drop others, until 90 % of CPU time and of waiting is
+    /// explained. With -f it searches within those functions. Each step takes --interval and is printed
     #[arg(long, conflicts_with_all = ["at", "when", "depth"])]
     pub search: bool,
-    /// Least share of CPU time or of waiting that a search is after
+    /// Least share of CPU time or of waiting of a path to find
     #[arg(long, value_name = "P%", value_parser = share, default_value = "1%", requires = "search")]
     pub min_share: f64,
     /// Most of the CPU time that measuring may take in a search
@@ -495,8 +498,8 @@ pub struct Show {
     /// Time between two looks
     #[arg(long, value_parser = duration, default_value = "1s")]
     pub interval: Duration,
-    /// Write the final profile; - is standard output, where nothing else is printed then. With it `run` leaves standard
-    /// output to the program, and puts its rank in an MPI job in the place of %r
+    /// Write the final profile; - is standard output, which then has nothing else. `run` then leaves
+    /// standard output to the program. %r is replaced by the rank in an MPI job
     #[arg(short, long)]
     pub output: Option<PathBuf>,
     /// Print nothing on standard output

@@ -1,4 +1,4 @@
-//! What is said of profiles that are there: how they are printed, compared and converted.
+//! Options for existing profiles: printing, comparison and conversion.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use clap::{Args, ValueEnum};
 
 use super::parse::{growth, share};
 
-/// What of a profile is printed.
+/// The part of a profile that is printed.
 #[derive(Debug, Args)]
 #[group(id = "of_report")]
 pub struct Report {
     /// Most functions and most paths; 0 for all
     #[arg(long, value_name = "N", default_value_t = crate::report::LIMIT)]
     pub limit: usize,
-    /// What functions and paths are sorted by, the largest first
+    /// Sort key of functions and paths, the largest first
     #[arg(long, value_name = "BY", default_value = "total")]
     pub sort: Sort,
     /// Metric to sort by and to show first [default: the first after count]
@@ -49,10 +49,10 @@ pub struct Report {
     /// Most callers of each path, from the innermost; 0 for all
     #[arg(long, value_name = "K", default_value_t = crate::report::DEPTH)]
     pub depth: usize,
-    /// Print what is shown as JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
-    /// Only the tables, and what is not exact
+    /// Print only the tables and the inexact figures
     #[arg(short, long)]
     pub quiet: bool,
     /// Whole names, each frame on a line of its own, and how each function is patched
@@ -60,7 +60,7 @@ pub struct Report {
     pub verbose: bool,
 }
 
-/// What functions and paths of a report are sorted by.
+/// Sort keys of functions and paths in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
     /// Sum of the metric
@@ -77,7 +77,7 @@ pub enum Sort {
     Name,
 }
 
-/// What is compared.
+/// Options of a comparison.
 #[derive(Debug, Args)]
 #[group(id = "of_diff")]
 pub struct Diff {
@@ -107,13 +107,13 @@ pub enum Format {
     Flamegraph,
     /// For speedscope.app
     Speedscope,
-    /// For go tool pprof and what else reads its gzip-compressed protobuf
+    /// For go tool pprof and other readers of its gzip-compressed protobuf
     Pprof,
     /// For callgrind_annotate and KCachegrind
     Callgrind,
     /// For profiler.firefox.com
     Firefox,
-    /// One line a path with all that is known of it
+    /// One line for each path with all its figures
     Csv,
     /// For Hatchet's GraphFrame.from_literal, JSON
     Hatchet,
@@ -141,10 +141,10 @@ pub struct Export {
     /// Name callers as function+0xOFFSET
     #[arg(long)]
     pub sites: bool,
-    /// Profile to compare with: a flame graph is coloured by what has changed since
+    /// Profile to compare with: the flame graph is coloured by the changes since
     #[arg(long, value_name = "OLD")]
     pub baseline: Option<PathBuf>,
-    /// Have the source lines around each call in the page, from the files that the profile names
+    /// Include the source lines around each call in the page, from the files that the profile names
     #[arg(long)]
     pub sources: bool,
 }
