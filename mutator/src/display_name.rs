@@ -296,7 +296,7 @@ impl Screen<'_> {
         let differs_at = before.max(shared(texts[at..].iter().find(is_other)));
         let split = self.parts[*index]
             .as_ref()
-            .and_then(|parts| parts.split(text));
+            .and_then(|parts| parts.split(text, &TELLING));
         let (before, method) = split.unwrap_or_default();
         let after = &text[before.len() + method.len()..];
         let ahead = before.chars().count();

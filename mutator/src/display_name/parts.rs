@@ -158,11 +158,10 @@ impl Parts {
     }
 
     /// The start of `text` up to the last segment, and that segment without arguments, as in
-    /// `a::B<int>::` and `get` of `a::B<int>::get(int)`. `None` if no form is `text`.
-    pub(super) fn split(&self, text: &str) -> Option<(String, String)> {
-        let form = super::TELLING
-            .iter()
-            .find(|&&form| self.write(form) == text)?;
+    /// `a::B<int>::` and `get` of `a::B<int>::get(int)`. `None` if no form gives
+    /// `text`.
+    pub(super) fn split(&self, text: &str, forms: &[Form]) -> Option<(String, String)> {
+        let form = forms.iter().find(|&&form| self.write(form) == text)?;
         let last = self.path.last()?;
         let bare = Segment {
             own: last.own.clone(),
