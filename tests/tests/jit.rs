@@ -138,6 +138,14 @@ fn sampling_names_it_and_says_that_it_is_not_patched() {
     let refused = Run::ipath(["attach", &pid, "-f", "spin"]).run().expect(1);
     let error = refused.expect_error();
     assert!(error.contains("JIT code"), "{error}");
+    let search = Run::ipath(["attach", &pid, "--search"]).run().expect(0);
+    let first = search
+        .stdout
+        .lines()
+        .find(|line| line.starts_with("costliest: "));
+    let first = first.unwrap_or_else(|| panic!("{}", search.report()));
+    let is_named = first.contains("spin of x.js:1") && first.contains("cannot be instrumented");
+    assert!(is_named, "{first}");
     target.finish("ok");
     remove_map(number);
 }

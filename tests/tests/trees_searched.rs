@@ -156,6 +156,29 @@ fn a_search_follows_later_processes() {
     }
 }
 
+/// Programs that end before they can be measured are named with their sampled shares.
+#[test]
+fn a_search_names_the_functions_of_programs_that_end_too_soon() {
+    let script = format!(
+        "echo ready; while :; do timeout -s TERM 0.1 {} lookup > /dev/null; done",
+        program("searched.c").display()
+    );
+    let shell = Target::start("bash", ["-c", &script]).await_output("ready\n");
+    let pid = shell.pid().to_string();
+    let run = Run::ipath(["attach", &pid, "--search", "--children", "--follow"]);
+    let finished = run
+        .args(["--duration", "8s"])
+        .limit(3 * LIMIT)
+        .run()
+        .expect(0);
+    let mut lines = finished.stdout.lines();
+    let first = lines.find(|line| line.starts_with("costliest: "));
+    let first = first.unwrap_or_else(|| panic!("{}", finished.report()));
+    for said in ["find_entry", "searched", "end too soon", "-f"] {
+        assert!(first.contains(said), "{first}");
+    }
+}
+
 /// `run --search --follow` searches in the program and in its children.
 #[test]
 fn a_search_follows_a_program_from_its_start() {

@@ -46,6 +46,9 @@ pub struct FoundPath {
     pub waiting_share: f64,
 }
 
+/// The file of a function in generated code.
+pub const GENERATED: &str = "[jit]";
+
 /// A function that is not measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Left {
@@ -62,7 +65,25 @@ pub struct Left {
     pub waiting_share: f64,
 }
 
+impl Left {
+    /// The larger share.
+    pub fn share(&self) -> f64 {
+        self.cpu_share.max(self.waiting_share)
+    }
+}
+
 impl Found {
+    /// The function that is not measured and has more CPU time than each path. Generated code is a part of
+    /// the path that calls it, so half as much is enough.
+    pub fn costliest_left(&self) -> Option<&Left> {
+        let most = self.paths.iter().map(|path| path.cpu_share);
+        let most = most.fold(0.0, f64::max);
+        let factor = |left: &Left| if left.file == GENERATED { 2.0 } else { 1.0 };
+        let is_more = |left: &&Left| left.cpu_share * factor(left) > most;
+        let left = self.left.iter().filter(is_more);
+        left.max_by(|a, b| a.cpu_share.total_cmp(&b.cpu_share))
+    }
+
     /// The shares of CPU time and of waiting that the paths explain.
     pub fn explained(&self) -> (f64, f64) {
         let sum = |share: fn(&FoundPath) -> f64| {

@@ -7,6 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::chains::{self, Line};
 use super::exactness::EXACT;
+use super::found::not_measured;
 use super::rows::remarks;
 use super::table::{LONGEST, aligned};
 use super::{Numbered, Options, Report, Selection, human, loss_lines, more, threads, wrapped};
@@ -310,9 +311,16 @@ impl Report<'_> {
             human::time(found.cpu_ns.into()),
             human::time(found.waiting_ns.into()),
         );
+        let costliest = found.costliest_left();
+        let costliest = costliest.map_or_else(String::new, |left| {
+            format!(
+                "The costliest function is not measured: {}. ",
+                not_measured(left)
+            )
+        });
         let Some(first) = found.paths.first() else {
             return Answer::of(format!(
-                "No call path explains {of_cpu} of CPU time and {of_waiting} off it."
+                "{costliest}No call path explains {of_cpu} of CPU time and {of_waiting} off it."
             ));
         };
         let row = |path: &FoundPath| {
@@ -339,7 +347,7 @@ impl Report<'_> {
             false => (first.waiting_ns, "the time off a processor"),
         };
         let sentence = format!(
-            "{} of {of} is in {which}: {} in {}. All paths above explain {:.0} % of {of_cpu} of CPU time and {:.0} % of {of_waiting} off it.",
+            "{costliest}{} of {of} is in {which}: {} in {}. All paths above explain {:.0} % of {of_cpu} of CPU time and {:.0} % of {of_waiting} off it.",
             human::percent(cost(first)),
             human::time(time.into()),
             human::count(first.calls, "call"),

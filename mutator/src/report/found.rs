@@ -40,6 +40,10 @@ impl Report<'_> {
             human::count(found.steps, "step"),
             100.0 * found.overhead,
         )?;
+        let costliest = found.costliest_left();
+        if let Some(left) = costliest {
+            writeln!(out, "costliest: {}", not_measured(left))?;
+        }
         let mut table = Table::new(&["calls", "total", "mean", "of CPU", "off CPU"]);
         for path in &found.paths {
             self.found_path(&mut table, path);
@@ -48,7 +52,9 @@ impl Report<'_> {
             table.write(out)?;
         }
         for left in &found.left {
-            writeln!(out, "{}", not_measured(left))?;
+            if Some(left) != costliest {
+                writeln!(out, "not in it: {}", not_measured(left))?;
+            }
         }
         Ok(())
     }
@@ -86,9 +92,10 @@ fn share(share: f64) -> String {
     }
 }
 
-fn not_measured(left: &Left) -> String {
+/// A function that is not measured, with its sampled shares and the reason.
+pub(super) fn not_measured(left: &Left) -> String {
     let mut text = format!(
-        "not in it: {}  {}",
+        "{}  {}",
         display_name::fit(&printable(&left.name), LONGEST),
         printable(&left.file)
     );

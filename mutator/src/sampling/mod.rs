@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 pub use event::{NoEvents, Seeing};
 pub use several::{Together, begin_all, together};
 pub use shares::{Function, Share, Shares};
-pub use stacks::{SampledStack, SampledStacks};
+pub use stacks::{Generated, SampledStack, SampledStacks};
 pub use stops::NoStops;
 
 use activity::{Pace, now};

@@ -1,5 +1,6 @@
 //! What has been sampled, stack by stack: for who looks for the functions that explain it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use patcher::Avma;
@@ -22,6 +23,15 @@ pub struct SampledStack {
     pub waited: f64,
     /// Time that threads waited there for work, estimated, ns.
     pub for_work: f64,
+}
+
+/// The sampled time in a generated function, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Generated {
+    /// Time on a processor.
+    pub cpu: f64,
+    /// Time that threads waited there for something other than work.
+    pub waited: f64,
 }
 
 /// Where the time of a process went.
@@ -64,6 +74,28 @@ impl Sampler {
         found.idle = Duration::from_nanos(idle as u64);
         // Not in the order of a map.
         found.stacks.sort_by(|a, b| a.functions.cmp(&b.functions));
+        found
+    }
+
+    /// The functions without a file in which time was sampled, by name. They are code that the process has
+    /// generated.
+    pub fn generated(&mut self) -> BTreeMap<String, Generated> {
+        self.drain();
+        let (all, _, _) = self.tally();
+        let code = &self.paths.code;
+        let mut found: BTreeMap<String, Generated> = BTreeMap::new();
+        for (&id, seen) in &all.paths {
+            let path = &self.paths.all()[id as usize];
+            let Some(&function) = path.functions.get(code.charged(path).at) else {
+                continue;
+            };
+            let function = code.function(function);
+            if function.module.is_none() && !function.is_own {
+                let of_it = found.entry(function.name.clone()).or_default();
+                of_it.cpu += seen.cpu;
+                of_it.waited += seen.waited;
+            }
+        }
         found
     }
 

@@ -81,13 +81,20 @@ pub enum Dropped {
     Unreturned,
     /// It cannot be instrumented.
     Refused(String),
+    /// Its programs have ended.
+    Ended,
 }
 
 impl Dropped {
     /// True where the time that it stood for can be found with its callers.
     fn goes_to_callers(&self) -> bool {
-        // They have been called before it, and have not returned either.
-        *self != Self::Unreturned
+        match self {
+            // They have been called before it, and have not returned either.
+            Self::Unreturned => false,
+            // They have ended, too.
+            Self::Ended => false,
+            Self::Costly { .. } | Self::Small(_) | Self::Refused(_) => true,
+        }
     }
 }
 
@@ -167,8 +174,8 @@ impl Search {
     }
 
     /// A function that was to be measured cannot be.
-    pub fn refuse(&mut self, function: Avma, reason: String) {
-        self.leave(function, Dropped::Refused(reason));
+    pub fn refuse(&mut self, function: Avma, why: Dropped) {
+        self.leave(function, why);
     }
 
     fn leave(&mut self, function: Avma, why: Dropped) {

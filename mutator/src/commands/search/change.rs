@@ -11,12 +11,16 @@ use super::super::remarks::warn;
 use super::super::source::{AtEnd, Live};
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
+use super::words::reason;
 use crate::error::Failure;
 use crate::search::{Cost, Dropped};
 use crate::session::{
     Answering, Candidate, Changed, Options, Selected, Session, SessionError, Where, has_leak_check,
     select_in,
 };
+
+/// The reason why an address without a function is not instrumented.
+const UNKNOWN: &str = "no function is known there";
 
 /// The result of instrumenting functions.
 #[derive(Default)]
@@ -113,10 +117,13 @@ impl Hunt<'_> {
                 break;
             }
             let mut said = Vec::new();
-            for (function, cause) in refused {
+            for (function, why) in refused {
                 let name = self.name(function);
-                said.push(format!("{name} cannot be instrumented ({cause})"));
-                self.search.refuse(function, cause);
+                said.push(match &why {
+                    Dropped::Refused(cause) => format!("{name} cannot be instrumented ({cause})"),
+                    why => format!("{name}: {}", reason(why)),
+                });
+                self.search.refuse(function, why);
             }
             add = self.search.instead(&self.stacks);
             said.extend(self.added(&add));
@@ -130,7 +137,7 @@ impl Hunt<'_> {
         &mut self,
         lives: &mut Lives,
         functions: &[Avma],
-    ) -> Result<Vec<(Avma, String)>, Failure> {
+    ) -> Result<Vec<(Avma, Dropped)>, Failure> {
         let mut all = PutIn::default();
         for (index, live) in lives.iter_mut().enumerate() {
             let member = &self.pack.members[index];
@@ -155,7 +162,11 @@ impl Hunt<'_> {
         let cause = |function: &Avma| {
             let cause = refused.iter().find(|(f, _)| f == function);
             let cause = cause.map(|(_, cause)| cause.clone());
-            cause.unwrap_or_else(|| "no function is known there".to_owned())
+            match (cause, &self.pack.following) {
+                (Some(cause), _) => Dropped::Refused(cause),
+                (None, Some(_)) => Dropped::Ended,
+                (None, None) => Dropped::Refused(UNKNOWN.to_owned()),
+            }
         };
         let out = functions.iter().filter(|f| !done.contains(f));
         Ok(out.map(|f| (*f, cause(f))).collect())
@@ -207,7 +218,7 @@ impl Hunt<'_> {
         let possible: Vec<Avma> = candidates.iter().map(start).collect();
         let is_known = |f: &Avma| possible.contains(f) || refused.iter().any(|(r, _)| r == f);
         let unknown = functions.iter().filter(|f| !is_known(f));
-        let unknown = unknown.map(|f| (*f, "no function is known there".to_owned()));
+        let unknown = unknown.map(|f| (*f, UNKNOWN.to_owned()));
         let unknown: Vec<_> = unknown.collect();
         refused.extend(unknown);
         if possible.is_empty() {

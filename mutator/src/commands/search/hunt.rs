@@ -348,7 +348,9 @@ impl<'h> Hunt<'h> {
         let pack = &mut self.pack;
         let rows = rows(&self.search, &window);
         let found: Vec<Avma> = rows.iter().map(|row| row.function).collect();
-        let left = left(&self.search, &self.stacks, &found, |at| pack.name_at(at));
+        let mut left = left(&self.search, &self.stacks, &found, |at| pack.name_at(at));
+        left.extend(pack.generated(self.asked.bounds.min_share));
+        left.sort_by(|a, b| b.share().total_cmp(&a.share()));
         let is_within_limit = !self.asked.bounds.is_too_much(&window, TOO_MUCH);
         let outcome = Outcome {
             rows,

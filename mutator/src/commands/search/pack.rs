@@ -15,8 +15,8 @@ use super::look::{Moment, Spent, window};
 use crate::error::Failure;
 use crate::follow::Follower;
 use crate::process::{Presence, Process};
-use crate::profile::{Profile, Session, Target};
-use crate::sampling::{SampledStack, Sampler, Seeing, begin_all};
+use crate::profile::{GENERATED, Left, Profile, Session, Target};
+use crate::sampling::{Generated, SampledStack, Sampler, Seeing, begin_all};
 use crate::search::{Measured, MeasuredPath, Site, Window};
 use crate::session::Selected;
 
@@ -74,6 +74,8 @@ pub(super) struct Pack {
     /// The first process and its follower. `None` without `--follow`.
     pub(super) following: Option<(Process, Follower)>,
     pub(super) common: Common,
+    /// The results of `name_at`, for processes that have ended since.
+    names: BTreeMap<Avma, (String, String)>,
     begun: Instant,
 }
 
@@ -111,6 +113,7 @@ impl Pack {
             members,
             following,
             common: Common::default(),
+            names: BTreeMap::new(),
             begun: Instant::now(),
         };
         pack.renew_shifts();
@@ -220,6 +223,32 @@ impl Pack {
         sum.into_iter().map(stack).collect()
     }
 
+    /// The generated functions with at least `least` of the sampled time. They cannot be measured.
+    pub(super) fn generated(&mut self, least: f64) -> Vec<Left> {
+        let mut whole = Generated::default();
+        let mut all: BTreeMap<String, Generated> = BTreeMap::new();
+        for sampler in self.samplers() {
+            for stack in sampler.stacks().stacks {
+                whole.cpu += stack.cpu;
+                whole.waited += stack.waited;
+            }
+            for (name, Generated { cpu, waited }) in sampler.generated() {
+                let of_it = all.entry(name).or_default();
+                of_it.cpu += cpu;
+                of_it.waited += waited;
+            }
+        }
+        let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
+        let left = all.into_iter().map(|(name, of_it)| Left {
+            name,
+            file: GENERATED.to_owned(),
+            reason: "generated code cannot be instrumented".to_owned(),
+            cpu_share: share(of_it.cpu, whole.cpu),
+            waiting_share: share(of_it.waited, whole.waited),
+        });
+        left.filter(|left| left.share() >= least).collect()
+    }
+
     /// The names of the function at an address and of its module.
     pub(super) fn name_at(&mut self, at: Avma) -> (String, String) {
         let mut members = self.members.iter_mut();
@@ -227,9 +256,16 @@ impl Pack {
             let own = member.shifts.to_own(at)?;
             Some(member.sampler.as_mut()?.name_at(own))
         };
-        members
-            .find_map(name)
-            .unwrap_or_else(|| (at.to_string(), String::new()))
+        match members.find_map(name) {
+            Some(name) => {
+                self.names.insert(at, name.clone());
+                name
+            }
+            None => {
+                let known = self.names.get(&at).cloned();
+                known.unwrap_or_else(|| (at.to_string(), String::new()))
+            }
+        }
     }
 
     /// The first address of the function at an address.

@@ -49,6 +49,9 @@ pub(super) fn reason(dropped: &Dropped) -> String {
         Dropped::Small(share) => format!("{} is too little", percent(*share)),
         Dropped::Unreturned => "no call of it began and returned meanwhile".to_owned(),
         Dropped::Refused(reason) => format!("cannot be instrumented: {reason}"),
+        Dropped::Ended => {
+            "its programs end too soon; --follow -f NAME measures it in later ones".to_owned()
+        }
     }
 }
 

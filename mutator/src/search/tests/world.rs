@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use patcher::Avma;
 
 use super::super::{
-    Bounds, Cost, Measured, MeasuredPath, Next, Row, Search, Site, Stack, Window, rows,
+    Bounds, Cost, Dropped, Measured, MeasuredPath, Next, Row, Search, Site, Stack, Window, rows,
 };
 
 struct Node {
@@ -213,7 +213,7 @@ impl World {
             for (function, _) in add {
                 found.added.push(function);
                 if self.refused.contains(&function) {
-                    search.refuse(function, "no room".to_owned());
+                    search.refuse(function, Dropped::Refused("no room".to_owned()));
                 }
             }
             found.measured.extend(search.measured());
