@@ -1,14 +1,12 @@
 //! `suggest`: samples of a process, and the functions worth naming.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::io;
 use std::time::{Duration, Instant};
 
 use patcher::Avma;
 use patcher::plan::Effects;
 use patcher::select::Pattern;
-use serde::Serialize;
 
 use super::output::{print, print_json};
 use super::remarks::warn;
@@ -20,14 +18,16 @@ use crate::error::{Failure, io_text};
 use crate::printable::{Page, printable};
 use crate::process::modules::Module;
 use crate::process::{Pid, Presence, Process};
-use crate::report::human;
 use crate::sampling::{
     Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares, Together, begin_all, together,
 };
 use crate::session::{Query, allowed, select_in_modules};
 
+mod rows;
 mod text;
 
+use rows::Suggestion;
+pub(super) use rows::{Candidate, about, callers, figures, head};
 use text::{Subject, text};
 
 const OPERATION: &str = "suggest";
@@ -37,51 +37,6 @@ const ALLOW: &str = "run ipath as root, or lower kernel.perf_event_paranoid to 1
 
 /// Time between two looks at what has been sampled: the rings have room for more.
 const A_LOOK: Duration = Duration::from_millis(25);
-
-/// Figures are out of date if a running process yields no samples for this long.
-const STALE: Duration = Duration::from_secs(2);
-
-#[derive(Default, Serialize)]
-struct Suggestion {
-    samples: u64,
-    candidates: Vec<Candidate>,
-    processes: usize,
-    observed_ns: u64,
-    cpu_ns: u64,
-    waited_ns: u64,
-    waited_for_work_ns: u64,
-    waits: u64,
-    lost: u64,
-    idle_threads: usize,
-    unseen_threads: usize,
-}
-
-/// A function worth naming.
-#[derive(Serialize)]
-pub(super) struct Candidate {
-    pub(super) name: String,
-    linkage: String,
-    module: String,
-    address: u64,
-    #[serde(rename = "self")]
-    own: f64,
-    self_error: f64,
-    total: f64,
-    total_error: f64,
-    waiting: f64,
-    waiting_error: f64,
-    waiting_for_work: f64,
-    waits_per_second: f64,
-    patchable: bool,
-    pub(super) reason: Option<String>,
-    stack: Vec<String>,
-    /// What a user calls the module.
-    #[serde(skip)]
-    pub(super) file: String,
-    /// First address in the process.
-    #[serde(skip)]
-    pub(super) start: Avma,
-}
 
 /// Samples a process, or with `children` a process and its descendants. Prints the functions that are worth
 /// naming, all of them if `limit` is 0.
@@ -409,88 +364,4 @@ pub(super) fn candidates(
         }
     };
     functions.iter().map(candidate).collect()
-}
-
-/// What stands above [`figures`].
-pub(super) fn head() -> [String; 4] {
-    in_columns(["self", "with callees", "waiting", "waits/s"].map(String::from))
-}
-
-fn in_columns([own, total, waiting, waits]: [String; 4]) -> [String; 4] {
-    [
-        format!("{own:>12}"),
-        format!("{total:>12}"),
-        format!("{waiting:>12}"),
-        format!("{waits:>9}"),
-    ]
-}
-
-/// What has been looked at, and for how long; what of it was not seen.
-pub(super) fn about(pid: Pid, shares: &Shares) -> String {
-    let seconds = |d: Duration| format!("{:.2} s", d.as_secs_f64());
-    let mut text = format!(
-        "{pid}: {} on a processor ({} samples) and {} waiting ({} waits sampled) in {}",
-        seconds(shares.cpu),
-        shares.on,
-        seconds(shares.waited),
-        shares.off,
-        seconds(shares.observed),
-    );
-    if !shares.for_work.is_zero() {
-        let _ = write!(text, ", {} waiting for work", seconds(shares.for_work));
-    }
-    // Writing to a string does not fail.
-    match shares.seeing {
-        Seeing::Whole => {}
-        Seeing::UserMode => text += "; waiting is not seen",
-        Seeing::Stops => text += "; by stops, there being no perf events",
-    }
-    if shares.unseen > 0 {
-        let _ = write!(text, "; {} threads not looked at", shares.unseen);
-    }
-    if shares.lost > 0 {
-        let lost = human::count(shares.lost, "sample");
-        let _ = write!(text, "; {lost} dropped: the buffer was full");
-    }
-    if shares.stale >= STALE {
-        let seconds = shares.stale.as_secs();
-        let _ = write!(text, "; nothing was sampled in the last {seconds} s");
-    }
-    text + "; estimates ± what they may be off by"
-}
-
-/// The nearest callers of a candidate.
-pub(super) fn callers(stack: &[String]) -> String {
-    const SHOWN: usize = 4;
-    let more = match stack.len() > SHOWN {
-        true => " < …",
-        false => "",
-    };
-    let shown = stack.iter().take(SHOWN);
-    let shown: Vec<_> = shown.map(|n| printable(n)).collect();
-    match shown.is_empty() {
-        true => String::new(),
-        false => format!("< {}{more}", shown.join(" < ")),
-    }
-}
-
-/// Shares, with what they may be off by, and waits, as wide as [`head`].
-pub(super) fn figures(candidate: &Candidate) -> [String; 4] {
-    let share = |value: f64, error: f64| match value > 0.0 {
-        false => String::new(),
-        // With so few samples only an upper bound is known.
-        true if error >= value => format!("up to {:.0} %", (100.0 * (value + error)).min(100.0)),
-        true => format!("{:.1}±{:.1} %", 100.0 * value, 100.0 * error),
-    };
-    let waits = match candidate.waits_per_second {
-        n if n < 0.05 => String::new(),
-        n if n < 10.0 => format!("{n:.1}"),
-        n => format!("{n:.0}"),
-    };
-    in_columns([
-        share(candidate.own, candidate.self_error),
-        share(candidate.total, candidate.total_error),
-        share(candidate.waiting, candidate.waiting_error),
-        waits,
-    ])
 }

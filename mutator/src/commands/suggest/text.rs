@@ -6,7 +6,7 @@ use std::fmt::Write;
 use patcher::select::{MEANING, Pattern};
 use unicode_width::UnicodeWidthStr;
 
-use super::{Candidate, Suggestion, about, callers, figures, head};
+use super::rows::{Candidate, Suggestion, about, callers, figures, head};
 use crate::display_name::{Chain, Link, fit_chains, fit_each};
 use crate::folding::{self, Fold, Item};
 use crate::hint::CommandLine;

@@ -1,0 +1,141 @@
+//! The functions that are worth naming, and the figures of their lines.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use patcher::Avma;
+use serde::Serialize;
+
+use crate::printable::printable;
+use crate::process::Pid;
+use crate::report::human;
+use crate::sampling::{Seeing, Shares};
+
+/// Figures are out of date if a running process yields no samples for this long.
+const STALE: Duration = Duration::from_secs(2);
+
+/// What was sampled, and what it suggests. In the order of the JSON.
+#[derive(Default, Serialize)]
+pub(super) struct Suggestion {
+    pub(super) samples: u64,
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) processes: usize,
+    pub(super) observed_ns: u64,
+    pub(super) cpu_ns: u64,
+    pub(super) waited_ns: u64,
+    pub(super) waited_for_work_ns: u64,
+    pub(super) waits: u64,
+    pub(super) lost: u64,
+    pub(super) idle_threads: usize,
+    pub(super) unseen_threads: usize,
+}
+
+/// A function worth naming.
+#[derive(Serialize)]
+pub(in crate::commands) struct Candidate {
+    pub(in crate::commands) name: String,
+    pub(super) linkage: String,
+    pub(super) module: String,
+    pub(super) address: u64,
+    #[serde(rename = "self")]
+    pub(super) own: f64,
+    pub(super) self_error: f64,
+    pub(super) total: f64,
+    pub(super) total_error: f64,
+    pub(super) waiting: f64,
+    pub(super) waiting_error: f64,
+    pub(super) waiting_for_work: f64,
+    pub(super) waits_per_second: f64,
+    pub(super) patchable: bool,
+    pub(in crate::commands) reason: Option<String>,
+    pub(super) stack: Vec<String>,
+    /// What a user calls the module.
+    #[serde(skip)]
+    pub(in crate::commands) file: String,
+    /// First address in the process.
+    #[serde(skip)]
+    pub(in crate::commands) start: Avma,
+}
+
+/// What stands above [`figures`].
+pub(in crate::commands) fn head() -> [String; 4] {
+    in_columns(["self", "with callees", "waiting", "waits/s"].map(String::from))
+}
+
+fn in_columns([own, total, waiting, waits]: [String; 4]) -> [String; 4] {
+    [
+        format!("{own:>12}"),
+        format!("{total:>12}"),
+        format!("{waiting:>12}"),
+        format!("{waits:>9}"),
+    ]
+}
+
+/// What has been looked at, and for how long; what of it was not seen.
+pub(in crate::commands) fn about(pid: Pid, shares: &Shares) -> String {
+    let seconds = |d: Duration| format!("{:.2} s", d.as_secs_f64());
+    let mut text = format!(
+        "{pid}: {} on a processor ({} samples) and {} waiting ({} waits sampled) in {}",
+        seconds(shares.cpu),
+        shares.on,
+        seconds(shares.waited),
+        shares.off,
+        seconds(shares.observed),
+    );
+    if !shares.for_work.is_zero() {
+        let _ = write!(text, ", {} waiting for work", seconds(shares.for_work));
+    }
+    // Writing to a string does not fail.
+    match shares.seeing {
+        Seeing::Whole => {}
+        Seeing::UserMode => text += "; waiting is not seen",
+        Seeing::Stops => text += "; by stops, there being no perf events",
+    }
+    if shares.unseen > 0 {
+        let _ = write!(text, "; {} threads not looked at", shares.unseen);
+    }
+    if shares.lost > 0 {
+        let lost = human::count(shares.lost, "sample");
+        let _ = write!(text, "; {lost} dropped: the buffer was full");
+    }
+    if shares.stale >= STALE {
+        let seconds = shares.stale.as_secs();
+        let _ = write!(text, "; nothing was sampled in the last {seconds} s");
+    }
+    text + "; estimates ± what they may be off by"
+}
+
+/// The nearest callers of a candidate.
+pub(in crate::commands) fn callers(stack: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let more = match stack.len() > SHOWN {
+        true => " < …",
+        false => "",
+    };
+    let shown = stack.iter().take(SHOWN);
+    let shown: Vec<_> = shown.map(|n| printable(n)).collect();
+    match shown.is_empty() {
+        true => String::new(),
+        false => format!("< {}{more}", shown.join(" < ")),
+    }
+}
+/// Shares, with what they may be off by, and waits, as wide as [`head`].
+pub(in crate::commands) fn figures(candidate: &Candidate) -> [String; 4] {
+    let share = |value: f64, error: f64| match value > 0.0 {
+        false => String::new(),
+        // With so few samples only an upper bound is known.
+        true if error >= value => format!("up to {:.0} %", (100.0 * (value + error)).min(100.0)),
+        true => format!("{:.1}±{:.1} %", 100.0 * value, 100.0 * error),
+    };
+    let waits = match candidate.waits_per_second {
+        n if n < 0.05 => String::new(),
+        n if n < 10.0 => format!("{n:.1}"),
+        n => format!("{n:.0}"),
+    };
+    in_columns([
+        share(candidate.own, candidate.self_error),
+        share(candidate.total, candidate.total_error),
+        share(candidate.waiting, candidate.waiting_error),
+        waits,
+    ])
+}
