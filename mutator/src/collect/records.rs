@@ -78,22 +78,27 @@ impl<'s> Reader<'s> {
                 fence(Acquire);
                 if before % 2 == 0 && head.sequence.load(Relaxed) == before {
                     // A jump out of a signal handler can have left the number odd: then it is even inside.
-                    self.settle(record, raw);
+                    self.settle(record, false, raw);
                     return Some(());
                 }
                 std::hint::spin_loop();
             }
             if is_still || !self.patience.wait() {
-                self.settle(record, raw);
+                self.settle(record, true, raw);
                 return Some(());
             }
         }
     }
 
-    fn settle(&self, record: u32, raw: &mut Raw) {
+    /// `is_torn` if it was read while a writer stood still amid a call's end.
+    fn settle(&self, record: u32, is_torn: bool, raw: &mut Raw) {
         let head = self.segment.record(record.into());
         let schema = head.map(|head| head.schema.load(Relaxed));
-        raw.settle(schema.and_then(|schema| self.schemas.get(schema)));
+        let rules = schema.and_then(|schema| self.schemas.get(schema));
+        raw.settle(rules);
+        if let Some(rules) = rules.filter(|_| is_torn) {
+            raw.complete(rules);
+        }
     }
 
     fn read_once(&mut self, record: u32, raw: &mut Raw) -> Option<()> {

@@ -61,6 +61,15 @@ impl Rules {
         let of_all = self.columns.iter().filter(|rule| rule.is_of_all);
         of_all.filter_map(|rule| rule.metric)
     }
+
+    /// The metrics that lack a number only of those ended calls of which it is not known.
+    pub(super) fn of_most(&self) -> impl Iterator<Item = usize> + '_ {
+        let is_of_most = |rule: &&Rule| !rule.is_of_all && rule.kind != Kind::Value;
+        self.columns
+            .iter()
+            .filter(is_of_most)
+            .filter_map(|rule| rule.metric)
+    }
 }
 
 fn rule(document: &Document, column: &ColumnDoc) -> Rule {

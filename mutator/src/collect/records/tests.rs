@@ -86,6 +86,27 @@ fn a_writer_that_stands_still_leaves_no_histogram_of_other_calls() {
     }
 }
 
+/// The compiled way counts the call, then its time, then its CPU time.
+#[test]
+fn a_writer_between_two_timers_leaves_none_without_its_call() {
+    let (segment, mut document) = segment(805, 2, 5);
+    let cpu = Derived::Growth(source::CPU as u8).encode();
+    let schema = segment.record(0).expect("there").schema.load(Relaxed);
+    // Its time, and its CPU time, without the column of steady calls.
+    let columns = &mut document.schemas[usize::from(schema)].columns;
+    columns.remove(0);
+    columns[1].derived = cpu;
+    let both = (segment, document);
+    let head = both.0.record(0).expect("there");
+    head.sequence.store(7, Relaxed);
+    head.closed.store(6, Relaxed);
+    timer(&both.0, 0).buckets[4].store(1, Relaxed);
+    assert_eq!(read(&both), (6, 1, vec![6, 6]));
+    // A call of which the CPU time is not known has none.
+    head.sequence.store(8, Relaxed);
+    assert_eq!(read(&both), (6, 1, vec![6, 5]));
+}
+
 #[test]
 fn buckets_that_are_being_moved_are_not_missed() {
     let both = segment(810, 1, 1000);
