@@ -199,6 +199,10 @@ fn suggest_tells_waiting_for_work_from_other_waiting() {
         assert!(number(named(&found, waits), "waiting") > 0.1, "{found:#}");
         assert!(place(waits) < place("next_job"), "{found:#}");
     }
+    // The sleep between two jobs paces the program.
+    for paced in candidates(&found).iter().filter(|c| c["name"] == "main") {
+        assert!(number(paced, "waiting") < 0.05, "{found:#}");
+    }
     if place("next_job") < names.len() {
         let worker = named(&found, "next_job");
         assert!(number(worker, "waiting") < 0.1, "{found:#}");

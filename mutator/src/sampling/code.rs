@@ -17,6 +17,7 @@ use super::registers::Registers;
 use super::role::{Role, role_of};
 use super::services::is_service;
 use crate::debuginfod;
+use crate::folding::Fold;
 use crate::images::{self, OpenImage};
 use crate::jit::JitNames;
 use crate::process::modules::{Module, modules};
@@ -45,6 +46,8 @@ pub(super) struct Seen {
     pub(super) serves: bool,
     /// Its role in waits.
     pub(super) role: Role,
+    /// True if it belongs to a runtime, and enters a program or a thread.
+    pub(super) is_of_runtime: bool,
     /// True if ipath has put it there.
     pub(super) is_own: bool,
     /// False of code of a file in which no function is known.
@@ -341,6 +344,7 @@ impl Code {
             name: own::FUNCTION.to_owned(),
             serves: false,
             role: Role::Plain,
+            is_of_runtime: false,
             is_own: true,
             is_known: true,
         };
@@ -375,6 +379,7 @@ impl Code {
             name: demangle(&name),
             serves: false,
             role: Role::Plain,
+            is_of_runtime: false,
             is_own: false,
             is_known: true,
         };
@@ -411,6 +416,7 @@ impl Code {
             address,
             serves: is_service(&name, loaded.map(|l| l.module.file_name())),
             role: role_of(&name),
+            is_of_runtime: matches!(Fold::of(&name), Some(Fold::Runtime(_))),
             linkage,
             name,
             is_own: false,

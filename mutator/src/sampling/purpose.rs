@@ -4,7 +4,7 @@
 //! semaphore are ambiguous. They end when another thread acts, so a long wait has its cause there. Such a
 //! wait is for work if it is in the outermost loop of the thread: in the outer frames that all its other
 //! paths share, or in one further function that takes from a queue. A thread that waits deeper already has
-//! work.
+//! work. A sleep is for work if the thread's first function makes it: it paces the thread.
 
 use std::collections::HashSet;
 
@@ -46,6 +46,15 @@ impl<'c> Purposes<'c> {
         Self { paths }
     }
 
+    /// True if the first function of the thread, such as `main`, waits itself.
+    fn is_in_first(&self, path: &[FunctionId]) -> bool {
+        let counts = |&&f: &&FunctionId| {
+            let function = self.paths.code.function(f);
+            !function.serves && function.role == Role::Plain && !function.is_of_runtime
+        };
+        path.iter().filter(counts).count() <= 1
+    }
+
     /// The paths at which a thread waits for work.
     pub(super) fn for_work(&self, thread: &ThreadTime) -> HashSet<PathId> {
         let mut for_work = HashSet::new();
@@ -57,6 +66,9 @@ impl<'c> Purposes<'c> {
                 Role::ForWork => drop(for_work.insert(id)),
                 Role::Condition if path.is_whole => conditions.push(id),
                 Role::Condition => cut.push(id),
+                Role::Sleep if path.is_whole && self.is_in_first(&path.functions) => {
+                    for_work.insert(id);
+                }
                 _ if path.is_whole && seen.on + seen.off > 0 => others.push(&path.functions[..]),
                 _ => {}
             }

@@ -6,6 +6,8 @@ pub(super) enum Role {
     /// The function does not determine the kind of the wait.
     #[default]
     Plain,
+    /// A clock ends the wait.
+    Sleep,
     /// Another thread of the program ends the wait.
     Condition,
     /// The thread waits for work.
@@ -65,6 +67,23 @@ const FOR_WORK_PARTS: [(&str, &str); 6] = [
     ("WorkerThreads", "::GetNext"),
     ("G1", "::wait_for_completed_buffers"),
     ("G1ServiceThread", "::wait"),
+];
+
+const SLEEPS: [&str; 8] = [
+    "clock_nanosleep",
+    "g_usleep",
+    "nanosleep",
+    "sleep",
+    "std::thread::sleep",
+    "std::thread::functions::sleep",
+    "thrd_sleep",
+    "usleep",
+];
+
+/// More of these, by a part of their names.
+const SLEEP_PARTS: [&str; 2] = [
+    "std::this_thread::sleep_for",
+    "std::this_thread::sleep_until",
 ];
 
 const CONDITIONS: [&str; 32] = [
@@ -159,6 +178,8 @@ pub(super) fn role_of(name: &str) -> Role {
         Role::ForWork
     } else if is_in(&CONDITIONS) || CONDITION_PARTS.iter().any(|part| name.contains(part)) {
         Role::Condition
+    } else if is_in(&SLEEPS) || SLEEP_PARTS.iter().any(|part| name.contains(part)) {
+        Role::Sleep
     } else {
         Role::Plain
     }
@@ -213,6 +234,12 @@ mod tests {
             (
                 "<a::handle::Condvar>::wait::h0123456789abcdef",
                 Role::Condition,
+            ),
+            ("__nanosleep", Role::Sleep),
+            ("usleep", Role::Sleep),
+            (
+                "void std::this_thread::sleep_for<long, std::ratio<1l, 1000l> >(int)",
+                Role::Sleep,
             ),
             ("take_gil", Role::ForOthers),
             ("ProcSleep", Role::ForOthers),
