@@ -5,6 +5,7 @@ use ipath_tests::compile::program;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
 use ipath_tests::session::Session;
+use ipath_tests::symbols::sites;
 use ipath_tests::target::Target;
 use std::os::unix::fs::symlink;
 
@@ -69,5 +70,21 @@ fn links_name_the_program() {
         .expect(0)
         .stdout;
     assert!(listed.starts_with("step  "), "{listed}");
+    target.finish("ok calls ");
+}
+
+/// And its functions without a name.
+#[test]
+fn links_name_functions_without_a_name() {
+    let scratch = Scratch::new("titles");
+    let (stripped, link) = (scratch.file("stripped"), scratch.file("another-name"));
+    let whole = program("busy.c");
+    let strip = Run::new("strip").arg("-o").arg(&stripped).arg(&whole);
+    strip.run().expect(0);
+    symlink(&stripped, &link).expect("an own folder");
+    let name = format!("another-name+{:#x}", sites(&whole, "step")[0].address);
+    let target = Target::start(&link, ["1", "600"]).await_output("ready");
+    let session = Session::attach(target.pid(), &[&name]);
+    while session.snapshot().calls(&name) == 0 {}
     target.finish("ok calls ");
 }

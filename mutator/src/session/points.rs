@@ -134,8 +134,11 @@ fn unmatched(modules: &[Module], spot: &Spot) -> Unmatched {
 fn name(function: &Function, at: Svma, module: &Module) -> String {
     let offset = at.0.checked_sub(function.range.start.0);
     match offset.filter(|_| !function.linkage.is_empty()) {
-        Some(offset) => format!("{}+{offset:#x}", display_name(function, module.file_name())),
-        None => format!("{}+{at}", module.file_name()),
+        Some(offset) => format!(
+            "{}+{offset:#x}",
+            display_name(function, &module.shown_name())
+        ),
+        None => format!("{}+{at}", module.shown_name()),
     }
 }
 

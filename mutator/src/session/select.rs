@@ -342,6 +342,12 @@ impl<'m> Place<'m> {
         file_name(self.path)
     }
 
+    /// What a user calls it.
+    fn shown_name(&self) -> String {
+        let file_name = || self.file_name().to_owned();
+        self.module.map_or_else(file_name, Module::shown_name)
+    }
+
     fn is_meant(&self, pattern: &Pattern) -> bool {
         is_meant(pattern, self.file_name(), self.module)
     }
@@ -381,7 +387,7 @@ impl<'m> Place<'m> {
                 image: self.image,
                 bias: self.bias,
                 plan,
-                name: display_name(&function, self.file_name()),
+                name: display_name(&function, &self.shown_name()),
                 elsewhere: Elsewhere::of(self.image, &function, &inlined),
                 reaper: None,
                 forks: None,
