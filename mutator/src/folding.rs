@@ -109,7 +109,7 @@ const TOKIO: [&str; 3] = [
     "tokio::task::coop::",
     "tokio::util::wake_list::",
 ];
-const STANDARD: [&str; 4] = ["std::", "core::", "alloc::", "__gnu_cxx::"];
+const STANDARD: [&str; 5] = ["std::", "core::", "alloc::", "__gnu_cxx::", "__gthread_"];
 
 /// Folders of the sources of standard libraries.
 const FOLDERS: [&str; 4] = [
@@ -316,12 +316,17 @@ mod tests {
             "shop::load(int)",
             "<core::slice::iter::Iter<T> as core::iter::traits::iterator::Iterator>::next *",
             "shop::total",
+            "__gthread_mutex_lock(pthread_mutex_t*) *",
+            "std::mutex::lock() *",
+            "shop::close",
         ];
         let expected = [
             "[2 inlined frames of std]",
             "shop::load(int)",
             "[1 inlined frame of std]",
             "shop::total",
+            "[2 inlined frames of std]",
+            "shop::close",
         ];
         assert_eq!(folded(&names), expected);
         let file = "/usr/include/c++/12/bits/stl_vector.h";
