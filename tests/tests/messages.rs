@@ -273,13 +273,17 @@ fn what_means_nothing_is_refused_before_anything_starts() {
         &["run", "--when", "foo > 1", "-f", "main", "--", "true"][..],
         &["run", "-f", "/(/", "--", "true"],
         &["run", "-f", "", "--", "true"],
-        &["run", "--", "true"],
     ] {
         let finished = Run::ipath(arguments).run();
         assert!(!finished.expect_usage().is_empty(), "{arguments:?}");
     }
-    let finished = Run::ipath(["run", "--search", "--format", "jsonl", "--", "true"]).run();
-    assert!(!finished.expect_error().is_empty());
+    for arguments in [
+        &["run", "--", "true"][..],
+        &["run", "--search", "--format", "jsonl", "--", "true"],
+    ] {
+        let finished = Run::ipath(arguments).run().expect(1);
+        assert!(!finished.expect_error().is_empty(), "{arguments:?}");
+    }
     // What is not there is another matter.
     let error = Run::ipath(["run", "--", "/no/such"])
         .run()
