@@ -208,7 +208,12 @@ impl<'i, 'd> Arrivals<'i, 'd> {
                 _ => {}
             }
             let is_last = ranges.iter().any(|range| range.end.0 == insn.next_ip());
-            if is_last && !is_call(insn) && !ends_block(insn) && !is_padding(insn) {
+            // Control may run over no-ops into another function.
+            let is_no_op = |insn: &&Instruction| insn.mnemonic() == Mnemonic::Nop;
+            let last = || swept.insns[..=index].iter().rev().find(|i| !is_no_op(i));
+            let runs_on =
+                |insn: &Instruction| !is_call(insn) && !ends_block(insn) && !is_padding(insn);
+            if is_last && last().is_some_and(runs_on) {
                 targets.push(Svma(insn.next_ip()));
             }
         }

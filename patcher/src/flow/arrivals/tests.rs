@@ -65,6 +65,30 @@ fn tail_calls_lead_on_and_calls_do_not() {
     assert!(anywhere.is_open() || anywhere.slots().iter().any(is_word));
 }
 
+/// As in glibc's `__strncasecmp_evex`. After a call that does not return there may be no-ops as well.
+#[test]
+fn a_function_runs_on_over_no_ops() {
+    const ON: &str = r#"
+        void one(void), two(void), three(void), four(void);
+        __asm__(".text\n.p2align 4\n.globl one, two, three, four\n"
+                ".type one, @function\none: mov $1, %eax\nnopl 0(%rax,%rax,1)\n.size one, . - one\n"
+                ".type two, @function\ntwo: inc %eax\nret\nnop\n.size two, . - two\n"
+                ".type three, @function\nthree: call abort@plt\nnop\n.size three, . - three\n"
+                ".type four, @function\nfour: ret\n.size four, . - four\n");
+        int main(void) { one(); two(); three(); four(); }
+    "#;
+    let built = Built(Folder::new().build("gcc", &["-O2"], &[("a.c", ON)]));
+    let image = built.image();
+    for (from, to, leads) in [
+        ("one", "two", true),
+        ("two", "three", false),
+        ("three", "four", false),
+    ] {
+        let mut found = Arrivals::from(&image, start(&image, from));
+        assert_eq!(found.reach(start(&image, to)), leads, "{from}");
+    }
+}
+
 /// Like the loader's call of a library's finalizers: the sum of two words is not a table entry.
 #[test]
 fn a_tail_call_by_a_sum_leads_anywhere() {
