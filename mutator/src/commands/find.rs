@@ -64,10 +64,10 @@ pub(super) fn choose(
     }
 }
 
-/// A usage error: no function is named, and there is no terminal to choose one in.
+/// No function is named, and there is no terminal to choose one in.
 pub(super) fn nothing_named(operation: &str, subject: &str) -> Failure {
     let cause = "no function is named, and there is no terminal to choose one in";
-    Failure::new(operation, subject, cause).usage()
+    Failure::new(operation, subject, cause)
 }
 
 /// A process that is being sampled.
