@@ -318,8 +318,7 @@ pub enum Command {
         #[arg(short, long)]
         output: PathBuf,
     },
-    /// Serve the measurements of a session to Prometheus or another monitoring system that reads
-    /// OpenMetrics. The id of a launcher stands for all ranks of its job
+    /// Serve the measurements of a session to Prometheus and others that read OpenMetrics. The id of a launcher stands for all ranks of its job
     #[command(after_help = "Example: ipath serve-metrics 4242 --under handle_request")]
     ServeMetrics {
         #[command(flatten)]
