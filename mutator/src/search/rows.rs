@@ -53,6 +53,16 @@ impl<'p> Bundle<'p> {
     }
 }
 
+/// The path without the calls of the function by itself: a recursion is one path, whatever its sites.
+fn outermost(function: Avma, path: &MeasuredPath) -> MeasuredPath {
+    let is_own = |site: &&Site| site.function == function;
+    let own = path.callers.iter().take_while(is_own).count();
+    MeasuredPath {
+        callers: path.callers[own..].to_vec(),
+        ..path.clone()
+    }
+}
+
 /// What makes one path larger than another: the shares of both parts together.
 struct Scale {
     whole: Cost,
@@ -109,9 +119,13 @@ impl Scale {
     fn of_function(&self, search: &Search, measured: &Measured) -> Vec<Row> {
         let paths = measured.paths.iter();
         let is_of_it = |path: &&MeasuredPath| search.is_within(measured.function, path);
+        let of_it = paths.filter(is_of_it);
+        let paths: Vec<MeasuredPath> = of_it
+            .map(|path| outermost(measured.function, path))
+            .collect();
         let all = Bundle {
             depth: 0,
-            paths: paths.filter(is_of_it).collect(),
+            paths: paths.iter().collect(),
         };
         let size = self.size(&all);
         let mut ends = Vec::new();
