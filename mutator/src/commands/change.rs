@@ -43,13 +43,21 @@ fn profile(session: &Session, runner: Option<Runner>, is_left: bool) -> Profile 
     collector.set_libraries(session.came_unmeasured().len() as u64);
     let left = is_left.then(|| (Unseen::Programs, LEFT.to_owned()));
     collector.set_left(left.filter(|_| session.document().tells_of_execs));
-    let profile = collector.profile(session);
-    if !debuginfod::is_pending() {
-        return profile;
+    let mut profile = collector.profile(session);
+    if debuginfod::is_pending() {
+        debuginfod::wait(|| false);
+        profile = collector.profile(session);
     }
-    debuginfod::wait(|| false);
-    collector.profile(session)
+    let document = session.document();
+    let is_first = document.family == Some(session.process().id());
+    if is_first && !document.tells_of_execs {
+        profile.session.notes.push(FOLLOWED.to_owned());
+    }
+    profile
 }
+
+/// What a profile of a followed process says that is not of the command which follows it.
+const FOLLOWED: &str = "processes that have ended while a command followed this one are in the profile of that command alone";
 
 /// Points are counted, and no more.
 fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use super::remarks::warn;
 use crate::error::Failure;
 use crate::hint::{CommandLine, Hint, hint};
 use crate::mpi::ranks;
-use crate::process::{Pid, Process, host};
+use crate::process::{Pid, Presence, Process, host};
 use crate::profile::{Profile, Target};
 use crate::segment::{SegmentError, named};
 use crate::session::{Session, SessionError};
@@ -36,6 +36,28 @@ pub(super) fn load(operation: &str, file: &Path) -> Result<Profile, Failure> {
     })
 }
 
+/// The sessions of the processes that were measured as one with this first process and live, though nothing
+/// that lives connects them: a process between the two has ended.
+fn orphans(
+    pid: Pid,
+    first: Option<&Process>,
+    known: &[Session],
+    open: fn(&Process) -> Result<Session, SessionError>,
+) -> Vec<Session> {
+    let is_first = |id: (i32, u64)| match first {
+        Some(first) => id == first.id(),
+        None => id.0 == pid.0,
+    };
+    let is_known = |process: &Process| known.iter().any(|s| s.process() == process);
+    let others = named().into_iter().map(|(_, process)| process);
+    let others = others.filter(|process| process.pid != pid && !is_known(process));
+    let others = others.filter(|process| process.life() == Presence::Here);
+    let sessions = others.filter_map(|process| open(&process).ok());
+    sessions
+        .filter(|session| session.document().family.is_some_and(is_first))
+        .collect()
+}
+
 /// The session of a process, of one that has ended too as long as its segment is there, and those of what it has started, if that is
 /// followed; or where there are none those of the ranks that it
 /// has started as the launcher of an MPI job.
@@ -49,11 +71,14 @@ pub(super) fn open_all(
     let started = launcher.iter().flat_map(Process::descendants);
     let started = started.filter_map(|process| open(&process).ok());
     let followed = started.filter(|session| session.document().parent.is_some());
+    let followed: Vec<Session> = followed.collect();
+    let orphans = orphans(pid, launcher.as_ref(), &followed, open);
     let (mut sessions, failure) = match own {
         Ok(session) => (vec![session], None),
         Err(failure) => (Vec::new(), Some(failure)),
     };
     sessions.extend(followed);
+    sessions.extend(orphans);
     let Some(failure) = failure.filter(|_| sessions.is_empty()) else {
         return Ok(sessions);
     };
