@@ -535,22 +535,6 @@ fn tell_threads(pid: u32) {
     }
 }
 
-/// Signals whose delivery waits for who follows do not hold a program up while its threads are waited for to leave the runtime: a
-/// wait for one that stands takes five seconds.
-#[test]
-fn signals_are_delivered_while_it_detaches() {
-    const ROUNDS: usize = 4;
-    const MOST_MS: f64 = 4000.0;
-    let target = Target::start(program("signalled.c"), [""; 0]).await_output("ready");
-    for _ in 0..ROUNDS {
-        let mut ipath = following(&target, "tick", "300ms");
-        assert!(ipath.wait(LIMIT).success(), "{}", ipath.report());
-    }
-    let last = target.finish("ok longest ");
-    let longest = last.split(' ').nth(2).and_then(|ms| ms.parse().ok());
-    assert!(longest.is_some_and(|ms: f64| ms < MOST_MS), "{last}");
-}
-
 /// Whoever starts processes all the time, and waits in vfork(2) for them, stops all the same, each time it is begun with and ended.
 #[test]
 fn followed_amid_spawning() {

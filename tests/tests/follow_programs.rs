@@ -249,3 +249,32 @@ fn orphans_are_detached_with_the_first_process() {
     );
     target.finish("ok");
 }
+
+/// Signals that wait for the follower do not hold threads up in the runtime: a wait for one takes 5 s.
+#[test]
+fn signals_are_delivered_while_it_detaches() {
+    // Before other work of the machine: it is not what is waited for here.
+    let preferred = |program: &Path| {
+        let mut command = Command::new("nice");
+        command.args(["-n", "-19"]).arg(program);
+        command
+    };
+    let target = Target::spawn(preferred(&program("signalled.c"))).await_output("ready");
+    for _ in 0..4 {
+        let mut command = preferred(&ipath());
+        let pid = target.pid().to_string();
+        command.args([
+            "attach",
+            &pid,
+            "--follow",
+            "-qf",
+            "tick",
+            "--duration=300ms",
+        ]);
+        let mut ipath = Target::spawn(command);
+        assert!(ipath.wait(LIMIT).success(), "{}", ipath.report());
+    }
+    let last = target.finish("ok longest ");
+    let longest = last.split(' ').nth(2).and_then(|ms| ms.parse().ok());
+    assert!(longest.is_some_and(|ms: f64| ms < 4000.0), "{last}");
+}
