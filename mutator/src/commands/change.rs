@@ -8,7 +8,7 @@ use super::outcome::{added, listed, tell_refused};
 use super::output::print;
 use super::rank_file::with_rank;
 use super::remarks::warn;
-use super::target::open_all;
+use super::target::{is_of_family, open_all};
 use super::watch::{destination, hold};
 use crate::cli::Patterns;
 use crate::collect::Collector;
@@ -327,19 +327,13 @@ impl Left {
     fn by_family_of(pid: Pid) -> Vec<Self> {
         let named = named();
         let first = Process::find(pid).ok();
-        let is_first = |id: (i32, u64)| match &first {
-            Some(first) => id == first.id(),
-            None => id.0 == pid.0,
-        };
         let of = |(path, process): (PathBuf, Process)| {
             if process.pid == pid || process.life() != Presence::Ended || is_in_use(&path) {
                 return None;
             }
             let session = Session::open(&process).ok()?;
-            let document = session.document();
-            let rank = document.rank;
-            let is_left = document.family.is_some_and(is_first);
-            is_left.then_some(Self { process, rank })
+            let rank = session.document().rank;
+            is_of_family(&session, pid, first.as_ref()).then_some(Self { process, rank })
         };
         named.into_iter().filter_map(of).collect()
     }

@@ -2,7 +2,7 @@
 
 use super::measure::options;
 use super::remarks::warn;
-use super::target::open_all;
+use super::target::{self, open_all};
 use super::top::watch_all;
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
@@ -53,8 +53,9 @@ pub(super) fn refuse_existing_of_tree(process: &Process) -> Result<(), Failure> 
 /// True if a process has a session that was made together with those of this first process.
 pub(super) fn is_of_family(process: &Process, first: Option<&Process>) -> bool {
     let session = Session::open(process);
-    let family = session.ok().and_then(|session| session.document().family);
-    family.is_some() && family == first.map(Process::id)
+    first.is_some_and(|first| {
+        session.is_ok_and(|s| target::is_of_family(&s, first.pid, Some(first)))
+    })
 }
 
 fn refuse_any(process: &Process, sessions: &[Session]) -> Result<(), Failure> {

@@ -275,7 +275,7 @@ fn nothing_seen(process: &Process, shares: &Shares) -> Failure {
 type Place = (Option<usize>, Avma);
 
 /// Why nothing can be measured where this is all that is known.
-const UNKNOWN: &str = "no function is known there";
+pub(super) const UNKNOWN: &str = "no function is known there";
 
 /// Why functions cannot be patched, each asked once. A module that comes to the place of another has an index of its own.
 #[derive(Default)]

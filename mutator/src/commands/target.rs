@@ -44,18 +44,24 @@ fn orphans(
     known: &[Session],
     open: fn(&Process) -> Result<Session, SessionError>,
 ) -> Vec<Session> {
-    let is_first = |id: (i32, u64)| match first {
-        Some(first) => id == first.id(),
-        None => id.0 == pid.0,
-    };
     let is_known = |process: &Process| known.iter().any(|s| s.process() == process);
     let others = named().into_iter().map(|(_, process)| process);
     let others = others.filter(|process| process.pid != pid && !is_known(process));
     let others = others.filter(|process| process.life() == Presence::Here);
     let sessions = others.filter_map(|process| open(&process).ok());
     sessions
-        .filter(|session| session.document().family.is_some_and(is_first))
+        .filter(|session| is_of_family(session, pid, first))
         .collect()
+}
+
+/// True if a session was made together with those of the process of this id, which is `first` unless it has
+/// ended.
+pub(super) fn is_of_family(session: &Session, pid: Pid, first: Option<&Process>) -> bool {
+    let family = session.document().family;
+    family.is_some_and(|id| match first {
+        Some(first) => id == first.id(),
+        None => id.0 == pid.0,
+    })
 }
 
 /// The session of a process, of one that has ended too as long as its segment is there, and those of what it has started, if that is

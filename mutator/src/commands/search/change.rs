@@ -9,6 +9,7 @@ use super::super::existing::is_of_family;
 use super::super::outcome::tell_refused;
 use super::super::remarks::warn;
 use super::super::source::{AtEnd, Live};
+use super::super::suggest::UNKNOWN;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
 use super::words::reason;
@@ -18,9 +19,6 @@ use crate::session::{
     Answering, Candidate, Changed, Options, Selected, Session, SessionError, Where, has_leak_check,
     select_in,
 };
-
-/// The reason why an address without a function is not instrumented.
-const UNKNOWN: &str = "no function is known there";
 
 /// The result of instrumenting functions.
 #[derive(Default)]
