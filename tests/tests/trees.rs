@@ -31,6 +31,29 @@ struct Server {
 }
 
 impl Server {
+    /// Follows it and its workers, which then start two more processes, with these options more. The counts
+    /// of all.
+    fn followed(&mut self, options: &[&str]) -> (Target, Counts) {
+        let mut command = Command::new(ipath());
+        command.args([
+            "attach",
+            &self.pid(),
+            "--children",
+            "--follow",
+            "-f",
+            "work",
+        ]);
+        command.arg("--no-tui").args(options);
+        let mut attach = Target::spawn(command);
+        let helper = "(sleep) is not measured: no function matches 'work'";
+        attach.until(LIMIT, "said what is not measured", |t| {
+            t.stderr().contains(helper)
+        });
+        let before = self.counts();
+        self.allow("more");
+        (attach, self.counts_of(before.len() + 2))
+    }
+
     fn start(workers: usize) -> Self {
         let scratch = Scratch::new("workers");
         let mut command = Command::new(program("workers.c"));
@@ -166,19 +189,8 @@ fn workers_that_run_are_exact() {
 #[test]
 fn later_children_of_a_tree_are_followed() {
     let mut server = Server::start(3);
-    let pid = server.pid();
     let file = server.scratch.file("p.json");
-    let mut command = Command::new(ipath());
-    command.args(["attach", &pid, "--children", "--follow", "-f", "work"]);
-    command.args(["--per-process", "--no-tui", "-o"]).arg(&file);
-    let mut attach = Target::spawn(command);
-    let helper = "(sleep) is not measured: no function matches 'work'";
-    attach.until(LIMIT, "said what is not measured", |t| {
-        t.stderr().contains(helper)
-    });
-    let before = server.counts();
-    server.allow("more");
-    let counts = server.counts_of(before.len() + 2);
+    let (mut attach, counts) = server.followed(&["--per-process", "-o", &file.to_string_lossy()]);
     attach.signal(Signal::SIGINT);
     assert!(attach.wait(LIMIT).success(), "{}", attach.report());
     assert_eq!(measured(&file), counts);
@@ -194,17 +206,7 @@ fn later_children_of_a_tree_are_followed() {
 fn detach_removes_what_ended_processes_have_left() {
     let mut server = Server::start(3);
     let pid = server.pid();
-    let mut command = Command::new(ipath());
-    command.args(["attach", &pid, "--children", "--follow", "-f", "work"]);
-    command.arg("--no-tui");
-    let mut attach = Target::spawn(command);
-    let helper = "(sleep) is not measured: no function matches 'work'";
-    attach.until(LIMIT, "said what is not measured", |t| {
-        t.stderr().contains(helper)
-    });
-    let before = server.counts();
-    server.allow("more");
-    let counts = server.counts_of(before.len() + 2);
+    let (mut attach, counts) = server.followed(&[]);
     attach.signal(Signal::SIGKILL);
     attach.wait(LIMIT);
     let measured_pids: Vec<u32> = counts.keys().copied().collect();
