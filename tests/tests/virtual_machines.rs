@@ -127,6 +127,42 @@ fn stacks_of_v8_with_inlined_functions() {
     }
 }
 
+/// The deoptimizer writes return addresses that follow no call: to the first instruction of a built-in function.
+#[test]
+fn frames_that_v8_has_deoptimized() {
+    let script = source("deoptimized.js").display().to_string();
+    for options in [&[][..], &["--interpreted-frames-native-stack"]] {
+        let usual = [
+            "node",
+            "--perf-basic-prof",
+            "--no-logfile-per-isolate",
+            "--logfile=/dev/null",
+            "--allow-natives-syntax",
+        ];
+        let command = [&usual, options, &[&script, "50"]].concat();
+        let (_, profile) = measured("uv_fs_write", &command);
+        let made = "Builtins_InterpreterEnterAtNextBytecode";
+        let (found, _) = found(&profile, "uv_fs_write", |name| {
+            let is_it = name == made || name.contains("deoptimized.js:");
+            is_it.then(|| Some(name.split(' ').next().unwrap_or(name).to_owned()))
+        });
+        let has = |stack: &&Vec<Option<String>>| stack.iter().flatten().any(|name| name == made);
+        assert!(
+            found.keys().any(|stack| has(&stack)),
+            "{options:?} {found:?}"
+        );
+        let names = |stack: &Vec<usize>| {
+            stack
+                .iter()
+                .all(|&at| profile.frames[at].function.is_some())
+        };
+        assert!(
+            profile.paths.iter().all(|path| names(&path.stack)),
+            "{options:?}"
+        );
+    }
+}
+
 /// Methods of the library between `Stacks.deflate` and zlib: two of Deflater's, and the native one.
 const BETWEEN: usize = 3;
 

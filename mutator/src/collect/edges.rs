@@ -8,7 +8,9 @@ use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use patcher::flow::{Arrivals, CallBefore, call_before, program_main, replaces_frame};
+use patcher::flow::{
+    Arrivals, CallBefore, call_before, program_main, replaces_frame, resumes_builtin,
+};
 use patcher::{Avma, Bias, Svma};
 
 use super::places::{Code, Places, Site};
@@ -80,6 +82,8 @@ struct Caller {
     code: Option<CodeAt>,
     call: CallBefore,
     is_restorer: bool,
+    /// See [`resumes_builtin`].
+    resumes_builtin: bool,
     /// See [`replaces_frame`].
     replaces_frame: bool,
 }
@@ -180,6 +184,7 @@ impl Edges {
                 call_before(code.image.image, code.at)
             }),
             is_restorer: code.is_some_and(|code| is_restorer(&code)),
+            resumes_builtin: code.is_some_and(|code| resumes_builtin(code.image.image, code.at)),
             replaces_frame: code.is_some_and(|code| replaces_frame(code.image.image, code.at)),
         };
         self.callers.insert(site, caller);
@@ -196,13 +201,15 @@ impl Edges {
                     // only after a call.
                     return Verdict::Proven;
                 }
-                below.code.map(|code| code.moved(Svma(code.at.0 - 1)))
+                let inside = u64::from(!below.resumes_builtin);
+                below.code.map(|code| code.moved(Svma(code.at.0 - inside)))
             }
         };
         let Caller {
             code,
             call,
             is_restorer,
+            resumes_builtin,
             ..
         } = self.caller(places, outer);
         let (Some(from), Some(to)) = (code, to) else {
@@ -210,7 +217,7 @@ impl Edges {
         };
         let is_bounded = from.moved(Svma(from.at.0 - 1)).is_in_function() && to.is_in_function();
         match call {
-            CallBefore::None if is_restorer => Verdict::Possible,
+            CallBefore::None if is_restorer || resumes_builtin => Verdict::Possible,
             CallBefore::None => Verdict::Contradicted,
             // The C library calls `main` by the pointer that the program's entry code passes to it.
             CallBefore::Indirect if starts_program(&to) => Verdict::Proven,

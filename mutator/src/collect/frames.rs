@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use patcher::flow::resumes_builtin;
 use patcher::{Avma, Svma};
 use rustc_hash::FxHashMap;
 
@@ -288,7 +289,11 @@ impl Frames {
             }
             Code::NoImage => return (unnamed(at.0), Some(((place.path.clone(), None), None))),
         };
-        let svma = bias.to_svma(at);
+        let mut svma = bias.to_svma(at);
+        let returns_to = svma.plus(1);
+        if resumes_builtin(image.image, returns_to) {
+            svma = returns_to;
+        }
         let path = place.path.clone();
         let mut frame = described::frame(image, svma, &path, self.arrived);
         let key = (path.clone(), Some(bias.0));

@@ -286,6 +286,18 @@ pub fn replaces_frame(image: &Image<'_>, at: Svma) -> bool {
     false
 }
 
+/// True if V8's deoptimizer has written the return address `at`. It is the first instruction of a
+/// built-in function and follows no call (V8, `src/deoptimizer/deoptimizer.cc`,
+/// `DoComputeUnoptimizedFrame` and `DoComputeBuiltinContinuation`).
+pub fn resumes_builtin(image: &Image<'_>, at: Svma) -> bool {
+    let function = image.functions().containing(at);
+    let is_start = function.is_some_and(|function| {
+        let name = function.linkage.unwrap_or_default();
+        function.start == at && name.starts_with("Builtins_")
+    });
+    is_start && call_before(image, at) == CallBefore::None
+}
+
 /// The `main` that a program's entry code passes to the C library: the value of rdi at its first
 /// call (glibc `sysdeps/x86_64/start.S`). `None` if the entry code differs.
 pub fn program_main(image: &Image<'_>) -> Option<Svma> {
