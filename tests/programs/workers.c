@@ -1,7 +1,8 @@
 /* A server that forks as many workers as its argument says, and a helper that executes sleep(1). The second
  * worker forks a child. After $WORKED/go appears, each calls `work` as often as its number says, and writes a
  * line `CALLER N` into $WORKED/PID. The first worker ends after $WORKED/end appears. After $WORKED/more
- * appears, the server and its second worker fork another child each. */
+ * appears, the server and its second worker fork another child each. With $VFORKS, the first worker waits in
+ * vfork(2) until $WORKED/child appears, and then for $WORKED/again. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -86,6 +87,17 @@ static void sleep_on(void)
     _exit(0);
 }
 
+static void wait_in_vfork(void)
+{
+    if (!vfork()) {
+        if (write(told[1], "x", 1) != 1)
+            abort();
+        await("child");
+        _exit(0);
+    }
+    await("again");
+}
+
 static void have_more(int n)
 {
     await("more");
@@ -109,6 +121,8 @@ int main(int count, char **arguments)
             perform("in_grandchild", in_grandchild, 7);
             sleep_on();
         }
+        if (i == 0 && getenv("VFORKS"))
+            wait_in_vfork();
         perform("in_worker", in_worker, 100 * (i + 1));
         if (i == 1)
             have_more(50);

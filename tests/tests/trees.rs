@@ -55,8 +55,14 @@ impl Server {
     }
 
     fn start(workers: usize) -> Self {
+        Self::start_with(workers, &[])
+    }
+
+    /// Starts it with these variables in its environment.
+    fn start_with(workers: usize, environment: &[(&str, &str)]) -> Self {
         let scratch = Scratch::new("workers");
         let mut command = Command::new(program("workers.c"));
+        command.envs(environment.iter().copied());
         command.arg(workers.to_string());
         command.env("WORKED", scratch.file(""));
         Self {
@@ -183,6 +189,50 @@ fn workers_that_run_are_exact() {
         }
     }
     server.target.finish("ok");
+}
+
+/// A worker that waits in vfork(2) cannot be stopped. It is measured as soon as its child has ended, and the
+/// others are measured meanwhile.
+#[test]
+fn a_worker_in_vfork_does_not_delay_the_others() {
+    for options in [&[][..], &["--follow"]] {
+        let mut server = Server::start_with(3, &[("VFORKS", "1")]);
+        let is_waiting = |pid: &u32| state(*pid) == 'D';
+        let waiting = server.children().into_iter().find(is_waiting);
+        let waiting = waiting.expect("a worker in vfork");
+        let file = server.scratch.file("p.json");
+        let mut command = Command::new(ipath());
+        command.args(["attach", &server.pid(), "--children", "--per-process"]);
+        command.args(["-f", "work", "--no-tui", "--interval", "50ms", "-o"]);
+        let mut attach = Target::spawn({
+            command.arg(&file).args(options);
+            command
+        });
+        attach.until(LIMIT, "printed a summary", |t| {
+            t.stdout().contains("in all")
+        });
+        assert!(is_waiting(&waiting) && listed(waiting).is_none());
+        server.allow("go");
+        server.counts_of(4);
+        server.allow("child");
+        let is_measured = |_: &Target| listed(waiting).is_some();
+        attach.until(LIMIT, "measured the worker", is_measured);
+        server.allow("again");
+        let counts = server.counts_of(5);
+        attach.signal(Signal::SIGINT);
+        assert!(attach.wait(LIMIT).success(), "{}", attach.report());
+        assert_eq!(measured(&file), counts, "{}", attach.report());
+        let text: Value =
+            serde_json::from_str(&fs::read_to_string(&file).expect("a profile")).expect("JSON");
+        let processes = text["processes"].as_array().expect("processes");
+        let elapsed = |process: &Value| process["elapsed_ns"].as_u64().expect("a time");
+        let (late, others): (Vec<_>, Vec<_>) = processes
+            .iter()
+            .partition(|process| process["pid"] == waiting);
+        assert_eq!((late.len(), others.len()), (1, 4));
+        assert!(others.iter().all(|other| elapsed(other) > elapsed(late[0])));
+        server.target.finish("ok");
+    }
 }
 
 /// With `--follow`, processes that the tree starts later are measured, too.

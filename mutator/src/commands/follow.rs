@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::existing::{is_of_family, refuse_existing, refuse_existing_of_tree};
 use super::job::{Following, Job};
+use super::kind::Failed;
+use super::later::Later;
 use super::measure::{MANY, check_found, options, paths_of, patterns, spots};
 use super::outcome::tell_refused;
 use super::rank_file::of_own_rank;
@@ -18,7 +20,6 @@ use super::search::{self, Prey, Searching};
 use super::source::{AtEnd, Live, Watched};
 use super::spool::Spool;
 use super::target::{find, target_of};
-use super::together;
 use super::tree::{no_match, tell_left_out, tree};
 use super::unbegun::Unbegun;
 use super::watch::{Watch, enders, hold, watch};
@@ -125,9 +126,14 @@ pub(super) fn attach(
             made => made.map(Some).map_err(failure),
         }
     };
+    // The others do not wait for it.
+    let is_later = children && process.waits_for_child();
     let create = || {
         let followed = follower.follow(&process, None);
         followed.map_err(|e| failure(e.into()))?;
+        if is_later {
+            return Ok(None);
+        }
         let is_still = |space: &Space| space.is_current() != Presence::OtherProgram;
         if let Some((_, selected)) = first.filter(|(space, _)| is_still(space)) {
             return make(selected);
@@ -150,20 +156,31 @@ pub(super) fn attach(
         Ok(created) => (created, None),
         Err(failure) => (None, Some(failure)),
     };
-    let others = match children && failed.is_none() {
-        true => Others::begin(&follower, &process, measure, &wanted),
-        false => Others::default(),
-    };
+    let mut others = Others::default();
+    if is_later {
+        others.waiting.push(process.clone());
+    }
+    if children && failed.is_none() {
+        others.begin(&follower, &process, measure, &wanted);
+    }
     follower.begin_held();
     crate::segment::sweep();
     let departures = follower.departures();
-    let (mut job, progress) = job(follower, &process, &wanted, nothing, created);
+    let (progress, mut job) = job(follower, &process, &wanted, nothing, created);
     if let Some(failure) = failed {
         // What has been started meanwhile may be measured.
         let _ = job.finish();
         return Err(failure);
     }
-    others.enter(&mut job, &progress, departures);
+    let later = others.enter(&mut job, &progress, &departures);
+    let create = |process: &Process| {
+        let made = make_one(process, measure, &wanted)?;
+        Ok(made.map(|(session, changed)| {
+            progress.note_measured();
+            (answered(session, Arc::clone(&departures)), changed)
+        }))
+    };
+    job.set_later(Later::new(later, create));
     if !children {
         let otherwise = "--children measures them, too; what begins from now on is measured";
         let unmeasured = tell_left_out(ATTACH, pid, alike, "measured", otherwise);
@@ -177,59 +194,77 @@ pub(super) fn attach(
 #[derive(Default)]
 struct Others {
     made: Vec<(Session, Changed)>,
-    failed: Vec<together::Failed>,
+    failed: Vec<Failed>,
+    /// Those that cannot be stopped before a child of vfork(2) goes on.
+    waiting: Vec<Process>,
 }
 
 impl Others {
     /// Follows each descendant and makes a session in it, until there are no unknown ones.
-    fn begin(follower: &Follower, root: &Process, measure: &Measure, wanted: &Wanted) -> Self {
-        let mut others = Self::default();
+    fn begin(&mut self, follower: &Follower, root: &Process, measure: &Measure, wanted: &Wanted) {
         let mut known = BTreeSet::from([root.pid]);
         loop {
             let mut processes = tree(root);
             processes.retain(|p| known.insert(p.pid) && !follower.is_following(p.pid));
             if processes.is_empty() {
-                return others;
+                return;
             }
             for process in processes {
-                match begin_one(follower, &process, measure, wanted) {
-                    Ok(made) => others.made.extend(made),
+                let followed = follow_one(follower, &process);
+                if followed.is_ok() && process.waits_for_child() {
+                    self.waiting.push(process);
+                    continue;
+                }
+                match followed.and_then(|()| make_one(&process, measure, wanted)) {
+                    Ok(made) => self.made.extend(made),
                     Err(failure) => {
                         let number = process.pid.0 as u32;
-                        others.failed.push((number, process, failure));
+                        self.failed.push((number, process, failure));
                     }
                 }
             }
         }
     }
 
-    /// Adds the sessions to the job.
-    fn enter(self, job: &mut Job, progress: &Progress, departures: Arc<dyn Departures>) {
+    /// Adds the sessions to the job. Returns the processes that wait, by their numbers.
+    fn enter(
+        self,
+        job: &mut Job<'_>,
+        progress: &Progress,
+        departures: &Arc<dyn Departures>,
+    ) -> Vec<(u32, Process)> {
         for (session, changed) in self.made {
             let number = session.process().pid.0 as u32;
-            let live = answered(session, Arc::clone(&departures));
-            together::enter(job, number, live, &changed);
+            let live = answered(session, Arc::clone(departures));
+            job.enter_new(number, live, &changed);
             progress.note_measured();
         }
-        together::tell(job, &self.failed);
+        job.tell_unmeasured(&self.failed);
+        let numbered = self.waiting.into_iter().map(|p| (p.pid.0 as u32, p));
+        numbered.collect()
     }
 }
 
-/// Follows a descendant and makes a session in it. Returns `None` if the follower does so, because it has
-/// become another program, or has been met before.
-fn begin_one(
-    follower: &Follower,
+/// Follows a descendant.
+fn follow_one(follower: &Follower, process: &Process) -> Result<(), Failure> {
+    let failure = |e: SessionError| e.failure(ATTACH, process);
+    let parent = process.parent();
+    process.check().map_err(|e| failure(e.into()))?;
+    let followed = follower.follow(process, parent.or(Some(process.pid)));
+    followed.map_err(|e| failure(e.into()))
+}
+
+/// Makes a session in a followed process. Returns `None` if the follower does so, because it has become
+/// another program, or has been met before.
+fn make_one(
     process: &Process,
     measure: &Measure,
     wanted: &Wanted,
 ) -> Result<Option<(Session, Changed)>, Failure> {
     let failure = |e: SessionError| e.failure(ATTACH, process);
-    let parent = process.parent();
-    process.check().map_err(|e| failure(e.into()))?;
-    let followed = follower.follow(process, parent.or(Some(process.pid)));
-    followed.map_err(|e| failure(e.into()))?;
+    let family = wanted.options.family.as_ref();
     let is_followed_on = |error: &SessionError| match error {
-        SessionError::Exists => is_of_family(process, wanted.options.family.as_ref()),
+        SessionError::Exists => is_of_family(process, family),
         error => error.is_gone() && !process.has_ended(),
     };
     let selected = match select_in(process, &wanted.patterns, wanted.options.wanted()) {
@@ -238,6 +273,7 @@ fn begin_one(
     };
     let found = found(ATTACH, process, measure, wanted, selected)?;
     let selected = found.ok_or_else(|| no_match(process, wanted.texts()))?;
+    let parent = process.parent().filter(|_| family != Some(process));
     let options = Options {
         parent: parent.map(|pid| pid.0),
         ..options_in(wanted, &selected)
@@ -308,7 +344,7 @@ pub(super) fn run(
         let searched = search.search(&process, parts, &output, &options, signals);
         return end(&mut child, spool, searched, &name, || progress.status());
     }
-    let (job, progress) = job(follower, &process, &wanted, nothing, created);
+    let (progress, job) = job(follower, &process, &wanted, nothing, created);
     let watched = watch(&output, show, job, signals, &FOR_PROGRAM);
     let watched = watched.and_then(|()| check_measured(RUN, &process, &wanted, &progress));
     end(&mut child, spool, watched, &name, || progress.status())
@@ -416,7 +452,7 @@ fn job(
     wanted: &Wanted,
     nothing: Profile,
     created: Option<(Session, Changed)>,
-) -> (Job, Progress) {
+) -> (Progress, Job<'static>) {
     let progress = follower.progress();
     let live = created.map(|created| first(created, &follower, &progress));
     let following = Following {
@@ -426,7 +462,7 @@ fn job(
         nothing,
         since: Instant::now(),
     };
-    (Job::following(following, live), progress)
+    (progress, Job::following(following, live))
 }
 
 /// A session whose runtime is answered with what the follower knows of processes that have ended.

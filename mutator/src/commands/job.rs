@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::kind::{Failed, Kind};
+use super::later::Later;
 use super::outcome::tell_refused;
 use super::remarks::{self, warn};
 use super::source::{AtEnd, Live, Watched};
@@ -13,36 +15,11 @@ use crate::follow::{Follower, Newcomer, Wanted};
 use crate::merge::{Merger, PathsOf};
 use crate::process::{Pid, Process};
 use crate::profile::{Changed, Profile, Target, Unseen};
-use crate::session::Session;
+use crate::session::{Changed as Instrumented, Session};
 use crate::view::{Callees, Finder, Names, Sample, Source};
 
 /// Lines about processes that are not measured, at most.
 const MOST_REMARKS: usize = 20;
-
-/// What the processes of a job are, and are told apart by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Ranks of an MPI job, by their numbers.
-    Rank,
-    /// A process and what it has started, by their ids.
-    Process,
-}
-
-impl Kind {
-    fn one(self) -> &'static str {
-        match self {
-            Self::Rank => "rank",
-            Self::Process => "process",
-        }
-    }
-
-    pub(super) fn several(self) -> &'static str {
-        match self {
-            Self::Rank => "ranks",
-            Self::Process => "processes",
-        }
-    }
-}
 
 /// A process and its session.
 struct Member {
@@ -64,13 +41,15 @@ pub(super) struct Following {
 }
 
 /// The processes that are measured; there is one at least, unless one is followed.
-pub(super) struct Job {
+pub(super) struct Job<'a> {
     kind: Kind,
     /// Which paths are one; of processes that are followed the follower knows.
     paths_of: PathsOf,
     /// The process that started the others. It replaces the target of the sum.
     head: Option<Target>,
     members: Vec<Member>,
+    /// Processes without a session so far.
+    later: Option<Later<'a>>,
     following: Option<Following>,
     /// Programs whose refused functions have been told of.
     programs: BTreeSet<String>,
@@ -90,33 +69,7 @@ fn nothing_of(operation: &str) -> Failure {
     Failure::new(operation, "processes", "none of them has a profile")
 }
 
-/// What is told of several: once where all say the same.
-fn told(kind: Kind, answers: Vec<(u32, Result<String, String>)>) -> Result<String, String> {
-    let of = answers.len();
-    let mut said: Vec<(Result<String, String>, Vec<u32>)> = Vec::new();
-    for (number, answer) in answers {
-        match said.iter_mut().find(|(known, _)| *known == answer) {
-            Some((_, numbers)) => numbers.push(number),
-            None => said.push((answer, vec![number])),
-        }
-    }
-    let is_done = said.iter().any(|(answer, _)| answer.is_ok());
-    let line = |(answer, numbers): (Result<String, String>, Vec<u32>)| {
-        let (Ok(text) | Err(text)) = answer;
-        match numbers.len() {
-            n if n == of => text,
-            1 => format!("{} {}: {text}", kind.one(), numbers[0]),
-            n => format!("{n} {}: {text}", kind.several()),
-        }
-    };
-    let text: Vec<String> = said.into_iter().map(line).collect();
-    match is_done {
-        true => Ok(text.join("; ")),
-        false => Err(text.join("; ")),
-    }
-}
-
-impl Job {
+impl<'a> Job<'a> {
     /// Nothing yet.
     pub(super) fn new(kind: Kind, paths_of: PathsOf) -> Self {
         Self {
@@ -124,6 +77,7 @@ impl Job {
             paths_of,
             head: None,
             members: Vec::new(),
+            later: None,
             following: None,
             programs: BTreeSet::new(),
             remarks: 0,
@@ -145,11 +99,6 @@ impl Job {
         job
     }
 
-    /// The relation between the processes.
-    pub(super) fn kind(&self) -> Kind {
-        self.kind
-    }
-
     /// Sets the process that started the others as the target of the profile.
     pub(super) fn set_head(&mut self, head: Target) {
         self.head = Some(head);
@@ -160,6 +109,15 @@ impl Job {
         self.programs.insert(session.document().exe.clone())
     }
 
+    /// Takes in a new session. Prints refused functions once for each program: they are refused in each of
+    /// its processes.
+    pub(super) fn enter_new(&mut self, number: u32, live: Live, changed: &Instrumented) {
+        if self.is_new_program(live.session()) {
+            tell_refused(changed);
+        }
+        self.enter(number, live);
+    }
+
     /// Takes in a session.
     pub(super) fn enter(&mut self, number: u32, live: Live) {
         self.members.push(Member { number, live });
@@ -167,6 +125,16 @@ impl Job {
 
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()
+    }
+
+    /// Sets the processes whose sessions are made while the others are watched.
+    pub(super) fn set_later(&mut self, later: Option<Later<'a>>) {
+        self.later = later;
+    }
+
+    /// True if processes have no session so far because they wait for a child.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.later.is_some()
     }
 
     /// Notes when those have ended that have: who looks at one only then takes that moment for its end.
@@ -200,12 +168,12 @@ impl Job {
                 changed,
                 answering,
             } = newcomer;
-            // What is refused in a program once is so each time.
-            if let Some(changed) = changed.filter(|_| self.is_new_program(&session)) {
-                tell_refused(&changed);
-            }
             let number = session.process().pid.0 as u32;
-            self.enter(number, Live::answered(session, AtEnd::TakeOut, answering));
+            let live = Live::answered(session, AtEnd::TakeOut, answering);
+            match changed {
+                Some(changed) => self.enter_new(number, live, &changed),
+                None => self.enter(number, live),
+            }
         }
         is_any
     }
@@ -307,6 +275,22 @@ impl Job {
         sum.ok_or_else(|| nothing_of(operation))
     }
 
+    /// Prints a line for each process that is not measured, and adds it to the notes of the profile.
+    pub(super) fn tell_unmeasured(&mut self, failed: &[Failed]) {
+        for (index, (number, process, failure)) in failed.iter().enumerate() {
+            let said = self.kind.not_measured(*number, process, failure);
+            if index < MOST_REMARKS {
+                warn(&said);
+            }
+            self.note_unmeasured(said);
+        }
+        let unsaid = failed.len().saturating_sub(MOST_REMARKS);
+        if unsaid > 0 {
+            let processes = self.kind.several();
+            warn(&format!("{unsaid} more {processes} are not measured"));
+        }
+    }
+
     /// Records that a process is not measured, with the note for the profile.
     pub(super) fn note_unmeasured(&mut self, said: String) {
         self.unmeasured += 1;
@@ -341,7 +325,7 @@ impl Job {
     ) -> Result<String, String> {
         let members = self.members.iter_mut();
         let answers = members.map(|member| (member.number, change(&mut member.live)));
-        told(self.kind, answers.collect())
+        self.kind.told(answers.collect())
     }
 
     /// The same with a function of the latest sum, by its index there and in each.
@@ -383,7 +367,7 @@ fn add_all<'p>(
     added.map_err(|e| Failure::new(operation, "processes", e))
 }
 
-impl Source for Job {
+impl Source for Job<'_> {
     fn sample(&mut self) -> Result<Sample<'_>, String> {
         Watched::look(self).map_err(|e| e.to_string())
     }
@@ -441,7 +425,7 @@ impl Source for Job {
     }
 }
 
-impl Watched for Job {
+impl Watched for Job<'_> {
     fn watched(&self) -> Vec<&Process> {
         let members = self.members.iter();
         match &self.following {
@@ -451,16 +435,34 @@ impl Watched for Job {
         }
     }
 
+    fn begin_waiting(&mut self) -> bool {
+        let Some(later) = &mut self.later else {
+            return false;
+        };
+        let mut failed = Vec::new();
+        for (number, process, made) in later.begin() {
+            match made {
+                Ok(Some((live, changed))) => self.enter_new(number, live, &changed),
+                Ok(None) => {}
+                Err(failure) => failed.push((number, process, failure)),
+            }
+        }
+        self.tell_unmeasured(&failed);
+        self.later.take_if(|later| later.is_empty());
+        self.is_waiting()
+    }
+
     fn note_ends(&mut self) -> bool {
         if let Some(following) = &self.following {
             return following.follower.seen().living == 0;
         }
         let ends = self.members.iter_mut().map(|m| m.live.note_ends());
         let are_over: Vec<bool> = ends.collect();
-        !are_over.contains(&false)
+        !are_over.contains(&false) && !self.is_waiting()
     }
 
     fn look(&mut self) -> Result<Sample<'_>, Failure> {
+        self.begin_waiting();
         self.take_in_newcomers();
         let is_followed = self.following.is_some();
         let mut merger = self.begin_sum(false);
@@ -482,7 +484,7 @@ impl Watched for Job {
             doubt = doubt.or(sample.doubt);
             said = sample.said.or(said);
         }
-        let are_over = over.len() == self.members.len();
+        let are_over = over.len() == self.members.len() && !self.is_waiting();
         if is_followed {
             self.give_away(&over);
         }
@@ -503,6 +505,9 @@ impl Watched for Job {
     }
 
     fn finish(&mut self) -> (Result<(), Failure>, Result<Profile, Failure>) {
+        if let Some(later) = self.later.take() {
+            self.tell_unmeasured(&later.give_up());
+        }
         if let Some(following) = &self.following {
             following.follower.close();
         }
@@ -557,31 +562,5 @@ impl Watched for Job {
         }
         let members = self.members.iter();
         members.flat_map(|member| member.live.replaced()).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_all_ranks_say_is_told_once() {
-        let ok = |text: &str| Ok(text.to_owned());
-        let err = |text: &str| Err(text.to_owned());
-        assert_eq!(
-            told(Kind::Rank, vec![(0, ok("added f")), (1, ok("added f"))]),
-            ok("added f")
-        );
-        assert_eq!(
-            told(
-                Kind::Rank,
-                vec![(0, ok("added f")), (1, err("gone")), (2, ok("added f"))]
-            ),
-            ok("2 ranks: added f; rank 1: gone")
-        );
-        assert_eq!(
-            told(Kind::Rank, vec![(0, err("no")), (3, err("no"))]),
-            err("no")
-        );
     }
 }

@@ -11,6 +11,8 @@ mod export;
 mod find;
 mod follow;
 mod job;
+mod kind;
+mod later;
 mod list;
 mod looked;
 mod manuals;

@@ -1,7 +1,8 @@
 //! `attach --mpi`: a session in each rank that a launcher has started here.
 
 use super::attach::selected;
-use super::job::{Job, Kind};
+use super::job::Job;
+use super::kind::Kind;
 use super::measure::{options, paths_of, patterns, spots};
 use super::rank_file::of_own_rank;
 use super::source::AtEnd;

@@ -52,6 +52,11 @@ pub(super) trait Watched: Source {
     /// The processes whose ends are to be seen at once.
     fn watched(&self) -> Vec<&Process>;
 
+    /// Makes the sessions that had to wait; true if some still wait.
+    fn begin_waiting(&mut self) -> bool {
+        false
+    }
+
     /// Takes this moment for the end of what has ended, before a look, which may take its time; true if nothing is left.
     fn note_ends(&mut self) -> bool;
 

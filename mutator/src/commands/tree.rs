@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use patcher::select::{Pattern, Spot};
 
 use super::existing::refuse_existing_of_tree;
-use super::job::{Job, Kind};
+use super::job::Job;
+use super::kind::Kind;
 use super::measure::{check_found, options, paths_of, patterns, spots};
 use super::remarks::warn;
 use super::source::AtEnd;
@@ -62,9 +63,16 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     if job.is_empty() {
         return Ok(());
     }
-    wanted.tell_unmet(pid, processes.len());
+    let is_waiting = job.is_waiting();
+    if !is_waiting {
+        wanted.tell_unmet(pid, processes.len());
+    }
     note_begun_since(&mut job, &root, &known);
-    watch(&output, show, job, signals, &[])
+    watch(&output, show, job, signals, &[])?;
+    if is_waiting {
+        wanted.tell_unmet(pid, processes.len());
+    }
+    Ok(())
 }
 
 /// Warns that `alike` processes started by the target run the same program and are left out: a user who
@@ -96,7 +104,7 @@ pub(super) fn tree(root: &Process) -> Vec<Process> {
 }
 
 /// Reports descendants that began while the sessions were made.
-fn note_begun_since(job: &mut Job, root: &Process, known: &BTreeSet<Pid>) {
+fn note_begun_since(job: &mut Job<'_>, root: &Process, known: &BTreeSet<Pid>) {
     let is_new = |process: &&Process| !known.contains(&process.pid);
     let said = match tree(root).iter().filter(is_new).count() {
         0 => return,

@@ -265,6 +265,7 @@ fn look_until_end(
     let (mut looked, mut has_ended) = (Instant::now() - A_MOMENT, false);
     let mut are_over = false;
     loop {
+        let is_waiting = live.begin_waiting();
         match signals.next() {
             Some(Asked::End) => return Ok(Shown { is_deserted: false }),
             Some(Asked::Suspend) => {
@@ -281,6 +282,7 @@ fn look_until_end(
                 let until = match (are_over, has_ended) {
                     (true, _) => Instant::now(),
                     (_, true) => next.min(looked + A_MOMENT),
+                    _ if is_waiting => next.min(Instant::now() + A_MOMENT),
                     _ => next,
                 };
                 let until = deadline.map_or(until, |d| d.min(until));

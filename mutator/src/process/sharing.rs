@@ -1,7 +1,7 @@
 //! Processes that have their memory in common without being one process: clone(2) with CLONE_VM and without
 //! CLONE_THREAD. What is written into one is written into the other, which nobody has stopped.
 
-use super::{Pid, Process, Tid, read_text};
+use super::{Pid, Process, Tid, read_text, thread_state};
 use crate::progress::{THREADS, over};
 
 impl Process {
@@ -14,6 +14,18 @@ impl Process {
         others.extend(self.parent());
         others.retain(|&other| self.shares_with(other));
         others
+    }
+
+    /// True if a thread of it waits in vfork(2) for a child to end or to execute a program. Until then it
+    /// cannot be stopped.
+    pub fn waits_for_child(&self) -> bool {
+        let is_shared = |tid| {
+            self.children(tid)
+                .iter()
+                .any(|&child| self.shares_with(child))
+        };
+        let waits = |tid| thread_state(self.pid, tid) == Some('D') && is_shared(tid);
+        over(THREADS, self.tids().unwrap_or_default()).any(waits)
     }
 
     /// True if another process has the same memory: kcmp(2), KCMP_VM.

@@ -8,6 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use super::chains::{self, Line};
 use super::exactness::EXACT;
 use super::found::not_measured;
+use super::head::elapsed;
 use super::rows::remarks;
 use super::table::{LONGEST, aligned};
 use super::{Numbered, Options, Report, Selection, human, loss_lines, more, threads, wrapped};
@@ -74,7 +75,7 @@ fn head(profile: &Profile, screen: Screen) -> Vec<String> {
         0 | 1 => format!("pid {}", target.pid),
         n => human::processes(n as u64),
     };
-    let elapsed = human::time(session.elapsed_ns.into());
+    let elapsed = elapsed(profile);
     let cpu = session.cpu_ns.map_or_else(String::new, |ns| {
         format!(", {} of CPU time", human::time(ns.into()))
     });

@@ -25,7 +25,7 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         "{}on {}, measured for {}",
         pid.unwrap_or_default(),
         printable(&target.host),
-        human::time(session.elapsed_ns.into())
+        elapsed(profile)
     )?;
     if let Some(cpu) = session.cpu_ns {
         write!(out, ", {} of CPU time", human::time(cpu.into()))?;
@@ -58,6 +58,33 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "warning: this profile contradicts itself: {wrong}")?;
     }
     Ok(())
+}
+
+/// The time that was measured, and the times of the processes that were measured for less.
+pub(crate) fn elapsed(profile: &Profile) -> String {
+    /// The least difference that is told, as a part of the whole: sessions are made one after the other.
+    const PART: u64 = 20;
+    let whole = profile.session.elapsed_ns;
+    let less = whole.saturating_sub(whole / PART);
+    let shorter = || profile.processes.iter().filter(|p| p.elapsed_ns < less);
+    let time = |ns: u64| human::time(ns.into());
+    let of_shorter = || shorter().map(|process| process.elapsed_ns);
+    let (least, most) = (of_shorter().min(), of_shorter().max());
+    let (Some(one), Some(least), Some(most)) = (shorter().next(), least, most) else {
+        return time(whole);
+    };
+    let which = match shorter().count() {
+        1 => format!("pid {}", one.pid),
+        n => format!(
+            "{n} of the {}",
+            human::processes(profile.processes.len() as u64)
+        ),
+    };
+    let times = match time(least) == time(most) {
+        true => time(least),
+        false => format!("{} to {}", time(least), time(most)),
+    };
+    format!("{} ({which} for {times})", time(whole))
 }
 
 fn metric(metric: &Metric) -> String {
@@ -123,4 +150,33 @@ fn cost(session: &Session, overhead: &Overhead, out: &mut impl Write) -> io::Res
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Process;
+
+    #[test]
+    fn processes_that_were_measured_for_less_are_told() {
+        let mut profile = crate::profile::tests::sample();
+        profile.processes.clear();
+        profile.session.elapsed_ns = 3_000_000_000;
+        assert_eq!(elapsed(&profile), "3.00 s");
+        let process = |(pid, ms): (u32, u64)| Process {
+            pid,
+            elapsed_ns: ms * 1_000_000,
+            ..Process::default()
+        };
+        let mut told = |times: &[(u32, u64)]| {
+            profile.processes = times.iter().copied().map(process).collect();
+            elapsed(&profile)
+        };
+        assert_eq!(told(&[(7, 3000), (8, 2990)]), "3.00 s");
+        assert_eq!(told(&[(7, 3000), (8, 1200)]), "3.00 s (pid 8 for 1.20 s)");
+        assert_eq!(
+            told(&[(7, 3000), (8, 1200), (9, 2000)]),
+            "3.00 s (2 of the 3 processes for 1.20 s to 2.00 s)"
+        );
+    }
 }
