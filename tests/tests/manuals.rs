@@ -3,9 +3,11 @@
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::pty::Pty;
 use ipath_tests::target::Target;
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
 
 /// The commands that the help lists.
 fn commands() -> BTreeSet<String> {
@@ -166,6 +168,44 @@ fn bash_completes_processes_metrics_formats_and_functions() {
     // Files where a file is meant.
     assert_eq!(ask(&["ipath", "report", "p.j"]), ["p.json"]);
     assert_eq!(ask(&["ipath", "list", "ap"]), ["app"]);
+}
+
+/// Names with characters that mean something to the shell are completed with backslashes, or behind a quote, and
+/// the command takes them.
+#[test]
+fn bash_completes_names_of_templates() {
+    let scratch = Scratch::new("templates");
+    fs::copy(program("shop.cc"), scratch.file("app")).expect("a copy");
+    let mut command = Command::new("bash");
+    command.args(["--norc", "--noprofile", "-i"]);
+    command.env("INPUTRC", "/dev/null").env("PS1", "$ ");
+    command.current_dir(scratch.path());
+    let folder = ipath().parent().expect("a folder").display().to_string();
+    command.env("PATH", format!("{folder}:/usr/bin:/bin"));
+    let mut bash = Pty::spawn(command, true);
+    bash.send(
+        b"bind 'set enable-bracketed-paste off'; source <(ipath completions bash); echo re''ady\n",
+    );
+    bash.shows("ready");
+    for start in [
+        r"shop::cache::LruCache\<long",
+        "'shop::cache::LruCache<long",
+        "\"shop::cache::LruCache<long",
+    ] {
+        bash.forget();
+        // The common part, and from the method's name on all of it.
+        bash.send(format!("ipath list app {start}\t").as_bytes());
+        bash.shows("hash");
+        bash.send(b"g\t\n");
+        bash.shows("1 function");
+        assert!(
+            bash.seen().contains("LruCache<long, shop::Item"),
+            "{}",
+            bash.seen()
+        );
+    }
+    bash.send(b"exit\n");
+    assert_eq!(bash.wait_unread(), 0);
 }
 
 /// In zsh and fish the name of a process stands beside its id. Their scripts ask by the same variable.

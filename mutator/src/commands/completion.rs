@@ -19,7 +19,7 @@ use super::output::print_data;
 use crate::cli::Cli;
 use crate::error::{Failure, io_text};
 use bash::Bash;
-use candidates::{functions, metrics, processes};
+use candidates::{functions, metrics, processes, unquoted};
 
 const PROGRAM: &str = "ipath";
 /// Names the shell that asks.
@@ -28,8 +28,15 @@ const SHELLS: [&dyn EnvCompleter; 5] = [&Bash, &Elvish, &Fish, &Powershell, &Zsh
 
 /// Prints the candidates if a shell asks for them. Returns `None` otherwise.
 pub(super) fn answer(args: &[OsString]) -> Option<ExitCode> {
-    std::env::var_os(VARIABLE)?;
-    let words = candidates::Words::of(args);
+    let shell = std::env::var_os(VARIABLE)?;
+    let mut args = args.to_vec();
+    for word in args.iter_mut().skip_while(|word| *word != "--").skip(1) {
+        if let Some(text) = word.to_str() {
+            *word = unquoted(text).into();
+        }
+    }
+    // Other shells than this one quote what they insert, and `Bash` does.
+    let words = candidates::Words::of(&args, shell != Powershell.name());
     let asked = CompleteEnv::with_factory(|| command(&words))
         .var(VARIABLE)
         .bin(PROGRAM)

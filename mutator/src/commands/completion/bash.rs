@@ -8,8 +8,16 @@ use clap::Command;
 use clap_complete::engine::{CompletionCandidate, complete};
 use clap_complete::env::{self, EnvCompleter};
 
+use super::candidates::is_safe;
+
 /// The script of `clap_complete`, with candidates that bash takes.
 pub(super) struct Bash;
+
+/// The word at the cursor with its quotes, in the environment. The script of `clap_complete` passes it without an
+/// opening quote.
+const WORD: &str = "_IPATH_WORD";
+/// The first of the other variables in the script.
+const FIRST: &str = "_CLAP_IFS=\"$IFS\"";
 
 /// bash(1), COMP_TYPE: candidates are inserted one after the other, or all.
 const INSERTED: [&str; 2] = ["37", "42"];
@@ -31,7 +39,14 @@ impl EnvCompleter for Bash {
         completer: &str,
         buf: &mut dyn Write,
     ) -> io::Result<()> {
-        env::Bash.write_registration(var, name, bin, completer, buf)
+        let mut script = Vec::new();
+        env::Bash.write_registration(var, name, bin, completer, &mut script)?;
+        let script = String::from_utf8_lossy(&script);
+        let (before, after) = script.split_once(FIRST).ok_or(io::ErrorKind::Unsupported)?;
+        write!(
+            buf,
+            "{before}{WORD}=\"${{COMP_WORDS[COMP_CWORD]}}\" {FIRST}{after}"
+        )
     }
 
     fn write_complete(
@@ -49,7 +64,10 @@ impl EnvCompleter for Bash {
         let found = complete(command, words, index, here)?;
         let is_shown = found.len() > 1 && !INSERTED.contains(&&*told("_CLAP_COMPLETE_COMP_TYPE"));
         let separator = told("_CLAP_IFS");
-        let lines = found.iter().map(|one| line(one, &current, is_shown));
+        let is_open = told(WORD).starts_with(['\'', '"']);
+        let lines = found
+            .iter()
+            .map(|one| line(one, &current, is_shown, is_open));
         let lines: Vec<String> = lines.collect();
         buf.write_all(lines.join(&separator).as_bytes())
     }
@@ -76,17 +94,33 @@ fn joined(words: Vec<OsString>, index: usize) -> (Vec<OsString>, usize) {
     (all, place)
 }
 
-/// A candidate from the last colon of the word on, because bash replaces that part. If several candidates are
-/// listed, the name of a process stands beside its id: bash then inserts only their common prefix.
-fn line(candidate: &CompletionCandidate, current: &str, is_shown: bool) -> String {
+/// A candidate from the last colon of the word on, because bash replaces that part. Behind an open quote bash
+/// replaces the whole word and no character needs a backslash. If several candidates are listed, the name of a
+/// process stands beside its id: bash then inserts only their common prefix.
+fn line(candidate: &CompletionCandidate, current: &str, is_shown: bool, is_open: bool) -> String {
     let value = candidate.get_value().to_string_lossy();
+    if is_open {
+        return value.into_owned();
+    }
     let before = current.rfind(':').map_or(0, |at| at + 1);
     let rest = value.get(before..).unwrap_or(&value);
     let is_id = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
     match candidate.get_help() {
         Some(help) if is_shown && is_id => format!("{rest}  ({help})"),
-        _ => rest.to_owned(),
+        _ => escaped(rest),
     }
+}
+
+/// Text with a backslash before each character that a shell would not take as it is.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if !is_safe(c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
 }
 
 #[cfg(test)]
@@ -118,9 +152,12 @@ mod tests {
     #[test]
     fn an_id_has_its_name_beside_it_in_a_list_alone() {
         let one = CompletionCandidate::new("42").help(Some("redis".into()));
-        assert_eq!(line(&one, "4", true), "42  (redis)");
-        assert_eq!(line(&one, "4", false), "42");
+        assert_eq!(line(&one, "4", true, false), "42  (redis)");
+        assert_eq!(line(&one, "4", false, false), "42");
         let named = CompletionCandidate::new("a::b").help(Some("x".into()));
-        assert_eq!(line(&named, "a::", true), "b");
+        assert_eq!(line(&named, "a::", true, false), "b");
+        let template = CompletionCandidate::new("a::b<int, c>");
+        assert_eq!(line(&template, "a::", false, false), r"b\<int,\ c\>");
+        assert_eq!(line(&template, "a::", false, true), "a::b<int, c>");
     }
 }

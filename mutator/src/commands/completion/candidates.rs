@@ -23,19 +23,32 @@ const MOST: usize = 1000;
 /// The size from which files are not searched, in bytes: they would delay the prompt.
 const LARGE: u64 = 256 << 20;
 
-/// The words of the command line, from the name of the program on.
+/// The words of the command line, from the name of the program on, without their quotes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Words(Vec<OsString>);
+pub(super) struct Words {
+    words: Vec<OsString>,
+    /// True if the shell's script quotes candidates that need it.
+    quotes: bool,
+}
 
 impl Words {
     /// The words that a shell's script gives after `--`.
-    pub(super) fn of(args: &[OsString]) -> Self {
+    pub(super) fn of(args: &[OsString], quotes: bool) -> Self {
         let words = args.iter().skip_while(|word| *word != "--").skip(1);
-        Self(words.cloned().collect())
+        let words = words.cloned().collect();
+        Self { words, quotes }
+    }
+
+    /// True if a name can be a candidate.
+    fn takes(&self, name: &str) -> bool {
+        match self.quotes {
+            true => !name.is_empty() && !name.contains(char::is_control),
+            false => is_plain(name),
+        }
     }
 
     fn command(&self) -> &str {
-        self.0
+        self.words
             .get(1)
             .and_then(|word| word.to_str())
             .unwrap_or_default()
@@ -43,14 +56,14 @@ impl Words {
 
     /// The process that is named, by `-p` or as the first argument that names one.
     fn process(&self) -> Option<Pid> {
-        let words = self.0.iter().skip(2).filter_map(|word| word.to_str());
+        let words = self.words.iter().skip(2).filter_map(|word| word.to_str());
         let mut named = words.filter_map(|word| word.parse::<Subject>().ok());
         named.find_map(|subject| named::pid_of("complete", &subject).ok())
     }
 
     /// The program that `run` is to start.
     fn program(&self) -> Option<PathBuf> {
-        let program = self.0.iter().skip_while(|word| *word != "--").nth(1)?;
+        let program = self.words.iter().skip_while(|word| *word != "--").nth(1)?;
         let program = Path::new(program);
         if program.components().count() > 1 {
             return Some(program.to_owned());
@@ -62,7 +75,7 @@ impl Words {
 
     /// The first file that is named.
     fn file(&self) -> Option<PathBuf> {
-        let mut words = self.0.iter().skip(2).map(PathBuf::from);
+        let mut words = self.words.iter().skip(2).map(PathBuf::from);
         words.find(|path| path.is_file())
     }
 
@@ -114,10 +127,7 @@ pub(super) fn metrics(words: &Words, current: &OsStr) -> Vec<CompletionCandidate
 /// `-f a,b` completes what follows the last comma.
 pub(super) fn functions(words: &Words, current: &OsStr) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy();
-    let (before, last) = match current.rfind(',') {
-        Some(comma) => current.split_at(comma + 1),
-        None => ("", &*current),
-    };
+    let (before, last) = current.split_at(last_pattern(&current));
     let mut names = match words.command() {
         "run" => words.program().map(|file| of_file(&file, last)),
         "list" => match words.process() {
@@ -128,17 +138,52 @@ pub(super) fn functions(words: &Words, current: &OsStr) -> Vec<CompletionCandida
         _ => words.process().map(|pid| of_process(pid, last)),
     }
     .unwrap_or_default();
-    names.retain(|name| is_plain(name));
+    names.retain(|name| words.takes(name));
     let names = names.into_iter().take(MOST);
     names
         .map(|name| CompletionCandidate::new(format!("{before}{name}")))
         .collect()
 }
 
+/// Where the last pattern of a list begins. A comma inside brackets is part of a name.
+fn last_pattern(list: &str) -> usize {
+    let (mut start, mut depth) = (0, 0_usize);
+    for (at, c) in list.char_indices() {
+        match c {
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' if list[..at].ends_with('-') => {}
+            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => start = at + 1,
+            _ => {}
+        }
+    }
+    start
+}
+
+/// A word of the command line without its quotes.
+pub(super) fn unquoted(word: &str) -> String {
+    let mut text = String::with_capacity(word.len());
+    let mut open = None;
+    let mut chars = word.chars();
+    while let Some(c) = chars.next() {
+        match (c, open) {
+            ('\\', None | Some('"')) => text.extend(chars.next()),
+            ('"' | '\'', None) => open = Some(c),
+            (_, Some(quote)) if c == quote => open = None,
+            _ => text.push(c),
+        }
+    }
+    text
+}
+
 /// True if a shell takes a name as it is.
 fn is_plain(name: &str) -> bool {
-    let is_safe = |c: char| c.is_alphanumeric() || "_.:@~+-".contains(c);
     !name.is_empty() && name.chars().all(is_safe)
+}
+
+/// True if a character has no meaning for a shell.
+pub(super) fn is_safe(c: char) -> bool {
+    c.is_alphanumeric() || "_.:@~+-,/".contains(c)
 }
 
 fn of_file(path: &Path, start: &str) -> BTreeSet<String> {
@@ -191,4 +236,34 @@ fn beginning(names: Vec<String>, current: &OsStr) -> Vec<CompletionCandidate> {
     let is_it = |name: &String| is_plain(name) && name.starts_with(&*current);
     let names = names.into_iter().filter(is_it);
     names.map(CompletionCandidate::new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_lose_their_quotes() {
+        for (word, expected) in [
+            ("plain::name", "plain::name"),
+            (r"a\<b\,\ c\>", "a<b, c>"),
+            ("'a<b, c>'::get", "a<b, c>::get"),
+            ("'a<b, ", "a<b, "),
+            (r#""a \"b"#, r#"a "b"#),
+        ] {
+            assert_eq!(unquoted(word), expected);
+        }
+    }
+
+    #[test]
+    fn a_comma_in_brackets_is_part_of_a_name() {
+        for (list, last) in [
+            ("a,b", "b"),
+            ("a<b,c", "a<b,c"),
+            ("a<b,c>,d", "d"),
+            ("a::operator->,d(e, f", "d(e, f"),
+        ] {
+            assert_eq!(&list[last_pattern(list)..], last);
+        }
+    }
 }
