@@ -323,6 +323,17 @@ fn several_runs_a_side_are_compared() {
             refused.report()
         );
     }
+    // A metric that one run lacks is a fault of that run. A metric that all lack is a slip.
+    let without = run("without.json", 100);
+    let renamed = fs::read_to_string(&without).expect("a profile");
+    let renamed = renamed.replace(r#""wall""#, r#""blocked""#);
+    fs::write(&without, renamed).expect("an own folder");
+    let lacking = diff(&[alike[0].clone(), without]);
+    let cause = lacking.expect_error();
+    assert!(cause.contains("without.json: the profile has no metric `wall`, only"));
+    assert!(lacking.hints().contains("measure this run again"));
+    let unknown = Run::ipath(["diff", "--metric", "stalls"]).arg(&before[0]);
+    unknown.arg(&alike[0]).run().expect(2);
     let refused = diff(&[slower[0].clone(), slower[0].clone()]).expect(2);
     assert!(
         refused.stderr.contains("given twice"),

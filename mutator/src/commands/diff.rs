@@ -37,8 +37,18 @@ pub(super) fn diff(
         Some(metric) => metric.as_str(),
         None => first.next().map_or(COUNT, |m| &m.name),
     };
+    let is_known = profiles().any(|profile| has(profile, metric));
     for (profile, path) in before.iter().zip(&old).chain(after.iter().zip(&new)) {
-        let missing = |e| Failure::new(OPERATION, path.display(), e).usage();
+        let missing = |e| {
+            let failure = Failure::new(OPERATION, path.display(), e);
+            match is_known {
+                // The other runs have it: this one is at fault, not the command line.
+                true => failure.hint(
+                    "measure this run again with this metric (-m), leave it out, or choose another --metric",
+                ),
+                false => failure.usage(),
+            }
+        };
         profile.metric(metric).map_err(missing)?;
     }
     let diff = Diff::of_runs(before.iter().collect(), after.iter().collect(), metric);
