@@ -83,6 +83,11 @@ pub fn fit(name: &str, width: usize) -> String {
     fit_parsed(name, Parts::of(name).as_ref(), width)
 }
 
+/// The name of the function alone, which no shortening that fits leaves out.
+pub fn method(name: &str) -> String {
+    Parts::of(name).map_or_else(|| name.to_owned(), |parts| parts.method())
+}
+
 /// Shortens a parsed name like [`fit`]. `parts` is `None` if the name has another structure.
 fn fit_parsed(name: &str, parts: Option<&Parts>, width: usize) -> String {
     if name.width() <= width && !is_expanded(name) {

@@ -1,5 +1,6 @@
-//! What `suggest` prints. On a terminal a line is no longer than that: names are shortened and the
-//! frames of runtimes are folded, as in reports.
+//! What `suggest` prints. On a terminal no line is wider than the screen: names are shortened and the
+//! frames of runtimes are folded, as in reports. A name that has too little room beside the figures stands
+//! below them.
 
 use std::fmt::Write;
 
@@ -7,7 +8,7 @@ use patcher::select::{MEANING, Pattern};
 use unicode_width::UnicodeWidthStr;
 
 use super::rows::{Candidate, Suggestion, about, callers, figures, head};
-use crate::display_name::{Chain, Link, fit_chains, fit_each};
+use crate::display_name::{Chain, Link, fit_chains, fit_each, method};
 use crate::folding::{self, Fold, Item};
 use crate::hint::CommandLine;
 use crate::images;
@@ -57,22 +58,31 @@ pub(super) fn text(
     if let Some(width) = width {
         text = wrapped(text.split(' '), " ", width).join("\n");
     }
-    // Writing to a string does not fail.
-    let _ = writeln!(text, "\n{}{GAP}function", head().join(" "));
+    text.push('\n');
+    // A line of labels that does not fit is left out: each figure has its own then.
+    let labels = head().join(" ") + GAP + "function";
+    if width.is_none_or(|width| width >= labels.width()) {
+        text += &labels;
+        text.push('\n');
+    }
     let names = names(&suggestion.candidates, width);
     let callers = all_callers(&suggestion.candidates, width);
     let rows = suggestion.candidates.iter().zip(names).zip(callers);
     for ((candidate, name), callers) in rows {
-        let _ = writeln!(text, "{}{GAP}{name}", figures(candidate).join(" "));
+        text += &figures_line(candidate, labels.width(), width);
+        text += &match name {
+            Placed::Beside(name) => format!("{GAP}{name}\n"),
+            Placed::Below(name) => format!("\n{}", below(&name, NARROW, width)),
+        };
         if let Some(reason) = &candidate.reason {
-            let indent = indent(width);
-            let _ = writeln!(text, "{:indent$}refused: {}", "", printable(reason));
+            let refused = format!("refused: {}", printable(reason));
+            text += &below(&refused, indent(width), width);
         }
         text += &callers;
     }
     let remarks = remarks(shares, suggestion);
     if !remarks.is_empty() {
-        let _ = writeln!(text, "{}", remarks.join("; "));
+        text += &below(&remarks.join("; "), 0, width);
     }
     if let Some(first) = suggestion.candidates.iter().find(|c| c.patchable) {
         let attach = CommandLine::ipath("attach").pid(subject.pid);
@@ -80,6 +90,7 @@ pub(super) fn text(
             true => attach.with("--children"),
             false => attach,
         };
+        // Writing to a string does not fail.
         let _ = writeln!(
             text,
             "exactly, with all call paths: {}",
@@ -97,28 +108,76 @@ fn indent(width: Option<usize>) -> usize {
     }
 }
 
+/// The figures of a function, in columns below the labels, or each with its label if these have no room.
+fn figures_line(candidate: &Candidate, labels: usize, width: Option<usize>) -> String {
+    let figures = figures(candidate);
+    let Some(width) = width.filter(|&width| width < labels) else {
+        return figures.join(" ");
+    };
+    let pairs = head().into_iter().zip(figures);
+    let pairs = pairs.filter(|(_, figure)| !figure.trim().is_empty());
+    let pairs: Vec<String> = pairs
+        .map(|(label, figure)| format!("{} {}", label.trim(), figure.trim()))
+        .collect();
+    wrapped(pairs.iter().map(String::as_str), ", ", width).join("\n")
+}
+
+/// Lines of text below the figures.
+fn below(text: &str, indent: usize, width: Option<usize>) -> String {
+    let lines = match width {
+        Some(width) => wrapped(text.split(' '), " ", width.saturating_sub(indent)),
+        None => vec![text.to_owned()],
+    };
+    let lines = lines.iter().map(|line| format!("{:indent$}{line}\n", ""));
+    lines.collect()
+}
+
+/// The name of a function, with its module if that has room or another function has the same name.
+enum Placed {
+    /// Behind the figures.
+    Beside(String),
+    /// On lines of its own.
+    Below(String),
+}
+
 /// The functions with their modules.
-fn names(candidates: &[Candidate], width: Option<usize>) -> Vec<String> {
+fn names(candidates: &[Candidate], width: Option<usize>) -> Vec<Placed> {
     let name = |candidate: &Candidate| printable(&candidate.name).into_owned();
     let module = |candidate: &Candidate| format!("{GAP}{}", printable(&candidate.file));
     let Some(width) = width else {
         let whole = candidates.iter().map(|c| name(c) + &module(c));
-        return whole.collect();
+        return whole.map(Placed::Beside).collect();
     };
-    let room = width.saturating_sub(COLUMNS).max(LEAST);
-    let rows: Vec<(String, String, usize)> = candidates
-        .iter()
-        .map(|candidate| {
-            let (name, module) = (name(candidate), module(candidate));
+    let row = |candidate: &Candidate| {
+        let (name, module) = (name(candidate), module(candidate));
+        let own = method(&name).width();
+        let least = own.max(LEAST.min(name.width()));
+        let namesakes = candidates.iter().filter(|c| c.name == candidate.name);
+        let needs_module = namesakes.count() > 1;
+        let beside = width.saturating_sub(COLUMNS);
+        let below = width.saturating_sub(NARROW);
+        for (room, is_beside) in [(beside, true), (below, false)] {
             match room.checked_sub(module.width()) {
-                Some(left) if left >= LEAST.min(name.width()) => (name, module, left),
-                _ => (name, String::new(), room),
+                Some(left) if left >= least => return (name, module, left, is_beside),
+                _ if room >= least && !needs_module => {
+                    return (name, String::new(), room, is_beside);
+                }
+                _ => {}
             }
-        })
-        .collect();
+        }
+        // The name has more than one line.
+        (name, module, own, false)
+    };
+    let rows: Vec<(String, String, usize, bool)> = candidates.iter().map(row).collect();
     let each: Vec<(&str, usize)> = rows.iter().map(|row| (row.0.as_str(), row.2)).collect();
-    let short = fit_each(&each).into_iter();
-    short.zip(&rows).map(|(name, row)| name + &row.1).collect()
+    let placed = |(name, (_, module, _, is_beside)): (String, &(String, String, usize, bool))| {
+        let text = name + module;
+        match is_beside {
+            true => Placed::Beside(text),
+            false => Placed::Below(text),
+        }
+    };
+    fit_each(&each).into_iter().zip(&rows).map(placed).collect()
 }
 
 /// The callers of each candidate, as a line; empty if none are known.
@@ -278,17 +337,21 @@ mod tests {
     }
 
     fn written(width: Option<usize>) -> String {
+        written_of(&suggestion(), width)
+    }
+
+    fn written_of(suggestion: &Suggestion, width: Option<usize>) -> String {
         let subject = Subject {
             pid: Pid(42),
             processes: 1,
             children: false,
         };
-        text(&subject, &Shares::default(), &suggestion(), &[], width)
+        text(&subject, &Shares::default(), suggestion, &[], width)
     }
 
     #[test]
     fn no_line_is_longer_than_the_terminal() {
-        for width in [80, 100, 140, 220] {
+        for width in [30, 49, 60, 75, 80, 100, 140, 220] {
             let text = written(Some(width));
             let is_command = |line: &str| line.starts_with("exactly, ");
             for line in text.lines().filter(|line| !is_command(line)) {
@@ -306,6 +369,46 @@ mod tests {
         let folded =
             "< toksrv::audit < toksrv::handle::{{closure}} < [4 frames of the tokio runtime]\n";
         assert!(written(Some(140)).contains(folded));
+    }
+
+    #[test]
+    fn a_method_is_kept_whole_and_a_module_tells_namesakes_apart() {
+        const LONG: &str = "recalculate_every_open_order_of_a_customer";
+        let mut candidates = vec![
+            candidate(&format!("shop::Orders<std::string>::{LONG}(int)"), &[]),
+            candidate(
+                "shop::cache::Store<shop::Order, shop::Hash>::find(int)",
+                &[],
+            ),
+            candidate(
+                "shop::cache::Store<shop::Order, shop::Hash>::find(int)",
+                &[],
+            ),
+        ];
+        candidates[2].file = "libpayments-plugin.so.3".to_owned();
+        let modules = ["  service\n", "  libpayments-plugin.so.3\n"];
+        let suggestion = Suggestion {
+            candidates,
+            ..Suggestion::default()
+        };
+        for width in [30, 60, 80, 100] {
+            let text = written_of(&suggestion, Some(width));
+            let is_command = |line: &str| line.starts_with("exactly, ");
+            for line in text.lines().filter(|line| !is_command(line)) {
+                assert!(line.width() <= width, "{width}: {line}");
+            }
+            let whole: String = text.split_whitespace().collect();
+            assert!(whole.contains(LONG), "{width}:\n{text}");
+            let found: Vec<&str> = text.split("find").skip(1).collect();
+            assert_eq!(found.len(), 2, "{width}:\n{text}");
+            for (after, module) in found.iter().zip(modules) {
+                let after: String = after.split_whitespace().collect();
+                assert!(
+                    after.trim_start_matches("(int)").starts_with(module.trim()),
+                    "{width}:\n{text}"
+                );
+            }
+        }
     }
 
     #[test]
