@@ -42,6 +42,10 @@ const _: () = assert!(core::mem::offset_of!(Cpu, is_known) == LOCK + 4 && LOCK.i
 /// from inside. Some 100 microseconds, of which asking takes a hundredth at most.
 pub const FRESH: u64 = 1 << 18;
 
+/// Some microseconds. What takes longer has been interrupted, by a hypervisor for instance, and when the kernel has
+/// looked is not known so well.
+const NEAR: u64 = 1 << 14;
+
 /// That the thread seems to have been switched out while its page said nothing: less CPU time than time has passed. A program can have
 /// its events disabled (PR_TASK_PERF_EVENTS_DISABLE, prctl(2)); or a hypervisor has taken that time, of which no page tells.
 struct Doubt {
@@ -94,6 +98,9 @@ impl Cpu {
     }
 
     /// The CPU time at `now`, which has just passed; the page had this number soon after.
+    ///
+    /// The thread may have lost its processor between `now` and the kernel's answer, and before the page's
+    /// number was read. Then its CPU time at `now` is that of the answer.
     pub fn at(&mut self, page: &mut Page, now: u64, lock: Option<u32>) -> Option<u64> {
         if let Some(known) = self.known(page, now) {
             return Some(known);
@@ -101,7 +108,9 @@ impl Cpu {
         let before = (self.is_known != 0).then_some(self.offset);
         self.ask(page)?;
         // Where the thread has been switched out since, it has done nothing but come here.
-        let is_since = lock != page.lock() || lock.is_some_and(|lock| lock != self.lock);
+        let is_since = self.asked.wrapping_sub(now) >= NEAR
+            || lock != page.lock()
+            || lock.is_some_and(|lock| lock != self.lock);
         let then = match (is_since, before) {
             (false, _) => now,
             (true, None) => self.asked,
@@ -146,9 +155,6 @@ impl Cpu {
     fn ask(&mut self, page: &mut Page) -> Option<()> {
         /// As above.
         const TRIES: usize = 4;
-        /// Some microseconds. What takes longer has been interrupted, by a hypervisor for instance, and when the kernel has
-        /// looked is not known so well.
-        const NEAR: u64 = 1 << 14;
         /// No number that a page has between two changes: they are even.
         const NEVER: u32 = 1;
         let (mut lock, mut now, mut cpu) = (page.lock(), 0, 0);
@@ -275,6 +281,35 @@ mod tests {
             cpu.at(&mut page, clock::now(), lock).expect("known");
         }
         assert_eq!(page.lock(), None, "it is still believed");
+    }
+
+    /// A thread that waits between the clock and the kernel's answer has used no CPU time meanwhile, whether its page
+    /// shows that or not.
+    #[test]
+    fn a_thread_switched_out_after_the_clock_keeps_its_cpu_time() {
+        begin();
+        for has_page in [false, true] {
+            let mut page = if has_page { Page::own() } else { Page::none() };
+            let mut cpu = Cpu::of(&page, clock::now());
+            cpu.forget();
+            let lock = page.lock();
+            let first = cpu.at(&mut page, clock::now(), lock);
+            let began = sys::thread_cpu_time(cpu.answer.first_chunk_mut().expect("room"));
+            let until = clock::now() + 20 * FRESH;
+            while clock::now() < until {}
+            let now = clock::now();
+            let ended = sys::thread_cpu_time(cpu.answer.first_chunk_mut().expect("room"));
+            std::thread::sleep(Duration::from_millis(20));
+            let lock = page.lock();
+            let found = cpu.at(&mut page, now, lock).expect("known") - first.expect("known");
+            let own = ended.expect("known") - began.expect("known");
+            // Ticks count as ns here, and are shorter.
+            assert!(
+                (own..own + NS).contains(&found),
+                "{has_page}: {found} of {own}"
+            );
+            page.close();
+        }
     }
 
     /// What an exit that the hand-written way saw to has left behind is of the time before the thread was switched out.
