@@ -3,7 +3,9 @@
 
 use ipath_tests::compile::program;
 use ipath_tests::each_way::all_kept;
-use ipath_tests::program::Program;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::{Profile, count};
+use ipath_tests::program::{Program, ipath_arguments};
 use ipath_tests::session::Session;
 use ipath_tests::target::Target;
 use std::fs;
@@ -83,4 +85,28 @@ fn thread_generations_take_no_more_memory() {
     assert!(profile.calls("work") > 5 * THREADS);
     assert_eq!(profile.losses.missed, 0);
     target.finish("ok");
+}
+
+/// A thread's sources are its own: not those of the ended thread whose place it has.
+#[test]
+fn thread_generations_have_their_own_context_switches() {
+    const THREADS: u64 = 100;
+    let scratch = Scratch::new("switches");
+    let file = scratch.file("p.json");
+    let program = Program::new(&program("switches_by_thread.c"), [THREADS.to_string()]);
+    let metrics = "context-switches,run-delay";
+    let ours = program.under_ipath_as(ipath_arguments(&["work"], metrics, &file));
+    let ours = ours.expect(0);
+    let own = ours
+        .stdout
+        .lines()
+        .find_map(|l| l.strip_prefix("switches "));
+    let own: u64 = own.and_then(|n| n.parse().ok()).expect("a number");
+    let profile = Profile::read(&file);
+    profile.assert_lossless();
+    let totals = &profile.functions[0].totals;
+    assert_eq!(count(totals), THREADS);
+    let found = totals["context-switches"]["sum"].as_u64().expect("a sum");
+    // Every other thread sleeps three times in its call.
+    assert!((THREADS / 2 * 3..=own).contains(&found), "{found} of {own}");
 }

@@ -88,6 +88,13 @@ impl Sources {
     pub fn renew(&mut self) {
         self.page.close();
         self.cpu.forget();
+        for kept in [
+            &mut self.run_delay,
+            &mut self.block_io,
+            &mut self.context_switches,
+        ] {
+            kept.forget();
+        }
         self.counters.close();
     }
 

@@ -124,6 +124,11 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// Makes it that of another thread.
+    pub fn forget(&mut self) {
+        self.is_known = 0;
+    }
+
     /// What it says, where the thread has not been switched out since.
     #[inline(always)]
     pub fn known(&self, page: &Page) -> Option<u64> {
