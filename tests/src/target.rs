@@ -84,6 +84,19 @@ impl Target {
         self
     }
 
+    /// Waits until its first thread waits in this system call (a number, see proc_pid_syscall(5)).
+    ///
+    /// # Panics
+    /// When it does not in time, or when the target ends first.
+    pub fn await_syscall(mut self, number: i64) -> Self {
+        let file = format!("/proc/{}/syscall", self.pid());
+        let start = format!("{number} ");
+        self.until(Duration::from_secs(20), &format!("begun {number}"), |_| {
+            std::fs::read_to_string(&file).is_ok_and(|call| call.starts_with(&start))
+        });
+        self
+    }
+
     /// Waits until a condition holds.
     ///
     /// # Panics

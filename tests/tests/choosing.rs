@@ -29,7 +29,7 @@ fn a_function_is_chosen_and_measured() {
     seated.forget();
     seated.send(b"\r");
     seated.shows("FUNCTION < CALLERS");
-    seated.shows("hot");
+    seated.shows("mixed < main");
     seated.send(b"q");
     assert_eq!(seated.wait(), 0, "{}", seated.report());
     assert!(

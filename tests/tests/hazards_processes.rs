@@ -97,7 +97,7 @@ fn group_stop() {
 /// Of what is stopped it is said that it calls nothing, and of a call that had begun before, that it is not seen.
 #[test]
 fn stopped_is_said() {
-    let target = Target::start("sleep", ["600"]);
+    let target = Target::start("sleep", ["600"]).await_syscall(libc::SYS_clock_nanosleep);
     let pid = target.pid().to_string();
     let nothing = || {
         let attach = Run::ipath(["attach", &pid, "-f", "clock_nanosleep", "--no-tui"]);
@@ -111,11 +111,6 @@ fn stopped_is_said() {
         );
         attach.stderr
     };
-    while !fs::read_to_string(format!("/proc/{pid}/syscall"))
-        .is_ok_and(|call| call.starts_with("230 "))
-    {
-        sleep(Duration::from_millis(1));
-    }
     assert!(!nothing().contains("stopped"));
     stop(&target);
     let said = nothing();

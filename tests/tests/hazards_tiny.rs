@@ -93,7 +93,9 @@ impl Built {
     }
 
     fn start(&self, mode: &[&str]) -> Target {
-        Target::start(&self.path, mode).await_output("ready\n")
+        // In sigwait(3) its signal mask stays the same.
+        let target = Target::start(&self.path, mode).await_output("ready\n");
+        target.await_syscall(libc::SYS_rt_sigtimedwait)
     }
 
     fn names(&self) -> Vec<&str> {
