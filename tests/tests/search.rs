@@ -11,6 +11,7 @@ use ipath_tests::target::Target;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -397,8 +398,28 @@ fn search_prints_a_table_and_a_profile_that_reports_show() {
     let run = Run::ipath(["attach", &pid, "--search", "-o", &file]).limit(Duration::from_secs(180));
     let finished = run.run().expect(0);
     let report = Run::ipath(["report", &file]).run().expect(0);
+    // The log of the step and the report have one figure.
+    let profile: Value =
+        serde_json::from_str(&fs::read_to_string(&file).expect("a profile")).expect("JSON");
+    let step = format!("step {}: ", profile["search"]["steps"]);
+    let step = finished.stderr.lines().find(|line| line.contains(&step));
+    let (_, said) = step
+        .and_then(|line| line.split_once(" explain "))
+        .expect("a step");
+    let shares = said
+        .split(';')
+        .next()
+        .into_iter()
+        .flat_map(|said| said.split(" and "));
+    let shares = shares.map(|said| said.split(" of ").next().expect("a share"));
+    let shares: Vec<String> = shares.map(|share| format!("{share} of ")).collect();
     for text in [&finished.stdout, &report.stdout] {
-        assert!(text.contains("1 call path explains"), "{text}");
+        let explained = text.lines().find(|line| line.starts_with("explained: "));
+        let explained = explained.expect("a share");
+        assert!(explained.ends_with("; most of it by 1 call path"), "{text}");
+        for share in &shares {
+            assert!(explained.contains(share), "{share}: {text}");
+        }
         assert!(text.contains("resolve_bodies"), "{text}");
     }
     target.finish("ok");

@@ -16,11 +16,23 @@ pub struct Found {
     pub overhead: f64,
     /// How often what is measured was changed, or looked at again.
     pub steps: u64,
-    /// The paths, the costliest first.
+    /// The shares that all measured calls explain. `None` in profiles of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explained: Option<Explained>,
+    /// The paths, the costliest first. They are the largest part of the measured calls.
     pub paths: Vec<FoundPath>,
     /// Functions that may have a share of the time and are not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<Left>,
+}
+
+/// Shares of the time that is to be explained, from 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Explained {
+    /// The share of [`Found::cpu_ns`].
+    pub cpu: f64,
+    /// The share of [`Found::waiting_ns`].
+    pub waiting: f64,
 }
 
 /// Call paths that begin alike, from a function outwards.
@@ -84,13 +96,16 @@ impl Found {
         left.max_by(|a, b| a.cpu_share.total_cmp(&b.cpu_share))
     }
 
-    /// The shares of CPU time and of waiting that the paths explain.
-    pub fn explained(&self) -> (f64, f64) {
+    /// The shares that are explained, in profiles of earlier versions those of the paths.
+    pub fn explained(&self) -> Explained {
         let sum = |share: fn(&FoundPath) -> f64| {
             let shares = self.paths.iter().map(share);
             shares.fold(0.0, |sum: f64, share| sum + share).min(1.0)
         };
-        (sum(|p| p.cpu_share), sum(|p| p.waiting_share))
+        self.explained.unwrap_or_else(|| Explained {
+            cpu: sum(|path| path.cpu_share),
+            waiting: sum(|path| path.waiting_share),
+        })
     }
 }
 

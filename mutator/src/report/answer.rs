@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::chains::{self, Line};
 use super::exactness::EXACT;
-use super::found::not_measured;
+use super::found::{explained, not_measured, whole};
 use super::head::elapsed;
 use super::rows::remarks;
 use super::table::{LONGEST, aligned};
@@ -307,11 +307,7 @@ impl Report<'_> {
     /// The paths that a search has found.
     fn of_search(&self, found: &Found) -> Answer {
         let cost = |path: &FoundPath| path.cpu_share.max(path.waiting_share);
-        let (cpu, waiting) = found.explained();
-        let (of_cpu, of_waiting) = (
-            human::time(found.cpu_ns.into()),
-            human::time(found.waiting_ns.into()),
-        );
+        let (of_cpu, of_waiting) = whole(found);
         let costliest = found.costliest_left();
         let costliest = costliest.map_or_else(String::new, |left| {
             format!(
@@ -348,12 +344,11 @@ impl Report<'_> {
             false => (first.waiting_ns, "the time off a processor"),
         };
         let sentence = format!(
-            "{costliest}{} of {of} is in {which}: {} in {}. All paths above explain {:.0} % of {of_cpu} of CPU time and {:.0} % of {of_waiting} off it.",
+            "{costliest}{} of {of} is in {which}: {} in {}. Measured calls explain {} in all.",
             human::percent(cost(first)),
             human::time(time.into()),
             human::count(first.calls, "call"),
-            100.0 * cpu,
-            100.0 * waiting,
+            explained(found),
         );
         Answer {
             headings: ["OF CPU", "OFF CPU", "TOTAL", "CALLS"]

@@ -12,26 +12,17 @@ const DEPTH: usize = 24;
 impl Report<'_> {
     /// The call paths that explain where time goes.
     pub(super) fn found(&self, found: &Found, out: &mut impl Write) -> io::Result<()> {
-        let (cpu, waiting) = found.explained();
-        let whole = |ns: u64| human::time(ns.into());
-        let part = |share: f64, ns: u64| format!("{:.0} % of {}", 100.0 * share, whole(ns));
-        let (cpu, waiting) = (part(cpu, found.cpu_ns), part(waiting, found.waiting_ns));
+        let (cpu, waiting) = whole(found);
         match found.paths.len() {
-            0 => {
-                let (cpu, waiting) = (whole(found.cpu_ns), whole(found.waiting_ns));
-                writeln!(
-                    out,
-                    "\nno call path explains {cpu} of CPU time and {waiting} off it"
-                )
+            0 => writeln!(
+                out,
+                "\nno call path explains {cpu} of CPU time and {waiting} off it"
+            ),
+            n => {
+                let paths = human::count(n as u64, "call path");
+                let explained = explained(found);
+                writeln!(out, "\nexplained: {explained}; most of it by {paths}")
             }
-            1 => writeln!(
-                out,
-                "\n1 call path explains {cpu} of CPU time and {waiting} off it"
-            ),
-            n => writeln!(
-                out,
-                "\n{n} call paths explain {cpu} of CPU time and {waiting} off it"
-            ),
         }?;
         writeln!(
             out,
@@ -85,6 +76,23 @@ impl Report<'_> {
     }
 }
 
+/// CPU time and time off a processor that are to be explained.
+pub(super) fn whole(found: &Found) -> (String, String) {
+    let of = |ns: u64| human::time(ns.into());
+    (of(found.cpu_ns), of(found.waiting_ns))
+}
+
+/// The shares that are explained. The search printed the same ones for its step.
+pub(super) fn explained(found: &Found) -> String {
+    let shares = found.explained();
+    let (cpu, waiting) = whole(found);
+    format!(
+        "{} of {cpu} of CPU time and {} of {waiting} off it",
+        human::rounded(shares.cpu),
+        human::rounded(shares.waiting)
+    )
+}
+
 fn share(share: f64) -> String {
     match share > 0.0 {
         true => human::percent(share),
@@ -120,7 +128,7 @@ pub(super) fn not_measured(left: &Left) -> String {
 mod tests {
     use super::super::tests::golden;
     use crate::profile::tests::sample;
-    use crate::profile::{Found, FoundPath, Left, Profile};
+    use crate::profile::{Explained, Found, FoundPath, Left, Profile};
 
     fn searched() -> Profile {
         let path = FoundPath {
@@ -157,6 +165,10 @@ mod tests {
             waiting_ns: 2_980_000_000,
             overhead: 0.012,
             steps: 4,
+            explained: Some(Explained {
+                cpu: 0.84,
+                waiting: 0.981,
+            }),
             paths: vec![path, recursion],
             left: vec![
                 left(

@@ -75,6 +75,14 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
+/// A share, of 0 to 1, in whole percent: `83 %`, `0.4 %`.
+pub fn rounded(share: f64) -> String {
+    match 100.0 * share {
+        p if p < 9.95 => format!("{p:.1} %"),
+        p => format!("{p:.0} %"),
+    }
+}
+
 /// A ratio of two numbers.
 pub fn ratio(value: f64) -> String {
     format!("{value:.2}")

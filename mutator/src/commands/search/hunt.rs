@@ -13,11 +13,12 @@ use super::look::Overheads;
 use super::pack::{Lives, Moments, Pack, Prey};
 use super::result::{Outcome, costly, left, unreturned};
 use super::samples::Samples;
-use super::words::{Stopped, measured, percent, reason, sampled, stopped};
+use super::words::{Stopped, measured, reason, sampled, stopped};
 use crate::display_name;
 use crate::error::Failure;
 use crate::follow::Follower;
 use crate::process::Process;
+use crate::report::human;
 use crate::sampling::Sampler;
 use crate::search::{Cost, Next, Search, Stack, Step, Window, rows};
 use crate::session::Options;
@@ -189,7 +190,7 @@ impl<'h> Hunt<'h> {
                 self.steps,
                 functions(window.measured.len()),
                 measured(step.explained),
-                percent(window.overhead)
+                human::rounded(window.overhead)
             );
             self.tell(&head, &step);
             self.note(window, step.explained);
@@ -354,6 +355,7 @@ impl<'h> Hunt<'h> {
         let is_within_limit = !self.asked.bounds.is_too_much(&window, TOO_MUCH);
         let outcome = Outcome {
             rows,
+            explained,
             window,
             steps: self.steps,
             left,

@@ -7,13 +7,15 @@ use patcher::Avma;
 use super::common::Shifts;
 use super::look::Places;
 use super::words::reason;
-use crate::profile::{Found, FoundPath, Left, Profile};
+use crate::profile::{Explained, Found, FoundPath, Left, Profile};
 use crate::search::{Cost, Dropped, Row, Search, Stack, Window};
 
 /// The latest result.
 pub(super) struct Outcome {
     pub(super) window: Window,
     pub(super) rows: Vec<Row>,
+    /// The share that all measured calls explain.
+    pub(super) explained: Cost,
     pub(super) steps: u64,
     pub(super) left: Vec<Left>,
 }
@@ -106,6 +108,10 @@ impl Outcome {
             waiting_ns: self.window.whole.off as u64,
             overhead: self.window.overhead,
             steps: self.steps,
+            explained: Some(Explained {
+                cpu: self.explained.cpu,
+                waiting: self.explained.off,
+            }),
             paths: self.rows.iter().filter_map(path).collect(),
             left: self.left.clone(),
         }

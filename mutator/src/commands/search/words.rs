@@ -17,19 +17,11 @@ fn shares(share: Cost, off: &str) -> String {
     let parts = [(share.cpu, "CPU time"), (share.off, off)];
     let said = parts.iter().filter(|(share, _)| *share >= 0.0005);
     let said: Vec<String> = said
-        .map(|(share, of)| format!("{} of {of}", percent(*share)))
+        .map(|(share, of)| format!("{} of {of}", human::rounded(*share)))
         .collect();
     match said.is_empty() {
         true => "nothing".to_owned(),
         false => said.join(" and "),
-    }
-}
-
-/// `83 %`, `0.4 %`.
-pub(super) fn percent(share: f64) -> String {
-    match 100.0 * share {
-        p if p < 9.95 => format!("{p:.1} %"),
-        p => format!("{p:.0} %"),
     }
 }
 
@@ -44,9 +36,9 @@ pub(super) fn reason(dropped: &Dropped) -> String {
             "called {} times a second, {} each: measuring took {} of the CPU time",
             human::number(rate.round()),
             human::average(Some(*each), "ns"),
-            percent(*overhead)
+            human::rounded(*overhead)
         ),
-        Dropped::Small(share) => format!("{} is too little", percent(*share)),
+        Dropped::Small(share) => format!("{} is too little", human::rounded(*share)),
         Dropped::Unreturned => "no call of it began and returned meanwhile".to_owned(),
         Dropped::Refused(reason) => format!("cannot be instrumented: {reason}"),
         Dropped::Ended => {
@@ -75,13 +67,13 @@ pub(super) struct Stopped {
 pub(super) fn stopped(at: &Stopped) -> String {
     let Stopped { bounds, .. } = at;
     if at.is_enough {
-        return format!("ended: {} is explained", percent(bounds.explain));
+        return format!("ended: {} is explained", human::rounded(bounds.explain));
     }
     let why = match at.is_stuck {
         true => "ended: further steps explained no more",
         false => "ended: nothing more to add or to drop",
     };
-    let more = |limit: f64| percent((4.0 * limit).min(1.0)).replace(' ', "");
+    let more = |limit: f64| human::rounded((4.0 * limit).min(1.0)).replace(' ', "");
     if at.costly > 0 {
         let dropped = human::count(at.costly as u64, "function");
         return format!(
