@@ -6,6 +6,7 @@ mod completion;
 mod demo;
 mod diff;
 mod doctor;
+mod each;
 mod existing;
 mod export;
 mod find;

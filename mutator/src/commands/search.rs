@@ -27,6 +27,7 @@ use hunt::{Hunt, Over};
 use pack::{Lives, Pack};
 use result::{Numbers, Outcome};
 
+use super::each::in_some;
 use super::existing::{refuse_existing, refuse_existing_of_tree};
 use super::job::sum_of;
 use super::measure::{self, MANY, check, check_found};
@@ -34,7 +35,6 @@ use super::panics::caught;
 use super::remarks::warn;
 use super::source::Live;
 use super::target::{find, target_of};
-use super::together::in_each;
 use super::tree::{no_match, tell_left_out, tree};
 use super::watch::{Shown, Watch, conclude, hold};
 use crate::cli::{Measure, Output, Refine, Show};
@@ -257,9 +257,7 @@ pub(super) fn attach(
     let preys = match children {
         true => {
             refuse_existing_of_tree(&process)?;
-            let (preys, failed) = in_each(tree(&process), prey)?;
-            failed.iter().for_each(|(_, f)| warn(&f.in_one_line()));
-            preys
+            in_some(tree(&process).iter().map(prey))?
         }
         false => {
             refuse_existing(&process)?;

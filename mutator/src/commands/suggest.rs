@@ -8,6 +8,7 @@ use patcher::Avma;
 use patcher::plan::Effects;
 use patcher::select::Pattern;
 
+use super::each::in_some;
 use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
@@ -54,7 +55,12 @@ pub(super) fn suggest(
     };
     let signals = hold(OPERATION)?;
     signals.watch(&processes.iter().collect::<Vec<_>>());
-    let (processes, mut samplers) = begin(pid, processes)?;
+    let begun = processes.iter().zip(begin_all(&processes));
+    let begun = begun.map(|(process, begun)| match begun {
+        Ok(sampler) => Ok((process.clone(), sampler)),
+        Err(why) => Err(failure(OPERATION, process, &why)),
+    });
+    let (processes, mut samplers): (Vec<_>, Vec<_>) = in_some(begun)?.into_iter().unzip();
     if !children {
         let otherwise = "--children samples them, too";
         tell_left_out(
@@ -103,32 +109,6 @@ pub(super) fn suggest(
     let width = screen().map(|screen| screen.width);
     let text = text(&subject, shares, &suggestion, &sampled.modules(), width);
     print(&Page::of(&text))
-}
-
-/// Begins to sample these processes. Prints a line for each that cannot be sampled.
-///
-/// # Errors
-/// The failure for the first one, if none can be sampled.
-fn begin(pid: Pid, processes: Vec<Process>) -> Result<(Vec<Process>, Vec<Sampler>), Failure> {
-    let begun = begin_all(&processes);
-    let (mut sampled, mut samplers, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-    for (process, begun) in processes.into_iter().zip(begun) {
-        match begun {
-            Ok(sampler) => {
-                sampled.push(process);
-                samplers.push(sampler);
-            }
-            Err(why) => failed.push(failure(OPERATION, &process, &why)),
-        }
-    }
-    match (samplers.is_empty(), failed.first()) {
-        (true, Some(failure)) => return Err(failure.clone()),
-        (true, None) => return Err(Failure::new(OPERATION, pid, "the process has ended")),
-        (false, _) => failed
-            .iter()
-            .for_each(|failure| warn(&failure.in_one_line())),
-    }
-    Ok((sampled, samplers))
 }
 
 /// The results of the samplers of several processes.

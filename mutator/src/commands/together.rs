@@ -1,5 +1,6 @@
 //! Sessions in several processes that run already, shown as one.
 
+use super::each::in_each;
 use super::job::Job;
 use super::later::Later;
 use super::source::{AtEnd, Live};
@@ -31,11 +32,13 @@ pub(super) fn begin<'a>(
         ready = std::mem::take(&mut waiting);
     }
     let ready = ready.into_iter().take_while(|_| !signals.ended());
-    let begun = in_each(ready, |(number, process)| {
-        let (live, changed) = create(process)?;
-        job.enter_new(*number, live, &changed);
-        Ok(())
-    });
+    let begun = in_each(ready.map(|(number, process)| match create(&process) {
+        Ok((live, changed)) => {
+            job.enter_new(number, live, &changed);
+            Ok(())
+        }
+        Err(failure) => Err(((number, process), failure)),
+    }));
     crate::segment::sweep();
     let (_, failed) = begun?;
     let failed = failed.into_iter();
@@ -44,28 +47,4 @@ pub(super) fn begin<'a>(
     let create = move |process: &Process| create(process).map(Some);
     job.set_later(Later::new(waiting, create));
     Ok(())
-}
-
-/// What was begun, and the failures, each with the item that it is for.
-type InEach<I, T> = (Vec<T>, Vec<(I, Failure)>);
-
-/// Begins something for each of these items.
-///
-/// # Errors
-/// The failure for the first item, if it fails for all.
-pub(super) fn in_each<I, T>(
-    items: impl IntoIterator<Item = I>,
-    mut begin: impl FnMut(&I) -> Result<T, Failure>,
-) -> Result<InEach<I, T>, Failure> {
-    let (mut begun, mut failed) = (Vec::new(), Vec::new());
-    for item in items {
-        match begin(&item) {
-            Ok(one) => begun.push(one),
-            Err(failure) => failed.push((item, failure)),
-        }
-    }
-    match failed.first() {
-        Some((_, failure)) if begun.is_empty() => Err(failure.clone()),
-        _ => Ok((begun, failed)),
-    }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use patcher::Avma;
 
-use super::super::remarks::warn;
+use super::super::each::in_some;
 use super::super::source::Live;
 use super::super::suggest;
 use super::common::{Common, Shifts};
@@ -90,25 +90,18 @@ impl Pack {
         following: Option<(Process, Follower)>,
     ) -> Result<Self, Failure> {
         let processes: Vec<Process> = preys.iter().map(|prey| prey.process.clone()).collect();
-        let (mut members, mut failed) = (Vec::new(), Vec::new());
-        for (prey, begun) in preys.into_iter().zip(begin_all(&processes)) {
-            let Prey { process, given } = prey;
-            match begun {
-                Ok(sampler) => members.push(Member {
-                    process,
-                    sampler: Some(sampler),
-                    shifts: Shifts::default(),
-                    given,
-                    is_out: false,
-                }),
-                Err(why) => failed.push(suggest::failure(operation, &process, &why)),
-            }
-        }
-        let failures = || failed.iter().map(Failure::in_one_line);
-        match (members.is_empty(), failed.first()) {
-            (true, Some(failure)) => return Err(failure.clone()),
-            _ => failures().for_each(|failure| warn(&failure)),
-        }
+        let begun = preys.into_iter().zip(begin_all(&processes));
+        let begun = begun.map(|(Prey { process, given }, begun)| match begun {
+            Ok(sampler) => Ok(Member {
+                process,
+                sampler: Some(sampler),
+                shifts: Shifts::default(),
+                given,
+                is_out: false,
+            }),
+            Err(why) => Err(suggest::failure(operation, &process, &why)),
+        });
+        let members = in_some(begun)?;
         let mut pack = Self {
             members,
             following,

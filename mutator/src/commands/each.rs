@@ -1,0 +1,44 @@
+//! What is begun in several processes and may fail in some of them.
+
+use super::remarks::warn;
+use crate::error::Failure;
+
+/// What was begun, and the failures, each with the item that it is for.
+type InEach<I, T> = (Vec<T>, Vec<(I, Failure)>);
+
+/// Separates what was begun from the failures.
+///
+/// # Errors
+/// The first failure, if nothing was begun.
+pub(super) fn in_each<I, T>(
+    all: impl IntoIterator<Item = Result<T, (I, Failure)>>,
+) -> Result<InEach<I, T>, Failure> {
+    let (mut begun, mut failed) = (Vec::new(), Vec::new());
+    for one in all {
+        match one {
+            Ok(one) => begun.push(one),
+            Err(failure) => failed.push(failure),
+        }
+    }
+    match failed.first() {
+        Some((_, failure)) if begun.is_empty() => Err(failure.clone()),
+        _ => Ok((begun, failed)),
+    }
+}
+
+/// Keeps what was begun. Prints a line for each failure.
+///
+/// # Errors
+/// The first failure, if nothing was begun.
+pub(super) fn in_some<T>(
+    all: impl IntoIterator<Item = Result<T, Failure>>,
+) -> Result<Vec<T>, Failure> {
+    let all = all
+        .into_iter()
+        .map(|one| one.map_err(|failure| ((), failure)));
+    let (begun, failed) = in_each(all)?;
+    failed
+        .iter()
+        .for_each(|(_, failure)| warn(&failure.in_one_line()));
+    Ok(begun)
+}
