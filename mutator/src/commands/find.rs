@@ -133,12 +133,12 @@ impl Finder for Finding {
         let (process, refusals) = (self.space.process(), &mut self.refusals);
         let found = suggest::candidates(process, &modules, &shares.functions, refusals);
         let row = |candidate: &Candidate| Choosable {
-            key: candidate.start.0,
-            figures: figures(candidate).to_vec(),
+            key: candidate.function.start.0,
+            figures: figures(&candidate.function).to_vec(),
             name: format!(
                 "{}  {}",
-                printable(&candidate.name),
-                printable(&candidate.file)
+                printable(&candidate.function.name),
+                printable(&candidate.function.file)
             ),
             refused: candidate.reason.clone(),
         };

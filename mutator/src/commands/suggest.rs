@@ -321,27 +321,10 @@ pub(super) fn candidates(
     refusals: &mut Refusals,
 ) -> Vec<Candidate> {
     refusals.find(process, modules, functions);
-    let candidate = |f: &Function| {
-        let reason = refusals.of(f);
-        Candidate {
-            name: f.name.clone(),
-            linkage: f.linkage.clone(),
-            module: f.path.clone(),
-            address: f.address.0,
-            own: f.own.value,
-            self_error: f.own.error,
-            total: f.total.value,
-            total_error: f.total.error,
-            waiting: f.waiting.value,
-            waiting_error: f.waiting.error,
-            waiting_for_work: f.for_work,
-            waits_per_second: f.waits_per_second,
-            patchable: reason.is_none(),
-            reason,
-            stack: Vec::new(),
-            file: f.file.clone(),
-            start: f.start,
-        }
+    let candidate = |function: &Function| Candidate {
+        function: function.clone(),
+        reason: refusals.of(function),
+        stack: Vec::new(),
     };
     functions.iter().map(candidate).collect()
 }

@@ -21,7 +21,7 @@ pub struct Share {
 }
 
 /// Where the time of a function goes, or of what it calls.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Function {
     /// Its number.
     pub(super) id: FunctionId,

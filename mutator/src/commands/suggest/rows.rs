@@ -3,19 +3,18 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use patcher::Avma;
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::printable::printable;
 use crate::process::Pid;
 use crate::report::human;
-use crate::sampling::{Seeing, Shares};
+use crate::sampling::{Function, Seeing, Share, Shares};
 
 /// Figures are out of date if a running process yields no samples for this long.
 const STALE: Duration = Duration::from_secs(2);
 
 /// What was sampled, and what it suggests. In the order of the JSON.
-#[derive(Default, Serialize)]
+#[derive(Default, serde::Serialize)]
 pub(super) struct Suggestion {
     pub(super) samples: u64,
     pub(super) candidates: Vec<Candidate>,
@@ -31,30 +30,36 @@ pub(super) struct Suggestion {
 }
 
 /// A function worth naming.
-#[derive(Serialize)]
 pub(in crate::commands) struct Candidate {
-    pub(in crate::commands) name: String,
-    pub(super) linkage: String,
-    pub(super) module: String,
-    pub(super) address: u64,
-    #[serde(rename = "self")]
-    pub(super) own: f64,
-    pub(super) self_error: f64,
-    pub(super) total: f64,
-    pub(super) total_error: f64,
-    pub(super) waiting: f64,
-    pub(super) waiting_error: f64,
-    pub(super) waiting_for_work: f64,
-    pub(super) waits_per_second: f64,
-    pub(super) patchable: bool,
+    pub(in crate::commands) function: Function,
+    /// Why it cannot be measured.
     pub(in crate::commands) reason: Option<String>,
     pub(super) stack: Vec<String>,
-    /// What a user calls the module.
-    #[serde(skip)]
-    pub(in crate::commands) file: String,
-    /// First address in the process.
-    #[serde(skip)]
-    pub(in crate::commands) start: Avma,
+}
+
+impl Serialize for Candidate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let f = &self.function;
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("name", &f.name)?;
+        fields.serialize_entry("linkage", &f.linkage)?;
+        fields.serialize_entry("module", &f.path)?;
+        fields.serialize_entry("address", &f.address.0)?;
+        for (name, error, share) in [
+            ("self", "self_error", f.own),
+            ("total", "total_error", f.total),
+            ("waiting", "waiting_error", f.waiting),
+        ] {
+            fields.serialize_entry(name, &share.value)?;
+            fields.serialize_entry(error, &share.error)?;
+        }
+        fields.serialize_entry("waiting_for_work", &f.for_work)?;
+        fields.serialize_entry("waits_per_second", &f.waits_per_second)?;
+        fields.serialize_entry("patchable", &self.reason.is_none())?;
+        fields.serialize_entry("reason", &self.reason)?;
+        fields.serialize_entry("stack", &self.stack)?;
+        fields.end()
+    }
 }
 
 /// What stands above [`figures`].
@@ -119,23 +124,24 @@ pub(in crate::commands) fn callers(stack: &[String]) -> String {
         false => format!("< {}{more}", shown.join(" < ")),
     }
 }
+
 /// Shares, with what they may be off by, and waits, as wide as [`head`].
-pub(in crate::commands) fn figures(candidate: &Candidate) -> [String; 4] {
-    let share = |value: f64, error: f64| match value > 0.0 {
+pub(in crate::commands) fn figures(function: &Function) -> [String; 4] {
+    let share = |Share { value, error }: Share| match value > 0.0 {
         false => String::new(),
         // With so few samples only an upper bound is known.
         true if error >= value => format!("up to {:.0} %", (100.0 * (value + error)).min(100.0)),
         true => format!("{:.1}±{:.1} %", 100.0 * value, 100.0 * error),
     };
-    let waits = match candidate.waits_per_second {
+    let waits = match function.waits_per_second {
         n if n < 0.05 => String::new(),
         n if n < 10.0 => format!("{n:.1}"),
         n => format!("{n:.0}"),
     };
     in_columns([
-        share(candidate.own, candidate.self_error),
-        share(candidate.total, candidate.total_error),
-        share(candidate.waiting, candidate.waiting_error),
+        share(function.own),
+        share(function.total),
+        share(function.waiting),
         waits,
     ])
 }

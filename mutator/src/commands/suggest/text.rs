@@ -69,10 +69,12 @@ pub(super) fn text(
     let callers = all_callers(&suggestion.candidates, width);
     let rows = suggestion.candidates.iter().zip(names).zip(callers);
     for ((candidate, name), callers) in rows {
-        text += &figures_line(candidate, labels.width(), width);
+        let figures = figures_line(candidate, labels.width(), width);
         text += &match name {
-            Placed::Beside(name) => format!("{GAP}{name}\n"),
-            Placed::Below(name) => format!("\n{}", below(&name, NARROW, width)),
+            Placed::Beside(name) => format!("{figures}{GAP}{name}\n"),
+            Placed::Below(name) => {
+                format!("{}\n{}", figures.trim_end(), below(&name, NARROW, width))
+            }
         };
         if let Some(reason) = &candidate.reason {
             let refused = format!("refused: {}", printable(reason));
@@ -84,7 +86,7 @@ pub(super) fn text(
     if !remarks.is_empty() {
         text += &below(&remarks.join("; "), 0, width);
     }
-    if let Some(first) = suggestion.candidates.iter().find(|c| c.patchable) {
+    if let Some(first) = suggestion.candidates.iter().find(|c| c.reason.is_none()) {
         let attach = CommandLine::ipath("attach").pid(subject.pid);
         let attach = match subject.children {
             true => attach.with("--children"),
@@ -110,7 +112,7 @@ fn indent(width: Option<usize>) -> usize {
 
 /// The figures of a function, in columns below the labels, or each with its label if these have no room.
 fn figures_line(candidate: &Candidate, labels: usize, width: Option<usize>) -> String {
-    let figures = figures(candidate);
+    let figures = figures(&candidate.function);
     let Some(width) = width.filter(|&width| width < labels) else {
         return figures.join(" ");
     };
@@ -142,8 +144,8 @@ enum Placed {
 
 /// The functions with their modules.
 fn names(candidates: &[Candidate], width: Option<usize>) -> Vec<Placed> {
-    let name = |candidate: &Candidate| printable(&candidate.name).into_owned();
-    let module = |candidate: &Candidate| format!("{GAP}{}", printable(&candidate.file));
+    let name = |candidate: &Candidate| printable(&candidate.function.name).into_owned();
+    let module = |candidate: &Candidate| format!("{GAP}{}", printable(&candidate.function.file));
     let Some(width) = width else {
         let whole = candidates.iter().map(|c| name(c) + &module(c));
         return whole.map(Placed::Beside).collect();
@@ -152,7 +154,9 @@ fn names(candidates: &[Candidate], width: Option<usize>) -> Vec<Placed> {
         let (name, module) = (name(candidate), module(candidate));
         let own = method(&name).width();
         let least = own.max(LEAST.min(name.width()));
-        let namesakes = candidates.iter().filter(|c| c.name == candidate.name);
+        let namesakes = candidates
+            .iter()
+            .filter(|c| c.function.name == candidate.function.name);
         let needs_module = namesakes.count() > 1;
         let beside = width.saturating_sub(COLUMNS);
         let below = width.saturating_sub(NARROW);
@@ -249,20 +253,28 @@ fn remarks(shares: &Shares, suggestion: &Suggestion) -> Vec<String> {
 fn pattern_of(candidate: &Candidate, modules: &[Module]) -> String {
     let has_meaning =
         |c: char| MEANING.contains(&c) || is_active(c) || c.is_whitespace() || "'\\".contains(c);
-    let name = candidate.name.split('(').next().unwrap_or_default();
+    let name = candidate
+        .function
+        .name
+        .split('(')
+        .next()
+        .unwrap_or_default();
     let is_short = !name.is_empty() && name.len() <= LONGEST;
     if is_short && !name.contains(has_meaning) && !name.contains('<') {
-        let is_it = |found: &[patcher::Avma]| found == [candidate.start];
+        let is_it = |found: &[patcher::Avma]| found == [candidate.function.start];
         if is_it(&matches(name, modules)) {
             return name.to_owned();
         }
     }
-    match candidate.linkage.as_str() {
-        "" => candidate.name.clone(),
+    match candidate.function.linkage.as_str() {
+        "" => candidate.function.name.clone(),
         linkage if linkage.contains(has_meaning) => {
-            format!("{}+{:#x}", candidate.file, candidate.address)
+            format!(
+                "{}+{:#x}",
+                candidate.function.file, candidate.function.address.0
+            )
         }
-        linkage => format!("{}!{linkage}", candidate.file),
+        linkage => format!("{}!{linkage}", candidate.function.file),
     }
 }
 
@@ -284,26 +296,19 @@ fn matches(text: &str, modules: &[Module]) -> Vec<patcher::Avma> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampling::Function;
 
     fn candidate(name: &str, stack: &[&str]) -> Candidate {
+        let mut function = Function::default();
+        function.name = name.to_owned();
+        function.file = "service".to_owned();
+        function.own.value = 0.5;
+        function.total.value = 0.75;
+        function.waits_per_second = 12.0;
         Candidate {
-            name: name.to_owned(),
-            linkage: String::new(),
-            module: "/usr/bin/service".to_owned(),
-            address: 0x1000,
-            own: 0.5,
-            self_error: 0.01,
-            total: 0.75,
-            total_error: 0.01,
-            waiting: 0.0,
-            waiting_error: 0.0,
-            waiting_for_work: 0.0,
-            waits_per_second: 12.0,
-            patchable: true,
+            function,
             reason: None,
             stack: stack.iter().map(|&name| name.to_owned()).collect(),
-            file: "service".to_owned(),
-            start: patcher::Avma(0x1000),
         }
     }
 
@@ -385,7 +390,7 @@ mod tests {
                 &[],
             ),
         ];
-        candidates[2].file = "libpayments-plugin.so.3".to_owned();
+        candidates[2].function.file = "libpayments-plugin.so.3".to_owned();
         let modules = ["  service\n", "  libpayments-plugin.so.3\n"];
         let suggestion = Suggestion {
             candidates,
@@ -415,7 +420,7 @@ mod tests {
     fn a_file_gets_the_names_as_they_are() {
         let text = written(None);
         for candidate in &suggestion().candidates {
-            let line = format!("  {}  service\n", candidate.name);
+            let line = format!("  {}  service\n", candidate.function.name);
             assert!(text.contains(&line), "{line}:\n{text}");
         }
     }
