@@ -8,7 +8,7 @@ use super::outcome::{added, listed, tell_refused};
 use super::output::print;
 use super::rank_file::with_rank;
 use super::remarks::warn;
-use super::target::{is_of_family, open_all};
+use super::target::{is_of_family, open_all, open_all_of};
 use super::watch::{destination, hold};
 use crate::cli::Patterns;
 use crate::collect::Collector;
@@ -275,8 +275,9 @@ fn sum(operation: &str, mut profiles: Vec<Profile>) -> Result<Profile, Failure> 
 /// family have left that have ended.
 pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     const OPERATION: &str = "detach";
-    let left = Left::by_family_of(pid);
-    let sessions = match open_all(OPERATION, pid, Session::open_to_change) {
+    let named = named();
+    let left = Left::by_family_of(pid, &named);
+    let sessions = match open_all_of(&named, OPERATION, pid, Session::open_to_change) {
         Err(_) if !left.is_empty() => Vec::new(),
         opened => opened?,
     };
@@ -324,18 +325,17 @@ struct Left {
 impl Left {
     /// What ended processes have left that were measured as one with the process of this id, which may have
     /// ended, too.
-    fn by_family_of(pid: Pid) -> Vec<Self> {
-        let named = named();
+    fn by_family_of(pid: Pid, named: &[(PathBuf, Process)]) -> Vec<Self> {
         let first = Process::find(pid).ok();
-        let of = |(path, process): (PathBuf, Process)| {
-            if process.pid == pid || process.life() != Presence::Ended || is_in_use(&path) {
+        let of = |(path, process): &(PathBuf, Process)| {
+            if process.pid == pid || process.life() != Presence::Ended || is_in_use(path) {
                 return None;
             }
-            let session = Session::open(&process).ok()?;
-            let rank = session.document().rank;
+            let session = Session::open(process).ok()?;
+            let (process, rank) = (process.clone(), session.document().rank);
             is_of_family(&session, pid, first.as_ref()).then_some(Self { process, rank })
         };
-        named.into_iter().filter_map(of).collect()
+        named.iter().filter_map(of).collect()
     }
 }
 

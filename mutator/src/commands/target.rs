@@ -1,6 +1,6 @@
 //! The process, session or profile that a command is about.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::remarks::warn;
 use crate::error::Failure;
@@ -42,13 +42,16 @@ fn orphans(
     pid: Pid,
     first: Option<&Process>,
     known: &[Session],
+    named: &[(PathBuf, Process)],
     open: fn(&Process) -> Result<Session, SessionError>,
 ) -> Vec<Session> {
     let is_known = |process: &Process| known.iter().any(|s| s.process() == process);
-    let others = named().into_iter().map(|(_, process)| process);
-    let others = others.filter(|process| process.pid != pid && !is_known(process));
-    let others = others.filter(|process| process.life() == Presence::Here);
-    let sessions = others.filter_map(|process| open(&process).ok());
+    // What it has started is no older than it: the sessions of older processes need not be opened.
+    let is_younger = |process: &Process| first.is_none_or(|f| process.start_time >= f.start_time);
+    let others = named.iter().map(|(_, process)| process);
+    let others = others.filter(|process| process.pid != pid && is_younger(process));
+    let others = others.filter(|process| !is_known(process) && process.life() == Presence::Here);
+    let sessions = others.filter_map(|process| open(process).ok());
     sessions
         .filter(|session| is_of_family(session, pid, first))
         .collect()
@@ -72,13 +75,23 @@ pub(super) fn open_all(
     pid: Pid,
     open: fn(&Process) -> Result<Session, SessionError>,
 ) -> Result<Vec<Session>, Failure> {
+    open_all_of(&named(), operation, pid, open)
+}
+
+/// Like [`open_all`], with these named segments.
+pub(super) fn open_all_of(
+    named: &[(PathBuf, Process)],
+    operation: &str,
+    pid: Pid,
+    open: fn(&Process) -> Result<Session, SessionError>,
+) -> Result<Vec<Session>, Failure> {
     let launcher = Process::find(pid).ok();
-    let own = open_by(operation, pid, open);
+    let own = open_by(named, operation, pid, open);
     let started = launcher.iter().flat_map(Process::descendants);
     let started = started.filter_map(|process| open(&process).ok());
     let followed = started.filter(|session| session.document().parent.is_some());
     let followed: Vec<Session> = followed.collect();
-    let orphans = orphans(pid, launcher.as_ref(), &followed, open);
+    let orphans = orphans(pid, launcher.as_ref(), &followed, named, open);
     let (mut sessions, failure) = match own {
         Ok(session) => (vec![session], None),
         Err(failure) => (Vec::new(), Some(failure)),
@@ -112,6 +125,7 @@ pub(super) fn open_all(
 }
 
 fn open_by(
+    named: &[(PathBuf, Process)],
     operation: &str,
     pid: Pid,
     open: fn(&Process) -> Result<Session, SessionError>,
@@ -120,11 +134,11 @@ fn open_by(
         Ok(process) => process,
         Err(error) => {
             // The latest of those that have had this id.
-            let mut named = named().into_iter().rev();
-            let Some((_, process)) = named.find(|(_, p)| p.pid == pid) else {
+            let latest = named.iter().rev().find(|(_, p)| p.pid == pid);
+            let Some((_, process)) = latest else {
                 return Err(Failure::of(operation, error));
             };
-            process
+            process.clone()
         }
     };
     open(&process).map_err(|error| {
