@@ -19,6 +19,7 @@ pub mod off_cpu;
 mod per_cycle;
 mod process;
 mod program;
+mod room;
 #[cfg(test)]
 pub(crate) mod tests;
 mod total;
@@ -38,22 +39,18 @@ pub use label::Label;
 pub use per_cycle::PerCycle;
 pub use process::{InProcess, Process, Spread, Spreads};
 pub use program::{program, started_as};
+pub use room::UNKNOWN_CALLERS;
+pub(crate) use room::{names_of, reason};
 pub use total::Total;
 pub use unseen::{AllUnseen, LEFT, Unseen, add_unseen, unseen_counts, unseen_phrases};
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 /// The only schema this version reads and writes.
 pub const SCHEMA: &str = "ipath-profile/1";
-
-/// What is said, in the place of a name, of callers that are not known.
-pub const UNKNOWN_CALLERS: &str = "[callers unknown]";
-/// Stands for the callers of calls on paths beyond the limit of paths.
-pub const CALLERS_BEYOND_LIMIT: &str =
-    "[callers unknown: --max-paths reached; see --collapse-recursion]";
 
 /// The metric of the time that threads have been on a processor.
 const CPU: &str = "cpu";
@@ -539,16 +536,6 @@ pub struct PathEntry {
 }
 
 impl PathEntry {
-    /// The text for callers that are not known. `None` on a complete path.
-    pub fn unknown_callers(&self) -> Option<&'static str> {
-        match (self.complete, self.stack.is_empty()) {
-            (true, _) => None,
-            (false, false) => Some(UNKNOWN_CALLERS),
-            // The entry of a function for all paths beyond the limit.
-            (false, true) => Some(CALLERS_BEYOND_LIMIT),
-        }
-    }
-
     /// The activations, where the walk has come to no root. What has no frame at all is not such a path, but
     /// holds the calls of all paths beyond the limit.
     pub fn incomplete(&self) -> u64 {
@@ -573,8 +560,11 @@ pub struct Thread {
 pub struct Losses {
     /// Calls that were seen but could not be recorded on a path at all.
     pub missed: u64,
-    /// Calls recorded on the overflow path because the limit of paths was reached.
+    /// Calls that share one path, because there was no room for their own.
     pub overflow: u64,
+    /// Why there was none: names of [`abi::shortage::Shortage`]. Empty in a profile that does not tell.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub overflow_by: BTreeSet<String>,
     /// Activations that ended by an exception or longjmp; none where no exit is patched.
     pub unwound: Option<u64>,
     /// Activations that still run; none where no exit is patched.

@@ -480,7 +480,7 @@ impl<'p> Report<'p> {
         if path.stack.len() > depth {
             table.text(more(path.stack.len() - depth, "frame"));
         }
-        if let Some(end) = end_of(path) {
+        if let Some(end) = end_of(self.profile, path) {
             table.text(end.to_owned());
         }
     }
@@ -545,9 +545,11 @@ impl<'p> Report<'p> {
 }
 
 /// What is said where a path does not end in a root.
-fn end_of(path: &PathEntry) -> Option<&'static str> {
+fn end_of(profile: &Profile, path: &PathEntry) -> Option<&'static str> {
     let has_none = path.complete && path.stack.is_empty();
-    path.unknown_callers().or(has_none.then_some("[no caller]"))
+    profile
+        .unknown_callers(path)
+        .or(has_none.then_some("[no caller]"))
 }
 
 /// `1 more frame`, `2 more frames`.

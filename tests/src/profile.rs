@@ -203,6 +203,8 @@ impl CallPath {
 pub struct Losses {
     pub missed: u64,
     pub overflow: u64,
+    #[serde(default)]
+    pub overflow_by: Vec<String>,
     pub unwound: Option<u64>,
     pub open: Option<u64>,
     pub incomplete: u64,

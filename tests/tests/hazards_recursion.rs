@@ -97,6 +97,7 @@ fn deep_paths() {
     let losses = &profile.losses;
     assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
     assert!(losses.overflow > 1000, "{losses:?}");
+    assert_eq!(losses.overflow_by, ["profile-frames"]);
     assert_eq!(
         losses.overflow + profile.paths.len() as u64 - 1,
         u64::from(CALLS)
@@ -115,6 +116,7 @@ fn path_explosion() {
         assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
         assert_eq!((losses.open, losses.unwound), (Some(0), Some(0)));
         assert_eq!(losses.overflow, own - limit);
+        assert_eq!(losses.overflow_by, ["max-paths"]);
         let shared: Vec<_> = profile.paths.iter().filter(|path| !path.complete).collect();
         let [shared] = shared[..] else {
             panic!("{} paths for what has no room", shared.len());
@@ -249,6 +251,7 @@ fn dev_shm_full() {
         let losses = &profile.losses;
         assert_eq!(profile.calls("fib"), own);
         assert!(losses.overflow > own / 4, "{losses:?}");
+        assert_eq!(losses.overflow_by, ["shared-memory"]);
         assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
         assert_eq!((losses.open, losses.unwound), (Some(0), Some(0)));
         let printed = target.0.stdout();
@@ -315,6 +318,7 @@ fn rlimit_as() {
     let losses = &profile.losses;
     assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
     assert!(losses.overflow > own / 2, "{losses:?}");
+    assert_eq!(losses.overflow_by, ["no-mapping"]);
     assert!(profile.paths.len() > 90, "{}", profile.paths.len());
     // No walk longer than there was room for.
     let (own, profile) = starved("self", 3000, "count");
@@ -322,11 +326,15 @@ fn rlimit_as() {
     let losses = &profile.losses;
     assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
     assert!(losses.overflow > own / 2, "{losses:?}");
+    assert_eq!(losses.overflow_by, ["no-mapping"]);
     // No more activations at a time.
     let (own, profile) = starved("self", 3000, "count,wall");
     let losses = &profile.losses;
     assert_eq!(profile.calls("descend") + losses.missed, own, "{losses:?}");
     assert!(losses.missed > own / 2, "{losses:?}");
+    let notes = profile.session.notes.join("\n");
+    assert!(notes.contains("not recorded: no memory could be mapped"));
+    assert!(!notes.contains("signal handler"), "{notes}");
     assert_eq!((losses.open, losses.unwound), (Some(0), Some(0)));
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
+use abi::shortage::Shortage;
 use patcher::Avma;
 
 use super::frames::Frames;
@@ -144,6 +145,14 @@ impl Build {
         }
         self.totals.end(profile, &self.paths, &self.checked);
         changed
+    }
+
+    /// Notes that paths share one because all together have too many frames.
+    pub(super) fn note_frames(&mut self) {
+        if self.paths.has_too_many_frames() {
+            let by = &mut self.profile.losses.overflow_by;
+            by.insert(Shortage::Frames.name().to_owned());
+        }
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use abi::segment::Header;
+use abi::shortage::Shortage;
 
 use super::measured::Measured;
 use super::{counters, overhead, stats};
 use crate::clock;
 use crate::profile::{self, COUNT, FunctionTotals, Metric, Profile, Stop, Target, Unseen};
-use crate::segment::Document;
+use crate::segment::{Document, Segment};
 
 /// A profile in which nothing stands yet but what its session's document says.
 pub(super) fn begin(measured: Measured<'_>) -> Profile {
@@ -82,14 +83,10 @@ pub(super) fn refresh<'n>(
         .threads_used
         .load(Relaxed)
         .min(abi::MAX_THREADS as u64) as u32;
-    let on_threads = (0..threads).filter_map(|i| segment.thread(i));
-    let on_threads = on_threads.map(|thread| thread.missed.load(Relaxed));
-    let on_threads = on_threads.fold(0, u64::saturating_add);
-    let without_thread = header.missed.load(Relaxed);
-    let is_bounded = header.memory_refused.load(Relaxed) != 0;
-    let notes = missed_notes(without_thread, on_threads, is_bounded);
+    let missed = Missed::of(segment, threads);
+    let notes = missed.notes(header.missed_by.load(Relaxed));
     session.notes.extend(notes);
-    if is_bounded {
+    if header.memory_refused.load(Relaxed) != 0 {
         session.notes.push(BOUNDED.to_owned());
     }
     session.notes.extend(lumped(document.per_thread, threads));
@@ -98,7 +95,8 @@ pub(super) fn refresh<'n>(
         totals().filter_map(of).reduce(u64::saturating_add)
     };
     let losses = &mut profile.losses;
-    losses.missed = without_thread.saturating_add(on_threads);
+    losses.missed = missed.all();
+    losses.overflow_by = profile::names_of(header.overflow_by.load(Relaxed));
     losses.unwound = sum(|totals| totals.unwound);
     losses.open = sum(|totals| totals.open);
     losses.unseen.clear();
@@ -119,31 +117,59 @@ pub(super) fn refresh<'n>(
 /// The note for paths or threads that are merged because the memory cgroup is nearly full.
 const BOUNDED: &str = "the memory cgroup of the process is nearly full: the session has taken half of what it had left, and takes no more";
 
-/// Why calls are not recorded: of threads without a record, and of the others.
-fn missed_notes(
-    without_thread: u64,
-    on_threads: u64,
-    is_bounded: bool,
-) -> impl Iterator<Item = String> {
-    // Without how many, so that they are the same in all processes.
-    let of = |calls: u64, why: &str| (calls > 0).then(|| format!("calls not recorded: {why}"));
-    let without_thread = of(
-        without_thread,
-        match is_bounded {
-            true => {
-                "there was no room for their threads: the memory cgroup of the process is nearly full"
-            }
-            false => {
-                "no memory could be had for their threads (RLIMIT_AS, RLIMIT_DATA, vm.max_map_count), or there are too many threads"
-            }
-        },
-    );
-    let on_threads = of(
-        on_threads,
-        "made by a signal handler that interrupted the recording of another one, on a stack of which nothing is known, \
-         or where no memory could be had for them",
-    );
-    without_thread.into_iter().chain(on_threads)
+/// Calls that are not recorded, by their reasons.
+#[derive(Default)]
+struct Missed {
+    /// There was no room or no memory for them.
+    short: u64,
+    /// Nothing is known of their stack.
+    stack: u64,
+    /// A signal handler made them while another call was being recorded.
+    handler: u64,
+}
+
+impl Missed {
+    fn of(segment: &Segment, threads: u32) -> Self {
+        let mut missed = Self {
+            short: segment.header().missed.load(Relaxed),
+            ..Self::default()
+        };
+        for thread in (0..threads).filter_map(|i| segment.thread(i)) {
+            let [short, stack] =
+                [&thread.missed_short, &thread.missed_stack].map(|n| n.load(Relaxed));
+            let rest = thread.missed.load(Relaxed);
+            let rest = rest.saturating_sub(short.saturating_add(stack));
+            missed.short = missed.short.saturating_add(short);
+            missed.stack = missed.stack.saturating_add(stack);
+            missed.handler = missed.handler.saturating_add(rest);
+        }
+        missed
+    }
+
+    fn all(&self) -> u64 {
+        let all = [self.short, self.stack, self.handler];
+        all.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// The reasons without the numbers, so that they are the same in all processes. `by` has the
+    /// bits of what was short.
+    fn notes(&self, by: u64) -> impl Iterator<Item = String> {
+        let short = Shortage::of(by).filter(|_| self.short > 0);
+        let short = short.map(|shortage| match shortage {
+            Shortage::Room => "there are too many threads or paths",
+            other => profile::reason(other),
+        });
+        let handler = "made by a signal handler that interrupted the recording of another one";
+        let others = [
+            (self.stack, "on a stack of which nothing is known"),
+            (self.handler, handler),
+        ];
+        let others = others.into_iter().filter(|&(calls, _)| calls > 0);
+        let others = others.map(|(_, why)| why);
+        let all: Vec<_> = short.chain(others).collect();
+        all.into_iter()
+            .map(|why| format!("calls not recorded: {why}"))
+    }
 }
 
 /// The note on calls that are counted with those of another thread. `None` below the limit of threads.
@@ -174,6 +200,20 @@ fn labels(document: &Document) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_the_first_reason_of_missed_calls() {
+        let missed = Missed {
+            short: 3,
+            stack: 0,
+            handler: 1,
+        };
+        let notes: Vec<_> = missed.notes(Shortage::Mapping.bit()).collect();
+        assert!(notes[0].contains("vm.max_map_count"), "{notes:?}");
+        assert!(notes[1].contains("signal handler"), "{notes:?}");
+        assert_eq!((notes.len(), missed.all()), (2, 4));
+        assert_eq!(Missed::default().notes(u64::MAX).count(), 0);
+    }
 
     #[test]
     fn threads_beyond_those_that_are_told_apart_are_noted() {

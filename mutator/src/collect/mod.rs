@@ -157,6 +157,7 @@ impl Collector {
         let remarks = remarks.chain(&self.further);
         let remarks = remarks.chain(left.map(|(_, note)| note));
         head::refresh(&mut build.profile, measured, remarks);
+        build.note_frames();
         let unseen = &mut build.profile.losses.unseen;
         Unseen::Libraries.count(unseen, self.libraries);
         if let Some((kind, _)) = left {

@@ -108,7 +108,7 @@ impl Paths {
             if last.replace(key) != Some(key) {
                 self.frames = self.frames.saturating_add(depth(segment, key.path));
             }
-            let path = match self.frames > MOST_FRAMES {
+            let path = match self.has_too_many_frames() {
                 true => SHARED,
                 false => key.path,
             };
@@ -163,6 +163,11 @@ impl Paths {
             }
         }
         new
+    }
+
+    /// Whether paths share one because all together have too many frames.
+    pub(super) fn has_too_many_frames(&self) -> bool {
+        self.frames > MOST_FRAMES
     }
 
     fn key(&mut self, segment: &Segment, head: &Head) -> Option<Key> {

@@ -203,7 +203,7 @@ fn row(diff: &Diff<'_>, pair: &Pair<'_>, table: &mut Table) {
     if let hidden @ 1.. = path.stack.len().saturating_sub(DEPTH) {
         table.text(human::count(hidden as u64, "more frame"));
     }
-    if let Some(unknown) = path.unknown_callers() {
+    if let Some(unknown) = profile.unknown_callers(path) {
         table.text(unknown.to_owned());
     }
 }

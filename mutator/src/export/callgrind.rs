@@ -74,7 +74,7 @@ fn head(
     let losses = &profile.losses;
     writeln!(
         out,
-        "desc: Losses: {} missed, {} beyond the limit of paths, {} on incomplete paths, {} left by a tail call",
+        "desc: Losses: {} missed, {} without their own path, {} on incomplete paths, {} left by a tail call",
         losses.missed,
         losses.overflow,
         losses.incomplete,

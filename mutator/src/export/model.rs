@@ -75,7 +75,7 @@ impl<'p> Model<'p> {
             model.frames.push(lines);
         }
         for path in &profile.paths {
-            if let Some(unknown) = path.unknown_callers() {
+            if let Some(unknown) = profile.unknown_callers(path) {
                 model.intern(unknown.to_owned(), None);
             }
             let function = &profile.functions[path.function];
@@ -136,7 +136,7 @@ impl<'p> Model<'p> {
 
     /// The name that stands for unknown callers, with the reason. `None` on a complete path.
     pub(super) fn unknown(&self, path: &PathEntry) -> Option<Name> {
-        let unknown = path.unknown_callers()?;
+        let unknown = self.profile.unknown_callers(path)?;
         Some(self.by_name.get(unknown).copied().unwrap_or_default())
     }
 

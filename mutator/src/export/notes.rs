@@ -5,9 +5,13 @@ use crate::profile::{Profile, printable, unseen_phrases};
 /// What is not exact in a profile, and what was said of it, a sentence each.
 pub(super) fn notes(profile: &Profile) -> Vec<String> {
     let losses = &profile.losses;
+    let beyond = format!(
+        "calls are without their own path ({})",
+        losses.overflow_reasons()
+    );
     let counted = [
         (losses.missed, "calls could not be recorded"),
-        (losses.overflow, "calls are beyond the limit of paths"),
+        (losses.overflow, &*beyond),
         (losses.incomplete, "calls are on incomplete paths"),
         (
             losses.unwound.unwrap_or(0),

@@ -246,7 +246,7 @@ fn labels(
         text("path", "incomplete");
     }
     if path.stack.is_empty()
-        && let Some(unknown) = path.unknown_callers()
+        && let Some(unknown) = profile.unknown_callers(path)
     {
         text("callers", unknown);
     }

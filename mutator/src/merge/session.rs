@@ -119,6 +119,7 @@ fn add_losses(sum: &mut Losses, other: &Losses) {
     ] {
         *sum = n.map(|n| sum.unwrap_or(0).saturating_add(n)).or(*sum);
     }
+    sum.overflow_by.extend(other.overflow_by.iter().cloned());
     add_unseen(&mut sum.unseen, &other.unseen);
     for (cause, n) in &other.causes {
         let known = sum.causes.entry(cause.clone()).or_default();

@@ -51,8 +51,9 @@ impl Profile {
         );
         if self.losses.overflow > 0 {
             text.push_str(&format!(
-                ", and {} calls are on paths beyond --max-paths, which take longest",
-                self.losses.overflow
+                ", and {} calls are without their own path ({}), which take longest",
+                self.losses.overflow,
+                self.losses.overflow_reasons()
             ));
         }
         text.push_str(". For less: ");
@@ -107,7 +108,7 @@ impl Profile {
         if busiest.paths >= MANY || self.losses.overflow > 0 {
             changes.push("--depth N, which keeps the innermost N callers apart".to_owned());
         }
-        if self.losses.overflow > 0 {
+        if self.losses.is_beyond_max_paths() {
             changes.push(format!(
                 "--max-paths above the {} that there are now",
                 self.paths.iter().filter(|path| !is_overflow(path)).count()
@@ -162,12 +163,15 @@ mod tests {
         profile.losses.overflow = 7;
         let said = profile.heavy().expect("too much");
         for option in [
-            "7 calls are on paths beyond --max-paths",
+            "7 calls are without their own path (more paths than --max-paths)",
             "--depth N",
             "--max-paths above",
         ] {
             assert!(said.contains(option), "{option}: {said}");
         }
+        profile.losses.overflow_by = ["memory-cgroup".to_owned()].into();
+        let said = profile.heavy().expect("too much");
+        assert!(!said.contains("--max-paths"), "{said}");
         for path in &mut profile.paths {
             let first = path.stack.first().copied();
             path.stack.extend(first);

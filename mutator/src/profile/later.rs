@@ -206,6 +206,7 @@ fn losses(now: &Losses, was: &Losses) -> Losses {
     Losses {
         missed: now.missed.saturating_sub(was.missed),
         overflow: now.overflow.saturating_sub(was.overflow),
+        overflow_by: now.overflow_by.clone(),
         unwound: both(now.unwound, was.unwound, u64::saturating_sub),
         open: now.open,
         incomplete: now.incomplete.saturating_sub(was.incomplete),

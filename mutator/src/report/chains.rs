@@ -8,7 +8,7 @@ use super::Report;
 use super::table::Frame;
 use crate::display_name::{Chain, Link, fit_chains, start_of};
 use crate::folding::{self, Item};
-use crate::profile::{CALLERS_BEYOND_LIMIT, UNKNOWN_CALLERS, printable};
+use crate::profile::printable;
 use std::rc::Rc;
 
 /// Between a function and its caller.
@@ -53,8 +53,7 @@ impl Report<'_> {
         }
         let end = match (stack.len() > DEPTH, is_complete, stack.is_empty()) {
             (true, ..) => Some("…"),
-            (_, false, true) => Some(CALLERS_BEYOND_LIMIT),
-            (_, false, false) => Some(UNKNOWN_CALLERS),
+            (_, false, _) => Some(self.profile.unknown_callers_of(stack)),
             (_, true, true) => Some("[no caller]"),
             _ => None,
         };

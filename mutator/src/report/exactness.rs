@@ -17,7 +17,7 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
         (losses.missed, "not recorded".to_owned()),
         (
             losses.overflow,
-            "without their own path (more paths than --max-paths)".to_owned(),
+            format!("without their own path ({})", losses.overflow_reasons()),
         ),
         (losses.incomplete, "on incomplete paths".to_owned()),
         (

@@ -374,7 +374,7 @@ impl Summary<'_> {
             .collect();
         if is_cut {
             links.push(Link::whole("..."));
-        } else if let Some(unknown) = path.unknown_callers() {
+        } else if let Some(unknown) = self.profile.unknown_callers(path) {
             links.push(Link::whole(unknown));
         } else if links.is_empty() {
             links.push(Link::whole("[no caller]"));

@@ -40,7 +40,8 @@ impl Node {
 
 impl Node {
     /// Adds a path as far as callers of it are shown.
-    fn take(&mut self, path: &PathEntry, sum: i128, depth: usize, is_point: bool) {
+    fn take(&mut self, profile: &Profile, path: &PathEntry, sum: i128, depth: usize) {
+        let is_point = profile.functions[path.function].point;
         self.add(path, sum, is_point);
         let mut node = self;
         for frame in path.stack.iter().take(depth) {
@@ -53,7 +54,7 @@ impl Node {
         }
         let end = match path.stack.len() > depth {
             true => Some("..."),
-            false => end_of(path),
+            false => end_of(profile, path),
         };
         if let Some(end) = end {
             let calls = node.ends.entry(end).or_default();
@@ -102,7 +103,6 @@ struct Tree<'r> {
 impl<'r> Tree<'r> {
     fn of(report: &'r Report<'r>, function: usize, is_shown: &[bool]) -> Self {
         let mut root = Node::default();
-        let is_point = report.profile.functions[function].point;
         let depth = report.options.depth.unwrap_or(usize::MAX);
         let paths: &[Numbered<'_>] = &report.paths[function];
         for (_, path) in paths.iter().filter(|(index, _)| is_shown[*index]) {
@@ -113,7 +113,8 @@ impl<'r> Tree<'r> {
         }
         for &(_, path) in paths {
             let stats = report.sorted_by().and_then(|m| path.metrics.timers.get(m));
-            root.take(path, stats.map_or(0, |stats| stats.sum), depth, is_point);
+            let sum = stats.map_or(0, |stats| stats.sum);
+            root.take(report.profile, path, sum, depth);
         }
         let shown = paths.iter().filter(|(index, _)| is_shown[*index]).count();
         Self {

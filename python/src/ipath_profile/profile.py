@@ -19,6 +19,7 @@ NUMBERS = ("sum", "min", "max", "outermost", "exclusive")
 #: Stand for the callers that are not known: in general, and on paths beyond the limit of paths.
 CALLERS_UNKNOWN = "[callers unknown]"
 CALLERS_BEYOND_LIMIT = "[callers unknown: --max-paths reached; see --collapse-recursion]"
+CALLERS_WITHOUT_ROOM = "[callers unknown: no room for their paths; see --collapse-recursion]"
 
 
 class ProfileError(ValueError):
@@ -202,6 +203,11 @@ class Profile:
             raise ProfileError(f"no function {function!r} in the profile")
         return tree_of(self._walks(frozenset(chosen), metric, top_down))
 
+    def _without_path(self) -> str:
+        by = set(self.data["losses"].get("overflow_by", ()))
+        is_limit = not by or by & {"max-paths", "segment-full"}
+        return CALLERS_BEYOND_LIMIT if is_limit else CALLERS_WITHOUT_ROOM
+
     def _walks(
         self, functions: "frozenset[int]", metric: Optional[str], top_down: bool
     ) -> Iterator[Tuple[List[str], int, int]]:
@@ -210,7 +216,7 @@ class Profile:
                 continue
             names = [self.function_name(entry["function"]), *map(str, self.stack(index))]
             if not entry["complete"]:
-                names.append(CALLERS_UNKNOWN if entry["stack"] else CALLERS_BEYOND_LIMIT)
+                names.append(CALLERS_UNKNOWN if entry["stack"] else self._without_path())
             calls = int(entry["metrics"]["count"])
             stats = entry["metrics"].get(metric) if metric else None
             value = calls if metric is None else int((stats or {}).get("sum", 0))

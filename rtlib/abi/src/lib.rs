@@ -14,12 +14,13 @@ pub mod probe;
 pub mod rule;
 pub mod schema;
 pub mod segment;
+pub mod shortage;
 pub mod value;
 
 /// Version of every layout in this crate, of the session document, and of what trampolines and stubs agree on: a
 /// session of another version is refused. One of another build with the same version is not: where its runtime has
 /// what, its document tells.
-pub const ABI_VERSION: u32 = 24;
+pub const ABI_VERSION: u32 = 25;
 
 /// Page size of the only platform there is, in bytes.
 pub const PAGE: u64 = 4096;

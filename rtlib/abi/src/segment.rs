@@ -128,6 +128,10 @@ pub struct Header {
     pub memory_base: AtomicU64,
     /// 1 once the runtime has been refused memory because of that limit.
     pub memory_refused: AtomicU64,
+    /// Why calls are on overflow paths: bits of [`crate::shortage::Shortage`].
+    pub overflow_by: AtomicU64,
+    /// The same of calls that could not be recorded.
+    pub missed_by: AtomicU64,
     /// The time of the last deregistration of unwind entries, by the time-stamp counter. Written
     /// before tables are searched for these entries.
     pub taken_back: AtomicU64,
@@ -223,15 +227,20 @@ pub struct ThreadEntry {
     pub tid: AtomicU32,
     /// Not used; zero.
     pub reserved: AtomicU32,
-    /// Calls missed on this thread: the runtime was already at work there, or there was no memory for them.
+    /// Calls missed on this thread: of the two kinds below, and those that a signal handler made
+    /// while the runtime was at work there.
     pub missed: AtomicU64,
     /// Ticks that measuring has taken on it.
     pub overhead: AtomicU64,
     /// Its name when it was last on a path that it had not been on, where threads are told apart: 16 bytes (PR_GET_NAME of
     /// prctl(2)), or zeroes.
     pub name: [AtomicU64; 2],
+    /// Calls missed because of a [`crate::shortage::Shortage`].
+    pub missed_short: AtomicU64,
+    /// Calls missed because nothing is known of their stack.
+    pub missed_stack: AtomicU64,
     /// Not used; zero. Each thread writes to a line of its own.
-    pub padding: [AtomicU64; 3],
+    pub padding: AtomicU64,
 }
 
 /// Longest module path that is published, in bytes.

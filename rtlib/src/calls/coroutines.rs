@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::activation::{self, Activation};
 use super::list::{
-    Calls, SEPARATOR, TAKEN, all, has_room, listed, lock, lock_own, uncount, unlock,
+    Calls, SEPARATOR, TAKEN, all, listed, lock, lock_own, make_room, uncount, unlock,
 };
 use super::lot::{Chain, LOT};
 use super::{closing, cost, overhead};
@@ -185,7 +185,7 @@ unsafe fn separate(calls: *mut Calls, stack: u64) {
     unsafe {
         (*(*calls).bottom).stack = stack;
         let top = (*calls).top;
-        if (*top).stack == stack || !has_room(calls) {
+        if (*top).stack == stack || make_room(calls).is_err() {
             return;
         }
         let new = (*top).next;
@@ -283,13 +283,13 @@ pub(super) unsafe fn take(
 ) {
     // SAFETY: the list is the caller's; the activation is valid and nobody else's.
     unsafe {
-        if !has_room(calls) {
+        if make_room(calls).is_err() {
             return;
         }
         let other = &*(*activation).record;
         let mut record = other;
         if !ledger.owns(other) {
-            let Some(own) = ledger.find_or_make_like(other) else {
+            let Ok(own) = ledger.find_or_make_like(other) else {
                 return;
             };
             // One that has not been counted yet is counted where it ends.

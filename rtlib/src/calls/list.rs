@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use abi::probe::{LENDING, LENDS};
 use abi::segment::RecordHead;
+use abi::shortage::Shortage;
 
 use super::activation::{self, Activation, MOST_LENT, NUMBER_SHIFT, doubted, lent};
 use super::cost::{self, Ended};
@@ -470,20 +471,20 @@ pub(super) unsafe fn is_current(activation: *mut Activation) -> bool {
 
 /// Sees to it that the list has a free activation.
 ///
+/// # Errors
+/// There is no memory for one.
+///
 /// # Safety
 /// The list is the caller's.
-pub unsafe fn has_room(calls: *mut Calls) -> bool {
+pub unsafe fn make_room(calls: *mut Calls) -> Result<(), Shortage> {
     // SAFETY: the caller's promise; new memory is nobody else's.
     unsafe {
         if !(*(*calls).top).next.is_null() || link_more(calls) {
-            return true;
+            return Ok(());
         }
-        let Some(memory) = memory::map(TABLE_BYTES) else {
-            return false;
-        };
-        let first = memory as *mut Activation;
+        let first = memory::map(TABLE_BYTES)? as *mut Activation;
         activation::link(first, ACTIVATIONS as usize, (*calls).top);
-        true
+        Ok(())
     }
 }
 

@@ -260,7 +260,7 @@ impl Lot {
     fn take(&self) -> Option<*mut Activation> {
         let mut first = self.free.load(Ordering::Relaxed);
         if first.is_null() {
-            first = memory::map(CHUNK)? as *mut Activation;
+            first = memory::map(CHUNK).ok()? as *mut Activation;
             let count = CHUNK as usize / size_of::<Activation>();
             for index in 1..count {
                 // SAFETY: inside the chunk, which is nobody else's.

@@ -176,7 +176,7 @@ impl Meter {
     /// Room for one more activation; null where there is no memory.
     fn room(&mut self) -> *mut More {
         if self.rooms == 0 {
-            let Some(chunk) = memory::map(CHUNK) else {
+            let Ok(chunk) = memory::map(CHUNK) else {
                 return ptr::null_mut();
             };
             self.room = chunk as *mut More;

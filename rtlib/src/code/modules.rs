@@ -395,7 +395,7 @@ fn append(mapping: Mapping, path: &[u8], build: u64) -> Option<u32> {
     }
     let used = &shared::header().modules_used;
     let stride = size_of::<ModuleEntry>() as u64;
-    let index = shared::take(AREA_MODULES, used, stride, 0, |_| Some(()))?;
+    let index = shared::take(AREA_MODULES, used, stride, 0, |_| Ok(())).ok()?;
     let entry = entry(index);
     entry.start.store(mapping.start, Ordering::Relaxed);
     entry.end.store(mapping.end, Ordering::Relaxed);

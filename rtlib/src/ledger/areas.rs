@@ -7,6 +7,7 @@ use abi::segment::{
     AREA_COLUMNS, AREA_HISTOGRAMS, AREA_NODES, AREA_RECORDS, AREA_THREADS, CHUNK, Column,
     Histogram, Node, Record, RecordHead, ThreadEntry, columns_stride,
 };
+use abi::shortage::Shortage;
 
 use crate::os::shared::{header, item, populate, take};
 
@@ -127,16 +128,26 @@ impl For {
     }
 }
 
-/// The index of a new node; `None` where the area or the memory that backs it is used up.
-pub fn take_node(what: For) -> Option<u32> {
+/// The index of a new node.
+///
+/// # Errors
+/// The area or the memory that backs it is used up.
+pub fn take_node(what: For) -> Result<u32, Shortage> {
     let (used, stride) = (&header().nodes_used, size_of::<Node>() as u64);
-    take(AREA_NODES, used, stride, what.spare(), |_| Some(()))
+    take(AREA_NODES, used, stride, what.spare(), |_| Ok(()))
 }
 
 /// The index of a new record of so many columns, where `prepare` sees to what else as many records need.
-pub fn take_record(what: For, columns: usize, prepare: impl Fn(u64) -> Option<()>) -> Option<u32> {
+///
+/// # Errors
+/// As for [`take_node`], or what `prepare` returns.
+pub fn take_record(
+    what: For,
+    columns: usize,
+    prepare: impl Fn(u64) -> Result<(), Shortage>,
+) -> Result<u32, Shortage> {
     if columns > header().columns.load(Ordering::Relaxed) as usize {
-        return None;
+        return Err(Shortage::Room);
     }
     let used = &header().records_used;
     take(AREA_RECORDS, used, RECORD, what.spare(), |end| {
@@ -150,13 +161,19 @@ pub fn take_record(what: For, columns: usize, prepare: impl Fn(u64) -> Option<()
 }
 
 /// The index of a new thread entry.
-pub fn take_thread() -> Option<u32> {
+///
+/// # Errors
+/// As for [`take_node`].
+pub fn take_thread() -> Result<u32, Shortage> {
     let (used, stride) = (&header().threads_used, size_of::<ThreadEntry>() as u64);
-    take(AREA_THREADS, used, stride, 0, |_| Some(()))
+    take(AREA_THREADS, used, stride, 0, |_| Ok(()))
 }
 
 /// The index of a new histogram.
-pub fn take_histogram() -> Option<u32> {
+///
+/// # Errors
+/// As for [`take_node`].
+pub fn take_histogram() -> Result<u32, Shortage> {
     let (used, stride) = (&header().histograms_used, size_of::<Histogram>() as u64);
-    take(AREA_HISTOGRAMS, used, stride, 0, |_| Some(()))
+    take(AREA_HISTOGRAMS, used, stride, 0, |_| Ok(()))
 }

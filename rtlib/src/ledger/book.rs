@@ -1,18 +1,36 @@
 //! A thread's records, by path.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::segment::RecordHead;
+use abi::segment::{ROOT_OVERFLOW, RecordHead};
+use abi::shortage::Shortage;
 
 use super::areas::{self, For};
 use super::paths::{self, Paths};
 use super::{record, tree};
 use crate::arch::prefetch;
-use crate::os::{parameters, sys};
+use crate::os::{parameters, shared, sys};
 use crate::walk::Path;
 
 /// Bytes that a thread's ledger takes besides the [`Ledger`].
 pub const BYTES: u64 = paths::BYTES;
+
+/// Why a call is not recorded.
+#[derive(Clone, Copy)]
+pub enum Missed {
+    /// A signal handler made it while the runtime was at work on the thread.
+    Handler,
+    /// Nothing is known of its stack.
+    Stack,
+    /// There is no room or no memory for it.
+    Short(Shortage),
+}
+
+impl From<Shortage> for Missed {
+    fn from(shortage: Shortage) -> Self {
+        Self::Short(shortage)
+    }
+}
 
 /// A thread's records.
 #[repr(C)]
@@ -40,7 +58,7 @@ impl Ledger {
     /// of the records there were, as threads are told apart.
     pub fn renew(&mut self, tid: u32, kernel_tid: u32) -> bool {
         let is_others = self.tid != 0 && self.tid != tid && parameters::tells_threads_apart();
-        let own = is_others.then(areas::take_thread).flatten();
+        let own = is_others.then(areas::take_thread).and_then(Result::ok);
         if let Some(own) = own {
             self.thread = own;
             self.paths.forget_all();
@@ -62,10 +80,19 @@ impl Ledger {
     }
 
     /// Counts a call of the thread's that is not recorded.
-    pub fn count_missed(&self) {
+    pub fn count_missed(&self, why: Missed) {
+        let entry = areas::thread(self.thread);
         // At once: a handler that has a call of its own missed may come amid it.
-        let missed = &areas::thread(self.thread).missed;
-        missed.fetch_add(1, Ordering::Relaxed);
+        let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+        count(&entry.missed);
+        match why {
+            Missed::Handler => {}
+            Missed::Stack => drop(count(&entry.missed_stack)),
+            Missed::Short(shortage) => {
+                count(&entry.missed_short);
+                shared::note_missed(shortage);
+            }
+        }
     }
 
     /// Notes what the thread is called by now, where threads are told apart: it may end before anybody looks.
@@ -98,40 +125,53 @@ impl Ledger {
     /// The record of a path, made where the thread has none yet; that of the function's overflow path where there
     /// is no room for it.
     ///
+    /// # Errors
+    /// There is no room for that either.
+    ///
     /// # Safety
     /// As for [`Ledger::find`].
-    pub unsafe fn find_or_make(&mut self, path: &Path) -> Option<&'static RecordHead> {
+    pub unsafe fn find_or_make(&mut self, path: &Path) -> Result<&'static RecordHead, Shortage> {
         // SAFETY: the caller's promise.
         unsafe {
             if let Some(known) = self.find(path) {
-                return Some(known);
+                return Ok(known);
             }
-            let number = match self.make(path) {
-                Some(number) => Some(number),
-                None => self.make_overflow(path.function, parameters::schema_of(path.function)),
+            let schema = parameters::schema_of(path.function);
+            let own = match path.walk.root {
+                // Noted by the walk.
+                ROOT_OVERFLOW => None,
+                _ => self.make(path).map_err(shared::note_overflow).ok(),
             };
-            number.map(areas::record)
+            let number = match own {
+                Some(number) => number,
+                None => self.make_overflow(path.function, schema)?,
+            };
+            Ok(areas::record(number))
         }
     }
 
     /// The record of the path that another thread's record is of, made where the thread has none yet that was made
     /// so.
-    pub fn find_or_make_like(&mut self, other: &RecordHead) -> Option<&'static RecordHead> {
+    ///
+    /// # Errors
+    /// As for [`Ledger::find_or_make`].
+    pub fn find_or_make_like(
+        &mut self,
+        other: &RecordHead,
+    ) -> Result<&'static RecordHead, Shortage> {
         let function = record::function(other);
         let node = other.path.load(Ordering::Relaxed);
         let schema = record::schema(other);
-        let number = match self.make_by_node(function, schema, node, For::Path) {
-            Some(number) => Some(number),
-            None => self.make_overflow(function, schema),
+        let own = self.make_by_node(function, schema, node, For::Path);
+        let number = match own.map_err(shared::note_overflow) {
+            Ok(number) => number,
+            Err(()) => self.make_overflow(function, schema)?,
         };
-        number.map(areas::record)
+        Ok(areas::record(number))
     }
 
     /// Interns a path and makes a record of it.
-    unsafe fn make(&mut self, path: &Path) -> Option<u32> {
-        if path.walk.root == abi::segment::ROOT_OVERFLOW {
-            return None;
-        }
+    unsafe fn make(&mut self, path: &Path) -> Result<u32, Shortage> {
         // SAFETY: the caller's promise.
         unsafe {
             let site = |index: usize| path.site(index);
@@ -142,25 +182,31 @@ impl Ledger {
             let record = record::make(self.thread, self.tid, schema, node, For::Path)?;
             self.paths.add(path, node, record)?;
             self.note_name();
-            Some(record)
+            Ok(record)
         }
     }
 
     /// The record of what all paths of a function share that there is no room for.
-    fn make_overflow(&mut self, function: u32, schema: u8) -> Option<u32> {
+    fn make_overflow(&mut self, function: u32, schema: u8) -> Result<u32, Shortage> {
         self.make_by_node(function, schema, tree::overflow(function)?, For::Overflow)
     }
 
     /// The record of a path whose node is known.
-    fn make_by_node(&mut self, function: u32, schema: u8, node: u32, what: For) -> Option<u32> {
+    fn make_by_node(
+        &mut self,
+        function: u32,
+        schema: u8,
+        node: u32,
+        what: For,
+    ) -> Result<u32, Shortage> {
         let is = |number| record::schema(areas::record(number)) == schema;
         if let Some(known) = self.paths.find_by_node(function, node, is) {
-            return Some(known);
+            return Ok(known);
         }
         self.paths.reserve(what)?;
         let record = record::make(self.thread, self.tid, schema, node, what)?;
         self.paths.add_by_node(function, node, record)?;
-        Some(record)
+        Ok(record)
     }
 }
 

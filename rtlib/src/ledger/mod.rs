@@ -10,4 +10,4 @@ mod tag;
 mod tags;
 mod tree;
 
-pub use book::{BYTES, Ledger};
+pub use book::{BYTES, Ledger, Missed};

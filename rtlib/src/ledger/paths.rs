@@ -8,6 +8,8 @@ use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use abi::shortage::Shortage;
+
 use super::areas::For;
 use super::tag::{INLINE, Key, PER_WORD, Tag};
 use super::tags::TAGS;
@@ -141,24 +143,30 @@ impl Paths {
 
     /// Sees to it that there is room for one more. An eighth is kept for overflow paths where there is no
     /// memory for more.
-    pub fn reserve(&mut self, what: For) -> Option<()> {
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn reserve(&mut self, what: For) -> Result<(), Shortage> {
         let words = self.mask + 1;
         let room = match what {
             For::Path => words - words / 16 * 3,
             For::Overflow => words - words / 16,
         };
         if self.used < room {
-            return Some(());
+            return Ok(());
         }
         self.grow()
     }
 
     /// Adds the record `number` of `path`, whose node is `node`, for which room has been reserved, in the tags
-    /// as well. `None` where the number is too large.
+    /// as well.
+    ///
+    /// # Errors
+    /// The number is too large.
     ///
     /// # Safety
     /// As for [`Paths::find`], which has not found it.
-    pub unsafe fn add(&mut self, path: &Path, node: u32, number: u32) -> Option<()> {
+    pub unsafe fn add(&mut self, path: &Path, node: u32, number: u32) -> Result<(), Shortage> {
         let key = Key::of(path);
         let len = path.walk.len;
         let words = len.div_ceil(PER_WORD) as usize;
@@ -180,7 +188,10 @@ impl Paths {
     }
 
     /// Adds the record `number` of the path of a function whose node is known in the same way.
-    pub fn add_by_node(&mut self, function: u32, node: u32, number: u32) -> Option<()> {
+    ///
+    /// # Errors
+    /// As for [`Paths::add`].
+    pub fn add_by_node(&mut self, function: u32, node: u32, number: u32) -> Result<(), Shortage> {
         let key = Key::of_node(function, node);
         self.add_tag(Tag::new(key, node, [0; INLINE]), number)
     }
@@ -193,7 +204,7 @@ impl Paths {
             return ptr::null_mut();
         }
         if self.copies_left < words {
-            let Some(chunk) = memory::map(CHUNK) else {
+            let Ok(chunk) = memory::map(CHUNK) else {
                 return ptr::null_mut();
             };
             self.copies = chunk as *mut u64;
@@ -206,13 +217,13 @@ impl Paths {
         copy
     }
 
-    fn add_tag(&mut self, new: Tag, record: u32) -> Option<()> {
-        let link = Link::new(record, new.key)?;
+    fn add_tag(&mut self, new: Tag, record: u32) -> Result<(), Shortage> {
+        let link = Link::new(record, new.key).ok_or(Shortage::Room)?;
         // SAFETY: there is memory for the tag, which is this thread's with the record.
         unsafe { *TAGS.tag(record) = new };
         self.put(link, new.key);
         self.used += 1;
-        Some(())
+        Ok(())
     }
 
     fn put(&mut self, link: Link, key: Key) {
@@ -226,7 +237,7 @@ impl Paths {
         }
     }
 
-    fn grow(&mut self) -> Option<()> {
+    fn grow(&mut self) -> Result<(), Shortage> {
         let (old, words) = (self.index, self.mask + 1);
         let bytes = bytes(2 * words);
         let base = memory::map(bytes)?;
@@ -244,7 +255,7 @@ impl Paths {
             }
             memory::unmap(old as u64);
         }
-        Some(())
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::image::SCALE_SHIFT;
 use abi::schema::{Derived, MAX_COLUMNS, SCHEMA_WALL, Schema, way};
 use abi::segment::{Column, FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead};
+use abi::shortage::Shortage;
 
 use super::areas::{self, For};
 use super::tags::TAGS;
@@ -34,7 +35,10 @@ pub struct Amounts {
 }
 
 /// A record for a thread and a path, for which there is a tag.
-pub fn make(thread: u32, tid: u32, schema: u8, path: u32, what: For) -> Option<u32> {
+///
+/// # Errors
+/// There is no room or no memory for it.
+pub fn make(thread: u32, tid: u32, schema: u8, path: u32, what: For) -> Result<u32, Shortage> {
     let columns = columns_of(parameters::schema(schema));
     let index = areas::take_record(what, columns, |count| TAGS.reserve(count))?;
     let record = areas::record(index);
@@ -50,12 +54,12 @@ pub fn make(thread: u32, tid: u32, schema: u8, path: u32, what: For) -> Option<u
             .store(u64::MAX, Ordering::Relaxed);
     }
     record.path.store(path, Ordering::Release);
-    Some(index)
+    Ok(index)
 }
 
 /// A record with so many columns that never gets a path, and so is none of those that are read.
 pub fn make_without_path(columns: usize) -> Option<&'static RecordHead> {
-    let index = areas::take_record(For::Path, columns, |count| TAGS.reserve(count))?;
+    let index = areas::take_record(For::Path, columns, |count| TAGS.reserve(count)).ok()?;
     Some(areas::record(index))
 }
 
@@ -343,7 +347,7 @@ fn pooled(column: &Column) -> Option<&'static Histogram> {
     if let Some(index) = known.checked_sub(1) {
         return Some(areas::histogram(index));
     }
-    let Some(index) = areas::take_histogram() else {
+    let Ok(index) = areas::take_histogram() else {
         let first = column.first_bucket.load(Ordering::Relaxed) % NO_BUCKET;
         column
             .first_bucket

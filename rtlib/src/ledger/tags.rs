@@ -4,6 +4,8 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use abi::shortage::Shortage;
+
 use super::tag::Tag;
 use crate::os::{memory, sys};
 
@@ -33,17 +35,22 @@ impl Tags {
         (base + at * size_of::<Tag>() as u64) as *mut Tag
     }
 
-    /// Sees to it that tag `number` has memory; `None` where it cannot be had.
-    pub fn reserve(&self, number: u64) -> Option<()> {
+    /// Sees to it that tag `number` has memory.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    pub fn reserve(&self, number: u64) -> Result<(), Shortage> {
         let (chunk, _) = place(number);
-        let known = self.0.get(chunk)?;
+        let known = self.0.get(chunk).ok_or(Shortage::Room)?;
         if known.load(Ordering::Relaxed) != 0 {
-            return Some(());
+            return Ok(());
         }
         let before = (FIRST << chunk) * size_of::<Tag>() as u64;
-        let Some(base) = memory::map(before) else {
+        let base = match memory::map(before) {
+            Ok(base) => base,
             // Where there is room for it once, another thread may have been first.
-            return (known.load(Ordering::Relaxed) != 0).then_some(());
+            Err(_) if known.load(Ordering::Relaxed) != 0 => return Ok(()),
+            Err(shortage) => return Err(shortage),
         };
         sys::prefer_huge_pages(base, before);
         let new = base.wrapping_sub(before);
@@ -54,7 +61,7 @@ impl Tags {
             // SAFETY: mapped above, and another thread's is used in its stead.
             unsafe { memory::unmap(base) };
         }
-        Some(())
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_OVERFLOW, address_and_module};
+use abi::shortage::Shortage;
 
 use super::areas::{For, node, take_node};
 use crate::code::successors;
@@ -32,17 +33,25 @@ impl Buckets {
 }
 
 /// The path of function `function` under `len` call sites that end in `root`, made if it is new; `site` tells
-/// what the tree has of the return addresses, the innermost first. `None` where the limit on paths is reached or the tree is full.
-pub fn intern(function: u32, len: usize, site: impl Fn(usize) -> u64, root: u32) -> Option<u32> {
+/// what the tree has of the return addresses, the innermost first.
+///
+/// # Errors
+/// The limit on paths is reached, or there is no room for another node.
+pub fn intern(
+    function: u32,
+    len: usize,
+    site: impl Fn(usize) -> u64,
+    root: u32,
+) -> Result<u32, Shortage> {
     let (known, missing) = descend(len, &site, root);
     if missing == 0
         && let Some(path) = look_up(known, path_key(function))
     {
-        return Some(path);
+        return Ok(path);
     }
     let limit = ipath_parameters.max_paths.load(Ordering::Relaxed);
     if header().paths_used.load(Ordering::Relaxed) >= limit {
-        return None;
+        return Err(Shortage::Paths);
     }
     let mut at = known;
     for index in (0..missing).rev() {
@@ -52,11 +61,14 @@ pub fn intern(function: u32, len: usize, site: impl Fn(usize) -> u64, root: u32)
     if is_new {
         header().paths_used.fetch_add(1, Ordering::Relaxed);
     }
-    Some(path)
+    Ok(path)
 }
 
 /// What all paths of a function share that there is no room for.
-pub fn overflow(function: u32) -> Option<u32> {
+///
+/// # Errors
+/// There is no room for that either.
+pub fn overflow(function: u32) -> Result<u32, Shortage> {
     child(ROOT_OVERFLOW, path_key(function), For::Overflow).map(|(path, _)| path)
 }
 
@@ -157,11 +169,11 @@ fn search(from: u32, until: u32, parent: u32, key: u64) -> Option<u32> {
 }
 
 /// The child of `parent` with this key, and whether it was made just now.
-fn child(parent: u32, key: u64, what: For) -> Option<(u32, bool)> {
+fn child(parent: u32, key: u64, what: For) -> Result<(u32, bool), Shortage> {
     let bucket = BUCKETS.of(parent, key);
     let mut head = bucket.load(Ordering::Acquire);
     if let Some(found) = search(head, 0, parent, key) {
-        return Some((found, false));
+        return Ok((found, false));
     }
     let new = take_node(what)?;
     let depth = if parent < FIRST_NODE {
@@ -180,14 +192,14 @@ fn child(parent: u32, key: u64, what: For) -> Option<(u32, bool)> {
                 if key & NODE_IS_PATH == 0 {
                     node(parent).likely.store(new, Ordering::Release);
                 }
-                return Some((new, true));
+                return Ok((new, true));
             }
             Err(seen) => {
                 // Another thread came first: only what it added needs a look. The node taken here
                 // stays unused; its key is cleared so that no reader takes it for a path.
                 if let Some(found) = search(seen, head, parent, key) {
                     fresh.key.store(0, Ordering::Relaxed);
-                    return Some((found, false));
+                    return Ok((found, false));
                 }
                 head = seen;
             }

@@ -40,7 +40,7 @@ pub fn for_each(each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
     if !sys::may_call() {
         return for_each_published(each);
     }
-    shared::take_memory(OF_KERNEL)?;
+    shared::take_memory(OF_KERNEL).ok()?;
     let read = for_each_read(each);
     shared::give_back_memory(OF_KERNEL);
     read

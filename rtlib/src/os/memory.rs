@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::image::OwnMapping;
+use abi::shortage::Shortage;
 
 use super::parameters::{ipath_maps, ipath_maps_used, ipath_parameters};
 use super::shared;
@@ -11,26 +12,27 @@ use super::sys::{self, File};
 /// Bytes of the reserve that are in use.
 static RESERVE_USED: AtomicU64 = AtomicU64::new(0);
 
-/// Maps `len` bytes, rounded up to pages, zeroed. `None` if the kernel refuses, if the bound of
-/// [`shared::take_memory`] is exceeded, or if the list is full. Without system calls they come from
-/// the reserve.
-pub fn map(len: u64) -> Option<u64> {
+/// Maps `len` bytes, rounded up to pages, zeroed. Without system calls they come from the reserve.
+///
+/// # Errors
+/// The kernel refuses, the bound of [`shared::take_memory`] is exceeded, or the list is full.
+pub fn map(len: u64) -> Result<u64, Shortage> {
     let len = len.next_multiple_of(abi::PAGE);
     shared::take_memory(len)?;
     let mapped = list(len, || {
         let address = match sys::may_call() {
-            true => sys::map_anonymous(len)?,
-            false => take(len)?,
+            true => sys::map_anonymous(len).ok_or(Shortage::Mapping)?,
+            false => take(len).ok_or(Shortage::Reserve)?,
         };
         // SAFETY: mapped above, or part of the reserve.
         if unsafe { touch(address, len) }.is_none() {
             // SAFETY: the mapping has no user yet.
             unsafe { sys::unmap(address, len) };
-            return None;
+            return Err(Shortage::Mapping);
         }
-        Some(address)
+        Ok(address)
     });
-    if mapped.is_none() {
+    if mapped.is_err() {
         shared::give_back_memory(len);
     }
     mapped
@@ -58,7 +60,7 @@ unsafe fn touch(address: u64, len: u64) -> Option<()> {
 /// Maps the first pages of a file read-only. A page of the runtime's own precedes them, so that the
 /// command can identify the mapping when it removes it.
 pub fn map_pages_of(file: &File, count: u64) -> Option<u64> {
-    let own = map((1 + count) * abi::PAGE)?;
+    let own = map((1 + count) * abi::PAGE).ok()?;
     let pages = own + abi::PAGE;
     // SAFETY: the pages belong to the runtime and are not in use.
     if unsafe { sys::map_pages_of(file, pages, count) } {
@@ -79,7 +81,7 @@ pub unsafe fn unmap_pages_of(pages: u64) {
 }
 
 /// Lists what `map` maps, which has `len` bytes.
-fn list(len: u64, map: impl FnOnce() -> Option<u64>) -> Option<u64> {
+fn list(len: u64, map: impl FnOnce() -> Result<u64, Shortage>) -> Result<u64, Shortage> {
     // Its entry is claimed first: memory that is mapped and not listed would stay behind.
     let claim = |(mapping, used): &(&OwnMapping, u64)| {
         if mapping.len.load(Ordering::Relaxed) != 0 {
@@ -91,15 +93,19 @@ fn list(len: u64, map: impl FnOnce() -> Option<u64>) -> Option<u64> {
             .compare_exchange(0, len, Ordering::Relaxed, Ordering::Relaxed);
         claimed.is_ok()
     };
-    let (mapping, _) = ipath_maps.iter().zip(1..).find(claim)?;
+    let (mapping, _) = ipath_maps
+        .iter()
+        .zip(1..)
+        .find(claim)
+        .ok_or(Shortage::List)?;
     match map() {
-        Some(address) => {
+        Ok(address) => {
             mapping.address.store(address, Ordering::Release);
-            Some(address)
+            Ok(address)
         }
-        None => {
+        Err(shortage) => {
             mapping.len.store(0, Ordering::Release);
-            None
+            Err(shortage)
         }
     }
 }

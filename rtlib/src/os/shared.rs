@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::segment::{
     AREA_TABLES, AREAS, CHUNK, Header, NO_LIMIT, TABLE_OF_MAPS, TableHead, TableRow,
 };
+use abi::shortage::Shortage;
 
 use super::parameters::ipath_parameters;
 use super::sys;
@@ -97,24 +98,27 @@ pub fn maps_seen() -> u64 {
 /// The next item, with `spare` bytes after it that are backed by memory too, and what `prepare` gets
 /// ready up to the byte where those end. An item counts as used only then: the command reads all that do, and reading
 /// a page that cannot be had is SIGBUS as well.
+///
+/// # Errors
+/// There is no room, no memory, or what `prepare` returns.
 pub fn take(
     area: usize,
     used: &AtomicU64,
     stride: u64,
     spare: u64,
-    prepare: impl Fn(u64) -> Option<()>,
-) -> Option<u32> {
+    prepare: impl Fn(u64) -> Result<(), Shortage>,
+) -> Result<u32, Shortage> {
     let bytes = header().areas[area].capacity() * stride;
     let mut index = used.load(Ordering::Relaxed);
     loop {
         let end = (index + 1) * stride + spare;
         if end > bytes {
-            return None;
+            return Err(Shortage::Room);
         }
         populate(area, end)?;
         prepare(end)?;
         match used.compare_exchange_weak(index, index + 1, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => return u32::try_from(index).ok(),
+            Ok(_) => return u32::try_from(index).map_err(|_| Shortage::Room),
             Err(seen) => index = seen,
         }
     }
@@ -129,7 +133,7 @@ pub fn take_turn(area: usize, used: &AtomicU64, done: &AtomicU64, stride: u64) -
         if number.wrapping_sub(done.load(Ordering::Acquire)) >= capacity {
             return None;
         }
-        populate(area, (number % capacity + 1) * stride)?;
+        populate(area, (number % capacity + 1) * stride).ok()?;
         match used.compare_exchange_weak(number, number + 1, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return Some(number),
             Err(seen) => number = seen,
@@ -148,15 +152,21 @@ fn end_of(area: usize) -> u64 {
 }
 
 /// Sees to it that the first `bytes` of an area are backed by memory.
-pub fn populate(area: usize, bytes: u64) -> Option<()> {
+///
+/// # Errors
+/// There is none.
+pub fn populate(area: usize, bytes: u64) -> Result<(), Shortage> {
     let mark = &POPULATED[area];
     let from = mark.load(Ordering::Acquire);
     if bytes <= from {
-        return Some(());
+        return Ok(());
     }
     if !sys::may_call() {
         let populated = ipath_parameters.populated[area].load(Ordering::Relaxed);
-        return (bytes <= populated).then_some(());
+        return match bytes <= populated {
+            true => Ok(()),
+            false => Err(Shortage::Reserve),
+        };
     }
     // A process that has been forked may end after a few calls.
     let step = if from == 0 { CHUNK / 4 } else { CHUNK };
@@ -169,10 +179,10 @@ pub fn populate(area: usize, bytes: u64) -> Option<()> {
     take_of(header(), len)?;
     if !sys::populate(at, len) {
         header().memory_taken.fetch_sub(len, Ordering::Relaxed);
-        return None;
+        return Err(Shortage::Shared);
     }
     mark.fetch_max(to, Ordering::Release);
-    Some(())
+    Ok(())
 }
 
 /// True if the runtime's memory is bounded by the memory left in the process's cgroup.
@@ -180,24 +190,44 @@ pub fn is_bounded() -> bool {
     is_mapped() && header().memory_limit.load(Ordering::Relaxed) != NO_LIMIT
 }
 
-/// Takes `bytes` from that bound before they are mapped or populated. `None` if that exceeds the
-/// bound: the kernel might kill the process.
-pub fn take_memory(bytes: u64) -> Option<()> {
+/// Takes `bytes` from that bound before they are mapped or populated.
+///
+/// # Errors
+/// That exceeds the bound: the kernel might kill the process.
+pub fn take_memory(bytes: u64) -> Result<(), Shortage> {
     match is_mapped() {
         true => take_of(header(), bytes),
-        false => Some(()),
+        false => Ok(()),
     }
 }
 
 #[inline(always)]
-fn take_of(header: &Header, bytes: u64) -> Option<()> {
+fn take_of(header: &Header, bytes: u64) -> Result<(), Shortage> {
     let before = header.memory_taken.fetch_add(bytes, Ordering::Relaxed);
     if before.saturating_add(bytes) <= header.memory_limit.load(Ordering::Relaxed) {
-        return Some(());
+        return Ok(());
     }
     header.memory_taken.fetch_sub(bytes, Ordering::Relaxed);
     header.memory_refused.store(1, Ordering::Relaxed);
-    None
+    Err(Shortage::Group)
+}
+
+/// Notes why a call has no path of its own.
+pub fn note_overflow(shortage: Shortage) {
+    if is_mapped() {
+        note(&header().overflow_by, shortage);
+    }
+}
+
+/// Notes why a call is missed.
+pub fn note_missed(shortage: Shortage) {
+    note(&header().missed_by, shortage);
+}
+
+fn note(bits: &AtomicU64, shortage: Shortage) {
+    if bits.load(Ordering::Relaxed) & shortage.bit() == 0 {
+        bits.fetch_or(shortage.bit(), Ordering::Relaxed);
+    }
 }
 
 /// Returns the bytes of [`take_memory`].

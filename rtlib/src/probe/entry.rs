@@ -20,7 +20,7 @@ use crate::code;
 use crate::code::epoch;
 use crate::code::modules::MODULES;
 use crate::code::return_address::begins_coroutine;
-use crate::ledger::record;
+use crate::ledger::{Missed, record};
 use crate::os::parameters::{self, ipath_parameters, is_alive};
 use crate::os::shared;
 use crate::sources::value::REGISTERS;
@@ -241,7 +241,7 @@ pub(super) unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut
             Ok(()) => Ok(thread),
             Err(why) => {
                 if !is_reaper && why == busy::Why::Recording {
-                    (*thread).ledger.count_missed();
+                    (*thread).ledger.count_missed(Missed::Handler);
                 }
                 Err(DONE)
             }
@@ -358,8 +358,8 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
             kind if kind.is_measured() => {
                 let has_exits = kind == Kind::Call;
                 let registers = (&(*thread).saved, true);
-                if record_slowly(thread, function, slot, registers, has_exits).is_none() {
-                    (*thread).ledger.count_missed();
+                if let Err(why) = record_slowly(thread, function, slot, registers, has_exits) {
+                    (*thread).ledger.count_missed(why);
                 }
                 if has_children(function) && forks::shares(function, slot) {
                     busy::expect_child_after(thread);
@@ -471,7 +471,10 @@ unsafe extern "C" fn ipath_enter_at_home(
     unsafe { cost::enter::<false>(&mut *meter, activation, function, &*record, &*values) }
 }
 
-/// Records a call whatever it takes; `None` where it is missed.
+/// Records a call whatever it takes.
+///
+/// # Errors
+/// It is missed.
 ///
 /// # Safety
 /// The thread is the caller's own, marked busy, and `slot` on its stack. The registers are those at the function's entry,
@@ -482,7 +485,7 @@ pub(super) unsafe fn record_slowly(
     slot: u64,
     (saved, all): (&Saved, bool),
     has_exits: bool,
-) -> Option<()> {
+) -> Result<(), Missed> {
     // SAFETY: the caller's promise.
     unsafe {
         let calls = &raw mut (*thread).calls;
@@ -490,11 +493,12 @@ pub(super) unsafe fn record_slowly(
         if has_exits {
             // Before anything is recorded of the call.
             list::lock_own(calls);
-            let has_room = list::has_room(calls);
+            let room = list::make_room(calls);
             list::unlock(calls);
-            has_room.then_some(())?;
+            room?;
         }
-        let mut walk = walker.walk_slowly(function, slot, saved, all)?;
+        let walk = walker.walk_slowly(function, slot, saved, all);
+        let mut walk = walk.ok_or(Missed::Stack)?;
         let mut root = 0;
         if walk.is_short() {
             // The frames that are not kept still identify the stack.
@@ -527,7 +531,7 @@ pub(super) unsafe fn record_slowly(
                 list::unlock(calls);
             }
             cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
-            return Some(());
+            return Ok(());
         }
         if walk.is_told {
             note_stack(thread, &walk, root);
@@ -542,8 +546,8 @@ pub(super) unsafe fn record_slowly(
             doubt::keep(slot, found.flatten());
             list::lock_own(calls);
         }
-        let has_room = list::has_room(calls);
-        if has_room {
+        let room = list::make_room(calls);
+        if room.is_ok() {
             let new = list::push(calls, function, slot, walk.stack, known);
             if is_doubtful {
                 (*new).slot = doubted(slot);
@@ -554,7 +558,7 @@ pub(super) unsafe fn record_slowly(
             }
         }
         list::unlock(calls);
-        has_room.then_some(())
+        Ok(room?)
     }
 }
 

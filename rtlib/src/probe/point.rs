@@ -7,6 +7,7 @@ use abi::point::{RED_ZONE, Standing};
 use super::busy;
 use super::entry::{begin, record_slowly, remember_walk, verify};
 use crate::arch::clock;
+use crate::ledger::Missed;
 use crate::os::parameters::{self, is_alive};
 use crate::thread::{self, Thread};
 use crate::walk::Saved;
@@ -88,23 +89,24 @@ pub unsafe extern "C" fn ipath_slow_point(thread: *mut Thread, number: u64, low:
         thread::settle(thread);
         #[cfg(ipath_image)]
         super::trial::find_out(thread);
-        if record_point(thread, number as u32, low).is_none() {
-            (*thread).ledger.count_missed();
+        if let Err(why) = record_point(thread, number as u32, low) {
+            (*thread).ledger.count_missed(why);
         }
         (*thread).meter.pass_until(clock::now());
     }
 }
 
-unsafe fn record_point(thread: *mut Thread, number: u32, low: u64) -> Option<()> {
+unsafe fn record_point(thread: *mut Thread, number: u32, low: u64) -> Result<(), Missed> {
     // SAFETY: the caller's promise; the words read are on the thread's stack.
     unsafe {
         let saved = &(*thread).saved;
         let standing = Standing::decode(parameters::detail(number));
         let slot = standing.slot_at(low.wrapping_add(RED_ZONE), saved.rbp);
         if !slot.is_multiple_of(8) || !(*thread).walker.is_on_stack_of(low, slot) {
-            return None;
+            return Err(Missed::Stack);
         }
-        let register = |words: u8, now: u64| caller_register(words, now, slot, low);
+        let register =
+            |words: u8, now: u64| caller_register(words, now, slot, low).ok_or(Missed::Stack);
         let [rbx, r12, r13, r14, r15] = standing.others.unwrap_or_default();
         let at_entry = Saved {
             rbx: register(rbx, saved.rbx)?,

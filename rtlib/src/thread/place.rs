@@ -3,6 +3,8 @@
 use core::mem::size_of;
 use core::ptr;
 
+use abi::shortage::Shortage;
+
 use super::mark::Mark;
 use crate::calls::meter::Meter;
 use crate::calls::{self, Calls};
@@ -145,10 +147,10 @@ const BYTES: u64 = HEAD + HEAD_BYTES + calls::list::BYTES + ledger::BYTES + walk
 
 const _: () = assert!(BYTES <= abi::image::RESERVE_PER_THREAD);
 
-/// Memory for a place; 0 where there is none.
+/// Memory for a place.
 #[inline(never)]
-pub(super) fn map() -> u64 {
-    memory::map(BYTES).unwrap_or(0)
+pub(super) fn map() -> Result<u64, Shortage> {
+    memory::map(BYTES)
 }
 
 /// The place in memory at `base`.

@@ -12,13 +12,14 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use abi::MAX_THREADS;
+use abi::shortage::Shortage;
 
 use super::place::{self, NOBODY, Thread, note_word, word_of};
 use crate::ledger::areas;
 use crate::os::lock::Lock;
 use crate::os::parameters;
 use crate::os::thread_pointer::{fs_base, new_fs_base, tid_offset};
-use crate::os::{hash, sys};
+use crate::os::{hash, shared, sys};
 
 /// Threads by FS base.
 pub static REGISTRY: Registry = Registry::new();
@@ -251,9 +252,9 @@ static SPARE: AtomicU32 = AtomicU32::new(0);
 
 /// An entry of the segment for a new place.
 #[inline(never)]
-fn take_entry() -> Option<u32> {
+fn take_entry() -> Result<u32, Shortage> {
     match SPARE.swap(0, Ordering::Relaxed).checked_sub(1) {
-        Some(spare) => Some(spare),
+        Some(spare) => Ok(spare),
         None => areas::take_thread(),
     }
 }
@@ -261,14 +262,17 @@ fn take_entry() -> Option<u32> {
 /// Makes a new place and lists it.
 #[inline(never)]
 fn make() {
-    let Some(index) = take_entry() else {
-        return;
+    let index = match take_entry() {
+        Ok(index) => index,
+        Err(shortage) => return shared::note_missed(shortage),
     };
-    let base = place::map();
-    if base == 0 {
-        SPARE.store(index + 1, Ordering::Relaxed);
-        return;
-    }
+    let base = match place::map() {
+        Ok(base) => base,
+        Err(shortage) => {
+            SPARE.store(index + 1, Ordering::Relaxed);
+            return shared::note_missed(shortage);
+        }
+    };
     place::fill(base, index);
     let thread = place::at(base);
     // SAFETY: it is complete, and not listed yet.

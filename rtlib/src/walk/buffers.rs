@@ -2,6 +2,8 @@
 
 use core::mem::size_of;
 
+use abi::shortage::Shortage;
+
 use super::fold;
 use super::memo::Read;
 use super::outcome::{Walk, begin_hash};
@@ -69,11 +71,14 @@ impl Buffers {
         self.sites = (folding + fold::buckets(frames) * size_of::<u32>() as u64) as *mut u16;
     }
 
-    /// Makes room for more frames; `None` where there is none.
-    pub fn grow(&mut self) -> Option<()> {
+    /// Makes room for more frames.
+    ///
+    /// # Errors
+    /// There is no memory for them, or there are as many as can be.
+    pub fn grow(&mut self) -> Result<(), Shortage> {
         let capacity = (self.capacity * 4).min(MOST);
         if capacity == self.capacity {
-            return None;
+            return Err(Shortage::Depth);
         }
         let old = self.frames as u64;
         let new = memory::map(bytes(capacity))?;
@@ -81,7 +86,7 @@ impl Buffers {
         // SAFETY: nothing leads to the old ones any more; those that a thread has at first are no mapping of their
         // own and stay.
         unsafe { memory::unmap(old) };
-        Some(())
+        Ok(())
     }
 
     /// The words that a walk has read, of which there are `count`.

@@ -14,6 +14,7 @@ use crate::code::cfi::{RBP, RSP};
 use crate::code::rules::RULES;
 use crate::code::{epoch, return_address};
 use crate::os::foreign::Window;
+use crate::os::shared;
 
 /// Steps towards one walk: every rule of the deepest stack may have to be found.
 const ATTEMPTS: u64 = 2 * MOST;
@@ -35,7 +36,7 @@ impl Walker {
         epoch::renew();
         if self.lacks_room != 0 {
             self.lacks_room = 0;
-            self.buffers.grow();
+            let _ = self.buffers.grow();
         }
         let mut way = Way::default();
         for _ in 0..ATTEMPTS {
@@ -155,7 +156,7 @@ impl Way {
                 self.looked_for = pc;
             }
             Obstacle::Full => self.use_full = true,
-            Obstacle::Depth => walker.buffers.grow()?,
+            Obstacle::Depth => walker.buffers.grow().map_err(shared::note_overflow).ok()?,
         }
         Some(())
     }

@@ -166,7 +166,7 @@ impl Tree {
             path.push(self.sites.of_function(entry.function));
             let frames = entry.stack.iter().map(|&frame| self.sites.of_frame(frame));
             path.extend(frames);
-            if let Some(unknown) = entry.unknown_callers() {
+            if let Some(unknown) = profile.unknown_callers(entry) {
                 path.push(self.sites.unknown(unknown));
             }
             if let Some(tid) = entry.thread {
