@@ -26,6 +26,8 @@ pub use slips::slip;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::clock::ExitClock;
+
 /// Measures the cost of functions, split by the call path that reached them: live and exact, in a
 /// running program.
 #[derive(Debug, Parser)]
@@ -446,6 +448,9 @@ pub struct Measure {
     /// Keep the cost of measuring in times; by default it is subtracted
     #[arg(long)]
     pub no_correction: bool,
+    /// How an exit reads the clock
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub clock: ExitClock,
     /// Make no system call in the runtime, for a program that will put itself under a seccomp filter;
     /// the default for a program that is under a filter already
     #[arg(long)]

@@ -7,6 +7,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use abi::image::SCALE_SHIFT;
 use abi::segment::Header;
 
+/// How an exit reads the time-stamp counter.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    clap::ValueEnum,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExitClock {
+    /// When the processor has completed the work of the function
+    #[default]
+    Ordered,
+    /// At once, at a lower cost per call; the times of short functions may be too short
+    Loose,
+}
+
 /// The time-stamp counter.
 pub fn tsc() -> u64 {
     // SAFETY: reads a counter.

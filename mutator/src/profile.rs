@@ -44,6 +44,7 @@ pub(crate) use room::{names_of, reason};
 pub use total::Total;
 pub use unseen::{AllUnseen, LEFT, Unseen, add_unseen, unseen_counts, unseen_phrases};
 
+use crate::clock::ExitClock;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -237,6 +238,9 @@ pub struct Session {
     pub cpu_ns: Option<u64>,
     /// Ticks of the time stamp counter a second.
     pub clock_hz: u64,
+    /// How exits have read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ExitClock>,
     /// Every moment in which the target stood still.
     pub stops: Vec<Stop>,
     /// What a reader of the numbers must know, a sentence each.

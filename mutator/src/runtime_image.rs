@@ -4,16 +4,23 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use abi::image::FENCES;
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_W, PT_LOAD};
 use goblin::elf::reloc::R_X86_64_RELATIVE;
 use patcher::Avma;
 
+use crate::clock::ExitClock;
 use crate::segment::RuntimeDoc;
 
 const BYTES: &[u8] = include_bytes!(env!("IPATH_RUNTIME_IMAGE"));
 
 const PAGE: u64 = abi::PAGE;
+
+/// `lfence`.
+const FENCE: [u8; 3] = [0x0f, 0xae, 0xe8];
+/// `nop dword ptr [rax]`.
+const NO_FENCE: [u8; 3] = [0x0f, 0x1f, 0x00];
 
 /// The runtime as it is laid into a target: executable pages, then writable ones.
 pub struct RuntimeImage {
@@ -21,6 +28,8 @@ pub struct RuntimeImage {
     parts: Vec<(u64, Vec<u8>)>,
     relocations: Vec<(u64, u64)>,
     symbols: BTreeMap<String, u64>,
+    /// See [`FENCES`].
+    fences: Vec<u64>,
     /// Bytes from the image's start to the end of its last page.
     pub size: u64,
     /// The writable pages, relative to the start.
@@ -42,6 +51,7 @@ impl RuntimeImage {
             parts: Vec::new(),
             relocations: Vec::new(),
             symbols: BTreeMap::new(),
+            fences: Vec::new(),
             size: 0,
             writable: 0..0,
         };
@@ -74,6 +84,13 @@ impl RuntimeImage {
                 image.symbols.insert(name.to_owned(), symbol.st_value);
             }
         }
+        image.fences = fences(&elf)?;
+        for &at in &image.fences {
+            let bytes = bytes_in::<{ FENCE.len() }>(&mut image.parts, at);
+            if bytes.is_none_or(|bytes| bytes[..] != FENCE) {
+                return Err(format!("runtime image: no lfence at {at:#x}"));
+            }
+        }
         Ok(image)
     }
 
@@ -102,9 +119,15 @@ impl RuntimeImage {
         self.placed(base, |at| self.writable.contains(&at))
     }
 
-    /// What has to be written where for an image that starts at `base`.
-    pub fn writes(&self, base: Avma) -> Vec<(Avma, Vec<u8>)> {
-        self.placed(base, |_| true)
+    /// What has to be written where for an image that starts at `base` and reads the clock like
+    /// this at exits.
+    pub fn writes(&self, base: Avma, clock: ExitClock) -> Vec<(Avma, Vec<u8>)> {
+        let mut writes = self.placed(base, |_| true);
+        if clock == ExitClock::Loose {
+            let nops = self.fences.iter();
+            writes.extend(nops.map(|&at| (base.plus(at), NO_FENCE.to_vec())));
+        }
+        writes
     }
 
     /// The parts that `are_meant` by their place.
@@ -121,12 +144,27 @@ impl RuntimeImage {
     }
 }
 
+/// The addresses in section [`FENCES`].
+fn fences(elf: &Elf<'_>) -> Result<Vec<u64>, String> {
+    let mut sections = elf.section_headers.iter();
+    let section = sections
+        .find(|section| elf.shdr_strtab.get_at(section.sh_name) == Some(FENCES))
+        .and_then(|section| BYTES.get(section.file_range()?))
+        .ok_or(format!("runtime image: no section {FENCES}"))?;
+    let (words, _) = section.as_chunks();
+    Ok(words.iter().map(|&word| u64::from_le_bytes(word)).collect())
+}
+
 /// The word at `at` of what the file has.
 fn word_in(parts: &mut [(u64, Vec<u8>)], at: u64) -> Option<&mut [u8]> {
-    const WORD: usize = size_of::<u64>();
+    bytes_in::<{ size_of::<u64>() }>(parts, at)
+}
+
+/// The bytes at `at` of what the file has.
+fn bytes_in<const LEN: usize>(parts: &mut [(u64, Vec<u8>)], at: u64) -> Option<&mut [u8]> {
     parts.iter_mut().find_map(|(start, bytes)| {
         let from = at.checked_sub(*start)? as usize;
-        bytes.get_mut(from..from.checked_add(WORD)?)
+        bytes.get_mut(from..from.checked_add(LEN)?)
     })
 }
 

@@ -1,19 +1,23 @@
 /* What functions take by themselves, to compare with the times that are corrected for what measuring them takes.
- * usage: corrected CALLS ROUNDS
+ * usage: corrected CALLS ROUNDS dependent|independent
  *
  * Each kind of work is a function that is to be measured and a twin of it that never is; `nested_*` calls one of them
- * INNER times, and a twin of that the twin. Prints `twin NAME NS` for each: what a call of the twin takes, in ns of elapsed time, less
+ * INNER times, and a twin of that the twin. A call's argument is the result of the call before it, or does not
+ * depend on it. Prints `twin NAME NS` for each: what a call of the twin takes, in ns of elapsed time, less
  * a call of a function that does nothing; the least of the rounds. Then it makes as many calls of the functions. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define APART __attribute__((noipa, aligned(64)))
-enum { INNER = 4, WORDS = 256 };
+enum { INNER = 4, WORDS = 256, FAR = 1 << 24 };
 
 static volatile uint64_t words[WORDS];
 static double fractions = 1.5;
+/* More than any cache holds; each word is the index of another one. */
+static uint32_t *far;
 
 /* One after the other. */
 static inline __attribute__((always_inline)) uint64_t chain(uint64_t x, int steps)
@@ -60,11 +64,35 @@ static inline __attribute__((always_inline)) uint64_t divisions(uint64_t x, int 
     return (uint64_t)y;
 }
 
+/* It ends in a load from memory, the address of which is known when it begins. */
+static inline __attribute__((always_inline)) uint64_t miss(uint64_t x, int steps)
+{
+    uint64_t at = x * 6364136223846793005u >> 40;
+    return chain(x, steps) + far[at % FAR];
+}
+
+/* Branches that cannot be predicted, after each other. */
+static inline __attribute__((always_inline)) uint64_t branches(uint64_t x, int steps)
+{
+    uint64_t bits = x * 6364136223846793005u + 1442695040888963407u;
+    for (int i = 0; i < steps; i++) {
+        if (bits >> 63)
+            __asm__ volatile("" : "+r"(x));
+        else
+            x += words[i % WORDS];
+        bits = bits * 6364136223846793005u + 1;
+    }
+    return x + bits;
+}
+
 #define KINDS \
+    KIND(chain_1, chain(x, 1)) \
+    KIND(chain_5, chain(x, 5)) \
     KIND(chain_20, chain(x, 24)) \
     KIND(chain_50, chain(x, 56)) \
     KIND(chain_200, chain(x, 220)) \
     KIND(chain_1000, chain(x, 1100)) \
+    KIND(chain_10000, chain(x, 11000)) \
     KIND(wide_25, wide(x, 38)) \
     KIND(wide_100, wide(x, 150)) \
     KIND(stores_30, stores(x, 80)) \
@@ -72,7 +100,13 @@ static inline __attribute__((always_inline)) uint64_t divisions(uint64_t x, int 
     KIND(loads_30, loads(x, 120)) \
     KIND(loads_100, loads(x, 300)) \
     KIND(divisions_30, divisions(x, 6)) \
-    KIND(divisions_100, divisions(x, 20))
+    KIND(divisions_100, divisions(x, 20)) \
+    KIND(divisions_1000, divisions(x, 200)) \
+    KIND(divisions_10000, divisions(x, 2000)) \
+    KIND(miss_100, miss(x, 1)) \
+    KIND(miss_1000, miss(x, 1100)) \
+    KIND(branches_50, branches(x, 8)) \
+    KIND(branches_1000, branches(x, 160))
 
 #define KIND(name, work) \
     APART uint64_t name(uint64_t x) { return work; } \
@@ -116,15 +150,20 @@ static double now(void)
 }
 
 static uint64_t state = 1;
+static int is_dependent;
 
 static double each(uint64_t (*function)(uint64_t), long calls)
 {
-    uint64_t x = state;
+    uint64_t x = state, sum = 0;
     double from = now();
-    for (long i = 0; i < calls; i++)
-        x = function(x);
+    if (is_dependent)
+        for (long i = 0; i < calls; i++)
+            x = function(x);
+    else
+        for (long i = 0; i < calls; i++)
+            sum += function(x + (uint64_t)i);
     double took = now() - from;
-    state = x;
+    state = x + sum;
     return took / (double)calls;
 }
 
@@ -141,9 +180,15 @@ static double least(uint64_t (*function)(uint64_t), long calls, long rounds)
 
 int main(int argc, char **argv)
 {
-    long calls = argc > 2 ? atol(argv[1]) : 0, rounds = argc > 2 ? atol(argv[2]) : 0;
+    long calls = argc > 3 ? atol(argv[1]) : 0, rounds = argc > 3 ? atol(argv[2]) : 0;
     if (calls < 1 || rounds < 1)
         return 2;
+    is_dependent = strcmp(argv[3], "dependent") == 0;
+    far = malloc(FAR * sizeof *far);
+    if (!far)
+        return 1;
+    for (uint64_t i = 0; i < FAR; i++)
+        far[i] = (uint32_t)(i * 2654435761u % FAR);
     double call = least(nothing, calls, rounds);
 #define KIND(name, work) printf("twin " #name " %.3f\n", least(twin_of_##name, calls, rounds) - call);
 #define NEST(name, inner) KIND(name, inner)

@@ -8,7 +8,8 @@ import sys
 import time
 
 FLAGS = {"without": ["-fomit-frame-pointer"], "with": ["-fno-omit-frame-pointer"]}
-METRICS = ["count", "count,wall"]
+# What is measured: metrics, and an option if they are measured in another way than by default.
+METRICS = ["count", "count,wall", "count,wall loose"]
 # A neighbour on the same core makes the plain calls of a process slower by half, and its other
 # calls as well. Each figure shall come from at least QUIET processes whose plain calls took at most
 # LOUD times the least; up to EXTRA times the rounds are tried for that, PAUSE seconds apart.
@@ -66,10 +67,14 @@ class Times:
 
     flat: float = float("inf")
     rdtsc: float = float("inf")
+    compared: float = float("inf")
+    ordered: float = float("inf")
     plain: float = float("inf")
     tiny: float = float("inf")
     segment: int = -1
     plains: list = dataclasses.field(default_factory=list)
+
+    NAMES = ["flat", "rdtsc", "compared", "ordered", "plain", "tiny"]
 
     def quiet(self, plain):
         """How many processes ran about as fast as the fastest one of this kind."""
@@ -77,24 +82,27 @@ class Times:
 
     def take(self, line):
         values = [float(word) for word in line.split()]
-        if len(values) != 5:
+        if len(values) != len(self.NAMES) + 1:
             fail(f"not a line of the target: {line}")
-        self.flat, self.rdtsc, self.plain, self.tiny = map(
-            min, values[:4], [self.flat, self.rdtsc, self.plain, self.tiny]
-        )
-        self.segment = max(self.segment, int(values[4]))
-        self.plains.append(values[2])
+        for name, value in zip(self.NAMES, values):
+            setattr(self, name, min(value, getattr(self, name)))
+        self.segment = max(self.segment, int(values[-1]))
+        self.plains.append(values[self.NAMES.index("plain")])
 
 
 def merged(ways):
     """Figures of several ways on one shape: floor and plain are the least that any of them saw."""
     every = list(ways.values())
     plain = min(times.plain for times in every)
-    floor = min(times.rdtsc for times in every) - min(times.flat for times in every)
+    flat = min(times.flat for times in every)
+    floor, compared, ordered = (
+        min(getattr(times, name) for times in every) - flat for name in ("rdtsc", "compared", "ordered")
+    )
     added = {way: times.tiny - plain for way, times in ways.items()}
     return {
         "plain_ns": plain,
         "two_rdtsc_ns": floor,
+        "floor_ns": {"loose": compared, "ordered": ordered},
         "added_ns": added,
         "ratio": {way: ns / floor for way, ns in added.items()},
     }
@@ -106,7 +114,7 @@ class Case:
     ipath, each with a shape."""
 
     shape: Shape
-    metrics: list = dataclasses.field(default_factory=lambda: METRICS[1:])
+    metrics: list = dataclasses.field(default_factory=lambda: ["count,wall"])
     pointers: str = "without"
     others: dict = dataclasses.field(default_factory=dict)
 
@@ -121,6 +129,8 @@ class Bench:
     def __init__(self, ipath, source, scratch, rounds):
         self.ipath, self.scratch, self.rounds = ipath, scratch, rounds
         self.programs, self.unwinding = {}, {}
+        has_clock = "--clock" in output([ipath, "run", "--help"])
+        self.metrics = [way for way in METRICS if has_clock or " " not in way]
         # The least that a plain call of each kind of case has taken, ns.
         self.plains = {}
         for pointers, flags in FLAGS.items():
@@ -138,7 +148,9 @@ class Bench:
 
     def under_ipath(self, pointers, shape, metrics, times):
         profile = os.path.join(self.scratch, "profile.json")
+        metrics, *clock = metrics.split()
         command = [self.ipath, "run", "-f", "tiny", "-m", metrics, "--no-tui", "--interval", "10m"]
+        command += [option for how in clock for option in ("--clock", how)]
         command += ["--max-paths", str(max(65536, 2 * shape.paths)), "-o", profile, "--"]
         command += [self.programs[pointers], *shape.arguments()]
         times.take(output(command).split("\n", 1)[0])

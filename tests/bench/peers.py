@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-from measure import METRICS, Case, Shape, Times, Unavailable, fail, merged, output, run
+from measure import Case, Shape, Times, Unavailable, fail, merged, output, run
 
 DEPTH = 20
 POINTERS = "with"
@@ -154,7 +154,7 @@ PEERS = {
 def peers(bench):
     print(f"\npeers: depth {DEPTH}, {POINTERS} frame pointers; added ns a call")
     reasons = {}
-    [ways] = bench.measure([Case(Shape(DEPTH), METRICS, POINTERS)])
+    [ways] = bench.measure([Case(Shape(DEPTH), bench.metrics, POINTERS)])
     for _ in range(min(3, bench.rounds)):
         for name, (peer, argument) in PEERS.items():
             if name in reasons:
@@ -171,7 +171,7 @@ def peers(bench):
                 ways[name] = least(ways.get(name, found), found)
     figures = merged(ways)
     print(f"{'two rdtsc':36}{figures['two_rdtsc_ns']:10.1f}")
-    for name in [*METRICS, *PEERS]:
+    for name in [*bench.metrics, *PEERS]:
         if name in reasons:
             print(f"{name:36}{'-':>10}  {reasons[name]}")
         else:
@@ -181,5 +181,4 @@ def peers(bench):
 
 
 def least(one, other):
-    names = ["flat", "rdtsc", "plain", "tiny"]
-    return Times(*(min(getattr(one, name), getattr(other, name)) for name in names))
+    return Times(*(min(getattr(one, name), getattr(other, name)) for name in Times.NAMES))

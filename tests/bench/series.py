@@ -6,7 +6,7 @@ import re
 import subprocess
 import time
 
-from measure import METRICS, Case, Shape, fail, merged, output, timed
+from measure import Case, Shape, fail, merged, output, timed
 
 DEPTHS = [5, 20, 100]
 MANY = 1000
@@ -23,23 +23,26 @@ def cell(figures, way):
 
 
 def depths(bench):
-    print("\ndepths: one path, called again and again; added ns a call, multiples of two rdtsc")
-    ways = [*METRICS, "backtrace", "unwind"]
+    print("\ndepths: one path, called again and again; added ns a call, multiples of two rdtsc.")
+    print("floor: two rdtsc after as many compares as there are frames; ordered: the second one waits")
+    ways = [*bench.metrics, "backtrace", "unwind"]
     names = {"backtrace": "backtrace()", "unwind": "unw_backtrace()"}
     widths = [(names.get(way, way), 20) for way in ways]
-    header(("frame pointers", 14), ("depth", 6), ("plain", 7), ("two rdtsc", 11), *widths)
+    floors = [("floor", 8), ("ordered", 9)]
+    header(("frame pointers", 14), ("depth", 6), ("plain", 7), ("two rdtsc", 11), *floors, *widths)
     rows, cases = [], []
     for pointers in bench.programs:
         for shape in map(Shape, DEPTHS):
             others = {"backtrace": shape.with_calls(500, 10)}
             if pointers in bench.unwinding:
                 others["unwind"] = shape.with_calls(2_000, 10)
-            cases.append(Case(shape, METRICS, pointers, others))
+            cases.append(Case(shape, bench.metrics, pointers, others))
     for case, times in zip(cases, bench.measure(cases)):
         pointers, depth, figures = case.pointers, case.shape.depth, merged(times)
         rows.append({"frame_pointers": pointers == "with", "depth": depth, **figures})
-        print(f"{pointers:>14}{depth:6}{figures['plain_ns']:7.1f}", end="")
-        print(f"{figures['two_rdtsc_ns']:11.1f}", *(cell(figures, w) for w in ways), sep="")
+        floor = figures["floor_ns"]
+        print(f"{pointers:>14}{depth:6}{figures['plain_ns']:7.1f}{figures['two_rdtsc_ns']:11.1f}", end="")
+        print(f"{floor['loose']:8.1f}{floor['ordered']:9.1f}", *(cell(figures, w) for w in ways), sep="")
     if not bench.unwinding:
         print("unw_backtrace(): libunwind's headers are not installed")
     return rows
@@ -97,16 +100,16 @@ def paths(bench):
 def chain(bench):
     print("\nchain: each call descends and returns through the frames, or comes from a loop at")
     print("their end; added ns a call. Walking must not spoil the prediction of the returns.")
-    widths = [(way, 20) for way in METRICS]
+    widths = [(way, 20) for way in bench.metrics]
     header(("depth", 6), ("calls", 8), ("plain", 8), ("two rdtsc", 11), *widths)
     rows = []
     shapes = [Shape(depth, levels) for depth in [20, 100] for levels in [0, depth - 4]]
-    cases = [Case(shape, METRICS) for shape in shapes]
+    cases = [Case(shape, bench.metrics) for shape in shapes]
     for shape, times in zip(shapes, bench.measure(cases)):
         name, figures = "chain" if shape.levels else "loop", merged(times)
         rows.append({"depth": shape.depth, "calls": name, **figures})
         print(f"{shape.depth:6}{name:>8}{figures['plain_ns']:8.1f}", end="")
-        print(f"{figures['two_rdtsc_ns']:11.1f}", *(cell(figures, w) for w in METRICS), sep="")
+        print(f"{figures['two_rdtsc_ns']:11.1f}", *(cell(figures, w) for w in bench.metrics), sep="")
     return rows
 
 

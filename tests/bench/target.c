@@ -10,9 +10,10 @@
  *   WAY      tiny, backtrace (glibc, before each call) or unwind (libunwind, before each call)
  *   wait     start when a line comes on standard input, end when the next one or its end comes
  * `twin` is as tiny but never instrumented. In each round all threads together call: twin from
- * loop; twin from loop between two reads of the time-stamp counter, the floor of any timer; twin on
- * the paths; and tiny on the paths in the WAY.
- * Prints: these four, in ns of a thread's processor time a call, each the least of the rounds; and
+ * loop; twin from loop between two reads of the time-stamp counter, the floor of any timer; the same
+ * after comparing DEPTH words with remembered ones, the floor of a timer by path; the same with a
+ * second read that waits for twin (lfence); twin on the paths; and tiny on the paths in the WAY.
+ * Prints: these six, in ns of a thread's processor time a call, each the least of the rounds; and
  * the bytes in use of the ipath segment of this process, or -1.
  */
 #include <execinfo.h>
@@ -35,10 +36,17 @@
 #define MOST_THREADS 64
 #define MOST_ROUNDS 256
 #define MOST_LEVELS 200
+#define MOST_COMPARED 256
 /* clone3, start_thread, thread and loop. */
 #define AROUND 4
 
-enum kind { FLAT, RDTSC, PLAIN, TINY, BACKTRACE, UNWIND, KINDS = 4 };
+enum kind { FLAT, RDTSC, COMPARED, ORDERED, PLAIN, TINY, BACKTRACE, UNWIND, KINDS = 6 };
+
+/* A word of the stack, where it is and what it was. */
+struct word {
+    volatile uint64_t *at;
+    uint64_t was;
+};
 
 static int depth, levels, rounds, threads;
 static uint64_t paths;
@@ -142,8 +150,31 @@ static inline __attribute__((always_inline)) void pass(long count, int random, u
     *state = x;
 }
 
+/* twin between two reads of the counter, after comparing `count` words. */
+static inline __attribute__((always_inline)) void floor_of(const struct word *words, int count, int is_ordered)
+{
+    static __thread uint64_t start;
+    for (long i = 0; i < calls; i++) {
+        for (int word = 0; word < count; word++)
+            if (*words[word].at != words[word].was)
+                abort();
+        *(volatile uint64_t *)&start = __rdtsc();
+        twin((uint64_t)i);
+        if (is_ordered)
+            _mm_lfence();
+        sink += __rdtsc() - start;
+    }
+}
+
 APART static void loop(intptr_t number)
 {
+    volatile uint64_t stack[MOST_COMPARED];
+    struct word words[MOST_COMPARED];
+    int compared = depth < MOST_COMPARED ? depth : MOST_COMPARED;
+    for (int i = 0; i < compared; i++) {
+        stack[i] = (uint64_t)i;
+        words[i] = (struct word){&stack[i], (uint64_t)i};
+    }
     uint64_t state = 88172645463325252ull + (uint64_t)number;
     for (int turn = KINDS - 1; turn < (rounds + 1) * KINDS; turn++) {
         int round = turn / KINDS - 1;
@@ -159,6 +190,10 @@ APART static void loop(intptr_t number)
                 twin((uint64_t)i);
                 sink += __rdtsc() - before;
             }
+        } else if (kind == COMPARED) {
+            floor_of(words, compared, 0);
+        } else if (kind == ORDERED) {
+            floor_of(words, compared, 1);
         } else {
             pass(round < 0 ? (long)paths : calls, is_random && round >= 0, &state);
         }
@@ -254,8 +289,8 @@ int main(int argc, char **argv)
             return 1;
     for (int i = 0; i < threads; i++)
         pthread_join(handles[i], NULL);
-    printf("%.3f %.3f %.3f %.3f %ld\n", least(FLAT), least(RDTSC), least(PLAIN), least(TINY),
-        segment_bytes());
+    printf("%.3f %.3f %.3f %.3f %.3f %.3f %ld\n", least(FLAT), least(RDTSC), least(COMPARED),
+        least(ORDERED), least(PLAIN), least(TINY), segment_bytes());
     fflush(stdout);
     if (argc == 10)
         getchar();

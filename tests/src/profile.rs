@@ -64,6 +64,8 @@ pub struct Target {
 pub struct Session {
     pub elapsed_ns: u64,
     pub clock_hz: u64,
+    #[serde(default)]
+    pub clock: Option<String>,
     pub stops: Vec<Stop>,
     #[serde(default)]
     pub notes: Vec<String>,

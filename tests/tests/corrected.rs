@@ -42,6 +42,12 @@ fn run(inner: u64, options: &[&str]) -> Taken {
     let wall = |name: &str, field: &str| function(name).totals["wall"][field].as_u64().expect("ns");
     let overhead = profile.session.overhead.as_ref().expect("known");
     assert_eq!(overhead.corrected, !options.contains(&"--no-correction"));
+    let is_loose = options.contains(&"loose");
+    let clock = if is_loose { "loose" } else { "ordered" };
+    assert_eq!(profile.session.clock.as_deref(), Some(clock));
+    let notes = profile.session.notes.iter();
+    let said = notes.filter(|note| note.starts_with("the clock is loose"));
+    assert_eq!(said.count(), usize::from(is_loose));
     Taken {
         own: own.and_then(|ns| ns.parse().ok()).expect("ns"),
         sum: wall("all", "sum"),
@@ -56,12 +62,13 @@ const SLACK_NS: u64 = 50_000_000;
 
 #[test]
 fn times_and_what_measuring_takes_are_all_the_time() {
-    for inner in [1, 8] {
-        let taken = run(inner, &[]);
+    let ordered: &[&str] = &[];
+    for (inner, clock) in [(1, ordered), (8, ordered), (8, &["--clock", "loose"])] {
+        let taken = run(inner, clock);
         let Taken {
             own, sum, overhead, ..
         } = taken;
-        let what = format!("{inner} inner: {sum} and {overhead} of {own}");
+        let what = format!("{clock:?}, {inner} inner: {sum} and {overhead} of {own}");
         assert!(sum <= own, "{what}");
         // The runtime may have found out what a call takes before.
         assert!((sum + overhead).abs_diff(own) <= SLACK_NS, "{what}");

@@ -8,9 +8,13 @@ use abi::shortage::Shortage;
 
 use super::measured::Measured;
 use super::{counters, overhead, stats};
-use crate::clock;
+use crate::clock::{self, ExitClock};
 use crate::profile::{self, COUNT, FunctionTotals, Metric, Profile, Stop, Target, Unseen};
 use crate::segment::{Document, Segment};
+
+/// The note of a profile with times whose exits do not wait. The bound is from docs/clocks.md.
+const LOOSE: &str = "the clock is loose: an exit does not wait until the work of its function is complete, so times \
+    of less than 10 us may be too short (--clock ordered)";
 
 /// A profile in which nothing stands yet but what its session's document says.
 pub(super) fn begin(measured: Measured<'_>) -> Profile {
@@ -70,6 +74,7 @@ pub(super) fn refresh<'n>(
     let session = &mut profile.session;
     session.started_unix_ns = header.started_unix_ns.load(Relaxed);
     session.clock_hz = header.clock_hz.load(Relaxed).max(1);
+    session.clock = Some(document.exit_clock);
     session.elapsed_ns = elapsed_ns(header);
     session.cpu_ns = times.map(|(until, from)| until.saturating_sub(from));
     session.notes.clear();
@@ -77,6 +82,10 @@ pub(super) fn refresh<'n>(
     let waiting = document.pending.iter().filter(|p| !p.is_met);
     session.pending = waiting.map(|p| p.pattern.clone()).collect();
     session.notes.extend(counters::notes(segment, document));
+    let mut timers = document.metrics.iter().skip(1).filter(|m| !m.is_value);
+    if document.exit_clock == ExitClock::Loose && timers.next().is_some() {
+        session.notes.push(LOOSE.to_owned());
+    }
     session.notes.extend(remarks.cloned());
 
     let threads = header

@@ -11,6 +11,7 @@ use super::output::print_data;
 use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Patterns, Show};
+use crate::clock::ExitClock;
 use crate::error::{Failure, io_text};
 use crate::metric::Metric;
 use crate::process::{Pid, Process};
@@ -41,6 +42,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         collapse_recursion: false,
         per_thread: false,
         no_correction: false,
+        exit_clock: ExitClock::default(),
         no_system_calls: false,
         parent: None,
         family: None,

@@ -58,6 +58,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         collapse_recursion: measure.collapse_recursion,
         per_thread: measure.per_thread,
         no_correction: measure.no_correction,
+        exit_clock: measure.clock,
         no_system_calls: measure.no_system_calls,
         parent: None,
         family: None,

@@ -8,6 +8,7 @@ const MEASURING: &[&str] = &[
     "collapse-recursion",
     "per-thread",
     "no-correction",
+    "clock",
     "no-system-calls",
     "max-paths",
 ];

@@ -77,6 +77,8 @@ fn add_target(sum: &mut Target, other: &Target) {
 
 fn add_session(sum: &mut Session, other: &Session) {
     let (elapsed, elapsed_other) = (sum.elapsed_ns, other.elapsed_ns);
+    // None if it is not the same in all.
+    sum.clock = sum.clock.filter(|_| sum.clock == other.clock);
     sum.started_unix_ns = sum.started_unix_ns.min(other.started_unix_ns);
     sum.elapsed_ns = elapsed.max(elapsed_other);
     sum.cpu_ns = sum

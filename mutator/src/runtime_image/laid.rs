@@ -16,6 +16,7 @@ use abi::segment::{
 use abi::value::{Place, RETURN};
 
 use super::*;
+use crate::clock::ExitClock;
 use crate::process::{Pid, Process};
 use crate::segment::{Segment, Shape};
 
@@ -81,7 +82,7 @@ impl Laid {
     pub(super) fn new() -> Self {
         let image = RuntimeImage::load().expect("built in");
         let base = Avma(map(image.size));
-        for (at, bytes) in image.writes(base) {
+        for (at, bytes) in image.writes(base, ExitClock::Ordered) {
             put(at.0, &bytes);
         }
         Self { image, base }

@@ -40,6 +40,43 @@ fn the_image_is_whole() {
     assert_eq!(image.writable.end, image.size);
 }
 
+/// With the loose clock no `lfence` is left that an exit runs, and nothing else differs.
+#[test]
+fn a_loose_clock_takes_the_fences_away() {
+    let image = RuntimeImage::load().expect("built in");
+    let laid = |clock| {
+        let mut bytes = vec![0_u8; image.size as usize];
+        for (at, part) in image.writes(Avma(0), clock) {
+            bytes[at.0 as usize..][..part.len()].copy_from_slice(&part);
+        }
+        bytes
+    };
+    let (ordered, loose) = (laid(ExitClock::Ordered), laid(ExitClock::Loose));
+    let stubs = [
+        abi::image::SYMBOL_EXIT_STUB,
+        abi::image::SYMBOL_TAIL_STUB,
+        abi::image::SYMBOL_LEND_STUB,
+        abi::image::SYMBOL_ENDER_STUB,
+        abi::image::SYMBOL_ENDER_TAIL_STUB,
+    ];
+    for stub in stubs {
+        let start = image.address(Avma(0), stub).expect("exported");
+        let after = image.fences.iter().filter(|&&at| at >= start.0).min();
+        let at = *after.expect("a fence") as usize;
+        assert_eq!(
+            ordered[at..at + 5],
+            [0x0f, 0xae, 0xe8, 0x0f, 0x31],
+            "{stub}"
+        );
+        assert_eq!(loose[at..at + 5], [0x0f, 0x1f, 0x00, 0x0f, 0x31], "{stub}");
+    }
+    let differing = ordered
+        .iter()
+        .zip(&loose)
+        .filter(|(one, other)| one != other);
+    assert_eq!(differing.count(), 2 * image.fences.len());
+}
+
 /// Bytes of the application's stack that a probe may take, what its trampoline pushes included.
 const MOST_STACK: u64 = 256;
 
@@ -71,7 +108,7 @@ impl Reach<'_> {
 
     /// A word of the image where it is linked for.
     fn word(&self, at: u64) -> u64 {
-        let parts = self.image.writes(Avma(0));
+        let parts = self.image.writes(Avma(0), ExitClock::Ordered);
         let part = parts.iter().rev().find(|(start, _)| start.0 <= at);
         let (start, bytes) = part.expect("in the image");
         let word = &bytes[(at - start.0) as usize..][..8];

@@ -18,6 +18,7 @@ use super::module::ModuleDoc;
 use super::reaper::Reaper;
 use super::schema::{CounterDoc, SchemaDoc};
 use super::{Segment, SegmentError, addresses};
+use crate::clock::ExitClock;
 use crate::faults::step;
 use crate::process::Extent;
 
@@ -78,6 +79,9 @@ pub struct Document {
     /// True if times have in them what measuring takes.
     #[serde(default)]
     pub is_uncorrected: bool,
+    /// How exits read the clock.
+    #[serde(default)]
+    pub exit_clock: ExitClock,
     /// CPU time of the target when the session began, ns, and when it was taken out.
     #[serde(default)]
     pub cpu_begun_ns: Option<u64>,

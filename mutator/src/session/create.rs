@@ -16,7 +16,7 @@ use super::memory::Room;
 use super::pending::AT_FIRST;
 use super::tables::prepare_all;
 use super::{Changed, Ended, Selected, Session, SessionError, VERIFY, filters, quiet};
-use crate::clock;
+use crate::clock::{self, ExitClock};
 use crate::condition::{Condition, Operand};
 use crate::faults::{look, step};
 use crate::images;
@@ -47,6 +47,8 @@ pub struct Options {
     pub per_thread: bool,
     /// Times have in them what measuring takes.
     pub no_correction: bool,
+    /// How exits read the clock.
+    pub exit_clock: ExitClock,
     /// The runtime makes no system call, also where no filter is seen.
     pub no_system_calls: bool,
     /// The process that it comes from, where it is followed.
@@ -266,7 +268,7 @@ impl Locked<'_> {
         }
         self.publish_maps()?;
         let at = |symbol| image.address(base, symbol).map_err(SessionError::Image);
-        let mut writes = image.writes(base);
+        let mut writes = image.writes(base, self.document.exit_clock);
         writes.push((at(SYMBOL_PARAMETERS)?, bytes_of(parameters)));
         for (symbol, bytes) in self.document.tables_of_schemas() {
             writes.push((at(symbol)?, bytes));
@@ -375,6 +377,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         collapsed: options.collapse_recursion,
         per_thread: options.per_thread,
         is_uncorrected: options.no_correction,
+        exit_clock: options.exit_clock,
         cpu_begun_ns: process.cpu_time(),
         ..Document::default()
     };

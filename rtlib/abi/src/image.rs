@@ -6,6 +6,9 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use crate::segment::AREAS;
 
+/// Section of the image file, not loaded: the address of each `lfence` before an exit's clock, 8
+/// bytes each.
+pub const FENCES: &str = "ipath_fences";
 /// Symbol of the entry stub.
 pub const SYMBOL_ENTRY_STUB: &str = "ipath_entry_stub";
 /// Symbol of the entry stub that walks the stack again for every walk it has remembered, and ends

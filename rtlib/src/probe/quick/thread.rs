@@ -92,11 +92,15 @@ macro_rules! out_of_line {
 }
 
 /// The time into rdi, once all before it has been done: `rdtsc` alone does not wait for what the function that ends is still
-/// computing (Intel SDM volume 2, RDTSC).
+/// computing (Intel SDM volume 2, RDTSC). Section [`abi::image::FENCES`] has the address of the `lfence`: the command
+/// replaces it where exits are not to wait.
 macro_rules! now {
     () => {
         "
-    lfence
+98: lfence
+    .pushsection ipath_fences, \"\", @progbits
+    .quad 98b
+    .popsection
     rdtsc                              // edx:eax
     shl rdx, 32
     lea rdi, [rax + rdx]
