@@ -119,8 +119,7 @@ impl RuntimeImage {
         self.placed(base, |at| self.writable.contains(&at))
     }
 
-    /// What has to be written where for an image that starts at `base` and reads the clock like
-    /// this at exits.
+    /// The writes that place the image at `base`, with exits that read the clock in this way.
     pub fn writes(&self, base: Avma, clock: ExitClock) -> Vec<(Avma, Vec<u8>)> {
         let mut writes = self.placed(base, |_| true);
         if clock == ExitClock::Loose {
@@ -160,7 +159,7 @@ fn word_in(parts: &mut [(u64, Vec<u8>)], at: u64) -> Option<&mut [u8]> {
     bytes_in::<{ size_of::<u64>() }>(parts, at)
 }
 
-/// The bytes at `at` of what the file has.
+/// The bytes at `at` in the file.
 fn bytes_in<const LEN: usize>(parts: &mut [(u64, Vec<u8>)], at: u64) -> Option<&mut [u8]> {
     parts.iter_mut().find_map(|(start, bytes)| {
         let from = at.checked_sub(*start)? as usize;

@@ -8,7 +8,7 @@ import sys
 import time
 
 FLAGS = {"without": ["-fomit-frame-pointer"], "with": ["-fno-omit-frame-pointer"]}
-# What is measured: metrics, and an option if they are measured in another way than by default.
+# Metrics, and the value of --clock if it is not the default.
 METRICS = ["count", "count,wall", "count,wall loose"]
 # A neighbour on the same core makes the plain calls of a process slower by half, and its other
 # calls as well. Each figure shall come from at least QUIET processes whose plain calls took at most

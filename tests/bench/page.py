@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PAGE = os.path.join(ROOT, "docs", "performance.md")
 BEGIN, END = "<!-- Figures, by tests/bench/page. -->", "<!-- End of the figures. -->"
-# What a call costs is decided here.
+# The cost of a call depends on these.
 MEASURED = ["rtlib", "patcher/src/emit", "tests/bench"]
 
 

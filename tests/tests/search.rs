@@ -398,7 +398,7 @@ fn search_prints_a_table_and_a_profile_that_reports_show() {
     let run = Run::ipath(["attach", &pid, "--search", "-o", &file]).limit(Duration::from_secs(180));
     let finished = run.run().expect(0);
     let report = Run::ipath(["report", &file]).run().expect(0);
-    // The log of the step and the report have one figure.
+    // The log of the step and the report show the same figure.
     let profile: Value =
         serde_json::from_str(&fs::read_to_string(&file).expect("a profile")).expect("JSON");
     let step = format!("step {}: ", profile["search"]["steps"]);

@@ -131,7 +131,7 @@ const BOUNDED: &str = "the memory cgroup of the process is nearly full: the sess
 struct Missed {
     /// There was no room or no memory for them.
     short: u64,
-    /// Nothing is known of their stack.
+    /// Their stack is unknown.
     stack: u64,
     /// A signal handler made them while another call was being recorded.
     handler: u64,
@@ -161,7 +161,7 @@ impl Missed {
     }
 
     /// The reasons without the numbers, so that they are the same in all processes. `by` has the
-    /// bits of what was short.
+    /// bits of the exhausted resources.
     fn notes(&self, by: u64) -> impl Iterator<Item = String> {
         let short = Shortage::of(by).filter(|_| self.short > 0);
         let short = short.map(|shortage| match shortage {

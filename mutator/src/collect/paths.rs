@@ -165,7 +165,7 @@ impl Paths {
         new
     }
 
-    /// Whether paths share one because all together have too many frames.
+    /// True if paths share one because all paths together have too many frames.
     pub(super) fn has_too_many_frames(&self) -> bool {
         self.frames > MOST_FRAMES
     }

@@ -35,7 +35,7 @@ pub(super) fn answer(args: &[OsString]) -> Option<ExitCode> {
             *word = unquoted(text).into();
         }
     }
-    // Other shells than this one quote what they insert, and `Bash` does.
+    // PowerShell is offered only names that need no quotes.
     let words = candidates::Words::of(&args, shell != Powershell.name());
     let asked = CompleteEnv::with_factory(|| command(&words))
         .var(VARIABLE)

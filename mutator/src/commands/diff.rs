@@ -42,7 +42,7 @@ pub(super) fn diff(
         let missing = |e| {
             let failure = Failure::new(OPERATION, path.display(), e);
             match is_known {
-                // The other runs have it: this one is at fault, not the command line.
+                // The other runs contain the metric, so the run is wrong, not the command line.
                 true => failure.hint(
                     "measure this run again with this metric (-m), leave it out, or choose another --metric",
                 ),

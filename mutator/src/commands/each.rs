@@ -1,12 +1,12 @@
-//! What is begun in several processes and may fail in some of them.
+//! Operations on several processes, some of which may fail.
 
 use super::remarks::warn;
 use crate::error::Failure;
 
-/// What was begun, and the failures, each with the item that it is for.
+/// The results and the failures, each with its item.
 type InEach<I, T> = (Vec<T>, Vec<(I, Failure)>);
 
-/// Separates what was begun from the failures.
+/// Separates results from failures.
 ///
 /// # Errors
 /// The first failure, if nothing was begun.
@@ -26,7 +26,7 @@ pub(super) fn in_each<I, T>(
     }
 }
 
-/// Keeps what was begun. Prints a line for each failure.
+/// Keeps the results. Prints a line for each failure.
 ///
 /// # Errors
 /// The first failure, if nothing was begun.

@@ -195,7 +195,7 @@ pub(super) fn attach(
 struct Others {
     made: Vec<(Session, Changed)>,
     failed: Vec<Failed>,
-    /// Those that cannot be stopped before a child of vfork(2) goes on.
+    /// The processes that cannot stop before a child of vfork(2) ends or executes a program.
     waiting: Vec<Process>,
 }
 

@@ -8,12 +8,12 @@ use crate::profile::program;
 /// A process that is not measured, with its number and the reason.
 pub(super) type Failed = (u32, Process, Failure);
 
-/// What the processes of a job are, and are told apart by.
+/// The kind of a job of several processes, and how its processes are identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Ranks of an MPI job, by their numbers.
     Rank,
-    /// A process and what it has started, by their ids.
+    /// A process and its descendants, identified by their ids.
     Process,
 }
 
@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// Joins the answers of several processes. Equal answers are told once.
+    /// Joins the answers of several processes. Equal answers appear once.
     pub(super) fn told(
         self,
         answers: Vec<(u32, Result<String, String>)>,

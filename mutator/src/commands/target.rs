@@ -46,7 +46,7 @@ fn orphans(
     open: fn(&Process) -> Result<Session, SessionError>,
 ) -> Vec<Session> {
     let is_known = |process: &Process| known.iter().any(|s| s.process() == process);
-    // What it has started is no older than it: the sessions of older processes need not be opened.
+    // A descendant is no older than its ancestor, so sessions of older processes stay closed.
     let is_younger = |process: &Process| first.is_none_or(|f| process.start_time >= f.start_time);
     let others = named.iter().map(|(_, process)| process);
     let others = others.filter(|process| process.pid != pid && is_younger(process));

@@ -4,7 +4,7 @@ use super::{Losses, PathEntry, Profile};
 use abi::shortage::Shortage;
 use std::collections::BTreeSet;
 
-/// What is said, in the place of a name, of callers that are not known.
+/// Stands for the name of unknown callers.
 pub const UNKNOWN_CALLERS: &str = "[callers unknown]";
 /// Stands for the callers of calls on paths beyond the limit of paths.
 const CALLERS_BEYOND_LIMIT: &str =
@@ -13,14 +13,14 @@ const CALLERS_BEYOND_LIMIT: &str =
 const CALLERS_WITHOUT_ROOM: &str =
     "[callers unknown: no room for their paths; see --collapse-recursion]";
 
-/// The names of those whose bits are set, as profiles have them.
+/// The names, in profiles, of the set bits.
 pub(crate) fn names_of(bits: u64) -> BTreeSet<String> {
     Shortage::of(bits)
         .map(|shortage| shortage.name().to_owned())
         .collect()
 }
 
-/// What there is no more of, with the reason.
+/// The exhausted resource, with the reason.
 pub(crate) fn reason(shortage: Shortage) -> &'static str {
     match shortage {
         Shortage::Paths => "more paths than --max-paths",
@@ -49,12 +49,12 @@ impl Losses {
         }
     }
 
-    /// Whether a larger `--max-paths` gives more of the calls their own path.
+    /// True if more calls have their own path with a larger `--max-paths`.
     pub fn is_beyond_max_paths(&self) -> bool {
         self.overflow > 0 && !self.is_without_room()
     }
 
-    /// Whether they lack room for another reason than the limit of paths.
+    /// True if room was short for another reason than the limit of paths.
     fn is_without_room(&self) -> bool {
         let is_by = |shortage: Shortage| self.overflow_by.contains(shortage.name());
         !self.overflow_by.is_empty() && !is_by(Shortage::Paths) && !is_by(Shortage::Room)
@@ -70,7 +70,7 @@ impl Profile {
         }
     }
 
-    /// The same for the frames of an incomplete path.
+    /// As above, for the frames of an incomplete path.
     pub fn unknown_callers_of(&self, stack: &[usize]) -> &'static str {
         let losses = &self.losses;
         // Without a frame it is the entry of a function for all its paths that had no room.

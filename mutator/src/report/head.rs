@@ -62,7 +62,7 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
 
 /// The time that was measured, and the times of the processes that were measured for less.
 pub(crate) fn elapsed(profile: &Profile) -> String {
-    /// The least difference that is told, as a part of the whole: sessions are made one after the other.
+    /// The smallest reported difference, relative to the whole. Sessions begin one after the other.
     const PART: u64 = 20;
     let whole = profile.session.elapsed_ns;
     let less = whole.saturating_sub(whole / PART);

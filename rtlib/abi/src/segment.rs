@@ -130,7 +130,7 @@ pub struct Header {
     pub memory_refused: AtomicU64,
     /// Why calls are on overflow paths: bits of [`crate::shortage::Shortage`].
     pub overflow_by: AtomicU64,
-    /// The same of calls that could not be recorded.
+    /// As above, for calls that could not be recorded.
     pub missed_by: AtomicU64,
     /// The time of the last deregistration of unwind entries, by the time-stamp counter. Written
     /// before tables are searched for these entries.

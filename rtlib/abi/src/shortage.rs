@@ -1,4 +1,4 @@
-//! What there is no more of where calls have no path of their own, or are missed.
+//! The exhausted resources for which calls have no path of their own, or are missed.
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Shortage {
     Mapping = 4,
     /// The list of the runtime's mappings is full.
     List = 5,
-    /// A runtime that makes no system call has used up what was reserved for it.
+    /// A runtime without system calls has used up its reserve.
     Reserve = 6,
     /// The stack is deeper than a walk can be.
     Depth = 7,
@@ -44,7 +44,7 @@ impl Shortage {
         1 << self as u32
     }
 
-    /// Those whose bits are set.
+    /// The set bits.
     pub fn of(bits: u64) -> impl Iterator<Item = Self> {
         let all = Self::ALL.into_iter();
         all.filter(move |shortage| bits & shortage.bit() != 0)

@@ -20,7 +20,7 @@ pub const BYTES: u64 = paths::BYTES;
 pub enum Missed {
     /// A signal handler made it while the runtime was at work on the thread.
     Handler,
-    /// Nothing is known of its stack.
+    /// Its stack is unknown.
     Stack,
     /// There is no room or no memory for it.
     Short(Shortage),

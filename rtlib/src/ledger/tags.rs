@@ -38,7 +38,7 @@ impl Tags {
     /// Sees to it that tag `number` has memory.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// It is not available.
     pub fn reserve(&self, number: u64) -> Result<(), Shortage> {
         let (chunk, _) = place(number);
         let known = self.0.get(chunk).ok_or(Shortage::Room)?;

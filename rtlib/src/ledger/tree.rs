@@ -33,7 +33,7 @@ impl Buckets {
 }
 
 /// The path of function `function` under `len` call sites that end in `root`, made if it is new; `site` tells
-/// what the tree has of the return addresses, the innermost first.
+/// the return addresses in the tree, the innermost first.
 ///
 /// # Errors
 /// The limit on paths is reached, or there is no room for another node.

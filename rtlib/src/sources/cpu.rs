@@ -42,8 +42,8 @@ const _: () = assert!(core::mem::offset_of!(Cpu, is_known) == LOCK + 4 && LOCK.i
 /// from inside. Some 100 microseconds, of which asking takes a hundredth at most.
 pub const FRESH: u64 = 1 << 18;
 
-/// Some microseconds. What takes longer has been interrupted, by a hypervisor for instance, and when the kernel has
-/// looked is not known so well.
+/// Some microseconds. A longer reading was interrupted, for instance by a hypervisor, and the
+/// moment of the kernel's answer is less certain.
 const NEAR: u64 = 1 << 14;
 
 /// That the thread seems to have been switched out while its page said nothing: less CPU time than time has passed. A program can have

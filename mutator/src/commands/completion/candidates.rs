@@ -145,7 +145,7 @@ pub(super) fn functions(words: &Words, current: &OsStr) -> Vec<CompletionCandida
         .collect()
 }
 
-/// Where the last pattern of a list begins. A comma inside brackets is part of a name.
+/// The start of the last pattern in a list. A comma inside brackets is part of a name.
 fn last_pattern(list: &str) -> usize {
     let (mut start, mut depth) = (0, 0_usize);
     for (at, c) in list.char_indices() {

@@ -1,4 +1,4 @@
-//! What `suggest` prints. On a terminal no line is wider than the screen: names are shortened and the
+//! The output of `suggest`. On a terminal no line is wider than the screen: names are shortened and the
 //! frames of runtimes are folded, as in reports. A name that has too little room beside the figures stands
 //! below them.
 
