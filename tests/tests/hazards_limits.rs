@@ -103,6 +103,8 @@ exec $as sh -c "cd $D/mount && exec ./app 0 later""#;
     }
 }
 
+const UNREAD: &str = "/app could not be read: permission denied";
+
 #[test]
 fn a_program_that_root_may_not_read() {
     let scratch = Scratch::new("fuse");
@@ -122,9 +124,7 @@ fn a_program_that_root_may_not_read() {
         let own = [&options[..], &["-f", name]].concat();
         let refused = program.ipath("attach", &own);
         refused.expect_error();
-        let says = refused
-            .stderr
-            .contains("/app could not be read: permission denied");
+        let says = refused.stderr.contains(UNREAD);
         assert!(says, "{}", refused.report());
         assert!(
             !refused.stderr.contains("CAP_SYS_PTRACE"),
@@ -134,7 +134,29 @@ fn a_program_that_root_may_not_read() {
     }
     let listed = program.ipath("list", &["usleep"]);
     assert!(listed.stdout.contains("usleep"), "{}", listed.report());
-    program.ipath("doctor", &[]).expect(0);
+    let at = program.ipath("attach", &["--at", "app+0x1159", "--no-tui"]);
+    at.expect_error();
+    let says = at.stderr.contains(UNREAD) && !at.stderr.contains("did you mean");
+    assert!(says, "{}", at.report());
+    let looked = program.ipath("doctor", &[]);
+    let warns = |line: &str| line.contains("warn") && line.contains(UNREAD);
+    assert!(looked.stdout.lines().any(warns), "{}", looked.report());
+    let suggested = program.ipath("suggest", &["--duration", "500ms"]);
+    let own = suggested
+        .stdout
+        .lines()
+        .skip_while(|l| !l.contains("  app+0x"));
+    let own: Vec<_> = own.take(2).collect();
+    let [row, reason] = own[..] else {
+        panic!("{}", suggested.report());
+    };
+    let offset = row
+        .split("app+0x")
+        .nth(1)
+        .and_then(|at| at.split(' ').next());
+    let offset = offset.and_then(|at| u64::from_str_radix(at, 16).ok());
+    assert!(offset.is_some_and(|at| at < 1 << 20), "{row}");
+    assert!(reason.contains(UNREAD), "{reason}");
     program.target.finish("ok calls ");
 }
 

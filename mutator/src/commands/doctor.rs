@@ -6,6 +6,7 @@ mod interpreters;
 mod line;
 mod memory;
 mod process;
+mod unread;
 
 use std::fmt::Write;
 use std::fs;

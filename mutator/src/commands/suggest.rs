@@ -286,11 +286,20 @@ impl Refusals {
             is_quick: false,
             most: usize::MAX,
         };
-        select_in_modules(&here, &query, |candidate| {
+        let missed = select_in_modules(&here, &query, |candidate| {
             let start = candidate.bias.to_avma(candidate.plan.function.range.start);
             let place = (index.get(candidate.module).copied(), start);
             self.0.insert(place, candidate.refused());
         });
+        for (path, cause) in missed.unreadable {
+            let is_it = |&number: &usize| here[number].path == path;
+            let of_it: Vec<usize> = (0..here.len()).filter(is_it).map(|n| index[n]).collect();
+            let is_in_it = |f: &&&Function| f.module.is_some_and(|module| of_it.contains(&module));
+            let reason = format!("{path} could not be read: {cause}");
+            let refused = new.iter().filter(is_in_it);
+            self.0
+                .extend(refused.map(|f| (place(f), Some(reason.clone()))));
+        }
     }
 
     /// Why a function cannot be patched, if it cannot.

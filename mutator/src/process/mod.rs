@@ -21,6 +21,7 @@ mod sharing;
 mod space;
 mod state;
 mod text;
+pub mod unread;
 
 use std::ffi::CStr;
 use std::fmt;

@@ -8,9 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
-use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::Elf;
-use goblin::elf::program_header::{PF_X, PT_LOAD, ProgramHeader};
 use patcher::image::{Image, Segment};
 use patcher::{Avma, Bias, FileOffset, Svma};
 
@@ -236,22 +234,6 @@ impl Module {
             .find_map(|mapping| bias_of(image, mapping.range.start, mapping.offset))
     }
 
-    /// The same by the program headers in the process's memory, where the file cannot be opened.
-    pub fn bias_in_memory(&self) -> Option<Bias> {
-        let head = self.process.open_memory().ok()?;
-        let head = head.read_vec(self.range.start, abi::PAGE as usize).ok()?;
-        let header = Elf::parse_header(&head).ok()?;
-        let context = Ctx::new(Container::Big, Endian::Little);
-        let (at, count) = (header.e_phoff as usize, usize::from(header.e_phnum));
-        let fits = ProgramHeader::size(context) * count <= head.len();
-        let programs = fits.then(|| ProgramHeader::parse(&head, at, count, context))?;
-        let programs = programs.ok()?.into_iter();
-        let code = programs.filter(|p| p.p_type == PT_LOAD && p.p_flags & PF_X != 0);
-        let first = self.code.first()?;
-        code.map(|p| Segment::of(&p, u64::MAX))
-            .find_map(|s| bias_by(&s, first.range.start, first.offset))
-    }
-
     /// The parts of these mappings that hold copies of the file's code.
     fn copied_code(&self, candidates: &[Mapping], maps: &[Mapping]) -> Option<Vec<Mapping>> {
         let bytes = self.open().ok()?;
@@ -341,7 +323,7 @@ fn bias_of_mappings(image: &Image<'_>, mappings: &[&Mapping]) -> Option<Bias> {
 }
 
 /// The bias under which the segment lies at `start` with its byte at file offset `offset`, if it has that.
-fn bias_by(segment: &Segment, start: Avma, offset: FileOffset) -> Option<Bias> {
+pub(super) fn bias_by(segment: &Segment, start: Avma, offset: FileOffset) -> Option<Bias> {
     // The kernel maps whole pages: offset and address agree modulo the page.
     let first = segment.offset.0 & !(abi::PAGE - 1);
     let end = segment.offset.0.saturating_add(segment.file_size);

@@ -21,6 +21,7 @@ use crate::folding::Fold;
 use crate::images::{self, OpenImage};
 use crate::jit::JitNames;
 use crate::process::modules::{Module, modules};
+use crate::process::unread::UnwindTables;
 use crate::process::{Extent, Mapping, Process};
 
 /// Where a function is: its module, first address, and what it is called if it is generated code.
@@ -60,6 +61,8 @@ struct Loaded {
     /// What a user calls it.
     shown: String,
     image: Option<(&'static OpenImage, Bias)>,
+    /// What stands for its file if that cannot be read.
+    unread: Option<Unread>,
     /// Whether all of its code is looked through for how frames are left: what is large takes seconds, and is done for
     /// files alone that have no tables, before anything is sampled.
     is_looked_through: bool,
@@ -67,6 +70,12 @@ struct Loaded {
     /// instructions.
     after: HashMap<Svma, Option<Recipe>>,
     before: HashMap<Svma, Option<Recipe>>,
+}
+
+/// A module whose file cannot be read.
+struct Unread {
+    bias: Bias,
+    tables: Option<&'static UnwindTables>,
 }
 
 /// The code that a process has mapped.
@@ -229,6 +238,11 @@ impl Code {
                 if let Some((opened, bias)) = loaded.image {
                     self.unwinder
                         .add_module(unwound(&loaded.module, opened, bias));
+                } else if let Some(unread) = &loaded.unread
+                    && let Some(tables) = unread.tables
+                {
+                    let module = unwound_in_memory(&loaded.module, tables, unread.bias);
+                    self.unwinder.add_module(module);
                 }
             }
             self.current = current;
@@ -249,8 +263,10 @@ impl Code {
                 let _ = (opened.frames(), &*opened.context);
             }
         }
+        let unread = image.is_none().then(|| unread(&module)).flatten();
         self.loaded.push(Loaded {
             shown: module.shown_name(),
+            unread,
             module,
             image,
             is_looked_through,
@@ -390,12 +406,24 @@ impl Code {
     fn seen_at(&self, module: Option<usize>, at: Avma, beginning: Avma) -> Seen {
         let loaded = module.map(|index| &self.loaded[index]);
         let image = loaded.and_then(|loaded| loaded.image);
-        let in_file = |at: Avma| image.map_or(Svma(at.0), |(_, bias)| bias.to_svma(at));
+        let unread = loaded.and_then(|loaded| loaded.unread.as_ref());
+        let bias = image
+            .map(|(_, bias)| bias)
+            .or(unread.map(|unread| unread.bias));
+        let in_file = |at: Avma| bias.map_or(Svma(at.0), |bias| bias.to_svma(at));
         let address = in_file(at);
+        // Without the file the tables tell where the function begins, or nothing does.
+        let beginning = match unread {
+            Some(Unread { bias, tables }) => {
+                let start = tables.and_then(|tables| tables.start_before(address));
+                start.map_or(at, |start| bias.to_avma(start))
+            }
+            None => beginning,
+        };
         // A part that was split off is its function's.
         let function = image.and_then(|(opened, _)| opened.function_at(address));
         let is_unknown = image.is_some() && function.is_none();
-        let back = |to: Svma| image.map_or(at, |(_, bias)| bias.to_avma(to));
+        let back = |to: Svma| bias.map_or(at, |bias| bias.to_avma(to));
         let (start, address, linkage) = match function {
             Some(f) => (back(f.range.start), f.range.start, f.linkage),
             None => (beginning, in_file(beginning), String::new()),
@@ -556,6 +584,35 @@ fn left_realigned(
     let after = left(registers, cfa, 0, read)?;
     registers.set_bp(caller);
     Ok(after)
+}
+
+/// What the process's memory tells of a module. `None` if that is not even where its code belongs.
+fn unread(module: &Module) -> Option<Unread> {
+    let bias = module.bias_in_memory()?;
+    // As files that are read, it stays until the command ends.
+    let tables = module.unwind_tables_in_memory(bias).map(Box::new);
+    Some(Unread {
+        bias,
+        tables: tables.map(|tables| &*Box::leak(tables)),
+    })
+}
+
+/// A module whose file cannot be read, as the unwinder knows it.
+fn unwound_in_memory(
+    module: &Module,
+    tables: &'static UnwindTables,
+    bias: Bias,
+) -> framehop::Module<&'static [u8]> {
+    let range = |(start, data): &(Svma, Vec<u8>)| start.0..start.0 + data.len() as u64;
+    let info = ExplicitModuleSectionInfo {
+        eh_frame_svma: Some(range(&tables.entries)),
+        eh_frame: Some(tables.entries.1.as_slice()),
+        eh_frame_hdr_svma: Some(range(&tables.index)),
+        eh_frame_hdr: Some(tables.index.1.as_slice()),
+        ..Default::default()
+    };
+    let Range { start, end } = module.range.clone();
+    framehop::Module::new(module.path.clone(), start.0..end.0, bias.0, info)
 }
 
 /// A module as the unwinder knows it.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
 use patcher::plan::RefuseReason;
-use patcher::select::Spot;
+use patcher::select::{Pattern, Spot};
 use patcher::{Bias, Svma};
 
 use super::elsewhere::Elsewhere;
@@ -48,6 +48,7 @@ impl Selection {
         for spot in spots {
             let places = places(modules, spot);
             if places.is_empty() {
+                self.unreadable.extend(unreadable(modules, spot));
                 self.unmatched.push(unmatched(modules, spot));
             }
             for (index, image, bias, function, at) in places {
@@ -113,10 +114,21 @@ fn places(modules: &[Module], spot: &Spot) -> Vec<Found> {
     found
 }
 
+/// The modules that a place may be in and that cannot be read, with the reason.
+fn unreadable(modules: &[Module], spot: &Spot) -> Vec<(String, String)> {
+    let pattern = spot.address().or(spot.function());
+    let is_it = |m: &&Module| pattern.is_some_and(|p| is_meant(p, m.file_name(), Some(m)));
+    let unread = |m: &Module| Some((m.path.clone(), images::of_module(m).err()?.to_string()));
+    modules.iter().filter(is_it).filter_map(unread).collect()
+}
+
 fn unmatched(modules: &[Module], spot: &Spot) -> Unmatched {
     let images = modules.iter().filter_map(|m| images::of_module(m).ok());
+    let is_in_module = spot.address().is_some_and(Pattern::has_module);
+    // What counts from a module's start names no function.
     let near = spot
         .function()
+        .filter(|_| !is_in_module)
         .map(|pattern| near(pattern, modules, images));
     Unmatched {
         pattern: spot.text().to_owned(),

@@ -8,6 +8,7 @@ use super::family::children;
 use super::interpreters::interpreters;
 use super::line::{Line, Verdict, line};
 use super::memory::{addresses, mappings, memory};
+use super::unread::unread;
 use crate::guest::Runner;
 use crate::jit::JitNames;
 use crate::process::{Pid, Process, ProcessError};
@@ -48,6 +49,7 @@ pub(super) fn lines(pid: Pid) -> Vec<Line> {
     lines.extend(memory(&process));
     lines.extend(addresses(&process));
     lines.extend(mappings(&process));
+    lines.extend(unread(&process));
     lines.extend(debug_files(&process));
     lines.extend(interpreters(&process, generated_names(&process)));
     lines.extend(children(&process));

@@ -1,0 +1,119 @@
+//! What the memory of a process tells of a file that cannot be opened: its program headers, and the
+//! unwind tables that they lead to. The memory is the process's own: nothing in it is trusted.
+
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::Elf;
+use goblin::elf::program_header::{PF_X, PT_GNU_EH_FRAME, PT_LOAD, ProgramHeader};
+use patcher::image::Segment;
+use patcher::{Bias, Svma};
+
+use super::modules::{Module, bias_by};
+
+/// Tables of more bytes are not read.
+const MOST: u64 = 64 << 20;
+/// Bytes of the search table before its rows, with the encodings that linkers use.
+const HEAD: usize = 12;
+/// Bytes of a row: a function's start and its entry, both relative to the table.
+const ROW: usize = 8;
+/// The version, and the encodings of the address of the entries, the number of rows, and the rows:
+/// `DW_EH_PE_pcrel | sdata4`, `udata4` and `DW_EH_PE_datarel | sdata4`.
+const LAYOUT: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+
+/// The unwind tables of a module, as they are in the memory of its process.
+pub struct UnwindTables {
+    /// Where the search table is (`.eh_frame_hdr`), and its bytes.
+    pub index: (Svma, Vec<u8>),
+    /// The same of the entries, up to the end of their segment (`.eh_frame`).
+    pub entries: (Svma, Vec<u8>),
+}
+
+impl Module {
+    /// [`Module::bias`] by the program headers in the process's memory.
+    pub fn bias_in_memory(&self) -> Option<Bias> {
+        let first = self.code.first()?;
+        let programs = self.programs_in_memory()?;
+        let code = programs
+            .iter()
+            .filter(|p| p.p_type == PT_LOAD && p.p_flags & PF_X != 0);
+        code.map(|p| Segment::of(p, u64::MAX))
+            .find_map(|s| bias_by(&s, first.range.start, first.offset))
+    }
+
+    fn programs_in_memory(&self) -> Option<Vec<ProgramHeader>> {
+        let memory = self.process().open_memory().ok()?;
+        let head = memory.read_vec(self.range.start, abi::PAGE as usize).ok()?;
+        let header = Elf::parse_header(&head).ok()?;
+        let context = Ctx::new(Container::Big, Endian::Little);
+        let (at, count) = (header.e_phoff as usize, usize::from(header.e_phnum));
+        let fits = ProgramHeader::size(context) * count <= head.len();
+        fits.then(|| ProgramHeader::parse(&head, at, count, context).ok())?
+    }
+
+    /// The unwind tables at this bias. `None` if there are none of the usual layout.
+    pub fn unwind_tables_in_memory(&self, bias: Bias) -> Option<UnwindTables> {
+        let programs = self.programs_in_memory()?;
+        let memory = self.process().open_memory().ok()?;
+        let read = |from: u64, to: u64| {
+            let len = to.checked_sub(from).filter(|&len| len <= MOST)?;
+            let at = bias.to_avma(Svma(from));
+            let is_own = self.range.contains(&at) && at.0.checked_add(len)? <= self.range.end.0;
+            is_own.then(|| memory.read_vec(at, len as usize).ok())?
+        };
+        let index = programs.iter().find(|p| p.p_type == PT_GNU_EH_FRAME)?;
+        let table = read(index.p_vaddr, index.p_vaddr.checked_add(index.p_memsz)?)?;
+        let offset = i32::from_le_bytes(*table.get(4..)?.first_chunk()?);
+        let entries = (index.p_vaddr + 4).checked_add_signed(offset.into())?;
+        let end = |p: &ProgramHeader| p.p_vaddr.saturating_add(p.p_memsz);
+        let segment = programs
+            .iter()
+            .find(|p| p.p_type == PT_LOAD && (p.p_vaddr..end(p)).contains(&entries))?;
+        let tables = UnwindTables {
+            entries: (Svma(entries), read(entries, end(segment))?),
+            index: (Svma(index.p_vaddr), table),
+        };
+        tables.index.1.starts_with(&LAYOUT).then_some(tables)
+    }
+}
+
+impl UnwindTables {
+    /// The start of the last function that does not start after `at`. `None` if there is none.
+    pub fn start_before(&self, at: Svma) -> Option<Svma> {
+        let (base, table) = &self.index;
+        let (rows, _) = table.get(HEAD..)?.as_chunks::<ROW>();
+        let start = |row: &[u8; ROW]| {
+            let [a, b, c, d, ..] = *row;
+            let offset = i32::from_le_bytes([a, b, c, d]);
+            base.0.wrapping_add_signed(offset.into())
+        };
+        let after = rows.partition_point(|row| start(row) <= at.0);
+        Some(Svma(start(rows.get(after.checked_sub(1)?)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::images;
+    use crate::process::modules::modules;
+    use crate::process::{Pid, Process};
+
+    /// The tables in the memory of this process tell the same functions as its file.
+    #[test]
+    fn functions_start_where_the_file_says() {
+        let process = Process::find(Pid(std::process::id() as i32)).expect("this one");
+        let modules = modules(&process, &process.maps().expect("its maps"));
+        let own = functions_start_where_the_file_says as fn() as usize as u64;
+        let holds = |m: &&Module| m.code.iter().any(|c| c.contains(patcher::Avma(own)));
+        let module = modules.iter().find(holds).expect("the test");
+        let image = images::of_module(module).expect("its file");
+        let bias = module.bias_in_memory().expect("a bias");
+        assert_eq!(Some(bias), module.bias(image.image));
+        let tables = module.unwind_tables_in_memory(bias).expect("tables");
+        let at = bias.to_svma(patcher::Avma(own));
+        for at in [at, Svma(at.0 + 1)] {
+            let function = image.function_at(at).expect("known");
+            assert_eq!(tables.start_before(at), Some(function.range.start));
+        }
+        assert_eq!(tables.start_before(Svma(0)), None);
+    }
+}
