@@ -6,7 +6,7 @@ use ipath_tests::command::Run;
 use ipath_tests::compile::program;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{CallPath, Profile, count};
-use ipath_tests::program::Program;
+use ipath_tests::program::{Program, ipath_arguments};
 use ipath_tests::session::counts_of;
 use ipath_tests::target::Target;
 use serde_json::Value;
@@ -343,4 +343,25 @@ fn first_call_has_its_cpu_time() {
     // it, and may be more.
     assert!(without < THREADS * ROUNDS / 2, "{without} short calls");
     target.finish("ok");
+}
+
+/// Threads that only compute and share one processor wait for nothing else. A delay after the end of a call is
+/// no part of it.
+#[test]
+fn run_delay_is_all_the_time_off_a_shared_processor() {
+    const CALLS: u64 = 2_000;
+    let scratch = Scratch::new("delayed");
+    let file = scratch.file("p.json");
+    let program = Program::new(&program("delayed.c"), [CALLS.to_string()]);
+    let metrics = "wall,blocked,run-delay,context-switches";
+    let ours = program.under_ipath_as(ipath_arguments(&["work"], metrics, &file));
+    ours.expect(0);
+    let profile = Profile::read(&file);
+    profile.assert_lossless();
+    let totals = &profile.functions[0].totals;
+    assert_eq!(count(totals), 4 * CALLS);
+    let sum = |metric: &str| totals[metric]["sum"].as_u64().expect("a sum");
+    let (blocked, delay) = (sum("blocked"), sum("run-delay"));
+    assert!(delay <= blocked + blocked / 50, "{delay} of {blocked}");
+    assert!(delay + blocked / 10 + 5_000_000 >= blocked, "{delay} of {blocked}");
 }

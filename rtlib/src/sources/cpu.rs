@@ -44,7 +44,7 @@ pub const FRESH: u64 = 1 << 18;
 
 /// Some microseconds. A longer reading was interrupted, for instance by a hypervisor, and the
 /// moment of the kernel's answer is less certain.
-const NEAR: u64 = 1 << 14;
+pub const NEAR: u64 = 1 << 14;
 
 /// That the thread seems to have been switched out while its page said nothing: less CPU time than time has passed. A program can have
 /// its events disabled (PR_TASK_PERF_EVENTS_DISABLE, prctl(2)); or a hypervisor has taken that time, of which no page tells.
@@ -221,6 +221,14 @@ impl Cpu {
 fn ticks(ns: u64) -> u64 {
     let ticks_per_ns = ipath_parameters.ticks_per_ns.load(Ordering::Relaxed);
     ((u128::from(ns) * u128::from(ticks_per_ns)) >> TICKS_SHIFT) as u64
+}
+
+/// Ticks in ns.
+pub fn ns(ticks: u64) -> u64 {
+    const BITS: u32 = 16;
+    let ticks_per_ns = ipath_parameters.ticks_per_ns.load(Ordering::Relaxed);
+    let per_ns = ticks_per_ns >> (TICKS_SHIFT - BITS);
+    (ticks << BITS).checked_div(per_ns).unwrap_or(0)
 }
 
 #[cfg(test)]

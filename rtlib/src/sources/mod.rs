@@ -201,9 +201,46 @@ impl Sources {
     fn ask(&mut self, number: usize) -> Result<Said, Silent> {
         match number {
             source::CLOCK => Ok(Said::number(self.now)),
+            source::RUN_DELAY | source::BLOCK_IO | source::CONTEXT_SWITCHES => {
+                self.ask_kept(number).map(Said::number).ok_or(Silent::Unknown)
+            }
             other => {
                 self.open(1 << other);
                 self.read(other)
+            }
+        }
+    }
+
+    /// A source that changes only when the thread is switched out.
+    #[inline(never)]
+    fn ask_kept(&mut self, number: usize) -> Option<u64> {
+        let (answer, page, lock, exit) = (&mut self.answer, &mut self.page, self.lock, self.now);
+        let time = |page: &Page| {
+            let passed = clock::now().wrapping_sub(exit);
+            // Without a page it is not known whether the thread has been switched out.
+            match page.lock().is_none() && passed < cpu::NEAR {
+                true => 0,
+                false => cpu::ns(passed),
+            }
+        };
+        match number {
+            source::RUN_DELAY => {
+                let read = || run_delay::read(answer);
+                self.run_delay.read_at_exit(page, lock, read, time)
+            }
+            source::BLOCK_IO => {
+                let read = || block_io::read(answer);
+                self.block_io.read_at_exit(page, lock, read, time)
+            }
+            _ => {
+                let read = || usage::context_switches(answer);
+                // The kernel adds 2 each time that it switches the thread in.
+                let switches = |page: &Page| {
+                    let numbers = page.lock().zip(lock);
+                    numbers.map_or(0, |(now, then)| u64::from(now.wrapping_sub(then) / 2))
+                };
+                let kept = &mut self.context_switches;
+                kept.read_at_exit(page, lock, read, switches)
             }
         }
     }

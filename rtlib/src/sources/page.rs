@@ -151,6 +151,29 @@ impl Kept {
         self.is_known = lock.is_some().into();
         Some(said)
     }
+
+    /// Its value at an exit, by `read` if the thread may have been switched out since the last reading. `lock`
+    /// is the page's number soon after the exit. If the thread has been switched out after the exit, the value
+    /// is less by `growth`, which it has grown by at most since then.
+    #[inline(always)]
+    pub fn read_at_exit(
+        &mut self,
+        page: &mut Page,
+        lock: Option<u32>,
+        read: impl FnOnce() -> Option<u64>,
+        growth: impl FnOnce(&Page) -> u64,
+    ) -> Option<u64> {
+        let before = (self.is_known != 0).then_some(self.said);
+        if let Some(said) = before.filter(|_| lock == Some(self.lock)) {
+            return Some(said);
+        }
+        let said = self.read(page, read)?;
+        if lock.is_some() && page.lock() == lock {
+            return Some(said);
+        }
+        let at_exit = said.saturating_sub(growth(page));
+        Some(before.map_or(at_exit, |before| at_exit.max(before)))
+    }
 }
 
 #[cfg(test)]
