@@ -204,6 +204,12 @@ fn bash_completes_names_of_templates() {
             bash.seen()
         );
     }
+    // Bash passes no text of a word that ends with a colon.
+    bash.forget();
+    bash.send(b"ipath list app shop::cache::\t");
+    bash.shows("LruCache");
+    // Empties the line.
+    bash.send(b"\x15");
     bash.send(b"exit\n");
     assert_eq!(bash.wait_unread(), 0);
 }

@@ -58,7 +58,7 @@ impl EnvCompleter for Bash {
     ) -> io::Result<()> {
         let told = |name: &str| std::env::var(name).unwrap_or_default();
         let index = told("_CLAP_COMPLETE_INDEX").parse().unwrap_or(0);
-        let (words, index) = joined(words, index);
+        let (words, index) = joined(with_colons(words, index, &told(WORD)), index);
         let current = words.get(index).cloned().unwrap_or_default();
         let current = current.to_string_lossy().into_owned();
         let found = complete(command, words, index, here)?;
@@ -71,6 +71,16 @@ impl EnvCompleter for Bash {
         let lines: Vec<String> = lines.collect();
         buf.write_all(lines.join(&separator).as_bytes())
     }
+}
+
+/// The words with the colons at the cursor. `word` is the word there as bash has it in `COMP_WORDS`. The script
+/// passes the text that bash replaces, which is empty behind colons.
+fn with_colons(mut words: Vec<OsString>, index: usize, word: &str) -> Vec<OsString> {
+    let is_colons = !word.is_empty() && word.bytes().all(|b| b == b':');
+    if let Some(empty) = words.get_mut(index).filter(|w| is_colons && w.is_empty()) {
+        *empty = word.into();
+    }
+    words
 }
 
 /// The words without the breaks at colons (COMP_WORDBREAKS), and the new index of the word at `index`.
@@ -147,6 +157,9 @@ mod tests {
             ("a -f b::".to_owned(), 2)
         );
         assert_eq!(of(&["a", "b", ""], 2), ("a b ".to_owned(), 2));
+        let words = ["a", "b", ""].map(OsString::from).to_vec();
+        assert_eq!(with_colons(words.clone(), 2, "::")[2], "::");
+        assert_eq!(with_colons(words, 2, "")[2], "");
     }
 
     #[test]
