@@ -1,6 +1,6 @@
 //! Which functions and paths of a profile are shown.
 
-use crate::profile::{Frame, PathEntry, Process, Profile};
+use crate::profile::{Frame, Function, PathEntry, Process, Profile};
 use patcher::select::Pattern;
 use std::fmt;
 
@@ -115,8 +115,8 @@ impl Filter {
             let mut is_there = false;
             for (function, is_kept) in profile.functions.iter().zip(&mut is_kept) {
                 let module = profile.module_name(Some(function.module));
-                let names = [&function.linkage, &function.name];
-                let matches = names.iter().any(|name| is_called(pattern, name, &module));
+                let mut names = names(function);
+                let matches = names.any(|name| is_called(pattern, name, &module));
                 *is_kept |= matches;
                 is_there |= matches;
             }
@@ -208,18 +208,34 @@ impl Filter {
     fn found(&self, profile: &Profile, frame: &Frame) -> Vec<Vec<bool>> {
         let module = profile.module_name(frame.module);
         let shown = profile.frame_name(frame);
-        let outer = [frame.function.as_deref(), Some(shown.as_str())];
+        let mut outer = vec![shown.as_str()];
+        outer.extend(frame.function.as_deref());
+        outer.extend(measured(profile, frame).into_iter().flat_map(names));
         let inlined = frame.inlined.iter().rev();
-        let inlined = inlined.map(|inlined| [inlined.function.as_deref(), None]);
-        let each = |names: [Option<&str>; 2]| {
+        let inlined = inlined.map(|inlined| inlined.function.as_deref().into_iter().collect());
+        let each = |names: Vec<&str>| {
             let is_one = |pattern: &Pattern| {
-                let mut names = names.iter().flatten();
+                let mut names = names.iter();
                 names.any(|name| is_called(pattern, name, &module))
             };
             self.under.iter().map(is_one).collect()
         };
         std::iter::once(outer).chain(inlined).map(each).collect()
     }
+}
+
+/// The names of a function. One that the linker has folded into others has the names of all.
+fn names(function: &Function) -> impl Iterator<Item = &str> {
+    let aliases = function.aliases.iter();
+    let names = [&function.linkage, &function.name].into_iter();
+    names.chain(aliases).map(String::as_str)
+}
+
+/// The measured function that a frame is of. A frame has one name alone.
+fn measured<'p>(profile: &'p Profile, frame: &Frame) -> Option<&'p Function> {
+    let linkage = frame.function.as_ref()?;
+    let mut functions = profile.functions.iter();
+    functions.find(|f| f.linkage == *linkage && Some(f.module) == frame.module)
 }
 
 fn is_process(process: &Process, asked: &str) -> bool {

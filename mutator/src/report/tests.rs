@@ -280,6 +280,12 @@ fn filters_keep_what_is_named() {
     assert_eq!(paths(&[], &[], &["app", "4243"]).unwrap(), [0, 1]);
     let said = |f: &[&str], u: &[&str], t: &[&str]| paths(f, u, t).unwrap_err().to_string();
     assert_eq!(said(&["nix"], &[], &[]), "it has no function `nix`");
+    let mut folded = various();
+    folded.functions[0].aliases = vec!["_Z4betal".to_owned()];
+    for name in ["beta", "beta(long)", "_Z4betal", "bet*"] {
+        let kept = filter(&[name], &[], &[]).of(&folded).expect(name);
+        assert_eq!(kept.functions, [0], "{name}");
+    }
     assert_eq!(
         said(&[], &["main", "nix"], &[]),
         "no path passes through `main` and then `nix`"

@@ -189,7 +189,7 @@ class Profile:
         """The paths as a tree: from the functions to their callers, or, ``top_down``, from the roots of the stacks.
 
         Args:
-            function: only paths of this function (its demangled or linkage name).
+            function: only paths of this function (its demangled name or one of its linkage names).
             metric: what the nodes' values are sums of; counts where it is None.
         """
         if metric is not None:
@@ -197,7 +197,7 @@ class Profile:
         chosen = [
             index
             for index, of in enumerate(self.data["functions"])
-            if function is None or function in (of["name"], of["linkage"])
+            if function is None or function in (of["name"], of["linkage"], *of.get("aliases", ()))
         ]
         if function is not None and not chosen:
             raise ProfileError(f"no function {function!r} in the profile")
