@@ -34,7 +34,7 @@ pub use delta::Delta;
 pub use distribution::{Bucket, Distribution, Gathered};
 pub use exactness::{CONTRADICTED, Exactness, Verdict};
 pub use file::ProfileError;
-pub use found::{Explained, Found, FoundPath, GENERATED, Left};
+pub use found::{Explained, Found, FoundPath, GENERATED, Kind, Left};
 pub use label::Label;
 pub use per_cycle::PerCycle;
 pub use process::{InProcess, Process, Spread, Spreads};

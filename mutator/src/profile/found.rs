@@ -58,6 +58,33 @@ pub struct FoundPath {
     pub waiting_share: f64,
 }
 
+/// Kinds of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// On a processor.
+    Cpu,
+    /// Off it.
+    Waiting,
+}
+
+impl Kind {
+    /// The time of this kind in a path, in ns.
+    pub fn time(self, path: &FoundPath) -> u64 {
+        match self {
+            Self::Cpu => path.cpu_ns,
+            Self::Waiting => path.waiting_ns,
+        }
+    }
+
+    /// Its share of this kind.
+    pub fn share(self, path: &FoundPath) -> f64 {
+        match self {
+            Self::Cpu => path.cpu_share,
+            Self::Waiting => path.waiting_share,
+        }
+    }
+}
+
 /// The file of a function in generated code.
 pub const GENERATED: &str = "[jit]";
 
@@ -94,6 +121,23 @@ impl Found {
         let is_more = |left: &&Left| left.cpu_share * factor(left) > most;
         let left = self.left.iter().filter(is_more);
         left.max_by(|a, b| a.cpu_share.total_cmp(&b.cpu_share))
+    }
+
+    /// The path with the highest rank, and the kind of its time that counts for more. Waiting counts for less if
+    /// the threads wait for less time than they run.
+    pub fn first(&self) -> Option<(&FoundPath, Kind)> {
+        let path = self.paths.first()?;
+        let weight = (self.waiting_ns as f64 / self.cpu_ns.max(1) as f64).min(1.0);
+        let is_cpu = path.cpu_share >= weight * path.waiting_share;
+        Some((path, if is_cpu { Kind::Cpu } else { Kind::Waiting }))
+    }
+
+    /// The path with the most time of a kind. `None` if that is a small part of all time.
+    pub fn substantial(&self, kind: Kind) -> Option<&FoundPath> {
+        const SUBSTANTIAL: f64 = 0.1;
+        let most = self.paths.iter().max_by_key(|path| kind.time(path))?;
+        let all = self.cpu_ns.saturating_add(self.waiting_ns) as f64;
+        (kind.time(most) as f64 >= SUBSTANTIAL * all).then_some(most)
     }
 
     /// The shares that are explained, in profiles of earlier versions those of the paths.

@@ -15,7 +15,7 @@ use super::{Numbered, Options, Report, Selection, human, loss_lines, more, threa
 use crate::display_name;
 use crate::hint::Hint;
 use crate::profile::{
-    self, Found, FoundPath, Metric, PathEntry, Presence, Profile, Total, off_cpu, printable,
+    self, Found, FoundPath, Kind, Metric, PathEntry, Presence, Profile, Total, off_cpu, printable,
 };
 
 /// The size of the terminal in characters.
@@ -306,7 +306,6 @@ impl Report<'_> {
 
     /// The paths that a search has found.
     fn of_search(&self, found: &Found) -> Answer {
-        let cost = |path: &FoundPath| path.cpu_share.max(path.waiting_share);
         let (of_cpu, of_waiting) = whole(found);
         let costliest = found.costliest_left();
         let costliest = costliest.map_or_else(String::new, |left| {
@@ -315,7 +314,7 @@ impl Report<'_> {
                 not_measured(left)
             )
         });
-        let Some(first) = found.paths.first() else {
+        let Some((first, kind)) = found.first() else {
             return Answer::of(format!(
                 "{costliest}No call path explains {of_cpu} of CPU time and {of_waiting} off it."
             ));
@@ -338,16 +337,29 @@ impl Report<'_> {
             ];
             (cells, line)
         };
-        let which = self.of_caller(first.function, &first.stack, true);
-        let (time, of) = match first.cpu_share >= first.waiting_share {
-            true => (first.cpu_ns, "the CPU time"),
-            false => (first.waiting_ns, "the time off a processor"),
+        let is_in = |path: &FoundPath, kind: Kind| {
+            let of = match kind {
+                Kind::Cpu => "the CPU time",
+                Kind::Waiting => "the time off a processor",
+            };
+            format!(
+                "{} of {of} is in {}: {} in {}.",
+                human::percent(kind.share(path)),
+                self.of_caller(path.function, &path.stack, true),
+                human::time(kind.time(path).into()),
+                human::count(path.calls, "call"),
+            )
         };
+        let other = match kind {
+            Kind::Cpu => Kind::Waiting,
+            Kind::Waiting => Kind::Cpu,
+        };
+        let also = found
+            .substantial(other)
+            .map_or_else(String::new, |path| format!(" {}", is_in(path, other)));
         let sentence = format!(
-            "{costliest}{} of {of} is in {which}: {} in {}. Measured calls explain {} in all.",
-            human::percent(cost(first)),
-            human::time(time.into()),
-            human::count(first.calls, "call"),
+            "{costliest}{}{also} Measured calls explain {} in all.",
+            is_in(first, kind),
             explained(found),
         );
         Answer {

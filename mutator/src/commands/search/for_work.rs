@@ -19,11 +19,19 @@ struct Off {
 
 /// The sampled stacks by measured function.
 #[derive(Default)]
-pub(super) struct ForWork(BTreeMap<Avma, Stacks>);
+pub(super) struct ForWork {
+    stacks: BTreeMap<Avma, Stacks>,
+    /// True if waits were sampled.
+    sees_waits: bool,
+}
 
 impl ForWork {
     /// Of each stack the innermost function that is measured counts.
-    pub(super) fn of(sampled: &[SampledStack], measured: &BTreeSet<Avma>) -> Self {
+    pub(super) fn of(
+        sampled: &[SampledStack],
+        measured: &BTreeSet<Avma>,
+        sees_waits: bool,
+    ) -> Self {
         let mut found: BTreeMap<Avma, Stacks> = BTreeMap::new();
         for stack in sampled {
             let innermost = stack.functions.iter().position(|f| measured.contains(f));
@@ -40,13 +48,21 @@ impl ForWork {
         for stacks in found.values_mut() {
             stacks.0.sort_by(|(a, _), (b, _)| a.cmp(b));
         }
-        Self(found)
+        Self {
+            stacks: found,
+            sees_waits,
+        }
+    }
+
+    /// True if waits were sampled and none of them was in this function.
+    pub(super) fn never_waits(&self, function: Avma) -> bool {
+        self.sees_waits && !self.stacks.contains_key(&function)
     }
 
     /// The share in a function with these callers, the nearest first. It is the share of the sampled stacks
     /// with the longest common part of these callers.
     pub(super) fn share(&self, function: Avma, callers: &[Avma]) -> f64 {
-        let Some(Stacks(stacks)) = self.0.get(&function) else {
+        let Some(Stacks(stacks)) = self.stacks.get(&function) else {
             return 0.0;
         };
         let agree = |other: &[Avma]| {
@@ -95,7 +111,8 @@ mod tests {
             at(&[7, 2, 8, 9], 4.0, 0.0),
             at(&[5, 1, 9], 3.0, 1.0),
         ];
-        let found = ForWork::of(&sampled, &BTreeSet::from([Avma(7), Avma(1), Avma(9)]));
+        let measured = BTreeSet::from([Avma(7), Avma(1), Avma(9)]);
+        let found = ForWork::of(&sampled, &measured, true);
         let share = |function, callers: &[u64]| found.share(Avma(function), &addresses(callers));
         assert_eq!(share(7, &[1, 9]), 1.0);
         assert_eq!(share(7, &[2, 8, 9]), 0.0);

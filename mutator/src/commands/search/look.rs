@@ -82,8 +82,6 @@ pub(super) fn window(
         since.as_nanos() as f64
     };
     let delayed = since(|moment| moment.delayed);
-    // A thread waits for a processor where it uses one.
-    let delay = delayed / cpu.max(1.0);
     let mut measured: BTreeMap<Avma, Vec<MeasuredPath>> =
         functions.iter().map(|f| (*f, Vec::new())).collect();
     for (index, path) in new.profile.paths.iter().enumerate() {
@@ -100,20 +98,24 @@ pub(super) fn window(
             at: frames[frame],
         };
         let callers: Vec<Site> = path.stack.iter().map(site).collect();
-        let functions: Vec<Avma> = callers.iter().map(|site| site.function).collect();
-        let mut cost = difference(path, was);
-        cost.off = (cost.off - delay * cost.cpu).max(0.0);
-        cost.off *= 1.0 - for_work.share(starts[path.function], &functions);
+        let cost = difference(path, was);
         paths.push(MeasuredPath {
             callers,
             calls,
             cost,
         });
     }
-    let measured: Vec<Measured> = measured
+    let mut measured: Vec<Measured> = measured
         .into_iter()
         .map(|(function, paths)| Measured { function, paths })
         .collect();
+    subtract_delay(&mut measured, delayed, cpu, for_work);
+    for Measured { function, paths } in &mut measured {
+        for path in paths {
+            let functions: Vec<Avma> = path.callers.iter().map(|site| site.function).collect();
+            path.cost.off *= 1.0 - for_work.share(*function, &functions);
+        }
+    }
     let busy = since(|moment| moment.lived.saturating_sub(moment.idle)) - delayed;
     let all: Cost = measured.iter().map(Measured::cost).sum();
     Window {
@@ -126,6 +128,29 @@ pub(super) fn window(
         overhead: 0.0,
         processor: 0.0,
         measured,
+    }
+}
+
+/// Subtracts the time in which threads were ready without a processor from the time off a processor. `delayed` is that
+/// time and `cpu` the CPU time of the process, ns.
+///
+/// Functions in which no wait was sampled have all of it first: nothing else takes them off a processor. Of the rest
+/// each path has a part in proportion to its CPU time, as a thread loses a processor where it uses one.
+fn subtract_delay(measured: &mut [Measured], delayed: f64, cpu: f64, for_work: &ForWork) {
+    let off = |m: &Measured| m.cost().off;
+    let is_ready = |m: &&mut Measured| for_work.never_waits(m.function);
+    let ready: f64 = measured.iter_mut().filter(is_ready).map(|m| off(m)).sum();
+    let kept = (1.0 - delayed / ready.max(1.0)).max(0.0);
+    let (mut rest, mut rest_cpu) = ((delayed - ready).max(0.0), cpu);
+    for one in measured.iter_mut().filter(is_ready) {
+        rest_cpu -= one.cost().cpu;
+        one.paths.iter_mut().for_each(|path| path.cost.off *= kept);
+    }
+    rest /= rest_cpu.max(1.0);
+    for one in measured.iter_mut().filter(|m| !is_ready(m)) {
+        for MeasuredPath { cost, .. } in &mut one.paths {
+            cost.off = (cost.off - rest.min(1.0) * cost.cpu).max(0.0);
+        }
     }
 }
 
@@ -283,6 +308,44 @@ fn difference(path: &PathEntry, was: Option<&PathEntry>) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampling::SampledStack;
+
+    fn measured(function: u64, cpu: f64, off: f64) -> Measured {
+        let path = MeasuredPath {
+            callers: Vec::new(),
+            calls: 1,
+            cost: Cost { cpu, off },
+        };
+        Measured {
+            function: Avma(function),
+            paths: vec![path],
+        }
+    }
+
+    #[test]
+    fn a_function_that_never_waits_is_ready_when_it_is_off_a_processor() {
+        let waits = SampledStack {
+            functions: vec![Avma(2)],
+            charged: 0,
+            cpu: 0.0,
+            waited: 60.0,
+            for_work: 0.0,
+        };
+        let functions = BTreeSet::from([Avma(1), Avma(2)]);
+        let off = |delayed: f64, sees_waits: bool| {
+            let mut all = [measured(1, 300.0, 16.0), measured(2, 100.0, 60.0)];
+            let sampled = std::slice::from_ref(&waits);
+            let for_work = ForWork::of(sampled, &functions, sees_waits);
+            subtract_delay(&mut all, delayed, 400.0, &for_work);
+            all.map(|m| m.cost().off)
+        };
+        assert_eq!(off(16.0, true), [0.0, 60.0]);
+        assert_eq!(off(20.0, true), [0.0, 56.0]);
+        // No more than there was.
+        assert_eq!(off(12.0, true), [4.0, 60.0]);
+        // Without samples of waits, each has its part.
+        assert_eq!(off(16.0, false), [4.0, 56.0]);
+    }
 
     #[test]
     fn a_thread_that_lost_its_processor_while_it_measured_does_not_count() {

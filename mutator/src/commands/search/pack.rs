@@ -336,7 +336,7 @@ impl Pack {
         // Processes that are not sampled are assumed to wait as the others do.
         let of_all = match self.is_one() {
             true => ForWork::default(),
-            false => ForWork::of(&self.sum_of(&new.sampled), functions),
+            false => ForWork::of(&self.sum_of(&new.sampled), functions, false),
         };
         let begin = Moment::nothing();
         let old_of = |index: usize| old.of_members.get(index).unwrap_or(&begin);
@@ -353,7 +353,7 @@ impl Pack {
                 unsampled.push(to_common(own, shifts));
                 continue;
             };
-            let for_work = ForWork::of(sampled, &functions);
+            let for_work = ForWork::of(sampled, &functions, sampler.seeing() == Seeing::Whole);
             let function_at = |at| sampler.function_at(at);
             let own = window(old_of(index), new, &functions, &for_work, function_at);
             windows.push(to_common(own, shifts));

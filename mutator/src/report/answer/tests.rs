@@ -108,3 +108,47 @@ fn answers_for_four_languages_fit_three_terminals() {
         golden(&format!("screens-{language}"), &screens.concat());
     }
 }
+
+/// A search with these times of one path of the sample, in ms: CPU time and waiting.
+fn searched(cpu: u64, waiting: u64, of: (u64, u64)) -> String {
+    let mut profile = sample();
+    let share = |part: u64, whole: u64| part as f64 / whole as f64;
+    profile.search = Some(Found {
+        ns: 1_000_000_000,
+        cpu_ns: of.0 * 1_000_000,
+        waiting_ns: of.1 * 1_000_000,
+        steps: 4,
+        paths: vec![FoundPath {
+            stack: vec![0],
+            paths: 1,
+            calls: 1,
+            cpu_ns: cpu * 1_000_000,
+            waiting_ns: waiting * 1_000_000,
+            cpu_share: share(cpu, of.0),
+            waiting_share: share(waiting, of.1),
+            ..FoundPath::default()
+        }],
+        ..Found::default()
+    });
+    shown(&profile, 400, 40)
+}
+
+#[test]
+fn the_sentence_of_a_search_is_of_the_larger_time() {
+    let little = searched(260, 15, (319, 15));
+    assert!(
+        little.contains("\n81.5 % of the CPU time is in "),
+        "{little}"
+    );
+    assert!(!little.contains("of the time off"), "{little}");
+    let both = searched(260, 100, (319, 200));
+    assert!(both.contains("\n81.5 % of the CPU time is in "), "{both}");
+    let second = " 50.0 % of the time off a processor is in ";
+    assert!(both.contains(second), "{both}");
+    let waits = searched(10, 900, (319, 1000));
+    assert!(
+        waits.contains("\n90.0 % of the time off a processor is in "),
+        "{waits}"
+    );
+    assert!(!waits.contains("of the CPU time is in"), "{waits}");
+}
