@@ -363,5 +363,8 @@ fn run_delay_is_all_the_time_off_a_shared_processor() {
     let sum = |metric: &str| totals[metric]["sum"].as_u64().expect("a sum");
     let (blocked, delay) = (sum("blocked"), sum("run-delay"));
     assert!(delay <= blocked + blocked / 50, "{delay} of {blocked}");
-    assert!(delay + blocked / 10 + 5_000_000 >= blocked, "{delay} of {blocked}");
+    assert!(
+        delay + blocked / 10 + 5_000_000 >= blocked,
+        "{delay} of {blocked}"
+    );
 }

@@ -58,10 +58,19 @@ impl PathEntry {
 impl Profile {
     /// Calls of functions that one of the metrics has not measured. Points are counted, and nothing else.
     pub fn unmeasured(&self) -> u64 {
-        let paths = self.paths.iter();
-        let of_functions = paths.filter(|p| !self.functions[p.function].point);
-        let calls = of_functions.map(PathEntry::unmeasured);
-        calls.fold(0, u64::saturating_add)
+        let calls = self.unmeasured_by_function();
+        calls.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// The same of each function.
+    pub fn unmeasured_by_function(&self) -> Vec<u64> {
+        let mut calls = vec![0_u64; self.functions.len()];
+        let of_functions = self.paths.iter();
+        for path in of_functions.filter(|p| !self.functions[p.function].point) {
+            let sum = &mut calls[path.function];
+            *sum = sum.saturating_add(path.unmeasured());
+        }
+        calls
     }
 }
 

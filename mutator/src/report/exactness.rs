@@ -1,7 +1,8 @@
 //! What of a profile is not exact, in words.
 
 use super::human;
-use crate::profile::{Frame, Profile, printable, unseen_phrases};
+use crate::display_name;
+use crate::profile::{Frame, Function, Profile, printable, unseen_phrases};
 use patcher::function::demangle;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -31,11 +32,8 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
         unwound,
         "left by an exception or longjmp, not timed".to_owned(),
     );
-    let unmeasured = (
-        profile.unmeasured(),
-        "not measured by every metric".to_owned(),
-    );
-    let all = counts.into_iter().chain([unwound, unmeasured]);
+    let all = counts.into_iter().chain([unwound]);
+    let all = all.chain(unmeasured(profile));
     all.filter(|(n, _)| *n > 0)
         .map(|(n, what)| {
             // Those not recorded are in no total.
@@ -45,6 +43,49 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
         })
         .chain(unseen_phrases(&losses.unseen))
         .collect()
+}
+
+/// Calls that were counted and not measured by every metric: those of functions without an exit, and the
+/// others, each with the functions.
+fn unmeasured(profile: &Profile) -> [(u64, String); 2] {
+    let calls = profile.unmeasured_by_function();
+    let of = |has_exits: bool| {
+        let functions = profile.functions.iter().zip(&calls);
+        let functions = functions.filter(|(f, n)| **n > 0 && has_exits != is_without_exit(f));
+        let mut functions: Vec<(&Function, u64)> = functions.map(|(f, &n)| (f, n)).collect();
+        functions.sort_by_key(|&(_, n)| Reverse(n));
+        let sum = functions
+            .iter()
+            .map(|&(_, n)| n)
+            .fold(0, u64::saturating_add);
+        (sum, names(&functions))
+    };
+    let ((without_exit, first), (others, second)) = (of(false), of(true));
+    [
+        (
+            without_exit,
+            format!("not timed, as their function has no exit: {first}"),
+        ),
+        (others, format!("not measured by every metric: {second}")),
+    ]
+}
+
+/// Whether a function was to be timed and has no exit that a probe could be at.
+fn is_without_exit(function: &Function) -> bool {
+    function.exits.is_empty() && function.measured.is_none()
+}
+
+/// The first of these functions by name, and how many more there are.
+fn names(functions: &[(&Function, u64)]) -> String {
+    const MOST: usize = 3;
+    const LONGEST: usize = 60;
+    let shown = functions.iter().take(MOST);
+    let shown = shown.map(|(f, _)| printable(&display_name::fit(&f.name, LONGEST)).into_owned());
+    let mut names: Vec<String> = shown.collect();
+    if let more @ 1.. = functions.len().saturating_sub(MOST) {
+        names.push(format!("{more} more"));
+    }
+    names.join(", ")
 }
 
 /// The line that says that nothing was lost.
@@ -143,4 +184,42 @@ fn write_verdicts(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     });
     let parts = parts.collect::<Vec<_>>().join(", ");
     writeln!(out, "Paths checked against the code: {parts}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::loss_lines;
+    use crate::profile::Profile;
+    use crate::profile::tests::sample;
+
+    /// The sample; the calls of its first function have no times.
+    fn without_times() -> (Profile, String) {
+        let mut profile = sample();
+        for path in profile.paths.iter_mut().filter(|p| p.function == 0) {
+            (path.unwound, path.open) = (None, None);
+            for stats in path.metrics.timers.stats_mut() {
+                *stats = Default::default();
+            }
+        }
+        let name = profile.functions[0].name.clone();
+        (profile, name)
+    }
+
+    #[test]
+    fn calls_without_a_time_are_listed_by_function_and_reason() {
+        let (mut profile, name) = without_times();
+        let line = |profile: &Profile, what: &str| {
+            let lines = loss_lines(profile).into_iter();
+            lines.filter(|line| line.contains(what)).collect::<Vec<_>>()
+        };
+        profile.functions[0].exits.clear();
+        let said = line(&profile, &format!("their function has no exit: {name} ("));
+        assert_eq!(said.len(), 1, "{:?}", loss_lines(&profile));
+        assert!(line(&profile, "by every metric").is_empty());
+        // It has been counted alone for a time.
+        profile.functions[0].measured = Some(vec!["count".to_owned()]);
+        let said = line(&profile, &format!("by every metric: {name} ("));
+        assert_eq!(said.len(), 1, "{:?}", loss_lines(&profile));
+        assert!(line(&profile, "has no exit").is_empty());
+    }
 }

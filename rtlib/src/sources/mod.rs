@@ -201,9 +201,10 @@ impl Sources {
     fn ask(&mut self, number: usize) -> Result<Said, Silent> {
         match number {
             source::CLOCK => Ok(Said::number(self.now)),
-            source::RUN_DELAY | source::BLOCK_IO | source::CONTEXT_SWITCHES => {
-                self.ask_kept(number).map(Said::number).ok_or(Silent::Unknown)
-            }
+            source::RUN_DELAY | source::BLOCK_IO | source::CONTEXT_SWITCHES => self
+                .ask_kept(number)
+                .map(Said::number)
+                .ok_or(Silent::Unknown),
             other => {
                 self.open(1 << other);
                 self.read(other)
