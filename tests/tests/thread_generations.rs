@@ -110,3 +110,43 @@ fn thread_generations_have_their_own_context_switches() {
     // Every other thread sleeps three times in its call.
     assert!((THREADS / 2 * 3..=own).contains(&found), "{found} of {own}");
 }
+
+/// Threads that the C library does not know have their own sources and entries, also if they have the control
+/// block of an ended one.
+#[test]
+fn thread_generations_by_clone() {
+    const THREADS: u64 = 30;
+    const CALLS: u64 = 20;
+    for blocks in ["shared", "own"] {
+        let scratch = Scratch::new("raw");
+        let file = scratch.file("p.json");
+        let arguments = [THREADS.to_string(), CALLS.to_string(), blocks.to_owned()];
+        let program = Program::new(&program("raw_threads.c"), arguments);
+        let mut ipath = ipath_arguments(&["work"], "context-switches,cpu,wall", &file);
+        ipath.insert(1, "--per-thread".to_owned());
+        let ours = program.under_ipath_as(ipath).expect(0);
+        let own = ours
+            .stdout
+            .lines()
+            .find_map(|l| l.strip_prefix("switches "));
+        let own: u64 = own.and_then(|n| n.parse().ok()).expect("a number");
+        let profile = Profile::read(&file);
+        profile.assert_lossless();
+        let totals = &profile.functions[0].totals;
+        let counts: Vec<u64> = profile.paths.iter().map(|p| count(&p.metrics)).collect();
+        assert_eq!(counts, vec![CALLS; THREADS as usize], "{blocks}");
+        let sum = |metric: &str| totals[metric]["sum"].as_u64().expect("a sum");
+        let found = sum("context-switches");
+        // Each call waits once, unless its time is over before it sleeps.
+        assert!(
+            found <= own && found * 2 > own,
+            "{blocks}: {found} of {own}"
+        );
+        // A system call takes more than 100 ns.
+        let cpu = sum("cpu");
+        assert!(
+            cpu > THREADS * CALLS * 100 && cpu < sum("wall"),
+            "{blocks}: {cpu}"
+        );
+    }
+}

@@ -54,9 +54,9 @@ impl Ledger {
         self.thread = thread;
     }
 
-    /// Makes it that of another thread, whose id where records bear it is `tid`, and the kernel's `kernel_tid`. True if that has none
-    /// of the records there were, as threads are told apart.
-    pub fn renew(&mut self, tid: u32, kernel_tid: u32) -> bool {
+    /// Makes it that of another thread, which has this id. True if records are kept by thread, so that the other
+    /// thread has none of them.
+    pub fn renew(&mut self, tid: u32) -> bool {
         let is_others = self.tid != 0 && self.tid != tid && parameters::tells_threads_apart();
         let own = is_others.then(areas::take_thread).and_then(Result::ok);
         if let Some(own) = own {
@@ -65,7 +65,7 @@ impl Ledger {
         }
         self.tid = tid;
         let entry = &areas::thread(self.thread).tid;
-        entry.store(kernel_tid, Ordering::Relaxed);
+        entry.store(tid, Ordering::Relaxed);
         own.is_some()
     }
 

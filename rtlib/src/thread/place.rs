@@ -12,7 +12,7 @@ use crate::ledger::{self, Ledger, areas};
 use crate::os::memory;
 use crate::os::parameters;
 use crate::os::sys::AlternateStack;
-use crate::os::thread_pointer::fs_base;
+use crate::os::thread_pointer::{fs_base, tid_offset};
 use crate::walk::{self, Saved, Walker};
 
 /// Bytes of a thread's private stack.
@@ -72,7 +72,8 @@ pub(super) const NOBODY: u32 = u32::MAX;
 pub(super) struct Owner {
     /// Its FS base.
     pub fs: u64,
-    /// What stands where its id is looked for.
+    /// What stands where its id is looked for. Differs from the kernel's if the C library does not know the
+    /// thread: raw clone(2).
     pub tid: u32,
     /// Its id as the kernel has it, which is the same as a rule, and that of its process.
     pub kernel_tid: u32,
@@ -80,6 +81,13 @@ pub(super) struct Owner {
     pub process: u32,
     /// [`NOBODY`], once the place has an owner.
     pub nobody: u32,
+}
+
+impl Owner {
+    /// True if the thread has its id at an offset from its FS base. Otherwise its place is recognized by a mark.
+    pub fn has_id(&self) -> bool {
+        tid_offset().is_some() && self.tid == self.kernel_tid
+    }
 }
 
 /// Bytes before it in its mapping: what every call stores to shares no place in its page with what

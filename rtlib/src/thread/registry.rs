@@ -314,20 +314,16 @@ unsafe fn lead(thread: *mut Thread, fs: u64) {
     // SAFETY: the caller's promise; where its id stands at an offset, the control block is there.
     unsafe {
         let owner = &raw mut (*thread).owner;
-        let (tid, from_fs) = match tid_offset() {
-            Some(offset) => (
-                (fs.wrapping_add(offset) as *const u32).read_volatile(),
-                offset,
-            ),
-            None => (
-                (*owner).kernel_tid,
-                (word_of(thread) as u64).wrapping_sub(fs),
-            ),
+        let offset = tid_offset();
+        let tid = match offset {
+            Some(offset) => (fs.wrapping_add(offset) as *const u32).read_volatile(),
+            None => (*owner).kernel_tid,
         };
         (*owner).fs = fs;
         (*owner).nobody = NOBODY;
-        (*thread).tid_from_fs = from_fs;
         (&raw mut (*owner).tid).write_volatile(tid);
+        let by_mark = || (word_of(thread) as u64).wrapping_sub(fs);
+        (*thread).tid_from_fs = offset.filter(|_| (*owner).has_id()).unwrap_or_else(by_mark);
     }
 }
 
@@ -355,7 +351,7 @@ fn move_first() -> bool {
         unsafe {
             let is_whole = (*thread).tid != NOBODY;
             lead(thread, WORK.fs());
-            if is_whole && tid_offset().is_none() {
+            if is_whole && !(*thread).owner.has_id() {
                 note_word(thread);
             } else if is_whole {
                 (&raw mut (*thread).tid).write_volatile((*thread).owner.tid);

@@ -36,17 +36,18 @@ pub fn keep_room(thread: *mut Thread) {
 unsafe fn renew(thread: *mut Thread) {
     // SAFETY: the caller's promise.
     unsafe {
-        if tid_offset().is_none() && is_still(thread) {
+        if !(*thread).owner.has_id() && is_still(thread) {
             return;
         }
         let owner = &(*thread).owner;
+        let has_id = owner.has_id();
         calls::coroutines::renew(&raw mut (*thread).calls);
         (*thread).walker.renew(owner.kernel_tid == owner.process);
-        if (*thread).ledger.renew(owner.tid, owner.kernel_tid) {
+        if (*thread).ledger.renew(owner.kernel_tid) {
             (*thread).walker.memo.forget_all();
         }
         (*thread).meter.renew();
-        if tid_offset().is_none() {
+        if !has_id {
             mark(thread);
             if (*thread).is_unmarked != 0 {
                 // A value that changes only on a context switch could be another thread's as well.
@@ -63,7 +64,7 @@ unsafe fn renew(thread: *mut Thread) {
 /// the same FS base. Otherwise the place is given to it, and must be renewed.
 ///
 /// # Safety
-/// As for [`settle`]; thread ids are not at an offset from FS bases.
+/// As for [`settle`]; the thread's id is not at an offset from its FS base.
 unsafe fn is_still(thread: *mut Thread) -> bool {
     // SAFETY: the place has no other user: one thread has an FS base at a time.
     unsafe {
@@ -79,8 +80,11 @@ unsafe fn is_still(thread: *mut Thread) -> bool {
             let tid = sys::gettid();
             if (*owner).kernel_tid != tid {
                 REGISTRY.lock.lock();
-                ((*owner).tid, (*owner).kernel_tid) = (tid, tid);
+                (*owner).kernel_tid = tid;
                 (*owner).process = sys::own_pid();
+                if tid_offset().is_none() {
+                    (*owner).tid = tid;
+                }
                 (&raw mut (*thread).tid).write_volatile(NOBODY);
                 REGISTRY.lock.unlock();
                 return false;
