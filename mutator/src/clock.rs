@@ -24,7 +24,7 @@ pub enum ExitClock {
     /// When the processor has completed the work of the function
     #[default]
     Ordered,
-    /// At once, at a lower cost per call; the times of short functions may be too short
+    /// At once, at a lower cost per call; the times of short functions may be wrong
     Loose,
 }
 

@@ -356,6 +356,23 @@ fn partial_inline() {
     session.detach();
 }
 
+/// GCC's DWARF gives these no linkage name, or not that of the symbol.
+#[test]
+fn inlined_copies_of_cpp_functions() {
+    for flags in [&["-O2", "-g"][..], &["-O2", "-gdwarf-4"]] {
+        let program = program_with("inlined_copies.cc", flags);
+        for name in [
+            "internal(long)",
+            "(anonymous namespace)::Hidden::member(long)",
+            "Guard::Guard()",
+            "Guard::~Guard()",
+        ] {
+            let functions = listed(&program, &[name]);
+            assert_eq!(functions[0]["inlined"], 1, "{flags:?} {functions:?}");
+        }
+    }
+}
+
 #[test]
 fn fully_inlined() {
     let program = names();

@@ -14,7 +14,7 @@ use crate::segment::{Document, Segment};
 
 /// The note of a profile with times whose exits do not wait. The bound is from docs/clocks.md.
 const LOOSE: &str = "the clock is loose: an exit does not wait until the work of its function is complete, so times \
-    of less than 10 us may be too short (--clock ordered)";
+    of less than 10 us may be wrong (--clock ordered)";
 
 /// A profile in which nothing stands yet but what its session's document says.
 pub(super) fn begin(measured: Measured<'_>) -> Profile {

@@ -5,7 +5,7 @@ use super::bytes::Reader;
 use super::sections::Debug;
 use gimli::{AttributeValue, DebugInfoOffset, Dwarf, Reader as _, Section as _, Unit, constants};
 use rustc_hash::FxHashMap;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::thread;
 
 /// Threads that read the DWARF of a file, at most: who attaches waits for them, and so do other programs for the processors.
@@ -15,13 +15,15 @@ const MOST_THREADS: usize = 4;
 const LINKS: usize = 4;
 
 impl<'d> Lines<'d> {
-    /// Inlined copies in the file of the functions whose linkage name (the plain name in C) `is_wanted`; those that have
-    /// none do not come. Reads all of the DWARF, of which nothing is read if that is more than so many bytes: what
-    /// cannot be read is passed over.
+    /// The number of inlined copies in the file, for functions with copies whose linkage name `is_wanted`. The DWARF
+    /// of GCC gives no linkage name to C++ functions with internal linkage, and another one to constructors and
+    /// destructors (`D4` for `D1` and `D2`). Their names come from `name_at`: the linkage name of the function at an
+    /// address. Reads all of the DWARF, or none if it has more than `most` bytes. Skips unreadable parts.
     pub fn inlined_copies(
         &self,
         most: usize,
         is_wanted: impl Fn(&[u8]) -> bool + Sync,
+        name_at: impl Fn(u64) -> Option<String> + Sync,
     ) -> HashMap<String, u64> {
         if self.debug.dwarf().debug_info.reader().len() > most {
             return HashMap::new();
@@ -29,9 +31,15 @@ impl<'d> Lines<'d> {
         let parts = thread::available_parallelism().map_or(1, usize::from);
         let parts = parts.min(MOST_THREADS);
         let debug = &self.debug;
-        let read = on_threads(parts, |part| debug.read_functions(part, parts, &is_wanted));
+        let wanted_at = |at: u64| name_at(at).filter(|name| is_wanted(name.as_bytes()));
+        let read = on_threads(parts, |part| {
+            debug.read_functions(part, parts, &is_wanted, &wanted_at)
+        });
+        let instances = read.iter().flat_map(|part| &part.instances);
+        let by_address = instances.map(|(place, name)| (*place, name.as_str()));
+        let all: BTreeSet<(usize, &str)> = named(&read).into_iter().chain(by_address).collect();
         let mut copies = HashMap::new();
-        for (place, name) in named(&read) {
+        for (place, name) in all {
             let counts = read.iter().filter_map(|part| part.counts.get(&place));
             let count: u64 = counts.sum();
             if count > 0 {
@@ -57,6 +65,9 @@ struct Functions {
     names: FxHashMap<usize, Name>,
     /// From those without a linkage name to what they complete.
     links: Vec<(usize, usize)>,
+    /// Entries that copies refer to, by the wanted name at the address of their out-of-line instance
+    /// (DWARF 5 section 3.3.8.3).
+    instances: Vec<(usize, String)>,
 }
 
 /// All entries that bear a wanted name themselves, or by what they complete.
@@ -88,6 +99,7 @@ impl Debug<'_> {
         part: usize,
         parts: usize,
         is_wanted: &impl Fn(&[u8]) -> bool,
+        wanted_at: &impl Fn(u64) -> Option<String>,
     ) -> Functions {
         let dwarf = self.dwarf();
         let mut functions = Functions::default();
@@ -96,7 +108,7 @@ impl Debug<'_> {
         for header in headers.skip(part).step_by(parts) {
             if let Ok(unit) = dwarf.unit(header) {
                 // What cannot be read is passed over.
-                let _ = functions.read(&dwarf, &unit, is_wanted);
+                let _ = functions.read(&dwarf, &unit, is_wanted, wanted_at);
             }
         }
         functions
@@ -127,6 +139,7 @@ impl Functions {
         dwarf: &Dwarf<Reader<'d>>,
         unit: &Unit<Reader<'d>>,
         is_wanted: &impl Fn(&[u8]) -> bool,
+        wanted_at: &impl Fn(u64) -> Option<String>,
     ) -> gimli::Result<()> {
         let mut entries = unit.entries_raw(None)?;
         while !entries.is_empty() {
@@ -139,7 +152,7 @@ impl Functions {
                 entries.skip_attributes(entry.attributes())?;
                 continue;
             }
-            let (mut linkage, mut plain, mut link) = (None, None, None);
+            let (mut linkage, mut plain, mut link, mut start) = (None, None, None, None);
             for attribute in entry.attributes() {
                 let into = match attribute.name() {
                     constants::DW_AT_abstract_origin | constants::DW_AT_specification => {
@@ -149,6 +162,7 @@ impl Functions {
                     }
                     constants::DW_AT_linkage_name if !is_copy => &mut linkage,
                     constants::DW_AT_name if !is_copy => &mut plain,
+                    constants::DW_AT_low_pc if !is_copy => &mut start,
                     _ => {
                         entries.skip_attributes(std::slice::from_ref(attribute))?;
                         continue;
@@ -165,6 +179,10 @@ impl Functions {
             let Some(at) = at else {
                 continue;
             };
+            let start = start.and_then(|value| dwarf.attr_address(unit, value).ok()?);
+            if let Some(name) = start.and_then(wanted_at) {
+                self.instances.push((link.unwrap_or(at).0, name));
+            }
             let is_linkage = linkage.is_some();
             if let Some(value) = linkage.or(plain)
                 && let Ok(text) = dwarf.attr_string(unit, value)

@@ -426,16 +426,16 @@ int main(int argc, char **argv) { (void)argv; return twice(argc) + one(argc) + p
         let entries = listed.matches("DW_TAG_inlined_subroutine").count() as u64;
         let data = fs::read(&built.program).unwrap();
         let lines = Lines::load(&data, &built.here()).unwrap();
-        let copies = lines.inlined_copies(usize::MAX, |_| true);
+        let copies = lines.inlined_copies(usize::MAX, |_| true, |_| None);
         assert_eq!(entries, 3, "{listed}");
         assert_eq!(copies, [("twice".to_owned(), entries)].into());
         assert_eq!(
-            lines.inlined_copies(usize::MAX, |name| name == b"twice"),
+            lines.inlined_copies(usize::MAX, |name| name == b"twice", |_| None),
             copies
         );
         assert!(
             lines
-                .inlined_copies(usize::MAX, |name| name == b"one")
+                .inlined_copies(usize::MAX, |name| name == b"one", |_| None)
                 .is_empty()
         );
     }

@@ -5,6 +5,7 @@ use std::iter::once;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use patcher::Svma;
 use patcher::function::{Function, also_called};
 use rustc_hash::FxHashSet;
 
@@ -65,7 +66,14 @@ pub(super) fn inlined_in(
         let _step = Step::begin(format!("reading the debug information of {path}"));
         let lines = Lines::load(image.image.data(), &Places::for_file(Path::new(path)));
         let is_wanted = |name: &[u8]| wanted.is_none_or(|names| names.contains(name));
-        lines.map_or_else(HashMap::new, |l| l.inlined_copies(most, is_wanted))
+        let functions = image.image.functions();
+        let name_at = |at: u64| {
+            let function = functions.containing(Svma(at))?;
+            let name = function.linkage.filter(|_| function.start == Svma(at))?;
+            // Copies of a function are not those of its parts and clones (`f.part.0`).
+            (!name.contains('.')).then(|| name.to_owned())
+        };
+        lines.map_or_else(HashMap::new, |l| l.inlined_copies(most, is_wanted, name_at))
     };
     let Some(wanted) = wanted else {
         return counted();
