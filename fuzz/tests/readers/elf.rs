@@ -79,7 +79,7 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
         for function in image.functions().iter().take(FUNCTIONS) {
             lines.lookup(function.range.start);
         }
-        lines.inlined_copies(usize::MAX, |_| true);
+        lines.inlined_copies(usize::MAX, |_| true, |_| None);
     }
     true
 }
