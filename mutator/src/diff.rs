@@ -11,6 +11,7 @@ mod text;
 pub use json::json;
 pub use text::text;
 
+use crate::clock::ExitClock;
 use crate::profile::{COUNT, PathEntry, Profile, Total};
 use matching::{Measured, Sites};
 use runs::{Run, Runs};
@@ -176,6 +177,18 @@ impl<'p> Diff<'p> {
     /// True if each side is one run.
     fn is_of_one_run(&self) -> bool {
         self.old.len() + self.new.len() == 2
+    }
+
+    /// Why the profiles may not be comparable.
+    fn notes(&self) -> Vec<String> {
+        let profiles = self.old.iter().chain(&self.new);
+        let mut clocks: Vec<ExitClock> = profiles.filter_map(|p| p.session.clock).collect();
+        clocks.dedup();
+        let note = "the profiles differ in how exits read the clock (--clock): a change of a time may come of it";
+        match clocks.len() {
+            0 | 1 => Vec::new(),
+            _ => vec![note.to_owned()],
+        }
     }
 
     /// How each path of the first new profile compares, by its index there.

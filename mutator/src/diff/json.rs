@@ -11,6 +11,8 @@ pub struct Differences<'d> {
     metric: &'d str,
     /// Numbers of runs, old and new.
     runs: [usize; 2],
+    /// Why the sides may not be comparable.
+    notes: Vec<String>,
     paths: Vec<OfPath<'d>>,
 }
 
@@ -49,6 +51,7 @@ pub fn json<'d>(diff: &'d Diff<'_>) -> Differences<'d> {
     Differences {
         metric: &diff.metric,
         runs: [diff.old.len(), diff.new.len()],
+        notes: diff.notes(),
         paths: diff.paths.iter().map(|pair| diff.data(pair)).collect(),
     }
 }

@@ -237,3 +237,25 @@ fn runs_that_lack_a_function_are_no_samples_of_it() {
     assert_eq!(path["change"], 0.0);
     assert!(text.contains("    900   900  "), "{text}");
 }
+
+/// Exits that read the clock in another way change the times of short calls.
+#[test]
+fn profiles_of_different_clocks_are_compared_with_a_note() {
+    let of = |clock| {
+        let mut profile = sample();
+        profile.session.clock = clock;
+        profile
+    };
+    let (ordered, loose) = (of(Some(ExitClock::Ordered)), of(Some(ExitClock::Loose)));
+    for (old, new, notes) in [
+        (&ordered, &loose, 1),
+        (&loose, &ordered, 1),
+        (&loose, &loose, 0),
+        (&of(None), &loose, 0),
+    ] {
+        let diff = Diff::of(old, new, "wall");
+        assert_eq!(shown(&diff).matches("--clock").count(), notes);
+        let value = serde_json::to_value(json(&diff)).unwrap();
+        assert_eq!(value["notes"].as_array().map(Vec::len), Some(notes));
+    }
+}

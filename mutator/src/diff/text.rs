@@ -38,6 +38,9 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
             "calls and totals are of one run on the average, of {old} before and {new} after"
         )?;
     }
+    for note in diff.notes() {
+        writeln!(out, "{note}")?;
+    }
     let compared = number(|p| p.p.is_some());
     let significant = paths
         .iter()

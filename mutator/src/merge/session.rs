@@ -77,6 +77,12 @@ fn add_target(sum: &mut Target, other: &Target) {
 
 fn add_session(sum: &mut Session, other: &Session) {
     let (elapsed, elapsed_other) = (sum.elapsed_ns, other.elapsed_ns);
+    let clocks = sum.clock.zip(other.clock);
+    let note =
+        "exits read the clock in different ways (--clock): times of a call are not comparable";
+    if clocks.is_some_and(|(a, b)| a != b) && sum.notes.iter().all(|known| known != note) {
+        sum.notes.push(note.to_owned());
+    }
     // None if it is not the same in all.
     sum.clock = sum.clock.filter(|_| sum.clock == other.clock);
     sum.started_unix_ns = sum.started_unix_ns.min(other.started_unix_ns);

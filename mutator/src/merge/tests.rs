@@ -1,6 +1,7 @@
 //! Sums of profiles against those that they are of.
 
 use super::*;
+use crate::clock::ExitClock;
 use crate::profile::tests::sample;
 use crate::profile::{Losses, Overhead};
 
@@ -283,6 +284,27 @@ fn what_measuring_takes_is_by_calls() {
         notes.iter().any(|note| note.contains("measuring")),
         "{notes:?}"
     );
+}
+
+/// Exits that read the clock in another way change the times of short calls.
+#[test]
+fn different_clocks_are_noted_once() {
+    let of = |number, clock| {
+        let mut profile = other(number);
+        profile.session.clock = Some(clock);
+        profile
+    };
+    let (ordered, loose) = (ExitClock::Ordered, ExitClock::Loose);
+    for (clocks, notes) in [([ordered, loose, ordered], 1), ([loose; 3], 0)] {
+        let parts: Vec<Profile> = (1..).zip(clocks).map(|(n, clock)| of(n, clock)).collect();
+        let sum = merged(&parts);
+        let about = sum
+            .session
+            .notes
+            .iter()
+            .filter(|note| note.contains("--clock"));
+        assert_eq!(about.count(), notes);
+    }
 }
 
 /// What each process has of a function, in whatever order and with whatever metrics they come.
