@@ -11,6 +11,7 @@ use patcher::select::Pattern;
 use serde::Serialize;
 
 use super::measure::patterns;
+use super::named;
 use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
@@ -67,9 +68,14 @@ pub(super) fn list(
 ) -> Result<(), Failure> {
     let patterns = patterns(OPERATION, texts)?;
     let text = target.to_string_lossy();
-    let (listing, failure) = match text.parse::<i32>() {
-        Ok(pid) if pid > 0 => of_process(Pid(pid), &patterns, all_modules)?,
-        _ => of_file(Path::new(target), &patterns)?,
+    let pid = match text.parse::<i32>() {
+        Ok(pid) if pid > 0 => Some(Pid(pid)),
+        _ if is_file(Path::new(target)) => None,
+        _ => named::pid_of_any(OPERATION, &text).transpose()?,
+    };
+    let (listing, failure) = match pid {
+        Some(pid) => of_process(pid, &patterns, all_modules)?,
+        None => of_file(Path::new(target), &patterns)?,
     };
     // What some patterns match is shown, whatever others do not.
     if let Some(failure) = failure.as_ref().filter(|_| listing.functions.is_empty()) {
@@ -80,6 +86,11 @@ pub(super) fn list(
         false => print(&Page::of(&as_text(&listing)))?,
     }
     failure.map_or(Ok(()), Err)
+}
+
+/// True if the path leads to something that is no directory.
+fn is_file(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| !file.is_dir())
 }
 
 /// What patterns match, and what to say of the first one that matches nothing.

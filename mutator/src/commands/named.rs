@@ -21,6 +21,12 @@ pub(super) fn pid_of(operation: &str, subject: &Subject) -> Result<Pid, Failure>
     }
 }
 
+/// The only process of this name. `None` if no process has it.
+pub(super) fn pid_of_any(operation: &str, name: &str) -> Option<Result<Pid, Failure>> {
+    let found = running(name);
+    (!found.is_empty()).then(|| only(operation, name, &found))
+}
+
 /// The root of the process tree that `subject` names. Several processes may have the name if one of them
 /// is an ancestor of the others.
 ///
