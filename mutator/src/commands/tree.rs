@@ -35,7 +35,14 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     options.family = Some(root.clone());
     if patterns.is_empty() && spots.is_empty() {
         let suggest = CommandLine::ipath("suggest").pid(pid).with("--children");
-        let hint = hint!("`{}` lists those worth naming with -f", suggest);
+        let search = CommandLine::ipath("attach")
+            .pid(pid)
+            .with("--search --children");
+        let hint = hint!(
+            "`{}` lists those worth naming with -f, `{}` finds and measures them",
+            suggest,
+            search
+        );
         return Err(Failure::new(OPERATION, pid, "no function is named").hint(hint));
     }
     refuse_existing_of_tree(&root)?;
