@@ -88,6 +88,18 @@ pub fn method(name: &str) -> String {
     Parts::of(name).map_or_else(|| name.to_owned(), |parts| parts.method())
 }
 
+/// The shorter forms in which a screen may show the demangled `name` without a gap, the shortest first.
+pub fn short_forms(name: &str) -> Vec<String> {
+    let Some(parts) = Parts::of(name) else {
+        return Vec::new();
+    };
+    let forms = FORMS.iter().rev().chain(&TELLING);
+    let mut all: Vec<String> = forms.map(|&form| parts.write(form)).collect();
+    all.extend(all.first().and_then(|shortest| without_trait(shortest)));
+    all.retain(|form| form.contains(['<', ':']));
+    all
+}
+
 /// Shortens a parsed name like [`fit`]. `parts` is `None` if the name has another structure.
 fn fit_parsed(name: &str, parts: Option<&Parts>, width: usize) -> String {
     if name.width() <= width && !is_expanded(name) {

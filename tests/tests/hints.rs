@@ -2,6 +2,7 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
+use ipath_tests::place::ipath;
 use ipath_tests::place::{Scratch, workspace};
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
@@ -142,4 +143,56 @@ fn no_command_is_made_by_hand() {
         }
     }
     assert!(files > 100, "{files} files");
+}
+
+/// Screens and reports show names without namespaces, with folded templates, or without a trait.
+#[test]
+fn names_as_a_screen_shows_them_are_patterns() {
+    let in_cpp = |name: &str| Run::ipath(["list"]).arg(program("shop.cc")).arg(name).run();
+    let in_rust = |name: &str| Run::ipath(["list"]).arg(program("shop.rs")).arg(name).run();
+    for found in [
+        in_cpp("LruCache<long, Item>::get"),
+        in_rust("Store<...>::look_up"),
+        in_rust("<Store<...> as Lookup<...>>::look_up"),
+    ] {
+        let found = found.expect(0).stdout;
+        assert!(found.contains("1 functions:"), "{found}");
+    }
+    // Several functions look like that, so none is chosen.
+    let several = in_cpp("LruCache<...>::get").expect(1).hints();
+    assert!(several.contains("did you mean"), "{several}");
+    assert!(several.contains("LruCache<long,"), "{several}");
+    // The last component alone names nothing. The hint is a form that does.
+    for (alone, hint) in [
+        (in_cpp("price_of_basket_"), "shop::price_of_basket"),
+        (in_rust("look_up"), "look_up"),
+    ] {
+        let given = alone.expect(1).hints();
+        assert!(given.contains("did you mean"), "{given}");
+        assert!(given.contains(hint), "{given}");
+    }
+}
+
+/// A name of a process is as good as its id. A file of that name is meant first.
+#[test]
+fn list_takes_the_name_of_a_process() {
+    let scratch = Scratch::new("list-name");
+    // As long as the kernel keeps a name.
+    let name = format!("lst-{}", std::process::id());
+    let server = scratch.file(&name);
+    fs::copy(program("named.c"), &server).expect("a copy");
+    let target = Target::start(&server, [] as [&str; 0]).await_output("ready");
+    let list = |folder: &Scratch| {
+        let there = Run::new("env").arg("-C").arg(folder.path());
+        there.arg(ipath()).args(["list", &name]).run()
+    };
+    let elsewhere = Scratch::new("list-elsewhere");
+    let found = list(&elsewhere).expect(0).stdout;
+    assert!(found.contains(&server.display().to_string()), "{found}");
+    fs::create_dir(elsewhere.file(&name)).expect("a folder");
+    list(&elsewhere).expect(0);
+    fs::remove_dir(elsewhere.file(&name)).expect("no folder");
+    fs::write(elsewhere.file(&name), "text").expect("a file");
+    assert!(list(&elsewhere).expect_error().contains("list"));
+    drop(target);
 }

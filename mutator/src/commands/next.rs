@@ -3,10 +3,14 @@
 use std::path::Path;
 
 use patcher::select::MEANING;
+use patcher::{Bias, Svma};
 
 use crate::hint::{CommandLine, Hint, hint};
+use crate::images;
+use crate::process::modules::modules;
 use crate::process::{Pid, Process};
 use crate::profile::{Function, Profile};
+use crate::session::Places;
 
 /// The command by which the program was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +37,12 @@ pub(super) fn next(profile: &Profile, measured: Measured, file: Option<&Path>) -
         return Some(hint!("{}", report));
     }
     let function = profile.functions.get(costliest(profile)?)?;
-    let pattern = pattern(profile, function);
     let pid = profile.target.pid as i32;
-    let is_there = Process::find(Pid(pid)).is_ok();
+    let process = Process::find(Pid(pid)).ok();
+    let is_there = process.is_some();
+    let unique = || unique_pattern(profile, function, process.as_ref());
+    let pattern = plain(function).or_else(unique);
+    let pattern = pattern.unwrap_or_else(|| other_pattern(profile, function));
     match (measured, is_there) {
         (Measured::Attached, true) => {
             let attach = CommandLine::ipath("attach").pid(pid);
@@ -82,14 +89,44 @@ fn costliest(profile: &Profile) -> Option<usize> {
         .map(|path| path.function)
 }
 
-/// A pattern that matches the function.
-fn pattern(profile: &Profile, function: &Function) -> String {
-    let has_meaning = |c: char| MEANING.contains(&c) || c == '<' || c.is_control();
+/// The name without arguments, if no character of it has a meaning and it is not long.
+fn plain(function: &Function) -> Option<String> {
     let name = function.name.split('(').next().unwrap_or_default();
-    let is_plain = |name: &str| !name.is_empty() && !name.contains(has_meaning);
-    if is_plain(name) && name.len() <= LONGEST && !name.contains(' ') {
-        return name.to_owned();
+    let is_short = name.len() <= LONGEST && !name.contains(' ');
+    (is_short && is_plain(name)).then(|| name.to_owned())
+}
+
+fn is_plain(name: &str) -> bool {
+    let has_meaning = |c: char| MEANING.contains(&c) || c == '<' || c.is_control();
+    !name.is_empty() && !name.contains(has_meaning)
+}
+
+/// The shortest form of the name that names only this function in the process. If the process has ended, its
+/// program is looked at. `None` if there is no such form.
+fn unique_pattern(
+    profile: &Profile,
+    function: &Function,
+    process: Option<&Process>,
+) -> Option<String> {
+    let module = profile.modules.get(function.module)?;
+    let start = Svma(function.address);
+    match process {
+        Some(process) => {
+            let modules = modules(process, &process.maps().ok()?);
+            let own = modules.iter().find(|own| own.path == module.path)?;
+            let bias = own.bias(images::of_module(own).ok()?.image)?;
+            let places = Places::of_modules(&modules);
+            places.pattern_for(&function.linkage, bias.to_avma(start))
+        }
+        None => {
+            let places = Places::of_file(Path::new(&module.path))?;
+            places.pattern_for(&function.linkage, Bias::default().to_avma(start))
+        }
     }
+}
+
+/// A pattern for a function that no form of its name names.
+fn other_pattern(profile: &Profile, function: &Function) -> String {
     if is_plain(&function.linkage) && function.linkage.len() <= LONGEST {
         return function.linkage.clone();
     }
@@ -151,7 +188,9 @@ mod tests {
         ] {
             function.name = name.to_owned();
             function.linkage = linkage.to_owned();
-            assert_eq!(pattern(&sample(), function), expected);
+            let pattern = plain(function);
+            let pattern = pattern.unwrap_or_else(|| other_pattern(&sample(), function));
+            assert_eq!(pattern, expected);
         }
     }
 }

@@ -41,6 +41,7 @@ mod registered;
 mod remeasure;
 mod room;
 mod select;
+mod shown;
 mod signal_frame;
 mod slices;
 mod stack_scan;
@@ -85,6 +86,7 @@ pub use in_the_way::InTheWay;
 pub use pointed::{Point, Pointed};
 pub use reapers::has_leak_check;
 pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
+pub use shown::Places;
 pub(crate) use stack_scan::{RESTORER, SHORT_RESTORER};
 pub use unmatched::Unmatched;
 

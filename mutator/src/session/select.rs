@@ -11,6 +11,7 @@ use rustc_hash::FxHashSet;
 
 use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in, names};
 use super::pointed::{Point, Pointed};
+use super::shown::by_shown_name;
 use super::unmatched::{
     Unmatched, address_in_file, copies_of, is_in_unbounded_code, jit, near, not_mapped,
     other_modules, without_symbols,
@@ -239,6 +240,7 @@ pub fn select_in_modules(
     for index in with_fetched_symbols(&mut places, query, &matched) {
         places[index].select(query, &mut matched, &mut take);
     }
+    select_shown(&places, query, &mut matched, &mut take);
     Missed {
         unmatched: unmatched(query, &matched, modules, &places),
         unreadable,
@@ -272,7 +274,30 @@ pub fn select_in_file(
     for index in with_fetched_symbols(&mut places, query, &matched) {
         places[index].select(query, &mut matched, &mut take);
     }
+    select_shown(&places, query, &mut matched, &mut take);
     unmatched(query, &matched, &[], &places)
+}
+
+/// Selects by the forms in which screens show names, for patterns without another match.
+fn select_shown(
+    places: &[Place<'_>],
+    query: &Query<'_>,
+    matched: &mut [bool],
+    take: &mut impl FnMut(Candidate),
+) {
+    for (pattern, matched) in query.patterns.iter().zip(matched) {
+        let meant = places.iter().filter(|place| place.is_meant(pattern));
+        let found = match *matched {
+            true => None,
+            false => by_shown_name(pattern, meant.clone().map(|place| place.image)),
+        };
+        let Some(found) = found else { continue };
+        let patterns = std::slice::from_ref(&found);
+        let query = Query { patterns, ..*query };
+        for place in meant {
+            place.select(&query, std::slice::from_mut(matched), take);
+        }
+    }
 }
 
 /// Has the debug files fetched of what may have a function that is not found: of what a pattern names as its module, else of the

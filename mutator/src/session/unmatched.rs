@@ -7,6 +7,7 @@ use patcher::image::Image;
 use patcher::select::Pattern;
 use patcher::{Bias, Svma};
 
+use super::shown::{names_shown_as, short_name};
 use crate::error::Failure;
 use crate::hint::{Hint, Word, Words, hint};
 use crate::images::{self, OpenImage};
@@ -215,13 +216,20 @@ pub(super) fn copies_of(pattern: &Pattern, copies: &HashMap<String, u64>) -> u64
 pub(super) fn near(
     pattern: &Pattern,
     modules: &[Module],
-    images: impl Iterator<Item = &'static OpenImage>,
+    images: impl Iterator<Item = &'static OpenImage> + Clone,
 ) -> Vec<String> {
     let defined = definitions(pattern, modules);
     if !defined.is_empty() {
         return defined;
     }
-    let found = images.flat_map(|i| pattern.suggestions(i.image, MOST));
+    // Several functions are shown by this form.
+    let shown = names_shown_as(pattern, images.clone());
+    if !shown.is_empty() {
+        return shown.into_iter().take(MOST).collect();
+    }
+    let found = images
+        .clone()
+        .flat_map(|i| pattern.suggestions(i.image, MOST));
     let mut found: Vec<_> = found.collect();
     found.sort_by_key(|(distance, _)| *distance);
     let mut names = Vec::new();
@@ -230,7 +238,8 @@ pub(super) fn near(
             names.push(name);
         }
     }
-    names
+    let shorter = |name: String| short_name(&name, images.clone()).unwrap_or(name);
+    names.into_iter().map(shorter).collect()
 }
 
 /// Where the functions are that a module of the pattern imports by that name: what it has itself

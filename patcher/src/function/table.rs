@@ -308,7 +308,7 @@ impl<'d> FunctionTable<'d> {
     }
 
     /// Every name of a function.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &'d str> + '_ {
+    pub fn names(&self) -> impl Iterator<Item = &'d str> + '_ {
         let whole = self
             .entries
             .iter()

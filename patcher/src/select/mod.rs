@@ -46,6 +46,18 @@ impl Pattern {
         })
     }
 
+    /// A pattern of the same text and module for the functions with this demangled name without arguments. No
+    /// character of the name has a meaning.
+    pub fn for_name(&self, name: &str) -> Self {
+        Self {
+            what: What::Name {
+                spelling: spelling::Spelling::of_name(name),
+                text: name.to_owned(),
+            },
+            ..self.clone()
+        }
+    }
+
     /// The text it was read from.
     pub fn text(&self) -> &str {
         &self.text

@@ -38,7 +38,8 @@ pub(super) fn names<'n>(
     let near = names.filter(|linkage| {
         let linkage = linkage.to_lowercase();
         if is_mangled_lowercase(&linkage) {
-            identifiers(&linkage).any(&is_near)
+            // A substitution (`S7_`) also ends with digits, which are no length.
+            linkage.contains(last) || identifiers(&linkage).any(&is_near)
         } else {
             is_near(&linkage)
         }
@@ -149,6 +150,9 @@ mod tests {
         assert_eq!(near("ns::Comptue(int)")[..1], ["compute"]);
         assert_eq!(near("ns::compute")[0], "ns::compute");
         assert!(near("zzzzzzzz").is_empty());
+        let substituted = ["_ZN3app5CacheISt6vectorIiSaIiEES3_S3_E14get_or_computeERKS3_"];
+        let found = names("get_or_compute", substituted.into_iter(), 9);
+        assert!(found[0].1.ends_with("::get_or_compute"), "{found:?}");
         assert_eq!(
             near("shop::Cart::add")[0],
             "shop::Cart::add [clone .isra.0]"

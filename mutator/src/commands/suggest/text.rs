@@ -4,19 +4,19 @@
 
 use std::fmt::Write;
 
-use patcher::select::{MEANING, Pattern};
+use patcher::select::MEANING;
 use unicode_width::UnicodeWidthStr;
 
 use super::rows::{Candidate, Suggestion, about, callers, figures, head};
 use crate::display_name::{Chain, Link, fit_chains, fit_each, method};
 use crate::folding::{self, Fold, Item};
 use crate::hint::CommandLine;
-use crate::images;
 use crate::printable::{is_active, printable};
 use crate::process::Pid;
 use crate::process::modules::Module;
 use crate::report::{human, wrapped};
 use crate::sampling::Shares;
+use crate::session::Places;
 
 /// Between two columns.
 const GAP: &str = "  ";
@@ -28,8 +28,6 @@ const NARROW: usize = 4;
 const ROOMY: usize = 60;
 /// A name is not cut below this to make room for its module.
 const LEAST: usize = 24;
-/// The longest plain name in a command.
-const LONGEST: usize = 60;
 const ARROW: &str = " < ";
 
 /// Whom the text is about.
@@ -253,18 +251,10 @@ fn remarks(shares: &Shares, suggestion: &Suggestion) -> Vec<String> {
 fn pattern_of(candidate: &Candidate, modules: &[Module]) -> String {
     let has_meaning =
         |c: char| MEANING.contains(&c) || is_active(c) || c.is_whitespace() || "'\\".contains(c);
-    let name = candidate
-        .function
-        .name
-        .split('(')
-        .next()
-        .unwrap_or_default();
-    let is_short = !name.is_empty() && name.len() <= LONGEST;
-    if is_short && !name.contains(has_meaning) && !name.contains('<') {
-        let is_it = |found: &[patcher::Avma]| found == [candidate.function.start];
-        if is_it(&matches(name, modules)) {
-            return name.to_owned();
-        }
+    let function = &candidate.function;
+    let places = Places::of_modules(modules);
+    if let Some(name) = places.pattern_for(&function.linkage, function.start) {
+        return name;
     }
     match candidate.function.linkage.as_str() {
         "" => candidate.function.name.clone(),
@@ -276,21 +266,6 @@ fn pattern_of(candidate: &Candidate, modules: &[Module]) -> String {
         }
         linkage => format!("{}!{linkage}", candidate.function.file),
     }
-}
-
-/// The functions of these modules that a pattern matches.
-fn matches(text: &str, modules: &[Module]) -> Vec<patcher::Avma> {
-    let Ok(pattern) = Pattern::parse(text) else {
-        return Vec::new();
-    };
-    let of_module = |module: &Module| {
-        let opened = images::of_module(module).ok()?;
-        let bias = module.bias(opened.image)?;
-        let found = opened.select(&pattern, module.file_name(), bias);
-        let starts = found.into_iter().map(|f| bias.to_avma(f.range.start));
-        Some(starts.collect::<Vec<_>>())
-    };
-    modules.iter().filter_map(of_module).flatten().collect()
 }
 
 #[cfg(test)]
