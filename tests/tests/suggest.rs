@@ -210,6 +210,29 @@ fn suggest_tells_waiting_for_work_from_other_waiting() {
     }
 }
 
+/// Rust: a worker that receives from a channel waits for work, as does a `main` that sleeps. A contended mutex is
+/// waiting for others.
+#[test]
+fn suggest_tells_receiving_from_a_channel_from_other_waiting() {
+    let target = Target::start(program("channels.rs"), ["60"]).await_output("ready");
+    let found = suggestion(target.pid(), "3s");
+    let ns = |field: &str| found[field].as_f64().expect("a time");
+    assert!(
+        ns("waited_for_work_ns") > 2.0 * ns("waited_ns"),
+        "{found:#}"
+    );
+    for idle in candidates(&found) {
+        let name = idle["name"].as_str().expect("a name");
+        if name.contains("::recv") || name == "channels::main" {
+            assert!(number(idle, "waiting") < 0.05, "{found:#}");
+        }
+    }
+    assert!(
+        number(named(&found, "channels::record"), "waiting") > 0.1,
+        "{found:#}"
+    );
+}
+
 /// A copy without symbols.
 fn stripped(program: &Path, scratch: &Scratch) -> PathBuf {
     let copy = scratch.file("stripped");

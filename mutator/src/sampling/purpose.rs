@@ -48,11 +48,20 @@ impl<'c> Purposes<'c> {
 
     /// True if the first function of the thread, such as `main`, waits itself.
     fn is_in_first(&self, path: &[FunctionId]) -> bool {
-        let counts = |&&f: &&FunctionId| {
+        let counts = |&f: &FunctionId| {
             let function = self.paths.code.function(f);
             !function.serves && function.role == Role::Plain && !function.is_of_runtime
         };
-        path.iter().filter(counts).count() <= 1
+        let first = path.iter().position(|&f| self.enters_rust(f));
+        // The `main` that the linker knows is outside the one of the program.
+        let inside = &path[..first.unwrap_or(path.len())];
+        inside.iter().filter(|f| counts(f)).count() <= 1
+    }
+
+    /// True for the function of the Rust runtime that calls `main`.
+    fn enters_rust(&self, function: FunctionId) -> bool {
+        let name = &self.paths.code.function(function).name;
+        name.starts_with("std::rt::lang_start")
     }
 
     /// The paths at which a thread waits for work.

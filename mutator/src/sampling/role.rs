@@ -1,5 +1,7 @@
 //! The role of a function in waits, by its name. See [`super::purpose`].
 
+use std::borrow::Cow;
+
 /// The role of a function in waits within it. If a stack has several roles, the last of this list counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
@@ -121,8 +123,18 @@ const CONDITIONS: [&str; 32] = [
     "absl::CondVar::Wait",
 ];
 
+/// Receivers of channels, by two parts of their names in this order. The first one begins the name.
+const RECEIVERS: [(&str, &str); 6] = [
+    ("std::sync::mpmc::", "::recv"),
+    ("std::sync::mpsc::", "::recv"),
+    ("crossbeam_channel::", "::recv"),
+    ("crossbeam_channel::select", "run_select"),
+    ("flume::", "::recv"),
+    ("flume::", "::wait_recv"),
+];
+
 /// More functions that wait on a condition, by a part of their names.
-const CONDITION_PARTS: [&str; 8] = [
+const CONDITION_PARTS: [&str; 10] = [
     "std::condition_variable",
     "boost::condition_variable",
     "std::counting_semaphore",
@@ -130,7 +142,9 @@ const CONDITION_PARTS: [&str; 8] = [
     "Condvar>::wait",
     "condvar::Condvar",
     "std::thread::Thread::park",
+    "std::thread::thread::Thread::park",
     "std::thread::current::park",
+    "crossbeam_channel::context::Context::wait_until",
 ];
 
 /// Locks built on condition variables or `epoll_wait`, and clients that wait for the answer of another
@@ -162,7 +176,7 @@ const FOR_OTHERS: [&str; 22] = [
 
 /// The role of a function of this name.
 pub(super) fn role_of(name: &str) -> Role {
-    let name = without_hash(name);
+    let name = &*without_brackets(without_hash(name));
     let bare = name.trim_start_matches('_');
     let bare = bare.strip_prefix("libc_").unwrap_or(bare);
     // Without the parameters.
@@ -172,16 +186,43 @@ pub(super) fn role_of(name: &str) -> Role {
         name.find(first)
             .is_some_and(|at| name[at + first.len()..].contains(then))
     };
+    // Not a function with such a type as its parameter.
+    let is_receiver = |parts: &(&str, &str)| name.starts_with(parts.0) && has_parts(parts);
     if is_in(&FOR_OTHERS) {
         Role::ForOthers
     } else if is_in(&FOR_WORK) || FOR_WORK_PARTS.iter().any(has_parts) {
         Role::ForWork
-    } else if is_in(&CONDITIONS) || CONDITION_PARTS.iter().any(|part| name.contains(part)) {
+    } else if is_in(&CONDITIONS)
+        || CONDITION_PARTS.iter().any(|part| name.contains(part))
+        || RECEIVERS.iter().any(is_receiver)
+    {
         Role::Condition
     } else if is_in(&SLEEPS) || SLEEP_PARTS.iter().any(|part| name.contains(part)) {
         Role::Sleep
     } else {
         Role::Plain
+    }
+}
+
+/// A Rust method as `type::method`, where its name is `<type>::method`. Other names are returned as they are.
+fn without_brackets(name: &str) -> Cow<'_, str> {
+    let Some(inside) = name.strip_prefix('<') else {
+        return Cow::Borrowed(name);
+    };
+    let mut depth = 1;
+    let end = inside.char_indices().find(|(_, c)| {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    match end {
+        // A method of a trait.
+        Some((end, _)) if inside[..end].contains(" as ") => Cow::Borrowed(name),
+        Some((end, _)) => Cow::Owned(format!("{}{}", &inside[..end], &inside[end + 1..])),
+        None => Cow::Borrowed(name),
     }
 }
 
@@ -234,6 +275,33 @@ mod tests {
             (
                 "<a::handle::Condvar>::wait::h0123456789abcdef",
                 Role::Condition,
+            ),
+            ("<std::thread::thread::Thread>::park", Role::Condition),
+            (
+                "std::sync::mpmc::array::Channel<T>::recv::{{closure}}",
+                Role::Condition,
+            ),
+            (
+                "<std::sync::mpmc::list::Channel<app::Job>>::recv",
+                Role::Condition,
+            ),
+            (
+                "crossbeam_channel::flavors::array::Channel<T>::recv",
+                Role::Condition,
+            ),
+            (
+                "<crossbeam_channel::context::Context>::wait_until",
+                Role::Condition,
+            ),
+            (
+                "core::ptr::drop_in_place<std::sync::mpmc::zero::Channel<T>::recv>",
+                Role::Plain,
+            ),
+            ("<rayon_core::sleep::Sleep>::sleep", Role::ForWork),
+            ("<tokio::runtime::park::Inner>::park", Role::ForWork),
+            (
+                "<std::sys::sync::mutex::futex::Mutex>::lock_contended",
+                Role::Plain,
             ),
             ("__nanosleep", Role::Sleep),
             ("usleep", Role::Sleep),
