@@ -1,7 +1,7 @@
-"""Writes the figures in docs/performance.md: all of them, from one run of tests/bench/run on one
-machine and one commit. It refuses if there are changes that are not committed, and there is no way
-to renew a part. With --check it measures nothing: the exit status is 1 if what is measured has
-changed since the commit of the page.
+"""Writes the figures in docs/performance.md: the cost of a call and of attaching, all from one run of
+tests/bench/run on one machine and one commit. It refuses if there are changes that are not committed,
+and there is no way to renew a part. With --check it measures nothing: the exit status is 1 if what is
+measured has changed since the commit of the page.
 """
 
 import argparse
@@ -14,6 +14,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PAGE = os.path.join(ROOT, "docs", "performance.md")
 BEGIN, END = "<!-- Figures, by tests/bench/page. -->", "<!-- End of the figures. -->"
+# The series of the page.
+SERIES = ["depths", "threads", "cycles", "paths", "chain", "tails", "metrics", "corrected", "select", "peers"]
 # The cost of a call depends on these.
 MEASURED = ["rtlib", "patcher/src/emit", "tests/bench"]
 
@@ -75,7 +77,8 @@ def main():
     if changed:
         fail(f"not committed:\n{changed}\nhint: figures are those of a commit")
     commit = git("rev-parse", "--short=12", "HEAD")
-    options = ["--peers"] if arguments.peers else []
+    options = [f"--only={series}" for series in SERIES]
+    options += ["--peers"] if arguments.peers else []
     if arguments.rounds:
         options += ["--rounds", str(arguments.rounds)]
     text = f"{BEGIN}\n\n```\ncommit {commit}\n{measured(options).strip()}\n```\n\n{END}"
