@@ -18,7 +18,7 @@ pub use message::Answer;
 /// The longest head of a request, in bytes.
 const LONGEST: usize = 16 << 10;
 /// How long one may take to ask, and as long again to read the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 10 });
 /// The stack size of a connection's thread, in bytes.
 const STACK: usize = 256 << 10;
 /// Bytes of a body that are read and forgotten, so that the answer is not lost with them.
