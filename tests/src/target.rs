@@ -188,6 +188,13 @@ impl Target {
     }
 }
 
+/// The processes that a process has started, directly or through others; parents first.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut family = family(pid);
+    family.retain(|&other| other != pid);
+    family
+}
+
 impl Drop for Target {
     fn drop(&mut self) {
         let family = family(self.pid());

@@ -2,24 +2,16 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
-use ipath_tests::dump::family;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::session::listed;
 use ipath_tests::snapshot::ProcessState;
-use ipath_tests::target::Target;
+use ipath_tests::target::{Target, descendants};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// The descendants of a process.
-fn descendants(pid: u32) -> Vec<u32> {
-    let mut family = family(pid);
-    family.retain(|&other| other != pid);
-    family
-}
 
 /// A shell with three programs in the background.
 fn three_programs(searched: &str) -> Target {

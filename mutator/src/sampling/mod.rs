@@ -26,6 +26,7 @@ mod shares;
 mod stacks;
 mod stops;
 mod thread;
+mod unwinding;
 mod watched;
 mod windows;
 
