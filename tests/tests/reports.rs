@@ -433,7 +433,7 @@ fn what_is_too_much_is_said() {
     let overhead = Profile::read(&file).session.overhead.expect("known");
     assert!(overhead.share <= 1.0, "{overhead:?}");
     has(" calls are of fib, on ");
-    has("are on paths beyond --max-paths, which take longest");
+    has("are without their own path (more paths than --max-paths), which take longest");
     has("For less: --collapse-recursion, which folds its recursion, or --depth N");
     has("--max-paths above the ");
     has("-m count for fib");
