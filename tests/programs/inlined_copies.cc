@@ -1,5 +1,5 @@
 // Functions that GCC inlines in `main` and also emits: one with internal linkage, a
-// member of a class in an anonymous namespace, a constructor and a destructor.
+// member of a class in an anonymous namespace, a constructor, a destructor, and a function of three names.
 //
 // Prints `calls N`, those of each.
 #include <cstdio>
@@ -33,6 +33,17 @@ struct Guard
     __attribute__((used)) ~Guard() { sum = sum - value; }
 };
 
+// A function of three names.
+extern "C" {
+long shared(long x)
+{
+    sum = sum + 7;
+    return x - sum;
+}
+long first_alias(long) __attribute__((alias("shared")));
+long third_alias(long) __attribute__((alias("shared")));
+}
+
 long (*volatile keep_internal)(long) = internal;
 long (Hidden::*volatile keep_member)(long) = &Hidden::member;
 
@@ -41,7 +52,7 @@ int main()
     Hidden hidden{3};
     long result = 0;
     for (long i = 0; i < 1000; i++) {
-        result += internal(i) + hidden.member(i);
+        result += internal(i) + hidden.member(i) + shared(i);
         Guard guard;
         calls++;
     }

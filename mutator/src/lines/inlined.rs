@@ -4,7 +4,7 @@ use super::Lines;
 use super::bytes::Reader;
 use super::sections::Debug;
 use gimli::{AttributeValue, DebugInfoOffset, Dwarf, Reader as _, Section as _, Unit, constants};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeSet, HashMap};
 use std::thread;
 
@@ -36,10 +36,15 @@ impl<'d> Lines<'d> {
             debug.read_functions(part, parts, &is_wanted, &wanted_at)
         });
         let instances = read.iter().flat_map(|part| &part.instances);
-        let by_address = instances.map(|(place, name)| (*place, name.as_str()));
-        let all: BTreeSet<(usize, &str)> = named(&read).into_iter().chain(by_address).collect();
+        let by_address: BTreeSet<(usize, &str)> = instances
+            .map(|(place, name)| (*place, name.as_str()))
+            .collect();
+        // Copies count once for each function, also if its symbols and its entry have different names.
+        let places: FxHashSet<usize> = by_address.iter().map(|&(place, _)| place).collect();
+        let by_entry = named(&read).into_iter();
+        let by_entry = by_entry.filter(|(place, _)| !places.contains(place));
         let mut copies = HashMap::new();
-        for (place, name) in all {
+        for (place, name) in by_entry.chain(by_address) {
             let counts = read.iter().filter_map(|part| part.counts.get(&place));
             let count: u64 = counts.sum();
             if count > 0 {
