@@ -87,23 +87,35 @@ fn thread_generations_take_no_more_memory() {
     target.finish("ok");
 }
 
+/// Measures `work` of a program, with these options and metrics. The context switches that the program has counted
+/// in its calls, and the profile.
+fn measured<const N: usize>(
+    file: &str,
+    arguments: [String; N],
+    options: &[&str],
+    metrics: &str,
+) -> (u64, Profile) {
+    let scratch = Scratch::new("switches");
+    let profile = scratch.file("p.json");
+    let program = Program::new(&program(file), arguments);
+    let mut ipath = ipath_arguments(&["work"], metrics, &profile);
+    ipath.splice(1..1, options.iter().map(|&option| option.to_owned()));
+    let ours = program.under_ipath_as(ipath).expect(0);
+    let mut lines = ours.stdout.lines();
+    let own = lines.find_map(|line| line.strip_prefix("switches "));
+    let own = own.and_then(|n| n.parse().ok()).expect("a number");
+    let profile = Profile::read(&profile);
+    profile.assert_lossless();
+    (own, profile)
+}
+
 /// A thread's sources are its own: not those of the ended thread whose place it has.
 #[test]
 fn thread_generations_have_their_own_context_switches() {
     const THREADS: u64 = 100;
-    let scratch = Scratch::new("switches");
-    let file = scratch.file("p.json");
-    let program = Program::new(&program("switches_by_thread.c"), [THREADS.to_string()]);
+    let arguments = [THREADS.to_string()];
     let metrics = "context-switches,run-delay";
-    let ours = program.under_ipath_as(ipath_arguments(&["work"], metrics, &file));
-    let ours = ours.expect(0);
-    let own = ours
-        .stdout
-        .lines()
-        .find_map(|l| l.strip_prefix("switches "));
-    let own: u64 = own.and_then(|n| n.parse().ok()).expect("a number");
-    let profile = Profile::read(&file);
-    profile.assert_lossless();
+    let (own, profile) = measured("switches_by_thread.c", arguments, &[], metrics);
     let totals = &profile.functions[0].totals;
     assert_eq!(count(totals), THREADS);
     let found = totals["context-switches"]["sum"].as_u64().expect("a sum");
@@ -118,20 +130,9 @@ fn thread_generations_by_clone() {
     const THREADS: u64 = 30;
     const CALLS: u64 = 20;
     for blocks in ["shared", "own"] {
-        let scratch = Scratch::new("raw");
-        let file = scratch.file("p.json");
         let arguments = [THREADS.to_string(), CALLS.to_string(), blocks.to_owned()];
-        let program = Program::new(&program("raw_threads.c"), arguments);
-        let mut ipath = ipath_arguments(&["work"], "context-switches,cpu,wall", &file);
-        ipath.insert(1, "--per-thread".to_owned());
-        let ours = program.under_ipath_as(ipath).expect(0);
-        let own = ours
-            .stdout
-            .lines()
-            .find_map(|l| l.strip_prefix("switches "));
-        let own: u64 = own.and_then(|n| n.parse().ok()).expect("a number");
-        let profile = Profile::read(&file);
-        profile.assert_lossless();
+        let metrics = "context-switches,cpu,wall";
+        let (own, profile) = measured("raw_threads.c", arguments, &["--per-thread"], metrics);
         let totals = &profile.functions[0].totals;
         let counts: Vec<u64> = profile.paths.iter().map(|p| count(&p.metrics)).collect();
         assert_eq!(counts, vec![CALLS; THREADS as usize], "{blocks}");
