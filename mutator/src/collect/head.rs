@@ -12,7 +12,7 @@ use crate::clock::{self, ExitClock};
 use crate::profile::{self, COUNT, FunctionTotals, Metric, Profile, Stop, Target, Unseen};
 use crate::segment::{Document, Segment};
 
-/// The note of a profile with times whose exits do not wait. The bound is from docs/clocks.md.
+/// The note of a profile with times whose exits do not wait. The bound is from docs/performance.md.
 const LOOSE: &str = "the clock is loose: an exit does not wait until the work of its function is complete, so times \
     of less than 10 us may be wrong (--clock ordered)";
 
