@@ -22,7 +22,7 @@ use nix::unistd;
 
 pub use error::LaunchError;
 pub use loader::{Arrived, Loader};
-pub use program::check;
+pub use program::{check, leads_to};
 
 use crate::inherited;
 use crate::process::{Pid, Process, Space, Tid};

@@ -47,10 +47,12 @@ fn assert_answers(screen: &[String], head: &str, names: &[&str], next: &str) {
 #[test]
 fn a_run_ends_with_an_answer_for_cpp() {
     let shop = program_with("shop.cc", &["-g", "-pthread"]);
+    // The next command names the program as this one does: a short name keeps it on two lines.
     let command = format!(
-        "{} run -f '*LruCache*::get' --no-tui --interval 9s -- {} 1",
+        "cd {} && {} run -f '*LruCache*::get' --no-tui --interval 9s -- ./{} 1",
+        shop.parent().expect("a folder").display(),
         ipath().display(),
-        shop.display()
+        shop.file_name().expect("a name").display()
     );
     assert_answers(
         &screen(&command),

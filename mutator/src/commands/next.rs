@@ -7,9 +7,10 @@ use patcher::{Bias, Svma};
 
 use crate::hint::{CommandLine, Hint, hint};
 use crate::images;
+use crate::launch::leads_to;
 use crate::process::modules::modules;
 use crate::process::{Pid, Process};
-use crate::profile::{Function, Profile};
+use crate::profile::{Function, Profile, Target};
 use crate::session::Places;
 
 /// The command by which the program was measured.
@@ -65,10 +66,21 @@ pub(super) fn next(profile: &Profile, measured: Measured, file: Option<&Path>) -
             };
             let run = run.func(&pattern);
             let target = &profile.target;
-            let args = target.args.get(1..).unwrap_or_default();
-            let run = run.with("-o profile.json --").program(&target.exe, args);
+            let (typed, args) = typed(target);
+            let run = run.with("-o profile.json --").program(typed, args);
             Some(hint!("{}", run))
         }
+    }
+}
+
+/// The program and its arguments, as they are typed. A program that has several names behaves by the one that it was
+/// started by.
+fn typed(target: &Target) -> (&str, &[String]) {
+    let exe = target.exe.as_str();
+    match target.args.split_first() {
+        Some((name, args)) if leads_to(name, exe) => (name, args),
+        Some((_, args)) => (exe, args),
+        None => (exe, &[]),
     }
 }
 
@@ -173,6 +185,28 @@ mod tests {
         assert!(text(&profile, None).starts_with(&tree));
         profile.paths.clear();
         assert_eq!(text(&profile, None), "");
+    }
+
+    #[test]
+    fn a_program_is_typed_by_the_name_that_it_was_started_by() {
+        let shell = std::fs::canonicalize("/bin/sh").unwrap();
+        let target = |args: &[&str]| Target {
+            exe: shell.display().to_string(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            ..Default::default()
+        };
+        let file = shell.to_str().unwrap();
+        for (args, expected) in [
+            (&["sh", "-c", "true"][..], "sh"),
+            (&["/bin/sh", "-c", "true"], "/bin/sh"),
+            (&["idle: sh", "-c", "true"], file),
+            (&["-sh", "-c", "true"], file),
+        ] {
+            let target = target(args);
+            let (program, rest) = typed(&target);
+            assert_eq!((program, rest.len()), (expected, 2), "{args:?}");
+        }
+        assert_eq!(typed(&target(&[])), (file, &[][..]));
     }
 
     #[test]

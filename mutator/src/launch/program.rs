@@ -47,6 +47,13 @@ pub fn check(program: &OsStr) -> Result<(), Unfit> {
     }
 }
 
+/// Whether execvp(3) finds this file by this name.
+pub fn leads_to(name: &str, file: &str) -> bool {
+    let found = self::file(OsStr::new(name), std::env::var_os("PATH"));
+    let found = found.and_then(|found| found.canonicalize().ok());
+    found.is_some() && found == Path::new(file).canonicalize().ok()
+}
+
 /// The file of a program of this name; one that cannot be executed only where there is no other.
 fn file(program: &OsStr, path: Option<OsString>) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
@@ -98,6 +105,15 @@ mod tests {
         assert!(s390.contains("S/390"), "{s390}");
         let i386 = named(head(1, 1, [3, 0])).unwrap_or_default();
         assert!(i386.contains("x86 (i386), 32 bits"), "{i386}");
+    }
+
+    #[test]
+    fn a_name_leads_to_the_file_that_execvp_finds() {
+        let shell = std::fs::canonicalize("/bin/sh").unwrap();
+        let shell = shell.to_str().unwrap();
+        assert!(leads_to("sh", shell) && leads_to("/bin/sh", shell));
+        assert!(!leads_to("ls", shell) && !leads_to("./sh", shell));
+        assert!(!leads_to("no-such-program", "/no/such/program"));
     }
 
     #[test]
