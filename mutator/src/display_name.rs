@@ -88,6 +88,15 @@ pub fn method(name: &str) -> String {
     Parts::of(name).map_or_else(|| name.to_owned(), |parts| parts.method())
 }
 
+/// The columns of the demangled `name` in its shortest form without a gap.
+pub fn least_width(name: &str) -> usize {
+    let Some(parts) = Parts::of(name) else {
+        return name.width();
+    };
+    let short = parts.write(Form::SHORT);
+    without_trait(&short).unwrap_or(short).width()
+}
+
 /// The shorter forms in which a screen may show the demangled `name` without a gap, the shortest first.
 pub fn short_forms(name: &str) -> Vec<String> {
     let Some(parts) = Parts::of(name) else {

@@ -111,6 +111,26 @@ const TOKIO: [&str; 3] = [
 ];
 const STANDARD: [&str; 5] = ["std::", "core::", "alloc::", "__gnu_cxx::", "__gthread_"];
 
+/// Packages of Go that implement the language.
+const OF_GO: [&str; 4] = ["runtime.", "internal/", "sync.", "sync/atomic."];
+
+/// Files of system libraries, by the start of their names.
+const SYSTEM: [&str; 13] = [
+    "[vdso]",
+    "ld-linux",
+    "ld-musl",
+    "libc++",
+    "libc-",
+    "libc.",
+    "libdl.",
+    "libgcc_s.",
+    "libm.",
+    "libpthread",
+    "librt.",
+    "libstdc++",
+    "linux-vdso",
+];
+
 /// Folders of the sources of standard libraries.
 const FOLDERS: [&str; 4] = [
     "/include/c++/",
@@ -147,6 +167,15 @@ impl Fold {
             .filter(|fold| *fold != Self::Main)
             .or(is_standard.then_some(Self::Wrapper))
     }
+}
+
+/// True if a function is the program's own: not part of a runtime, a standard library or a system library.
+pub fn is_own(name: &str, module: Option<&str>) -> bool {
+    let file = module.map(|module| module.rsplit('/').next().unwrap_or(module));
+    let is_system = file.is_some_and(|file| begins(file, &SYSTEM));
+    let path = path(name);
+    let is_standard = begins(path, &STANDARD) || begins(path, &OF_GO);
+    !is_system && !is_standard && !matches!(Fold::of(name), Some(Fold::Runtime(_)))
 }
 
 fn begins(path: &str, with: &[&str]) -> bool {

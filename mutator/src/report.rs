@@ -168,7 +168,7 @@ pub fn selected(
     if !options.quiet {
         report.refused(out)?;
     }
-    exactness::write(profile, out)
+    exactness::write(profile, report.is_marked(report.metrics.iter()), out)
 }
 
 /// Writes what a search has found, and no more.
@@ -309,6 +309,16 @@ impl<'p> Report<'p> {
     /// The functions that are shown, the first first.
     fn listed(&self) -> &[usize] {
         &self.order[..self.order.len().min(self.limit())]
+    }
+
+    /// True if a number of a listed function by one of these metrics is marked `≥`.
+    fn is_marked<'m>(&self, mut metrics: impl Iterator<Item = &'m &'p Metric>) -> bool
+    where
+        'p: 'm,
+    {
+        let mut listed = self.listed().iter();
+        metrics.any(|metric| human::is_markable(&metric.unit))
+            && listed.any(|&f| self.totals[f].tail > 0)
     }
 
     fn functions(&self, out: &mut impl Write) -> io::Result<()> {
@@ -509,6 +519,7 @@ impl<'p> Report<'p> {
             suffix: String::new(),
             place: module.into_owned(),
             fold: None,
+            is_own: true,
         })
     }
 

@@ -30,6 +30,15 @@ impl Link {
         }
     }
 
+    /// Replaces omitted links.
+    pub fn gap() -> Self {
+        Self::whole(GAP)
+    }
+
+    fn is_gap(&self) -> bool {
+        self.name.is_empty() && self.mark == GAP
+    }
+
     fn width(&self) -> usize {
         self.name.width() + self.mark.width()
     }
@@ -89,6 +98,11 @@ pub fn fit_chains(chains: &[Chain], arrow: &str) -> Vec<String> {
 fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
     /// A name is not cut below this to make room for its callers.
     const LEAST_FIRST: usize = 16;
+    /// A caller is not shown in less.
+    const LEAST_SECOND: usize = 12;
+    if chain.links.get(1).is_some_and(Link::is_gap) && chain.links.len() > 2 {
+        return most_around_gap(chain, arrow);
+    }
     let widths: Vec<usize> = chain.links.iter().map(Link::width).collect();
     let arrows = arrow.width() * widths.len().saturating_sub(1);
     let &[first, second, ..] = &widths[..] else {
@@ -111,6 +125,11 @@ fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
     // The first name is at least this wide, without its mark.
     let least = LEAST_FIRST + chain.links[0].mark.width();
     most[0] = most[0].max(least.min(chain.room));
+    // The second name may be narrower than half.
+    let left = room.saturating_sub(most[0]);
+    if left >= LEAST_SECOND + chain.links[1].mark.width() {
+        most[1] = most[1].min(left);
+    }
     if most[0] + arrow.width() + most[1].min(second) + gap > chain.room {
         // The second name is not shown. If there is too little room, nor is it said that it is not.
         let room = chain.room.saturating_sub(arrow.width() + GAP.width());
@@ -120,6 +139,16 @@ fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
             room
         };
     }
+    most
+}
+
+/// The columns of each link, if a gap follows the first name: those of the chain without the gap.
+fn most_around_gap(chain: &Chain, arrow: &str) -> Vec<usize> {
+    let mut without = chain.clone();
+    without.links.remove(1);
+    without.room = chain.room.saturating_sub(arrow.width() + GAP.width());
+    let mut most = most_of_each(&without, arrow);
+    most.insert(1, GAP.width());
     most
 }
 

@@ -1,7 +1,7 @@
 //! How functions and call sites are called before people.
 
 use super::{Frame, Module, Profile};
-use crate::folding::Fold;
+use crate::folding::{Fold, is_own};
 use crate::printable::printable;
 use patcher::function::demangle;
 use std::borrow::Cow;
@@ -18,20 +18,26 @@ pub struct Label {
     pub inlined: bool,
     /// The reason to fold it with its neighbours. `None` if it is shown.
     pub fold: Option<Fold>,
+    /// True if it is the program's own function, see [`is_own`].
+    pub is_own: bool,
 }
 
 impl Profile {
     /// The lines that show `frame`: the functions inlined there, innermost first, then the
     /// function itself.
     pub fn labels(&self, frame: &Frame) -> Vec<Label> {
+        let module = frame.module.and_then(|module| self.modules.get(module));
+        let file = module.map(|module| module.path.as_str());
         let mut labels: Vec<Label> = frame
             .inlined
             .iter()
             .map(|inline| {
                 let function = inline.function.as_deref();
                 let name = function.map_or_else(|| "?".to_owned(), readable);
+                let fold = Fold::of_inlined(&name, inline.file.as_deref());
                 Label {
-                    fold: Fold::of_inlined(&name, inline.file.as_deref()),
+                    is_own: fold.is_none() && is_own(&name, file),
+                    fold,
                     name,
                     place: position(inline.file.as_deref(), inline.line).unwrap_or_default(),
                     inlined: true,
@@ -41,6 +47,7 @@ impl Profile {
         let name = self.frame_name(frame);
         labels.push(Label {
             fold: Fold::of(&name),
+            is_own: is_own(&name, file),
             name,
             place: position(frame.file.as_deref(), frame.line)
                 .unwrap_or_else(|| self.place_name(frame).into_owned()),

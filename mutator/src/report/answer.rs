@@ -5,13 +5,13 @@ use std::io::{self, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::chains::{self, Line};
-use super::exactness::EXACT;
+use super::chains::{self, Line, Written};
+use super::exactness::{EXACT, loss_lines_beside};
 use super::found::{explained, not_measured, whole};
 use super::head::elapsed;
 use super::rows::remarks;
 use super::table::{LONGEST, aligned};
-use super::{Numbered, Options, Report, Selection, human, loss_lines, more, threads, wrapped};
+use super::{Numbered, Options, Report, Selection, human, more, threads, wrapped};
 use crate::display_name;
 use crate::hint::Hint;
 use crate::profile::{
@@ -31,6 +31,8 @@ pub struct Screen {
 const MOST: usize = 10;
 /// Names are not cut below this many columns.
 const LEAST: usize = 20;
+/// The fewest columns of a path beside the columns of further metrics.
+const LEAST_PATH: usize = 46;
 /// The most notes and losses that are shown. The report shows all.
 const REMARKS: usize = 3;
 
@@ -46,21 +48,34 @@ pub fn answer(
 ) -> io::Result<()> {
     let options = Options::default();
     let report = Report::new(profile, &Selection::all(profile), &options);
-    let head = head(profile, screen);
     let answer = match &profile.search {
         Some(found) => report.of_search(found),
         None => report.of_paths(),
     };
+    let columns = answer.columns(screen.width);
     let next = next.map(|next| format!("next: {next}"));
     let mut end = wrapped(answer.sentence.split(' '), " ", screen.width);
     // The command is not wrapped: users paste it.
     end.extend(next);
     let rows = |text: &String| text.width().div_ceil(screen.width.max(1)).max(1);
     // Two empty lines, the headings, the line about further paths, and the prompt.
-    let taken: usize = head.iter().chain(&end).map(rows).sum::<usize>() + 5;
-    let room = screen.height.saturating_sub(taken).clamp(1, MOST);
+    let under = answer.not_shown(screen.width);
+    let layout = |is_marked: bool| {
+        let head = head(profile, screen, is_marked);
+        let lines = head.iter().chain(&under).chain(&end);
+        let taken = lines.map(rows).sum::<usize>() + 5;
+        let room = screen.height.saturating_sub(taken).max(1);
+        let texts = answer.texts(columns, screen.width, room);
+        (head, texts)
+    };
+    // A note on marks takes lines. It stands only if a row beside it is marked.
+    let (head, texts) = match layout(true) {
+        (head, texts) if answer.is_marked(texts.len()) => (head, texts),
+        (_, texts) => (layout(false).0, texts),
+    };
     head.iter().try_for_each(|line| writeln!(out, "{line}"))?;
-    answer.write(screen.width, room, out)?;
+    answer.write(columns, &texts, out)?;
+    under.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     if !answer.rows.is_empty() {
         writeln!(out)?;
     }
@@ -68,7 +83,7 @@ pub fn answer(
 }
 
 /// The program, the losses and the notes.
-fn head(profile: &Profile, screen: Screen) -> Vec<String> {
+fn head(profile: &Profile, screen: Screen, is_marked: bool) -> Vec<String> {
     let (target, session) = (&profile.target, &profile.session);
     let (program, _) = profile::program(&target.exe, &target.args);
     let which = match profile.processes.len() {
@@ -85,7 +100,7 @@ fn head(profile: &Profile, screen: Screen) -> Vec<String> {
     );
     let heavy = profile.heavy_line();
     let heavy = heavy.map(|heavy| format!("warning: {}", printable(&heavy)));
-    let losses = loss_lines(profile);
+    let losses = loss_lines_beside(profile, is_marked);
     let is_exact = losses.is_empty() && profile.calls() > 0;
     let exact = is_exact.then(|| EXACT.to_owned());
     let losses = losses.iter().map(|loss| format!("not exact: {loss}"));
@@ -109,6 +124,10 @@ fn head(profile: &Profile, screen: Screen) -> Vec<String> {
 /// The table of paths, and the sentence about the costliest.
 struct Answer {
     headings: Vec<String>,
+    /// The metrics of the last columns. If there is too little room, their values stand below the paths.
+    further: Vec<String>,
+    /// Metrics that are in the profile alone.
+    not_shown: Vec<String>,
     /// The costliest first.
     rows: Vec<(Vec<String>, Line)>,
     /// Paths that are not in `rows`.
@@ -120,35 +139,97 @@ impl Answer {
     fn of(sentence: String) -> Self {
         Self {
             headings: Vec::new(),
+            further: Vec::new(),
+            not_shown: Vec::new(),
             rows: Vec::new(),
             hidden: 0,
             sentence,
         }
     }
 
-    /// Writes the costliest `most` paths, the costliest last.
-    fn write(&self, width: usize, most: usize, out: &mut impl Write) -> io::Result<()> {
-        let (shown, rest) = self.rows.split_at(self.rows.len().min(most));
-        if shown.is_empty() {
-            return Ok(());
-        }
+    /// The widths of the first `columns` columns.
+    fn widths(&self, columns: usize) -> Vec<usize> {
         let mut widths: Vec<usize> = self.headings.iter().map(|h| h.width()).collect();
-        for (cells, _) in shown {
+        for (cells, _) in &self.rows {
             for (widest, cell) in widths.iter_mut().zip(cells) {
                 *widest = (*widest).max(cell.width());
             }
         }
-        let numbers: usize = widths.iter().map(|w| w + 2).sum::<usize>() + 2;
-        let lines: Vec<&Line> = shown.iter().map(|(_, line)| line).collect();
-        let texts = chains::write(&lines, width.saturating_sub(numbers).max(LEAST));
+        widths.truncate(columns);
+        widths
+    }
+
+    /// The columns before a path.
+    fn before_path(&self, columns: usize) -> usize {
+        self.widths(columns).iter().map(|w| w + 2).sum::<usize>() + 2
+    }
+
+    /// The number of columns that leave room for the paths.
+    fn columns(&self, width: usize) -> usize {
+        let least = self.headings.len() - self.further.len();
+        let mut numbers = (least..=self.headings.len()).rev();
+        let is_roomy = |columns: &usize| self.before_path(*columns) + LEAST_PATH <= width;
+        numbers.find(is_roomy).unwrap_or(least)
+    }
+
+    /// The line about metrics that are not shown.
+    fn not_shown(&self, width: usize) -> Vec<String> {
+        if self.not_shown.is_empty() {
+            return Vec::new();
+        }
+        let names = self.not_shown.join(", ");
+        let text = format!("not shown: {names} (`-o FILE`, then `ipath report FILE` shows all)");
+        wrapped(text.split(' '), " ", width)
+    }
+
+    /// The values of a row without a column, with their metrics.
+    fn values(&self, row: usize, columns: usize) -> Vec<String> {
+        let first = self.headings.len() - self.further.len();
+        let values = self.further.iter().zip(&self.rows[row].0[first..]);
+        let hidden = values.skip(columns - first);
+        hidden
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect()
+    }
+
+    /// The paths that fit in `most` lines, the costliest first.
+    fn texts(&self, columns: usize, width: usize, most: usize) -> Vec<Written> {
+        let lines: Vec<&Line> = self.rows.iter().map(|(_, line)| line).collect();
+        let room = width.saturating_sub(self.before_path(columns)).max(LEAST);
+        let mut shown = lines.len().min(most);
+        loop {
+            let texts = chains::write(&lines[..shown], |row| self.values(row, columns), room);
+            let below = texts.iter().map(|text| text.below.len());
+            if shown <= 1 || shown + below.sum::<usize>() <= most {
+                return texts;
+            }
+            shown -= 1;
+        }
+    }
+
+    /// True if a number of the first `shown` rows is marked.
+    fn is_marked(&self, shown: usize) -> bool {
+        let cells = self.rows[..shown].iter().flat_map(|(cells, _)| cells);
+        cells.into_iter().any(|cell| cell.starts_with('≥'))
+    }
+
+    /// Writes the costliest paths, the costliest last.
+    fn write(&self, columns: usize, texts: &[Written], out: &mut impl Write) -> io::Result<()> {
+        if texts.is_empty() {
+            return Ok(());
+        }
+        let widths = self.widths(columns);
+        let gap = " ".repeat(self.before_path(columns));
         writeln!(out, "\n{}  PATH", aligned(&widths, &self.headings))?;
-        let hidden = self.hidden + rest.len();
+        let hidden = self.hidden + self.rows.len() - texts.len();
         if hidden > 0 {
-            let gap = " ".repeat(numbers);
             writeln!(out, "{gap}and {}", more(hidden, "path"))?;
         }
-        for ((cells, _), text) in shown.iter().zip(texts).rev() {
-            writeln!(out, "{}  {text}", aligned(&widths, cells))?;
+        for ((cells, _), text) in self.rows.iter().zip(texts).rev() {
+            writeln!(out, "{}  {}", aligned(&widths, cells), text.path)?;
+            for remark in &text.below {
+                writeln!(out, "{gap}{remark}")?;
+            }
         }
         Ok(())
     }
@@ -169,35 +250,36 @@ impl Report<'_> {
             );
         }
         let metric = self.metrics.first().copied();
-        let headings = match metric {
+        let further = self.metrics.get(1..).unwrap_or_default();
+        let mut headings = match metric {
             Some(metric) => vec![
                 self.share_heading(metric),
-                format!(
-                    "{} TOTAL",
-                    printable(off_cpu::heading(&metric.name)).to_uppercase()
-                ),
+                total_heading(metric),
                 "CALLS".to_owned(),
             ],
             None => vec!["SHARE".to_owned(), "CALLS".to_owned()],
         };
+        headings.extend(further.iter().map(|metric| total_heading(metric)));
         let row = |(_, path): &&Numbered<'_>| {
             let mut line = self.chain(path.function, &path.stack, path.complete);
             let thread = path.thread.map(|tid| threads::title(&self.threads, tid));
             let process = path.process.and_then(|index| self.titles.title(index));
             let marks = self.marks(path);
-            for remark in thread.into_iter().chain(process).chain(marks) {
-                line.after.push_str(&format!(", {remark}"));
-            }
+            line.remarks = thread.into_iter().chain(process).chain(marks).collect();
             let calls = path.metrics.count.to_string();
             let share = self.part(metric, path.function, self.sum(metric, &path.metrics));
-            let cells = match metric {
-                Some(Metric { unit, .. }) => {
-                    let sum = human::quantity(self.sum(metric, &path.metrics), unit);
-                    let marked = |text| human::at_least(text, unit, path.tail);
-                    vec![marked(share), marked(sum), calls]
+            let total = |metric: &Metric| {
+                let sum = human::quantity(self.sum(Some(metric), &path.metrics), &metric.unit);
+                human::at_least(sum, &metric.unit, path.tail)
+            };
+            let mut cells = match metric {
+                Some(metric) => {
+                    let share = human::at_least(share, &metric.unit, path.tail);
+                    vec![share, total(metric), calls]
                 }
                 None => vec![share, calls],
             };
+            cells.extend(further.iter().map(|metric| total(metric)));
             (cells, line)
         };
         let rows: Vec<_> = called.iter().map(row).collect();
@@ -223,6 +305,8 @@ impl Report<'_> {
         };
         Answer {
             headings,
+            further: further.iter().map(|metric| shown_name(metric)).collect(),
+            not_shown: Vec::new(),
             rows,
             hidden: number - called.len(),
             sentence,
@@ -280,10 +364,16 @@ impl Report<'_> {
         }
     }
 
-    /// A function and its caller, with the line of the call.
+    /// A function and its first own caller, with the line of the call.
     fn of_caller(&self, function: usize, stack: &[usize], is_complete: bool) -> String {
         let frames = self.frames(stack, stack.len().min(LEAST));
-        let caller = frames.iter().find(|frame| frame.fold.is_none());
+        let direct = frames.iter().position(|frame| frame.fold.is_none());
+        let own = frames.iter().position(|frame| frame.is_own);
+        let how = match own.is_some() && own != direct {
+            true => "reached from",
+            false => "called by",
+        };
+        let caller = own.or(direct).and_then(|index| frames.get(index));
         let caller = caller.or(frames.first());
         let name = printable(&self.profile.functions[function].name);
         let names: Vec<&str> = [&*name]
@@ -297,7 +387,7 @@ impl Report<'_> {
                     true => frame.site(),
                     false => format!("{} in {}", frame.site(), frame.place),
                 };
-                format!("{}, called by {}{site}", names[0], names[1])
+                format!("{}, {how} {}{site}", names[0], names[1])
             }
             (None, false) => format!("{}, whose callers are unknown", names[0]),
             (None, true) => format!("{}, which has no caller", names[0]),
@@ -322,7 +412,7 @@ impl Report<'_> {
         let row = |path: &FoundPath| {
             let mut line = self.chain(path.function, &path.stack, true);
             if !path.complete {
-                line.after = format!(" < [{}]", human::count(path.paths, "path"));
+                line.end_with(format!("[{}]", human::count(path.paths, "path")));
             }
             let total = path.cpu_ns.saturating_add(path.waiting_ns);
             let share = |share: f64| match share > 0.0 {
@@ -350,6 +440,9 @@ impl Report<'_> {
                 human::count(path.calls, "call"),
             )
         };
+        // CPU time and time off a processor are derived from these two.
+        let is_other = |metric: &&&Metric| !matches!(metric.name.as_str(), "wall" | "cpu");
+        let not_shown = self.metrics.iter().filter(is_other);
         let other = match kind {
             Kind::Cpu => Kind::Waiting,
             Kind::Waiting => Kind::Cpu,
@@ -366,11 +459,22 @@ impl Report<'_> {
             headings: ["OF CPU", "OFF CPU", "TOTAL", "CALLS"]
                 .map(str::to_owned)
                 .to_vec(),
+            further: Vec::new(),
+            not_shown: not_shown.map(|metric| shown_name(metric)).collect(),
             rows: found.paths.iter().take(MOST).map(row).collect(),
             hidden: found.paths.len().saturating_sub(MOST),
             sentence,
         }
     }
+}
+
+/// The name of a metric as it is shown.
+fn shown_name(metric: &Metric) -> String {
+    printable(off_cpu::heading(&metric.name)).into_owned()
+}
+
+fn total_heading(metric: &Metric) -> String {
+    format!("{} TOTAL", shown_name(metric).to_uppercase())
 }
 
 #[cfg(test)]

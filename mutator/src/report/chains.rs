@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::Report;
 use super::table::Frame;
-use crate::display_name::{Chain, Link, fit_chains, start_of};
+use super::{Report, wrapped};
+use crate::display_name::{self, Chain, Link, fit_chains};
 use crate::folding::{self, Item};
 use crate::profile::printable;
 use std::rc::Rc;
@@ -21,8 +21,19 @@ pub(super) struct Line {
     links: Vec<Link>,
     /// The place of each link, to tell apart paths of the same functions.
     places: Vec<String>,
-    /// Text after the path, such as a thread.
-    pub(super) after: String,
+    /// The first caller that is the program's own function.
+    own: Option<usize>,
+    /// Remarks on the path, such as its thread.
+    pub(super) remarks: Vec<String>,
+}
+
+/// A path as it is shown.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// One line.
+    pub(super) path: String,
+    /// Remarks that did not fit beside the path.
+    pub(super) below: Vec<String>,
 }
 
 impl Report<'_> {
@@ -40,7 +51,8 @@ impl Report<'_> {
         let mut line = Line {
             links: vec![Link::of(name)],
             places: vec![String::new()],
-            after: String::new(),
+            own: None,
+            remarks: Vec::new(),
         };
         let frames = self.frames(stack, DEPTH);
         for item in folding::fold(frames.iter().map(|frame| frame.fold)) {
@@ -70,7 +82,15 @@ impl Line {
         self.places.push(place);
     }
 
+    /// Adds text after the last caller.
+    pub(super) fn end_with(&mut self, text: String) {
+        self.add(Link::whole(text), String::new());
+    }
+
     fn push(&mut self, frame: &Frame) {
+        if frame.is_own {
+            self.own.get_or_insert(self.links.len());
+        }
         self.add(Link::of(frame.name.as_str()), frame.site());
     }
 
@@ -78,7 +98,7 @@ impl Line {
     fn without(&self, at: usize) -> Vec<Link> {
         let mut links = self.links[..1].to_vec();
         if at > 1 {
-            links.push(Link::whole("…"));
+            links.push(Link::gap());
         }
         links.extend(self.links[at..].iter().cloned());
         links
@@ -120,22 +140,84 @@ impl Line {
 /// Ways to write a path that shows the link at an index.
 type Way = fn(&Line, usize) -> Vec<Link>;
 
-/// Writes each path in `width` columns. Paths that would look the same are written from the first
-/// caller that differs.
-pub(super) fn write(lines: &[&Line], width: usize) -> Vec<String> {
-    let after: Vec<String> = lines
-        .iter()
-        .map(|line| cut(&line.after, width / 2))
-        .collect();
+impl Line {
+    /// The columns of the function and its first own caller in their shortest forms.
+    fn least(&self) -> usize {
+        let of = |link: &Link| display_name::least_width(&link.name) + link.mark.width();
+        let gap = || ARROW.width() + Link::gap().mark.width();
+        let Some(own) = self.own else {
+            return of(&self.links[0]) + gap();
+        };
+        let before = if own > 1 { gap() } else { 0 };
+        let after = if own + 1 < self.links.len() { gap() } else { 0 };
+        of(&self.links[0]) + before + ARROW.width() + of(&self.links[own]) + after
+    }
+
+    /// The remarks beside the path. `None` if they would take the room of a caller.
+    fn beside(&self, width: usize) -> Option<String> {
+        let remarks = self.remarks.iter();
+        let text: String = remarks.map(|remark| format!(", {remark}")).collect();
+        (text.is_empty() || self.least() + text.width() <= width).then_some(text)
+    }
+}
+
+/// The number of links at the start of a chain that its text shows.
+fn shown_links(text: &str) -> usize {
+    let links = text.split(ARROW);
+    links.filter(|link| *link != Link::gap().mark).count()
+}
+
+/// Writes each path in `width` columns. A path keeps its function and its first own caller. Paths that
+/// would look the same are written from the first caller that differs. `values` are written below the path
+/// at an index, with its remarks.
+pub(super) fn write(
+    lines: &[&Line],
+    values: impl Fn(usize) -> Vec<String>,
+    width: usize,
+) -> Vec<Written> {
+    let mut after: Vec<Option<String>> = Vec::new();
+    let mut below: Vec<Vec<String>> = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let values = values(index);
+        let beside = line.beside(width).filter(|_| values.is_empty());
+        below.push(match beside {
+            Some(_) => Vec::new(),
+            None => {
+                let all = [&values[..], &line.remarks].concat().join(", ");
+                wrapped(all.split(' '), " ", width)
+            }
+        });
+        after.push(beside);
+    }
+    let after: Vec<String> = after.into_iter().map(Option::unwrap_or_default).collect();
+    let paths = write_paths(lines, &after, width);
+    let written = paths.into_iter().zip(below);
+    written
+        .map(|(path, below)| Written { path, below })
+        .collect()
+}
+
+/// Writes each path with the text after it in `width` columns.
+fn write_paths(lines: &[&Line], after: &[String], width: usize) -> Vec<String> {
     let chain = |index: usize, links: Vec<Link>| Chain {
         links,
         room: width.saturating_sub(after[index].width()),
     };
     let chains = lines.iter().enumerate();
-    let chains: Vec<Chain> = chains
+    let mut chains: Vec<Chain> = chains
         .map(|(index, line)| chain(index, line.links.clone()))
         .collect();
     let mut texts = fit_chains(&chains, ARROW);
+    let mut is_any_cut = false;
+    for ((chain, line), text) in chains.iter_mut().zip(lines).zip(&texts) {
+        if let Some(own) = line.own.filter(|own| shown_links(text) <= *own) {
+            chain.links = line.without(own);
+            is_any_cut = true;
+        }
+    }
+    if is_any_cut {
+        texts = fit_chains(&chains, ARROW);
+    }
     let mut alike: HashMap<String, Vec<usize>> = HashMap::new();
     for (index, text) in texts.iter().enumerate() {
         let text = format!("{text}{}", after[index]);
@@ -183,16 +265,8 @@ pub(super) fn write(lines: &[&Line], width: usize) -> Vec<String> {
             texts[index] = text;
         }
     }
-    let with_after = texts.into_iter().zip(&after);
+    let with_after = texts.into_iter().zip(after);
     with_after.map(|(text, after)| text + after).collect()
-}
-
-/// The beginning of `text` in at most `width` columns.
-fn cut(text: &str, width: usize) -> String {
-    match text.width() <= width {
-        true => text.to_owned(),
-        false => format!("{}…", start_of(text, width.saturating_sub(1))),
-    }
 }
 
 #[cfg(test)]
@@ -214,7 +288,8 @@ mod tests {
             Line {
                 links,
                 places,
-                after: String::new(),
+                own: Some(1),
+                remarks: Vec::new(),
             }
         };
         let all = [("check", 1), ("check", 2), ("order", 1), ("order", 2)];
@@ -231,16 +306,21 @@ mod tests {
                 Link::of(names[(index + 1) % names.len()].as_str()),
             ],
             places: vec![String::new(); 2],
-            after: ", 3 left by a tail call".to_owned(),
+            own: Some(1),
+            remarks: vec!["3 left by a tail call".to_owned()],
         };
         let lines: Vec<Line> = names.iter().enumerate().map(line).collect();
         let lines: Vec<&Line> = lines.iter().collect();
         for width in [60, 80, 100, 140] {
-            let shown = write(&lines, width);
-            assert!(shown.iter().all(|text| text.width() <= width), "{width}");
-            let is_marked = |text: &String| text.ends_with(", 3 left by a tail call");
+            let shown = write(&lines, |_| Vec::new(), width);
+            let paths = || shown.iter().map(|written| &written.path);
+            assert!(paths().all(|text| text.width() <= width), "{width}");
+            let is_marked = |written: &Written| match written.below.as_slice() {
+                [] => written.path.ends_with(", 3 left by a tail call"),
+                below => below == ["3 left by a tail call"],
+            };
             assert!(shown.iter().all(is_marked), "{width}");
-            let different: HashSet<&String> = shown.iter().collect();
+            let different: HashSet<&String> = paths().collect();
             assert_eq!(different.len(), shown.len(), "{width}");
         }
     }
@@ -249,7 +329,10 @@ mod tests {
     fn paths_that_differ_in_a_line_keep_their_callers() {
         let lines = four();
         let lines: Vec<&Line> = lines.iter().collect();
-        let at = |width| write(&lines, width);
+        let at = |width| {
+            let written = write(&lines, |_| Vec::new(), width).into_iter();
+            written.map(|written| written.path).collect::<Vec<_>>()
+        };
         assert_eq!(
             at(60),
             [

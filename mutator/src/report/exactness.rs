@@ -13,7 +13,13 @@ use std::io::{self, Write};
 ///
 /// Activations that still run are not lost: they stand on their paths, and have no time yet.
 pub fn loss_lines(profile: &Profile) -> Vec<String> {
+    loss_lines_beside(profile, false)
+}
+
+/// The same phrases beside a table. `is_marked` is true if a shown number is marked `≥`.
+pub(super) fn loss_lines_beside(profile: &Profile, is_marked: bool) -> Vec<String> {
     let losses = &profile.losses;
+    let is_timed = profile.timers().next().is_some();
     let counts = [
         (losses.missed, "not recorded".to_owned()),
         (
@@ -23,10 +29,14 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
         (losses.incomplete, "on incomplete paths".to_owned()),
         (
             profile.tail_calls(),
-            "left by a tail call, timed without what that called: marked ≥".to_owned(),
+            match (is_timed, is_marked) {
+                (false, _) => "left by a tail call",
+                (true, false) => "left by a tail call, timed without what that called",
+                (true, true) => "left by a tail call, timed without what that called: marked ≥",
+            }
+            .to_owned(),
         ),
     ];
-    let is_timed = profile.timers().next().is_some();
     let unwound = losses.unwound.filter(|_| is_timed).unwrap_or(0);
     let unwound = (
         unwound,
@@ -92,8 +102,8 @@ fn names(functions: &[(&Function, u64)]) -> String {
 pub(super) const EXACT: &str = "Nothing was lost: every call stands on its complete path.";
 
 /// What is not exact, or that all is.
-pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    let lines = loss_lines(profile);
+pub(super) fn write(profile: &Profile, is_marked: bool, out: &mut impl Write) -> io::Result<()> {
+    let lines = loss_lines_beside(profile, is_marked);
     if lines.is_empty() && profile.calls() == 0 {
         return writeln!(
             out,

@@ -101,13 +101,15 @@ pub fn processes(n: u64) -> String {
 /// `≥12.3 ms`: marks a quantity if `tail` of its calls left by a tail call, because the callee's part
 /// is missing. Values of calls (arguments) have no unit and are complete.
 pub fn at_least(text: String, unit: &str, tail: u64) -> String {
-    match tail > 0
-        && !matches!(unit, "" | "bytes")
-        && text.starts_with(|c: char| c.is_ascii_digit())
-    {
+    match tail > 0 && is_markable(unit) && text.starts_with(|c: char| c.is_ascii_digit()) {
         true => format!("≥{text}"),
         false => text,
     }
+}
+
+/// False for values of calls, which a tail call leaves complete.
+pub fn is_markable(unit: &str) -> bool {
+    !matches!(unit, "" | "bytes")
 }
 
 /// `4 incomplete (0.4 %)`: how many of a function's calls stand on incomplete paths, if any.

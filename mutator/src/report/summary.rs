@@ -1,9 +1,10 @@
 //! The short summary of an interval, for where there is no terminal.
 
 use super::chains::ARROW;
+use super::exactness::loss_lines_beside;
 use super::table::LONGEST;
 use super::threads::{self, Names};
-use super::{human, loss_lines, wrapped};
+use super::{human, wrapped};
 use crate::display_name::{self, Chain, Link};
 use crate::folding::{self, Fold, Item};
 use crate::profile::{
@@ -76,7 +77,9 @@ pub fn summary(
     if let Some(heavy) = profile.heavy_line() {
         summary.write(&printable(&heavy).split(' ').collect::<Vec<_>>(), out)?;
     }
-    let losses = loss_lines(profile);
+    let is_marked = timer.is_some_and(|metric| human::is_markable(&metric.unit))
+        && changes.iter().any(|change| change.whole.tail > 0);
+    let losses = loss_lines_beside(profile, is_marked);
     if !losses.is_empty() {
         let text = format!("not exact: {}", losses.join(", "));
         summary.write(&text.split(' ').collect::<Vec<_>>(), out)?;

@@ -18,6 +18,8 @@ pub struct Frame {
     pub(super) place: String,
     /// The reason to fold it with its neighbours.
     pub(super) fold: Option<Fold>,
+    /// True if it is the program's own function.
+    pub(super) is_own: bool,
 }
 
 /// Follows the name of a function that is inlined into the next.
@@ -33,6 +35,7 @@ impl Frame {
         };
         Self {
             fold: label.fold,
+            is_own: label.is_own,
             name: label.name,
             suffix,
             place: label.place,
@@ -124,6 +127,7 @@ impl Table {
             suffix: String::new(),
             place,
             fold: None,
+            is_own: true,
         }));
     }
 

@@ -87,7 +87,9 @@ pub fn tree(
         let (more, all_by) = (super::more(hidden, "function"), options.all_by);
         writeln!(out, "\n{more}, not shown; {all_by}")?;
     }
-    exactness::write(profile, out)
+    let sorted_by = report.metrics.iter().take(1);
+    let sorted_by = sorted_by.filter(|_| report.sorted_by().is_some());
+    exactness::write(profile, report.is_marked(sorted_by), out)
 }
 
 struct Tree<'r> {

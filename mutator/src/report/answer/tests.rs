@@ -152,3 +152,157 @@ fn the_sentence_of_a_search_is_of_the_larger_time() {
     );
     assert!(!waits.contains("of the CPU time is in"), "{waits}");
 }
+
+/// A measured function of a library, called by others, and by a function of the program.
+fn through_library() -> Profile {
+    let mut profile = sample();
+    profile.paths.truncate(1);
+    profile.functions[0].name =
+        "std::shared_ptr<shop::Connection> shop::BoundedBlockingQueue<std::shared_ptr<shop::Connection> >::push(std::shared_ptr<shop::Connection> const&, std::chrono::duration<long>)"
+            .to_owned();
+    let template = profile.frames[0].clone();
+    let names = [
+        (
+            "_ZNSt6vectorIiSaIiEE17_M_realloc_insertIJRKiEEEvN9__gnu_cxx17__normal_iteratorIPiS1_EEDpOT_",
+            "/src/shop",
+        ),
+        (
+            "operator new(unsigned long)",
+            "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+        ),
+        (
+            "_ZN4shop23recommend_for_everybodyERNS_5CacheERKSt6vectorISsSaISsEE",
+            "/src/shop",
+        ),
+        ("main", "/src/shop"),
+    ];
+    let path = &mut profile.paths[0];
+    path.stack.clear();
+    for (number, (name, file)) in names.into_iter().enumerate() {
+        let module = profile
+            .modules
+            .iter()
+            .position(|module| module.path == file);
+        let module = module.unwrap_or_else(|| {
+            profile.modules.push(crate::profile::Module {
+                path: file.to_owned(),
+                ..profile.modules[0].clone()
+            });
+            profile.modules.len() - 1
+        });
+        path.stack.push(profile.frames.len());
+        profile.frames.push(Frame {
+            address: 9000 + number as u64,
+            module: Some(module),
+            function: Some(name.to_owned()),
+            inlined: Vec::new(),
+            ..template.clone()
+        });
+    }
+    (path.complete, path.thread) = (true, Some(4242));
+    path.open = Some(3);
+    path.metrics.count = 7_012_000;
+    profile
+}
+
+/// The lines of the table.
+fn table(text: &str) -> Vec<&str> {
+    let lines = text.lines().skip_while(|line| !line.ends_with("  PATH"));
+    lines.take_while(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn a_row_keeps_its_function_and_its_first_own_caller() {
+    let profile = through_library();
+    for width in [80, 100, 140, 220] {
+        let text = shown(&profile, width, 24);
+        let table = table(&text);
+        let row = table[1];
+        assert!(row.contains("push"), "{width}: {text}");
+        assert!(
+            row.contains("ecommend_for") || row.contains("_everybody"),
+            "{width}: {text}"
+        );
+        assert!(text.lines().all(|line| line.width() <= width), "{text}");
+        // Remarks are on the row or below it.
+        assert!(
+            table.concat().contains("3 still running"),
+            "{width}: {text}"
+        );
+    }
+    let narrow = shown(&profile, 80, 24);
+    let below = table(&narrow)[2];
+    assert!(below.trim_start().starts_with("thread 4242"), "{narrow}");
+}
+
+/// A function of a library is not the caller to look at.
+#[test]
+fn the_sentence_names_the_first_own_caller() {
+    let text = shown(&through_library(), 400, 24);
+    assert!(
+        text.contains(", reached from shop::recommend_for_everybody"),
+        "{text}"
+    );
+}
+
+#[test]
+fn every_metric_has_a_column_or_stands_below_the_path() {
+    let mut profile = sample();
+    let wall = profile.metrics.iter().find(|metric| metric.name == "wall");
+    let wall = wall.unwrap().clone();
+    let further = ["cpu", "blocked", "run-delay", "cycles"];
+    for name in further {
+        let name = name.to_owned();
+        profile.metrics.retain(|metric| metric.name != name);
+        profile.metrics.push(Metric {
+            name,
+            ..wall.clone()
+        });
+        for path in &mut profile.paths {
+            let stats = path.metrics.timers.get("wall").cloned();
+            let stats = stats.unwrap_or_default();
+            path.metrics
+                .timers
+                .insert(further[profile.metrics.len() % 4].to_owned(), stats);
+        }
+    }
+    for width in [80, 100, 140, 220] {
+        let text = shown(&profile, width, 24);
+        let headings = table(&text)[0];
+        assert!(text.lines().all(|line| line.width() <= width), "{text}");
+        let rows = table(&text).join(" ");
+        let rows: Vec<&str> = rows.split_whitespace().collect();
+        for name in ["cpu", "off-cpu", "run-delay", "cycles"] {
+            let heading = format!(" {} TOTAL", name.to_uppercase());
+            assert!(
+                headings.contains(&heading) != rows.contains(&name),
+                "{width}, {name}: {text}"
+            );
+        }
+    }
+}
+
+/// A note explains the mark only beside a marked row.
+#[test]
+fn a_note_on_a_mark_is_beside_a_marked_row() {
+    let mut profile = alike(8);
+    profile.losses = Default::default();
+    let last = profile.paths.len() - 1;
+    for path in &mut profile.paths {
+        path.unwound = None;
+    }
+    let stats = profile.paths[last].metrics.timers.stats_mut();
+    stats.for_each(|stats| stats.sum = 1);
+    profile.paths[last].tail = 3;
+    profile.functions[profile.paths[last].function].tail = 3;
+    for (height, is_seen) in [(14, false), (40, true)] {
+        let text = shown(&profile, 100, height);
+        let is_marked = table(&text).iter().any(|line| line.contains('≥'));
+        assert_eq!(is_marked, is_seen, "{text}");
+        assert!(
+            text.contains("3 calls left by a tail call, timed without"),
+            "{text}"
+        );
+        assert_eq!(text.contains("marked ≥"), is_marked, "{text}");
+    }
+}

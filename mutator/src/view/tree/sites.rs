@@ -226,6 +226,7 @@ impl Sites {
                 place,
                 inlined: false,
                 fold: None,
+                is_own: false,
             },
             None,
         )]
@@ -251,6 +252,7 @@ impl Sites {
                 place: String::new(),
                 inlined: false,
                 fold: None,
+                is_own: false,
             };
             Site {
                 lines: [line(label, None)].into(),
