@@ -6,7 +6,7 @@ use std::time::Duration;
 use patcher::Avma;
 
 use super::Sampler;
-use super::code::{Code, FunctionId, Path};
+use super::code::{self, Code, FunctionId, Path};
 use super::thread::Seen;
 
 /// Where time went at one stack. Functions are named by their first addresses in the process.
@@ -78,7 +78,7 @@ impl Sampler {
     }
 
     /// The functions without a file in which time was sampled, by name. They are code that the process has
-    /// generated.
+    /// generated. The time of functions in a file is that of the generated function that called them.
     pub fn generated(&mut self) -> BTreeMap<String, Generated> {
         self.drain();
         let (all, _, _) = self.tally();
@@ -86,11 +86,10 @@ impl Sampler {
         let mut found: BTreeMap<String, Generated> = BTreeMap::new();
         for (&id, seen) in &all.paths {
             let path = &self.paths.all()[id as usize];
-            let Some(&function) = path.functions.get(code.charged(path).at) else {
-                continue;
-            };
-            let function = code.function(function);
-            if function.module.is_none() && !function.is_own {
+            let functions = path.functions.iter().map(|&id| code.function(id));
+            let is_generated =
+                |function: &&code::Seen| function.module.is_none() && !function.is_own;
+            if let Some(function) = functions.into_iter().find(is_generated) {
                 let of_it = found.entry(function.name.clone()).or_default();
                 of_it.cpu += seen.cpu;
                 of_it.waited += seen.waited;
