@@ -184,7 +184,7 @@ fn begins(path: &str, with: &[&str]) -> bool {
 
 /// The part of a demangled name from its path on. For an implementation of a trait it is the path of
 /// the type, or of the trait if the type is a parameter.
-fn path(name: &str) -> &str {
+pub(crate) fn path(name: &str) -> &str {
     let mut depth = 0_usize;
     let mut start = 0;
     let mut before = ' ';

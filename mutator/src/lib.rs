@@ -47,6 +47,7 @@ pub mod sampling;
 mod saturated;
 pub mod search;
 pub mod segment;
+mod services;
 pub mod session;
 pub mod signals;
 pub mod starved;

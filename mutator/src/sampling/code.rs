@@ -15,7 +15,6 @@ use patcher::{Avma, Bias, Svma};
 use super::own;
 use super::registers::Registers;
 use super::role::{Role, role_of};
-use super::services::is_service;
 use super::unwinding::{before, left, left_realigned, unwound, unwound_in_memory};
 use crate::debuginfod;
 use crate::folding::Fold;
@@ -24,6 +23,7 @@ use crate::jit::JitNames;
 use crate::process::modules::{Module, modules};
 use crate::process::unread::UnwindTables;
 use crate::process::{Extent, Mapping, Process};
+use crate::services::is_service;
 
 /// Where a function is: its module, first address, and what it is called if it is generated code.
 type Key = (Option<usize>, Avma, Option<Arc<str>>);

@@ -20,7 +20,6 @@ mod record;
 mod registers;
 mod ring;
 mod role;
-mod services;
 mod several;
 mod shares;
 mod stacks;

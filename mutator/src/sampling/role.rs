@@ -71,13 +71,11 @@ const FOR_WORK_PARTS: [(&str, &str); 6] = [
     ("G1ServiceThread", "::wait"),
 ];
 
-const SLEEPS: [&str; 8] = [
+const SLEEPS: [&str; 6] = [
     "clock_nanosleep",
     "g_usleep",
     "nanosleep",
     "sleep",
-    "std::thread::sleep",
-    "std::thread::functions::sleep",
     "thrd_sleep",
     "usleep",
 ];
@@ -88,7 +86,7 @@ const SLEEP_PARTS: [&str; 2] = [
     "std::this_thread::sleep_until",
 ];
 
-const CONDITIONS: [&str; 32] = [
+const CONDITIONS: [&str; 30] = [
     "pthread_cond_wait",
     "pthread_cond_timedwait",
     "pthread_cond_clockwait",
@@ -117,8 +115,6 @@ const CONDITIONS: [&str; 32] = [
     "ObjectMonitor::wait",
     "ObjectSynchronizer::wait",
     "JVM_MonitorWait",
-    "std::thread::park",
-    "std::thread::park_timeout",
     "v8::base::ConditionVariable::Wait",
     "absl::CondVar::Wait",
 ];
@@ -134,18 +130,20 @@ const RECEIVERS: [(&str, &str); 6] = [
 ];
 
 /// More functions that wait on a condition, by a part of their names.
-const CONDITION_PARTS: [&str; 10] = [
+const CONDITION_PARTS: [&str; 7] = [
     "std::condition_variable",
     "boost::condition_variable",
     "std::counting_semaphore",
     "Condvar::wait",
     "Condvar>::wait",
     "condvar::Condvar",
-    "std::thread::Thread::park",
-    "std::thread::thread::Thread::park",
-    "std::thread::current::park",
     "crossbeam_channel::context::Context::wait_until",
 ];
+
+/// Functions of Rust's `std::thread` that wait until another thread unparks this one, or for a time. The
+/// module below `std::thread` that has them differs between versions.
+const RUST_PARKS: [&str; 3] = ["park", "park_timeout", "park_timeout_ms"];
+const RUST_SLEEPS: [&str; 3] = ["sleep", "sleep_ms", "sleep_until"];
 
 /// Locks built on condition variables or `epoll_wait`, and clients that wait for the answer of another
 /// process.
@@ -188,6 +186,9 @@ pub(super) fn role_of(name: &str) -> Role {
     };
     // Not a function with such a type as its parameter.
     let is_receiver = |parts: &(&str, &str)| name.starts_with(parts.0) && has_parts(parts);
+    let of_thread = name.strip_prefix("std::thread::");
+    let of_thread = of_thread.map(|path| path.rsplit("::").next().unwrap_or(path));
+    let is_of_thread = |list: &[&str]| of_thread.is_some_and(|method| list.contains(&method));
     if is_in(&FOR_OTHERS) {
         Role::ForOthers
     } else if is_in(&FOR_WORK) || FOR_WORK_PARTS.iter().any(has_parts) {
@@ -195,9 +196,13 @@ pub(super) fn role_of(name: &str) -> Role {
     } else if is_in(&CONDITIONS)
         || CONDITION_PARTS.iter().any(|part| name.contains(part))
         || RECEIVERS.iter().any(is_receiver)
+        || is_of_thread(&RUST_PARKS)
     {
         Role::Condition
-    } else if is_in(&SLEEPS) || SLEEP_PARTS.iter().any(|part| name.contains(part)) {
+    } else if is_in(&SLEEPS)
+        || SLEEP_PARTS.iter().any(|part| name.contains(part))
+        || is_of_thread(&RUST_SLEEPS)
+    {
         Role::Sleep
     } else {
         Role::Plain
@@ -277,6 +282,13 @@ mod tests {
                 Role::Condition,
             ),
             ("<std::thread::thread::Thread>::park", Role::Condition),
+            ("std::thread::functions::park", Role::Condition),
+            (
+                "std::thread::functions::park_timeout::h0123456789abcdef",
+                Role::Condition,
+            ),
+            ("std::thread::functions::sleep_until", Role::Sleep),
+            ("std::thread::scoped::scope", Role::Plain),
             (
                 "std::sync::mpmc::array::Channel<T>::recv::{{closure}}",
                 Role::Condition,

@@ -1,5 +1,7 @@
 //! Code that serves the program: what it calls there is worth a name, and what the service does inside mostly is not.
 
+use crate::folding::path;
+
 /// Beginnings of file names of libraries that serve: the C and C++ libraries, the loader, and what runs threads and passes
 /// messages.
 const LIBRARIES: [&str; 33] = [
@@ -38,9 +40,9 @@ const LIBRARIES: [&str; 33] = [
     "mca_",
 ];
 
-/// Beginnings of the names of functions that serve, where they are in the program's own file: the runtimes of Go and Rust,
-/// and the C and C++ libraries in static programs.
-const NAMES: [&str; 14] = [
+/// Beginnings of the paths of functions that serve, where they are in the program's own file: the runtimes of Go and
+/// Rust, Rust's locks and channels, and the C and C++ libraries in static programs.
+const NAMES: [&str; 15] = [
     "runtime.",
     "runtime/",
     "internal/",
@@ -49,18 +51,26 @@ const NAMES: [&str; 14] = [
     "std::",
     "core::",
     "alloc::",
-    "<std::",
-    "<core::",
-    "<alloc::",
+    "crossbeam",
+    "flume::",
+    "lock_api::",
+    "parking_lot",
     "__gnu_cxx::",
     "__libc_",
     "__pthread",
 ];
 
 /// True for a function, by its name and the file that it is in, that serves.
-pub(super) fn is_service(name: &str, file: Option<&str>) -> bool {
+pub(crate) fn is_service(name: &str, file: Option<&str>) -> bool {
     let is_library = |file: &str| LIBRARIES.iter().any(|l| file.starts_with(l));
-    file.is_none_or(is_library) || NAMES.iter().any(|n| name.starts_with(n))
+    file.is_none_or(is_library) || serves(path(name))
+}
+
+/// True for the path of a function that serves. A method of a trait serves if both the type and the trait do.
+fn serves(path: &str) -> bool {
+    let begins = |path: &str| NAMES.iter().any(|name| path.starts_with(name));
+    let of_trait = path.split_once(" as ").map(|(_, of_trait)| of_trait);
+    begins(path) && of_trait.is_none_or(begins)
 }
 
 #[cfg(test)]
@@ -80,6 +90,32 @@ mod tests {
             ),
             ("runtime.mallocgc", Some("server"), true),
             ("std::thread::sleep", Some("app"), true),
+            (
+                "<&std::net::tcp::TcpStream as std::io::Read>::read",
+                Some("app"),
+                true,
+            ),
+            (
+                "<alloc::vec::Vec<u8> as app::Digest>::digest",
+                Some("app"),
+                false,
+            ),
+            ("<app::Job as core::fmt::Debug>::fmt", Some("app"), false),
+            (
+                "parking_lot::raw_mutex::RawMutex::lock_slow",
+                Some("app"),
+                true,
+            ),
+            (
+                "<parking_lot_core::thread_parker::imp::ThreadParker>::park",
+                Some("app"),
+                true,
+            ),
+            (
+                "void std::condition_variable::wait<Queue::pop()::{lambda()#1}>(int)",
+                Some("app"),
+                true,
+            ),
             ("", None, true),
         ] {
             assert_eq!(is_service(name, file), expected, "{name} in {file:?}");
