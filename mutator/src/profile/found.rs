@@ -56,6 +56,9 @@ pub struct FoundPath {
     pub cpu_share: f64,
     /// Share of [`Found::waiting_ns`], likewise.
     pub waiting_share: f64,
+    /// True if most of the time begins and ends waits for work. Such paths come last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub idle: bool,
 }
 
 /// Kinds of time.
@@ -112,10 +115,10 @@ impl Left {
 }
 
 impl Found {
-    /// The function that is not measured and has more CPU time than each path. Generated code is a part of
+    /// The function that is not measured and has more CPU time than each path, other than idle ones. Generated code is a part of
     /// the path that calls it, so half as much is enough.
     pub fn costliest_left(&self) -> Option<&Left> {
-        let most = self.paths.iter().map(|path| path.cpu_share);
+        let most = self.active().map(|path| path.cpu_share);
         let most = most.fold(0.0, f64::max);
         let factor = |left: &Left| if left.file == GENERATED { 2.0 } else { 1.0 };
         let is_more = |left: &&Left| left.cpu_share * factor(left) > most;
@@ -132,10 +135,15 @@ impl Found {
         Some((path, if is_cpu { Kind::Cpu } else { Kind::Waiting }))
     }
 
-    /// The path with the most time of a kind. `None` if that is a small part of all time.
+    /// The paths on which threads do not wait for work.
+    fn active(&self) -> impl Iterator<Item = &FoundPath> {
+        self.paths.iter().filter(|path| !path.idle)
+    }
+
+    /// The path with the most time of a kind, other than idle ones. `None` if that is a small part of all time.
     pub fn substantial(&self, kind: Kind) -> Option<&FoundPath> {
         const SUBSTANTIAL: f64 = 0.1;
-        let most = self.paths.iter().max_by_key(|path| kind.time(path))?;
+        let most = self.active().max_by_key(|path| kind.time(path))?;
         let all = self.cpu_ns.saturating_add(self.waiting_ns) as f64;
         (kind.time(most) as f64 >= SUBSTANTIAL * all).then_some(most)
     }

@@ -141,6 +141,7 @@ mod tests {
             waiting_ns: 2_900_000_000,
             cpu_share: 0.0,
             waiting_share: 0.973,
+            idle: false,
         };
         let recursion = FoundPath {
             stack: vec![1; 30],

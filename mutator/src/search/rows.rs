@@ -23,6 +23,8 @@ pub struct Row {
     pub cost: Cost,
     /// That as shares of what was to be explained.
     pub share: Cost,
+    /// True if most of the time begins and ends waits for work.
+    pub is_idle: bool,
 }
 
 /// Branches that are followed where a path splits, at most.
@@ -39,17 +41,23 @@ impl<'p> Bundle<'p> {
         self.paths.iter().map(|path| path.cost).sum()
     }
 
-    /// Those of them that go on by the same call site, for each. Paths that end here are in none.
-    fn split(&self) -> Vec<Bundle<'p>> {
-        let mut by_site: BTreeMap<Site, Vec<&'p MeasuredPath>> = BTreeMap::new();
+    /// A bundle for each key of the next call sites. Paths that end here are in none.
+    fn split<K: Ord>(&self, key: impl Fn(&Site) -> K) -> Vec<Bundle<'p>> {
+        let mut by_key: BTreeMap<K, Vec<&'p MeasuredPath>> = BTreeMap::new();
         for path in &self.paths {
             if let Some(site) = path.callers.get(self.depth) {
-                by_site.entry(*site).or_default().push(path);
+                by_key.entry(key(site)).or_default().push(path);
             }
         }
         let depth = self.depth + 1;
         let bundle = |paths| Bundle { depth, paths };
-        by_site.into_values().map(bundle).collect()
+        by_key.into_values().map(bundle).collect()
+    }
+
+    /// The path with the most time.
+    fn costliest(&self) -> Option<&'p MeasuredPath> {
+        let paths = self.paths.iter().copied();
+        paths.max_by(|a, b| a.cost.sum().total_cmp(&b.cost.sum()))
     }
 }
 
@@ -81,14 +89,14 @@ impl Scale {
     /// Follows the callers of a bundle as long as a few of them have most of `of`, which is its size with what has been left
     /// on the way.
     fn follow<'p>(&self, mut bundle: Bundle<'p>, of: f64, ends: &mut Vec<Bundle<'p>>) {
-        let least = self.bounds.min_share;
         loop {
-            let mut next = bundle.split();
-            next.retain(|branch| self.share(branch.cost()).largest() >= least);
-            let covered: f64 = next.iter().map(|branch| self.size(branch)).sum();
-            if next.len() > BRANCHES || covered < self.bounds.explain * of {
+            // A caller with many call sites is one branch.
+            let next = self
+                .branches(bundle.split(|site| *site), of)
+                .or_else(|| self.branches(bundle.split(|site| site.function), of));
+            let Some((mut next, covered)) = next else {
                 return ends.push(bundle);
-            }
+            };
             match next.len() {
                 1 => bundle = next.swap_remove(0),
                 _ => {
@@ -102,8 +110,18 @@ impl Scale {
         }
     }
 
+    /// The substantial branches of a split, with the sum of their sizes. `None` if they are too many or have too little
+    /// of `of`.
+    fn branches<'p>(&self, mut all: Vec<Bundle<'p>>, of: f64) -> Option<(Vec<Bundle<'p>>, f64)> {
+        all.retain(|branch| self.share(branch.cost()).largest() >= self.bounds.min_share);
+        let covered: f64 = all.iter().map(|branch| self.size(branch)).sum();
+        let is_enough = all.len() <= BRANCHES && covered >= self.bounds.explain * of;
+        is_enough.then_some((all, covered))
+    }
+
     fn row(&self, function: Avma, bundle: &Bundle<'_>) -> Option<Row> {
-        let first = bundle.paths.first()?;
+        let first = bundle.costliest()?;
+        let idle: f64 = bundle.paths.iter().map(|path| path.idle).sum();
         let calls = bundle.paths.iter().map(|path| path.calls);
         Some(Row {
             function,
@@ -113,6 +131,7 @@ impl Scale {
             calls: calls.fold(0, u64::saturating_add),
             cost: bundle.cost(),
             share: self.share(bundle.cost()),
+            is_idle: 2.0 * idle > bundle.cost().sum(),
         })
     }
 
@@ -139,6 +158,7 @@ impl Scale {
 }
 
 /// The fewest rows that explain enough of each part, the largest first; all that are large enough where that is not reached.
+/// Idle rows come last: no change of the program's own work shortens them.
 pub fn rows(search: &Search, window: &Window) -> Vec<Row> {
     let scale = Scale {
         whole: search.whole(window),
@@ -165,6 +185,9 @@ pub fn rows(search: &Search, window: &Window) -> Vec<Row> {
     // Waiting counts for less if the threads wait for less time than they run.
     let weight = (scale.whole.off / scale.whole.cpu.max(1.0)).min(1.0);
     let rank = |row: &Row| row.share.cpu.max(weight * row.share.off);
-    all.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
+    all.sort_by(|a, b| {
+        let idle = a.is_idle.cmp(&b.is_idle);
+        idle.then_with(|| rank(b).total_cmp(&rank(a)))
+    });
     all
 }

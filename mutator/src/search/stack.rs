@@ -33,6 +33,8 @@ pub struct MeasuredPath {
     pub calls: u64,
     /// Time in the function but not in measured functions that it calls, exact.
     pub cost: Cost,
+    /// The part of `cost` at paths on which threads wait for work, ns: the time to begin and end such waits.
+    pub idle: f64,
 }
 
 impl MeasuredPath {

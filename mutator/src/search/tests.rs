@@ -74,6 +74,51 @@ fn a_short_wait_ranks_below_a_computation() {
     assert!(first.contains(&write), "{first:?}");
 }
 
+/// The CPU time of beginning and ending waits for work is apart from the work itself.
+#[test]
+fn waiting_for_work_ranks_below_work() {
+    let (epoll, sort) = (60, 61);
+    let mut world = World::new(MAIN);
+    let idle = world.call(0, epoll, 2000, cpu(90e6));
+    world.set_idle(idle);
+    world.call(0, sort, 10, cpu(50e6));
+    let found = world.search(BOUNDS, 7);
+    let all: Vec<_> = found.rows.iter().map(names).collect();
+    assert_eq!(all, [[sort, MAIN], [epoll, MAIN]]);
+    assert!(found.rows[1].is_idle && found.rows[1].share.cpu > 0.5);
+}
+
+/// A function that calls another one at many places is one caller.
+#[test]
+fn a_caller_with_many_call_sites_is_named() {
+    let (digest, report, worker) = (60, 50, 40);
+    let site = |function: u64, at: u64| Site {
+        function: Avma(function),
+        at: Avma(at),
+    };
+    let path = |at: u64| MeasuredPath {
+        callers: vec![site(report, at), site(worker, 1)],
+        calls: 10,
+        cost: cpu(1e6 + at as f64),
+        idle: 0.0,
+    };
+    let window = Window {
+        ns: 1_000_000_000,
+        whole: cpu(20e6),
+        measured: vec![Measured {
+            function: Avma(digest),
+            paths: (0..20).map(path).collect(),
+        }],
+        ..Window::default()
+    };
+    let rows = rows(&Search::new(BOUNDS), &window);
+    assert_eq!(rows.len(), 1);
+    assert_eq!(names(&rows[0]), [digest, report, worker]);
+    // The call site with the most time stands for all.
+    assert_eq!(rows[0].callers[0].at, Avma(19));
+    assert_eq!((rows[0].paths, rows[0].calls), (20, 200));
+}
+
 /// A recursion by several call sites is one path.
 #[test]
 fn a_recursion_counts_as_a_whole() {

@@ -103,6 +103,7 @@ pub(super) fn window(
             callers,
             calls,
             cost,
+            idle: 0.0,
         });
     }
     let mut measured: Vec<Measured> = measured
@@ -113,7 +114,9 @@ pub(super) fn window(
     for Measured { function, paths } in &mut measured {
         for path in paths {
             let functions: Vec<Avma> = path.callers.iter().map(|site| site.function).collect();
-            path.cost.off *= 1.0 - for_work.share(*function, &functions);
+            let share = for_work.share(*function, &functions);
+            path.cost.off *= 1.0 - share;
+            path.idle = share * path.cost.sum();
         }
     }
     let busy = since(|moment| moment.lived.saturating_sub(moment.idle)) - delayed;
@@ -315,6 +318,7 @@ mod tests {
             callers: Vec::new(),
             calls: 1,
             cost: Cost { cpu, off },
+            idle: 0.0,
         };
         Measured {
             function: Avma(function),

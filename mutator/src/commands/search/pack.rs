@@ -421,6 +421,7 @@ fn sum(windows: Vec<Window>, functions: &BTreeSet<Avma>) -> Window {
                     Some(known) => {
                         known.calls = known.calls.saturating_add(path.calls);
                         known.cost += path.cost;
+                        known.idle += path.idle;
                     }
                     None => drop(of_function.insert(path.callers.clone(), path)),
                 }

@@ -100,6 +100,7 @@ impl Outcome {
                 waiting_ns: row.cost.off as u64,
                 cpu_share: row.share.cpu,
                 waiting_share: row.share.off,
+                idle: row.is_idle,
             })
         };
         Found {

@@ -18,6 +18,8 @@ struct Node {
 /// Node 0 is a function that was called before anybody looked.
 pub(super) struct World {
     nodes: Vec<Node>,
+    /// Nodes that wait for work.
+    idle: BTreeSet<usize>,
     pub(super) refused: BTreeSet<Avma>,
 }
 
@@ -47,6 +49,7 @@ impl World {
                 calls: 0,
                 own: Cost::default(),
             }],
+            idle: BTreeSet::new(),
             refused: BTreeSet::new(),
         }
     }
@@ -82,6 +85,18 @@ impl World {
     pub(super) fn set_calls(&mut self, calls: &[u64]) {
         for (node, calls) in self.nodes.iter_mut().skip(1).zip(calls) {
             node.calls = *calls;
+        }
+    }
+
+    /// The node waits for work.
+    pub(super) fn set_idle(&mut self, node: usize) {
+        self.idle.insert(node);
+    }
+
+    fn idle(&self, node: usize) -> f64 {
+        match self.idle.contains(&node) {
+            true => self.nodes[node].own.sum(),
+            false => 0.0,
         }
     }
 
@@ -162,6 +177,7 @@ impl World {
                 callers: self.outwards(n).skip(1).map(site).collect(),
                 calls: self.nodes[n].calls,
                 cost: costs.get(&n).copied().unwrap_or_default(),
+                idle: self.idle(n),
             };
             calls += path.calls;
             let function = Avma(self.nodes[n].function);
