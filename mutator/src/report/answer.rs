@@ -364,8 +364,11 @@ impl Report<'_> {
         }
     }
 
-    /// A function and its first own caller, with the line of the call.
+    /// A function and its first own caller, with the line of the call. A service that another one calls is named with the
+    /// one that the program calls: `std::sync::Mutex::lock (syscall), called by app::handle at app.rs:7`.
     fn of_caller(&self, function: usize, stack: &[usize], is_complete: bool) -> String {
+        let service = self.service(function, stack);
+        let stack = service.map_or(stack, |(_, outside)| outside);
         let frames = self.frames(stack, stack.len().min(LEAST));
         let direct = frames.iter().position(|frame| frame.fold.is_none());
         let own = frames.iter().position(|frame| frame.is_own);
@@ -376,11 +379,15 @@ impl Report<'_> {
         let caller = own.or(direct).and_then(|index| frames.get(index));
         let caller = caller.or(frames.first());
         let name = printable(&self.profile.functions[function].name);
-        let names: Vec<&str> = [&*name]
+        let entry = service.map_or(&*name, |(entry, _)| entry);
+        let names: Vec<&str> = [entry]
             .into_iter()
             .chain(caller.map(|frame| frame.name.as_str()))
             .collect();
-        let names = display_name::fit_all(&names, LONGEST);
+        let mut names = display_name::fit_all(&names, LONGEST);
+        if service.is_some() {
+            names[0].push_str(&format!(" ({})", display_name::fit(&name, LONGEST)));
+        }
         match (caller, is_complete) {
             (Some(frame), _) => {
                 let site = match frame.has_line() {

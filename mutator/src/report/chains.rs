@@ -9,6 +9,7 @@ use super::{Report, wrapped};
 use crate::display_name::{self, Chain, Link, fit_chains};
 use crate::folding::{self, Item};
 use crate::profile::printable;
+use crate::services::is_service;
 use std::rc::Rc;
 
 /// Between a function and its caller.
@@ -43,6 +44,31 @@ impl Report<'_> {
         frames
             .flat_map(|&frame| self.lines(frame).iter().map(Rc::clone))
             .collect()
+    }
+
+    /// The service that the program calls, of those that a path ends with, and the stack of the function that calls it.
+    /// `None` if no other service is between that function and the measured one.
+    pub(super) fn service<'s>(
+        &self,
+        function: usize,
+        stack: &'s [usize],
+    ) -> Option<(&str, &'s [usize])> {
+        let serves = |name: &str, module: Option<usize>| {
+            is_service(name, Some(&self.profile.module_name(module)))
+        };
+        let measured = &self.profile.functions[function];
+        if !serves(&measured.name, Some(measured.module)) {
+            return None;
+        }
+        // The function of a frame is the one into which the others are inlined.
+        let own = |frame: usize| self.lines(frame).last();
+        let is_one = |&&frame: &&usize| {
+            let module = self.profile.frames[frame].module;
+            own(frame).is_some_and(|own| serves(&own.name, module))
+        };
+        let (inside, outside) = stack.split_at(stack.iter().take_while(is_one).count());
+        let entry = own(*inside.last()?)?;
+        (!outside.is_empty()).then_some((&entry.name, outside))
     }
 
     /// A path of the function at this index.

@@ -2,7 +2,7 @@ use super::super::tests::golden;
 use super::*;
 use crate::hint::{CommandLine, hint};
 use crate::profile::tests::sample;
-use crate::profile::{COUNT, Frame, PathEntry};
+use crate::profile::{COUNT, Frame, Module, PathEntry};
 use crate::report::summary;
 use std::path::Path;
 
@@ -305,4 +305,75 @@ fn a_note_on_a_mark_is_beside_a_marked_row() {
         );
         assert_eq!(text.contains("marked ≥"), is_marked, "{text}");
     }
+}
+
+/// The sentence names the function of the program that locks, and the lock.
+#[test]
+fn a_service_is_named_by_what_the_program_calls() {
+    let mut profile = sample();
+    profile.functions[0].name = "syscall".to_owned();
+    profile.functions[0].module = profile.modules.len();
+    profile.modules.push(Module {
+        path: "/lib/libc.so.6".to_owned(),
+        ..profile.modules[0].clone()
+    });
+    let frame = |function: &str, address: u64| Frame {
+        function: Some(function.to_owned()),
+        address,
+        inlined: Vec::new(),
+        ..profile.frames[0].clone()
+    };
+    let contended = "<std::sys::sync::mutex::futex::Mutex>::lock_contended";
+    let frames = [frame(contended, 70), frame("app::query", 80)];
+    profile.frames.extend(frames);
+    let at = profile.frames.len() - 2;
+    profile.search = Some(Found {
+        ns: 1_000_000_000,
+        cpu_ns: 1_000_000,
+        waiting_ns: 100_000_000,
+        paths: vec![FoundPath {
+            stack: vec![at, at + 1],
+            complete: true,
+            paths: 1,
+            calls: 1,
+            waiting_ns: 90_000_000,
+            waiting_share: 0.9,
+            ..FoundPath::default()
+        }],
+        ..Found::default()
+    });
+    let text = shown(&profile, 400, 40);
+    let sentence = "lock_contended (syscall), called by app::query at app.c:";
+    assert!(text.contains(sentence), "{text}");
+}
+
+/// Paths on which threads wait for work are not the cause of a long time.
+#[test]
+fn an_idle_path_is_not_in_the_sentence() {
+    let mut profile = sample();
+    let path = |cpu: u64, waiting: u64, function: usize, idle: bool| FoundPath {
+        function,
+        paths: 1,
+        calls: 1,
+        cpu_ns: cpu * 1_000_000,
+        waiting_ns: waiting * 1_000_000,
+        cpu_share: cpu as f64 / 100.0,
+        waiting_share: waiting as f64 / 200.0,
+        idle,
+        ..FoundPath::default()
+    };
+    profile.search = Some(Found {
+        ns: 1_000_000_000,
+        cpu_ns: 100_000_000,
+        waiting_ns: 200_000_000,
+        paths: vec![path(30, 180, 0, false), path(60, 0, 1, true)],
+        ..Found::default()
+    });
+    let text = shown(&profile, 400, 40);
+    assert!(
+        text.contains("90.0 % of the time off a processor is in "),
+        "{text}"
+    );
+    assert!(text.contains(" 30.0 % of the CPU time is in "), "{text}");
+    assert!(!text.contains("60.0 % of the CPU time is in "), "{text}");
 }
