@@ -491,6 +491,9 @@ pub struct Refine {
     #[arg(long, value_name = "N", default_value_t = 16, requires = "search",
           value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub max_functions: u64,
+    /// Print the steps of a search in full on a terminal, too
+    #[arg(short, long, requires = "search")]
+    pub verbose: bool,
 }
 
 /// How it is shown.

@@ -2,7 +2,7 @@
 //! then a sentence about the costliest and the next command. Elsewhere it is the report.
 
 use ipath_tests::command::Run;
-use ipath_tests::compile::program_with;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::ipath;
 use ipath_tests::target::Target;
 use ipath_tests::terminal::Terminal;
@@ -84,6 +84,47 @@ fn an_attach_ends_with_an_answer_for_rust() {
         "% of the CPU time",
     ];
     assert_answers(&screen, "measured for", &names, &next);
+}
+
+/// On a terminal each step of a search is one line.
+#[test]
+fn a_search_prints_a_line_a_step() {
+    let target = Target::start(program("searched.c"), ["lookup"]).await_output("ready");
+    let wide = format!("until [ \"$(stty size)\" = '60 {WIDTH}' ]; do sleep 0.1; done");
+    let search = |more: &str| {
+        let ipath = ipath().display().to_string();
+        let command = format!(
+            "{wide}; {ipath} attach {} --search {more}; echo left=$?; sleep 600",
+            target.pid()
+        );
+        let terminal = Terminal::start(&command);
+        terminal.resize(WIDTH as u16, 60);
+        terminal.shows(&["left=0"])
+    };
+    let text = search("");
+    let answer_at = text.find("searched (pid ").or_else(|| text.find(" (pid "));
+    let (steps, answer) = text.split_at(answer_at.expect("an answer"));
+    let steps: Vec<&str> = steps.lines().collect();
+    let numbered = |n: usize| {
+        steps
+            .iter()
+            .filter(|line| line.starts_with(&format!("ipath: step {n}: ")))
+            .count()
+    };
+    let last = (1..).find(|&n| numbered(n) == 0).unwrap_or(1) - 1;
+    assert!(last > 0 && (1..=last).all(|n| numbered(n) == 1), "{text}");
+    // Beside the steps: sampling, its functions, the end on two lines, and the start of the answer.
+    assert!(steps.len() <= last + 5, "{text}");
+    assert!(
+        steps.iter().any(|line| line.contains("added find_entry")),
+        "{text}"
+    );
+    assert!(answer.contains("\nnext: "), "{text}");
+    let full = search("-v");
+    assert!(
+        full.contains("step 1: ") && full.contains("s of measuring "),
+        "{full}"
+    );
 }
 
 /// A pipe gets the report, with whole lines.

@@ -32,6 +32,9 @@ fn waiting() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The columns before the text of a line.
+pub(super) const PREFIX: usize = "ipath: ".len();
+
 /// Says something.
 pub(super) fn warn(text: &str) {
     let mut waiting = waiting();

@@ -3,6 +3,7 @@
 
 mod asked;
 mod best;
+mod brief;
 mod change;
 mod common;
 mod for_work;
@@ -14,6 +15,7 @@ mod result;
 mod samples;
 mod words;
 
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use nix::sys::signal::Signal;
@@ -32,11 +34,11 @@ use super::existing::{refuse_existing, refuse_existing_of_tree};
 use super::job::sum_of;
 use super::measure::{self, MANY, check, check_found};
 use super::panics::caught;
-use super::remarks::warn;
+use super::remarks::{PREFIX, warn};
 use super::source::Live;
 use super::target::{find, target_of};
 use super::tree::{no_match, tell_left_out, tree};
-use super::watch::{Shown, Watch, conclude, hold};
+use super::watch::{Shown, Watch, conclude, hold, screen};
 use crate::cli::{Measure, Output, Refine, Show};
 use crate::error::{Failure, io_text};
 use crate::follow::{Follower, Wanted};
@@ -90,6 +92,7 @@ impl<'a> Searching<'a> {
             allow_traps: measure.patterns.allow_trap,
             paths_of: measure::paths_of(measure.per_process),
             show,
+            brief: columns_of_steps(refine.verbose),
         })
     }
 
@@ -214,6 +217,12 @@ impl<'a> Searching<'a> {
             _ => Err(Failure::new(self.operation, process.pid, cause)),
         }
     }
+}
+
+/// The columns for one line a step, if standard output and standard error are a terminal.
+fn columns_of_steps(is_verbose: bool) -> Option<usize> {
+    let width = screen().map(|screen| screen.width.saturating_sub(PREFIX));
+    width.filter(|_| !is_verbose && io::stderr().is_terminal())
 }
 
 /// Searches in a process that runs, and with `children` in its descendants.

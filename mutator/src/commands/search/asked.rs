@@ -16,4 +16,6 @@ pub(in crate::commands) struct Searching<'a> {
     /// Determines if equal paths of several processes are one.
     pub(super) paths_of: PathsOf,
     pub(super) show: &'a Show,
+    /// The columns for one line a step. `None` if steps are printed in full.
+    pub(super) brief: Option<usize>,
 }

@@ -116,7 +116,10 @@ impl Hunt<'_> {
             }
             let mut said = Vec::new();
             for (function, why) in refused {
+                let (whole, _) = self.pack.name_at(function);
                 let name = self.name(function);
+                self.step.added.retain(|added| *added != whole);
+                self.step.refused.push(whole);
                 said.push(match &why {
                     Dropped::Refused(cause) => format!("{name} cannot be instrumented ({cause})"),
                     why => format!("{name}: {}", reason(why)),
@@ -125,7 +128,15 @@ impl Hunt<'_> {
             }
             add = self.search.instead(&self.stacks);
             said.extend(self.added(&add));
-            self.say(&said.join("; "));
+            match self.asked.brief {
+                Some(_) => {
+                    let names = add
+                        .iter()
+                        .map(|(function, _)| self.pack.name_at(*function).0);
+                    self.step.added.extend(names);
+                }
+                None => self.say(&said.join("; ")),
+            }
         }
         Ok(())
     }
@@ -260,6 +271,9 @@ impl Hunt<'_> {
 
     /// Prints the notes on these functions that were not printed before.
     fn tell_new(&mut self, changed: Changed) {
+        if self.asked.brief.is_some() {
+            return;
+        }
         let mut is_new = |note: &'static str, name: &String| self.told.insert((note, name.clone()));
         let mut new = Changed {
             refused: Vec::new(),

@@ -9,6 +9,7 @@ use super::super::remarks::warn;
 use super::super::suggest;
 use super::asked::Searching;
 use super::best::Best;
+use super::brief::{Brief, explains};
 use super::look::Overheads;
 use super::pack::{Lives, Moments, Pack, Prey};
 use super::result::{Outcome, costly, left, unreturned};
@@ -18,7 +19,7 @@ use crate::display_name;
 use crate::error::Failure;
 use crate::follow::Follower;
 use crate::process::Process;
-use crate::report::human;
+use crate::report::{human, wrapped};
 use crate::sampling::Sampler;
 use crate::search::{Cost, Next, Search, Stack, Step, Window, rows};
 use crate::session::Options;
@@ -62,6 +63,8 @@ pub(super) struct Hunt<'h> {
     steps: u64,
     overheads: Overheads,
     best: Best<Outcome>,
+    /// The step that is printed once its functions are in.
+    pub(super) step: Brief,
     /// The notes that were printed, each with its function. All processes have the same notes.
     pub(super) told: BTreeSet<(&'static str, String)>,
 }
@@ -99,6 +102,7 @@ impl<'h> Hunt<'h> {
             steps: 0,
             overheads: Overheads::default(),
             best: Best::default(),
+            step: Brief::default(),
             told: BTreeSet::new(),
         };
         if let Some(remark) = suggest::less(hunt.pack.seeing()) {
@@ -119,6 +123,10 @@ impl<'h> Hunt<'h> {
     }
 
     pub(super) fn say(&self, text: &str) {
+        if let Some(width) = self.asked.brief {
+            let lines = wrapped(text.split(' '), " ", width);
+            return lines.iter().for_each(|line| warn(line));
+        }
         warn(&format!(
             "{} {}: {text}",
             self.asked.operation, self.process.pid
@@ -153,6 +161,7 @@ impl<'h> Hunt<'h> {
                     let step = self.search.begin(&self.stacks);
                     self.tell("by samples", &step);
                     self.put_in(lives, step.add)?;
+                    self.print_step();
                 }
             }
             self.pack.stopped_since(begun);
@@ -193,9 +202,11 @@ impl<'h> Hunt<'h> {
                 human::rounded(window.overhead)
             );
             self.tell(&head, &step);
+            self.step.head = format!("step {}: {}", self.steps, explains(step.explained));
             self.note(window, step.explained);
             let is_over = step.next == Next::End || self.steps >= STEPS;
             if is_over || self.is_stuck() {
+                self.print_step();
                 self.tell_end(&step);
                 return Ok(Over::Found);
             }
@@ -204,13 +215,36 @@ impl<'h> Hunt<'h> {
                 self.take_out(lives, &step.drop)?;
                 self.put_in(lives, step.add)?;
                 self.pack.stopped_since(begun);
+                self.print_step();
                 base = self.base(lives)?;
             }
+            self.print_step();
         }
     }
 
-    /// Says what a step has come to.
+    /// Prints a step on its line, if there is one that is not printed yet.
+    fn print_step(&mut self) {
+        let step = std::mem::take(&mut self.step);
+        if let Some(width) = self.asked.brief.filter(|_| !step.head.is_empty()) {
+            warn(&step.line(width));
+        }
+    }
+
+    /// Prints a step in full, or takes it for its line.
     fn tell(&mut self, head: &str, step: &Step) {
+        if self.asked.brief.is_some() {
+            let mut names = |all: &mut dyn Iterator<Item = Avma>| -> Vec<String> {
+                all.map(|function| self.pack.name_at(function).0).collect()
+            };
+            self.step = Brief {
+                head: head.to_owned(),
+                dropped: names(&mut step.drop.iter().map(|(function, _)| *function)),
+                added: names(&mut step.add.iter().map(|(function, _)| *function)),
+                refused: Vec::new(),
+                note: (step.next == Next::LookOn).then_some("looking longer"),
+            };
+            return;
+        }
         let mut said = vec![head.to_owned()];
         for (function, why) in &step.drop {
             let name = self.name(*function);
