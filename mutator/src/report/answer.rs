@@ -458,7 +458,8 @@ impl Report<'_> {
             .substantial(other)
             .map_or_else(String::new, |path| format!(" {}", is_in(path, other)));
         let sentence = format!(
-            "{costliest}{}{also} Measured calls explain {} in all.",
+            "{costliest}In the best step ({}), {}{also} Measured calls explain {} in all.",
+            human::time(found.ns.into()),
             is_in(first, kind),
             explained(found),
         );

@@ -26,7 +26,7 @@ impl Report<'_> {
         }?;
         writeln!(
             out,
-            "measured together for {} after {}; measuring took {:.1} % of the CPU time",
+            "measured together in the best step, for {} after {}; measuring took {:.1} % of the CPU time",
             human::time(found.ns.into()),
             human::count(found.steps, "step"),
             100.0 * found.overhead,

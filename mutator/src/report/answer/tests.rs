@@ -137,17 +137,20 @@ fn searched(cpu: u64, waiting: u64, of: (u64, u64)) -> String {
 fn the_sentence_of_a_search_is_of_the_larger_time() {
     let little = searched(260, 15, (319, 15));
     assert!(
-        little.contains("\n81.5 % of the CPU time is in "),
+        little.contains("\nIn the best step (1.00 s), 81.5 % of the CPU time is in "),
         "{little}"
     );
     assert!(!little.contains("of the time off"), "{little}");
     let both = searched(260, 100, (319, 200));
-    assert!(both.contains("\n81.5 % of the CPU time is in "), "{both}");
+    assert!(
+        both.contains("\nIn the best step (1.00 s), 81.5 % of the CPU time is in "),
+        "{both}"
+    );
     let second = " 50.0 % of the time off a processor is in ";
     assert!(both.contains(second), "{both}");
     let waits = searched(10, 900, (319, 1000));
     assert!(
-        waits.contains("\n90.0 % of the time off a processor is in "),
+        waits.contains("\nIn the best step (1.00 s), 90.0 % of the time off a processor is in "),
         "{waits}"
     );
     assert!(!waits.contains("of the CPU time is in"), "{waits}");
