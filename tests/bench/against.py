@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 
+import cold
 import metrics
 import series
 from measure import Bench
@@ -25,6 +26,7 @@ SERIES = {
     "paths": series.paths,
     "chain": series.chain,
     "threads": series.threads,
+    "cold": cold.cold,
     "tails": series.tails,
     "metrics": metrics.metrics,
 }

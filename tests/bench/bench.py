@@ -10,6 +10,7 @@ import json
 import platform
 import tempfile
 
+import cold
 import corrected
 import exports
 import metrics
@@ -28,6 +29,7 @@ SERIES = {
     "cycles": series.cycles,
     "paths": series.paths,
     "chain": series.chain,
+    "cold": cold.cold,
     "tails": series.tails,
     "metrics": metrics.metrics,
     "corrected": corrected.corrected,

@@ -15,7 +15,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 PAGE = os.path.join(ROOT, "docs", "performance.md")
 BEGIN, END = "<!-- Figures, by tests/bench/page. -->", "<!-- End of the figures. -->"
 # The series of the page.
-SERIES = ["depths", "threads", "cycles", "paths", "chain", "tails", "metrics", "corrected", "select", "peers"]
+SERIES = ["depths", "threads", "cycles", "paths", "chain", "cold", "tails", "metrics", "corrected", "select"]
+SERIES += ["peers", "programs"]
 # The cost of a call depends on these.
 MEASURED = ["rtlib", "patcher/src/emit", "tests/bench"]
 
