@@ -142,7 +142,7 @@ pub const TICKS_SHIFT: u32 = 32;
 
 /// Bytes from the start of a mapping that holds a thread's state and private stack to where the
 /// application's stack pointer stands while the thread runs on that stack.
-pub const THREAD_SAVED_RSP: usize = 1024 + 72;
+pub const THREAD_SAVED_RSP: usize = 1024 + 32;
 
 /// Length of the table of mappings.
 pub const OWN_MAPPINGS: usize = 16384;

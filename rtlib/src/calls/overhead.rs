@@ -43,6 +43,7 @@ pub const PART: u32 = 8;
 
 /// See [`Costs`].
 #[unsafe(no_mangle)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".bss.every_call"))]
 #[allow(non_upper_case_globals)]
 pub static ipath_costs: Costs = Costs {
     inside: AtomicU64::new(0),

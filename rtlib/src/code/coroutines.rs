@@ -10,6 +10,7 @@ use crate::os::parameters::ipath_parameters;
 
 /// 1 once one has been seen.
 #[unsafe(no_mangle)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".bss.every_call"))]
 #[allow(non_upper_case_globals)]
 pub static ipath_coroutines: AtomicU32 = AtomicU32::new(0);
 

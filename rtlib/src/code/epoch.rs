@@ -18,6 +18,7 @@ use crate::os::shared;
 
 /// The epoch. The command writes its first half, see [`abi::image::SYMBOL_EPOCH`].
 #[unsafe(no_mangle)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".bss.every_call"))]
 #[allow(non_upper_case_globals)]
 pub static ipath_epoch: AtomicU64 = AtomicU64::new(0);
 

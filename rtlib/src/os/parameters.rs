@@ -20,6 +20,7 @@ pub static ipath_alive: AlivePage = AlivePage(AtomicU64::new(0));
 
 /// What the command sets.
 #[unsafe(no_mangle)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".bss.every_call"))]
 #[allow(non_upper_case_globals)]
 pub static ipath_parameters: Parameters = Parameters {
     segment: AtomicU64::new(0),
@@ -49,6 +50,7 @@ pub static ipath_parameters: Parameters = Parameters {
 
 /// What is done at each probe.
 #[unsafe(no_mangle)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".bss.every_call"))]
 #[allow(non_upper_case_globals)]
 pub static ipath_probes: [Probe; MAX_FUNCTIONS] = [const {
     Probe {

@@ -38,9 +38,9 @@ use crate::ledger::record;
 use crate::os::hash;
 use crate::os::parameters::{ipath_alive, ipath_details, ipath_parameters, ipath_probes};
 use crate::sources::{Cpu, Sources, cpu, page};
-use crate::thread::Thread;
 use crate::thread::registry::{self, REGISTRY};
-use crate::walk::memo::{self, Entry, Memo, Run};
+use crate::thread::{self, Thread};
+use crate::walk::memo::{self, Entry, Run};
 use crate::walk::{Saved, StackRange, Walker};
 
 /// Bytes between the stub's stack pointer after all its pushes and the application's.
@@ -451,7 +451,7 @@ macro_rules! entry_stub {
         quick_calls = const offset_of!(Thread, walker) + offset_of!(Walker, quick_calls),
         entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_rbp),
         // Remembered walks.
-        memo = const offset_of!(Thread, walker) + offset_of!(Walker, memo) + offset_of!(Memo, table),
+        memo = const thread::MEMO,
         memo_shift = const memo::HASH_SHIFT,
         memo_entry = const size_of::<Entry>(),
         memo_entry_bits = const size_of::<Entry>().trailing_zeros(),

@@ -5,6 +5,6 @@ mod place;
 pub mod registry;
 mod settling;
 
-pub use place::{Thread, is_same};
+pub use place::{MEMO, Thread, is_same};
 pub use registry::current;
 pub use settling::{keep_room, settle};

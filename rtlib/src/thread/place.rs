@@ -1,6 +1,6 @@
 //! A thread's place: all that the runtime knows of it.
 
-use core::mem::size_of;
+use core::mem::{offset_of, size_of};
 use core::ptr;
 
 use abi::shortage::Shortage;
@@ -32,22 +32,22 @@ pub struct Thread {
     pub tid: u32,
     /// 1 if no word changes when the thread ends. The slow path then asks the kernel each time.
     pub(super) is_unmarked: u32,
+    /// When the exit was reached that the slow path sees to, by the time-stamp counter.
+    pub now: u64,
+    /// The application's stack pointer while the slow path runs.
+    pub saved_rsp: u64,
+    /// Its calls that have not ended.
+    pub calls: Calls,
     /// Top of the private stack, aligned to 16.
     pub private_stack: u64,
     /// The application's signal mask while the slow path runs, or a left mark is taken.
     pub signal_mask: u64,
-    /// When the exit was reached that the slow path sees to, by the time-stamp counter.
-    pub now: u64,
     /// Whose place it is, under the lock of [`super::registry`].
     pub(super) owner: Owner,
-    /// The application's stack pointer while the slow path runs.
-    pub saved_rsp: u64,
     /// The application's callee-saved registers while the slow path runs.
     pub saved: Saved,
     /// What it walks its stack with.
     pub walker: Walker,
-    /// Its calls that have not ended.
-    pub calls: Calls,
     /// Its records.
     pub ledger: Ledger,
     /// The alternate signal stack when it was last asked for, here to save room on the application's.
@@ -95,8 +95,15 @@ impl Owner {
 /// ("4K aliasing", Intel's optimization manual 15.8).
 const HEAD: u64 = 1024;
 
+const _: () =
+    assert!(HEAD as usize + offset_of!(Thread, saved_rsp) == abi::image::THREAD_SAVED_RSP);
+
+/// What every call needs of the thread is in one line of memory, with what a remembered walk needs in the line of
+/// the walker.
 const _: () = assert!(
-    HEAD as usize + core::mem::offset_of!(Thread, saved_rsp) == abi::image::THREAD_SAVED_RSP
+    offset_of!(Thread, calls) + offset_of!(Calls, overhead) + 8 <= LINE
+        && align_of::<Thread>() == LINE
+        && HEAD.is_multiple_of(LINE as u64)
 );
 
 /// Whether all of `thread`, which is the calling thread's place, is the calling thread's: not so as long as it has
@@ -149,7 +156,13 @@ pub(super) unsafe fn note_word(thread: *mut Thread) {
     }
 }
 
-const HEAD_BYTES: u64 = (size_of::<Thread>() as u64).next_multiple_of(64);
+/// Bytes of a line of memory.
+const LINE: usize = 64;
+
+const HEAD_BYTES: u64 = (size_of::<Thread>() as u64).next_multiple_of(2 * LINE as u64);
+
+/// Bytes from a thread to the table of its remembered walks.
+pub const MEMO: usize = (HEAD_BYTES + calls::list::BYTES + ledger::BYTES + walk::TABLE) as usize;
 
 const BYTES: u64 = HEAD + HEAD_BYTES + calls::list::BYTES + ledger::BYTES + walk::BYTES + STACK;
 

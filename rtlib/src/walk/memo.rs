@@ -73,7 +73,8 @@ pub struct Run {
 pub struct Entry {
     key: Key,
     run: *const Run,
-    _padding: u64,
+    /// The record of the path if the run's words are equal, for the stub to fetch meanwhile.
+    record: *const RecordHead,
 }
 
 /// `(slot, epoch and function)` or `(address of a read in its run, value found)`: no slot lies among the runs.
@@ -326,6 +327,7 @@ impl Memo {
             // A signal handler may jump out of here: no key leads to another's run, nor to none.
             (*entry).set_key(Key(0, 0));
             (&raw mut (*entry).run).write_volatile(run);
+            (&raw mut (*entry).record).write_volatile(record);
             (*entry).set_key(miss.key);
             true
         }

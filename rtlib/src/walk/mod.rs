@@ -21,4 +21,4 @@ mod walker;
 pub use frame::{Frame, Saved, Stack, StackRange, is_stopped};
 pub use outcome::Walk;
 pub use path::Path;
-pub use walker::{BYTES, Walker};
+pub use walker::{BYTES, TABLE, Walker};

@@ -14,7 +14,7 @@ use crate::code::epoch;
 const STACKS: usize = 8;
 
 /// What a thread walks its stack with.
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Walker {
     /// Where the stub looks for remembered walks: the stack the thread was last seen on, or nowhere.
     pub quick: StackRange,
@@ -55,6 +55,9 @@ pub struct Walker {
 /// Bytes that a thread's walks take besides the [`Walker`].
 pub const BYTES: u64 = buffers::FIRST_BYTES + memo::BYTES;
 
+/// Bytes in them before the table of remembered walks.
+pub const TABLE: u64 = buffers::FIRST_BYTES;
+
 impl Walker {
     /// Makes zeroed memory a walker that remembers nothing: the runtime's is in the middle of a thread's.
     ///
@@ -64,7 +67,7 @@ impl Walker {
         // SAFETY: the caller's promise.
         unsafe {
             self.buffers.begin(base);
-            self.memo.begin(base + buffers::FIRST_BYTES);
+            self.memo.begin(base + TABLE);
         }
     }
 

@@ -12,7 +12,7 @@ macro_rules! find_run {
     imul rax, r9
     shr rax, {memo_shift}              // the first place it can be in
     shl eax, {memo_entry_bits}
-    add rax, [rcx + {memo}]
+    lea rax, [rcx + rax + {memo}]      // the table is that far from the thread
     lea r9, [rax + {memo_probes}]      // and the end of those
 23: cmp [rax], rdx
     jne 24f
@@ -24,7 +24,9 @@ macro_rules! find_run {
     jmp 7f                             // not remembered
 
     // Its words, each where the walk has read it: four pairs of address and value at a time.
-25: mov rax, [rax + 16]                // the run
+25: mov r9, [rax + 24]                 // the record that it leads to: it comes while the words are compared
+    prefetchw [r9]
+    mov rax, [rax + 16]                // the run
     mov r9, [rax]                      // where its words end
     lea r8, [rax + {run}]              // where they begin
     cmp r8, r9                         // it may have none

@@ -18,9 +18,9 @@ use crate::probe::next::{FOUND, VECTORS};
 use crate::probe::point::{ipath_remember_point, ipath_slow_point, ipath_verify_point};
 use crate::probe::quick::{self, SLOT};
 use crate::sources::page;
-use crate::thread::Thread;
 use crate::thread::registry::{self, REGISTRY};
-use crate::walk::memo::{self, Entry, Memo, Run};
+use crate::thread::{self, Thread};
+use crate::walk::memo::{self, Entry, Run};
 use crate::walk::{Saved, StackRange, Walker};
 
 macro_rules! point_stub {
@@ -82,7 +82,7 @@ macro_rules! point_stub {
                 entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_rbp),
                 epoch = sym ipath_epoch,
                 // Remembered walks.
-                memo = const offset_of!(Thread, walker) + offset_of!(Walker, memo) + offset_of!(Memo, table),
+                memo = const thread::MEMO,
                 memo_shift = const memo::HASH_SHIFT,
                 memo_entry = const size_of::<Entry>(),
                 memo_entry_bits = const size_of::<Entry>().trailing_zeros(),
