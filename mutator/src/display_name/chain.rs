@@ -11,6 +11,8 @@ pub struct Link {
     pub name: String,
     /// Text after the name that is not shortened, such as ` (inlined)`.
     pub mark: String,
+    /// True for folded frames. They give way to a name that follows.
+    pub is_fold: bool,
 }
 
 impl Link {
@@ -18,15 +20,15 @@ impl Link {
     pub fn of(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
-            mark: String::new(),
+            ..Self::default()
         }
     }
 
     /// Text that is not shortened.
     pub fn whole(text: impl Into<String>) -> Self {
         Self {
-            name: String::new(),
             mark: text.into(),
+            ..Self::default()
         }
     }
 
@@ -35,8 +37,16 @@ impl Link {
         Self::whole(GAP)
     }
 
+    /// Text for folded frames. `…` replaces it if the chain is too long and a name follows.
+    pub fn fold(text: impl Into<String>) -> Self {
+        Self {
+            is_fold: true,
+            ..Self::whole(text)
+        }
+    }
+
     fn is_gap(&self) -> bool {
-        self.name.is_empty() && self.mark == GAP
+        self.name.is_empty() && (self.is_fold || self.mark == GAP)
     }
 
     fn width(&self) -> usize {
@@ -56,6 +66,7 @@ pub struct Chain {
 /// Writes the chains of one screen, each in its room, with `arrow` between names. In a chain that is
 /// too long, `…` replaces the last names. Different names stay different.
 pub fn fit_chains(chains: &[Chain], arrow: &str) -> Vec<String> {
+    let chains: Vec<Chain> = chains.iter().map(|chain| chain.condensed(arrow)).collect();
     let all: Vec<(&str, usize)> = chains
         .iter()
         .flat_map(|chain| {
@@ -78,12 +89,17 @@ pub fn fit_chains(chains: &[Chain], arrow: &str) -> Vec<String> {
             true => names.join(arrow),
             false => format!("{}{arrow}{GAP}", names[..n].join(arrow)),
         };
-        let all_that_fit = (1..=names.len()).rev().map(first);
+        // An omission at the end covers the one before it.
+        let ends_in_gap = |&n: &usize| n < names.len() && chain.links[n - 1].is_gap();
+        let ends = (1..=names.len()).rev().filter(|n| !ends_in_gap(n));
+        let all_that_fit = ends.map(first);
         let text = all_that_fit
             .into_iter()
             .find(|text| text.width() <= chain.room);
         text.unwrap_or_else(|| match chain.links.first() {
-            Some(Link { name, mark }) if mark.width() + LEAST.min(name.width()) <= chain.room => {
+            Some(Link { name, mark, .. })
+                if mark.width() + LEAST.min(name.width()) <= chain.room =>
+            {
                 fit(name, chain.room - mark.width()) + mark
             }
             Some(link) => fit(&link.name, chain.room),
@@ -93,6 +109,31 @@ pub fn fit_chains(chains: &[Chain], arrow: &str) -> Vec<String> {
     chains.iter().map(line).collect()
 }
 
+impl Chain {
+    fn width(&self, arrow: &str) -> usize {
+        let arrows = arrow.width() * self.links.len().saturating_sub(1);
+        self.links.iter().map(Link::width).sum::<usize>() + arrows
+    }
+
+    /// The same chain if it fits, else one in which `…` replaces folded frames before a name.
+    fn condensed(&self, arrow: &str) -> Self {
+        let mut chain = self.clone();
+        if chain.width(arrow) <= chain.room {
+            return chain;
+        }
+        let last_name = chain.links.iter().rposition(|link| !link.name.is_empty());
+        for link in &mut chain.links[..last_name.unwrap_or(0)] {
+            if link.is_gap() {
+                *link = Link::gap();
+            }
+        }
+        chain
+            .links
+            .dedup_by(|next, link| next.is_gap() && *next == *link);
+        chain
+    }
+}
+
 /// The most columns of each name with its mark. If the chain does not fit, the first two names share
 /// the room.
 fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
@@ -100,15 +141,15 @@ fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
     const LEAST_FIRST: usize = 16;
     /// A caller is not shown in less.
     const LEAST_SECOND: usize = 12;
-    if chain.links.get(1).is_some_and(Link::is_gap) && chain.links.len() > 2 {
+    let is_gap = |link: &Link| *link == Link::gap();
+    if chain.links.get(1).is_some_and(is_gap) && chain.links.len() > 2 {
         return most_around_gap(chain, arrow);
     }
     let widths: Vec<usize> = chain.links.iter().map(Link::width).collect();
-    let arrows = arrow.width() * widths.len().saturating_sub(1);
-    let &[first, second, ..] = &widths[..] else {
+    let [first, second, ..] = widths[..] else {
         return vec![chain.room; widths.len()];
     };
-    if widths.iter().sum::<usize>() + arrows <= chain.room {
+    if chain.width(arrow) <= chain.room {
         return widths;
     }
     let gap = if widths.len() > 2 {
@@ -155,6 +196,55 @@ fn most_around_gap(chain: &Chain, arrow: &str) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The frame of a program that follows folded frames is named.
+    #[test]
+    fn folded_frames_make_room_for_the_function_after_them() {
+        let runtime = || Link::fold("[5 frames of the Rust runtime]");
+        let links = [
+            Link::of("checksum"),
+            runtime(),
+            Link::of("shop::handle"),
+            runtime(),
+        ];
+        let chain = |links: &[Link], room| Chain {
+            links: links.to_vec(),
+            room,
+        };
+        for (room, expected) in [
+            (
+                100,
+                "checksum < [5 frames of the Rust runtime] < shop::handle < [5 frames of the Rust runtime]",
+            ),
+            (
+                60,
+                "checksum < … < shop::handle < [5 frames of the Rust runtime]",
+            ),
+            (40, "checksum < … < shop::handle < …"),
+            (23, "checksum < …"),
+        ] {
+            assert_eq!(
+                fit_chains(&[chain(&links, room)], " < "),
+                [expected],
+                "{room}"
+            );
+        }
+        // Nothing follows these.
+        let shown = fit_chains(&[chain(&links[..2], 41)], " < ");
+        assert_eq!(shown, ["checksum < [5 frames of the Rust runtime]"]);
+        // A path from the first caller that differs.
+        let links = [
+            Link::of("svc::shop::checksum"),
+            Link::whole("…"),
+            Link::of("core::slice::sort::shared::smallsort::insertion_sort_shift_left"),
+            Link::of("svc::shop::collect"),
+        ];
+        let shown = fit_chains(&[chain(&links, 64)], " < ").concat();
+        let (start, rest) = shown.split_once(" < … < ").unwrap();
+        assert_eq!(start, "svc::shop::checksum");
+        assert!(rest.starts_with(char::is_alphabetic), "{shown}");
+        assert!(rest.ends_with("insertion_sort_shift_left < …"), "{shown}");
+    }
 
     #[test]
     fn chains_lose_their_last_names() {

@@ -84,7 +84,7 @@ impl Report<'_> {
         for item in folding::fold(frames.iter().map(|frame| frame.fold)) {
             match item {
                 Item::Frame(index) => line.push(&frames[index]),
-                Item::Runtime(text) => line.add(Link::whole(text), String::new()),
+                Item::Runtime(text) => line.add(Link::fold(text), String::new()),
                 // The caller into which they are inlined follows.
                 Item::Wrappers(_) => {}
             }

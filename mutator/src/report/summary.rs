@@ -364,6 +364,7 @@ impl Summary<'_> {
                     Some(offset) => format!("+{offset:#x}"),
                     None => String::new(),
                 },
+                ..Link::default()
             })
             .collect();
         let items = folding::fold(frames.iter().map(|link| Fold::of(&link.name)));
@@ -372,7 +373,7 @@ impl Summary<'_> {
         let mut links: Vec<Link> = items
             .map(|item| match item {
                 Item::Frame(index) => frames[index].clone(),
-                Item::Runtime(text) | Item::Wrappers(text) => Link::whole(text),
+                Item::Runtime(text) | Item::Wrappers(text) => Link::fold(text),
             })
             .collect();
         if is_cut {

@@ -174,7 +174,9 @@ impl<'r> Tree<'r> {
                     let line = &lines[index];
                     format!("{}{}  {}", self.name(line), line.suffix, line.place)
                 }
-                Item::Runtime(text) | Item::Wrappers(text) => text,
+                Item::Runtime(text) => text,
+                // The function into which they are inlined follows.
+                Item::Wrappers(_) => continue,
             };
             let text = format!("  {numbers}  {before}{line}");
             write!(out, "{}", text.trim_end())?;

@@ -2,7 +2,7 @@ use super::super::tests::golden;
 use super::*;
 use crate::hint::{CommandLine, hint};
 use crate::profile::tests::sample;
-use crate::profile::{COUNT, Frame, Module, PathEntry};
+use crate::profile::{COUNT, Frame, InlineFrame, Module, PathEntry};
 use crate::report::summary;
 use std::path::Path;
 
@@ -23,6 +23,60 @@ fn the_costliest_path_is_nearest_to_the_prompt() {
     uncalled.paths.clear();
     uncalled.functions.clear();
     golden("answer-empty", &shown(&uncalled, 100, 40));
+}
+
+/// A caller that consists of inlined functions of a standard library, in a function of one, in a function of the
+/// program.
+fn inlined_library() -> Profile {
+    let mut profile = sample();
+    profile.paths.truncate(1);
+    let inlined = |name: &str| InlineFrame {
+        function: Some(name.to_owned()),
+        file: Some("/rustc/1/library/core/src/iter.rs".to_owned()),
+        line: Some(1),
+    };
+    let mut add = |name: &str, inlined: Vec<InlineFrame>| {
+        profile.frames.push(Frame {
+            address: 7000 + profile.frames.len() as u64,
+            function: Some(name.to_owned()),
+            file: Some("/srv/shop.rs".to_owned()),
+            line: Some(9),
+            inlined,
+            ..profile.frames[0].clone()
+        });
+        profile.frames.len() - 1
+    };
+    let folded = || vec![inlined("core::iter::fold"), inlined("core::iter::sum")];
+    let stack = vec![
+        add("core::slice::sort::insertion_sort_shift_left", folded()),
+        add("shop::orders::collect_all_of_them", folded()),
+        add("std::panicking::try", Vec::new()),
+        add("std::panic::catch_unwind", Vec::new()),
+        add("shop::handle", Vec::new()),
+    ];
+    profile.paths[0].stack = stack;
+    profile
+}
+
+#[test]
+fn the_function_of_the_program_is_named_behind_those_of_libraries() {
+    let profile = inlined_library();
+    for (width, path) in [
+        (90, "_all_of_them < … < shop::handle"),
+        (138, "_all_of_them < … < shop::handle"),
+        (
+            200,
+            " < shop::orders::collect_all_of_them < [2 frames of the Rust runtime] < shop::handle",
+        ),
+    ] {
+        let text = shown(&profile, width, 40);
+        assert!(!text.contains("std]"), "{width}: {text}");
+        let line = text.lines().find(|line| line.contains("  work <"));
+        assert!(
+            line.is_some_and(|line| line.ends_with(path)),
+            "{width}: {text}"
+        );
+    }
 }
 
 /// A profile in which `lines` paths have the same functions and different call sites.

@@ -239,6 +239,7 @@ fn text(state: &State, row: &Row) -> (Vec<Link>, Option<String>) {
     let link = |line: &tree::Line| Link {
         name: line.name.clone(),
         mark: if line.inlined { " (inlined)" } else { "" }.to_owned(),
+        ..Link::default()
     };
     if !row.is_whole {
         let Some(line) = tree.line(row.key) else {
@@ -257,9 +258,11 @@ fn text(state: &State, row: &Row) -> (Vec<Link>, Option<String>) {
     };
     let lines: Vec<_> = lines.iter().filter_map(at).collect();
     let items = folding::fold(lines.iter().map(|line| line.fold));
-    let links = items.into_iter().map(|item| match item {
-        Item::Frame(index) => link(lines[index]),
-        Item::Runtime(text) | Item::Wrappers(text) => Link::whole(text),
+    let links = items.into_iter().filter_map(|item| match item {
+        Item::Frame(index) => Some(link(lines[index])),
+        Item::Runtime(text) => Some(Link::fold(text)),
+        // The function into which they are inlined stands beside them.
+        Item::Wrappers(_) => None,
     });
     // The first call of a chain tells most.
     let place = lines.first().map(|line| line.place.clone());
