@@ -7,6 +7,8 @@
 //! are written with the part in which they differ.
 
 mod chain;
+mod generated;
+mod parsed;
 mod parts;
 mod syntax;
 mod tidy;
@@ -18,6 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub use chain::{Chain, Link, fit_chains};
+use parsed::Parsed;
 use parts::{Form, Parts, Templates};
 
 /// Replaces omitted text.
@@ -80,12 +83,12 @@ const TELLING: [Form; 8] = [
 
 /// Shortens the demangled `name` to at most `width` columns.
 pub fn fit(name: &str, width: usize) -> String {
-    fit_parsed(name, Parts::of(name).as_ref(), width)
+    fit_parsed(name, Parsed::of(name).as_ref(), width)
 }
 
 /// The name of the function alone, which no shortening that fits leaves out.
 pub fn method(name: &str) -> String {
-    Parts::of(name).map_or_else(|| name.to_owned(), |parts| parts.method())
+    Parsed::of(name).map_or_else(|| name.to_owned(), |parsed| parsed.method())
 }
 
 /// The columns of the demangled `name` in its shortest form without a gap.
@@ -110,11 +113,12 @@ pub fn short_forms(name: &str) -> Vec<String> {
 }
 
 /// Shortens a parsed name like [`fit`]. `parts` is `None` if the name has another structure.
-fn fit_parsed(name: &str, parts: Option<&Parts>, width: usize) -> String {
-    if name.width() <= width && !is_expanded(name) {
+fn fit_parsed(name: &str, parsed: Option<&Parsed>, width: usize) -> String {
+    let is_shortened = parsed.is_some_and(Parsed::is_always_shortened) || is_expanded(name);
+    if name.width() <= width && !is_shortened {
         return name.to_owned();
     }
-    let Some(parts) = parts else {
+    let Some(parts) = parsed else {
         return without_middle(name, "", width);
     };
     let forms = FORMS.iter().map(|&form| parts.write(form));
@@ -131,11 +135,8 @@ fn fit_parsed(name: &str, parts: Option<&Parts>, width: usize) -> String {
         }
         shortest = own;
     }
-    if let Some(own) = shortest.strip_suffix("::{{closure}}")
-        && let Some(room) = width.checked_sub(CLOSURE.len())
-    {
-        let last = own.rsplit("::").next().unwrap_or(own);
-        return without_middle(last, "", room) + CLOSURE;
+    if let Some(closure) = narrow_closure(&shortest, width) {
+        return closure;
     }
     let last = parts.last();
     if last.width() + GAP.width() <= width {
@@ -145,6 +146,14 @@ fn fit_parsed(name: &str, parts: Option<&Parts>, width: usize) -> String {
         method if method.width() <= width => method,
         _ => without_middle(&last, "", width),
     }
+}
+
+/// `handle{}` for `shop::handle::{{closure}}`.
+fn narrow_closure(short: &str, width: usize) -> Option<String> {
+    let own = short.strip_suffix("::{{closure}}")?;
+    let room = width.checked_sub(CLOSURE.len())?;
+    let last = own.rsplit("::").next().unwrap_or(own);
+    Some(without_middle(last, "", room) + CLOSURE)
 }
 
 /// `Store<...>::get` for `<Store<...> as Lookup<...>>::get`.
@@ -174,7 +183,7 @@ pub fn fit_all(names: &[&str], width: usize) -> Vec<String> {
 /// Shortens the demangled names of one screen, each to at most the number of columns beside it.
 /// Different names stay different.
 pub fn fit_each(names: &[(&str, usize)]) -> Vec<String> {
-    let parts: Vec<Option<Parts>> = names.iter().map(|(name, _)| Parts::of(name)).collect();
+    let parts: Vec<Option<Parsed>> = names.iter().map(|(name, _)| Parsed::of(name)).collect();
     let parsed = names.iter().zip(&parts);
     let mut shown: Vec<String> = parsed
         .map(|(&(name, width), parts)| fit_parsed(name, parts.as_ref(), width))
@@ -183,7 +192,12 @@ pub fn fit_each(names: &[(&str, usize)]) -> Vec<String> {
     for (index, (&(name, width), parts)) in names.iter().zip(&parts).enumerate() {
         let short = parts.as_ref().map(|parts| parts.write(Form::SHORT));
         let short = short.unwrap_or_else(|| name.to_owned());
-        let short = without_middle(&short, "", width);
+        let short = match short.width() <= width {
+            true => short,
+            false => {
+                narrow_closure(&short, width).unwrap_or_else(|| without_middle(&short, "", width))
+            }
+        };
         alike.entry(short).or_default().push(index);
     }
     let mut screen = Screen {
@@ -214,7 +228,7 @@ fn is_expanded(name: &str) -> bool {
 struct Screen<'s> {
     /// Each name with its width in columns.
     names: &'s [(&'s str, usize)],
-    parts: &'s [Option<Parts>],
+    parts: &'s [Option<Parsed>],
     shown: &'s mut Vec<String>,
 }
 
@@ -225,7 +239,7 @@ impl Screen<'_> {
             return;
         }
         for form in FORMS {
-            let texts = self.written(&members, form);
+            let texts = self.written(&members, |parts| parts.write(form));
             if texts.iter().all(|(index, text)| self.fits(*index, text))
                 && self.repeated(&texts).is_empty()
             {
@@ -235,7 +249,7 @@ impl Screen<'_> {
         let mut long: FxHashMap<usize, String> = FxHashMap::default();
         let mut left: FxHashSet<usize> = members.iter().copied().collect();
         for form in TELLING {
-            let texts = self.written(&members, form);
+            let texts = self.written(&members, |parts| parts.telling(form));
             let repeated = self.repeated(&texts);
             for (index, text) in texts {
                 if !left.contains(&index) {
@@ -253,7 +267,7 @@ impl Screen<'_> {
         }
         members.retain(|index| left.contains(index));
         let whole = self
-            .written(&members, TELLING[TELLING.len() - 1])
+            .written(&members, |parts| parts.telling(Form::WHOLE))
             .into_iter();
         let mut texts: Vec<(usize, String)> = whole
             .map(|(index, text)| (index, long.remove(&index).unwrap_or(text)))
@@ -275,9 +289,13 @@ impl Screen<'_> {
         }
     }
 
-    fn written(&self, members: &[usize], form: Form) -> Vec<(usize, String)> {
+    fn written(
+        &self,
+        members: &[usize],
+        write: impl Fn(&Parsed) -> String,
+    ) -> Vec<(usize, String)> {
         let text = |index: usize| match &self.parts[index] {
-            Some(parts) => parts.write(form),
+            Some(parts) => write(parts),
             None => self.names[index].0.to_owned(),
         };
         members.iter().map(|&index| (index, text(index))).collect()
@@ -331,7 +349,7 @@ impl Screen<'_> {
             let method = without_middle(&method, "", most);
             let last = self.parts[*index]
                 .as_ref()
-                .map_or(String::new(), Parts::last);
+                .map_or(String::new(), Parsed::last);
             let last = match last.starts_with(&method) && last.width() <= most {
                 true => &last,
                 false => &method,
