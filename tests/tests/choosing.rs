@@ -40,6 +40,52 @@ fn a_function_is_chosen_and_measured() {
     target.finish("ok");
 }
 
+/// A shell that waits for a program, which does the work.
+fn wrapper() -> Target {
+    let program = program("suggested.c").display().to_string();
+    let script = format!("trap 'kill $!; wait $!; exit 0' TERM; {program} cpu & wait");
+    Target::start("sh", ["-c", &script]).await_output("ready")
+}
+
+/// The functions of all processes are chosen from, and measured in all.
+#[test]
+fn a_function_of_a_tree_is_chosen_and_measured() {
+    let target = wrapper();
+    let pid = target.pid().to_string();
+    let mut seated = Pty::start(ipath(), ["attach", &pid, "--children"]);
+    seated.shows("2 processes: ");
+    seated.shows("hot");
+    seated.forget();
+    seated.send(b"\r");
+    seated.shows("FUNCTION < CALLERS");
+    seated.shows("mixed < main");
+    seated.send(b"q");
+    assert_eq!(seated.wait(), 0, "{}", seated.report());
+    target.signal(Signal::SIGTERM);
+    target.finish("ok");
+}
+
+/// Of a process that waits for others nothing is sampled. They are named then.
+#[test]
+fn who_does_the_work_is_said() {
+    let target = wrapper();
+    let pid = target.pid().to_string();
+    let suggested = Run::ipath(["suggest", &pid]).run().expect(1);
+    assert!(suggested.expect_error().contains("none of its threads"));
+    let command = format!("`ipath suggest {pid} --children`");
+    assert!(
+        suggested.hints().contains(&command),
+        "{}",
+        suggested.report()
+    );
+    let mut seated = Pty::start(ipath(), ["attach", &pid]);
+    seated.shows("a process that it has started");
+    seated.send(b"q");
+    assert_eq!(seated.wait(), 0, "{}", seated.report());
+    target.signal(Signal::SIGTERM);
+    target.finish("ok");
+}
+
 #[test]
 fn who_chooses_nothing_leaves_nothing() {
     let (target, pid, mut seated) = choosing();

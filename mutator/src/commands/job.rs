@@ -411,7 +411,7 @@ impl Source for Job<'_> {
         .to_owned())
     }
 
-    fn add_found(&mut self, _: &[u64]) -> Result<String, String> {
+    fn add_found(&mut self, _: &[String]) -> Result<String, String> {
         Err("estimates are of one process".to_owned())
     }
 

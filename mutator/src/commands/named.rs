@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::cli::Subject;
 use crate::error::Failure;
 use crate::files::file_name;
-use crate::hint::{Word, hint};
+use crate::hint::{CommandLine, Hint, Word, hint};
 use crate::process::{Pid, Process};
 
 /// The process that is meant.
@@ -17,7 +17,13 @@ use crate::process::{Pid, Process};
 pub(super) fn pid_of(operation: &str, subject: &Subject) -> Result<Pid, Failure> {
     match subject {
         Subject::Id(pid) => Ok(Pid(*pid)),
-        Subject::Name(name) => only(operation, name, &running(name)),
+        Subject::Name(name) => {
+            let found = running(name);
+            only(operation, name, &found).map_err(|failure| {
+                let is_tree = found.len() > 1 && outermost(found, parent).len() == 1;
+                failure.maybe_hint(of_tree(operation, name).filter(|_| is_tree))
+            })
+        }
     }
 }
 
@@ -37,6 +43,16 @@ pub(super) fn root_of(operation: &str, subject: &Subject) -> Result<Pid, Failure
         return pid_of(operation, subject);
     };
     only(operation, name, &outermost(running(name), parent))
+}
+
+/// The command for all processes of a name, if one of them has started the others.
+fn of_tree(operation: &str, name: &str) -> Option<Hint> {
+    let command = |words| CommandLine::ipath(words).file(name).with("--children");
+    match operation {
+        "suggest" => Some(hint!("`{}` samples all of them", command("suggest"))),
+        "attach" => Some(hint!("`{}` measures all of them", command("attach"))),
+        _ => None,
+    }
 }
 
 fn parent(pid: Pid) -> Option<Pid> {
@@ -163,6 +179,14 @@ mod tests {
         assert_eq!(outermost(all.to_vec(), parent), [found(7)]);
         let two = [7, 9, 20].map(found);
         assert_eq!(outermost(two.to_vec(), parent), [found(7), found(20)]);
+    }
+
+    #[test]
+    fn the_command_for_a_server_with_workers_is_given() {
+        let of = |operation| of_tree(operation, "my db").map(|hint| hint.to_string());
+        let suggest = "`ipath suggest 'my db' --children` samples all of them";
+        assert_eq!(of("suggest").as_deref(), Some(suggest));
+        assert_eq!(of("detach"), None);
     }
 
     #[test]

@@ -9,13 +9,16 @@ use patcher::plan::Effects;
 use patcher::select::Pattern;
 
 use super::each::in_some;
+use super::language::Language;
+use super::others::Others;
+use super::others::{tell_left_out, tree};
 use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
-use super::tree::{tell_left_out, tree};
 use super::watch::{hold, screen};
 use crate::debuginfod;
 use crate::error::{Failure, io_text};
+use crate::hint::{CommandLine, hint};
 use crate::printable::{Page, printable};
 use crate::process::modules::Module;
 use crate::process::{Pid, Presence, Process};
@@ -28,7 +31,8 @@ mod rows;
 mod text;
 
 use rows::Suggestion;
-pub(super) use rows::{Candidate, about, callers, figures, head};
+pub(super) use rows::{Candidate, about, callers, figures, generated, head};
+pub(super) use text::pattern_of;
 use text::{Subject, text};
 
 const OPERATION: &str = "suggest";
@@ -71,6 +75,7 @@ pub(super) fn suggest(
             otherwise,
         );
     }
+    let others = (!children).then(|| Others::of(&process));
     let seeing = samplers.iter().find_map(|sampler| less(sampler.seeing()));
     if let Some(less) = seeing {
         warn(&format!("{OPERATION} {pid}: {less}"));
@@ -91,12 +96,19 @@ pub(super) fn suggest(
     samplers.iter_mut().for_each(Sampler::look);
     signals.release();
     let most = if limit == 0 { usize::MAX } else { limit };
-    let mut sampled = Sampled::of(&processes, &mut samplers, most);
+    let sampled = Sampled::of(&processes, &mut samplers, most);
     let shares = &sampled.sum.shares;
+    let others = others.and_then(|others| others.busier(&process));
     if shares.on + shares.off == 0 {
-        return Err(nothing_seen(&process, shares));
+        return Err(nothing_seen(&process, shares, others.as_deref()));
     }
     let suggestion = sampled.suggestion();
+    if let Some(others) = &others {
+        // In JSON there is no place for it.
+        if json {
+            warn(&format!("{OPERATION} {pid}: {others}"));
+        }
+    }
     if json {
         return print_json(&suggestion);
     }
@@ -104,6 +116,8 @@ pub(super) fn suggest(
         pid,
         processes: processes.len(),
         children,
+        tool: Language::of_process(&process).map(|language| language.tool(&process).to_string()),
+        others,
     };
     let shares = &sampled.sum.shares;
     let width = screen().map(|screen| screen.width);
@@ -112,16 +126,15 @@ pub(super) fn suggest(
 }
 
 /// The results of the samplers of several processes.
-struct Sampled<'s> {
+pub(super) struct Sampled<'s> {
     processes: &'s [Process],
     samplers: &'s [Sampler],
-    /// The shares of each process.
-    each: Vec<Shares>,
-    sum: Together,
+    pub(super) sum: Together,
 }
 
 impl<'s> Sampled<'s> {
-    fn of(processes: &'s [Process], samplers: &'s mut [Sampler], most: usize) -> Self {
+    /// The `most` heaviest functions of all.
+    pub(super) fn of(processes: &'s [Process], samplers: &'s mut [Sampler], most: usize) -> Self {
         let of_each = match samplers.len() {
             1 => most,
             _ => usize::MAX,
@@ -138,7 +151,6 @@ impl<'s> Sampled<'s> {
         Self {
             processes,
             samplers,
-            each,
             sum,
         }
     }
@@ -152,27 +164,37 @@ impl<'s> Sampled<'s> {
         modules.into_iter().map(|(_, module)| module).collect()
     }
 
-    fn suggestion(&mut self) -> Suggestion {
+    /// The functions, without their callers. `refusals` are those of each process.
+    pub(super) fn candidates(&self, refusals: &mut [Refusals]) -> Vec<Candidate> {
         let shares = &self.sum.shares;
         let mut found: Vec<Option<Candidate>> = Vec::new();
         found.resize_with(shares.functions.len(), || None);
-        for (number, sampler) in self.samplers.iter().enumerate() {
+        for ((number, sampler), refusals) in self.samplers.iter().enumerate().zip(refusals) {
             let owned = self.sum.owners.iter().enumerate();
             let owned = owned.filter(|(_, (process, _))| *process == number);
-            let places: Vec<(usize, usize)> = owned.map(|(at, (_, index))| (at, *index)).collect();
-            let functions = places.iter().map(|&(at, _)| shares.functions[at].clone());
+            let places: Vec<usize> = owned.map(|(at, _)| at).collect();
+            let functions = places.iter().map(|&at| shares.functions[at].clone());
             let functions: Vec<Function> = functions.collect();
             let (process, modules) = (&self.processes[number], sampler.modules());
-            let refusals = &mut Refusals::default();
             let candidates = candidates(process, &modules, &functions, refusals);
-            for (mut candidate, (at, index)) in candidates.into_iter().zip(places) {
-                candidate.stack = sampler.callers(&self.each[number].functions[index]);
+            for (candidate, at) in candidates.into_iter().zip(places) {
                 found[at] = Some(candidate);
             }
         }
+        found.into_iter().flatten().collect()
+    }
+
+    fn suggestion(&self) -> Suggestion {
+        let shares = &self.sum.shares;
+        let mut refusals = Vec::new();
+        refusals.resize_with(self.samplers.len(), Refusals::default);
+        let mut candidates = self.candidates(&mut refusals);
+        for (candidate, (owner, _)) in candidates.iter_mut().zip(&self.sum.owners) {
+            candidate.stack = self.samplers[*owner].callers(&candidate.function);
+        }
         Suggestion {
             samples: shares.on + shares.off,
-            candidates: found.into_iter().flatten().collect(),
+            candidates,
             processes: self.processes.len(),
             observed_ns: shares.observed.as_nanos() as u64,
             cpu_ns: shares.cpu.as_nanos() as u64,
@@ -234,7 +256,7 @@ pub(super) fn failure(operation: &str, process: &Process, why: &NotSampled) -> F
     }
 }
 
-fn nothing_seen(process: &Process, shares: &Shares) -> Failure {
+fn nothing_seen(process: &Process, shares: &Shares, others: Option<&str>) -> Failure {
     let pid = process.pid;
     if process.life() != Presence::Here {
         return Failure::new(OPERATION, pid, "the process has ended");
@@ -247,8 +269,14 @@ fn nothing_seen(process: &Process, shares: &Shares) -> Failure {
         shares.idle,
         shares.observed.as_secs_f64()
     );
-    Failure::new(OPERATION, pid, cause)
-        .hint("give it something to do, or look longer: --duration 10s")
+    let failure = Failure::new(OPERATION, pid, cause);
+    match others {
+        Some(_) => failure.hint(hint!(
+            "the processes that it has started ran: `{}` samples them, too",
+            CommandLine::ipath("suggest").pid(pid).with("--children")
+        )),
+        None => failure.hint("give it something to do, or look longer: --duration 10s"),
+    }
 }
 
 /// A function's module, by index, and where it begins.
@@ -323,7 +351,7 @@ fn place(function: &Function) -> Place {
 }
 
 /// What is said of these functions, without their callers.
-pub(super) fn candidates(
+fn candidates(
     process: &Process,
     modules: &[(usize, Module)],
     functions: &[Function],

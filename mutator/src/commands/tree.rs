@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 use patcher::select::{Pattern, Spot};
 
 use super::existing::refuse_existing_of_tree;
+use super::find;
 use super::job::Job;
 use super::kind::Kind;
 use super::measure::{check_found, options, paths_of, patterns, spots};
+use super::others::tree;
 use super::remarks::warn;
 use super::source::AtEnd;
 use super::target::{find, target_of};
@@ -33,7 +35,8 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let output = Watch::new(show)?;
     let root = find(OPERATION, pid)?;
     options.family = Some(root.clone());
-    if patterns.is_empty() && spots.is_empty() {
+    let is_to_choose = patterns.is_empty() && spots.is_empty();
+    if is_to_choose && !output.is_view() {
         let suggest = CommandLine::ipath("suggest").pid(pid).with("--children");
         let search = CommandLine::ipath("attach")
             .pid(pid)
@@ -46,6 +49,22 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         return Err(Failure::new(OPERATION, pid, "no function is named").hint(hint));
     }
     refuse_existing_of_tree(&root)?;
+    let patterns = match is_to_choose {
+        false => patterns,
+        true => {
+            let signals = hold(OPERATION)?;
+            let wanted = find::choose_in_tree(OPERATION, &root, &signals)?;
+            signals.release();
+            match wanted {
+                find::Wanted::Functions(patterns) => patterns,
+                find::Wanted::Nothing => return Ok(()),
+                find::Wanted::OtherProgram => {
+                    return Err(Failure::new(OPERATION, pid, find::OTHER_PROGRAM));
+                }
+                find::Wanted::Over(why) => return Err(Failure::new(OPERATION, pid, why)),
+            }
+        }
+    };
     let wanted = Wanted {
         patterns: &patterns,
         spots: &spots,
@@ -80,34 +99,6 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         wanted.tell_unmet(pid, processes.len());
     }
     Ok(())
-}
-
-/// Warns that `alike` processes started by the target run the same program and are left out: a user who
-/// names a server may want its workers. `done` is the participle of the operation that leaves them out,
-/// such as "measured". Returns the note for the profile.
-pub(super) fn tell_left_out(
-    operation: &str,
-    pid: Pid,
-    alike: usize,
-    done: &str,
-    otherwise: &str,
-) -> Option<String> {
-    let which = match alike {
-        0 => return None,
-        1 => "a process that it has started runs the same program and is".to_owned(),
-        n => format!("{n} processes that it has started run the same program and are"),
-    };
-    warn(&format!(
-        "{operation} {pid}: {which} not {done}: {otherwise}"
-    ));
-    Some(format!("{which} not {done}"))
-}
-
-/// A process and its descendants, without this command.
-pub(super) fn tree(root: &Process) -> Vec<Process> {
-    let own = Pid(std::process::id() as i32);
-    let all = std::iter::once(root.clone()).chain(root.descendants());
-    all.filter(|process| process.pid != own).collect()
 }
 
 /// Reports descendants that began while the sessions were made.

@@ -54,6 +54,8 @@ pub(super) struct Seen {
     pub(super) is_own: bool,
     /// False of code of a file in which no function is known.
     pub(super) is_known: bool,
+    /// True for a part of a compiler's runtime that generated code calls all the time.
+    pub(super) is_built_in: bool,
 }
 
 /// A module and what is known of it.
@@ -364,6 +366,7 @@ impl Code {
             is_of_runtime: false,
             is_own: true,
             is_known: true,
+            is_built_in: false,
         };
         self.id((None, Avma(0), None), seen)
     }
@@ -399,6 +402,7 @@ impl Code {
             is_of_runtime: false,
             is_own: false,
             is_known: true,
+            is_built_in: false,
         };
         Some(self.id((None, start, Some(name)), seen))
     }
@@ -446,6 +450,8 @@ impl Code {
             serves: is_service(&name, loaded.map(|l| l.module.file_name())),
             role: role_of(&name),
             is_of_runtime: matches!(Fold::of(&name), Some(Fold::Runtime(_))),
+            // The code that V8 has compiled ahead, such as the handlers of its interpreter.
+            is_built_in: linkage.starts_with("Builtins_"),
             linkage,
             name,
             is_own: false,

@@ -36,6 +36,7 @@ struct Sum {
     waiting: Estimate,
     for_work: f64,
     waits_per_second: f64,
+    generated: f64,
 }
 
 /// A sum of independent estimates.
@@ -82,6 +83,7 @@ pub fn together(all: &[Shares], most: usize) -> Together {
                     waiting: Estimate::default(),
                     for_work: 0.0,
                     waits_per_second: 0.0,
+                    generated: 0.0,
                 }),
             };
             if weight > sum.most {
@@ -93,6 +95,7 @@ pub fn together(all: &[Shares], most: usize) -> Together {
             sum.waiting.add(function.waiting, waited);
             sum.for_work += function.for_work * shares.for_work.as_secs_f64();
             sum.waits_per_second += function.waits_per_second;
+            sum.generated += function.generated * cpu;
         }
     }
     let mut shares = whole(all);
@@ -114,6 +117,7 @@ pub fn together(all: &[Shares], most: usize) -> Together {
             for_work: sum.for_work / shares.for_work.as_secs_f64().max(1e-9),
             waits_per_second: sum.waits_per_second,
             weight: sum.weight / shares.time.max(1.0),
+            generated: sum.generated / cpu.max(1e-9),
             ..all[process].functions[index].clone()
         }
     };
@@ -187,6 +191,8 @@ mod tests {
             for_work: 0.0,
             waits_per_second: 5.0,
             weight,
+            is_built_in: false,
+            generated: 0.0,
         }
     }
 

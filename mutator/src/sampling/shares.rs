@@ -39,6 +39,9 @@ pub struct Function {
     pub is_own: bool,
     /// False of code of a file in which no function is known.
     pub is_known: bool,
+    /// True for a part of a compiler's runtime that generated code calls all the time: measuring its
+    /// calls would take most of the time.
+    pub is_built_in: bool,
     /// First address in the process.
     pub start: Avma,
     /// The same in its file.
@@ -55,6 +58,9 @@ pub struct Function {
     pub waits_per_second: f64,
     /// The share of [`Shares::time`] that can be put down to it.
     pub weight: f64,
+    /// The share of the time on a processor in generated code that it calls, if it is the nearest function
+    /// that can be measured.
+    pub generated: f64,
 }
 
 /// Where the time of a process has gone.
@@ -107,6 +113,8 @@ struct Part {
     on: f64,
     off: f64,
     waits: f64,
+    /// The time on a processor in generated code that it is the nearest measurable caller of.
+    generated: f64,
 }
 
 /// A sum of estimates, with that of their squares.
@@ -190,6 +198,9 @@ pub(super) fn of(
         for &function in &charged.on {
             parts[function as usize].on += seen.cpu;
         }
+        if let Some(function) = charged.native {
+            parts[function as usize].generated += seen.cpu;
+        }
         for &function in &charged.off {
             let part = &mut parts[function as usize];
             part.off += seen.waited;
@@ -234,6 +245,8 @@ pub(super) fn of(
             for_work: part.for_work / for_work.max(1.0),
             waits_per_second: part.waits / observed.as_secs_f64().max(1e-9),
             weight: weight(part),
+            is_built_in: seen.is_built_in,
+            generated: part.generated / on.all.max(1.0),
         }
     };
     let nanoseconds = |ns: f64| Duration::from_nanos(ns as u64);
@@ -263,6 +276,8 @@ pub(super) struct Charged {
     off: Vec<FunctionId>,
     /// Index of the first of them on the path.
     pub(super) at: usize,
+    /// The nearest function that can be measured, if the innermost one is generated code.
+    native: Option<FunctionId>,
 }
 
 impl Code {
@@ -284,11 +299,30 @@ impl Code {
                 (on, vec![entry, caller])
             }
         };
+        let native = self.native(all);
+        let mut on = on;
+        on.extend(native.filter(|native| !on.contains(native)));
         Charged {
             on,
             off,
             at: called.unwrap_or(0).saturating_sub(1),
+            native,
         }
+    }
+
+    /// The nearest function of a path that can be measured, if the innermost one is generated code.
+    fn native(&self, path: &[FunctionId]) -> Option<FunctionId> {
+        let is_generated = |&&id: &&FunctionId| {
+            let function = self.function(id);
+            function.module.is_none() && !function.is_own || function.is_built_in
+        };
+        let count = path.iter().take_while(is_generated).count();
+        let outer = path.get(count..).filter(|_| count > 0)?;
+        let of_file = |id: &&FunctionId| {
+            let function = self.function(**id);
+            function.module.is_some() && function.is_known && !function.is_built_in
+        };
+        outer.iter().find(of_file).copied()
     }
 
     /// The callers that most of a function's time comes by, the nearest first; at their end that there are unknown ones where

@@ -14,6 +14,8 @@ use super::draw::{BOLD, DIM, SELECTED, WARN, disarm, fit};
 use super::inputs::{Input, Inputs, wipe};
 use super::line::EditLine;
 use super::{Key, Mouse};
+use crate::display_name::{Chain, Link, fit_chains, fit_each};
+use crate::report::wrapped;
 
 /// A function to choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,8 +24,10 @@ pub struct Choosable {
     pub key: u64,
     /// Its figures, in columns as wide as those of the head.
     pub figures: Vec<String>,
-    /// Its name, and the module's.
+    /// Its name.
     pub name: String,
+    /// The name of its module.
+    pub module: String,
     /// Why it cannot be chosen.
     pub refused: Option<String>,
 }
@@ -35,6 +39,8 @@ pub struct Choices {
     pub about: String,
     /// What stands above the figures, the columns from the left.
     pub head: Vec<String>,
+    /// A remark on all of it, in one line.
+    pub note: Option<String>,
     /// The costliest first.
     pub rows: Vec<Choosable>,
 }
@@ -47,8 +53,14 @@ pub trait Finder {
     /// What there is to choose from now.
     fn choices(&mut self) -> Choices;
 
-    /// The callers of one of them, in one line.
-    fn callers(&mut self, key: u64) -> String;
+    /// The callers of one of them, the nearest first.
+    fn callers(&mut self, key: u64) -> Vec<Link>;
+
+    /// Patterns for functions that have been chosen.
+    ///
+    /// # Errors
+    /// The process has ended, or has become another program.
+    fn patterns(&self, keys: &[u64]) -> Result<Vec<String>, String>;
 
     /// Stops sampling. The choices stay.
     fn pause(&mut self);
@@ -80,7 +92,7 @@ const A_PICTURE: Duration = Duration::from_millis(500);
 const ENOUGH: Duration = Duration::from_secs(60);
 
 /// Explains the order, the columns and the keys.
-const HELP: [&str; 17] = [
+const HELP: [&str; 18] = [
     "Each line is a function with estimates from samples. The one with the most of either comes",
     "first: time on a processor in the function itself, or time in which it waited.",
     "",
@@ -96,7 +108,8 @@ const HELP: [&str; 17] = [
     "  s          sorts anew, and samples on if sampling has ended",
     "  Esc        takes back the choice, then leaves; q leaves",
     "",
-    "Sampling ends after a minute. A line with - cannot be measured; the last line says why.",
+    "Sampling ends after a minute. A line with - cannot be measured, or not at a bearable price;",
+    "Enter on it says why. `a` measures by name all the same.",
     "Any key goes back.",
 ];
 
@@ -128,7 +141,7 @@ pub(super) struct Choice {
     index: usize,
     chosen: BTreeSet<u64>,
     /// The callers of the row at the cursor, once they have been asked for.
-    callers: Option<(u64, String)>,
+    callers: Option<(u64, Vec<Link>)>,
     top: usize,
     message: String,
 }
@@ -152,14 +165,15 @@ impl Choice {
         let rows = &self.choices.rows;
         let same = self.at.and_then(|at| rows.iter().position(|r| r.key == at));
         self.index = same.unwrap_or(self.index).min(rows.len().saturating_sub(1));
-        // Until it is moved it stays on the first.
+        // Until it is moved it stays on the first that can be chosen.
         if self.at.is_none() {
-            self.index = 0;
+            let first = rows.iter().position(|row| row.refused.is_none());
+            self.index = first.unwrap_or(0);
         }
     }
 
     /// Asks for the callers of the row at the cursor, where they are not known.
-    pub(super) fn ask(&mut self, callers: impl FnOnce(u64) -> String) {
+    pub(super) fn ask(&mut self, callers: impl FnOnce(u64) -> Vec<Link>) {
         let Some(key) = self.choices.rows.get(self.index).map(|row| row.key) else {
             return;
         };
@@ -305,8 +319,14 @@ impl Choice {
             }
             return 1;
         }
+        let width = usize::from(screen.width);
+        let note = self.choices.note.iter();
+        let notes = note.flat_map(|note| wrapped(note.split(' '), " ", width));
+        // Lines are worth more than a remark on a small screen.
+        let notes: Vec<String> = notes.take(usize::from(screen.height / 8)).collect();
         // Head, titles, callers and hints.
-        let page = usize::from(screen.height.saturating_sub(4)).max(1);
+        let page = usize::from(screen.height.saturating_sub(4)).saturating_sub(notes.len());
+        let page = page.max(1);
         self.top = self.top.min(self.index);
         self.top = self.top.max((self.index + 1).saturating_sub(page));
         frame.render_widget(Line::styled(self.choices.about.as_str(), BOLD), line(0));
@@ -323,14 +343,16 @@ impl Choice {
             frame.render_widget(Line::styled(head, BOLD), line(1));
         }
         let rows = self.choices.rows.iter().enumerate();
-        for (place, (index, row)) in rows.skip(self.top).take(page).enumerate() {
+        let rows: Vec<(usize, &Choosable)> = rows.skip(self.top).take(page).collect();
+        let names = names(&rows, &columns, &self.choices.head, width);
+        for (place, ((index, row), name)) in rows.into_iter().zip(names).enumerate() {
             let mark = if self.chosen.contains(&row.key) {
                 "[x]"
             } else {
                 "[ ]"
             };
             let mark = if row.refused.is_some() { " - " } else { mark };
-            let text = format!("{mark} {} {}", joined(&row.figures), row.name);
+            let text = format!("{mark} {} {name}", joined(&row.figures));
             let text = fit(&text, usize::from(screen.width));
             let mut style = if row.refused.is_some() {
                 DIM
@@ -343,9 +365,21 @@ impl Choice {
             frame.render_widget(Line::styled(text, style), line(2 + place as u16));
         }
         if screen.height > 3 {
-            let callers = self.callers.as_ref().map_or("", |(_, callers)| callers);
-            let callers = fit(callers, usize::from(screen.width));
-            frame.render_widget(Line::styled(callers, DIM), line(screen.height - 2));
+            const ARROW: &str = " < ";
+            let links = self.callers.iter().flat_map(|(_, callers)| callers);
+            let chain = Chain {
+                links: links.cloned().collect(),
+                room: width.saturating_sub("< ".len()),
+            };
+            let callers = fit_chains(&[chain], ARROW).concat();
+            if !callers.is_empty() {
+                let callers = Line::styled(format!("< {callers}"), DIM);
+                frame.render_widget(callers, line(screen.height - 2));
+            }
+            for (place, note) in notes.iter().rev().enumerate() {
+                let area = line((screen.height - 2).saturating_sub(1 + place as u16));
+                frame.render_widget(Line::styled(note.as_str(), WARN), area);
+            }
         }
         if screen.height > 2 {
             let last = self.last_line();
@@ -396,6 +430,40 @@ impl Choice {
         };
         Line::styled(keys, DIM)
     }
+}
+
+/// The names of the rows, each with its module if there is room. The method stays whole.
+fn names(
+    rows: &[(usize, &Choosable)],
+    columns: &[bool],
+    head: &[String],
+    width: usize,
+) -> Vec<String> {
+    /// The mark and the spaces around the figures.
+    const MARK: usize = 5;
+    /// A name is not cut below this to make room for its module.
+    const LEAST: usize = 24;
+    let figures = head.iter().zip(columns).filter(|(_, is_shown)| **is_shown);
+    let figures: usize = figures.map(|(text, _)| text.width() + 1).sum();
+    let room = width.saturating_sub(MARK + figures);
+    let module = |row: &Choosable| format!("  {}", row.module);
+    let beside = |row: &Choosable| {
+        let left = room.checked_sub(module(row).width());
+        left.filter(|&left| left >= LEAST.min(row.name.width()))
+    };
+    let each: Vec<(&str, usize)> = rows
+        .iter()
+        .map(|(_, row)| (row.name.as_str(), beside(row).unwrap_or(room)))
+        .collect();
+    let with_module = |(name, (_, row)): (String, &(usize, &Choosable))| match beside(row) {
+        Some(_) => name + &module(row),
+        None => name,
+    };
+    fit_each(&each)
+        .into_iter()
+        .zip(rows)
+        .map(with_module)
+        .collect()
 }
 
 /// Which of the columns there is room for beside the names: the first ones and the third go last.

@@ -60,7 +60,7 @@ pub trait Source {
     ///
     /// # Errors
     /// One line that says why nothing was.
-    fn add_found(&mut self, keys: &[u64]) -> Result<String, String>;
+    fn add_found(&mut self, patterns: &[String]) -> Result<String, String>;
 
     /// Writes the profile of this moment to a file; gives one line that says so.
     ///

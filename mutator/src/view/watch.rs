@@ -211,7 +211,11 @@ where
     let chosen = choose(terminal, inputs, finder.as_mut(), true, deadline);
     wipe(terminal)?;
     Ok(match chosen? {
-        Chosen::Functions(keys) => Some(source.add_found(&keys)),
+        Chosen::Functions(keys) => Some(
+            finder
+                .patterns(&keys)
+                .and_then(|patterns| source.add_found(&patterns)),
+        ),
         Chosen::Named(pattern) => Some(source.add(&pattern)),
         Chosen::Nothing | Chosen::Over(_) => None,
     })

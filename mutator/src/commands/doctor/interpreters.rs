@@ -1,197 +1,58 @@
 //! Describes the support for programs in languages that are interpreted or compiled at run time.
 
 use super::line::{Line, Verdict, line};
-use crate::files::file_name;
-use crate::hint::{Hint, Word, hint};
+use crate::commands::language::Language;
+use crate::hint::{Hint, hint};
 use crate::process::Process;
-
-/// A language whose functions are not called natively.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Language {
-    Python,
-    Java,
-    JavaScript,
-    Ruby,
-    Php,
-    Perl,
-    DotNet,
-    Erlang,
-}
 
 /// A line about the language of a process. `names` is the number of names of generated code.
 pub(super) fn interpreters(process: &Process, names: usize) -> Option<Line> {
-    let exe = process.exe()?;
-    let maps = process.maps().ok()?;
-    let mapped = maps.iter().map(|mapping| mapping.name.as_str());
-    let language = Language::of(&exe.to_string_lossy(), mapped)?;
+    let language = Language::of_process(process)?;
     let what = format!(
         "process {}: {} runs in it: {}",
         process.pid,
         language.name(),
-        language.shown(names)
+        shown(language, names)
     );
-    Some(line(Verdict::Warn, what, language.rest(process, names)))
+    Some(line(Verdict::Warn, what, rest(language, process, names)))
 }
 
-impl Language {
-    /// The language of a program with this file and these mapped files.
-    fn of<'m>(exe: &str, mapped: impl IntoIterator<Item = &'m str>) -> Option<Self> {
-        let own = by_name(file_name(exe), false);
-        own.or_else(|| {
-            let mut names = mapped.into_iter().map(file_name);
-            names.find_map(|name| by_name(name, true))
-        })
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Python => "Python",
-            Self::Java => "Java",
-            Self::JavaScript => "JavaScript (V8)",
-            Self::Ruby => "Ruby",
-            Self::Php => "PHP",
-            Self::Perl => "Perl",
-            Self::DotNet => ".NET",
-            Self::Erlang => "Erlang",
-        }
-    }
-
-    /// Describes the functions that ipath shows. `names` is the number of named generated functions.
-    fn shown(self, names: usize) -> String {
-        let native = "functions of the interpreter and of native modules are measured";
-        let frames = match names {
-            0 => "its own functions have no names".to_owned(),
-            n => format!("{n} of its own functions have names in paths, and are not measured"),
-        };
-        match self {
-            Self::Java => format!(
-                "functions of the virtual machine and of native libraries are measured; {frames}"
-            ),
-            Self::Python | Self::JavaScript | Self::DotNet | Self::Erlang => {
-                format!("{native}; {frames}")
-            }
-            Self::Ruby | Self::Php | Self::Perl => {
-                format!("{native}; its own functions have no names")
-            }
-        }
-    }
-
-    /// The option that names its functions in paths, and the tool that shows the rest.
-    fn rest(self, process: &Process, names: usize) -> Hint {
-        let pid = process.pid.to_string();
-        let pid = Word(&pid);
-        let option = match self {
-            _ if names > 0 => None,
-            Self::Python => Some("names come with `python3 -X perf` (3.12 and later)"),
-            Self::Java => Some(
-                "names come with `jcmd PID Compiler.perfmap`, whole paths with -XX:+PreserveFramePointer",
-            ),
-            Self::JavaScript => Some("names come with `node --perf-basic-prof`"),
-            Self::DotNet => Some("names come with DOTNET_PerfMapEnabled=1 in its environment"),
-            Self::Erlang => Some("names come with `erl +JPperf true`"),
-            Self::Ruby | Self::Php | Self::Perl => None,
-        };
-        let tool = match self {
-            Self::Python => hint!("`py-spy record --pid {}` shows Python's own functions", pid),
-            Self::Java => hint!("async-profiler shows methods: `asprof -d 10 {}`", pid),
-            Self::JavaScript => "`node --cpu-prof` shows JavaScript's own functions".into(),
-            Self::Ruby => hint!("`rbspy record --pid {}` shows Ruby's own functions", pid),
-            Self::Php => hint!("`phpspy -p {}` shows PHP's own functions", pid),
-            Self::Perl => "`perl -d:NYTProf` shows Perl's own functions".into(),
-            Self::DotNet => hint!("`dotnet-trace collect -p {}` shows methods", pid),
-            Self::Erlang => "fprof and eprof show Erlang's own functions".into(),
-        };
-        match option {
-            Some(option) => hint!("{}; {}", Hint::from(option), tool),
-            None => tool,
-        }
-    }
-}
-
-fn by_name(name: &str, is_library: bool) -> Option<Language> {
-    use Language::*;
-    /// Programs and libraries by the beginning of their names.
-    const PROGRAMS: [(&str, Language); 11] = [
-        ("python", Python),
-        ("pypy", Python),
-        ("java", Java),
-        ("node", JavaScript),
-        ("ruby", Ruby),
-        ("php", Php),
-        ("perl", Perl),
-        ("dotnet", DotNet),
-        ("beam.smp", Erlang),
-        ("deno", JavaScript),
-        ("uwsgi-python", Python),
-    ];
-    const LIBRARIES: [(&str, Language); 9] = [
-        ("libpython", Python),
-        ("libjvm.so", Java),
-        ("libnode.so", JavaScript),
-        ("libruby", Ruby),
-        ("libphp", Php),
-        ("mod_php", Php),
-        ("libperl.so", Perl),
-        ("libcoreclr.so", DotNet),
-        ("libv8.so", JavaScript),
-    ];
-    let is_it = |&(begin, _): &&(&str, Language)| match is_library {
-        true => name.starts_with(begin),
-        false => {
-            let rest = name.strip_prefix(begin);
-            // python3.11, php8.2, php-fpm8.2; but no python-config or nodemon.
-            rest.is_some_and(|rest| {
-                let rest = rest.strip_prefix("-fpm").unwrap_or(rest);
-                let rest = rest.strip_prefix("-cgi").unwrap_or(rest);
-                rest.chars().all(|c| c.is_ascii_digit() || c == '.')
-            })
-        }
+/// Describes the functions that ipath shows. `names` is the number of named generated functions.
+fn shown(language: Language, names: usize) -> String {
+    let native = "functions of the interpreter and of native modules are measured";
+    let frames = match names {
+        0 => "its own functions have no names".to_owned(),
+        n => format!("{n} of its own functions have names in paths, and are not measured"),
     };
-    let mut known = match is_library {
-        true => LIBRARIES.iter(),
-        false => PROGRAMS.iter(),
-    };
-    known.find(is_it).map(|(_, language)| *language)
+    match language {
+        Language::Java => format!(
+            "functions of the virtual machine and of native libraries are measured; {frames}"
+        ),
+        Language::Python | Language::JavaScript | Language::DotNet | Language::Erlang => {
+            format!("{native}; {frames}")
+        }
+        Language::Ruby | Language::Php | Language::Perl => {
+            format!("{native}; its own functions have no names")
+        }
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn languages_are_known_by_their_files() {
-        let plain = ["/usr/bin/app", "/usr/lib/libc.so.6", "[heap]", ""];
-        for (exe, mapped, expected) in [
-            ("/usr/bin/app", "", None),
-            ("/usr/bin/python3.11", "", Some(Language::Python)),
-            (
-                "/usr/bin/app",
-                "/usr/lib/libpython3.12.so.1.0",
-                Some(Language::Python),
-            ),
-            (
-                "/usr/bin/java",
-                "/jvm/lib/server/libjvm.so",
-                Some(Language::Java),
-            ),
-            (
-                "/usr/bin/tool",
-                "/jvm/lib/server/libjvm.so",
-                Some(Language::Java),
-            ),
-            ("/usr/bin/node", "", Some(Language::JavaScript)),
-            ("/usr/bin/nodemon", "", None),
-            ("/usr/bin/ruby3.1", "", Some(Language::Ruby)),
-            ("/usr/sbin/php-fpm8.2", "", Some(Language::Php)),
-            (
-                "/usr/sbin/apache2",
-                "/usr/lib/apache2/modules/libphp8.2.so",
-                Some(Language::Php),
-            ),
-            ("/usr/lib/erlang/bin/beam.smp", "", Some(Language::Erlang)),
-        ] {
-            let found = Language::of(exe, plain.into_iter().chain([mapped]));
-            assert_eq!(found, expected, "{exe} {mapped}");
-        }
+/// The option that names its functions in paths, and the tool that shows the rest.
+fn rest(language: Language, process: &Process, names: usize) -> Hint {
+    let option = match language {
+        _ if names > 0 => None,
+        Language::Python => Some("names come with `python3 -X perf` (3.12 and later)"),
+        Language::Java => Some(
+            "names come with `jcmd PID Compiler.perfmap`, whole paths with -XX:+PreserveFramePointer",
+        ),
+        Language::JavaScript => Some("names come with `node --perf-basic-prof`"),
+        Language::DotNet => Some("names come with DOTNET_PerfMapEnabled=1 in its environment"),
+        Language::Erlang => Some("names come with `erl +JPperf true`"),
+        Language::Ruby | Language::Php | Language::Perl => None,
+    };
+    let tool = language.tool(process);
+    match option {
+        Some(option) => hint!("{}; {}", Hint::from(option), tool),
+        None => tool,
     }
 }

@@ -12,6 +12,7 @@ use super::super::suggest;
 use super::common::{Common, Shifts};
 use super::for_work::ForWork;
 use super::look::{Moment, Spent, window};
+use crate::commands::language::Language;
 use crate::error::Failure;
 use crate::follow::Follower;
 use crate::process::{Presence, Process};
@@ -232,10 +233,14 @@ impl Pack {
             }
         }
         let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
+        let first = self.members.first();
+        let tool = first
+            .and_then(|first| Some(Language::of_process(&first.process)?.tool(&first.process)));
+        let tool = tool.map_or_else(String::new, |tool| format!("; {tool}"));
         let left = all.into_iter().map(|(name, of_it)| Left {
             name,
             file: GENERATED.to_owned(),
-            reason: "generated code cannot be instrumented".to_owned(),
+            reason: format!("generated code cannot be instrumented{tool}"),
             cpu_share: share(of_it.cpu, whole.cpu),
             waiting_share: share(of_it.waited, whole.waited),
         });

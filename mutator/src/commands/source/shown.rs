@@ -263,9 +263,9 @@ impl Source for Live {
         Ok(Box::new(finding))
     }
 
-    fn add_found(&mut self, keys: &[u64]) -> Result<String, String> {
-        let pattern = |key: &u64| Pattern::parse(&format!("{key:#x}")).map_err(|e| e.to_string());
-        let patterns: Result<Vec<Pattern>, String> = keys.iter().map(pattern).collect();
+    fn add_found(&mut self, patterns: &[String]) -> Result<String, String> {
+        let pattern = |text: &String| Pattern::parse(text).map_err(|e| e.to_string());
+        let patterns: Result<Vec<Pattern>, String> = patterns.iter().map(pattern).collect();
         self.add_all(&patterns?, false)
     }
 

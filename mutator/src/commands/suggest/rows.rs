@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use crate::display_name::{self, Link};
+use crate::folding::{self, Fold, Item};
 use crate::printable::printable;
 use crate::process::Pid;
 use crate::report::human;
@@ -12,6 +14,9 @@ use crate::sampling::{Function, Seeing, Share, Shares};
 
 /// Figures are out of date if a running process yields no samples for this long.
 const STALE: Duration = Duration::from_secs(2);
+
+/// The most columns of a name within a sentence.
+const SHORT: usize = 40;
 
 /// What was sampled, and what it suggests. In the order of the JSON.
 #[derive(Default, serde::Serialize)]
@@ -37,6 +42,45 @@ pub(in crate::commands) struct Candidate {
     pub(super) stack: Vec<String>,
 }
 
+impl Candidate {
+    /// The reason not to measure it. `None` if it can be measured at a bearable price.
+    pub(in crate::commands) fn refused(&self) -> Option<String> {
+        /// The reason for [`Function::is_built_in`].
+        const BUILT_IN: &str = "generated code calls it too often: a caller of it costs less";
+        let built_in = self.function.is_built_in.then(|| BUILT_IN.to_owned());
+        self.reason.clone().or(built_in)
+    }
+}
+
+/// Describes the generated code that takes much of the CPU time, in one line: how much, the tool that
+/// shows its functions, and the nearest function that can be measured.
+pub(in crate::commands) fn generated(
+    candidates: &[Candidate],
+    tool: Option<&str>,
+) -> Option<String> {
+    /// The smallest share of the CPU time that is worth a line.
+    const LEAST: f64 = 0.1;
+    let functions = || candidates.iter().map(|candidate| &candidate.function);
+    let is_generated = |f: &&Function| f.module.is_none() && !f.is_own || f.is_built_in;
+    let share: f64 = functions().filter(is_generated).map(|f| f.own.value).sum();
+    if share < LEAST {
+        return None;
+    }
+    let can_be_measured = |candidate: &&Candidate| candidate.refused().is_none();
+    let nearest = candidates.iter().filter(can_be_measured);
+    let nearest = nearest.max_by(|a, b| a.function.generated.total_cmp(&b.function.generated));
+    let nearest = nearest.filter(|nearest| nearest.function.generated > 0.0);
+    let nearest = nearest.map_or_else(String::new, |nearest| {
+        let name = display_name::fit(&printable(&nearest.function.name), SHORT);
+        format!("; the nearest function to measure is {name}")
+    });
+    let tool = tool.unwrap_or("a profiler of its language shows its functions");
+    Some(format!(
+        "{:.0} % of the CPU time is in generated code, which is not patched: {tool}{nearest}",
+        100.0 * share.min(1.0)
+    ))
+}
+
 impl Serialize for Candidate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let f = &self.function;
@@ -55,6 +99,7 @@ impl Serialize for Candidate {
         }
         fields.serialize_entry("waiting_for_work", &f.for_work)?;
         fields.serialize_entry("waits_per_second", &f.waits_per_second)?;
+        fields.serialize_entry("built_in", &f.is_built_in)?;
         fields.serialize_entry("patchable", &self.reason.is_none())?;
         fields.serialize_entry("reason", &self.reason)?;
         fields.serialize_entry("stack", &self.stack)?;
@@ -110,19 +155,15 @@ pub(in crate::commands) fn about(pid: Pid, shares: &Shares) -> String {
     text + "; estimates ± what they may be off by"
 }
 
-/// The nearest callers of a candidate.
-pub(in crate::commands) fn callers(stack: &[String]) -> String {
-    const SHOWN: usize = 4;
-    let more = match stack.len() > SHOWN {
-        true => " < …",
-        false => "",
+/// The callers of a candidate, with the frames of runtimes folded.
+pub(in crate::commands) fn callers(stack: &[String]) -> Vec<Link> {
+    let items = folding::fold(stack.iter().map(|name| Fold::of(name)));
+    let link = |item| match item {
+        Item::Frame(index) => Some(Link::of(printable(&stack[index]))),
+        Item::Runtime(text) => Some(Link::fold(text)),
+        Item::Wrappers(_) => None,
     };
-    let shown = stack.iter().take(SHOWN);
-    let shown: Vec<_> = shown.map(|n| printable(n)).collect();
-    match shown.is_empty() {
-        true => String::new(),
-        false => format!("< {}{more}", shown.join(" < ")),
-    }
+    items.into_iter().filter_map(link).collect()
 }
 
 /// Shares, with what they may be off by, and waits, as wide as [`head`].

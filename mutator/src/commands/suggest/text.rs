@@ -7,9 +7,8 @@ use std::fmt::Write;
 use patcher::select::MEANING;
 use unicode_width::UnicodeWidthStr;
 
-use super::rows::{Candidate, Suggestion, about, callers, figures, head};
-use crate::display_name::{Chain, Link, fit_chains, fit_each, method};
-use crate::folding::{self, Fold, Item};
+use super::rows::{Candidate, Suggestion, about, callers, figures, generated, head};
+use crate::display_name::{Chain, fit_chains, fit_each, method};
 use crate::hint::CommandLine;
 use crate::printable::{is_active, printable};
 use crate::process::Pid;
@@ -29,6 +28,8 @@ const ROOMY: usize = 60;
 /// A name is not cut below this to make room for its module.
 const LEAST: usize = 24;
 const ARROW: &str = " < ";
+/// The most callers in a file.
+const SHOWN: usize = 4;
 
 /// Whom the text is about.
 pub(super) struct Subject {
@@ -37,6 +38,10 @@ pub(super) struct Subject {
     pub(super) processes: usize,
     /// True if its descendants were to be sampled as well.
     pub(super) children: bool,
+    /// The tool that shows the functions of its language, if they are not native.
+    pub(super) tool: Option<String>,
+    /// A remark on descendants that were not sampled.
+    pub(super) others: Option<String>,
 }
 
 /// The text. `modules` are those of the process of the first candidate that can be measured, `width`
@@ -74,17 +79,21 @@ pub(super) fn text(
                 format!("{}\n{}", figures.trim_end(), below(&name, NARROW, width))
             }
         };
-        if let Some(reason) = &candidate.reason {
-            let refused = format!("refused: {}", printable(reason));
+        if let Some(reason) = candidate.refused() {
+            let refused = format!("refused: {}", printable(&reason));
             text += &below(&refused, indent(width), width);
         }
         text += &callers;
     }
-    let remarks = remarks(shares, suggestion);
+    if let Some(generated) = generated(&suggestion.candidates, subject.tool.as_deref()) {
+        text += &below(&generated, 0, width);
+    }
+    let mut remarks = remarks(shares, suggestion);
+    remarks.extend(subject.others.clone());
     if !remarks.is_empty() {
         text += &below(&remarks.join("; "), 0, width);
     }
-    if let Some(first) = suggestion.candidates.iter().find(|c| c.reason.is_none()) {
+    if let Some(first) = suggestion.candidates.iter().find(|c| c.refused().is_none()) {
         let attach = CommandLine::ipath("attach").pid(subject.pid);
         let attach = match subject.children {
             true => attach.with("--children"),
@@ -186,16 +195,23 @@ fn names(candidates: &[Candidate], width: Option<usize>) -> Vec<Placed> {
 fn all_callers(candidates: &[Candidate], width: Option<usize>) -> Vec<String> {
     let indent = indent(width);
     let Some(width) = width else {
-        let line = |candidate: &Candidate| match callers(&candidate.stack) {
-            none if none.is_empty() => none,
-            callers => format!("{:indent$}{callers}\n", ""),
+        let line = |candidate: &Candidate| {
+            let callers = callers(&candidate.stack);
+            let (shown, more) = callers.split_at(callers.len().min(SHOWN));
+            let names = shown.iter().map(|link| link.name.clone() + &link.mark);
+            let gap = (!more.is_empty()).then(|| "…".to_owned());
+            let names: Vec<String> = names.chain(gap).collect();
+            match names.is_empty() {
+                true => String::new(),
+                false => format!("{:indent$}< {}\n", "", names.join(ARROW)),
+            }
         };
         return candidates.iter().map(line).collect();
     };
     let chains: Vec<Chain> = candidates
         .iter()
         .map(|candidate| Chain {
-            links: links(&candidate.stack),
+            links: callers(&candidate.stack),
             room: width.saturating_sub(indent + 2),
         })
         .collect();
@@ -208,17 +224,6 @@ fn all_callers(candidates: &[Candidate], width: Option<usize>) -> Vec<String> {
         .zip(fit_chains(&chains, ARROW))
         .map(line)
         .collect()
-}
-
-/// A stack with the frames of runtimes folded.
-fn links(stack: &[String]) -> Vec<Link> {
-    let items = folding::fold(stack.iter().map(|name| Fold::of(name)));
-    let link = |item| match item {
-        Item::Frame(index) => Some(Link::of(printable(&stack[index]))),
-        Item::Runtime(text) => Some(Link::whole(text)),
-        Item::Wrappers(_) => None,
-    };
-    items.into_iter().filter_map(link).collect()
 }
 
 fn remarks(shares: &Shares, suggestion: &Suggestion) -> Vec<String> {
@@ -248,7 +253,7 @@ fn remarks(shares: &Shares, suggestion: &Suggestion) -> Vec<String> {
 }
 
 /// A pattern that matches this candidate and, if a name allows it, nothing else.
-fn pattern_of(candidate: &Candidate, modules: &[Module]) -> String {
+pub(in crate::commands) fn pattern_of(candidate: &Candidate, modules: &[Module]) -> String {
     let has_meaning =
         |c: char| MEANING.contains(&c) || is_active(c) || c.is_whitespace() || "'\\".contains(c);
     let function = &candidate.function;
@@ -325,6 +330,8 @@ mod tests {
             pid: Pid(42),
             processes: 1,
             children: false,
+            tool: None,
+            others: None,
         };
         text(&subject, &Shares::default(), suggestion, &[], width)
     }
@@ -389,6 +396,54 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// Neither generated code nor the built-ins that it calls are offered, but what calls them.
+    #[test]
+    fn the_nearest_native_function_is_offered_in_the_place_of_generated_code() {
+        let mut candidates = vec![
+            candidate(
+                "JS:*findDuplicates /srv/app/slow.js:4:9",
+                &["JS:~tick /srv/app/slow.js:9:1"],
+            ),
+            candidate("Builtins_LdaNamedPropertyHandler", &[]),
+            candidate("v8::internal::Invoke", &["node::Start"]),
+            candidate("sha256", &[]),
+        ];
+        candidates[0].reason = Some("JIT code".to_owned());
+        candidates[0].function.file = "[jit]".to_owned();
+        for (at, own) in [(0, 0.6), (1, 0.2), (2, 0.0), (3, 0.1)] {
+            candidates[at].function.own.value = own;
+            candidates[at].function.module = (at > 0).then_some(0);
+        }
+        candidates[1].function.is_built_in = true;
+        candidates[2].function.generated = 0.8;
+        let suggestion = Suggestion {
+            candidates,
+            ..Suggestion::default()
+        };
+        let text = written_of(&suggestion, Some(200));
+        assert!(
+            text.contains("  findDuplicates slow.js:4  [jit]\n"),
+            "{text}"
+        );
+        assert!(text.contains("< tick slow.js:9\n"), "{text}");
+        let line = "80 % of the CPU time is in generated code, which is not patched: \
+                    a profiler of its language shows its functions; \
+                    the nearest function to measure is v8::internal::Invoke\n";
+        assert!(text.contains(line), "{text}");
+        let command =
+            "exactly, with all call paths: ipath attach 42 -f 'service!v8::internal::Invoke'\n";
+        assert!(
+            text.ends_with(command) || text.contains("-f 'v8::internal::Invoke'\n"),
+            "{text}"
+        );
+        assert_eq!(
+            text.matches("refused: generated code calls it too often")
+                .count(),
+            1,
+            "{text}"
+        );
     }
 
     #[test]

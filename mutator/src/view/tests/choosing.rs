@@ -1,6 +1,7 @@
 //! Choosing functions: what keys do, and the screen.
 
 use super::*;
+use crate::display_name::Link;
 use crate::view::choice::{Choice, Choices, Choosable, Chosen};
 
 fn rows(names: &[&str]) -> Choices {
@@ -12,7 +13,8 @@ fn rows(names: &[&str]) -> Choices {
             format!("{:>8}", number),
             format!("{:>4}", 1),
         ],
-        name: format!("{name}  app"),
+        name: (*name).to_owned(),
+        module: "app".to_owned(),
         refused: name.starts_with('-').then(|| "too-short".to_owned()),
     };
     Choices {
@@ -20,13 +22,14 @@ fn rows(names: &[&str]) -> Choices {
         head: ["        self", "callee", " waiting", " w/s"]
             .map(String::from)
             .to_vec(),
+        note: None,
         rows: names.iter().enumerate().map(row).collect(),
     }
 }
 
 fn shown(choice: &mut Choice, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    choice.ask(|key| format!("< caller of {key}"));
+    choice.ask(|key| vec![Link::of(format!("caller_of_{key}"))]);
     let mut page = 0;
     terminal.draw(|frame| page = choice.draw(frame)).unwrap();
     assert!(page > 0);
@@ -83,6 +86,53 @@ fn what_cannot_be_patched_is_not_taken_and_says_why() {
     assert!(shown(&mut choice, 60, 8).contains("cannot be measured: too-short"));
 }
 
+/// The costliest function is often generated code.
+#[test]
+fn the_cursor_begins_on_the_first_function_that_can_be_measured() {
+    let mut choice = choosing(&["-no", "a", "bb"]);
+    let chosen = choice.press(Key::Enter, 5);
+    assert_eq!(chosen, Some(Chosen::Functions(vec![101])));
+}
+
+#[test]
+fn a_remark_stands_above_the_callers() {
+    let mut choice = Choice::default();
+    let note = "94 % of the CPU time is in generated code, which is not patched: `node --cpu-prof` shows it";
+    choice.update(Choices {
+        note: Some(note.to_owned()),
+        ..rows(&["-no", "a"])
+    });
+    let mut lines = |width, height| {
+        let screen = shown(&mut choice, width, height);
+        screen.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(120, 24)[21..23], [note, "< caller_of_101"]);
+    let narrow = lines(60, 24);
+    assert_eq!(narrow[20..22].join(" "), note);
+    assert!(!lines(60, 7).join("").contains("generated code"));
+}
+
+/// A long name keeps its method, and the module goes first.
+#[test]
+fn names_are_shortened_to_the_screen() {
+    let mut choices = rows(&["a", "bb"]);
+    choices.rows[0].name =
+        "shop::cache::LruCache<std::string, shop::Order>::get(std::string const&)".to_owned();
+    choices.rows[1].name = "JS:*findDuplicates /srv/app/slow.js:4:9".to_owned();
+    choices.rows[1].module = "[jit]".to_owned();
+    let mut choice = Choice::default();
+    choice.update(choices);
+    let screen = shown(&mut choice, 80, 8);
+    assert!(
+        screen.contains("1  shop::cache::LruCache<...>::get  app\n"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("1  findDuplicates slow.js:4  [jit]\n"),
+        "{screen}"
+    );
+}
+
 #[test]
 fn the_cursor_stays_on_its_function_when_the_order_changes() {
     let mut choice = choosing(&["a", "bb", "ccc"]);
@@ -132,7 +182,7 @@ ipath: 42  1.0 s
  -    48.0±1.0 %      7        2    1  -no  app
 
 
-< caller of 102
+< caller_of_102
 Enter measure exactly  Space choose  / find  a by name  ? help  Esc leaves
 ";
     assert_eq!(lines(80), expected);

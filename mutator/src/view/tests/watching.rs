@@ -1,6 +1,7 @@
 //! The loop over a source and inputs that are both made up.
 
 use super::*;
+use crate::display_name::Link;
 use crate::view::inputs::{Edited, Input, Inputs};
 use crate::view::watch::watch;
 use crate::view::{Callees, Choices, Finder, Names, Sample, Source};
@@ -40,8 +41,12 @@ impl Finder for Sampled {
         Choices::default()
     }
 
-    fn callers(&mut self, _: u64) -> String {
-        String::new()
+    fn callers(&mut self, _: u64) -> Vec<Link> {
+        Vec::new()
+    }
+
+    fn patterns(&self, _: &[u64]) -> Result<Vec<String>, String> {
+        Ok(Vec::new())
     }
 }
 
@@ -94,7 +99,7 @@ impl Source for Fake {
         }
     }
 
-    fn add_found(&mut self, _: &[u64]) -> Result<String, String> {
+    fn add_found(&mut self, _: &[String]) -> Result<String, String> {
         Ok("added".to_owned())
     }
 
