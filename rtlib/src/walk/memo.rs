@@ -327,7 +327,9 @@ impl Memo {
             // A signal handler may jump out of here: no key leads to another's run, nor to none.
             (*entry).set_key(Key(0, 0));
             (&raw mut (*entry).run).write_volatile(run);
-            (&raw mut (*entry).record).cast::<u64>().write_volatile(record as u64);
+            (&raw mut (*entry).record)
+                .cast::<u64>()
+                .write_volatile(record as u64);
             (*entry).set_key(miss.key);
             true
         }
