@@ -6,6 +6,7 @@
  *     thread FOLDER   in FOLDER/jit-PID-TID.dump, as bun does
  *     gdb             in memory, for debuggers: waits for SIGUSR1, prints `done`, ends on SIGTERM
  *     spin            in the map; only one piece, which runs until SIGTERM
+ *     native          the same, of a piece that calls functions of the file
  *     open            in a map that is writable for everyone
  *
  * For some pieces the file first has a wrong name. Prints the number of calls of each piece. */
@@ -128,10 +129,30 @@ static void end(int signal)
     over = 1;
 }
 
-static void spin(void)
+#define PART(name) \
+    NOINLINE static long name(long n) \
+    { \
+        for (volatile long i = 0; i < 20000; i++) \
+            n += i; \
+        return n; \
+    }
+PART(parse)
+PART(sort)
+PART(format)
+PART(compress)
+
+NOINLINE static long export(long n) { return parse(n) + sort(n) + format(n) + compress(n); }
+
+static void spin(int is_native)
 {
-    unary code = generate(spinning, sizeof spinning, (unary)(uintptr_t)100000);
-    name(code, sizeof spinning, "spin of x.js:1");
+    unary code;
+    if (is_native) {
+        code = generate(framed, sizeof framed, export);
+        name(code, sizeof framed, "report of x.js:2");
+    } else {
+        code = generate(spinning, sizeof spinning, (unary)(uintptr_t)100000);
+        name(code, sizeof spinning, "spin of x.js:1");
+    }
     signal(SIGTERM, end);
     puts("ready");
     fflush(stdout);
@@ -167,9 +188,11 @@ int main(int argc, char **argv)
         open_dump(argv[2], thread);
     else if ((file = fopen(map, "w")) == NULL)
         return 2;
-    if (strcmp(mode, "spin") == 0)
-        spin();
-    for (int i = 0; i < PIECES && strcmp(mode, "spin") != 0; i++) {
+    int is_native = strcmp(mode, "native") == 0;
+    int is_one = is_native || strcmp(mode, "spin") == 0;
+    if (is_one)
+        spin(is_native);
+    for (int i = 0; i < PIECES && !is_one; i++) {
         char what[32];
         unary code = generate(framed, sizeof framed, work);
         if (i % 3 == 0)
@@ -189,5 +212,5 @@ int main(int argc, char **argv)
             usleep(1000);
         puts("ok");
     }
-    return calls == 0 && strcmp(mode, "spin") != 0;
+    return calls == 0 && !is_one;
 }

@@ -138,14 +138,31 @@ fn sampling_names_it_and_says_that_it_is_not_patched() {
     let refused = Run::ipath(["attach", &pid, "-f", "spin"]).run().expect(1);
     let error = refused.expect_error();
     assert!(error.contains("JIT code"), "{error}");
-    let search = Run::ipath(["attach", &pid, "--search"]).run().expect(0);
-    let first = search
-        .stdout
-        .lines()
-        .find(|line| line.starts_with("costliest: "));
-    let first = first.unwrap_or_else(|| panic!("{}", search.report()));
+    let first = costliest(number);
     let is_named = first.contains("spin of x.js:1") && first.contains("cannot be instrumented");
     assert!(is_named, "{first}");
     target.finish("ok");
     remove_map(number);
+}
+
+/// The function of generated code that calls costly functions of a file is named first.
+#[test]
+fn a_search_names_generated_code_that_calls_costly_functions() {
+    let target = Target::start(jit_named(), ["native"]).await_output("ready");
+    let number = target.pid();
+    let first = costliest(number);
+    assert!(first.contains("report of x.js:2"), "{first}");
+    target.finish("ok");
+    remove_map(number);
+}
+
+/// What a search says of the costliest function that it cannot measure.
+fn costliest(pid: u32) -> String {
+    let search = Run::ipath(["attach", &pid.to_string(), "--search"]);
+    let search = search.run().expect(0);
+    let mut lines = search.stdout.lines();
+    let first = lines.find(|line| line.starts_with("costliest: "));
+    first
+        .unwrap_or_else(|| panic!("{}", search.report()))
+        .to_owned()
 }
