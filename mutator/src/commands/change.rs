@@ -8,7 +8,7 @@ use super::outcome::{added, listed, tell_refused};
 use super::output::print;
 use super::rank_file::with_rank;
 use super::remarks::warn;
-use super::target::{is_of_family, open_all, open_all_of};
+use super::target::{is_family_of, open_all, open_all_of};
 use super::watch::{destination, hold};
 use crate::cli::Patterns;
 use crate::collect::Collector;
@@ -21,7 +21,7 @@ use crate::merge::PathsOf;
 use crate::printable::Page;
 use crate::process::{Pid, Presence, Process};
 use crate::profile::{LEFT, Profile, Unseen};
-use crate::segment::{Remeasure, is_in_use, named};
+use crate::segment::{Remeasure, family_at, is_in_use, named};
 use crate::session::{Ended, Over, Session, SessionError};
 
 /// Refuses to change a session whose process has ended or cannot be traced now.
@@ -331,9 +331,12 @@ impl Left {
             if process.pid == pid || process.life() != Presence::Ended || is_in_use(path) {
                 return None;
             }
-            let session = Session::open(process).ok()?;
-            let (process, rank) = (process.clone(), session.document().rank);
-            is_of_family(&session, pid, first.as_ref()).then_some(Self { process, rank })
+            if !is_family_of(family_at(path), pid, first.as_ref()) {
+                return None;
+            }
+            let rank = Session::open(process).ok()?.document().rank;
+            let process = process.clone();
+            Some(Self { process, rank })
         };
         named.iter().filter_map(of).collect()
     }

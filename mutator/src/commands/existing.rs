@@ -2,7 +2,7 @@
 
 use super::measure::options;
 use super::remarks::warn;
-use super::target::{self, open_all};
+use super::target::{is_family_of, open_all};
 use super::top::watch_all;
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
@@ -54,7 +54,7 @@ pub(super) fn refuse_existing_of_tree(process: &Process) -> Result<(), Failure> 
 pub(super) fn is_of_family(process: &Process, first: Option<&Process>) -> bool {
     let session = Session::open(process);
     first.is_some_and(|first| {
-        session.is_ok_and(|s| target::is_of_family(&s, first.pid, Some(first)))
+        session.is_ok_and(|s| is_family_of(s.document().family, first.pid, Some(first)))
     })
 }
 

@@ -8,7 +8,7 @@ use crate::hint::{CommandLine, Hint, hint};
 use crate::mpi::ranks;
 use crate::process::{Pid, Presence, Process, host};
 use crate::profile::{Profile, Target};
-use crate::segment::{SegmentError, named};
+use crate::segment::{SegmentError, family_at, named};
 use crate::session::{Session, SessionError};
 
 /// Finds a process that can be worked on.
@@ -48,19 +48,20 @@ fn orphans(
     let is_known = |process: &Process| known.iter().any(|s| s.process() == process);
     // A descendant is no older than its ancestor, so sessions of older processes stay closed.
     let is_younger = |process: &Process| first.is_none_or(|f| process.start_time >= f.start_time);
-    let others = named.iter().map(|(_, process)| process);
-    let others = others.filter(|process| process.pid != pid && is_younger(process));
-    let others = others.filter(|process| !is_known(process) && process.life() == Presence::Here);
-    let sessions = others.filter_map(|process| open(process).ok());
-    sessions
-        .filter(|session| is_of_family(session, pid, first))
+    let others = named.iter().filter(|(_, process)| {
+        let is_other = process.pid != pid && is_younger(process) && !is_known(process);
+        is_other && process.life() == Presence::Here
+    });
+    // The sessions of other programs are not opened.
+    let others = others.filter(|(path, _)| is_family_of(family_at(path), pid, first));
+    others
+        .filter_map(|(_, process)| open(process).ok())
         .collect()
 }
 
-/// True if a session was made together with those of the process of this id, which is `first` unless it has
-/// ended.
-pub(super) fn is_of_family(session: &Session, pid: Pid, first: Option<&Process>) -> bool {
-    let family = session.document().family;
+/// True if a session of this family was made together with those of the process of this id, which is `first`
+/// unless it has ended.
+pub(super) fn is_family_of(family: Option<(i32, u64)>, pid: Pid, first: Option<&Process>) -> bool {
     family.is_some_and(|id| match first {
         Some(first) => id == first.id(),
         None => id.0 == pid.0,
@@ -153,4 +154,52 @@ fn open_by(
             )),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::{Document, Segment, Shape};
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    static OPENED: AtomicUsize = AtomicUsize::new(0);
+
+    /// The sessions of other programs stay closed.
+    #[test]
+    fn only_sessions_of_the_family_are_opened() {
+        let own = Process::find(Pid(std::process::id() as i32)).expect("this process");
+        // A file that is not in use as the segment of this process.
+        let other = Process {
+            start_time: own.start_time + 1,
+            ..own.clone()
+        };
+        let shape = Shape {
+            max_paths: 100,
+            columns: 1,
+        };
+        let (segment, _lock) = Segment::create(&other, &shape).expect("a segment");
+        let path = named().into_iter().find(|(_, process)| *process == other);
+        let (path, _) = path.expect("its name");
+        let first = Process {
+            pid: Pid(1),
+            start_time: own.start_time,
+        };
+        let named = [(path, own)];
+        let opened = |family: Option<(i32, u64)>| {
+            let document = Document {
+                family,
+                ..Document::default()
+            };
+            segment.write_document(&document).expect("room");
+            let before = OPENED.load(Relaxed);
+            orphans(first.pid, Some(&first), &[], &named, |_| {
+                OPENED.fetch_add(1, Relaxed);
+                Err(SessionError::Exists)
+            });
+            OPENED.load(Relaxed) - before
+        };
+        let counts = [None, Some((1, 7)), Some(first.id())].map(opened);
+        segment.remove_name();
+        assert_eq!(counts, [0, 0, 1]);
+    }
 }

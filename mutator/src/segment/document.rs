@@ -513,6 +513,10 @@ impl Segment {
         let _ = self.write_bytes(area, text.len() as u64, &vec![0; spare as usize])?;
         let len = &self.header().document_len[(turn & 1) as usize];
         len.store(text.len() as u64, Relaxed);
+        let (pid, start) = document.family.unwrap_or_default();
+        let header = self.header();
+        header.family_pid.store(pid.max(0) as u64, Relaxed);
+        header.family_start.store(start, Relaxed);
         step("document");
         self.header().document_turn.store(turn, Release);
         step("document turn");

@@ -57,7 +57,7 @@ pub use module::ModuleDoc;
 pub use reaper::Reaper;
 pub use registered::RegisteredTable;
 pub use schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
-pub use trust::{Claim, is_segment_name, is_unnamed};
+pub use trust::{Claim, family_at, is_segment_name, is_unnamed};
 
 /// A mapped segment.
 #[derive(Debug)]

@@ -8,7 +8,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use abi::segment::Header;
+use abi::ABI_VERSION;
+use abi::segment::{Header, MAGIC};
 
 use super::error::SegmentError;
 use super::lock::{Lock, PATIENCE};
@@ -130,6 +131,23 @@ fn word_at(file: &File, offset: usize) -> io::Result<u64> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
         Err(error) => Err(error),
     }
+}
+
+/// The first of the processes that the target of a named segment is measured with, by the header of this version: its id
+/// and its start time. Reads no more than the header.
+pub fn family_at(path: &Path) -> Option<(i32, u64)> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+        .ok()?;
+    let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+    let word = |offset| word_at(&file, offset).ok().filter(|_| is_file);
+    let is_ours = word(offset_of!(Header, magic))? == MAGIC
+        && word(offset_of!(Header, version))? as u32 == ABI_VERSION;
+    let pid = i32::try_from(word(offset_of!(Header, family_pid))?).ok()?;
+    let start = word(offset_of!(Header, family_start))?;
+    (is_ours && pid != 0).then_some((pid, start))
 }
 
 /// True if a name that maps show is of another process's segment.

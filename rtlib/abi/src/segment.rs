@@ -135,6 +135,11 @@ pub struct Header {
     /// The time of the last deregistration of unwind entries, by the time-stamp counter. Written
     /// before tables are searched for these entries.
     pub taken_back: AtomicU64,
+    /// Process id and start time of the first of the processes that are measured as one; 0 if the target
+    /// is measured alone. Written by the command.
+    pub family_pid: AtomicU64,
+    /// See `family_pid`.
+    pub family_start: AtomicU64,
     /// How it went with each counter.
     pub counted: [Counted; COUNTERS],
 }
