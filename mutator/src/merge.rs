@@ -12,7 +12,7 @@ mod session;
 mod tests;
 
 use crate::profile::{
-    COUNT, Counts, Function, Metric, PathEntry, Process, Profile, TimerStats, Total,
+    COUNT, Counts, Function, Metric, PathEntry, Presence, Process, Profile, TimerStats, Total,
 };
 pub use error::MergeError;
 
@@ -43,6 +43,8 @@ pub struct Merger {
     /// Over the processes, of each function and path.
     over_functions: Vec<Over>,
     over_paths: Vec<Over>,
+    /// The presences of each function, each with its number of processes.
+    presences: Vec<Vec<(Presence, u64)>>,
     sessions: session::Sessions,
     costs: cost::Costs,
     /// True if not all of them measure the same.
@@ -86,6 +88,10 @@ impl Merger {
             if at >= self.over_functions.len() {
                 self.over_functions.resize_with(at + 1, Over::with_each);
             }
+            if at >= self.presences.len() {
+                self.presences.resize_with(at + 1, Vec::new);
+            }
+            self.presences[at].push((function.presence(), of.number));
             let (totals, spread) = (&function.totals.counts, function.spread.as_deref());
             let over = &mut self.over_functions[at];
             over.add(&of, &sum.metrics, totals, spread);
@@ -132,6 +138,10 @@ impl Merger {
             complete(&mut path.metrics, &names);
             totals[path.function].add(path);
         }
+        for (function, presences) in sum.functions.iter_mut().zip(&self.presences) {
+            let presence = presence_in_all(presences);
+            (function.since_ns, function.away_ns) = (presence.since_ns, presence.away_ns);
+        }
         let processes = sum.processes.len();
         for ((function, total), mut over) in sum
             .functions
@@ -171,6 +181,21 @@ impl Merger {
         }
         Some(sum)
     }
+}
+
+/// The presence in all processes: from the earliest on, less the times by which it was later in others.
+fn presence_in_all(presences: &[(Presence, u64)]) -> Presence {
+    let since = |(presence, _): &(Presence, u64)| presence.since_ns;
+    let since_ns = presences.iter().map(since).min().flatten();
+    let away = |(presence, number): &(Presence, u64)| {
+        let since = presence.since_ns.unwrap_or(0);
+        let later = since.saturating_sub(since_ns.unwrap_or(0));
+        later
+            .saturating_mul(*number)
+            .saturating_add(presence.away_ns)
+    };
+    let away_ns = presences.iter().map(away).fold(0, u64::saturating_add);
+    Presence { since_ns, away_ns }
 }
 
 /// The processes that a profile is of, as parts of a sum.
@@ -223,9 +248,6 @@ fn add_metrics(sum: &mut Vec<Metric>, others: &[Metric], is_first: bool) -> bool
 /// Notes what another profile of a function measures. Where exits are patched in one and not in the other, not every call is
 /// measured.
 fn merge_function(sum: &mut Function, function: &Function) {
-    // Where one was there from the start, the others are taken to have been.
-    sum.since_ns = sum.since_ns.min(function.since_ns);
-    sum.away_ns = sum.away_ns.saturating_add(function.away_ns);
     let measures_else = sum.measured != function.measured;
     let ends_else = sum.exits.is_empty() != function.exits.is_empty();
     if measures_else || ends_else {

@@ -150,7 +150,7 @@ fn two_runs_are_one_profile_and_do_not_differ() {
     );
     assert_eq!(sum.paths.len(), parts[0].paths.len());
     let text = report(&all, &[]).expect(0).stdout;
-    assert!(text.starts_with("2 processes as one\n"), "{text}");
+    assert!(text.starts_with("2 processes as one; "), "{text}");
     assert!(text.contains("in 2 of 2 processes: min "), "{text}");
     assert_eq!(
         value(&all)["processes"]

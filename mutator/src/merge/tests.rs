@@ -382,3 +382,32 @@ fn paths_of_each_process_are_kept_apart() {
     assert_eq!(known.count(), sample().paths.len());
     assert_eq!(sum.paths.len(), 2 * sample().paths.len());
 }
+
+/// The denominator of `of run` is the time in which the function was measured, over all processes.
+#[test]
+fn the_time_of_a_function_is_that_in_each_process() {
+    const S: u64 = 1_000_000_000;
+    let part = |pid: u32, since: Option<u64>, away: u64| {
+        let mut profile = other(pid);
+        profile.session.elapsed_ns = 5 * S;
+        for function in &mut profile.functions {
+            (function.since_ns, function.away_ns) = (since, away);
+        }
+        profile
+    };
+    let parts = [
+        part(1, Some(S), S),
+        part(2, Some(3 * S), 0),
+        part(3, Some(2 * S), 0),
+    ];
+    let check = |sum: &Profile, expected: u64| {
+        let wall = sum.timers().find(|metric| metric.name == "wall");
+        let presence = sum.functions[0].presence();
+        assert_eq!(sum.run_of(wall.unwrap(), presence), Some(expected));
+    };
+    check(&merged(&parts[..1]), 3 * S);
+    check(&merged(&parts), 8 * S);
+    let [a, b, c] = parts;
+    check(&merged(&[merged(&[a, b]), c]), 8 * S);
+    check(&merged(&[part(4, None, 0), part(5, Some(3 * S), 0)]), 7 * S);
+}

@@ -295,7 +295,11 @@ impl Report<'_> {
                 let time = format!("{sum} in {calls}");
                 match share.strip_suffix('x') {
                     Some(times) => format!(
-                        "On average {times} threads at a time are in {which}: {} {time}.",
+                        "On average {times} threads at a time{} are in {which}: {} {time}.",
+                        match self.profile.processes.len() {
+                            0 | 1 => "",
+                            _ => " of each process",
+                        },
                         printable(off_cpu::heading(&metric.name))
                     ),
                     None => format!("{share} of {whole} is in {which}: {time}."),
@@ -354,13 +358,22 @@ impl Report<'_> {
 
     /// The name of the share's denominator.
     fn whole_name(&self, metric: &Metric) -> String {
-        match (
-            self.profile.run_of(metric, Presence::default()),
-            metric.name.as_str(),
-        ) {
-            (Some(_), "cpu") => "the CPU time".to_owned(),
-            (Some(_), _) => "the run".to_owned(),
-            (None, name) => format!("the measured {}", printable(off_cpu::heading(name))),
+        let run = self.profile.run_of(metric, Presence::default());
+        let number = self.profile.processes.len();
+        match (run, metric.name.as_str(), number) {
+            (Some(_), "cpu", 0 | 1) => "the CPU time".to_owned(),
+            (Some(_), "cpu", n) => format!("the CPU time of all {n} processes"),
+            (Some(_), _, 0 | 1) => "the run".to_owned(),
+            (Some(_), _, n) => format!("the time of all {n} processes"),
+            (None, name, _) => format!("the measured {}", printable(off_cpu::heading(name))),
+        }
+    }
+
+    /// ` of all processes`, if a search was in several.
+    pub(super) fn of_processes(&self) -> &'static str {
+        match self.profile.processes.is_empty() {
+            true => "",
+            false => " of all processes",
         }
     }
 
@@ -439,8 +452,9 @@ impl Report<'_> {
                 Kind::Cpu => "the CPU time",
                 Kind::Waiting => "the time off a processor",
             };
+            let whose = self.of_processes();
             format!(
-                "{} of {of} is in {}: {} in {}.",
+                "{} of {of}{whose} is in {}: {} in {}.",
                 human::percent(kind.share(path)),
                 self.of_caller(path.function, &path.stack, true),
                 human::time(kind.time(path).into()),

@@ -16,12 +16,16 @@ impl Report<'_> {
         match found.paths.len() {
             0 => writeln!(
                 out,
-                "\nno call path explains {cpu} of CPU time and {waiting} off it"
+                "\nno call path explains {cpu} of CPU time and {waiting} off it{}",
+                self.of_processes()
             ),
             n => {
                 let paths = human::count(n as u64, "call path");
-                let explained = explained(found);
-                writeln!(out, "\nexplained: {explained}; most of it by {paths}")
+                let (explained, whose) = (explained(found), self.of_processes());
+                writeln!(
+                    out,
+                    "\nexplained: {explained}{whose}; most of it by {paths}"
+                )
             }
         }?;
         writeln!(

@@ -13,7 +13,13 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     } = profile;
     if !profile.processes.is_empty() {
         let processes = human::processes(profile.processes.len() as u64);
-        writeln!(out, "{processes} as one")?;
+        match profile.processes.len() {
+            1 => writeln!(out, "{processes} as one")?,
+            _ => writeln!(
+                out,
+                "{processes} as one; of run: of the time of all of them"
+            )?,
+        }
     }
     let (program, args) = profile::program(&target.exe, &target.args);
     let args = args.iter().map(|a| format!(" {}", printable(a)));

@@ -2,7 +2,7 @@ use super::super::tests::golden;
 use super::*;
 use crate::hint::{CommandLine, hint};
 use crate::profile::tests::sample;
-use crate::profile::{COUNT, Frame, InlineFrame, Module, PathEntry};
+use crate::profile::{COUNT, Frame, InlineFrame, Module, PathEntry, Process};
 use crate::report::summary;
 use std::path::Path;
 
@@ -241,7 +241,7 @@ fn through_library() -> Profile {
             .iter()
             .position(|module| module.path == file);
         let module = module.unwrap_or_else(|| {
-            profile.modules.push(crate::profile::Module {
+            profile.modules.push(Module {
                 path: file.to_owned(),
                 ..profile.modules[0].clone()
             });
@@ -433,4 +433,30 @@ fn an_idle_path_is_not_in_the_sentence() {
     );
     assert!(text.contains(" 30.0 % of the CPU time is in "), "{text}");
     assert!(!text.contains("60.0 % of the CPU time is in "), "{text}");
+}
+
+/// The denominator of several processes is their time together.
+#[test]
+fn shares_of_several_processes_are_of_all_of_them() {
+    let mut profile = sample();
+    let process = |pid: u32| Process {
+        pid,
+        elapsed_ns: profile.session.elapsed_ns,
+        ..Process::default()
+    };
+    profile.processes = vec![process(1), process(2)];
+    let text = shown(&profile, 400, 40);
+    assert!(
+        text.contains("\n20.0 % of the time of all 2 processes is in "),
+        "{text}"
+    );
+    profile
+        .processes
+        .iter_mut()
+        .for_each(|process| process.elapsed_ns = 1_000_000);
+    let text = shown(&profile, 400, 40);
+    assert!(
+        text.contains(" threads at a time of each process are in "),
+        "{text}"
+    );
 }
