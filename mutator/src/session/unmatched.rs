@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use patcher::image::Image;
-use patcher::select::Pattern;
+use patcher::select::{Near, Pattern, with_last};
 use patcher::{Bias, Svma};
 
 use super::shown::{names_shown_as, short_name};
@@ -231,9 +231,10 @@ pub(super) fn near(
         .clone()
         .flat_map(|i| pattern.suggestions(i.image, MOST));
     let mut found: Vec<_> = found.collect();
-    found.sort_by_key(|(distance, _)| *distance);
+    with_last(&mut found);
+    found.sort_by_key(|near| near.distance);
     let mut names = Vec::new();
-    for (_, name) in found {
+    for Near { name, .. } in found {
         if names.len() < MOST && !names.contains(&name) {
             names.push(name);
         }

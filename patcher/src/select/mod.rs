@@ -18,7 +18,7 @@ use crate::function::{
 use crate::image::Image;
 use glob::Glob;
 
-pub use near::Near;
+pub use near::{Near, with_last};
 pub use pattern::PatternError;
 use pattern::What;
 pub use spot::Spot;

@@ -9,8 +9,23 @@ const LONGEST: usize = 64;
 /// How many names are demangled at most.
 const MOST: usize = 20_000;
 
-/// A name that may have been meant, and how far it is from what was written: 0 where only case differs, or its path is missing.
-pub type Near = (usize, String);
+/// A name that may have been meant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Near {
+    /// How far it is from what was written: 0 if only case differs, or its path is missing.
+    pub distance: usize,
+    /// The name.
+    pub name: String,
+    /// True if the last component of its path is the one that was written.
+    pub has_last: bool,
+}
+
+/// Keeps the names with the last component that was written, if there are any: the others only look like it.
+pub fn with_last(near: &mut Vec<Near>) {
+    if near.iter().any(|near| near.has_last) {
+        near.retain(|near| near.has_last);
+    }
+}
 
 /// Up to `most` of the `names` that are nearest to `wanted`, nearest first.
 pub(super) fn names<'n>(
@@ -52,11 +67,17 @@ pub(super) fn names<'n>(
             } else {
                 linkage.to_owned()
             };
-            Some((score(&wanted, &name.to_lowercase(), bound)?, name))
+            let lower = name.to_lowercase();
+            Some(Near {
+                distance: score(&wanted, &lower, bound)?,
+                has_last: last_segment(original(&lower)) == last,
+                name,
+            })
         })
         .collect();
     found.sort();
     found.dedup();
+    with_last(&mut found);
     found.truncate(most);
     found
 }
@@ -136,7 +157,7 @@ mod tests {
         ];
         let near = |wanted: &str| -> Vec<String> {
             let near = names(wanted, all.into_iter(), 9).into_iter();
-            near.map(|(_, name)| name).collect()
+            near.map(|near| near.name).collect()
         };
         let expected = [
             "compute",
@@ -152,12 +173,31 @@ mod tests {
         assert!(near("zzzzzzzz").is_empty());
         let substituted = ["_ZN3app5CacheISt6vectorIiSaIiEES3_S3_E14get_or_computeERKS3_"];
         let found = names("get_or_compute", substituted.into_iter(), 9);
-        assert!(found[0].1.ends_with("::get_or_compute"), "{found:?}");
+        assert!(found[0].name.ends_with("::get_or_compute"), "{found:?}");
         assert_eq!(
             near("shop::Cart::add")[0],
             "shop::Cart::add [clone .isra.0]"
         );
-        let far = |wanted: &str| names(wanted, all.into_iter(), 1)[0].0;
+        let far = |wanted: &str| names(wanted, all.into_iter(), 1)[0].distance;
         assert_eq!([far("Compute"), far("compute_"), far("pute")], [0, 2, 2]);
+    }
+
+    /// Who writes a whole name does not mean a longer one.
+    #[test]
+    fn names_that_only_look_alike_are_left_out_beside_one_that_is_right() {
+        let all = [
+            "_ZN4shop4Cart3addEi",
+            "__fadd",
+            "ladd",
+            "_ZN4shop3oddEi",
+            "add_all",
+        ];
+        let near = |wanted: &str| {
+            let near = names(wanted, all.into_iter(), 9).into_iter();
+            near.map(|near| near.name).collect::<Vec<String>>()
+        };
+        assert_eq!(near("Add"), ["shop::Cart::add"]);
+        assert_eq!(near("shop::Basket::add"), ["shop::Cart::add"]);
+        assert!(near("addl").len() > 1);
     }
 }

@@ -69,7 +69,7 @@ fn selects_in_libc() {
     let near = Pattern::parse("qsrot")
         .expect("a pattern")
         .suggestions(&image, 3);
-    assert!(near.iter().any(|(_, name)| name == "qsort"), "{near:?}");
+    assert!(near.iter().any(|near| near.name == "qsort"), "{near:?}");
 }
 
 /// The linkage names that a pattern selects.
