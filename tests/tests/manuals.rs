@@ -165,6 +165,9 @@ fn bash_completes_processes_metrics_formats_and_functions() {
         &["MPI_Wait,solve"],
     );
     has(&["ipath", "attach", &pid, "-f", "mallo"], &["malloc"]);
+    // Bash splits words at the sign.
+    has(&["ipath", "attach", &pid, "--func", "=", "sol"], &["solve"]);
+    has(&["ipath", "attach", &pid, "--func", "="], &["solve"]);
     // Files where a file is meant.
     assert_eq!(ask(&["ipath", "report", "p.j"]), ["p.json"]);
     assert_eq!(ask(&["ipath", "list", "ap"]), ["app"]);

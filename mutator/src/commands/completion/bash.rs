@@ -1,6 +1,6 @@
-//! Bash, which splits words at colons and shows nothing beside candidates.
+//! Bash, which splits words at colons and equals signs and shows nothing beside candidates.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -58,7 +58,7 @@ impl EnvCompleter for Bash {
     ) -> io::Result<()> {
         let told = |name: &str| std::env::var(name).unwrap_or_default();
         let index = told("_CLAP_COMPLETE_INDEX").parse().unwrap_or(0);
-        let (words, index) = joined(with_colons(words, index, &told(WORD)), index);
+        let (words, index) = joined(with_breaks(words, index, &told(WORD)), index);
         let current = words.get(index).cloned().unwrap_or_default();
         let current = current.to_string_lossy().into_owned();
         let found = complete(command, words, index, here)?;
@@ -73,26 +73,35 @@ impl EnvCompleter for Bash {
     }
 }
 
-/// The words with the colons at the cursor. `word` is the word there as bash has it in `COMP_WORDS`. The script
-/// passes the text that bash replaces, which is empty behind colons.
-fn with_colons(mut words: Vec<OsString>, index: usize, word: &str) -> Vec<OsString> {
-    let is_colons = !word.is_empty() && word.bytes().all(|b| b == b':');
-    if let Some(empty) = words.get_mut(index).filter(|w| is_colons && w.is_empty()) {
+/// Characters at which bash splits words (COMP_WORDBREAKS) and that are part of arguments.
+const BREAKS: [char; 2] = [':', '='];
+
+fn are_breaks(word: &OsStr) -> bool {
+    let mut bytes = word.as_encoded_bytes().iter();
+    !word.is_empty() && bytes.all(|&byte| BREAKS.contains(&char::from(byte)))
+}
+
+/// The words with the breaks at the cursor. `word` is the word there as bash has it in `COMP_WORDS`. The script
+/// passes the text that bash replaces, which is empty behind breaks.
+fn with_breaks(mut words: Vec<OsString>, index: usize, word: &str) -> Vec<OsString> {
+    let is_break = are_breaks(OsStr::new(word));
+    if let Some(empty) = words.get_mut(index).filter(|w| is_break && w.is_empty()) {
         *empty = word.into();
     }
     words
 }
 
-/// The words without the breaks at colons (COMP_WORDBREAKS), and the new index of the word at `index`.
+/// The words without the breaks at colons and behind options, and the new index of the word at `index`.
 fn joined(words: Vec<OsString>, index: usize) -> (Vec<OsString>, usize) {
-    let is_colons =
-        |word: &OsString| !word.is_empty() && word.as_encoded_bytes().iter().all(|&b| b == b':');
+    let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"--");
     let mut all: Vec<OsString> = Vec::new();
     let mut place = index;
     let mut is_open = false;
     for (i, word) in words.into_iter().enumerate() {
-        let goes_on = is_open || is_colons(&word);
-        is_open = is_colons(&word);
+        let is_colons = are_breaks(&word) && !word.as_encoded_bytes().contains(&b'=');
+        let is_value = are_breaks(&word) && !is_colons && all.last().is_some_and(is_option);
+        let goes_on = is_open || is_colons || is_value;
+        is_open = is_colons || is_value;
         match all.last_mut().filter(|_| goes_on) {
             Some(last) => last.push(&word),
             None => all.push(word),
@@ -104,15 +113,16 @@ fn joined(words: Vec<OsString>, index: usize) -> (Vec<OsString>, usize) {
     (all, place)
 }
 
-/// A candidate from the last colon of the word on, because bash replaces that part. Behind an open quote bash
-/// replaces the whole word and no character needs a backslash. If several candidates are listed, the name of a
+/// A candidate from the last break of the word on, because bash replaces that part. Behind an open quote bash
+/// replaces all from the quote on and no character needs a backslash. If several candidates are listed, the name of a
 /// process stands beside its id: bash then inserts only their common prefix.
 fn line(candidate: &CompletionCandidate, current: &str, is_shown: bool, is_open: bool) -> String {
     let value = candidate.get_value().to_string_lossy();
     if is_open {
-        return value.into_owned();
+        let option = value.split_once('=').filter(|_| value.starts_with("--"));
+        return option.map_or(&*value, |(_, argument)| argument).to_owned();
     }
-    let before = current.rfind(':').map_or(0, |at| at + 1);
+    let before = current.rfind(BREAKS).map_or(0, |at| at + 1);
     let rest = value.get(before..).unwrap_or(&value);
     let is_id = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
     match candidate.get_help() {
@@ -158,8 +168,15 @@ mod tests {
         );
         assert_eq!(of(&["a", "b", ""], 2), ("a b ".to_owned(), 2));
         let words = ["a", "b", ""].map(OsString::from).to_vec();
-        assert_eq!(with_colons(words.clone(), 2, "::")[2], "::");
-        assert_eq!(with_colons(words, 2, "")[2], "");
+        assert_eq!(with_breaks(words.clone(), 2, "::")[2], "::");
+        assert_eq!(with_breaks(words, 2, "")[2], "");
+        assert_eq!(
+            of(&["a", "--func", "=", "b", "::", ""], 5),
+            ("a --func=b::".to_owned(), 1)
+        );
+        assert_eq!(of(&["a", "--func", "="], 2), ("a --func=".to_owned(), 1));
+        // Of an operator's name bash has the part behind the sign alone.
+        assert_eq!(of(&["a", "operator", "=", "b"], 3).1, 3);
     }
 
     #[test]
@@ -169,6 +186,10 @@ mod tests {
         assert_eq!(line(&one, "4", false, false), "42");
         let named = CompletionCandidate::new("a::b").help(Some("x".into()));
         assert_eq!(line(&named, "a::", true, false), "b");
+        let option = CompletionCandidate::new("--func=a::b c");
+        assert_eq!(line(&option, "--func=a::", false, false), r"b\ c");
+        assert_eq!(line(&option, "--func=", false, false), r"a::b\ c");
+        assert_eq!(line(&option, "--func=a::", false, true), "a::b c");
         let template = CompletionCandidate::new("a::b<int, c>");
         assert_eq!(line(&template, "a::", false, false), r"b\<int,\ c\>");
         assert_eq!(line(&template, "a::", false, true), "a::b<int, c>");
