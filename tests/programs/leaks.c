@@ -1,4 +1,5 @@
-// Allocates, and frees everything except the blocks to leak. Forks a child that does the same.
+// Allocates, and frees everything except the blocks to leak. Forks a child that does the same, but not if
+// it is to be alone.
 // Checks for leaks in between if told to.
 #include <pthread.h>
 #include <stdio.h>
@@ -41,6 +42,7 @@ int main(int count, char **words) {
     pthread_t thread;
     pthread_create(&thread, 0, leak, (void *)(long)leaked);
     pthread_join(thread, 0);
+    if (count > 1 && !strcmp(words[1], "alone")) return 0;
     child();
     if (count > 1 && !strcmp(words[1], "check")) {
         int found = __lsan_do_recoverable_leak_check ? __lsan_do_recoverable_leak_check() : -1;

@@ -140,6 +140,23 @@ fn a_program_that_looks_for_leaks_ends_as_it_does_alone() {
     }
 }
 
+/// LeakSanitizer checks for leaks in a process of its own, which is none that the program has started.
+#[test]
+fn a_leak_check_is_no_process_that_the_program_has_started() {
+    let scratch = Scratch::new("leaks");
+    let file = scratch.file("profile.json");
+    let program = program_with("leaks.c", &["-fsanitize=address", "-O1"])
+        .display()
+        .to_string();
+    let finished = run(&[], &[&program, "alone", "0"], &file).expect(0);
+    assert!(
+        !finished.stdout.contains("processes that it has started"),
+        "{}",
+        finished.report()
+    );
+    Profile::read(&file).assert_lossless();
+}
+
 /// A process without measured functions is detached as well, whatever started it.
 #[test]
 fn a_child_that_looks_for_leaks_ends_as_it_does_alone() {

@@ -9,7 +9,9 @@ use crate::error::Failure;
 use crate::files;
 use crate::hint::{Word, hint};
 use crate::printable::printable;
+use crate::process::modules::{Module, modules};
 use crate::process::{Presence, Process, Space, read_text, stat_field};
+use crate::session::has_leak_check;
 
 /// Programs that run others, or have them take their place, and give themselves no other name.
 const SHELLS: [&str; 12] = [
@@ -32,6 +34,10 @@ pub(super) struct Begun {
     /// Page faults of its reaped children: at the start, and at the last look.
     of_children: u64,
     of_children_now: u64,
+    /// The latter, of the looks at which it was not about to end.
+    of_children_before: u64,
+    /// Its modules at the start.
+    modules: Vec<Module>,
     /// The time of the start, by the clock of process start times.
     since: u64,
 }
@@ -47,6 +53,10 @@ impl Begun {
             is_shell: is_shell(&exe),
             of_children: faults_of_children(process).unwrap_or(0),
             of_children_now: 0,
+            of_children_before: 0,
+            modules: process
+                .maps()
+                .map_or_else(|_| Vec::new(), |maps| modules(process, &maps)),
             since: ticks_since_boot(),
             exe,
         }
@@ -59,15 +69,27 @@ impl Begun {
 
     /// Looks for processes that it has started.
     pub(super) fn look(&mut self) {
-        let now = faults_of_children(&self.process);
-        self.of_children_now = self.of_children_now.max(now.unwrap_or(0));
+        // It may end in between, so this comes first.
+        let is_ending = is_ending(&self.process);
+        let now = faults_of_children(&self.process).unwrap_or(0);
+        self.of_children_now = self.of_children_now.max(now);
+        if !is_ending {
+            self.of_children_before = self.of_children_before.max(now);
+        }
     }
 
     /// True if it has started processes since: live ones, or children that it has reaped.
     pub(super) fn has_started_others(&mut self) -> bool {
         self.look();
         let is_new = |child: &Process| child.start_time >= self.since;
-        self.of_children_now > self.of_children || self.process.descendants().iter().any(is_new)
+        self.has_reaped() || self.process.descendants().iter().any(is_new)
+    }
+
+    /// True if it has reaped children since. The process that LeakSanitizer starts at the end, in the same
+    /// memory (compiler-rt's sanitizer_stoptheworld_linux_libcdep.cpp), is not one.
+    fn has_reaped(&self) -> bool {
+        self.of_children_before > self.of_children
+            || self.of_children_now > self.of_children && !has_leak_check(&self.modules)
     }
 
     /// Says what has taken its place, if something has. One that has ended since still has its name, until it is
@@ -138,6 +160,15 @@ fn ticks_since_boot() -> u64 {
     now.map_or(0, |now| {
         now.tv_sec() as u64 * TICKS + now.tv_nsec() as u64 * TICKS / 1_000_000_000
     })
+}
+
+/// True if the process exits or has ended (proc(5), flags; include/linux/sched.h, PF_EXITING).
+fn is_ending(process: &Process) -> bool {
+    const FLAGS: usize = 9;
+    const EXITING: u64 = 4;
+    let stat = read_text(format!("/proc/{}/stat", process.pid));
+    let flags = stat.ok().and_then(|stat| stat_field(&stat, FLAGS));
+    flags.is_none_or(|flags| flags & EXITING != 0)
 }
 
 /// Minor faults of the process's reaped children (proc(5), cminflt).
