@@ -329,7 +329,8 @@ impl Choice {
         let page = page.max(1);
         self.top = self.top.min(self.index);
         self.top = self.top.max((self.index + 1).saturating_sub(page));
-        frame.render_widget(Line::styled(self.choices.about.as_str(), BOLD), line(0));
+        let about = fit(&self.choices.about, width);
+        frame.render_widget(Line::styled(about, BOLD), line(0));
         let columns = columns(&self.choices.head, screen.width.into());
         let joined = |all: &[String]| {
             let shown = all.iter().zip(&columns).filter(|(_, is_shown)| **is_shown);
@@ -338,8 +339,10 @@ impl Choice {
                 .collect::<String>()
         };
         if screen.height > 1 {
-            let order = "FUNCTION, most CPU or waiting first";
-            let head = format!("    {} {order}", joined(&self.choices.head));
+            let head = format!("    {} FUNCTION", joined(&self.choices.head));
+            let order = ", most CPU or waiting first";
+            let order = Some(order).filter(|order| head.width() + order.width() <= width);
+            let head = head + order.unwrap_or_default();
             frame.render_widget(Line::styled(head, BOLD), line(1));
         }
         let rows = self.choices.rows.iter().enumerate();
