@@ -46,7 +46,11 @@ const FORMS: [Form; 4] = [
 ];
 
 /// The forms that distinguish functions with the same short name, the shortest first.
-const TELLING: [Form; 8] = [
+const TELLING: [Form; 10] = [
+    Form {
+        is_exact: true,
+        ..Form::SHORT
+    },
     Form {
         templates: Templates::Short,
         ..Form::SHORT
@@ -79,6 +83,10 @@ const TELLING: [Form; 8] = [
         ..Form::WHOLE
     },
     Form::WHOLE,
+    Form {
+        is_exact: true,
+        ..Form::WHOLE
+    },
 ];
 
 /// Shortens the demangled `name` to at most `width` columns.
@@ -110,6 +118,11 @@ pub fn short_forms(name: &str) -> Vec<String> {
     all.extend(all.first().and_then(|shortest| without_trait(shortest)));
     all.retain(|form| form.contains(['<', ':']));
     all
+}
+
+/// True if the demangled `name` is that of a compiler's copy of a function, `f [clone .isra.0]`.
+pub fn is_clone(name: &str) -> bool {
+    Parts::of(name).is_some_and(|parts| parts.is_clone())
 }
 
 /// Shortens a parsed name like [`fit`]. `parts` is `None` if the name has another structure.
@@ -148,12 +161,14 @@ fn fit_parsed(name: &str, parsed: Option<&Parsed>, width: usize) -> String {
     }
 }
 
-/// `handle{}` for `shop::handle::{{closure}}`.
+/// `handle{}` for `shop::handle::{{closure}}`, with `{}` for each closure.
 fn narrow_closure(short: &str, width: usize) -> Option<String> {
-    let own = short.strip_suffix("::{{closure}}")?;
-    let room = width.checked_sub(CLOSURE.len())?;
+    let own = short.trim_end_matches("::{{closure}}");
+    let closures = short[own.len()..].matches("::").count();
+    let closures = CLOSURE.repeat(closures);
+    let room = width.checked_sub(closures.len())?;
     let last = own.rsplit("::").next().unwrap_or(own);
-    Some(without_middle(last, "", room) + CLOSURE)
+    (own != short).then(|| without_middle(last, "", room) + &closures)
 }
 
 /// `Store<...>::get` for `<Store<...> as Lookup<...>>::get`.
@@ -259,6 +274,13 @@ impl Screen<'_> {
                     (false, true) => {
                         self.shown[index] = text;
                         left.remove(&index);
+                    }
+                    (false, false) if form.is_exact && text.ends_with("{{closure}}") => {
+                        let width = self.names[index].1;
+                        if let Some(narrow) = narrow_closure(&text, width) {
+                            self.shown[index] = narrow;
+                            left.remove(&index);
+                        }
                     }
                     (false, false) => drop(long.entry(index).or_insert(text)),
                     (true, _) => {}

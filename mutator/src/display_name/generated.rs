@@ -53,6 +53,7 @@ impl Generated {
             is_qualified,
             templates,
             arguments,
+            is_exact: _,
         } = form;
         if has_result {
             return self.whole.clone();

@@ -58,6 +58,9 @@ impl Parsed {
 
     /// True if the name is not shown as it is, however much room there is.
     pub(super) fn is_always_shortened(&self) -> bool {
-        matches!(self, Self::Generated(_))
+        match self {
+            Self::Compiled(parts) => parts.is_clone(),
+            Self::Generated(_) => true,
+        }
     }
 }

@@ -12,6 +12,8 @@ struct Segment {
     arguments: Option<Vec<Name>>,
     /// Text after the arguments, such as ` const`.
     after: String,
+    /// The number of closures within this one.
+    folded: usize,
 }
 
 /// A function's name.
@@ -21,6 +23,8 @@ pub(super) struct Parts {
     path: Vec<Segment>,
     /// A suffix such as ` [clone .cold]`.
     mark: String,
+    /// The suffix of a whole copy of a function, such as ` [clone .isra.0]`.
+    clone: String,
 }
 
 /// How template arguments are written.
@@ -42,6 +46,8 @@ pub(super) struct Form {
     pub(super) templates: Templates,
     /// `None` omits the arguments.
     pub(super) arguments: Option<Templates>,
+    /// With the suffix of a clone, and each closure of a chain.
+    pub(super) is_exact: bool,
 }
 
 impl Parts {
@@ -54,10 +60,15 @@ impl Parts {
         let mut parsed = whole.filter_map(|(name, mark)| Some((syntax::parse(name)?, mark)));
         let (nodes, mark) = parsed.next()?;
         let nodes = tidy(&nodes);
+        let (clone, mark) = match is_copy(mark) {
+            true => (mark, ""),
+            false => ("", mark),
+        };
         let mut parts = Self {
             result: Name::new(),
             path: Vec::new(),
             mark: mark.to_owned(),
+            clone: clone.to_owned(),
         };
         let mut segment = Segment::default();
         for node in nodes {
@@ -122,8 +133,11 @@ impl Parts {
 
     /// Shortens `f::{{closure}}::{{closure}}` to `f::{{closure}}`.
     fn fold_closures(&mut self) {
-        self.path
-            .dedup_by(|next, last| next.is_rust_closure() && next.own == last.own);
+        self.path.dedup_by(|next, last| {
+            let is_folded = next.is_rust_closure() && next.own == last.own;
+            last.folded += usize::from(is_folded);
+            is_folded
+        });
     }
 
     /// Writes the name in this form.
@@ -142,7 +156,13 @@ impl Parts {
             }
             segment.write(&mut out, form);
         }
-        text(&out) + &self.mark
+        let clone = if form.is_exact { &self.clone } else { "" };
+        format!("{}{clone}{}", text(&out), self.mark)
+    }
+
+    /// True if the suffix of a clone is shown only to tell names apart.
+    pub(super) fn is_clone(&self) -> bool {
+        !self.clone.is_empty()
     }
 
     /// The first segment of an unqualified name: the second to last segment that is no lambda.
@@ -173,6 +193,7 @@ impl Parts {
             result: self.result.clone(),
             path,
             mark: String::new(),
+            clone: String::new(),
         };
         let (mut method, whole) = (Name::new(), parts.write(*form));
         bare.write(&mut method, *form);
@@ -206,6 +227,7 @@ impl Form {
         is_qualified: true,
         templates: Templates::Whole,
         arguments: Some(Templates::Whole),
+        is_exact: false,
     };
     /// As `LruCache<...>::get`.
     pub(super) const SHORT: Self = Self {
@@ -213,6 +235,7 @@ impl Form {
         is_qualified: false,
         templates: Templates::Folded,
         arguments: None,
+        is_exact: false,
     };
 }
 
@@ -283,7 +306,19 @@ impl Segment {
             write_list(out, '(', items, how);
             push(out, &self.after);
         }
+        for _ in 0..if form.is_exact { self.folded } else { 0 } {
+            push(out, "::{{closure}}");
+        }
     }
+}
+
+/// True if a suffix consists of marks that compilers give to whole copies of functions. A part such as
+/// `.cold` is another function.
+fn is_copy(mark: &str) -> bool {
+    const COPIES: [&str; 5] = ["isra.", "constprop.", "lto_priv.", "llvm.", "__uniq."];
+    let mut clones = mark.split(" [clone .").skip(1);
+    let is_one = |clone: &str| COPIES.iter().any(|copy| clone.starts_with(copy));
+    mark.starts_with(" [clone .") && clones.all(is_one)
 }
 
 fn write_list(out: &mut Name, opening: char, items: &[Name], how: Templates) {

@@ -46,9 +46,11 @@ fn each_kind_of_name_has_a_short_form() {
             "ns::f(int)::{lambda(int, long)#1}::operator()(int, long) const",
             "ns::f::{lambda(...)#1}::operator()",
         ),
+        ("ns::f(int) [clone .constprop.0]", "ns::f"),
+        ("ns::f(int) [clone .cold]", "ns::f [clone .cold]"),
         (
-            "ns::f(int) [clone .constprop.0]",
-            "ns::f [clone .constprop.0]",
+            "ns::f(int) [clone .isra.0] [clone .cold]",
+            "ns::f [clone .isra.0] [clone .cold]",
         ),
         ("work [coroutine body]", "work [coroutine body]"),
         (
@@ -232,4 +234,30 @@ fn marked_functions_look_different_and_keep_their_methods() {
             check_different(&firsts, width, most_marked);
         }
     }
+}
+
+/// The suffix of a clone, and closures in closures, are shown only to tell functions apart.
+#[test]
+fn clones_and_nested_closures_are_told_apart() {
+    let push = "shop::Queue<std::shared_ptr<int> >::push(int) [clone .isra.0]";
+    assert_eq!(
+        fit(push, 60),
+        "shop::Queue<std::shared_ptr<int>>::push(int)"
+    );
+    assert_eq!(fit(push, 30), "shop::Queue<...>::push");
+    assert_eq!(fit_all(&[push, "main"], 30)[0], "shop::Queue<...>::push");
+    let both = [push, "shop::Queue<std::shared_ptr<int> >::push(int)"];
+    assert_eq!(
+        fit_all(&both, 60),
+        ["Queue<...>::push [clone .isra.0]", "Queue<...>::push"]
+    );
+    let closures = [
+        "shop::run::{{closure}}",
+        "shop::run::{{closure}}::{{closure}}",
+    ];
+    assert_eq!(fit_all(&closures, 60), closures);
+    assert_eq!(
+        fit_all(&closures, 34),
+        ["shop::run::{{closure}}", "run{}{}"]
+    );
 }

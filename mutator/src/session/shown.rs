@@ -7,7 +7,7 @@ use patcher::function::demangle_without_arguments;
 use patcher::select::Pattern;
 use patcher::{Avma, Bias};
 
-use crate::display_name::{method, short_forms};
+use crate::display_name::{is_clone, method, short_forms};
 use crate::files::FileBytes;
 use crate::images::{self, OpenImage};
 use crate::process::modules::Module;
@@ -37,6 +37,10 @@ pub(super) fn names_shown_as<'i>(
         let linked = image.image.functions().names();
         let linked = linked.filter(|linkage| linkage.starts_with('_') && linkage.contains(word));
         found.extend(linked.map(demangle_without_arguments).filter(is_it));
+    }
+    // A name without the suffix of a clone is the function's own.
+    if found.iter().any(|name| !is_clone(name)) {
+        found.retain(|name| name == shown || !is_clone(name));
     }
     found
 }
