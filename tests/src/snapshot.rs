@@ -23,6 +23,8 @@ pub struct ProcessState {
     pub threads: BTreeMap<String, BTreeMap<String, String>>,
     /// Files in /dev/shm that name the process.
     pub shared: Vec<String>,
+    /// The signal that keeps coming to it, which may be pending at any time.
+    recurring: Option<Signal>,
 }
 
 const OF_PROCESS: &[&str] = &[
@@ -74,26 +76,27 @@ impl ProcessState {
             status: lines(&read("status"), OF_PROCESS),
             threads,
             shared,
+            recurring: None,
         }
     }
 
-    /// The state at a moment at which the program does not handle a signal that keeps coming to it.
+    /// The state at a moment at which the program does not handle a signal that keeps coming to it. That may be
+    /// pending then: where the program has no processor it always is.
     ///
     /// # Panics
     /// When there is no such moment for seconds, or the process cannot be read.
     pub fn between(pid: u32, signal: Signal) -> Self {
         const LIMIT: Duration = Duration::from_secs(20);
         let end = Instant::now() + LIMIT;
-        let bit = 1_u64 << (signal as i32 - 1);
-        let has = |key: &str, value: &str| {
-            let set = || u64::from_str_radix(value, 16).unwrap_or_else(|e| panic!("{value}: {e}"));
-            ["SigBlk", "SigPnd", "ShdPnd"].contains(&key) && set() & bit != 0
+        let blocks = |lines: &BTreeMap<String, String>| {
+            lines
+                .get("SigBlk")
+                .is_some_and(|set| number(set) & bit(signal) != 0)
         };
         loop {
-            let state = Self::of(pid);
-            let states = state.threads.values().chain([&state.status]);
-            let handles = states.flatten().any(|(key, value)| has(key, value));
-            if !handles {
+            let mut state = Self::of(pid);
+            if !state.threads.values().chain([&state.status]).any(blocks) {
+                state.recurring = Some(signal);
                 return state;
             }
             assert!(Instant::now() < end, "{pid} always handles {signal}");
@@ -161,8 +164,14 @@ impl ProcessState {
             &after.descriptors,
             &mut found,
         );
-        changes("status", &self.status, &after.status, &mut found);
-        changes("thread", &self.threads, &after.threads, &mut found);
+        let lines = |lines: &BTreeMap<_, _>| self.without_recurring(lines);
+        let (old, new) = (lines(&self.status), lines(&after.status));
+        changes("status", &old, &new, &mut found);
+        let threads = |state: &Self| -> BTreeMap<_, _> {
+            let of = |(tid, its): (&String, _)| (tid.clone(), lines(its));
+            state.threads.iter().map(of).collect()
+        };
+        changes("thread", &threads(self), &threads(after), &mut found);
         if self.shared != after.shared {
             found.push(format!(
                 "/dev/shm: {:?}, was {:?}",
@@ -170,6 +179,17 @@ impl ProcessState {
             ));
         }
         found
+    }
+
+    /// These lines of a status, without the signal that keeps coming among those that are pending.
+    fn without_recurring(&self, lines: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let mut lines = lines.clone();
+        for (name, set) in &mut lines {
+            if let (Some(signal), "SigPnd" | "ShdPnd") = (self.recurring, name.as_str()) {
+                *set = format!("{:016x}", number(set) & !bit(signal));
+            }
+        }
+        lines
     }
 
     /// Checks that the process is as it was.
@@ -197,6 +217,16 @@ impl ProcessState {
         }
         found
     }
+}
+
+/// A signal in a set of a status.
+fn bit(signal: Signal) -> u64 {
+    1 << (signal as i32 - 1)
+}
+
+/// A set of signals of a status.
+fn number(set: &str) -> u64 {
+    u64::from_str_radix(set, 16).unwrap_or_else(|e| panic!("{set}: {e}"))
 }
 
 fn changes<V: std::fmt::Debug + PartialEq>(
