@@ -20,7 +20,7 @@ pub mod value;
 /// Version of every layout in this crate, of the session document, and of what trampolines and stubs agree on: a
 /// session of another version is refused. One of another build with the same version is not: where its runtime has
 /// what, its document tells.
-pub const ABI_VERSION: u32 = 26;
+pub const ABI_VERSION: u32 = 27;
 
 /// Page size of the only platform there is, in bytes.
 pub const PAGE: u64 = 4096;
