@@ -98,8 +98,7 @@ const HEAD: u64 = 1024;
 const _: () =
     assert!(HEAD as usize + offset_of!(Thread, saved_rsp) == abi::image::THREAD_SAVED_RSP);
 
-/// What every call needs of the thread is in one line of memory, with what a remembered walk needs in the line of
-/// the walker.
+/// A call uses one line of the thread's memory, and the line in which the walker begins.
 const _: () = assert!(
     offset_of!(Thread, calls) + offset_of!(Calls, overhead) + 8 <= LINE
         && align_of::<Thread>() == LINE
