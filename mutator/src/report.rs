@@ -369,7 +369,13 @@ impl<'p> Report<'p> {
         let whole = &self.totals[index];
         let name = &names[&index];
         let paths = human::count(self.paths[index].len() as u64, "path");
-        rows.add(table, whole, whole, &format!("{name}, {paths}"));
+        let distinction = self.profile.distinction(index);
+        rows.add(
+            table,
+            whole,
+            whole,
+            &format!("{name}{distinction}, {paths}"),
+        );
         // It is of all calls.
         let is_whole = whole.counts.count == function.totals.counts.count;
         let spread = function.spread.as_deref().filter(|_| is_whole);
@@ -516,7 +522,7 @@ impl<'p> Report<'p> {
         let module = self.profile.module_name(Some(function.module));
         Rc::new(Frame {
             name: printable(&function.name).into_owned(),
-            suffix: String::new(),
+            suffix: self.profile.distinction(index),
             place: module.into_owned(),
             fold: None,
             is_own: true,

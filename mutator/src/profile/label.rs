@@ -1,6 +1,6 @@
 //! How functions and call sites are called before people.
 
-use super::{Frame, Module, Profile};
+use super::{Frame, Function, Module, Profile};
 use crate::folding::{Fold, is_own};
 use crate::printable::printable;
 use patcher::function::demangle;
@@ -74,6 +74,33 @@ impl Profile {
             (None, Some(_)) => Cow::Borrowed("[jit]"),
             (module, _) => self.module_name(module),
         }
+    }
+
+    /// The shortest part in which a function differs from others of its name: ` (app)`, the line of its
+    /// definition, or its address. Empty if no other function that is called has its name.
+    pub fn distinction(&self, index: usize) -> String {
+        let function = &self.functions[index];
+        let has_calls = |f: &Function| f.totals.counts.count > 0;
+        let is_other = |&(at, f): &(usize, &Function)| {
+            let is_shown = has_calls(f) || !has_calls(function);
+            at != index && f.name == function.name && is_shown
+        };
+        let others = self.functions.iter().enumerate().filter(is_other);
+        let others: Vec<&Function> = others.map(|(_, other)| other).collect();
+        if others.is_empty() {
+            return String::new();
+        }
+        let module = |f: &Function| Some(self.module_name(Some(f.module)).into_owned());
+        let line = |f: &Function| position(f.file.as_deref(), Some(f.line?));
+        let address = |f: &Function| Some(format!("{}+{:#x}", module(f)?, f.address));
+        let differs = |part: &dyn Fn(&Function) -> Option<String>| {
+            let own = part(function)?;
+            let is_alone = others.iter().all(|f| part(f).as_ref() != Some(&own));
+            is_alone.then_some(own)
+        };
+        let part = differs(&module).or_else(|| differs(&line));
+        let part = part.or_else(|| address(function)).unwrap_or_default();
+        format!(" ({part})")
     }
 
     /// The name of a module: the file's name, or for the program the name by which it was started. The

@@ -398,8 +398,11 @@ impl Report<'_> {
             .chain(caller.map(|frame| frame.name.as_str()))
             .collect();
         let mut names = display_name::fit_all(&names, LONGEST);
+        let distinction = self.profile.distinction(function);
         if service.is_some() {
             names[0].push_str(&format!(" ({})", display_name::fit(&name, LONGEST)));
+        } else {
+            names[0].push_str(&distinction);
         }
         match (caller, is_complete) {
             (Some(frame), _) => {

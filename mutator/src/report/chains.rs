@@ -74,8 +74,10 @@ impl Report<'_> {
     /// A path of the function at this index.
     pub(super) fn chain(&self, function: usize, stack: &[usize], is_complete: bool) -> Line {
         let name = printable(&self.profile.functions[function].name).into_owned();
+        let mut first = Link::of(name);
+        first.mark = self.profile.distinction(function);
         let mut line = Line {
-            links: vec![Link::of(name)],
+            links: vec![first],
             places: vec![String::new()],
             own: None,
             remarks: Vec::new(),

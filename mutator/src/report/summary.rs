@@ -7,9 +7,7 @@ use super::threads::{self, Names};
 use super::{human, wrapped};
 use crate::display_name::{self, Chain, Link};
 use crate::folding::{self, Fold, Item};
-use crate::profile::{
-    COUNT, Delta, Distribution, Function, Metric, PathEntry, Profile, off_cpu, printable,
-};
+use crate::profile::{COUNT, Delta, Distribution, Metric, PathEntry, Profile, off_cpu, printable};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
@@ -334,19 +332,10 @@ impl Summary<'_> {
         lines.collect()
     }
 
-    /// What a function is called, with its module where another one is called so that is called as well, or it alone is not.
+    /// The name of a function, with what tells it apart from others of its name.
     fn name(&self, index: usize) -> String {
-        let functions = &self.profile.functions;
-        let function = &functions[index];
-        let name = printable(&function.name);
-        let has_calls = |f: &Function| f.totals.counts.count > 0;
-        let is_other = |&(at, f): &(usize, &Function)| at != index && f.name == function.name;
-        let mut others = functions.iter().enumerate().filter(is_other);
-        let module = self.profile.module_name(Some(function.module));
-        match others.any(|(_, other)| has_calls(other) || !has_calls(function)) {
-            true => format!("{name} ({module})"),
-            false => name.into_owned(),
-        }
+        let name = printable(&self.profile.functions[index].name);
+        format!("{name}{}", self.profile.distinction(index))
     }
 
     /// The callers, the innermost first; `with_sites` with the offset at which each calls.
@@ -445,11 +434,27 @@ mod tests {
             assert!(text.contains(&site), "{text}");
         }
         profile.functions[1].name = profile.functions[0].name.clone();
-        let name = format!("{} (app): ", profile.functions[0].name);
-        assert_eq!(summarized(&profile).matches(&name).count(), 2);
+        let names = |profile: &Profile| {
+            let name =
+                |index: usize| profile.functions[index].name.clone() + &profile.distinction(index);
+            [0, 1].map(|index| format!("  {}: ", name(index)))
+        };
+        let [first, second] = names(&profile);
+        assert_ne!(first, second);
+        let text = summarized(&profile);
+        for name in [&first, &second] {
+            assert_eq!(text.matches(name).count(), 1, "{text}");
+        }
         // One that is not called is the one to be told.
         profile.functions[1].totals.counts.count = 0;
         let text = summarized(&profile);
-        assert_eq!(text.matches(&name).count(), 1, "{text}");
+        let [first, second] = names(&profile);
+        assert!(
+            !first.contains(" (") && second.contains(" ("),
+            "{first} {second}"
+        );
+        for name in [&first, &second] {
+            assert_eq!(text.matches(name).count(), 1, "{text}");
+        }
     }
 }

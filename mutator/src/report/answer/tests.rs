@@ -460,3 +460,29 @@ fn shares_of_several_processes_are_of_all_of_them() {
         "{text}"
     );
 }
+
+/// Functions of equal names have the lines of their definitions, or their addresses.
+#[test]
+fn functions_of_one_name_show_where_they_are() {
+    let mut profile = sample();
+    let lines = [Some(45), Some(60)];
+    for (function, line) in profile.functions.iter_mut().zip(lines) {
+        function.name = "main::{{closure}}".to_owned();
+        (function.file, function.line) = (Some("/src/shop.rs".to_owned()), line);
+    }
+    for width in [80, 140] {
+        let text = shown(&profile, width, 40);
+        for place in ["{{closure}} (shop.rs:45) < ", "{{closure}} (shop.rs:60) < "] {
+            let rows = table(&text).concat();
+            assert!(rows.contains(place), "{width}: {text}");
+        }
+        assert!(text.lines().all(|line| line.width() <= width), "{text}");
+    }
+    profile.functions[1].line = Some(45);
+    let text = shown(&profile, 100, 40);
+    let address = format!(
+        "main::{{{{closure}}}} (app+{:#x}) < ",
+        profile.functions[1].address
+    );
+    assert!(text.contains(&address), "{text}");
+}

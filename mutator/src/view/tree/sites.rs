@@ -6,7 +6,7 @@ use patcher::select::MEANING;
 use rustc_hash::FxHashMap;
 
 use crate::folding::Fold;
-use crate::profile::{Frame, Function, Label, Module, Process, Profile, printable};
+use crate::profile::{Frame, Label, Module, Process, Profile, printable};
 use crate::report::Titles;
 
 /// A function, thread or call site, for as long as the view lives.
@@ -98,7 +98,7 @@ impl Sites {
             self.numbers.push((number, name));
         }
         for index in self.functions.len()..profile.functions.len() {
-            let site = self.function(profile, &profile.functions[index]);
+            let site = self.function(profile, index);
             self.functions.push(site);
         }
         for index in self.frames.len()..profile.frames.len() {
@@ -137,7 +137,8 @@ impl Sites {
         id
     }
 
-    fn function(&mut self, profile: &Profile, function: &Function) -> SiteId {
+    fn function(&mut self, profile: &Profile, index: usize) -> SiteId {
+        let function = &profile.functions[index];
         let (number, module) = self.numbers[function.module].clone();
         let key = Key::Function {
             module: number,
@@ -147,7 +148,12 @@ impl Sites {
         self.id(key, || {
             let line = Line {
                 name: printable(&function.name).into_owned(),
-                place: profile.module_name(Some(function.module)).into_owned(),
+                place: match profile.distinction(index) {
+                    none if none.is_empty() => {
+                        profile.module_name(Some(function.module)).into_owned()
+                    }
+                    part => part.trim_matches([' ', '(', ')']).to_owned(),
+                },
                 inlined: false,
                 source: function.file.as_deref().map(Rc::from).zip(function.line),
                 fold: None,
