@@ -11,7 +11,7 @@ pub struct Link {
     pub name: String,
     /// Text after the name that is not shortened, such as ` (inlined)`.
     pub mark: String,
-    /// True for folded frames. They give way to a name that follows.
+    /// True for folded frames and functions of libraries. They give way to a name that follows.
     pub is_fold: bool,
 }
 
@@ -127,10 +127,27 @@ impl Chain {
                 *link = Link::gap();
             }
         }
+        chain.leave_out_libraries(arrow);
         chain
             .links
             .dedup_by(|next, link| next.is_gap() && *next == *link);
         chain
+    }
+
+    /// Replaces functions of libraries before the first one of the program, if that has no room otherwise.
+    fn leave_out_libraries(&mut self, arrow: &str) {
+        let is_of_program = |link: &Link| !link.name.is_empty() && !link.is_fold;
+        let Some(own) = self.links.iter().position(is_of_program) else {
+            return;
+        };
+        let shown = self.links[..=own].iter();
+        let shown: usize = shown.map(|link| link.width() + arrow.width()).sum();
+        if shown + GAP.width() <= self.room {
+            return;
+        }
+        for link in &mut self.links[..own] {
+            *link = Link::gap();
+        }
     }
 }
 
@@ -244,6 +261,38 @@ mod tests {
         assert_eq!(start, "svc::shop::checksum");
         assert!(rest.starts_with(char::is_alphabetic), "{shown}");
         assert!(rest.ends_with("insertion_sort_shift_left < …"), "{shown}");
+    }
+
+    #[test]
+    fn functions_of_libraries_make_room_for_the_first_of_the_program() {
+        let library = |name: &str| Link {
+            is_fold: true,
+            ..Link::of(name)
+        };
+        let links = [
+            library("operator()"),
+            library("__unguarded_linear_insert"),
+            Link::of("shop::page"),
+            Link::of("main"),
+        ];
+        for (room, expected) in [
+            (
+                80,
+                "operator() < __unguarded_linear_insert < shop::page < main",
+            ),
+            (
+                55,
+                "operator() < __unguarded_linear_insert < shop::page < …",
+            ),
+            (30, "… < shop::page < main"),
+            (20, "… < shop::page < …"),
+        ] {
+            let chain = Chain {
+                links: links.to_vec(),
+                room,
+            };
+            assert_eq!(fit_chains(&[chain], " < "), [expected], "{room}");
+        }
     }
 
     #[test]

@@ -239,7 +239,8 @@ fn text(state: &State, row: &Row) -> (Vec<Link>, Option<String>) {
     let link = |line: &tree::Line| Link {
         name: line.name.clone(),
         mark: if line.inlined { " (inlined)" } else { "" }.to_owned(),
-        ..Link::default()
+        // Compilers give a lambda that is inlined no other name.
+        is_fold: !line.is_own || line.name == "operator()",
     };
     if !row.is_whole {
         let Some(line) = tree.line(row.key) else {

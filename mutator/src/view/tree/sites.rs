@@ -43,6 +43,8 @@ pub(in crate::view) struct Line {
     pub(in crate::view) source: Option<(Rc<str>, u32)>,
     /// The reason to fold it in a chain. `None` if it is shown.
     pub(in crate::view) fold: Option<Fold>,
+    /// True if the function is the program's own.
+    pub(in crate::view) is_own: bool,
 }
 
 /// What is known of a site.
@@ -157,6 +159,7 @@ impl Sites {
                 inlined: false,
                 source: function.file.as_deref().map(Rc::from).zip(function.line),
                 fold: None,
+                is_own: true,
             };
             Site {
                 lines: [line].into(),
@@ -274,6 +277,7 @@ impl Sites {
 fn line(label: Label, source: Option<(Rc<str>, u32)>) -> Line {
     Line {
         fold: label.fold,
+        is_own: label.is_own,
         name: label.name,
         place: label.place,
         inlined: label.inlined,
