@@ -280,10 +280,7 @@ mod tests {
                 80,
                 "operator() < __unguarded_linear_insert < shop::page < main",
             ),
-            (
-                55,
-                "operator() < __unguarded_linear_insert < shop::page < …",
-            ),
+            (55, "operator() < __ungua…ed_linear_insert < shop::page < …"),
             (30, "… < shop::page < main"),
             (20, "… < shop::page < …"),
         ] {
