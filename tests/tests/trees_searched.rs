@@ -76,11 +76,15 @@ fn a_tree_is_searched_as_one() {
     let finished = search(&[]);
     let profile = finished.json();
     let found = found(&profile);
-    assert_eq!(found[0][..2], ["find_entry", "resolve_bodies"], "{found:?}");
+    // Which program is first depends on how much each of them gets of a busy machine.
+    let is_costliest =
+        |path: &Vec<String>| path.starts_with(&["find_entry", "resolve_bodies"].map(str::to_owned));
+    let costliest = found.iter().position(is_costliest);
+    let costliest = costliest.unwrap_or_else(|| panic!("{found:?}"));
     let is_of_the_other = |path: &Vec<String>| path.iter().any(|name| name == "mixed");
     assert!(found.iter().any(is_of_the_other), "{found:?}");
     // Both processes that look entries up have called it, on the same path.
-    let function = profile["search"]["paths"][0]["function"]
+    let function = profile["search"]["paths"][costliest]["function"]
         .as_u64()
         .expect("an index");
     let of_each = &profile["functions"][function as usize]["processes"];
