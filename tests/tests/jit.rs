@@ -156,7 +156,7 @@ fn a_search_names_generated_code_that_calls_costly_functions() {
     remove_map(number);
 }
 
-/// What a search says of the costliest function that it cannot measure.
+/// The line of a search on the costliest function that it cannot measure.
 fn costliest(pid: u32) -> String {
     let search = Run::ipath(["attach", &pid.to_string(), "--search"]);
     let search = search.run().expect(0);

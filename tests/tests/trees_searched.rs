@@ -76,7 +76,7 @@ fn a_tree_is_searched_as_one() {
     let finished = search(&[]);
     let profile = finished.json();
     let found = found(&profile);
-    // Which program is first depends on how much each of them gets of a busy machine.
+    // The order depends on the processor time that each program gets on a busy machine.
     let is_costliest =
         |path: &Vec<String>| path.starts_with(&["find_entry", "resolve_bodies"].map(str::to_owned));
     let costliest = found.iter().position(is_costliest);

@@ -1,4 +1,4 @@
-//! Finding what is to be measured before it is: samples of processes, from which the user chooses.
+//! The choice of functions before anything is measured: the user chooses from samples of processes.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -165,7 +165,7 @@ impl Finding {
         let chosen = keys.iter().filter_map(|key| self.shown.get(*key as usize));
         match self.spaces.as_slice() {
             [space] => {
-                // Addresses mean what they meant.
+                // The addresses are valid only as long as the program is the same.
                 space.check().map_err(|e| e.failure(operation))?;
                 let address = |shown: &Shown| format!("{:#x}", shown.candidate.function.start.0);
                 Ok(chosen.map(address).collect())

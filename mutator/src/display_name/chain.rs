@@ -115,7 +115,7 @@ impl Chain {
         self.links.iter().map(Link::width).sum::<usize>() + arrows
     }
 
-    /// The same chain if it fits, else one in which `…` replaces folded frames before a name.
+    /// The chain. If it does not fit, `…` replaces folded frames before a name.
     fn condensed(&self, arrow: &str) -> Self {
         let mut chain = self.clone();
         if chain.width(arrow) <= chain.room {
@@ -246,7 +246,7 @@ mod tests {
                 "{room}"
             );
         }
-        // Nothing follows these.
+        // The folded frames are the last of the chain.
         let shown = fit_chains(&[chain(&links[..2], 41)], " < ");
         assert_eq!(shown, ["checksum < [5 frames of the Rust runtime]"]);
         // A path from the first caller that differs.

@@ -38,7 +38,7 @@ impl Generated {
             .or_else(|| of_agent(name))
     }
 
-    /// The form in which the name is shown if no other name has to be told from it.
+    /// The form in which the name is shown if no other name looks like it.
     pub(super) fn shown(&self, form: Form) -> String {
         match form.is_qualified {
             true => self.written(&self.package, "", false, false),

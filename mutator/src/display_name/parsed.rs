@@ -40,7 +40,7 @@ impl Parsed {
         }
     }
 
-    /// The function without what it is in.
+    /// The function without namespaces and types.
     pub(super) fn method(&self) -> String {
         match self {
             Self::Compiled(parts) => parts.method(),
@@ -48,7 +48,7 @@ impl Parsed {
         }
     }
 
-    /// The same with template arguments, shortened.
+    /// The function with its template arguments, shortened.
     pub(super) fn last(&self) -> String {
         match self {
             Self::Compiled(parts) => parts.last(),

@@ -16,7 +16,7 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
     loss_lines_beside(profile, false)
 }
 
-/// The same phrases beside a table. `is_marked` is true if a shown number is marked `≥`.
+/// The phrases of [`loss_lines`] beside a table. `is_marked` is true if a shown number is marked `≥`.
 pub(super) fn loss_lines_beside(profile: &Profile, is_marked: bool) -> Vec<String> {
     let losses = &profile.losses;
     let is_timed = profile.timers().next().is_some();

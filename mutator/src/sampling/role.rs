@@ -140,8 +140,8 @@ const CONDITION_PARTS: [&str; 7] = [
     "crossbeam_channel::context::Context::wait_until",
 ];
 
-/// Functions of Rust's `std::thread` that wait until another thread unparks this one, or for a time. The
-/// module below `std::thread` that has them differs between versions.
+/// Functions of Rust's `std::thread` that wait until another thread unparks this one, or for a time. Their
+/// module below `std::thread` differs between versions.
 const RUST_PARKS: [&str; 3] = ["park", "park_timeout", "park_timeout_ms"];
 const RUST_SLEEPS: [&str; 3] = ["sleep", "sleep_ms", "sleep_until"];
 

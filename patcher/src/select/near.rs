@@ -12,7 +12,7 @@ const MOST: usize = 20_000;
 /// A name that may have been meant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Near {
-    /// How far it is from what was written: 0 if only case differs, or its path is missing.
+    /// How far it is from the pattern: 0 if only the case differs, or the path of the name is missing.
     pub distance: usize,
     /// The name.
     pub name: String,
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!([far("Compute"), far("compute_"), far("pute")], [0, 2, 2]);
     }
 
-    /// Who writes a whole name does not mean a longer one.
+    /// A user who writes a whole name does not mean a longer one.
     #[test]
     fn names_that_only_look_alike_are_left_out_beside_one_that_is_right() {
         let all = [

@@ -81,8 +81,8 @@ fn are_breaks(word: &OsStr) -> bool {
     !word.is_empty() && bytes.all(|&byte| BREAKS.contains(&char::from(byte)))
 }
 
-/// The words with the breaks at the cursor. `word` is the word there as bash has it in `COMP_WORDS`. The script
-/// passes the text that bash replaces, which is empty behind breaks.
+/// The words with the breaks at the cursor. `word` is bash's word at the cursor (`COMP_WORDS`). The script
+/// passes the text that bash replaces, which is empty after breaks.
 fn with_breaks(mut words: Vec<OsString>, index: usize, word: &str) -> Vec<OsString> {
     let is_break = are_breaks(OsStr::new(word));
     if let Some(empty) = words.get_mut(index).filter(|w| is_break && w.is_empty()) {

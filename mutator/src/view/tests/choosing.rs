@@ -110,7 +110,7 @@ fn a_remark_stands_above_the_callers() {
     let narrow = lines(60, 24);
     assert_eq!(narrow[20..22].join(" "), note);
     assert!(!lines(60, 7).join("").contains("generated code"));
-    // What has no room is cut with a mark, or left out.
+    // In a narrow terminal, lines end with a mark and columns are omitted.
     let narrow = lines(50, 24);
     assert!(narrow[1].ends_with(" FUNCTION"), "{narrow:?}");
     assert_eq!(lines(12, 24)[0], "ipath: 42  …");
