@@ -18,7 +18,7 @@ pub struct Label {
     pub inlined: bool,
     /// The reason to fold it with its neighbours. `None` if it is shown.
     pub fold: Option<Fold>,
-    /// True if it is the program's own function, see [`is_own`].
+    /// True if it is the program's own function, see `is_own`.
     pub is_own: bool,
 }
 
