@@ -169,6 +169,7 @@ pub struct Replaced {
     place: usize,
     key: Key,
     run: *const Run,
+    record: *const RecordHead,
 }
 
 impl Read {
@@ -336,7 +337,10 @@ impl Memo {
     }
 
     /// Has a run found for a call, until what it replaces is put back.
-    pub fn put(&mut self, slot: u64, function: InEpoch, run: *const Run) -> Replaced {
+    ///
+    /// # Safety
+    /// The run is whole, and stays until then.
+    pub unsafe fn put(&mut self, slot: u64, function: InEpoch, run: *const Run) -> Replaced {
         let key = Key(slot, function.0);
         let place = key.place(0);
         // SAFETY: below BUCKETS.
@@ -345,8 +349,12 @@ impl Memo {
             place,
             key: entry.key,
             run: entry.run,
+            record: entry.record,
         };
         entry.run = run;
+        // An address without memory would take the stub longer to fetch.
+        // SAFETY: the caller's promise.
+        entry.record = unsafe { (*run).record };
         entry.set_key(key);
         replaced
     }
@@ -356,6 +364,7 @@ impl Memo {
         // SAFETY: as there.
         let entry = unsafe { &mut *self.table.add(replaced.place) };
         entry.run = replaced.run;
+        entry.record = replaced.record;
         entry.set_key(replaced.key);
     }
 
