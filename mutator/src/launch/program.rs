@@ -47,7 +47,7 @@ pub fn check(program: &OsStr) -> Result<(), Unfit> {
     }
 }
 
-/// Whether execvp(3) finds this file by this name.
+/// True if execvp(3) finds this file by this name.
 pub fn leads_to(name: &str, file: &str) -> bool {
     let found = self::file(OsStr::new(name), std::env::var_os("PATH"));
     let found = found.and_then(|found| found.canonicalize().ok());

@@ -160,10 +160,16 @@ const LINE: usize = 64;
 
 const HEAD_BYTES: u64 = (size_of::<Thread>() as u64).next_multiple_of(2 * LINE as u64);
 
-/// Bytes from a thread to the table of its remembered walks.
-pub const MEMO: usize = (HEAD_BYTES + calls::list::BYTES + ledger::BYTES + walk::TABLE) as usize;
+/// Where its parts begin, in bytes from the thread.
+const CALLS: u64 = HEAD_BYTES;
+const LEDGER: u64 = CALLS + calls::list::BYTES;
+const WALKER: u64 = LEDGER + ledger::BYTES;
+const PRIVATE_STACK: u64 = WALKER + walk::BYTES;
 
-const BYTES: u64 = HEAD + HEAD_BYTES + calls::list::BYTES + ledger::BYTES + walk::BYTES + STACK;
+/// Bytes from a thread to the table of its remembered walks.
+pub const MEMO: usize = (WALKER + walk::TABLE) as usize;
+
+const BYTES: u64 = HEAD + PRIVATE_STACK + STACK;
 
 const _: () = assert!(BYTES <= abi::image::RESERVE_PER_THREAD);
 
@@ -182,18 +188,16 @@ pub(super) fn at(base: u64) -> *mut Thread {
 #[inline(never)]
 pub(super) fn fill(base: u64, index: u32) {
     let thread = at(base);
+    let of = |part: u64| base + HEAD + part;
     // SAFETY: the parts lie one after the other in memory mapped above, zeroed, all of it ours;
     // sizes are multiples of 8, so every part is aligned.
     unsafe {
         (*thread).tid = NOBODY;
-        let calls = base + HEAD + HEAD_BYTES;
         let overhead = &areas::thread(index).overhead;
-        calls::list::begin(&raw mut (*thread).calls, calls, overhead);
+        calls::list::begin(&raw mut (*thread).calls, of(CALLS), overhead);
         (*thread).meter.overhead = overhead;
-        let ledger = calls + calls::list::BYTES;
-        (*thread).ledger.begin(ledger, index);
-        let walker = ledger + ledger::BYTES;
-        (*thread).walker.begin(walker);
-        (*thread).private_stack = (walker + walk::BYTES + STACK) & !0xf;
+        (*thread).ledger.begin(of(LEDGER), index);
+        (*thread).walker.begin(of(WALKER));
+        (*thread).private_stack = of(PRIVATE_STACK + STACK) & !0xf;
     }
 }
