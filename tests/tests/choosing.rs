@@ -47,6 +47,14 @@ fn wrapper() -> Target {
     Target::start("sh", ["-c", &script]).await_output("ready")
 }
 
+/// Leaves the terminal, and ends the wrapper.
+fn leave(mut seated: Pty, target: Target) {
+    seated.send(b"q");
+    assert_eq!(seated.wait(), 0, "{}", seated.report());
+    target.signal(Signal::SIGTERM);
+    target.finish("ok");
+}
+
 /// The functions of all processes are chosen from, and measured in all.
 #[test]
 fn a_function_of_a_tree_is_chosen_and_measured() {
@@ -59,10 +67,7 @@ fn a_function_of_a_tree_is_chosen_and_measured() {
     seated.send(b"\r");
     seated.shows("FUNCTION < CALLERS");
     seated.shows("mixed < main");
-    seated.send(b"q");
-    assert_eq!(seated.wait(), 0, "{}", seated.report());
-    target.signal(Signal::SIGTERM);
-    target.finish("ok");
+    leave(seated, target);
 }
 
 /// Of a process that waits for others nothing is sampled. They are named then.
@@ -80,10 +85,7 @@ fn who_does_the_work_is_said() {
     );
     let mut seated = Pty::start(ipath(), ["attach", &pid]);
     seated.shows("a process that it has started");
-    seated.send(b"q");
-    assert_eq!(seated.wait(), 0, "{}", seated.report());
-    target.signal(Signal::SIGTERM);
-    target.finish("ok");
+    leave(seated, target);
 }
 
 #[test]
