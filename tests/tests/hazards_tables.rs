@@ -186,6 +186,21 @@ fn everything_in_go() {
     }
 }
 
+/// `preempted_by_signals`: Go's signal handler makes goroutines enter a function where they are. No call leads to
+/// that, even if one stands before the interrupted instruction.
+#[test]
+fn preempted_by_signals() {
+    let program = Program::new(&program("preempted_by_signals.go"), [""; 0]);
+    let scratch = Scratch::new("preempted");
+    let file = scratch.file("p.json");
+    let preempted = "runtime.asyncPreempt2";
+    program.under_ipath(&[preempted], "count", &file).expect(0);
+    let profile = Profile::read(&file);
+    assert!(profile.calls(preempted) > 100, "{:?}", profile.functions);
+    let is_whole = profile.paths.iter().any(|path| path.complete);
+    assert!(is_whole, "{:?}", profile.losses);
+}
+
 /// `causes`: walks that cannot go on say why, each call by one name.
 #[test]
 fn causes() {

@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use patcher::flow::{
-    Arrivals, CallBefore, call_before, program_main, replaces_frame, resumes_builtin,
+    Arrivals, CallBefore, call_before, is_injected_by_go, program_main, replaces_frame,
+    resumes_builtin,
 };
 use patcher::{Avma, Bias, Svma};
 
@@ -205,6 +206,9 @@ impl Edges {
                 below.code.map(|code| code.moved(Svma(code.at.0 - inside)))
             }
         };
+        if to.is_some_and(|to| is_injected_by_go(to.image.image, to.at)) {
+            return Verdict::Possible;
+        }
         let Caller {
             code,
             call,

@@ -298,6 +298,17 @@ pub fn resumes_builtin(image: &Image<'_>, at: Svma) -> bool {
     is_start && call_before(image, at) == CallBefore::None
 }
 
+/// True if Go's runtime makes goroutines enter the function around `at` without a call: a signal handler
+/// pushes the interrupted address, which may be any instruction, as the return address (Go,
+/// `src/runtime/signal_unix.go`, `doSigPreempt`).
+pub fn is_injected_by_go(image: &Image<'_>, at: Svma) -> bool {
+    let function = image.functions().containing(at);
+    let name = function.and_then(|function| function.linkage);
+    let is_named =
+        |name: &str| name.strip_suffix(".abi0").unwrap_or(name) == "runtime.asyncPreempt";
+    name.is_some_and(is_named) && image.pclntab().is_some()
+}
+
 /// The `main` that a program's entry code passes to the C library: the value of rdi at its first
 /// call (glibc `sysdeps/x86_64/start.S`). `None` if the entry code differs.
 pub fn program_main(image: &Image<'_>) -> Option<Svma> {

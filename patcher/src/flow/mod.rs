@@ -45,7 +45,8 @@ use crate::insn::{is_jump, is_landing_marker};
 use branch::branches;
 
 pub use arrivals::{
-    Arrivals, CallBefore, call_before, program_main, replaces_frame, resumes_builtin,
+    Arrivals, CallBefore, call_before, is_injected_by_go, program_main, replaces_frame,
+    resumes_builtin,
 };
 pub use asked::{
     callees_of, callees_seen, frame_seen, frames_around, frames_called, frames_of, frames_seen,
