@@ -3,8 +3,8 @@
  *
  *     stale_signal_frame
  *
- * `ready`; then once there is executable memory without a file, `planted`: the frame says that what it has
- * interrupted was there. SIGTERM ends it: `calls work N`, `ok`. */
+ * `ready`; after SIGUSR2, once there is executable memory without a file, `planted`: the frame says that what it
+ * has interrupted was there. SIGTERM ends it: `calls work N`, `ok`. */
 #define _GNU_SOURCE
 #include "work.h"
 
@@ -19,12 +19,19 @@
 enum { PART = 1 << 18 };
 
 static char *area;
+static volatile sig_atomic_t looks;
 static greg_t *interrupted;
 
 static void handle(int signal, siginfo_t *info, void *context)
 {
     (void)signal, (void)info;
     interrupted = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+}
+
+static void look(int signal)
+{
+    (void)signal;
+    looks = 1;
 }
 
 static void *sleeps(void *argument)
@@ -56,12 +63,12 @@ int main(void)
     area = mmap(NULL, 2 * PART, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     stack_t stack = {.ss_sp = area + PART, .ss_size = PART};
     struct sigaction on_stack = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    struct sigaction ending = {.sa_handler = end};
+    struct sigaction ending = {.sa_handler = end}, looking = {.sa_handler = look};
     pthread_attr_t attributes;
     pthread_t thread;
     pthread_attr_init(&attributes);
     if (area == MAP_FAILED || sigaltstack(&stack, NULL) || sigaction(SIGUSR1, &on_stack, NULL) ||
-        sigaction(SIGTERM, &ending, NULL) || pthread_attr_setstack(&attributes, area, PART) ||
+        sigaction(SIGUSR2, &looking, NULL) || sigaction(SIGTERM, &ending, NULL) || pthread_attr_setstack(&attributes, area, PART) ||
         pthread_create(&thread, &attributes, sleeps, NULL))
         return 2;
     raise(SIGUSR1);
@@ -70,7 +77,7 @@ int main(void)
     for (int is_planted = 0; !ends; usleep(1000)) {
         result = work(result);
         calls++;
-        unsigned long code = is_planted ? 0 : runtime();
+        unsigned long code = looks && !is_planted ? runtime() : 0;
         if (code) {
             *interrupted = (greg_t)code;
             is_planted = 1;

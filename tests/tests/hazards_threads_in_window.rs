@@ -122,6 +122,8 @@ fn stale_signal_frame() {
     let mut target = Target::start(program("stale_signal_frame.c"), [""; 0]).await_output("ready");
     let before = ProcessState::of(target.pid());
     let session = Session::attach(target.pid(), &["work"]);
+    // It opens a file for that.
+    target.signal(Signal::SIGUSR2);
     let planted = |t: &Target| t.stdout().lines().any(|l| l == "planted");
     target.until(LIMIT, "planted its frame", planted);
     // Waits for half a minute, and then refuses, where it takes the frame for one that is in use.
