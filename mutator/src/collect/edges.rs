@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use abi::arch::signal_frame::{RESTORER, SHORT_RESTORER};
 use patcher::flow::{
     Arrivals, CallBefore, call_before, is_injected_by_go, program_main, replaces_frame,
     resumes_builtin,
@@ -18,7 +19,6 @@ use super::places::{Code, Places, Site};
 use crate::images::OpenImage;
 use crate::process::{Memory, Process};
 use crate::profile::Verdict;
-use crate::session::{RESTORER, SHORT_RESTORER};
 
 /// The most modules that the search for one call's target passes through.
 const MOST_HOPS: usize = 16;

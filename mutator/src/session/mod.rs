@@ -87,7 +87,6 @@ pub use pointed::{Point, Pointed};
 pub use reapers::has_leak_check;
 pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
 pub use shown::Places;
-pub(crate) use stack_scan::{RESTORER, SHORT_RESTORER};
 pub use unmatched::Unmatched;
 
 /// In the environment, has the runtime walk the stack at every call even where it remembers the walk,

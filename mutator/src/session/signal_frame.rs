@@ -4,6 +4,9 @@
 use std::arch::x86_64::__cpuid_count;
 use std::ops::Range;
 
+pub(super) use abi::arch::signal_frame::SEGMENTS as AT_SEGMENTS;
+use abi::arch::signal_frame::extended::{FXSAVE, LEGACY, MAGIC1, MAGIC2, SOFTWARE};
+use abi::arch::signal_frame::{ALTERNATE, FLAGS, LEN, PC, REGISTERS, SP, STATE};
 use patcher::Avma;
 
 use crate::process::Extent;
@@ -11,16 +14,7 @@ use crate::process::Extent;
 /// CS, GS, FS and SS of 64-bit code, which follow rip and rflags.
 pub(super) const SEGMENTS: [u8; 8] = [0x33, 0, 0, 0, 0, 0, 0x2b, 0];
 
-/// Where they are, from the frame's first byte, its return address: that, `uc_flags`, `uc_link`, `uc_stack`, and
-/// `struct sigcontext_64` from r8 on.
-const RSP: u64 = REGISTERS + 15 * WORD;
-const RIP: u64 = RSP + WORD;
-pub(super) const AT_SEGMENTS: u64 = RIP + 2 * WORD;
-const STATE: u64 = AT_SEGMENTS + 5 * WORD;
-const FLAGS: u64 = WORD;
-const ALTERNATE: u64 = 3 * WORD;
 const ALTERNATE_SIZE: u64 = ALTERNATE + 2 * WORD;
-const REGISTERS: u64 = 6 * WORD;
 const WORD: u64 = size_of::<u64>() as u64;
 /// A flag of `uc_stack` (include/uapi/linux/signal.h).
 const SS_AUTODISARM: u64 = 1 << 31;
@@ -28,18 +22,10 @@ const SS_AUTODISARM: u64 = 1 << 31;
 const HEAD: u64 = STATE + WORD;
 
 /// Bytes from the frame's first to the extended state: the frame, and what its alignment takes.
-const TO_STATE: u64 = 440 + 16;
+const TO_STATE: u64 = LEN + 16;
 
-/// FXSAVE's area, and that with XSAVE's header (Intel SDM volume 1, 13.4).
-const FXSAVE: u64 = 512;
-const LEGACY: u64 = 576;
-/// Of the former, what the kernel tells of the extended state (arch/x86/include/uapi/asm/sigcontext.h
-/// `struct _fpx_sw_bytes`), and before that what nothing is written to.
-const SOFTWARE: u64 = 464;
+/// Bytes of the FXSAVE area that nothing writes.
 const RESERVED: Range<u64> = 416..SOFTWARE;
-/// What that begins with, and what follows the extended state.
-const MAGIC1: u32 = 0x4650_5853;
-const MAGIC2: u32 = 0x4650_5845;
 const MAGIC2_LEN: u64 = size_of::<u32>() as u64;
 
 /// A frame that is on the stack it has interrupted begins at most so far below: AMX has 11 KiB of state.
@@ -88,8 +74,8 @@ impl SignalFrame {
             at,
             flags: word(FLAGS)?,
             restorer: Avma(word(0)?),
-            rsp: Avma(word(RSP)?),
-            rip: Avma(word(RIP)?),
+            rsp: Avma(word(SP)?),
+            rip: Avma(word(PC)?),
             segments: word(AT_SEGMENTS)?.to_le_bytes(),
             state: Avma(word(STATE)?),
             extended,

@@ -4,17 +4,11 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use abi::arch::signal_frame::{RESTORER, SHORT_RESTORER};
 use patcher::Avma;
 
 use super::signal_frame::{FRAME, SignalFrame, word};
 use crate::process::{Extent, Mapping, Memory};
-
-/// `mov rax, 15; syscall`: what a signal frame's return address points to (rt_sigreturn, number
-/// 15); libc's restorer and everyone else's.
-pub(crate) const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
-
-/// The same in the short form that musl and Go use: `mov eax, 15; syscall`.
-pub(crate) const SHORT_RESTORER: [u8; 7] = [0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 
 /// Stacks of one thread that are looked at: its own, and alternate ones for signals.
 const MOST_STACKS: usize = 16;

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use abi::arch::signal_frame::SA_RESTORER;
 use abi::image::{
     SYMBOL_TRAP_ACTIONS, SYMBOL_TRAP_HANDLER, SYMBOL_TRAP_RESTORER, SYMBOL_TRAPS, TRAP_BUCKETS,
     trap_bucket,
@@ -116,7 +117,6 @@ impl Locked<'_> {
         if self.document.trap_handler {
             return Ok(());
         }
-        const SA_RESTORER: u64 = 0x0400_0000;
         let flags = (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER;
         let handler = self.symbol(SYMBOL_TRAP_HANDLER)?;
         let restorer = self.symbol(SYMBOL_TRAP_RESTORER)?;

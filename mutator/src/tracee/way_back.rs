@@ -9,6 +9,8 @@
 use std::arch::x86_64::__cpuid_count;
 use std::sync::{Mutex, PoisonError};
 
+use abi::arch::signal_frame::{self, RESTORER, SHORT_RESTORER};
+use abi::arch::stack::RED_ZONE;
 use patcher::Avma;
 
 use super::sys::Change;
@@ -18,15 +20,6 @@ use crate::process::{Mapping, Memory, Pid, Text, Tid, read_text};
 
 /// `syscall; ret`.
 const CALL: [u8; 3] = [0x0f, 0x05, 0xc3];
-/// `mov rax, 15; syscall`: rt_sigreturn as glibc and others end their handlers.
-const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
-/// The same in the short form that musl and Go use.
-const SHORT_RESTORER: [u8; 7] = [0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
-
-/// Bytes below the stack pointer that belong to the function (psABI 3.2.2).
-const RED_ZONE: u64 = 128;
-/// Bytes of a frame without the extended state.
-const FRAME: u64 = 440;
 /// No flags of sigaltstack(2), in the place of such: refused, and with it any change of the alternate stack.
 const NO_STACK: u64 = 0x77;
 /// Where in a frame they are: after the return address, `uc_flags`, `uc_link` and `ss_sp`.
@@ -130,7 +123,7 @@ impl WayBack {
         let state = extended(&sys::extended_state(thread.tid()).ok()?)?;
         let below = thread.sp().0 - RED_ZONE;
         let at_state = (below - state.len() as u64) & !63;
-        let sp = (at_state - FRAME) & !15;
+        let sp = (at_state - signal_frame::LEN) & !15;
         let stack = maps.iter().find(|m| m.contains(thread.sp()))?;
         if !is_own_stack(memory, stack, thread, sp - SPARE) {
             return None;
@@ -269,11 +262,10 @@ fn has_shadow_stack(thread: &StoppedThread) -> bool {
 /// The extended state as a signal frame has it: what PTRACE_GETREGSET gives, with the software's
 /// bytes filled in (arch/x86/include/uapi/asm/sigcontext.h `struct _fpx_sw_bytes`).
 fn extended(regset: &[u8]) -> Option<Vec<u8>> {
-    const MAGIC1: u32 = 0x4650_5853;
-    const MAGIC2: u32 = 0x4650_5845;
-    const SOFTWARE: usize = 464;
-    const HEADER: usize = 512;
-    const LEGACY: usize = 576;
+    use signal_frame::extended::{self, MAGIC1, MAGIC2};
+    const SOFTWARE: usize = extended::SOFTWARE as usize;
+    const HEADER: usize = extended::FXSAVE as usize;
+    const LEGACY: usize = extended::LEGACY as usize;
     /// AMX, which a thread has to ask for: none that has is used.
     const TILES: u64 = 1 << 17 | 1 << 18;
     let word = |at: usize| {

@@ -1,5 +1,6 @@
 //! A rip-relative operand that no 32-bit displacement reaches any more.
 
+use abi::arch::stack::RED_ZONE;
 use iced_x86::{
     Encoder, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
@@ -35,10 +36,11 @@ const SCRATCH: [Register; 13] = [
     Register::R15,
 ];
 
-/// `lea rsp, [rsp - 128]`: leaves the red zone alone, and the flags.
-pub const SKIP_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
-/// `lea rsp, [rsp + 128]`.
-pub const BACK_OVER_RED_ZONE: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
+/// `lea rsp, [rsp - RED_ZONE]`: leaves the red zone alone, and the flags.
+pub const SKIP_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, (RED_ZONE as u8).wrapping_neg()];
+/// `lea rsp, [rsp + RED_ZONE]`.
+pub const BACK_OVER_RED_ZONE: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, RED_ZONE as u8, 0, 0, 0];
+const _: () = assert!(RED_ZONE <= 128);
 
 impl FarAccess {
     /// The stand-in for `insn`; `None` where it uses the stack pointer, jumps, or leaves no

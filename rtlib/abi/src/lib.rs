@@ -6,6 +6,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod arch;
 pub mod cause;
 pub mod counter;
 pub mod image;

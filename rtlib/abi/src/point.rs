@@ -1,8 +1,5 @@
 //! Where the function of a point has its frame: the word that a point has of the details.
 
-/// Bytes below the stack pointer that a function may use without moving it (psABI 3.2.2): hooks of points begin below them.
-pub const RED_ZONE: u64 = 128;
-
 /// Set where the frame is counted from rbp, not from the stack pointer.
 pub const BY_RBP: u64 = 1 << 0;
 /// Set where [`Standing::others`] are known.

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use abi::arch::signal_frame;
 use abi::cause::Cause;
 use abi::rule::Rule;
 
@@ -10,7 +11,7 @@ use super::modules::MODULES;
 use super::range::Range;
 use super::rules::RULES;
 use super::{asked, coroutines, epoch, published};
-use crate::arch::{call, signal_frame};
+use crate::arch::call;
 use crate::os::parameters::ipath_parameters;
 use crate::os::{foreign, journal};
 

@@ -2,7 +2,8 @@
 //!
 //! `low` is where the stub has begun on the stack: the stack pointer without the red zone.
 
-use abi::point::{RED_ZONE, Standing};
+use abi::arch::stack::RED_ZONE;
+use abi::point::Standing;
 
 use super::busy;
 use super::entry::{begin, record_slowly, remember_walk, verify};

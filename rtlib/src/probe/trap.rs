@@ -5,6 +5,7 @@ use core::arch::naked_asm;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 
+use abi::arch::signal_frame;
 use abi::image::{TRAP_BITS, TRAP_BUCKETS, TRAP_HASH, Trap, TrapActions};
 
 /// Where breakpoints lead.
@@ -25,11 +26,9 @@ pub static ipath_trap_actions: TrapActions = TrapActions {
     old: [const { AtomicU64::new(0) }; 4],
 };
 
-/// Bytes from a `ucontext_t` to the interrupted rip (see the kernel's asm/ucontext.h and
-/// asm/sigcontext.h).
-const RIP: usize = 8 + 8 + 24 + 16 * 8;
-/// Flag of a `struct sigaction` whose restorer is set, as each is that the kernel takes on x86-64.
-const SA_RESTORER: u64 = 0x0400_0000;
+/// Bytes from a `ucontext_t` to the interrupted program counter. The frame begins with the
+/// restorer, and the context follows.
+const PC: u64 = signal_frame::PC - size_of::<u64>() as u64;
 /// Bytes from a `siginfo_t` to `si_code`.
 const SI_CODE: usize = 8;
 
@@ -82,7 +81,7 @@ pub unsafe extern "C" fn ipath_trap_handler() {
         "mov [rsp], rcx",
         "6:",
         "jmp rax",
-        rip = const RIP,
+        rip = const PC,
         hash = const TRAP_HASH,
         shift = const 64 - TRAP_BITS,
         mask = const TRAP_BUCKETS - 1,
@@ -90,7 +89,7 @@ pub unsafe extern "C" fn ipath_trap_handler() {
         actions = sym ipath_trap_actions,
         old = const offset_of!(TrapActions, old),
         code = const SI_CODE,
-        has_restorer = const SA_RESTORER.trailing_zeros(),
+        has_restorer = const signal_frame::SA_RESTORER.trailing_zeros(),
         default = sym end_program,
     );
 }

@@ -1,5 +1,6 @@
 //! Walks with every callee-saved register, evaluating the unwind tables for each frame.
 
+use abi::arch::stack::RED_ZONE;
 use abi::cause::Cause;
 use abi::rule::Rule;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
@@ -24,8 +25,6 @@ use crate::code::rules::RULES;
 use crate::os::foreign::Window;
 use crate::os::hash;
 
-/// Bytes below the stack pointer that no signal handler overwrites (psABI 3.2.2).
-const RED_ZONE: u64 = 128;
 /// Alternate stacks that a walk leaves: a handler on one is rarely interrupted by one on another.
 const MOST_CROSSINGS: u32 = 8;
 

@@ -161,7 +161,7 @@ fn registers_that_hold_an_earlier_frame_tell_nothing() {
         let left = on.stack.to_vec();
         let new = on.get(LOW, 0);
         // r8 to rcx, then x87 and the sixteen of SSE.
-        for (offset, len) in [(REGISTERS, RSP - REGISTERS), (TO_STATE + 32, 384)] {
+        for (offset, len) in [(REGISTERS, SP - REGISTERS), (TO_STATE + 32, 384)] {
             let at = (new + offset - on.start()) as usize;
             let range = at..at + len as usize;
             on.stack[range.clone()].copy_from_slice(&left[range]);
@@ -192,7 +192,7 @@ fn lay(stack: &mut [u8], at: u64, rsp: u64) {
         set(stack, state + offset, 0);
     }
     set(stack, at, RESTORER);
-    set(stack, at + RSP, rsp);
+    set(stack, at + SP, rsp);
     set(stack, at + AT_SEGMENTS, u64::from_le_bytes(SEGMENTS));
     set(stack, at + STATE, state);
 }
@@ -209,7 +209,7 @@ fn frame(stack: &[u8], at: u64) -> SignalFrame {
 /// Offsets by offsetof() on the kernel's structures.
 #[test]
 fn words_are_where_the_kernel_puts_them() {
-    assert_eq!((RSP, RIP, AT_SEGMENTS, STATE), (168, 176, 192, 232));
+    assert_eq!((SP, PC, AT_SEGMENTS, STATE), (168, 176, 192, 232));
     assert_eq!((ALTERNATE, ALTERNATE_SIZE, HEAD), (24, 40, 240));
 }
 

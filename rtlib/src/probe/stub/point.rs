@@ -4,8 +4,9 @@
 use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
 
+use abi::arch::stack::RED_ZONE;
 use abi::image::{ALIVE, Parameters};
-use abi::point::{BY_RBP, RBP_SHIFT, RED_ZONE, SLOT_SHIFT};
+use abi::point::{BY_RBP, RBP_SHIFT, SLOT_SHIFT};
 use abi::segment::RecordHead;
 
 use super::{DIRECTION, ID, MOST_OF_END, PAGE, PUSHED, block_signals, restore_signals};

@@ -1,0 +1,4 @@
+//! x86-64.
+
+pub mod signal_frame;
+pub mod stack;
