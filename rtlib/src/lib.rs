@@ -5,7 +5,8 @@
 //! something (unwind tables, rules, the path tree) run there against independent oracles.
 //!
 //! Its modules are layers, each of which imports from those before it only: [`arch`], [`os`], [`sources`], [`code`], [`walk`],
-//! [`ledger`], [`calls`], [`thread`], [`probe`].
+//! [`ledger`], [`calls`], [`thread`], [`probe`]. The entry points from the program stand above them all, in the folder of
+//! their processor: `arch::x86_64::{stubs, quick, trap}`.
 //!
 //! Two worlds: code in `.text.fast` runs on the application's stack, touches no vector register
 //! and makes no system call; everything else runs on a private stack with signals blocked and the

@@ -9,12 +9,16 @@ use std::path::Path;
 
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, Ident, Item, ItemUse, Macro, Token, UseTree, Visibility};
+use syn::{
+    Attribute, Expr, ForeignItem, Ident, Item, ItemUse, Macro, Meta, Token, UseTree, Visibility,
+};
 
 /// The runtime's layers, from the lowest to the highest (docs/architecture.md).
 const RUNTIME: [&str; 9] = [
     "arch", "os", "sources", "code", "walk", "ledger", "calls", "thread", "probe",
 ];
+/// Entry points from the program, in the folder of a processor. Their layer is above the others.
+const ENTRY_POINTS: [&str; 3] = ["quick", "stubs", "trap"];
 /// The patcher's, likewise.
 const PATCHER: [&str; 12] = [
     "addr", "insn", "oracle", "elf", "tables", "function", "image", "flow", "select", "relocate",
@@ -45,7 +49,8 @@ impl Imports {
         let modules: BTreeMap<Module, Names> = files.iter().map(named).collect();
         let others = |(module, names): (&Module, &Names)| {
             let found = names.found.iter();
-            let others = found.filter_map(|path| defined_in(&modules, path));
+            let by_path = found.filter_map(|path| defined_in(&modules, path));
+            let others = by_path.chain(by_symbol(&modules, names));
             (module.clone(), others.filter(|m| m != module).collect())
         };
         let imports: BTreeMap<Module, BTreeSet<Module>> = modules.iter().map(others).collect();
@@ -91,6 +96,13 @@ fn defined_in(modules: &BTreeMap<Module, Names>, path: &[String]) -> Option<Modu
     }
 }
 
+/// The modules that define the symbols that a module declares in `extern` blocks.
+fn by_symbol(modules: &BTreeMap<Module, Names>, names: &Names) -> Vec<Module> {
+    let defines = |(_, other): &(&Module, &Names)| !other.defined.is_disjoint(&names.declared);
+    let found = modules.iter().filter(defines);
+    found.map(|(module, _)| module.clone()).collect()
+}
+
 /// The text of each module that has a file of its own, but for tests and the crate's root.
 fn collect(folder: &Path, at: &mut Module, files: &mut BTreeMap<Module, String>) {
     for entry in fs::read_dir(folder).expect("a folder of sources") {
@@ -121,6 +133,10 @@ struct Names {
     found: Vec<Vec<String>>,
     /// What others may name here and is defined elsewhere, with its path.
     handed_on: BTreeMap<String, Vec<String>>,
+    /// Symbols that it declares in `extern` blocks.
+    declared: BTreeSet<String>,
+    /// Symbols that it defines with `no_mangle`.
+    defined: BTreeSet<String>,
 }
 
 impl Names {
@@ -130,6 +146,8 @@ impl Names {
             module: module.clone(),
             found: Vec::new(),
             handed_on: BTreeMap::new(),
+            declared: BTreeSet::new(),
+            defined: BTreeSet::new(),
         };
         visit(&mut names);
         names
@@ -177,9 +195,25 @@ impl Names {
 
 impl<'a> Visit<'a> for Names {
     fn visit_item(&mut self, item: &'a Item) {
-        if !is_for_tests(item) {
-            visit::visit_item(self, item);
+        if is_for_tests(item) {
+            return;
         }
+        let exported = match item {
+            Item::Fn(function) => is_exported(&function.attrs).then_some(&function.sig.ident),
+            Item::Static(variable) => is_exported(&variable.attrs).then_some(&variable.ident),
+            _ => None,
+        };
+        self.defined.extend(exported.map(Ident::to_string));
+        visit::visit_item(self, item);
+    }
+
+    fn visit_foreign_item(&mut self, item: &'a ForeignItem) {
+        let name = match item {
+            ForeignItem::Fn(function) => &function.sig.ident,
+            ForeignItem::Static(variable) => &variable.ident,
+            _ => return,
+        };
+        self.declared.insert(name.to_string());
     }
 
     fn visit_item_use(&mut self, item: &'a ItemUse) {
@@ -193,8 +227,9 @@ impl<'a> Visit<'a> for Names {
         }
     }
 
-    /// Of the macros whose arguments are expressions.
+    /// Of the macros whose arguments are expressions, and of those that define stubs.
     fn visit_macro(&mut self, called: &'a Macro) {
+        self.defined.extend(stub_of(called));
         let arguments = called.parse_body_with(Punctuated::<Expr, Token![,]>::parse_terminated);
         for argument in arguments.into_iter().flatten() {
             let inner = Self::of(&self.module, |names| names.visit_expr(&argument));
@@ -213,6 +248,25 @@ impl<'a> Visit<'a> for Names {
     }
 }
 
+/// True with `#[unsafe(no_mangle)]`.
+fn is_exported(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let Meta::List(list) = &attribute.meta else {
+            return false;
+        };
+        list.path.is_ident("unsafe") && list.tokens.to_string() == "no_mangle"
+    })
+}
+
+/// The symbol of a stub that a macro defines: the first name of one among the macro's arguments.
+fn stub_of(called: &Macro) -> Option<String> {
+    let name = called.path.segments.last()?.ident.to_string();
+    let tokens = called.tokens.to_string();
+    let mut words = tokens.split(|c: char| c != '_' && !c.is_alphanumeric());
+    let symbol = words.find(|word| word.starts_with("ipath_") && word.ends_with("_stub"))?;
+    name.ends_with("_stub").then(|| symbol.to_owned())
+}
+
 fn is_for_tests(item: &Item) -> bool {
     let attributes: &[Attribute] = match item {
         Item::Mod(module) => &module.attrs,
@@ -229,6 +283,9 @@ fn is_for_tests(item: &Item) -> bool {
 /// Checks that each module of the crate imports from its own layer and from lower ones only.
 fn check_layers(imports: &Imports, layers: &[&str]) {
     let layer = |module: &Module| {
+        if is_entry_point(module) {
+            return layers.len();
+        }
         let name = module.first().expect("a layer").as_str();
         let place = layers.iter().position(|l| *l == name);
         place.unwrap_or_else(|| panic!("{name} is no layer"))
@@ -239,6 +296,12 @@ fn check_layers(imports: &Imports, layers: &[&str]) {
             assert!(layer(other) <= layer(module), "{from} imports from {to}");
         }
     }
+}
+
+/// True for `arch::PROCESSOR::stubs` and the like.
+fn is_entry_point(module: &Module) -> bool {
+    let name = module.get(2).map(String::as_str);
+    module[0] == "arch" && name.is_some_and(|name| ENTRY_POINTS.contains(&name))
 }
 
 /// Checks that a module imports from these layers: that imports are seen.
@@ -322,4 +385,27 @@ fn definitions_are_found() {
     assert!(!modules[&path("a")].found.contains(&path("a::b::C")));
     assert_eq!(modules[&path("a::b")].found, [path("a::F")]);
     assert!(modules[&path("a::inner")].found.contains(&path("a::b::C")));
+}
+
+/// A module that declares a symbol imports from the one that defines it.
+#[test]
+fn symbols_are_found() {
+    let names = |module: &str, text: &str| {
+        let module = vec![module.to_owned()];
+        let file = syn::parse_file(text).expect("Rust");
+        let names = Names::of(&module, |names| names.visit_file(&file));
+        (module, names)
+    };
+    let modules = BTreeMap::from([
+        names("a", "#[unsafe(no_mangle)] pub static ipath_a: u8 = 0;"),
+        names("b", "entry_stub!(/** ipath_x */ ipath_b_stub, \"\", {});"),
+        names(
+            "c",
+            r#"unsafe extern "C" { fn ipath_b_stub(); static ipath_a: u8; }"#,
+        ),
+        names("d", r#"unsafe extern "C" { fn memcpy(); }"#),
+    ]);
+    let found = |module: &str| by_symbol(&modules, &modules[&vec![module.to_owned()]]);
+    assert_eq!(found("c"), [vec!["a".to_owned()], vec!["b".to_owned()]]);
+    assert_eq!(found("d"), Vec::<Module>::new());
 }

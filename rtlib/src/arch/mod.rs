@@ -5,8 +5,10 @@
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+#[cfg(all(test, target_arch = "x86_64"))]
+pub use x86_64::test_code;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{
-    call, clock, counter, fence, prefetch, register, signal_frame, system_call, thread_pointer,
-    vector,
+    abort, call, clock, counter, exchange, fence, likely, prefetch, register, signal_frame,
+    signals, stored, system_call, thread_pointer, vector,
 };

@@ -130,15 +130,11 @@ fn may_be_in_use(mut slot: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::test_code::own_return_address;
     use crate::os::parameters::ipath_parameters;
     use crate::os::sys;
     use core::sync::atomic::Ordering;
     use std::vec::Vec;
-
-    #[unsafe(naked)]
-    extern "C" fn own_return_address() -> u64 {
-        core::arch::naked_asm!("mov rax, [rsp]", "ret");
-    }
 
     /// The maps are read again for what may be code by now alone, and not for each word.
     #[test]

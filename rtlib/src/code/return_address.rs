@@ -309,51 +309,16 @@ fn code_before<const N: usize>(range: &Range, at: u64) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The address its call returns to.
-    #[unsafe(naked)]
-    extern "C" fn own_return_address() -> u64 {
-        core::arch::naked_asm!("mov rax, [rsp]", "ret");
-    }
+    use crate::arch::test_code::{from_realigned_frame, own_return_address};
 
     #[inline(never)]
     extern "C" fn through_a_pointer(function: extern "C" fn() -> u64) -> u64 {
         core::hint::black_box(function)() + 1
     }
 
-    // As GCC begins a function with a local of 32 bytes' alignment and arguments on the stack.
-    core::arch::global_asm!(
-        ".pushsection .text",
-        "ipath_test_realigned:",
-        ".cfi_startproc",
-        "lea r10, [rsp + 8]",
-        ".cfi_def_cfa r10, 0",
-        "and rsp, -32",
-        "push [r10 - 8]",
-        "push rbp",
-        ".cfi_escape 0x10, 6, 2, 0x76, 0", // rbp at rbp + 0
-        "mov rbp, rsp",
-        "push r10",
-        ".cfi_escape 0x0f, 3, 0x76, 0x78, 6", // cfa = *(rbp - 8)
-        "sub rsp, 8",
-        "call rdi",
-        "mov r10, [rbp - 8]",
-        "leave",
-        "lea rsp, [r10 - 8]",
-        ".cfi_def_cfa rsp, 8",
-        "ret",
-        ".cfi_endproc",
-        ".popsection",
-    );
-
-    unsafe extern "C" {
-        fn ipath_test_realigned(function: extern "C" fn() -> u64) -> u64;
-    }
-
     #[test]
     fn realigned_frames_have_a_rule_of_their_own() {
-        // SAFETY: it calls the function and returns what that does.
-        let pc = unsafe { ipath_test_realigned(own_return_address) };
+        let pc = from_realigned_frame(own_return_address);
         let expected = Rule::Realigned {
             cfa_at: -8,
             rbp_words: 0,

@@ -1,10 +1,13 @@
 //! Raw system calls: no libc stands between.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use abi::counter::Event;
+use abi::image::Parameters;
 
 use super::parameters::ipath_parameters;
+use crate::arch::signals;
 use crate::arch::system_call::{number, syscall};
 
 // Arguments of mmap(2).
@@ -130,35 +133,20 @@ pub fn fs_base() -> Option<u64> {
     checked(unsafe { syscall(number::ARCH_PRCTL, arguments) }).map(|_| base)
 }
 
-/// Blocks every signal; the mask in force before goes to `old`. Nothing where no call may be made.
-///
-/// # Safety
-/// `old` is the caller's, who puts it back.
-pub unsafe fn block_signals(old: *mut u64) {
-    let all = u64::MAX;
-    // SAFETY: the caller's promise.
-    unsafe { set_mask(&raw const all, old) };
-}
-
-/// Puts a mask in force again.
-///
-/// # Safety
-/// It came from [`block_signals`].
-pub unsafe fn restore_signals(old: *const u64) {
-    // SAFETY: the caller's promise.
-    unsafe { set_mask(old, core::ptr::null_mut()) };
-}
-
-unsafe fn set_mask(new: *const u64, old: *mut u64) {
-    const SETMASK: u64 = 2;
-    const BYTES: u64 = 8;
-    if !may_call() {
-        return;
-    }
-    let arguments = [SETMASK, new as u64, old as u64, BYTES, 0, 0];
-    // SAFETY: the callers' promise.
-    unsafe { syscall(number::RT_SIGPROCMASK, arguments) };
-}
+signals::define!(
+    /// Blocks every signal; the mask in force before goes to `old`. Nothing where no call may be made.
+    ///
+    /// # Safety
+    /// `old` is the caller's, who puts it back.
+    block_signals,
+    /// Puts a mask in force again.
+    ///
+    /// # Safety
+    /// It came from [`block_signals`].
+    restore_signals,
+    ipath_parameters,
+    offset_of!(Parameters, system_calls)
+);
 
 /// Whether system calls may be made at all.
 #[inline(always)]

@@ -1,15 +1,10 @@
 //! Who is recording a call: a probe that fires meanwhile comes from a signal handler on top of that.
 
+use crate::arch::exchange;
 use crate::calls::list;
 use crate::code::coroutines;
 use crate::os::{foreign, sys};
 use crate::thread::Thread;
-
-// They take less of the stack.
-#[cfg(ipath_image)]
-use super::stub::{block_signals, restore_signals};
-#[cfg(not(ipath_image))]
-use sys::{block_signals, restore_signals};
 
 /// Why a call is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +39,11 @@ pub unsafe fn begin(thread: *mut Thread, slot: u64) -> Result<(), Why> {
         // Once more, and now no handler comes meanwhile: one that goes on on another stack could have a call begin there, at the very slot
         // whose last one has left the mark, and be amid recording it. The mask is kept where the slow path keeps it, amid which no
         // handler comes either.
-        block_signals(&raw mut (*thread).signal_mask);
+        sys::block_signals(&raw mut (*thread).signal_mask);
         let busy = (&raw const (*thread).busy).read_volatile();
         let is_over = matches!(busy, 0 | CHILD) || is_left(thread, busy, slot);
         let is_taken = is_over && change(thread, busy, slot).is_ok();
-        restore_signals(&raw const (*thread).signal_mask);
+        sys::restore_signals(&raw const (*thread).signal_mask);
         if !is_taken {
             return Err(Why::Recording);
         }
@@ -101,21 +96,9 @@ pub unsafe fn end(thread: *mut Thread) {
 /// threads do not touch it.
 #[inline(always)]
 unsafe fn change(thread: *mut Thread, from: u64, to: u64) -> Result<(), u64> {
-    let mut was = from;
     // SAFETY: the caller's promise.
-    unsafe {
-        core::arch::asm!(
-            "cmpxchg [{busy}], {to}",
-            busy = in(reg) &raw mut (*thread).busy,
-            to = in(reg) to,
-            inout("rax") was,
-            options(nostack),
-        );
-    }
-    match was == from {
-        true => Ok(()),
-        false => Err(was),
-    }
+    let was = unsafe { exchange::if_equal(&raw mut (*thread).busy, from, to) };
+    if was == from { Ok(()) } else { Err(was) }
 }
 
 /// Less than what the kernel puts on a stack for a signal: the red zone, 512 bytes of x87 and xmm

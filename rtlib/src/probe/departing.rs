@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use abi::probe::Kind;
 use abi::segment::{DEPARTS_BY_CHECK, DEPARTS_BY_EXEC, DEPARTS_BY_EXIT, Header, departure};
 
-use super::next::{FIRST_ARGUMENT, SIXTH_ARGUMENT};
 use crate::arch::clock;
+use crate::arch::stored::{FIRST_ARGUMENT, LAST_ARGUMENT};
 use crate::os::{shared, sys};
 
 /// Announces the departure and waits until the command has acted on it. Returns at once if no
@@ -78,7 +78,7 @@ fn await_command(own: u64) {
 /// As for [`announce`], for a function with at most one argument.
 unsafe fn clear_arguments(slot: u64) {
     let mut at = slot - FIRST_ARGUMENT + 8;
-    while at <= slot - SIXTH_ARGUMENT {
+    while at <= slot - LAST_ARGUMENT {
         // SAFETY: see above; the stub restores a register from this word.
         unsafe { (at as *mut u64).write_volatile(0) };
         at += 8;

@@ -5,7 +5,7 @@
 
 use abi::probe::Kind;
 
-use super::next::FIRST_ARGUMENT;
+use crate::arch::stored::FIRST_ARGUMENT;
 use crate::arch::thread_pointer::pointer_guard;
 use crate::calls::activation::lent;
 use crate::calls::{closing, coroutines, list};

@@ -7,9 +7,10 @@ use abi::TRIAL;
 use abi::probe::{Children, Kind};
 use abi::segment::{ROOT_COMPLETE, RecordHead};
 
-use super::next::{AGAIN, DONE, FOUND, VECTORS};
-use super::{busy, departing, ending, forks, loads, moves, registering, switches};
-use crate::arch::clock;
+use super::next::{AGAIN, DONE, FOUND};
+use super::{busy, departing, ending, forks, loads, moves, registering, switches, trial};
+use crate::arch::stored::VECTORS;
+use crate::arch::{abort, clock};
 use crate::calls::Calls;
 use crate::calls::activation::{Activation, doubted, lent, return_address};
 use crate::calls::cost::Entered;
@@ -295,7 +296,7 @@ pub(super) unsafe fn verify(thread: *mut Thread, function: u32, slot: u64, rbp: 
     unsafe {
         (*thread).walker.entry_rbp = rbp;
         if is_another_walk(thread, function, slot) {
-            core::arch::asm!("ud2", options(noreturn, nomem, nostack));
+            abort::abort();
         }
     }
 }
@@ -336,13 +337,17 @@ unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool
 /// # Safety
 /// Called by the entry stub with what [`ipath_remember_walk`] returned; the stub ends the thread's being busy.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, slot: u64) {
+pub unsafe extern "C" fn ipath_slow_entry(
+    thread: *mut Thread,
+    function: u64,
+    slot: u64,
+    calls: trial::Calls,
+) {
     let function = function as u32;
     // SAFETY: the stub's promise; the thread is marked busy.
     unsafe {
         thread::settle(thread);
-        #[cfg(ipath_image)]
-        super::trial::find_out(thread);
+        trial::find_out(thread, calls);
         let kind = parameters::kind(function);
         let passed = (*thread).meter.passed();
         match kind {

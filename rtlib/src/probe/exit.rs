@@ -5,9 +5,10 @@ use core::ptr;
 use abi::TRIAL;
 use abi::probe::Kind;
 
-use super::next::{AGAIN, DONE, VECTORS};
+use super::next::{AGAIN, DONE};
 use super::{busy, forks, moves, switches};
 use crate::arch::clock;
+use crate::arch::stored::VECTORS;
 use crate::calls::Calls;
 use crate::calls::activation::{Activation, doubted, lent, return_address};
 use crate::calls::left::Left;

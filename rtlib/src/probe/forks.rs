@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use abi::probe::Children;
 
-use super::next::{FIRST_ARGUMENT, THIRD_ARGUMENT};
+use crate::arch::stored::{FIRST_ARGUMENT, THIRD_ARGUMENT};
 use crate::os::parameters::ipath_parameters;
 use crate::os::thread_pointer::fs_base;
 use crate::os::{foreign, parameters, sys};

@@ -1,4 +1,4 @@
-//! What happens where a probe fires: the drivers of all else, and the stubs that call them.
+//! What happens where a probe fires: the drivers that the stubs call.
 
 mod busy;
 mod departing;
@@ -8,15 +8,10 @@ pub mod exit;
 mod forks;
 mod loads;
 mod moves;
-mod next;
+pub mod next;
 pub mod point;
-#[cfg(ipath_image)]
-mod quick;
 mod registering;
-#[cfg(ipath_image)]
-mod stub;
 mod switches;
 #[cfg(ipath_image)]
-mod trap;
-#[cfg(ipath_image)]
-mod trial;
+pub mod trap;
+pub mod trial;

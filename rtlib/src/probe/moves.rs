@@ -1,6 +1,6 @@
 //! Go's `copystack`, which moves a goroutine's stack: its probe at the entry and the exit.
 
-use super::next::FIRST_ARGUMENT_OF_GO;
+use crate::arch::stored::FIRST_ARGUMENT_OF_GO;
 use crate::calls::moving;
 use crate::os::parameters;
 use crate::thread::Thread;

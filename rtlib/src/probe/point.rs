@@ -5,8 +5,8 @@
 use abi::arch::stack::RED_ZONE;
 use abi::point::Standing;
 
-use super::busy;
 use super::entry::{begin, record_slowly, remember_walk, verify};
+use super::{busy, trial};
 use crate::arch::clock;
 use crate::ledger::Missed;
 use crate::os::parameters::{self, is_alive};
@@ -84,12 +84,16 @@ pub unsafe extern "C" fn ipath_verify_point(number: u64, low: u64, rbp: u64) {
 /// # Safety
 /// Called by the stub of points with what [`ipath_remember_point`] returned; the stub ends the thread's being busy.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ipath_slow_point(thread: *mut Thread, number: u64, low: u64) {
+pub unsafe extern "C" fn ipath_slow_point(
+    thread: *mut Thread,
+    number: u64,
+    low: u64,
+    calls: trial::Calls,
+) {
     // SAFETY: the stub's promise; the thread is marked busy.
     unsafe {
         thread::settle(thread);
-        #[cfg(ipath_image)]
-        super::trial::find_out(thread);
+        trial::find_out(thread, calls);
         if let Err(why) = record_point(thread, number as u32, low) {
             (*thread).ledger.count_missed(why);
         }

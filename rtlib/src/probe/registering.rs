@@ -1,6 +1,6 @@
 //! The probe of functions that deregister unwind entries, before the program overwrites their code.
 
-use super::next::FIRST_ARGUMENT;
+use crate::arch::stored::FIRST_ARGUMENT;
 use crate::code::registered;
 use crate::os::{shared, sys};
 

@@ -4,6 +4,7 @@
 //! The function is entered on the old stack and returns on the new one. If it has started a new
 //! stack, it returns 1 at the place of its entry (greenlet's platform/switch_amd64_unix.h).
 
+use crate::arch::stored::RESULT;
 use crate::calls::left::Left;
 use crate::calls::slices;
 use crate::os::foreign::Window;
@@ -16,8 +17,6 @@ const LONG: u64 = 96;
 /// Words below the frame in which a new stack begins. The new stack shares them with the waiting
 /// one.
 const SHORT: u64 = 16;
-/// Bytes from the return value stored by the stub up to the slot.
-const RESULT: u64 = 8;
 
 /// The identity of the stack, equal at a function's entry and at its return there: registers are
 /// preserved as well.

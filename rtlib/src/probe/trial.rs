@@ -4,7 +4,6 @@
 //! The stubs do all that they do for a call of the program's, with a walk that is remembered and a record, and the same is
 //! done without them. The shortest of several rounds counts: nothing has come between.
 
-use core::arch::naked_asm;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,11 +26,16 @@ use crate::thread::Thread;
 use crate::walk::StackRange;
 use crate::walk::memo::{Apart, InEpoch};
 
-// The stubs lead here.
-unsafe extern "C" {
-    fn ipath_entry_stub();
-    fn ipath_exit_stub();
-}
+/// Makes `times` calls on the stack that ends at `stack` of a function with the probes that
+/// [`PLAIN`], [`COUNTED`] or [`TIMED`] name; returns ticks. The stubs pass it on, which import from here.
+pub type Calls = unsafe extern "C" fn(times: u64, stack: u64, probes: u32) -> u64;
+
+/// No probes.
+pub const PLAIN: u32 = 0;
+/// A probe at the entry.
+pub const COUNTED: u32 = 1;
+/// A probe at the entry and one at the exit.
+pub const TIMED: u32 = 2;
 
 /// Calls of a round, and rounds of each kind.
 const CALLS: u64 = 64;
@@ -121,7 +125,7 @@ struct Taken {
 ///
 /// # Safety
 /// On the private stack of the thread, at the beginning of the slow way; signals are blocked.
-pub unsafe fn find_out(thread: *mut Thread) {
+pub unsafe fn find_out(thread: *mut Thread, calls: Calls) {
     static HAS_BEGUN: AtomicU32 = AtomicU32::new(0);
     let may = ipath_parameters.system_calls.load(Ordering::Relaxed) != 0;
     if HAS_BEGUN.load(Ordering::Relaxed) != 0 || !may || HAS_BEGUN.swap(1, Ordering::Relaxed) != 0 {
@@ -146,16 +150,16 @@ pub unsafe fn find_out(thread: *mut Thread) {
         // Others go through the list of any thread, as far as its top.
         list::lock_own(&raw mut (*thread).calls);
         let before = Before::of(thread);
-        try_all(thread, record, columns);
+        try_all(thread, record, columns, calls);
         before.put_back(thread);
         list::unlock(&raw mut (*thread).calls);
     }
 }
 
 /// Finds out what each way takes that records with so many columns may be by.
-unsafe fn try_all(thread: *mut Thread, record: &RecordHead, columns: usize) {
+unsafe fn try_all(thread: *mut Thread, record: &RecordHead, columns: usize, calls: Calls) {
     // SAFETY: the caller's promise.
-    let taken = |what| unsafe { best(thread, record, what) };
+    let taken = |what| unsafe { best(thread, record, what, calls) };
     let found = taken(What::PLAIN).zip(taken(What::COUNTED));
     let found = found.zip(taken(What::TIMED).zip(taken(What::LONG)));
     let Some(((plain, counted), (short, long))) = found else {
@@ -233,11 +237,16 @@ impl Before {
 }
 
 /// The shortest round.
-unsafe fn best(thread: *mut Thread, record: &RecordHead, what: What) -> Option<Taken> {
+unsafe fn best(
+    thread: *mut Thread,
+    record: &RecordHead,
+    what: What,
+    calls: Calls,
+) -> Option<Taken> {
     let mut best: Option<Taken> = None;
     for _ in 0..ROUNDS {
         // SAFETY: the caller's promise.
-        let taken = unsafe { round(thread, record, what) };
+        let taken = unsafe { round(thread, record, what, calls) };
         if let Some(taken) = taken
             && best.is_none_or(|best| taken.all < best.all)
         {
@@ -249,7 +258,12 @@ unsafe fn best(thread: *mut Thread, record: &RecordHead, what: What) -> Option<T
 
 /// A round; `None` where not all of it went the way that it was to go.
 #[inline(never)]
-unsafe fn round(thread: *mut Thread, record: &RecordHead, what: What) -> Option<Taken> {
+unsafe fn round(
+    thread: *mut Thread,
+    record: &RecordHead,
+    what: What,
+    calls: Calls,
+) -> Option<Taken> {
     let mut stack = MaybeUninit::<[u64; STACK / 8]>::uninit();
     let low = stack.as_mut_ptr() as u64;
     let high = low + STACK as u64;
@@ -278,11 +292,12 @@ unsafe fn round(thread: *mut Thread, record: &RecordHead, what: What) -> Option<
         (&raw mut (*thread).busy).write_volatile(0);
         probe.kind.store(kind as u8, Ordering::Relaxed);
         probe.generation.store(1, Ordering::Relaxed);
-        let all = match what.hooks {
-            Hooks::None => plain(CALLS, high),
-            Hooks::Entry => counted(CALLS, high),
-            Hooks::Both => timed(CALLS, high),
+        let probes = match what.hooks {
+            Hooks::None => PLAIN,
+            Hooks::Entry => COUNTED,
+            Hooks::Both => TIMED,
         };
+        let all = calls(CALLS, high, probes);
         probe.generation.store(0, Ordering::Relaxed);
         (*thread).walker.memo.put_back(replaced);
         let count = match what.hooks {
@@ -315,8 +330,8 @@ fn prepare(record: &RecordHead, way: u8) {
     record.entered.store(1, Ordering::Relaxed);
     record.closed.store(1, Ordering::Relaxed);
     let columns = match way {
-        ..way::ARGUMENT => 1,
-        ..way::TIMED_RESULT => 2,
+        _ if way < way::ARGUMENT => 1,
+        _ if way < way::TIMED_RESULT => 2,
         _ => 3,
     };
     for number in 0..columns {
@@ -329,107 +344,3 @@ fn prepare(record: &RecordHead, way: u8) {
         }
     }
 }
-
-/// A function that makes so many calls of `$function`, at label 10, on the stack that ends at the second argument; returns ticks.
-/// As the cells of trampolines have it, [rbp] is the address of the entry's stub, and [rbp+8] that of the exit's.
-macro_rules! calls {
-    ($(#[$doc:meta])* $name:ident, $function:expr) => {
-        $(#[$doc])*
-        #[unsafe(naked)]
-        unsafe extern "C" fn $name(times: u64, stack: u64) -> u64 {
-            naked_asm!(
-                "
-    push rbp
-    push r12
-    push r13
-    lea rax, [rip + {exit}]
-    push rax
-    lea rax, [rip + {entry}]
-    push rax
-    mov rbp, rsp
-    mov rsp, rsi
-    mov r12, rdi
-    mov ecx, 3
-    lfence
-    rdtsc
-    shl rdx, 32
-    lea r13, [rax + rdx]
-2:  call 10f
-    dec r12
-    jnz 2b
-    lfence
-    rdtsc
-    shl rdx, 32
-    or rax, rdx
-    sub rax, r13
-    lea rsp, [rbp + 16]
-    pop r13
-    pop r12
-    pop rbp
-    ret
-                ",
-                $function,
-                entry = sym ipath_entry_stub,
-                exit = sym ipath_exit_stub,
-                id = const TRIAL,
-            );
-        }
-    };
-}
-
-/// What the function does: something that takes about as long as reading the clock, by what the call before has left. It returns
-/// a value as small as its argument.
-macro_rules! body {
-    () => {
-        "
-    .rept 16
-    imul rcx, rcx, 5
-    .endr
-    mov eax, edi
-        "
-    };
-}
-
-/// A hook as trampolines have it: `call [rbp + OFFSET]` has six bytes there, too.
-macro_rules! hook {
-    ($offset:literal) => {
-        concat!(
-            "
-    push rax
-    mov eax, {id}
-    .byte 0xff, 0x95
-    .long ",
-            $offset,
-            "
-    pop rax
-            "
-        )
-    };
-}
-
-calls!(
-    /// Without probes.
-    plain,
-    concat!("10:", body!(), "ret /* {entry} {exit} {id} */")
-);
-calls!(
-    /// With one at the entry.
-    counted,
-    concat!("10: jmp 12f", "\n11:", body!(), "ret", "\n12:", hook!("0"), "jmp 11b")
-);
-calls!(
-    /// With one at the entry and one at the exit.
-    timed,
-    concat!(
-        "10: jmp 12f",
-        "\n11:",
-        body!(),
-        "jmp 13f",
-        "\n12:",
-        hook!("0"),
-        "jmp 11b",
-        "\n13:",
-        hook!("8"),
-        "ret"
-    )
-);

@@ -2,12 +2,8 @@
 
 use abi::value::{Place, RETURN};
 
+use crate::arch::stored::{ARGUMENTS, RESULT};
 use crate::arch::vector;
-
-/// Bytes below a call's slot where trampoline and stub have stored rdi, rsi, rdx, rcx, r8 and r9.
-const ARGUMENTS: [u64; 6] = [64, 56, 48, 40, 32, 24];
-/// The same of rax.
-const RESULT: u64 = 8;
 
 /// That vector registers are where they were: nothing has touched them since the probe point.
 pub const REGISTERS: u64 = 0;

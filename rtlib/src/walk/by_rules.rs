@@ -11,6 +11,7 @@ use super::frame::stopped_at;
 use super::memo::Read;
 use super::outcome::{Obstacle, Walk, depth_limit};
 use super::walker::Walker;
+use crate::arch::likely;
 use crate::code::rules::RULES;
 use crate::os::hash;
 
@@ -289,9 +290,10 @@ struct Reads {
 impl Words for Reads {
     #[inline(always)]
     fn word(&mut self, at: u64) -> Option<u64> {
-        // SAFETY: a word of the stack, and room for it.
+        // SAFETY: a word of the stack, and room for it: what stands there is only compared.
         unsafe {
-            let at = self.likely(at);
+            // Most walks read where the last one has read at this turn.
+            let at = likely::address(at, self.next.cast());
             let value = (at as *const u64).read();
             self.note(at, value);
             Some(value)
@@ -318,30 +320,6 @@ impl Words for Reads {
 }
 
 impl Reads {
-    /// `at`, from where the last walk has read at this turn if that is the same. A processor that
-    /// takes the branch before it knows reads on from there, while it still works `at` out, which
-    /// takes one frame after another.
-    #[inline(always)]
-    unsafe fn likely(&self, at: u64) -> u64 {
-        let last: u64;
-        // SAFETY: the next one to be noted has room; what stands there, an address or not, is only
-        // compared.
-        unsafe {
-            core::arch::asm!(
-                "mov {last}, [{next}]",
-                "cmp {last}, {at}",
-                "je 2f",
-                "mov {last}, {at}",
-                "2:",
-                at = in(reg) at,
-                next = in(reg) self.next,
-                last = out(reg) last,
-                options(pure, readonly, nostack),
-            );
-        }
-        last
-    }
-
     /// # Safety
     /// There is room for one more.
     #[inline(always)]

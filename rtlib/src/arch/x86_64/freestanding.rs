@@ -1,15 +1,16 @@
 //! What code without a library needs: an end for panics and the memory functions the compiler
 //! calls.
 
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
 use core::panic::PanicInfo;
+
+use super::abort::abort;
 
 /// The runtime's code is written so that nothing panics; should it, a trap names the place in a
 /// core, where unwinding through the application would hide it.
 #[panic_handler]
 fn panic(_: &PanicInfo) -> ! {
-    // SAFETY: ends the process.
-    unsafe { asm!("ud2", options(noreturn, nomem, nostack)) }
+    abort()
 }
 
 // System V calling convention: rdi destination, rsi source or byte, rdx count; rax the destination.

@@ -13,7 +13,9 @@ pub mod number {
     pub const MPROTECT: u64 = 10;
     pub const MUNMAP: u64 = 11;
     pub const MADVISE: u64 = 28;
+    pub const RT_SIGACTION: u64 = 13;
     pub const RT_SIGPROCMASK: u64 = 14;
+    pub const RT_SIGRETURN: u64 = 15;
     pub const GETPID: u64 = 39;
     pub const FCNTL: u64 = 72;
     pub const GETRUSAGE: u64 = 98;

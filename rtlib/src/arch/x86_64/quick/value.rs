@@ -32,11 +32,11 @@ macro_rules! value {
     test rdi, rdi
     js 68f
             ",
-            $crate::probe::quick::value::add!($else),
+            $crate::arch::x86_64::quick::value::add!($else),
             "
 68: neg rdi
             ",
-            $crate::probe::quick::value::second!(),
+            $crate::arch::x86_64::quick::value::second!(),
             "
     jmp 63b
 69:
@@ -45,12 +45,12 @@ macro_rules! value {
     };
     (timed, $else:literal) => {
         concat!(
-            $crate::probe::quick::value::second!(),
+            $crate::arch::x86_64::quick::value::second!(),
             "
     test rdi, rdi
     js 68f
             ",
-            $crate::probe::quick::value::add!($else),
+            $crate::arch::x86_64::quick::value::add!($else),
             "
 68: neg rdi                            // the next column has those below 0
     add r9, {column}

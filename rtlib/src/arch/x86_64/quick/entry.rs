@@ -4,7 +4,7 @@
 macro_rules! entry {
     () => {
         concat!(
-            $crate::probe::quick::thread::alive!(),
+            $crate::arch::x86_64::quick::thread::alive!(),
             "
     lea rdi, [rip + {probes}]
     cmp dword ptr [rdi + 8*rsi], 0     // is the function in? Its generation is 0 else.
@@ -12,8 +12,8 @@ macro_rules! entry {
     cmp byte ptr [rdi + 8*rsi + {kind}], {call} // more than measured, or something else
     ja 6f
             ",
-            $crate::probe::quick::thread::find_thread!(),
-            $crate::probe::quick::thread::mark!(),
+            $crate::arch::x86_64::quick::thread::find_thread!(),
+            $crate::arch::x86_64::quick::thread::mark!(),
             "
     cmp rdx, [rcx + {low}]             // on the stack that it was on last?
     jb 7f
@@ -23,7 +23,7 @@ macro_rules! entry {
     mov r8, [rip + {epoch}]            // walks of another epoch do not count:
     or r8, rsi                         // the key has both, and the slot
             ",
-            $crate::probe::quick::run::find_run!(),
+            $crate::arch::x86_64::quick::run::find_run!(),
             "
     // All are equal: rax is the run.
 27: inc qword ptr [rcx + {quick_calls}]
@@ -39,8 +39,8 @@ macro_rules! entry {
     jne 37f
     inc qword ptr [rdx + {entered}]
             ",
-            $crate::probe::quick::thread::done!(),
-            $crate::probe::quick::run::next_run!(),
+            $crate::arch::x86_64::quick::thread::done!(),
+            $crate::arch::x86_64::quick::run::next_run!(),
             "
     // An activation on top of the list.
 29: mov r8, [rcx + {top}]              // the innermost until now
@@ -71,19 +71,19 @@ macro_rules! entry {
     jne 38f
 35: inc qword ptr [rdx + {entered}]
             ",
-            $crate::probe::quick::entry::own_clock!("inside"), // the clock last
+            $crate::arch::x86_64::quick::entry::own_clock!("inside"), // the clock last
             "
     sub rax, rdi
     mov [r8 + {start}], rax
             ",
-            $crate::probe::quick::thread::done!(),
+            $crate::arch::x86_64::quick::thread::done!(),
             "
     // Another stack than that of the last call.
 34: cmp dword ptr [rip + {coroutines}], 0
     je 30b                             // a handler's, or a path without its root
     jmp 7f
             ",
-            $crate::probe::quick::thread::out_of_line!()
+            $crate::arch::x86_64::quick::thread::out_of_line!()
         )
     };
 }
@@ -99,14 +99,14 @@ macro_rules! more {
     cmp edi, {ret}
     jae 39f
             ",
-            $crate::probe::quick::entry::argument!(),
-            $crate::probe::quick::value::value!(alone, "39f"),
+            $crate::arch::x86_64::quick::entry::argument!(),
+            $crate::arch::x86_64::quick::value::value!(alone, "39f"),
             "
     inc dword ptr [rdx + {sequence}]   // even: whole
     inc qword ptr [rdx + {entered}]
             ",
-            $crate::probe::quick::thread::done_behind!(),
-            $crate::probe::quick::value::narrow!("39f"),
+            $crate::arch::x86_64::quick::thread::done_behind!(),
+            $crate::arch::x86_64::quick::value::narrow!("39f"),
             "
 38: movzx edi, byte ptr [rdx + {way}]
     sub edi, {timed_argument}
@@ -114,21 +114,21 @@ macro_rules! more {
     mov r9d, edi
             ",
             // First: it would wait for the addresses of the column.
-            $crate::probe::quick::entry::own_clock!("inside_argument"),
+            $crate::arch::x86_64::quick::entry::own_clock!("inside_argument"),
             "
     sub rax, rdi
     mov [r8 + {start}], rax
     mov rdx, [r8 + {record}]
     mov edi, r9d
             ",
-            $crate::probe::quick::entry::argument!(),
-            $crate::probe::quick::value::value!(timed, "39f"),
+            $crate::arch::x86_64::quick::entry::argument!(),
+            $crate::arch::x86_64::quick::value::value!(timed, "39f"),
             "
     inc dword ptr [rdx + {sequence}]
     inc qword ptr [rdx + {entered}]
             ",
-            $crate::probe::quick::thread::done_behind!(),
-            $crate::probe::quick::value::narrow!("39f"),
+            $crate::arch::x86_64::quick::thread::done_behind!(),
+            $crate::arch::x86_64::quick::value::narrow!("39f"),
             "
 72: cmp edi, {timed_result} - {timed_argument}
     je 35b                             // it is read when the call ends
@@ -143,7 +143,7 @@ macro_rules! more {
     mov rdi, [rcx + {cpu_offset}]
     mov [r8 + {ahead}], rdi
             ",
-            $crate::probe::quick::entry::own_clock!("inside_steady"),
+            $crate::arch::x86_64::quick::entry::own_clock!("inside_steady"),
             "
     mov rdx, rax
     sub rax, rdi
@@ -158,7 +158,7 @@ macro_rules! more {
     jne 39f
     inc qword ptr [rdx + {entered}]
             ",
-            $crate::probe::quick::thread::done_behind!(),
+            $crate::arch::x86_64::quick::thread::done_behind!(),
             "
 39:
             "

@@ -9,15 +9,17 @@ use abi::image::{ALIVE, Parameters};
 use abi::point::{BY_RBP, RBP_SHIFT, SLOT_SHIFT};
 use abi::segment::RecordHead;
 
-use super::{DIRECTION, ID, MOST_OF_END, PAGE, PUSHED, block_signals, restore_signals};
+use super::super::quick::{self, SLOT};
+use super::super::stored::VECTORS;
+use super::{DIRECTION, ID, MOST_OF_END, PAGE, PUSHED, parts, trial};
 use crate::calls::Calls;
 use crate::calls::meter::Meter;
 use crate::code::epoch::ipath_epoch;
 use crate::os::hash;
 use crate::os::parameters::{ipath_alive, ipath_details, ipath_parameters, ipath_probes};
-use crate::probe::next::{FOUND, VECTORS};
+use crate::os::sys;
+use crate::probe::next::FOUND;
 use crate::probe::point::{ipath_remember_point, ipath_slow_point, ipath_verify_point};
-use crate::probe::quick::{self, SLOT};
 use crate::sources::page;
 use crate::thread::registry::{self, REGISTRY};
 use crate::thread::{self, Thread};
@@ -31,16 +33,17 @@ macro_rules! point_stub {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {
             naked_asm!(
-                save!(),
+                parts::save!(),
                 $before,
                 "3:",
                 quick::point::point!(),
-                compiled!("mov rdx, rbp"),
-                restore!(),
-                found!("jmp 27b"),
-                slow!(),
+                parts::compiled!("mov rdx, rbp"),
+                parts::restore!(),
+                parts::found!("jmp 27b"),
+                parts::slow!(),
                 fast = sym ipath_remember_point,
                 slow = sym ipath_slow_point,
+                trial = sym trial::calls,
                 pushed = const PUSHED,
                 way_back = const SLOT - 16,
                 direction = const DIRECTION,
@@ -55,8 +58,8 @@ macro_rules! point_stub {
                 vectors = const VECTORS,
                 private_stack = const offset_of!(Thread, private_stack),
                 signal_mask = const offset_of!(Thread, signal_mask),
-                block_signals = sym block_signals,
-                restore_signals = sym restore_signals,
+                block_signals = sym sys::block_signals,
+                restore_signals = sym sys::restore_signals,
                 slot = const SLOT,
                 // What every call looks at.
                 alive = sym ipath_alive,

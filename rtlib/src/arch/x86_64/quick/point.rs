@@ -5,14 +5,14 @@
 macro_rules! point {
     () => {
         concat!(
-            $crate::probe::quick::thread::alive!(),
+            $crate::arch::x86_64::quick::thread::alive!(),
             "
     lea rdi, [rip + {probes}]
     cmp dword ptr [rdi + 8*rsi], 0     // is the point in? Its generation is 0 else.
     je 5f
             ",
-            $crate::probe::quick::thread::find_thread!(),
-            $crate::probe::quick::thread::mark!(),
+            $crate::arch::x86_64::quick::thread::find_thread!(),
+            $crate::arch::x86_64::quick::thread::mark!(),
             "
     cmp rdx, [rcx + {low}]             // on the stack that it was on last?
     jb 7f
@@ -45,7 +45,7 @@ macro_rules! point {
     mov r8, [rip + {epoch}]            // walks of another epoch do not count:
     or r8, rsi                         // the key has both, and the slot
             ",
-            $crate::probe::quick::run::find_run!(),
+            $crate::arch::x86_64::quick::run::find_run!(),
             "
     // All are equal: rax is the run.
 27: inc qword ptr [rcx + {quick_calls}]
@@ -55,9 +55,9 @@ macro_rules! point {
     mov rdx, [rax + {run_record}]      // the record of the path
     inc qword ptr [rdx + {entered}]
             ",
-            $crate::probe::quick::thread::done!(),
-            $crate::probe::quick::run::next_run!(),
-            $crate::probe::quick::thread::out_of_line!()
+            $crate::arch::x86_64::quick::thread::done!(),
+            $crate::arch::x86_64::quick::run::next_run!(),
+            $crate::arch::x86_64::quick::thread::out_of_line!()
         )
     };
 }

@@ -29,14 +29,14 @@ macro_rules! current {
 macro_rules! exit {
     ($tail:tt) => {
         concat!(
-            $crate::probe::quick::thread::now!(), // the clock first
-            $crate::probe::quick::thread::alive_or_child!(),
-            $crate::probe::quick::thread::find_thread!(),
-            $crate::probe::quick::thread::mark!(),
-            $crate::probe::quick::exit::own!(),
-            $crate::probe::quick::exit::current!(),
-            $crate::probe::quick::exit::end!($tail),
-            $crate::probe::quick::thread::out_of_line!()
+            $crate::arch::x86_64::quick::thread::now!(), // the clock first
+            $crate::arch::x86_64::quick::thread::alive_or_child!(),
+            $crate::arch::x86_64::quick::thread::find_thread!(),
+            $crate::arch::x86_64::quick::thread::mark!(),
+            $crate::arch::x86_64::quick::exit::own!(),
+            $crate::arch::x86_64::quick::exit::current!(),
+            $crate::arch::x86_64::quick::exit::end!($tail),
+            $crate::arch::x86_64::quick::thread::out_of_line!()
         )
     };
 }
@@ -45,8 +45,8 @@ macro_rules! exit {
 macro_rules! ender {
     ($tail:tt) => {
         concat!(
-            $crate::probe::quick::thread::alive_or_child!(),
-            $crate::probe::quick::thread::find_thread!(),
+            $crate::arch::x86_64::quick::thread::alive_or_child!(),
+            $crate::arch::x86_64::quick::thread::find_thread!(),
             "
     mov r8, [rcx + {top}]
     lea rax, [rdx + 1]                 // what is lent with this slot is odd
@@ -58,20 +58,20 @@ macro_rules! ender {
     jmp 6f                             // or has been left behind
 49:
             ",
-            $crate::probe::quick::thread::mark!(),
+            $crate::arch::x86_64::quick::thread::mark!(),
             "
     mov r8, [rcx + {top}]              // again: a handler may have come until then,
     inc rdx                            // and switched stacks
     cmp [r8 + {at}], rdx
     jne 7f
             ",
-            $crate::probe::quick::thread::now!(),
+            $crate::arch::x86_64::quick::thread::now!(),
             "
     jmp 44f
             ",
-            $crate::probe::quick::exit::end!($tail),
-            $crate::probe::quick::thread::out_of_line!(),
-            $crate::probe::quick::thread::now!()
+            $crate::arch::x86_64::quick::exit::end!($tail),
+            $crate::arch::x86_64::quick::thread::out_of_line!(),
+            $crate::arch::x86_64::quick::thread::now!()
         )
     };
 }
@@ -80,10 +80,10 @@ macro_rules! ender {
 macro_rules! lend {
     ($tail:tt) => {
         concat!(
-            $crate::probe::quick::thread::alive!(),
-            $crate::probe::quick::thread::find_thread!(),
-            $crate::probe::quick::thread::mark!(),
-            $crate::probe::quick::exit::own!(),
+            $crate::arch::x86_64::quick::thread::alive!(),
+            $crate::arch::x86_64::quick::thread::find_thread!(),
+            $crate::arch::x86_64::quick::thread::mark!(),
+            $crate::arch::x86_64::quick::exit::own!(),
             "
     cmp dword ptr [rip + {coroutines}], 0 // who ends it may be on another thread
     jne 50f
@@ -105,16 +105,16 @@ macro_rules! lend {
     mov [r8 + {lent}], eax
     mov [r8 + {at}], rdx
             ",
-            $crate::probe::quick::thread::done!(),
+            $crate::arch::x86_64::quick::thread::done!(),
             "
     // It ends here.
 50:
             ",
-            $crate::probe::quick::thread::now!(),
-            $crate::probe::quick::exit::current!(),
-            $crate::probe::quick::exit::end!($tail),
-            $crate::probe::quick::thread::out_of_line!(),
-            $crate::probe::quick::thread::now!()
+            $crate::arch::x86_64::quick::thread::now!(),
+            $crate::arch::x86_64::quick::exit::current!(),
+            $crate::arch::x86_64::quick::exit::end!($tail),
+            $crate::arch::x86_64::quick::thread::out_of_line!(),
+            $crate::arch::x86_64::quick::thread::now!()
         )
     };
 }
@@ -127,7 +127,7 @@ macro_rules! end {
             "
 48: mov [rcx + {now}], rdi
             ",
-            $crate::probe::quick::exit::ticks!(),
+            $crate::arch::x86_64::quick::exit::ticks!(),
             "
     mov r9, [r8 + {record}]
     test dword ptr [r9 + {closed}], {full} // now and then, and the first time, there is more to do
@@ -194,7 +194,7 @@ macro_rules! end {
     cmp [rax + {at}], rdx
     je 43f
             ",
-            $crate::probe::quick::thread::done!(),
+            $crate::arch::x86_64::quick::thread::done!(),
             "
     // The caller has left by a tail call of this one.
 43: mov rdi, [rcx + {now}]             // the time again
@@ -267,7 +267,7 @@ macro_rules! end {
     add [rdx + {nested_cpu}], rdi
     jmp 54b
             ",
-            $crate::probe::quick::exit::returned!($tail),
+            $crate::arch::x86_64::quick::exit::returned!($tail),
             "
 56: cmp byte ptr [r9 + {way}], {steady}
     jne 59f
@@ -275,7 +275,7 @@ macro_rules! end {
     add [rax + {nested_cpu}], rdi
     jmp 57b
             ",
-            $crate::probe::quick::exit::returns!($tail),
+            $crate::arch::x86_64::quick::exit::returns!($tail),
             "
 8:  mov rdi, [rcx + {now}]             // the time again
     mov rsi, [rsp + {way_back}]
@@ -319,17 +319,17 @@ macro_rules! returned {
     ja 60f
 61:
             ",
-            $crate::probe::quick::value::value!(timed, "8f"),
+            $crate::arch::x86_64::quick::value::value!(timed, "8f"),
             "
     mov r9, rdx
     mov rdi, [rcx + {now}]
             ",
-            $crate::probe::quick::exit::ticks!(), // again
+            $crate::arch::x86_64::quick::exit::ticks!(), // again
             "
     mov rax, [rcx + {scratch}]
     jmp 55b
             ",
-            $crate::probe::quick::value::narrow!("8f")
+            $crate::arch::x86_64::quick::value::narrow!("8f")
         )
     };
     ($tail:tt) => {
