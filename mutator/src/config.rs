@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, options_in_front};
-use crate::error::Failure;
+use ipath_base::error::Failure;
 
 /// What ipath(1) says of the file, in the form of man(7).
 pub(crate) const MANUAL: &str = r"

@@ -168,7 +168,7 @@ fn find(build_id: &[u8]) -> Result<PathBuf, NotFetched> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => NotFetched::NoClient,
-        _ => NotFetched::Because(crate::error::io_text(&error)),
+        _ => NotFetched::Because(ipath_base::error::io_text(&error)),
     })?;
     let text = String::from_utf8_lossy(&output.stdout);
     let path = text.lines().next().filter(|_| output.status.success());

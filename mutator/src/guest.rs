@@ -1,7 +1,7 @@
 //! Programs whose code is run by another program in their process, in translation or by
 //! interpretation: what is written into that code is not executed as it stands there.
 
-use crate::files::file_name;
+use ipath_base::files::file_name;
 use crate::process::Process;
 
 /// Who runs the code.

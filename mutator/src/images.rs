@@ -15,7 +15,7 @@ use patcher::{Avma, Bias, Svma};
 
 use crate::debuginfod;
 use crate::elf_symbols;
-use crate::files::{FileBytes, Stamp};
+use ipath_base::files::{FileBytes, Stamp};
 use crate::lines::{self, Places};
 use crate::process::identity::FileId;
 use crate::process::modules::{self, Module, VDSO};
@@ -161,7 +161,7 @@ pub enum OpenError {
 impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Io(error) => crate::error::io_text(error).fmt(f),
+            Self::Io(error) => ipath_base::error::io_text(error).fmt(f),
             Self::Image(error) => error.fmt(f),
         }
     }

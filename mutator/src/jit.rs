@@ -28,7 +28,7 @@ use perf_map::PerfMap;
 use ranges::Ranges;
 use registered::Registered;
 
-use crate::files::open_place;
+use ipath_base::files::open_place;
 use crate::process::{Mapping, Process, Root};
 
 /// Files of records that are read of one process.

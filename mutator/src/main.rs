@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: ipath::starved::Allocator = ipath::starved::Allocator;
+static ALLOCATOR: ipath_base::starved::Allocator = ipath_base::starved::Allocator;
 
 fn main() -> ExitCode {
     ipath::commands::main(std::env::args_os())

@@ -26,7 +26,7 @@ mod total;
 mod unmeasured;
 mod unseen;
 
-pub use crate::printable::printable;
+pub use ipath_base::printable::printable;
 pub use changed::Changed;
 pub use check::Inconsistent;
 pub use counts::{COUNT, Counts, FunctionTotals, TimerStats, Timers};

@@ -16,7 +16,7 @@ use nix::sys::time::TimeSpec;
 use crate::inherited;
 use crate::process::Process;
 use crate::rest::rest;
-use crate::starved;
+use ipath_base::starved;
 
 /// Those that tell of a fault are delivered where it happens; those that go on or do nothing by
 /// themselves need no holding.

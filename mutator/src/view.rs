@@ -36,7 +36,7 @@ pub use names::Names;
 pub use source::{Sample, Source};
 pub use state::{Action, Event, Mouse, State};
 
-use crate::error::io_text;
+use ipath_base::error::io_text;
 use crate::outlet::Outlet;
 use crate::signals::Signals;
 use ratatui::Terminal;

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::hint::{CommandLine, hint};
+use ipath_base::hint::{CommandLine, hint};
 use known::{COMMANDS, EXAMPLES, FREQUENCY, FUNCTIONS, MEASURE, MEASURING, OPTIONS, VALUES};
 
 /// Explains a command line that clap has rejected: returns a hint, for which the suggestions of clap

@@ -12,7 +12,7 @@ use patcher::{Avma, Bias, FileOffset, Svma};
 
 use crate::clock;
 use crate::debuginfod::hex;
-use crate::files::file_name;
+use ipath_base::files::file_name;
 use crate::images::{self, OpenError, OpenImage};
 use crate::process::identity::{self, FileId};
 use crate::process::modules::{Module, VDSO, bias_of, modules};

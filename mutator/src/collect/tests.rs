@@ -11,7 +11,7 @@ use patcher::{Avma, Bias, Svma};
 use proptest::prelude::*;
 
 use super::*;
-use crate::files::Stamp;
+use ipath_base::files::Stamp;
 use crate::metric::Metric;
 use crate::process::identity::FileId;
 use crate::process::{Pid, Process};

@@ -17,7 +17,7 @@ use clap_complete::{CompleteEnv, Shell};
 
 use super::output::print_data;
 use crate::cli::Cli;
-use crate::error::{Failure, io_text};
+use ipath_base::error::{Failure, io_text};
 use bash::Bash;
 use candidates::{functions, metrics, processes, unquoted};
 

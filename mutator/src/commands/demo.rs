@@ -12,7 +12,7 @@ use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Patterns, Show};
 use crate::clock::ExitClock;
-use crate::error::{Failure, io_text};
+use ipath_base::error::{Failure, io_text};
 use crate::metric::Metric;
 use crate::process::{Pid, Process};
 use crate::session::{Options, Session, SessionError, Where, select_in};

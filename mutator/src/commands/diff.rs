@@ -8,8 +8,8 @@ use super::remarks::warn;
 use super::target::load;
 use crate::cli;
 use crate::diff::{self, Diff};
-use crate::error::Failure;
-use crate::printable::Page;
+use ipath_base::error::Failure;
+use ipath_base::printable::Page;
 use crate::profile::{COUNT, Profile};
 use crate::report::human;
 

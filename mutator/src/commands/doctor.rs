@@ -14,10 +14,10 @@ use std::process::ExitCode;
 
 use super::output::print;
 use crate::counter;
-use crate::error::Failure;
-use crate::hint::{Cause, Hint, hint};
+use ipath_base::error::Failure;
+use ipath_base::hint::{Cause, Hint, hint};
 use crate::metric::Metric;
-use crate::printable::{Page, printable};
+use ipath_base::printable::{Page, printable};
 use crate::process::Pid;
 use line::{Line, Verdict, line};
 

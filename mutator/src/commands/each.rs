@@ -1,7 +1,7 @@
 //! Operations on several processes, some of which may fail.
 
 use super::remarks::warn;
-use crate::error::Failure;
+use ipath_base::error::Failure;
 
 /// The results and the failures, each with its item.
 type InEach<I, T> = (Vec<T>, Vec<(I, Failure)>);

@@ -5,10 +5,10 @@ use std::path::Path;
 use super::target::load;
 use super::watch::destination;
 use crate::cli::{self, Format};
-use crate::destination::Folder;
-use crate::error::Failure;
+use ipath_base::destination::Folder;
+use ipath_base::error::Failure;
 use crate::export::{self, ExportError};
-use crate::hint::Hint;
+use ipath_base::hint::Hint;
 use crate::profile::COUNT;
 
 /// Writes a profile in another format.
@@ -38,7 +38,7 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
             _ => failure,
         }
     };
-    let unwritten = |e| Failure::new("write", output.display(), crate::error::io_text(&e));
+    let unwritten = |e| Failure::new("write", output.display(), ipath_base::error::io_text(&e));
     if *to == Format::Tau {
         let into = Folder::of(output).map_err(unwritten)?;
         let profile = load("export", file)?;

@@ -13,8 +13,8 @@ use super::suggest::{
     self, Candidate, Refusals, Sampled, about, callers, figures, generated, head,
 };
 use crate::display_name::Link;
-use crate::error::Failure;
-use crate::printable::printable;
+use ipath_base::error::Failure;
+use ipath_base::printable::printable;
 use crate::process::{Presence, Process, ProcessError, Space};
 use crate::sampling::{Sampler, begin_all};
 use crate::signals::Signals;

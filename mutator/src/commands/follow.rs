@@ -25,7 +25,7 @@ use super::tree::no_match;
 use super::unbegun::Unbegun;
 use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
-use crate::error::{Failure, io_text};
+use ipath_base::error::{Failure, io_text};
 use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
 use crate::process::{Pid, Presence, Process, Space, tids};

@@ -10,7 +10,7 @@ use super::outcome::tell_refused;
 use super::remarks::{self, warn};
 use super::source::{AtEnd, Live, Watched};
 use super::watch::destination;
-use crate::error::{Failure, io_text};
+use ipath_base::error::{Failure, io_text};
 use crate::follow::{Follower, Newcomer, Wanted};
 use crate::merge::{Merger, PathsOf};
 use crate::process::{Pid, Process};

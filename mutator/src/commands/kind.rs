@@ -1,7 +1,7 @@
 //! The relation between the processes of a job.
 
-use crate::error::Failure;
-use crate::files::file_name;
+use ipath_base::error::Failure;
+use ipath_base::files::file_name;
 use crate::process::Process;
 use crate::profile::program;
 

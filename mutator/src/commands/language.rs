@@ -1,7 +1,7 @@
 //! The languages of programs whose functions are not called natively.
 
-use crate::files::file_name;
-use crate::hint::{Hint, Word, hint};
+use ipath_base::files::file_name;
+use ipath_base::hint::{Hint, Word, hint};
 use crate::process::Process;
 
 /// A language whose functions are not called natively.

@@ -2,7 +2,7 @@
 
 use super::kind::Failed;
 use super::source::Live;
-use crate::error::Failure;
+use ipath_base::error::Failure;
 use crate::process::Process;
 use crate::session::Changed;
 

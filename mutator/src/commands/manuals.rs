@@ -8,7 +8,7 @@ use clap_mangen::Man;
 use super::output::print_data;
 use crate::cli::Cli;
 use crate::config;
-use crate::error::{Failure, io_text};
+use ipath_base::error::{Failure, io_text};
 
 /// The page of a command. Its line in NAME is the first clause of the description (man-pages(7)).
 fn paged(command: Command) -> Command {

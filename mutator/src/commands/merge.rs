@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::target::load;
 use super::watch::destination;
-use crate::error::{Failure, io_text};
+use ipath_base::error::{Failure, io_text};
 use crate::merge::{Merger, PathsOf};
 
 const OPERATION: &str = "merge";

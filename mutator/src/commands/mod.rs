@@ -54,9 +54,10 @@ use std::process::ExitCode;
 use crate::cli::{self, Cli, Command, MayBeOf, Measure, Of, Refine, Show};
 use crate::config::{self, Rejected};
 use crate::debuginfod;
-use crate::error::{Failure, USAGE};
+use ipath_base::error::{Failure, USAGE};
 use crate::process::{Pid, take_name};
-use crate::{progress, saturated, starved};
+use crate::{progress, saturated};
+use ipath_base::starved;
 
 /// Does what arguments say, of which the first is the program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {

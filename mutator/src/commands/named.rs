@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use crate::cli::Subject;
-use crate::error::Failure;
-use crate::files::file_name;
-use crate::hint::{CommandLine, Hint, Word, hint};
+use ipath_base::error::Failure;
+use ipath_base::files::file_name;
+use ipath_base::hint::{CommandLine, Hint, Word, hint};
 use crate::process::{Pid, Process};
 
 /// The process that is meant.

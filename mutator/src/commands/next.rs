@@ -5,7 +5,7 @@ use std::path::Path;
 use patcher::select::MEANING;
 use patcher::{Bias, Svma};
 
-use crate::hint::{CommandLine, Hint, hint};
+use ipath_base::hint::{CommandLine, Hint, hint};
 use crate::images;
 use crate::launch::leads_to;
 use crate::process::modules::modules;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::printable::printable;
+use ipath_base::printable::printable;
 use crate::process::{Pid, Process};
 use crate::report::human;
 

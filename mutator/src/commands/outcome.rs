@@ -2,7 +2,7 @@
 
 use super::measure::MANY;
 use super::remarks::warn;
-use crate::printable::printable;
+use ipath_base::printable::printable;
 use crate::report::human;
 use crate::session::{Changed, Elsewhere, bare};
 

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook};
 use std::sync::Mutex;
 
-use crate::error::Failure;
+use ipath_base::error::Failure;
 
 /// What the latest panic said, and where.
 static LATEST: Mutex<Option<String>> = Mutex::new(None);

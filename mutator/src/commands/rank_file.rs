@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::remarks::warn;
 use crate::cli::Show;
-use crate::destination::Destination;
-use crate::error::Failure;
+use ipath_base::destination::Destination;
+use ipath_base::error::Failure;
 use crate::mpi;
 use crate::process::{Pid, Process};
 

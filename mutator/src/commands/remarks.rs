@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::printable::printable;
+use ipath_base::printable::printable;
 
 /// What a pipe or a terminal takes at once, if it takes anything (pipe(7), PIPE_BUF).
 const AT_ONCE: usize = 4096;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use patcher::select::{Pattern, Spot};
 
 use super::replaced::{exe, replaced};
-use crate::error::Failure;
+use ipath_base::error::Failure;
 use crate::launch::bring_to_start;
 use crate::process::{Process, Tid};
 use crate::session::{

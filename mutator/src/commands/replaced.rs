@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use patcher::select::Pattern;
 
-use crate::error::Failure;
-use crate::files;
-use crate::hint::{Word, hint};
-use crate::printable::printable;
+use ipath_base::error::Failure;
+use ipath_base::files;
+use ipath_base::hint::{Word, hint};
+use ipath_base::printable::printable;
 use crate::process::modules::{Module, modules};
 use crate::process::{Presence, Process, Space, read_text, stat_field};
 use crate::session::has_leak_check;

@@ -8,7 +8,7 @@ use super::measure;
 use super::output::{print_by, print_json};
 use super::target::load;
 use crate::cli::{self, Sort};
-use crate::error::Failure;
+use ipath_base::error::Failure;
 use crate::report::{self, By, Filter, Options};
 
 const OPERATION: &str = "report";

@@ -27,7 +27,7 @@ use super::spool::Spool;
 use super::unbegun::Unbegun;
 use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
-use crate::error::{Failure, io_text};
+use ipath_base::error::{Failure, io_text};
 use crate::launch::{self, LaunchError, Launched, launch};
 use crate::process::{Pid, Presence, Process, Space, tids};
 use crate::session::{Changed, Options, Session, SessionError, Where, select_stopped};

@@ -41,7 +41,7 @@ use super::target::{find, target_of};
 use super::tree::no_match;
 use super::watch::{Shown, Watch, conclude, hold, screen};
 use crate::cli::{Measure, Output, Refine, Show};
-use crate::error::{Failure, io_text};
+use ipath_base::error::{Failure, io_text};
 use crate::follow::{Follower, Wanted};
 use crate::guest::Runner;
 use crate::merge::PathsOf;

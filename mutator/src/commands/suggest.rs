@@ -17,9 +17,9 @@ use super::remarks::warn;
 use super::target::find;
 use super::watch::{hold, screen};
 use crate::debuginfod;
-use crate::error::{Failure, io_text};
-use crate::hint::{CommandLine, hint};
-use crate::printable::{Page, printable};
+use ipath_base::error::{Failure, io_text};
+use ipath_base::hint::{CommandLine, hint};
+use ipath_base::printable::{Page, printable};
 use crate::process::modules::Module;
 use crate::process::{Pid, Presence, Process};
 use crate::sampling::{

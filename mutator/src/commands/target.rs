@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::remarks::warn;
-use crate::error::Failure;
-use crate::hint::{CommandLine, Hint, hint};
+use ipath_base::error::Failure;
+use ipath_base::hint::{CommandLine, Hint, hint};
 use crate::mpi::ranks;
 use crate::process::{Pid, Presence, Process, host};
 use crate::profile::{Profile, Target};

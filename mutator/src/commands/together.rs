@@ -4,7 +4,7 @@ use super::each::in_each;
 use super::job::Job;
 use super::later::Later;
 use super::source::{AtEnd, Live};
-use crate::error::Failure;
+use ipath_base::error::Failure;
 use crate::process::Process;
 use crate::session::{Changed, Session};
 use crate::signals::Signals;

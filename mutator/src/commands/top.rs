@@ -5,7 +5,7 @@ use super::source::{AtEnd, Live};
 use super::target::open_all;
 use super::watch::{Watch, hold, watch};
 use crate::cli::Show;
-use crate::error::Failure;
+use ipath_base::error::Failure;
 use crate::process::Pid;
 use crate::session::Session;
 

@@ -17,9 +17,9 @@ use super::target::{find, target_of};
 use super::together;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
-use crate::error::Failure;
+use ipath_base::error::Failure;
 use crate::guest::Runner;
-use crate::hint::{CommandLine, Hint, hint};
+use ipath_base::hint::{CommandLine, Hint, hint};
 use crate::process::{Pid, Process};
 use crate::session::{
     Changed, Options, Selected, Session, SessionError, Unmatched, Where, select_in,

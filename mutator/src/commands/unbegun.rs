@@ -19,7 +19,7 @@ use nix::unistd::{self, pipe};
 use super::remarks::warn;
 use crate::process::Pid;
 use crate::signals::try_spawn;
-use crate::starved;
+use ipath_base::starved;
 
 /// A program that has been started and has not begun. Until [`Unbegun::end_watch`], or until this
 /// is dropped, a signal that ends the command kills the program and ends both.

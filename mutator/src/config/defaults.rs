@@ -14,8 +14,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys;
 use crate::cli::Cli;
-use crate::error::Failure;
-use crate::hint::{Cause, Hint, hint};
+use ipath_base::error::Failure;
+use ipath_base::hint::{Cause, Hint, hint};
 
 /// What is wrong in a file.
 #[derive(Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use nix::unistd::geteuid;
 
-use crate::error::{Failure, io_text};
-use crate::files::open_regular;
-use crate::hint::{Hint, Word, hint};
+use ipath_base::error::{Failure, io_text};
+use ipath_base::files::open_regular;
+use ipath_base::hint::{Hint, Word, hint};
 
 const OPERATION: &str = "read";
 /// Names the file, or where it is empty, says that there is none.

@@ -10,7 +10,7 @@ use perf_event_open_sys::perf_event_open;
 
 use super::event::Event;
 use super::reason::{NotHere, RDPMC};
-use crate::error::io_text;
+use ipath_base::error::io_text;
 
 /// An error where no counter of this event can be had, which programs can read by themselves.
 pub fn attempt(event: &Event) -> Result<(), NotHere> {

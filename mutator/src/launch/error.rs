@@ -21,7 +21,7 @@ pub enum LaunchError {
 impl std::fmt::Display for LaunchError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Exec(error) => crate::error::io_text(error).fmt(f),
+            Self::Exec(error) => ipath_base::error::io_text(error).fmt(f),
             Self::Ended(status) => write!(f, "it ended while it was loaded, with status {status}"),
             Self::Process(error) => error.fmt(f),
             Self::Tracee(error) => error.fmt(f),

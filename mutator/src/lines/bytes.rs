@@ -1,6 +1,6 @@
 //! Bytes that stay where they are for as long as anybody reads them.
 
-use crate::files::FileBytes;
+use ipath_base::files::FileBytes;
 use gimli::{EndianReader, LittleEndian};
 use std::ops::{Deref, Range};
 use std::sync::Arc;

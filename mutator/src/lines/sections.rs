@@ -1,8 +1,8 @@
 //! The sections of an ELF file, decompressed where needed.
 
 use super::bytes::{Bytes, Reader};
-use crate::files::FileBytes;
-use crate::starved::bearing;
+use ipath_base::files::FileBytes;
+use ipath_base::starved::bearing;
 use flate2::{Decompress, FlushDecompress};
 use gimli::{Dwarf, EndianReader, LittleEndian, Section as _, SectionId};
 use goblin::container::{Container, Ctx, Endian};

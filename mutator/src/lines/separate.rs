@@ -8,7 +8,7 @@ use super::bytes::Bytes;
 use super::mini;
 use super::sections::{Debug, Sections};
 use crate::debuginfod::{self, hex};
-use crate::files::FileBytes;
+use ipath_base::files::FileBytes;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::OsStr;

@@ -13,7 +13,7 @@ use memmap2::MmapOptions;
 use patcher::image::Image;
 
 use super::maps;
-use crate::files::{FileBytes, open_regular};
+use ipath_base::files::{FileBytes, open_regular};
 
 /// Device and inode as /proc/PID/maps prints them.
 pub type FileId = (String, u64);

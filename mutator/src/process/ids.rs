@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::hint::Part;
+use ipath_base::hint::Part;
 
 /// A process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -45,7 +45,7 @@ impl Process {
             Ok(Some(state)) => state,
             Ok(None) => return Some(Presence::Ended),
             Err(error) if is_no_process(&error) => return Some(self.unseen()),
-            Err(error) => return Some(Presence::Unknown(crate::error::io_text(&error))),
+            Err(error) => return Some(Presence::Unknown(ipath_base::error::io_text(&error))),
         };
         match state {
             // A leader that has ended stays while others of its threads run; on its own it has been counted last.

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 use super::{Process, read_text};
-use crate::hint::{Hint, Word, hint};
+use ipath_base::hint::{Hint, Word, hint};
 
 /// A limit: the name of its line in /proc/PID/limits, of the resource, and of prlimit(1)'s option.
 struct Limit {

@@ -34,8 +34,8 @@ use std::time::{Duration, Instant};
 
 use patcher::Avma;
 
-use crate::error::Failure;
-use crate::hint::{Hint, Word, hint};
+use ipath_base::error::Failure;
+use ipath_base::hint::{Hint, Word, hint};
 use crate::progress::{THREADS, over};
 
 pub use activity::Activity;
@@ -88,7 +88,7 @@ impl fmt::Display for ProcessError {
             Self::Proc(pid, file, error) => write!(
                 f,
                 "{pid}: /proc/{pid}/{file}: {}",
-                crate::error::io_text(error)
+                ipath_base::error::io_text(error)
             ),
             Self::OtherProgram(pid) => {
                 write!(f, "{pid}: it has become another program (exec) meanwhile")

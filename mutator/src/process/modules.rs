@@ -15,7 +15,7 @@ use patcher::{Avma, Bias, FileOffset, Svma};
 use super::identity::{self, FileId};
 use super::remapped::{self, Mapped};
 use super::{Mapping, Process, Root};
-use crate::files::{FileBytes, Stamp, file_name, open_regular};
+use ipath_base::files::{FileBytes, Stamp, file_name, open_regular};
 
 /// What the kernel calls its own code in every process.
 pub const VDSO: &str = "[vdso]";

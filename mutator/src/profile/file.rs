@@ -1,9 +1,9 @@
 //! Profiles as files.
 
 use super::{Inconsistent, Profile, SCHEMA};
-use crate::destination::Destination;
-use crate::error::io_text;
-use crate::files::FileBytes;
+use ipath_base::destination::Destination;
+use ipath_base::error::io_text;
+use ipath_base::files::FileBytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::error::Category;

@@ -2,7 +2,7 @@
 
 use super::{Frame, Function, Module, Profile};
 use crate::folding::{Fold, is_own};
-use crate::printable::printable;
+use ipath_base::printable::printable;
 use patcher::function::demangle;
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -38,7 +38,7 @@ impl Process {
 
     /// The file name of its program.
     pub fn program(&self) -> &str {
-        crate::files::file_name(&self.exe)
+        ipath_base::files::file_name(&self.exe)
     }
 }
 

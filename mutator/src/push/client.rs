@@ -9,7 +9,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Error};
 
 use super::{Answer, Headers, Outcome, Request, Server};
-use crate::error::io_text;
+use ipath_base::error::io_text;
 
 /// Of an answer no more is read.
 const MOST: u64 = 64 << 10;

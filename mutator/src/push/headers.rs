@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ureq::http::{HeaderName, HeaderValue};
 
-use crate::error::io_text;
+use ipath_base::error::io_text;
 
 /// The variable of the environment with a token.
 const TOKEN: &str = "IPATH_PUSH_TOKEN";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::files::file_name;
+use ipath_base::files::file_name;
 use crate::profile::Profile;
 
 /// A name and labels.

@@ -13,7 +13,7 @@ use super::rows::remarks;
 use super::table::{LONGEST, aligned};
 use super::{Numbered, Options, Report, Selection, human, more, threads, wrapped};
 use crate::display_name;
-use crate::hint::Hint;
+use ipath_base::hint::Hint;
 use crate::profile::{
     self, Found, FoundPath, Kind, Metric, PathEntry, Presence, Profile, Total, off_cpu, printable,
 };

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::error::io_text;
+use ipath_base::error::io_text;
 use crate::process::{Presence, Process};
 
 /// Which signal tells of a lease that is to be given back: include/uapi/asm-generic/fcntl.h.

@@ -35,7 +35,7 @@ use abi::segment::{Column, Header, Record, RecordHead, columns_stride};
 use memmap2::MmapRaw;
 
 use crate::faults::step;
-use crate::guard::Watch;
+use ipath_base::guard::Watch;
 use crate::process::identity::{FileId, file_id};
 use crate::process::{Mapping, Presence, Process};
 use lock::PATIENCE;

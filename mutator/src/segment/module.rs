@@ -6,7 +6,7 @@ use patcher::{Avma, Bias};
 use serde::{Deserialize, Serialize};
 
 use super::addresses;
-use crate::files::{Stamp, file_name};
+use ipath_base::files::{Stamp, file_name};
 use crate::process::identity::FileId;
 
 /// A file in the target.

@@ -9,7 +9,7 @@ use patcher::select::Pattern;
 
 use super::Session;
 use super::locked::Locked;
-use crate::files::file_name;
+use ipath_base::files::file_name;
 use crate::images::{self, OpenError};
 use crate::process::identity::{self, FileId};
 use crate::process::modules::Module;

@@ -10,8 +10,8 @@ use patcher::plan::RefuseReason;
 use super::filters;
 use super::in_the_way::{InTheWay, NO_ROOM};
 use super::legacy;
-use crate::error::Failure;
-use crate::hint::{CommandLine, Hint, Word, Words, hint};
+use ipath_base::error::Failure;
+use ipath_base::hint::{CommandLine, Hint, Word, Words, hint};
 use crate::process::headroom::mib;
 use crate::process::limits;
 use crate::process::{Pid, Presence, Process, ProcessError, Space, Tid};
@@ -84,7 +84,7 @@ impl fmt::Display for SessionError {
             Self::Tracee(error) => error.fmt(f),
             Self::Segment(error) => error.fmt(f),
             Self::Memory(what, at, error) => {
-                write!(f, "{what} at {at}: {}", crate::error::io_text(error))
+                write!(f, "{what} at {at}: {}", ipath_base::error::io_text(error))
             }
             Self::Refused(functions) => f.write_str(&none_patched(functions)),
             Self::Unchanged(functions) => f.write_str(&none_measured(functions)),

@@ -3,7 +3,7 @@
 
 use patcher::Avma;
 
-use crate::hint::{CommandLine, Hint, hint};
+use ipath_base::hint::{CommandLine, Hint, hint};
 use crate::process::{Extent, Mapping, Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::Segment;

@@ -52,7 +52,7 @@ fn scaled(process: &Process) -> u32 {
 pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
     let tids = process
         .list_tids()
-        .map_err(|e| SessionError::Unknown(crate::error::io_text(&e)))?;
+        .map_err(|e| SessionError::Unknown(ipath_base::error::io_text(&e)))?;
     let mut modes: Vec<String> = Vec::new();
     for tid in over(THREADS, tids) {
         match process.thread_status(tid, "Seccomp") {

@@ -17,7 +17,7 @@ use super::unmatched::{
     other_modules, without_symbols,
 };
 use crate::debuginfod;
-use crate::files::file_name;
+use ipath_base::files::file_name;
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO};
 use crate::progress::Step;

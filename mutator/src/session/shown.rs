@@ -8,7 +8,7 @@ use patcher::select::Pattern;
 use patcher::{Avma, Bias};
 
 use crate::display_name::{is_clone, method, short_forms};
-use crate::files::FileBytes;
+use ipath_base::files::FileBytes;
 use crate::images::{self, OpenImage};
 use crate::process::modules::Module;
 

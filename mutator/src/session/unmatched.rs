@@ -8,8 +8,8 @@ use patcher::select::{Near, Pattern, with_last};
 use patcher::{Bias, Svma};
 
 use super::shown::{names_shown_as, short_name};
-use crate::error::Failure;
-use crate::hint::{Hint, Word, Words, hint};
+use ipath_base::error::Failure;
+use ipath_base::hint::{Hint, Word, Words, hint};
 use crate::images::{self, OpenImage};
 use crate::jit::JitNames;
 use crate::process::modules::{Module, VDSO};

@@ -148,7 +148,7 @@ pub fn trace_all(process: &Process) -> Result<(), TraceeError> {
     let pid = process.pid;
     let gone = |e| match process.life() {
         Presence::Ended => TraceeError::Gone(pid),
-        _ => TraceeError::Unknown(pid, crate::error::io_text(&e)),
+        _ => TraceeError::Unknown(pid, ipath_base::error::io_text(&e)),
     };
     for _ in 0..ROUNDS {
         let tids = process.list_tids().map_err(gone)?;
@@ -292,7 +292,7 @@ impl Stopped {
         for _ in 0..ROUNDS {
             let tids = process.list_tids().map_err(|e| match process.life() {
                 Presence::Ended => TraceeError::Gone(process.pid),
-                _ => TraceeError::Unknown(process.pid, crate::error::io_text(&e)),
+                _ => TraceeError::Unknown(process.pid, ipath_base::error::io_text(&e)),
             })?;
             let new: Vec<Tid> = tids
                 .into_iter()

@@ -450,7 +450,7 @@ impl<'t> Remote<'t> {
         let mut action = [0; 32];
         action[..8].copy_from_slice(&(libc::SIG_IGN as u64).to_le_bytes());
         let written = self.text.write(Avma(at), &action);
-        written.map_err(|e| TraceeError::Unexpected(tid, crate::error::io_text(&e)))?;
+        written.map_err(|e| TraceeError::Unexpected(tid, ipath_base::error::io_text(&e)))?;
         let arguments = [signal as u64, at, 0, size_of::<u64>() as u64, 0, 0];
         self.call("rt_sigaction", libc::SYS_rt_sigaction, arguments)
             .map(drop)

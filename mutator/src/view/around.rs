@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::state::{Source, State};
-use crate::files::lines_of;
+use ipath_base::files::lines_of;
 
 impl State {
     /// Reads the source file that is to be shown, if it is another one than before.

@@ -12,7 +12,7 @@ use super::State;
 use super::key::{BINDINGS, Command};
 use super::line::EditLine;
 use super::state::Mode;
-use crate::printable::is_active;
+use ipath_base::printable::is_active;
 use crate::profile::{self, Profile, off_cpu, printable};
 use crate::report::{human, loss_lines};
 use ratatui::Frame;

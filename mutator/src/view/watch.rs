@@ -154,7 +154,7 @@ where
             let edited = match inputs.edit(&file, line, deadline, &mut is_over) {
                 Ok(Edited::Left) => return Ok(Then::End),
                 Ok(Edited::Done) => Ok(()),
-                Err(error) => Err(crate::error::io_text(&error)),
+                Err(error) => Err(ipath_base::error::io_text(&error)),
             };
             wipe(terminal)?;
             let Size { width, height } = terminal.size().map_err(io::Error::other)?;

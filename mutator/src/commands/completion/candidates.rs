@@ -10,10 +10,10 @@ use patcher::function::demangle_without_arguments;
 
 use crate::cli::Subject;
 use crate::commands::named;
-use crate::files::FileBytes;
+use ipath_base::files::FileBytes;
 use crate::images;
 use crate::metric::Metric;
-use crate::printable::printable;
+use ipath_base::printable::printable;
 use crate::process::modules::{VDSO, modules};
 use crate::process::{Pid, Process};
 use crate::profile::Profile;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::line::{Line, Verdict, line};
 use crate::debuginfod::{self, hex};
-use crate::hint::{Hint, Word, hint};
+use ipath_base::hint::{Hint, Word, hint};
 use crate::images;
 use crate::lines::{Lines, Places};
 use crate::process::Process;

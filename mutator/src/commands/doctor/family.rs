@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::line::{Line, Verdict, line};
-use crate::files::file_name;
-use crate::hint::{CommandLine, hint};
+use ipath_base::files::file_name;
+use ipath_base::hint::{CommandLine, hint};
 use crate::process::{Pid, Process};
 
 /// A line if a process has descendants: they are not measured with it.

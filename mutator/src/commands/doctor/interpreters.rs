@@ -2,7 +2,7 @@
 
 use super::line::{Line, Verdict, line};
 use crate::commands::language::Language;
-use crate::hint::{Hint, hint};
+use ipath_base::hint::{Hint, hint};
 use crate::process::Process;
 
 /// A line about the language of a process. `names` is the number of names of generated code.

@@ -1,6 +1,6 @@
 //! What `doctor` says, line by line.
 
-use crate::hint::Hint;
+use ipath_base::hint::Hint;
 
 /// Whether a thing is as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

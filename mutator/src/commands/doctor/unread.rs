@@ -1,7 +1,7 @@
 //! Files of a process that cannot be read.
 
 use super::line::{Line, Verdict, line};
-use crate::hint::{Word, hint};
+use ipath_base::hint::{Word, hint};
 use crate::images::{self, OpenError};
 use crate::process::Process;
 use crate::process::modules::{Module, modules};

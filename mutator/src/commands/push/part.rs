@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::commands::looked::Looked;
 use crate::commands::rank_file::with_rank;
 use crate::commands::watch::destination;
-use crate::destination::Destination;
-use crate::error::Failure;
+use ipath_base::destination::Destination;
+use ipath_base::error::Failure;
 use crate::profile::Profile;
 
 /// The command, as messages have it.

@@ -13,7 +13,7 @@ use super::super::suggest::UNKNOWN;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
 use super::words::reason;
-use crate::error::Failure;
+use ipath_base::error::Failure;
 use crate::search::{Cost, Dropped};
 use crate::session::{
     Answering, Candidate, Changed, Options, Selected, Session, SessionError, Where, has_leak_check,

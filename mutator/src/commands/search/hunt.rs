@@ -16,7 +16,7 @@ use super::result::{Outcome, costly, left, unreturned};
 use super::samples::Samples;
 use super::words::{Stopped, measured, reason, sampled, stopped};
 use crate::display_name;
-use crate::error::Failure;
+use ipath_base::error::Failure;
 use crate::follow::Follower;
 use crate::process::Process;
 use crate::report::{human, wrapped};

@@ -8,7 +8,7 @@ use super::super::source::{AtEnd, Live};
 use super::common::Shifts;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
-use crate::error::Failure;
+use ipath_base::error::Failure;
 use crate::follow::Newcomer;
 use crate::process::Process;
 use crate::process::modules::modules;

@@ -13,7 +13,7 @@ use super::common::{Common, Shifts};
 use super::for_work::ForWork;
 use super::look::{Moment, Spent, window};
 use crate::commands::language::Language;
-use crate::error::Failure;
+use ipath_base::error::Failure;
 use crate::follow::Follower;
 use crate::process::{Presence, Process};
 use crate::profile::{GENERATED, Left, Profile, Session, Target};

@@ -7,7 +7,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::display_name::{self, Link};
 use crate::folding::{self, Fold, Item};
-use crate::printable::printable;
+use ipath_base::printable::printable;
 use crate::process::Pid;
 use crate::report::human;
 use crate::sampling::{Function, Seeing, Share, Shares};

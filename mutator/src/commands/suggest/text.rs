@@ -9,8 +9,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::rows::{Candidate, Suggestion, about, callers, figures, generated, head};
 use crate::display_name::{Chain, fit_chains, fit_each, method};
-use crate::hint::CommandLine;
-use crate::printable::{is_active, printable};
+use ipath_base::hint::CommandLine;
+use ipath_base::printable::{is_active, printable};
 use crate::process::Pid;
 use crate::process::modules::Module;
 use crate::report::{human, wrapped};

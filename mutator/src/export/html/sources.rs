@@ -1,6 +1,6 @@
 //! The lines around calls, from source files.
 
-use crate::files::lines_of;
+use ipath_base::files::lines_of;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 use super::super::tests::golden;
 use super::*;
-use crate::hint::{CommandLine, hint};
+use ipath_base::hint::{CommandLine, hint};
 use crate::profile::tests::sample;
 use crate::profile::{COUNT, Frame, InlineFrame, Module, PathEntry, Process};
 use crate::report::summary;

@@ -28,7 +28,7 @@ thread_local! {
 
 /// Notes that this process handles termination signals itself, or no longer does. The first call
 /// also reserves the addresses for a clean end.
-pub(crate) fn note_held(is_held: bool) {
+pub fn note_held(is_held: bool) {
     if is_held && KEPT.load(Relaxed).is_null() {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at an unused address chosen by the kernel.
@@ -41,13 +41,13 @@ pub(crate) fn note_held(is_held: bool) {
 }
 
 /// True if this command is ending for lack of memory and has reported it.
-pub(crate) fn has_said() -> bool {
+pub fn has_said() -> bool {
     HAS_SAID.load(Relaxed)
 }
 
 /// Runs `what`, which can handle a failed allocation (`try_reserve`). Foreign input decides its
 /// size.
-pub(crate) fn bearing<R>(what: impl FnOnce() -> R) -> R {
+pub fn bearing<R>(what: impl FnOnce() -> R) -> R {
     let before = BEARS.replace(true);
     let result = what();
     BEARS.set(before);

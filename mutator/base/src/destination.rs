@@ -54,7 +54,7 @@ impl Destination {
     /// # Errors
     /// The right to write, or the folder, is missing.
     pub fn check(&self) -> io::Result<()> {
-        use nix::unistd::{AccessFlags, access};
+        use rustix::fs::{Access, access};
         match self {
             Self::Descriptor(descriptor) => {
                 // SAFETY: takes no pointers; a number that is no descriptor is an error.
@@ -67,10 +67,10 @@ impl Destination {
                     _ => Ok(()),
                 }
             }
-            Self::Direct(path) => Ok(access(path, AccessFlags::W_OK)?),
+            Self::Direct(path) => Ok(access(path, Access::WRITE_OK)?),
             Self::File(path) => {
                 path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-                Ok(access(folder(path), AccessFlags::W_OK)?)
+                Ok(access(folder(path), Access::WRITE_OK)?)
             }
         }
     }

@@ -36,7 +36,7 @@ const TAKEN: usize = 1;
 /// A range of addresses that is watched for as long as this lives, which must end before the map does: what the
 /// handler replaces must be a map of ours.
 #[derive(Debug)]
-pub(crate) struct Watch(usize);
+pub struct Watch(usize);
 
 impl Watch {
     /// Watches over a map of a file that starts at `start`; `None` where there are too many.
@@ -44,7 +44,7 @@ impl Watch {
     /// # Safety
     /// The range is a map of the caller's, of which no reference to bytes that may not change is handed out while
     /// the file can be cut.
-    pub(crate) unsafe fn over(start: *const u8, len: usize) -> io::Result<Option<Self>> {
+    pub unsafe fn over(start: *const u8, len: usize) -> io::Result<Option<Self>> {
         install()?;
         let take = |s: &Watched| s.start.compare_exchange(0, TAKEN, Acquire, Relaxed).is_ok();
         let Some(index) = WATCHED.iter().position(take) else {
@@ -60,7 +60,7 @@ impl Watch {
     }
 
     /// True if a part of it that was touched was not there.
-    pub(crate) fn is_cut(&self) -> bool {
+    pub fn is_cut(&self) -> bool {
         WATCHED[self.0].cut.load(Acquire) > 0
     }
 }

@@ -14,13 +14,14 @@ pub struct Hint(String);
 /// `hint!("take it out: `{}`", command)`: a [`Hint`] of a literal and [`Part`]s.
 ///
 /// `{name}` does not compile: a captured variable would bypass the type check.
+#[macro_export]
 macro_rules! made_hint {
     ($text:literal $(, $part:expr)* $(,)?) => {
         // A format string made by a macro cannot capture variables.
         $crate::hint::Hint::of_parts(format_args!(concat!($text) $(, $crate::hint::checked(&$part))*))
     };
 }
-pub(crate) use made_hint as hint;
+pub use crate::made_hint as hint;
 
 /// A value that is safe in a hint, whatever the source of its text.
 pub trait Part: fmt::Display {}
@@ -34,13 +35,13 @@ impl Part for i32 {}
 impl Part for usize {}
 
 /// Returns its argument; compiles for a [`Part`] only.
-pub(crate) fn checked<P: Part>(part: &P) -> &P {
+pub fn checked<P: Part>(part: &P) -> &P {
     part
 }
 
 impl Hint {
     /// The function that [`hint!`] expands to.
-    pub(crate) fn of_parts(parts: fmt::Arguments<'_>) -> Self {
+    pub fn of_parts(parts: fmt::Arguments<'_>) -> Self {
         Self(parts.to_string())
     }
 

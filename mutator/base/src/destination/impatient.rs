@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 /// How long readers are waited for, all in all.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -30,13 +30,13 @@ impl Impatient {
 
     fn await_room(&mut self) -> io::Result<()> {
         let begun = Instant::now();
-        let mut wanted = [PollFd::new(self.file.as_fd(), PollFlags::POLLOUT)];
-        let time = PollTimeout::try_from(self.left).unwrap_or(PollTimeout::ZERO);
-        let ready = poll(&mut wanted, time);
+        let mut wanted = [PollFd::from_borrowed_fd(self.file.as_fd(), PollFlags::OUT)];
+        let time = Timespec::try_from(self.left).unwrap_or_default();
+        let ready = poll(&mut wanted, Some(&time));
         self.left = self.left.saturating_sub(begun.elapsed());
         match ready {
             Ok(0) => Err(io::Error::other("its reader does not read on")),
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
