@@ -3,6 +3,7 @@
 // A comment on a flattened field would become the help of the command.
 #![allow(missing_docs)]
 
+mod clock;
 mod of;
 mod parse;
 mod profiles;
@@ -16,6 +17,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use clock::Clock;
 pub use of::{MayBeOf, Of, Subject};
 use parse::{address, duration, ranks, share};
 pub use profiles::{Diff, Export, Format, Report, Sort};
@@ -25,8 +27,6 @@ pub use slips::slip;
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
-
-use crate::clock::ExitClock;
 
 /// Measures the cost of functions, split by the call path that reached them: live and exact, in a
 /// running program.
@@ -450,7 +450,7 @@ pub struct Measure {
     pub no_correction: bool,
     /// How an exit reads the clock
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
-    pub clock: ExitClock,
+    pub clock: Clock,
     /// Make no system call in the runtime, for a program that will put itself under a seccomp filter;
     /// the default for a program that is under a filter already
     #[arg(long)]

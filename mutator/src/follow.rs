@@ -15,11 +15,11 @@ mod shared;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use crate::merge::{Merger, PathsOf};
 use crate::process::{Pid, Process};
-use crate::profile::Profile;
 use crate::session::Departures;
 use crate::tracee::Tracer;
+use ipath_profile::merge::{Merger, PathsOf};
+use ipath_profile::profile::Profile;
 
 use family::Family;
 use gathering::Gathering;

@@ -1,8 +1,8 @@
 //! Programs whose code is run by another program in their process, in translation or by
 //! interpretation: what is written into that code is not executed as it stands there.
 
-use ipath_base::files::file_name;
 use crate::process::Process;
+use ipath_base::files::file_name;
 
 /// Who runs the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,8 +28,8 @@ use perf_map::PerfMap;
 use ranges::Ranges;
 use registered::Registered;
 
-use ipath_base::files::open_place;
 use crate::process::{Mapping, Process, Root};
+use ipath_base::files::open_place;
 
 /// Files of records that are read of one process.
 const MOST_DUMPS: usize = 8;

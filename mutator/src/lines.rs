@@ -20,9 +20,9 @@ pub use separate::{Places, is_debug_file_of, symbol_file};
 
 pub(crate) use bytes::Reader;
 
-use crate::profile::{Frame, InlineFrame};
 use bytes::Bytes;
 use gimli::{DebugInfoOffset, Dwarf};
+use ipath_profile::profile::{Frame, InlineFrame};
 use patcher::Svma;
 use sections::{Debug, Sections};
 use split::Split;

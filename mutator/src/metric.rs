@@ -5,9 +5,9 @@ use abi::schema::{Derived, source};
 use abi::value::RETURN;
 use strsim::levenshtein;
 
-use crate::clock;
 use crate::counter::{self, Event, NoEvent};
 use crate::values::Item;
+use ipath_profile::clock;
 
 /// What is measured beside the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

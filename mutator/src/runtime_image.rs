@@ -10,8 +10,8 @@ use goblin::elf::program_header::{PF_W, PT_LOAD};
 use goblin::elf::reloc::R_X86_64_RELATIVE;
 use patcher::Avma;
 
-use crate::clock::ExitClock;
 use crate::segment::RuntimeDoc;
+use ipath_profile::clock::ExitClock;
 
 const BYTES: &[u8] = include_bytes!(env!("IPATH_RUNTIME_IMAGE"));
 

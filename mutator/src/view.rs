@@ -36,9 +36,9 @@ pub use names::Names;
 pub use source::{Sample, Source};
 pub use state::{Action, Event, Mouse, State};
 
-use ipath_base::error::io_text;
 use crate::outlet::Outlet;
 use crate::signals::Signals;
+use ipath_base::error::io_text;
 use ratatui::Terminal;
 use screen::Screen;
 

@@ -3,10 +3,10 @@
 use std::io::sink;
 use std::path::Path;
 
-use ipath::export::{to_folded, to_json};
-use ipath::profile::{Delta, Profile};
-use ipath::report::{self, Options, Screen};
 use ipath_fuzz::{Target, mutate, run};
+use ipath_profile::export::{to_folded, to_json};
+use ipath_profile::profile::{Delta, Profile};
+use ipath_profile::report::{self, Options, Screen};
 
 const TARGET: Target = Target {
     name: "profile",

@@ -133,8 +133,12 @@ impl std::error::Error for Failure {}
 /// An I/O error in the words of strerror(3), without Rust's "(os error N)".
 pub fn io_text(error: &io::Error) -> String {
     let text = error.to_string();
-    let words = text.split_once(" (os error ").map(|(words, _)| words.to_lowercase());
-    words.filter(|_| error.raw_os_error().is_some()).unwrap_or(text)
+    let words = text
+        .split_once(" (os error ")
+        .map(|(words, _)| words.to_lowercase());
+    words
+        .filter(|_| error.raw_os_error().is_some())
+        .unwrap_or(text)
 }
 
 #[cfg(test)]

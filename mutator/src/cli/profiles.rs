@@ -11,7 +11,7 @@ use super::parse::{growth, share};
 #[group(id = "of_report")]
 pub struct Report {
     /// Most functions and most paths; 0 for all
-    #[arg(long, value_name = "N", default_value_t = crate::report::LIMIT)]
+    #[arg(long, value_name = "N", default_value_t = ipath_profile::report::LIMIT)]
     pub limit: usize,
     /// Sort key of functions and paths, the largest first
     #[arg(long, value_name = "BY", default_value = "total")]
@@ -44,10 +44,10 @@ pub struct Report {
     #[arg(long, value_name = "N")]
     pub paths: Option<usize>,
     /// Most processes of each function, or programs where these are several, the costliest first; 0 for all
-    #[arg(long, value_name = "N", default_value_t = crate::report::PROCESSES)]
+    #[arg(long, value_name = "N", default_value_t = ipath_profile::report::PROCESSES)]
     pub processes: usize,
     /// Most callers of each path, from the innermost; 0 for all
-    #[arg(long, value_name = "K", default_value_t = crate::report::DEPTH)]
+    #[arg(long, value_name = "K", default_value_t = ipath_profile::report::DEPTH)]
     pub depth: usize,
     /// Print the report as JSON
     #[arg(long)]
@@ -88,7 +88,7 @@ pub struct Diff {
     #[arg(long, value_name = "P%", value_parser = growth)]
     pub threshold: Option<f64>,
     /// Most paths; 0 for all
-    #[arg(long, value_name = "N", default_value_t = crate::report::LIMIT)]
+    #[arg(long, value_name = "N", default_value_t = ipath_profile::report::LIMIT)]
     pub limit: usize,
     /// Print all of them as JSON
     #[arg(long)]

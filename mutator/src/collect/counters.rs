@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use abi::counter::Counted;
 
-use crate::report::human;
 use crate::segment::{Document, Segment};
+use ipath_profile::report::human;
 
 /// What is to be known of those that did not count all the time, or not in all threads.
 pub(super) fn notes(segment: &Segment, document: &Document) -> Vec<String> {

@@ -11,8 +11,8 @@ use patcher::function::is_of_blocks;
 use crate::images::OpenImage;
 use crate::lines::{self, Lines};
 use crate::process::modules::VDSO;
-use crate::profile::Frame;
 use crate::progress::Step;
+use ipath_profile::profile::Frame;
 
 /// Frames that are kept; with more, it begins anew.
 const MOST: usize = 1 << 16;

@@ -18,7 +18,7 @@ use patcher::{Avma, Bias, Svma};
 use super::places::{Code, Places, Site};
 use crate::images::OpenImage;
 use crate::process::{Memory, Process};
-use crate::profile::Verdict;
+use ipath_profile::profile::Verdict;
 
 /// The most modules that the search for one call's target passes through.
 const MOST_HOPS: usize = 16;

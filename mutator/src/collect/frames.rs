@@ -12,8 +12,8 @@ use super::places::{Code, Place, Places, Site};
 use crate::debuginfod::{self, hex};
 use crate::jit::JitNames;
 use crate::process::Process;
-use crate::profile::{self, Frame, Profile, Verdict};
 use crate::segment::{Document, Segment};
+use ipath_profile::profile::{self, Frame, Profile, Verdict};
 
 /// A module: its path, and the address in the process minus that in the file where it is known.
 pub(super) type Key = (String, Option<u64>);

@@ -8,9 +8,9 @@ use abi::shortage::Shortage;
 
 use super::measured::Measured;
 use super::{counters, overhead, stats};
-use crate::clock::{self, ExitClock};
-use crate::profile::{self, COUNT, FunctionTotals, Metric, Profile, Stop, Target, Unseen};
 use crate::segment::{Document, Segment};
+use ipath_profile::clock::{self, ExitClock};
+use ipath_profile::profile::{self, COUNT, FunctionTotals, Metric, Profile, Stop, Target, Unseen};
 
 /// The note of a profile with times whose exits do not wait. The bound is from docs/performance.md.
 const LOOSE: &str = "the clock is loose: an exit does not wait until the work of its function is complete, so times \

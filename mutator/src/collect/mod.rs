@@ -25,9 +25,9 @@ mod totals;
 mod tests;
 
 use crate::process::Process;
-use crate::profile::{Changed, Profile, Unseen};
 use crate::progress::Step;
 use crate::session::Session;
+use ipath_profile::profile::{Changed, Profile, Unseen};
 
 use build::Build;
 use frames::Frames;

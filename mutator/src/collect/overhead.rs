@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use abi::image::SCALE_SHIFT;
 use abi::segment::AREA_THREADS;
 
-use crate::clock;
-use crate::profile::{Overhead, Profile};
 use crate::segment::{Document, Segment};
+use ipath_profile::clock;
+use ipath_profile::profile::{Overhead, Profile};
 
 /// What it has taken by now on all threads; `None` where nothing has been measured yet, and as long as the runtime has not
 /// found out what a call takes.

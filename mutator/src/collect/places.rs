@@ -10,14 +10,14 @@ use abi::segment::{Header, ModuleEntry, address_and_module, device_numbers};
 use patcher::image::Image;
 use patcher::{Avma, Bias, FileOffset, Svma};
 
-use crate::clock;
 use crate::debuginfod::hex;
-use ipath_base::files::file_name;
 use crate::images::{self, OpenError, OpenImage};
 use crate::process::identity::{self, FileId};
 use crate::process::modules::{Module, VDSO, bias_of, modules};
 use crate::process::{Mapping, Presence, Process};
 use crate::segment::{ModuleDoc, Segment};
+use ipath_base::files::file_name;
+use ipath_profile::clock;
 
 /// A call site as the tree has it ([`abi::segment::call_site`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::raw::{Raw, RawColumn, RawMetric};
-use crate::profile::{COUNT, TimerStats, Timers};
 use crate::segment::{Document, MetricDoc};
+use ipath_profile::profile::{COUNT, TimerStats, Timers};
 
 /// What is measured beside the count.
 pub(super) struct Measures(Vec<Measure>);

@@ -11,12 +11,12 @@ use patcher::{Avma, Bias, Svma};
 use proptest::prelude::*;
 
 use super::*;
-use ipath_base::files::Stamp;
 use crate::metric::Metric;
 use crate::process::identity::FileId;
 use crate::process::{Pid, Process};
-use crate::profile::PathEntry;
 use crate::segment::{Document, FunctionDoc, MetricDoc, ModuleDoc, Segment, Shape};
+use ipath_base::files::Stamp;
+use ipath_profile::profile::PathEntry;
 
 const FUNCTIONS: usize = 3;
 const NAMES: [&str; 4] = ["wall", "cpu", "blocked", "arg1"];

@@ -5,8 +5,8 @@ use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::process::Process;
-use crate::profile::Thread;
 use crate::segment::Segment;
+use ipath_profile::profile::Thread;
 
 /// The names that threads have had, by their ids: those that have ended since keep theirs.
 #[derive(Default)]

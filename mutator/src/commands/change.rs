@@ -13,16 +13,16 @@ use super::watch::{destination, hold};
 use crate::cli::Patterns;
 use crate::collect::Collector;
 use crate::debuginfod;
-use ipath_base::destination::Destination;
-use ipath_base::error::{Failure, io_text};
 use crate::guest::Runner;
-use ipath_base::hint::{Hint, hint};
-use crate::merge::PathsOf;
-use ipath_base::printable::Page;
 use crate::process::{Pid, Presence, Process};
-use crate::profile::{LEFT, Profile, Unseen};
 use crate::segment::{Remeasure, family_at, is_in_use, named};
 use crate::session::{Ended, Over, Session, SessionError};
+use ipath_base::destination::Destination;
+use ipath_base::error::{Failure, io_text};
+use ipath_base::hint::{Hint, hint};
+use ipath_base::printable::Page;
+use ipath_profile::merge::PathsOf;
+use ipath_profile::profile::{LEFT, Profile, Unseen};
 
 /// Refuses to change a session whose process has ended or cannot be traced now.
 fn changeable(process: &Process) -> Result<(), SessionError> {

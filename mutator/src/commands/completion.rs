@@ -17,9 +17,9 @@ use clap_complete::{CompleteEnv, Shell};
 
 use super::output::print_data;
 use crate::cli::Cli;
-use ipath_base::error::{Failure, io_text};
 use bash::Bash;
 use candidates::{functions, metrics, processes, unquoted};
+use ipath_base::error::{Failure, io_text};
 
 const PROGRAM: &str = "ipath";
 /// Names the shell that asks.

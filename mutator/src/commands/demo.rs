@@ -11,11 +11,11 @@ use super::output::print_data;
 use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Patterns, Show};
-use crate::clock::ExitClock;
-use ipath_base::error::{Failure, io_text};
 use crate::metric::Metric;
 use crate::process::{Pid, Process};
 use crate::session::{Options, Session, SessionError, Where, select_in};
+use ipath_base::error::{Failure, io_text};
+use ipath_profile::clock::ExitClock;
 
 const OPERATION: &str = "demo";
 const FUNCTION: &str = "demo_find";

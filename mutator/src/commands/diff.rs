@@ -7,11 +7,11 @@ use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::load;
 use crate::cli;
-use crate::diff::{self, Diff};
 use ipath_base::error::Failure;
 use ipath_base::printable::Page;
-use crate::profile::{COUNT, Profile};
-use crate::report::human;
+use ipath_profile::diff::{self, Diff};
+use ipath_profile::profile::{COUNT, Profile};
+use ipath_profile::report::human;
 
 const OPERATION: &str = "diff";
 

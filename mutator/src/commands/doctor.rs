@@ -14,11 +14,11 @@ use std::process::ExitCode;
 
 use super::output::print;
 use crate::counter;
+use crate::metric::Metric;
+use crate::process::Pid;
 use ipath_base::error::Failure;
 use ipath_base::hint::{Cause, Hint, hint};
-use crate::metric::Metric;
 use ipath_base::printable::{Page, printable};
-use crate::process::Pid;
 use line::{Line, Verdict, line};
 
 /// Prints a line for each thing that matters; the exit status is 1 where something fails.
@@ -155,7 +155,7 @@ fn clock() -> Line {
             .is_some_and(|l| l.split(' ').any(|f| f == flag))
     };
     if has("constant_tsc") && has("nonstop_tsc") {
-        let hz = crate::clock::frequency();
+        let hz = ipath_profile::clock::frequency();
         line(
             Verdict::Pass,
             format!("clock: time-stamp counter at {:.0} MHz", hz as f64 / 1e6),

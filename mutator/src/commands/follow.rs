@@ -25,16 +25,16 @@ use super::tree::no_match;
 use super::unbegun::Unbegun;
 use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
-use ipath_base::error::{Failure, io_text};
 use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
 use crate::process::{Pid, Presence, Process, Space, tids};
-use crate::profile::{COUNT, Metric, Profile, Session as During};
 use crate::session::{
     Answering, Changed, Departures, Options, Selected, Session, SessionError, Where,
     has_leak_check, select_in, select_stopped,
 };
 use crate::tracee::{TraceeError, followed, tracing};
+use ipath_base::error::{Failure, io_text};
+use ipath_profile::profile::{COUNT, Metric, Profile, Session as During};
 
 const ATTACH: &str = "attach";
 
@@ -484,7 +484,7 @@ fn first((session, changed): (Session, Changed), follower: &Follower, progress: 
 fn nothing(process: &Process) -> Profile {
     let target = target_of(process);
     let during = During {
-        started_unix_ns: crate::clock::unix_ns(),
+        started_unix_ns: ipath_profile::clock::unix_ns(),
         ..During::default()
     };
     let count = Metric {

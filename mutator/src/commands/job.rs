@@ -10,13 +10,13 @@ use super::outcome::tell_refused;
 use super::remarks::{self, warn};
 use super::source::{AtEnd, Live, Watched};
 use super::watch::destination;
-use ipath_base::error::{Failure, io_text};
 use crate::follow::{Follower, Newcomer, Wanted};
-use crate::merge::{Merger, PathsOf};
 use crate::process::{Pid, Process};
-use crate::profile::{Changed, Profile, Target, Unseen};
 use crate::session::{Changed as Instrumented, Session};
 use crate::view::{Callees, Finder, Names, Sample, Source};
+use ipath_base::error::{Failure, io_text};
+use ipath_profile::merge::{Merger, PathsOf};
+use ipath_profile::profile::{Changed, Profile, Target, Unseen};
 
 /// Lines about processes that are not measured, at most.
 const MOST_REMARKS: usize = 20;

@@ -3,8 +3,8 @@
 use super::remarks::warn;
 use crate::collect::Collector;
 use crate::process::Pid;
-use crate::profile::Profile;
 use crate::session::Session;
+use ipath_profile::profile::Profile;
 
 /// A session, and what is known of its code.
 pub(super) struct Looked {

@@ -6,15 +6,15 @@ use super::remarks::warn;
 use crate::cli::{Measure, Patterns};
 use crate::condition::ConditionError;
 use crate::counter::NoEvent;
-use ipath_base::error::Failure;
-use ipath_base::hint::{Cause, CommandLine, Word, hint};
-use crate::merge::PathsOf;
 use crate::metric::Metric;
 use crate::process::Pid;
-use crate::profile::{COUNT, printable};
 use crate::session::{
     Candidate, Options, Pointed, Selection, Unmatched, none_measured, none_patched,
 };
+use ipath_base::error::Failure;
+use ipath_base::hint::{Cause, CommandLine, Word, hint};
+use ipath_profile::merge::PathsOf;
+use ipath_profile::profile::{COUNT, printable};
 
 /// More functions than this need `--yes`.
 pub(super) const MANY: usize = 64;
@@ -58,7 +58,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         collapse_recursion: measure.collapse_recursion,
         per_thread: measure.per_thread,
         no_correction: measure.no_correction,
-        exit_clock: measure.clock,
+        exit_clock: measure.clock.into(),
         no_system_calls: measure.no_system_calls,
         parent: None,
         family: None,

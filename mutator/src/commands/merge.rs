@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::target::load;
 use super::watch::destination;
 use ipath_base::error::{Failure, io_text};
-use crate::merge::{Merger, PathsOf};
+use ipath_profile::merge::{Merger, PathsOf};
 
 const OPERATION: &str = "merge";
 

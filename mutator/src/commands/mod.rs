@@ -54,9 +54,9 @@ use std::process::ExitCode;
 use crate::cli::{self, Cli, Command, MayBeOf, Measure, Of, Refine, Show};
 use crate::config::{self, Rejected};
 use crate::debuginfod;
-use ipath_base::error::{Failure, USAGE};
 use crate::process::{Pid, take_name};
 use crate::{progress, saturated};
+use ipath_base::error::{Failure, USAGE};
 use ipath_base::starved;
 
 /// Does what arguments say, of which the first is the program.

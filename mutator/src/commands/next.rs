@@ -5,13 +5,13 @@ use std::path::Path;
 use patcher::select::MEANING;
 use patcher::{Bias, Svma};
 
-use ipath_base::hint::{CommandLine, Hint, hint};
 use crate::images;
 use crate::launch::leads_to;
 use crate::process::modules::modules;
 use crate::process::{Pid, Process};
-use crate::profile::{Function, Profile, Target};
 use crate::session::Places;
+use ipath_base::hint::{CommandLine, Hint, hint};
+use ipath_profile::profile::{Function, Profile, Target};
 
 /// The command by which the program was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ fn costliest(profile: &Profile) -> Option<usize> {
         return found.paths.first().map(|path| path.function);
     }
     let metric = profile.timers().next().map(|metric| metric.name.as_str());
-    let cost = |path: &&crate::profile::PathEntry| {
+    let cost = |path: &&ipath_profile::profile::PathEntry| {
         let stats = metric.and_then(|metric| path.metrics.timers.get(metric));
         stats.map_or(path.metrics.count.into(), |stats| stats.sum)
     };
@@ -149,7 +149,7 @@ fn other_pattern(profile: &Profile, function: &Function) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::tests::sample;
+    use ipath_profile::sample::sample;
 
     #[test]
     fn commands_name_what_was_costliest() {
@@ -174,7 +174,7 @@ mod tests {
         let attach = attach.concat();
         assert_eq!(text(&profile, None), attach);
         // A profile of the process and its descendants.
-        let process = |pid, parent| crate::profile::Process {
+        let process = |pid, parent| ipath_profile::profile::Process {
             pid,
             parent,
             ..Default::default()

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ipath_base::printable::printable;
 use crate::process::{Pid, Process};
-use crate::report::human;
+use ipath_base::printable::printable;
+use ipath_profile::report::human;
 
 use super::remarks::warn;
 

@@ -2,9 +2,9 @@
 
 use super::measure::MANY;
 use super::remarks::warn;
-use ipath_base::printable::printable;
-use crate::report::human;
 use crate::session::{Changed, Elsewhere, bare};
+use ipath_base::printable::printable;
+use ipath_profile::report::human;
 
 /// The most functions to list with their other names.
 const FEW: usize = 16;

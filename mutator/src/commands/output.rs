@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 
 use serde::Serialize;
 
-use ipath_base::error::{Failure, io_text};
 use crate::outlet::is_nobody;
+use ipath_base::error::{Failure, io_text};
 use ipath_base::printable::{Page, Pages};
 
 /// Writes text to standard output; a reader that has closed it wants no more.

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::remarks::warn;
 use crate::cli::Show;
-use ipath_base::destination::Destination;
-use ipath_base::error::Failure;
 use crate::mpi;
 use crate::process::{Pid, Process};
+use ipath_base::destination::Destination;
+use ipath_base::error::Failure;
 
 const RANK: &str = "%r";
 

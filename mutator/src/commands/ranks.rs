@@ -10,10 +10,10 @@ use super::target::find;
 use super::together;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Job as Asked, Measure, Show};
-use ipath_base::error::Failure;
 use crate::mpi::{NoRanks, local_ranks, ranks};
 use crate::process::{Pid, Process};
 use crate::session::{Session, SessionError, Where, instead};
+use ipath_base::error::Failure;
 
 const OPERATION: &str = "attach";
 

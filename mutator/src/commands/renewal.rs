@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use patcher::select::{Pattern, Spot};
 
 use super::replaced::{exe, replaced};
-use ipath_base::error::Failure;
 use crate::launch::bring_to_start;
 use crate::process::{Process, Tid};
 use crate::session::{
     Changed, Departures, Options, Selection, Session, SessionError, Where, select_stopped,
 };
 use crate::tracee::{Executed, leave, see_exec, tracing};
+use ipath_base::error::Failure;
 
 /// The request to repeat after an exec.
 pub(super) struct Again {

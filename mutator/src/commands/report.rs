@@ -9,7 +9,7 @@ use super::output::{print_by, print_json};
 use super::target::load;
 use crate::cli::{self, Sort};
 use ipath_base::error::Failure;
-use crate::report::{self, By, Filter, Options};
+use ipath_profile::report::{self, By, Filter, Options};
 
 const OPERATION: &str = "report";
 

@@ -27,12 +27,12 @@ use super::spool::Spool;
 use super::unbegun::Unbegun;
 use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
-use ipath_base::error::{Failure, io_text};
 use crate::launch::{self, LaunchError, Launched, launch};
 use crate::process::{Pid, Presence, Process, Space, tids};
 use crate::session::{Changed, Options, Session, SessionError, Where, select_stopped};
 use crate::signals::Signals;
 use crate::tracee::TraceeError;
+use ipath_base::error::{Failure, io_text};
 
 pub(super) const OPERATION: &str = "run";
 

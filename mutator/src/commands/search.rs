@@ -41,17 +41,17 @@ use super::target::{find, target_of};
 use super::tree::no_match;
 use super::watch::{Shown, Watch, conclude, hold, screen};
 use crate::cli::{Measure, Output, Refine, Show};
-use ipath_base::error::{Failure, io_text};
 use crate::follow::{Follower, Wanted};
 use crate::guest::Runner;
-use crate::merge::PathsOf;
 use crate::metric::Metric;
 use crate::process::{Pid, Presence, Process};
-use crate::profile::{Profile, Unseen};
 use crate::search::Bounds;
 use crate::session::{Options, SessionError, select_in};
 use crate::signals::Signals;
 use crate::tracee::TraceeError;
+use ipath_base::error::{Failure, io_text};
+use ipath_profile::merge::PathsOf;
+use ipath_profile::profile::{Profile, Unseen};
 
 const OPERATION: &str = "attach";
 

@@ -9,20 +9,20 @@ use super::panics::caught;
 use super::remarks::{self, warn};
 use super::renewal::{Found, Renewal};
 use super::replaced::Begun;
-use crate::clock;
 use crate::collect::Collector;
-use ipath_base::error::Failure;
 use crate::guest::Runner;
-use ipath_base::hint::{CommandLine, Word, hint};
-use crate::merge::Merger;
-use ipath_base::printable::printable;
 use crate::process::{Pid, Process};
-use crate::profile::{Changed, Profile, Unseen};
-use crate::report::loss_lines;
 use crate::segment::SegmentError;
 use crate::session::{Answering, Departures, Over, Session, SessionError};
 use crate::stumble::stumble;
 use crate::view::{Names, Sample, Source};
+use ipath_base::error::Failure;
+use ipath_base::hint::{CommandLine, Word, hint};
+use ipath_base::printable::printable;
+use ipath_profile::clock;
+use ipath_profile::merge::Merger;
+use ipath_profile::profile::{Changed, Profile, Unseen};
+use ipath_profile::report::loss_lines;
 
 /// What becomes of the session when the watching ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

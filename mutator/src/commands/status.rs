@@ -9,14 +9,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::output::print;
 use super::remarks::warn;
 use super::target::{find, open_all};
-use crate::clock;
-use ipath_base::error::Failure;
-use ipath_base::printable::{Page, printable, printable_os};
 use crate::process::{Pid, Process};
-use crate::profile;
-use crate::report::human;
 use crate::segment::{self, Cleaned, Document, SegmentError, named};
 use crate::session::{Session, SessionError};
+use ipath_base::error::Failure;
+use ipath_base::printable::{Page, printable, printable_os};
+use ipath_profile::clock;
+use ipath_profile::profile;
+use ipath_profile::report::human;
 
 /// A session's process as far as it is seen from here.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -17,15 +17,15 @@ use super::remarks::warn;
 use super::target::find;
 use super::watch::{hold, screen};
 use crate::debuginfod;
-use ipath_base::error::{Failure, io_text};
-use ipath_base::hint::{CommandLine, hint};
-use ipath_base::printable::{Page, printable};
 use crate::process::modules::Module;
 use crate::process::{Pid, Presence, Process};
 use crate::sampling::{
     Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares, Together, begin_all, together,
 };
 use crate::session::{Query, allowed, select_in_modules};
+use ipath_base::error::{Failure, io_text};
+use ipath_base::hint::{CommandLine, hint};
+use ipath_base::printable::{Page, printable};
 
 mod rows;
 mod text;

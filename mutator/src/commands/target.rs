@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use super::remarks::warn;
-use ipath_base::error::Failure;
-use ipath_base::hint::{CommandLine, Hint, hint};
 use crate::mpi::ranks;
 use crate::process::{Pid, Presence, Process, host};
-use crate::profile::{Profile, Target};
 use crate::segment::{SegmentError, family_at, named};
 use crate::session::{Session, SessionError};
+use ipath_base::error::Failure;
+use ipath_base::hint::{CommandLine, Hint, hint};
+use ipath_profile::profile::{Profile, Target};
 
 /// Finds a process that can be worked on.
 pub(super) fn find(operation: &str, pid: Pid) -> Result<Process, Failure> {

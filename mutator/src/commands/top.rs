@@ -5,9 +5,9 @@ use super::source::{AtEnd, Live};
 use super::target::open_all;
 use super::watch::{Watch, hold, watch};
 use crate::cli::Show;
-use ipath_base::error::Failure;
 use crate::process::Pid;
 use crate::session::Session;
+use ipath_base::error::Failure;
 
 const OPERATION: &str = "top";
 

@@ -14,17 +14,17 @@ use super::remarks::{self, warn};
 use super::source::Watched;
 use crate::cli::{Output, Show};
 use crate::debuginfod;
-use ipath_base::destination::Destination;
-use ipath_base::error::{Failure, io_text};
-use ipath_base::hint::{CommandLine, Hint};
 use crate::outlet::{Outlet, is_nobody};
-use ipath_base::printable::Page;
 use crate::process::Pid;
-use crate::profile::Profile;
-use crate::report::{self, Screen};
 use crate::signals::{Asked, Signals};
 use crate::stumble::stumble;
 use crate::view::{self, View};
+use ipath_base::destination::Destination;
+use ipath_base::error::{Failure, io_text};
+use ipath_base::hint::{CommandLine, Hint};
+use ipath_base::printable::Page;
+use ipath_profile::profile::Profile;
+use ipath_profile::report::{self, Screen};
 
 /// Holds the signals that would end or stop this process: from before the first byte of a target
 /// changes until everything is out again.

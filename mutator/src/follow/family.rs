@@ -9,7 +9,6 @@ use nix::errno::Errno;
 use super::gathering::Over;
 use super::letting::Letting;
 use super::shared::{Newcomer, Shared, Wanted, lock, program_of};
-use crate::clock;
 use crate::images;
 use crate::launch::{Arrived, Loader};
 use crate::process::{Pid, Presence, Process, Space, Tid};
@@ -20,6 +19,7 @@ use crate::tracee::{
     Change, Follow, Stopped, TraceeError, begun, change, collect_stop, cont, followed, go_on,
     leave_exec, let_go_on, mend, next, pause, trace_all,
 };
+use ipath_profile::clock;
 
 /// A process that is followed.
 pub(super) struct Member {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::collect::Collector;
-use crate::merge::{Merger, PathsOf};
-use crate::profile::Profile;
 use crate::session::Session;
+use ipath_profile::merge::{Merger, PathsOf};
+use ipath_profile::profile::Profile;
 
 /// Sessions that wait to be added up, at most: each has a descriptor and memory.
 const MOST: usize = 64;

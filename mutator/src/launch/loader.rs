@@ -310,7 +310,10 @@ fn status(raw: unistd::Pid) -> i32 {
 }
 
 fn unexpected(tid: Tid, error: &io::Error) -> TraceeError {
-    TraceeError::Unexpected(tid, format!("loader: {}", ipath_base::error::io_text(error)))
+    TraceeError::Unexpected(
+        tid,
+        format!("loader: {}", ipath_base::error::io_text(error)),
+    )
 }
 
 /// Waits for SIGTRAP; other signals are passed on.

@@ -1,7 +1,7 @@
 //! Bytes that stay where they are for as long as anybody reads them.
 
-use ipath_base::files::FileBytes;
 use gimli::{EndianReader, LittleEndian};
+use ipath_base::files::FileBytes;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
 //! The sections of an ELF file, decompressed where needed.
 
 use super::bytes::{Bytes, Reader};
-use ipath_base::files::FileBytes;
-use ipath_base::starved::bearing;
 use flate2::{Decompress, FlushDecompress};
 use gimli::{Dwarf, EndianReader, LittleEndian, Section as _, SectionId};
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
 use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS};
 use goblin::elf::{Elf, SectionHeader, header};
+use ipath_base::files::FileBytes;
+use ipath_base::starved::bearing;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::Read;

@@ -34,9 +34,9 @@ use std::time::{Duration, Instant};
 
 use patcher::Avma;
 
+use crate::progress::{THREADS, over};
 use ipath_base::error::Failure;
 use ipath_base::hint::{Hint, Word, hint};
-use crate::progress::{THREADS, over};
 
 pub use activity::Activity;
 pub use extent::Extent;

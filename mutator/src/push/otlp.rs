@@ -13,9 +13,9 @@ use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
 use super::{Answer, Outcome, Series};
-use crate::export::pprof_format as pprof;
-use crate::export::pprof_format::Profile as Pprof;
 use crate::random;
+use ipath_profile::export::pprof_format as pprof;
+use ipath_profile::export::pprof_format::Profile as Pprof;
 use proto::{
     AnyValue, ArrayValue, Dictionary, Function, KeyValue, KeyValueAndUnit, Line, Link, Location,
     Mapping, PartialSuccess, Profile, Request, Resource, ResourceProfiles, Response, Sample, Scope,
@@ -278,8 +278,8 @@ fn profiles(profile: &Pprof, tables: &mut Tables<'_>) -> Vec<Profile> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::to_pprof_message;
-    use crate::profile::tests::sample;
+    use ipath_profile::export::to_pprof_message;
+    use ipath_profile::sample::sample;
     use std::io::Read;
 
     #[test]

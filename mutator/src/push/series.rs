@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipath_base::files::file_name;
-use crate::profile::Profile;
+use ipath_profile::profile::Profile;
 
 /// A name and labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub fn label_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::tests::sample;
+    use ipath_profile::sample::sample;
 
     #[test]
     fn labels_are_those_of_the_process_and_what_is_given() {

@@ -16,9 +16,9 @@ use abi::segment::{
 use abi::value::{Place, RETURN};
 
 use super::*;
-use crate::clock::ExitClock;
 use crate::process::{Pid, Process};
 use crate::segment::{Segment, Shape};
+use ipath_profile::clock::ExitClock;
 
 /// The stubs that trampolines call, in the order of their cells.
 pub(super) const STUBS: [&str; 6] = [

@@ -17,13 +17,13 @@ use super::registers::Registers;
 use super::role::{Role, role_of};
 use super::unwinding::{before, left, left_realigned, unwound, unwound_in_memory};
 use crate::debuginfod;
-use crate::folding::Fold;
 use crate::images::{self, OpenImage};
 use crate::jit::JitNames;
 use crate::process::modules::{Module, modules};
 use crate::process::unread::UnwindTables;
 use crate::process::{Extent, Mapping, Process};
-use crate::services::is_service;
+use ipath_profile::folding::Fold;
+use ipath_profile::services::is_service;
 
 /// Where a function is: its module, first address, and what it is called if it is generated code.
 type Key = (Option<usize>, Avma, Option<Arc<str>>);

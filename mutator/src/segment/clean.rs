@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ipath_base::error::io_text;
 use crate::process::{Presence, Process};
+use ipath_base::error::io_text;
 
 /// Which signal tells of a lease that is to be given back: include/uapi/asm-generic/fcntl.h.
 const F_SETSIG: i32 = 10;

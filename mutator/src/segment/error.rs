@@ -25,7 +25,12 @@ impl std::fmt::Display for SegmentError {
         match self {
             Self::Missing => write!(f, "no session"),
             Self::Io(path, error) => {
-                write!(f, "{}: {}", path.display(), ipath_base::error::io_text(error))
+                write!(
+                    f,
+                    "{}: {}",
+                    path.display(),
+                    ipath_base::error::io_text(error)
+                )
             }
             Self::Version(version) => {
                 write!(

@@ -35,9 +35,9 @@ use abi::segment::{Column, Header, Record, RecordHead, columns_stride};
 use memmap2::MmapRaw;
 
 use crate::faults::step;
-use ipath_base::guard::Watch;
 use crate::process::identity::{FileId, file_id};
 use crate::process::{Mapping, Presence, Process};
+use ipath_base::guard::Watch;
 use lock::PATIENCE;
 use trust::FOLDER;
 

@@ -15,11 +15,11 @@ use super::pending::LookedThrough;
 use super::registered::RegisteredCode;
 use super::tables::{answers, prepare, quick_answers, table_key};
 use super::{Session, SessionError};
-use crate::clock;
 use crate::jit::makes_code;
 use crate::process::Process;
 use crate::process::modules::{Module, modules};
 use crate::segment::{Asking, Question, SegmentError};
+use ipath_profile::clock;
 
 /// Most return addresses that are looked up in instructions at a time: others may be asked for meanwhile.
 const MOST: usize = 32;

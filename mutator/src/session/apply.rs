@@ -18,7 +18,6 @@ use super::remeasure::Turn;
 use super::stack_scan::Stacks;
 use super::write::Part;
 use super::{Candidate, Changed, Selected, Selection, Session, SessionError, select_in};
-use crate::clock;
 use crate::debuginfod::hex;
 use crate::images::{self, OpenImage};
 use crate::priority::Priority;
@@ -27,6 +26,7 @@ use crate::process::modules::{Module, modules};
 use crate::progress::Step;
 use crate::segment::{ModuleDoc, Reaper, RefusedDoc, Remeasure, SchemaDoc};
 use crate::tracee::{CallCode, Stopped, pause, tracing};
+use ipath_profile::clock;
 
 /// How often it is tried again when a thread is in the way for the moment.
 const ATTEMPTS: usize = 200;

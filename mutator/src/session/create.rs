@@ -16,7 +16,6 @@ use super::memory::Room;
 use super::pending::AT_FIRST;
 use super::tables::prepare_all;
 use super::{Changed, Ended, Selected, Session, SessionError, VERIFY, filters, quiet};
-use crate::clock::{self, ExitClock};
 use crate::condition::{Condition, Operand};
 use crate::faults::{look, step};
 use crate::images;
@@ -29,6 +28,7 @@ use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, MetricDoc, PendingDoc, SchemaDoc, SegmentError, Shape, has_room};
 use crate::tracee::{Stopped, tracing};
 use crate::values::Item;
+use ipath_profile::clock::{self, ExitClock};
 
 /// What a session is made with.
 #[derive(Clone, Debug)]

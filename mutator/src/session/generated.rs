@@ -8,11 +8,11 @@ use patcher::Avma;
 use super::locked::Locked;
 use super::tables::{Table, generated_answer, table_key};
 use super::{Session, SessionError};
-use crate::clock;
 use crate::hotspot::{self, HotSpot};
 use crate::process::identity::FileId;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Process};
+use ipath_profile::clock;
 
 /// A return address, and the bytes from the stack pointer to where rbp points to; negative where that is not known.
 pub(super) type Call = (Avma, i64);

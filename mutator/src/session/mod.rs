@@ -66,13 +66,13 @@ use patcher::Avma;
 use patcher::plan::{Allowed, Effects};
 use patcher::select::Pattern;
 
-use crate::clock;
 use crate::images;
 use crate::process::headroom::yield_memory;
 use crate::process::modules::{Module, modules};
 use crate::process::{Extent, Mapping, Presence, Process, Space, shadow};
 use crate::segment::{Document, Segment, SegmentError};
 use crate::tracee::Stopped;
+use ipath_profile::clock;
 
 use reading::Reading;
 

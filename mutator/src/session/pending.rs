@@ -16,12 +16,12 @@ use patcher::select::Pattern;
 use super::locked::Locked;
 use super::select::{Selection, select};
 use super::{Changed, Selected, Session, SessionError, allowed, slices};
-use crate::clock;
 use crate::images;
 use crate::process::identity::FileId;
 use crate::process::modules::{Module, modules};
 use crate::process::{Pid, Process, Space};
 use crate::segment::{Document, FunctionDoc, PendingDoc, Reaper, SchemaDoc};
+use ipath_profile::clock;
 
 /// How long after a look whoever watches is taken to be there, in seconds, and after it has begun one.
 const THERE: u64 = 5;

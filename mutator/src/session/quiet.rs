@@ -20,10 +20,10 @@ use abi::segment::{
 use super::SessionError;
 use super::locked::Locked;
 use super::memory::Room;
-use crate::clock;
 use crate::process::{Extent, Process};
 use crate::progress::{THREADS, over};
 use crate::segment::{SchemaDoc, Segment};
+use ipath_profile::clock;
 
 /// Threads that may come, beside those there are.
 const MORE_THREADS: u64 = 64;

@@ -14,11 +14,11 @@ use patcher::{Avma, Svma};
 use super::locked::Locked;
 use super::tables::{Table, rule};
 use super::{Session, SessionError};
-use crate::clock;
 use crate::jit::{Entries, Sources, makes_code};
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Memory};
 use crate::segment::RegisteredTable;
+use ipath_profile::clock;
 
 /// The shortest time between two looks without a question. A pause also lasts at least `SHARE`
 /// times as long as the look before it.

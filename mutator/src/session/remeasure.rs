@@ -10,8 +10,8 @@ use super::in_the_way::NO_ROOM;
 use super::locked::Locked;
 use super::pointed::plan_with;
 use super::{Candidate, Changed, Selection, Session, SessionError};
-use crate::clock;
 use crate::segment::{Document, FunctionDoc, MadeFor, Remeasure};
+use ipath_profile::clock;
 
 /// The exits of a function, and nothing else.
 const EXITS: Effects = Effects {

@@ -17,11 +17,11 @@ use super::unmatched::{
     other_modules, without_symbols,
 };
 use crate::debuginfod;
-use ipath_base::files::file_name;
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO};
 use crate::progress::Step;
 use crate::segment::{Reaper, Remeasure};
+use ipath_base::files::file_name;
 
 /// A function that a pattern names.
 pub struct Candidate {

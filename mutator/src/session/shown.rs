@@ -7,10 +7,10 @@ use patcher::function::demangle_without_arguments;
 use patcher::select::Pattern;
 use patcher::{Avma, Bias};
 
-use crate::display_name::{is_clone, method, short_forms};
-use ipath_base::files::FileBytes;
 use crate::images::{self, OpenImage};
 use crate::process::modules::Module;
+use ipath_base::files::FileBytes;
+use ipath_profile::display_name::{is_clone, method, short_forms};
 
 /// The longest name in a command, in bytes. A longer one is shortened if the short form is unique.
 const LONGEST: usize = 60;

@@ -22,12 +22,12 @@ use patcher::{Avma, Bias, Svma};
 
 use super::SessionError;
 use super::locked::Locked;
-use crate::clock;
 use crate::images::{self, OpenImage};
 use crate::process::Mapping;
 use crate::process::identity::FileId;
 use crate::process::modules::Module;
 use crate::progress::Step;
+use ipath_profile::clock;
 
 impl Locked<'_> {
     /// Publishes tables for those of these modules that need them and have none yet.

@@ -8,11 +8,11 @@ use patcher::select::{Near, Pattern, with_last};
 use patcher::{Bias, Svma};
 
 use super::shown::{names_shown_as, short_name};
-use ipath_base::error::Failure;
-use ipath_base::hint::{Hint, Word, Words, hint};
 use crate::images::{self, OpenImage};
 use crate::jit::JitNames;
 use crate::process::modules::{Module, VDSO};
+use ipath_base::error::Failure;
+use ipath_base::hint::{Hint, Word, Words, hint};
 
 /// Names that are offered at most.
 const MOST: usize = 3;

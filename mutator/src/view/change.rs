@@ -2,10 +2,10 @@
 
 use super::State;
 use super::tree::NodeId;
-use crate::diff::SIGNIFICANT;
-use crate::diff::statistics::{adjusted, p_of_means, p_of_rates};
-use crate::profile::Distribution;
-use crate::report::human;
+use ipath_profile::diff::SIGNIFICANT;
+use ipath_profile::diff::statistics::{adjusted, p_of_means, p_of_rates};
+use ipath_profile::profile::Distribution;
+use ipath_profile::report::human;
 
 /// A row on one side of the mark.
 #[derive(Clone, Debug, Default)]

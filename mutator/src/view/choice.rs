@@ -14,8 +14,8 @@ use super::draw::{BOLD, DIM, SELECTED, WARN, disarm, fit};
 use super::inputs::{Input, Inputs, wipe};
 use super::line::EditLine;
 use super::{Key, Mouse};
-use crate::display_name::{Chain, Link, fit_chains, fit_each};
-use crate::report::wrapped;
+use ipath_profile::display_name::{Chain, Link, fit_chains, fit_each};
+use ipath_profile::report::wrapped;
 
 /// A function to choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,13 +10,13 @@ use patcher::function::demangle_without_arguments;
 
 use crate::cli::Subject;
 use crate::commands::named;
-use ipath_base::files::FileBytes;
 use crate::images;
 use crate::metric::Metric;
-use ipath_base::printable::printable;
 use crate::process::modules::{VDSO, modules};
 use crate::process::{Pid, Process};
-use crate::profile::Profile;
+use ipath_base::files::FileBytes;
+use ipath_base::printable::printable;
+use ipath_profile::profile::Profile;
 
 /// The most candidates that are shown.
 const MOST: usize = 1000;

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::line::{Line, Verdict, line};
 use crate::debuginfod::{self, hex};
-use ipath_base::hint::{Hint, Word, hint};
 use crate::images;
 use crate::lines::{Lines, Places};
 use crate::process::Process;
 use crate::process::modules::{Module, VDSO, modules};
+use ipath_base::hint::{Hint, Word, hint};
 
 /// Servers of debug files, by the `ID` of os-release(5).
 const SERVERS: [(&str, &str); 6] = [

@@ -1,10 +1,10 @@
 //! Files of a process that cannot be read.
 
 use super::line::{Line, Verdict, line};
-use ipath_base::hint::{Word, hint};
 use crate::images::{self, OpenError};
 use crate::process::Process;
 use crate::process::modules::{Module, modules};
+use ipath_base::hint::{Word, hint};
 
 /// A line for the program and each library whose file cannot be opened.
 pub(super) fn unread(process: &Process) -> Vec<Line> {

@@ -2,9 +2,9 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::display_name;
-use crate::report::human;
 use crate::search::Cost;
+use ipath_profile::display_name;
+use ipath_profile::report::human;
 
 /// A step, before it is written.
 #[derive(Default)]

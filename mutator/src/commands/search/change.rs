@@ -13,12 +13,12 @@ use super::super::suggest::UNKNOWN;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
 use super::words::reason;
-use ipath_base::error::Failure;
 use crate::search::{Cost, Dropped};
 use crate::session::{
     Answering, Candidate, Changed, Options, Selected, Session, SessionError, Where, has_leak_check,
     select_in,
 };
+use ipath_base::error::Failure;
 
 /// The result of instrumenting functions.
 #[derive(Default)]

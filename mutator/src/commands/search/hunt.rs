@@ -15,15 +15,15 @@ use super::pack::{Lives, Moments, Pack, Prey};
 use super::result::{Outcome, costly, left, unreturned};
 use super::samples::Samples;
 use super::words::{Stopped, measured, reason, sampled, stopped};
-use crate::display_name;
-use ipath_base::error::Failure;
 use crate::follow::Follower;
 use crate::process::Process;
-use crate::report::{human, wrapped};
 use crate::sampling::Sampler;
 use crate::search::{Cost, Next, Search, Stack, Step, Window, rows};
 use crate::session::Options;
 use crate::signals::{Asked, Signals};
+use ipath_base::error::Failure;
+use ipath_profile::display_name;
+use ipath_profile::report::{human, wrapped};
 
 /// Why a search is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

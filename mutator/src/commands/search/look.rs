@@ -7,9 +7,9 @@ use patcher::Avma;
 
 use super::for_work::ForWork;
 use crate::collect::{elapsed_ns, measuring_ns};
-use crate::profile::{self, Delta, PathEntry, Profile, Target, TimerStats};
 use crate::search::{Bounds, Cost, Measured, MeasuredPath, Overhead, Site, Window};
 use crate::session::Session;
+use ipath_profile::profile::{self, Delta, PathEntry, Profile, Target, TimerStats};
 
 /// A moment: the profile, and the time of the threads that have run until then.
 pub(super) struct Moment {

@@ -8,12 +8,12 @@ use super::super::source::{AtEnd, Live};
 use super::common::Shifts;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
-use ipath_base::error::Failure;
 use crate::follow::Newcomer;
 use crate::process::Process;
 use crate::process::modules::modules;
-use crate::profile::Profile;
 use crate::sampling::begin_all;
+use ipath_base::error::Failure;
+use ipath_profile::profile::Profile;
 
 impl Pack {
     /// Adds the sessions that the follower has made since. Returns true if there are any.

@@ -13,13 +13,13 @@ use super::common::{Common, Shifts};
 use super::for_work::ForWork;
 use super::look::{Moment, Spent, window};
 use crate::commands::language::Language;
-use ipath_base::error::Failure;
 use crate::follow::Follower;
 use crate::process::{Presence, Process};
-use crate::profile::{GENERATED, Left, Profile, Session, Target};
 use crate::sampling::{Generated, SampledStack, Sampler, Seeing, begin_all};
 use crate::search::{Measured, MeasuredPath, Site, Window};
 use crate::session::Selected;
+use ipath_base::error::Failure;
+use ipath_profile::profile::{GENERATED, Left, Profile, Session, Target};
 
 /// A process to search in, with the functions to search within.
 pub(in crate::commands) struct Prey {

@@ -13,14 +13,14 @@ use crate::commands::find::Finding;
 use crate::commands::measure::{self, MANY};
 use crate::commands::outcome::{added, also_called, partly_counted, unfollowed};
 use crate::commands::watch::destination;
-use ipath_base::error::io_text;
-use ipath_base::hint::CommandLine;
 use crate::images;
 use crate::process::modules::{Module, VDSO, modules};
-use crate::profile;
 use crate::segment::{ModuleDoc, Remeasure};
 use crate::session::{Candidate, Changed, Session, SessionError};
 use crate::view::{Callees, Finder, Names, Sample, Source};
+use ipath_base::error::io_text;
+use ipath_base::hint::CommandLine;
+use ipath_profile::profile;
 
 impl Live {
     /// The id of a function by its index in the latest sample.

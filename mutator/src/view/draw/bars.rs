@@ -1,7 +1,7 @@
 //! How values are distributed, on part of a line: a bar for each power of two.
 
-use crate::profile::Distribution;
-use crate::report::human;
+use ipath_profile::profile::Distribution;
+use ipath_profile::report::human;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Wider ones are left out.
@@ -37,7 +37,7 @@ pub(super) fn of(values: &Distribution, unit: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::TimerStats;
+    use ipath_profile::profile::TimerStats;
 
     fn bars(hist: &[(u8, u64)], hist_negative: &[(u8, u64)], unit: &str) -> Option<String> {
         let stats = TimerStats {

@@ -8,13 +8,13 @@ use unicode_width::UnicodeWidthStr;
 
 use super::bars;
 use super::style::{BOLD, DIM};
-use crate::display_name;
-use crate::profile::printable;
-use crate::report::{self, human, wrapped};
 use crate::view::State;
 use crate::view::change::{Side, difference};
 use crate::view::column::Column;
 use crate::view::tree::{self, NodeId};
+use ipath_profile::display_name;
+use ipath_profile::profile::printable;
+use ipath_profile::report::{self, human, wrapped};
 
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
     let Some(row) = state.selected_row() else {

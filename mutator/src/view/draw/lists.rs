@@ -5,10 +5,10 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use super::style::{BOLD, DIM, SELECTED, fit};
-use crate::profile::printable;
 use crate::view::State;
 use crate::view::key::{self, HelpLine};
 use crate::view::names::Finder;
+use ipath_profile::profile::printable;
 
 /// What the numbers mean, below the keys.
 const MEANING: [&str; 12] = [

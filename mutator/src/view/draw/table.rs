@@ -1,13 +1,13 @@
 //! The rows: columns of numbers, then the names as a tree.
 
 use super::style::{BOLD, DIM, SELECTED, WARN, heat};
-use crate::display_name::{self, Chain, Link};
-use crate::folding::{self, Item};
-use crate::report::human;
 use crate::view::State;
 use crate::view::change::Change;
 use crate::view::column::{Column, Sort};
 use crate::view::tree::{self, Key, Marker, NodeId, Row};
+use ipath_profile::display_name::{self, Chain, Link};
+use ipath_profile::folding::{self, Item};
+use ipath_profile::report::human;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

@@ -1,11 +1,11 @@
 //! What the commands do while the table is browsed.
 
 use super::{Action, Finder, Mode, Mouse, State};
-use crate::profile::off_cpu;
 use crate::view::column::Sort;
 use crate::view::key::Command;
 use crate::view::line::EditLine;
 use crate::view::tree::{NodeId, Row, Shape, Span, typed};
+use ipath_profile::profile::off_cpu;
 
 impl State {
     pub(super) fn obey(&mut self, command: Command) -> Option<Action> {

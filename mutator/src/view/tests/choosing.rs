@@ -1,8 +1,8 @@
 //! Choosing functions: what keys do, and the screen.
 
 use super::*;
-use crate::display_name::Link;
 use crate::view::choice::{Choice, Choices, Choosable, Chosen};
+use ipath_profile::display_name::Link;
 
 fn rows(names: &[&str]) -> Choices {
     let row = |(number, name): (usize, &&str)| Choosable {

@@ -1,10 +1,10 @@
 //! Whole screens as text.
 
 use super::*;
-use crate::profile::{Metric, Overhead, Thread};
 use crate::view::names::Names;
 use crate::view::state::Source;
 use crate::view::tree::ROOT;
+use ipath_profile::profile::{Metric, Overhead, Thread};
 use std::path::Path;
 
 fn golden(name: &str, text: &str) {

@@ -1,9 +1,9 @@
 //! What is shown of the paths: views, filters, columns, and of which time.
 
 use super::*;
-use crate::profile::PathEntry;
 use crate::view::column::Column;
 use crate::view::tree::{ROOT, Shape};
+use ipath_profile::profile::PathEntry;
 
 /// What has come since the sample before, and since the mark.
 #[test]
@@ -175,7 +175,7 @@ fn the_same_paths_are_shown_in_four_ways() {
 /// Where the paths of processes are kept apart there is a view of them, and each is shown by itself.
 #[test]
 fn processes_have_a_view() {
-    use crate::merge::{Merger, PathsOf};
+    use ipath_profile::merge::{Merger, PathsOf};
     let mut merger = Merger::new(PathsOf::Each);
     for pid in [11, 12] {
         let mut profile = sample();
@@ -383,7 +383,7 @@ fn losses_are_brought_up_to_date() {
 /// The ranks of a job are one sum, of which each function says how they differ.
 #[test]
 fn several_processes_are_told_apart_below_a_function() {
-    let mut merger = crate::merge::Merger::default();
+    let mut merger = ipath_profile::merge::Merger::default();
     for rank in 0..2 {
         let mut profile = sample();
         profile.target.pid += rank;

@@ -1,10 +1,10 @@
 //! The loop over a source and inputs that are both made up.
 
 use super::*;
-use crate::display_name::Link;
 use crate::view::inputs::{Edited, Input, Inputs};
 use crate::view::watch::watch;
 use crate::view::{Callees, Choices, Finder, Names, Sample, Source};
+use ipath_profile::display_name::Link;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use patcher::select::MEANING;
 use rustc_hash::FxHashMap;
 
-use crate::folding::Fold;
-use crate::profile::{Frame, Label, Module, Process, Profile, printable};
-use crate::report::Titles;
+use ipath_profile::folding::Fold;
+use ipath_profile::profile::{Frame, Label, Module, Process, Profile, printable};
+use ipath_profile::report::Titles;
 
 /// A function, thread or call site, for as long as the view lives.
 pub(in crate::view) type SiteId = u32;

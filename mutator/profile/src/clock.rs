@@ -1,0 +1,137 @@
+//! The time-stamp counter and its frequency.
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use abi::image::SCALE_SHIFT;
+use abi::segment::Header;
+
+/// How an exit reads the time-stamp counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExitClock {
+    /// When the processor has completed the work of the function
+    #[default]
+    Ordered,
+    /// At once, at a lower cost per call; the times of short functions may be wrong
+    Loose,
+}
+
+/// The time-stamp counter.
+pub fn tsc() -> u64 {
+    // SAFETY: reads a counter.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Time since 1970 in ns.
+pub fn unix_ns() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos() as u64)
+}
+
+/// Frequency of the time-stamp counter in Hz, measured against the monotonic clock: the kernel
+/// offers it nowhere that works in every virtual machine. Once: a command may begin many sessions.
+pub fn frequency() -> u64 {
+    static FOUND: OnceLock<u64> = OnceLock::new();
+    *FOUND.get_or_init(measured)
+}
+
+fn measured() -> u64 {
+    const SPAN: Duration = Duration::from_millis(25);
+    let (tsc0, ns0) = reading();
+    std::thread::sleep(SPAN);
+    let (tsc1, ns1) = reading();
+    let ns = u128::from((ns1 - ns0).max(1));
+    (u128::from(tsc1.wrapping_sub(tsc0)) * 1_000_000_000 / ns) as u64
+}
+
+/// Counter and monotonic clock at the same time: of several readings the one that took least, so
+/// that an interruption between the two does not count.
+fn reading() -> (u64, u64) {
+    let attempts = (0..16).map(|_| {
+        let before = tsc();
+        let ns = monotonic_ns();
+        let after = tsc();
+        (
+            after.wrapping_sub(before),
+            before.wrapping_add(after.wrapping_sub(before) / 2),
+            ns,
+        )
+    });
+    attempts.min().map_or((0, 0), |(_, tsc, ns)| (tsc, ns))
+}
+
+fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes the struct given.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// How long a session had lasted at a reading of the counter, ns.
+pub fn ns_since_start(header: &Header, tsc: u64) -> u64 {
+    let ticks = tsc.saturating_sub(header.started_tsc.load(Relaxed));
+    let hz = header.clock_hz.load(Relaxed).max(1);
+    u64::try_from(u128::from(ticks) * 1_000_000_000 / u128::from(hz)).unwrap_or(u64::MAX)
+}
+
+/// When the counter was read so, in ns since 1970, at the earliest: by how that clock stood when the session began, and by how it stands now. Between
+/// the two it may have been set, or have run slower or faster than the counter (adjtimex(2)).
+pub fn earliest_unix_ns(header: &Header, tsc: u64) -> u64 {
+    earliest_unix_ns_by(header, tsc, (self::tsc(), unix_ns()))
+}
+
+fn earliest_unix_ns_by(header: &Header, tsc: u64, (now_tsc, now): (u64, u64)) -> u64 {
+    let since_start = ns_since_start(header, tsc);
+    let until_now = ns_since_start(header, now_tsc).saturating_sub(since_start);
+    let started = header.started_unix_ns.load(Relaxed);
+    let by_start = started.saturating_add(since_start);
+    by_start.min(now.saturating_sub(until_now))
+}
+
+/// `(mult, shift)` with `ns = ticks * mult >> shift`.
+pub fn scale_to_ns(hz: u64) -> (u64, u64) {
+    let mult = (1_000_000_000u128 << SCALE_SHIFT) / u128::from(hz.max(1));
+    (u64::try_from(mult).unwrap_or(u64::MAX), SCALE_SHIFT.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scaling_agrees_with_division() {
+        let hz = 2_595_124_000;
+        let (mult, shift) = scale_to_ns(hz);
+        for ticks in [0u64, 1, 1000, hz, hz * 3600 * 24] {
+            let scaled = (u128::from(ticks) * u128::from(mult)) >> shift;
+            let exact = u128::from(ticks) * 1_000_000_000 / u128::from(hz);
+            assert!(
+                scaled.abs_diff(exact) <= 1 + exact / 1_000_000_000,
+                "{ticks}"
+            );
+        }
+    }
+
+    /// Of a session that began at 5 s of the counter, 1000 s of the other clock, seen 3 s later, and 10 s before now.
+    #[test]
+    fn the_earliest_time_is_told_also_where_the_clock_has_been_set() {
+        const S: u64 = 1_000_000_000;
+        // SAFETY: all of it are numbers.
+        let header: Header = unsafe { std::mem::zeroed() };
+        header.clock_hz.store(2 * S, Relaxed);
+        header.started_tsc.store(5 * 2 * S, Relaxed);
+        header.started_unix_ns.store(1000 * S, Relaxed);
+        let seen = |now: u64| earliest_unix_ns_by(&header, 8 * 2 * S, (18 * 2 * S, now));
+        assert_eq!(seen(1013 * S), 1003 * S);
+        // It has been put back, or has run slower; or on.
+        assert_eq!(seen(1000 * S), 990 * S);
+        assert_eq!(seen(1020 * S), 1003 * S);
+        assert_eq!(seen(0), 0);
+    }
+}

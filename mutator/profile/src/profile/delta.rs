@@ -1,0 +1,168 @@
+//! What changed between two profiles of one session.
+
+use super::{PathEntry, Profile};
+use std::collections::HashMap;
+
+/// Which function and path of an older profile each of a newer one was.
+///
+/// The lists of a profile may have grown or been renumbered in between, so both are matched by
+/// what they mean: a function by module (its path and
+/// where it is mapped) and address, a path by its function, call sites, thread and process.
+#[derive(Clone, Debug)]
+pub struct Delta {
+    functions: Vec<Option<usize>>,
+    paths: Vec<Option<usize>>,
+    elapsed_ns: u64,
+}
+
+/// A module's path and where it is mapped, and an address in it.
+type Site<'p> = (Option<(&'p str, Option<u64>)>, u64);
+
+impl Delta {
+    /// Matches `new` against `old`. Both must have passed [`Profile::check_structure`].
+    pub fn between(old: &Profile, new: &Profile) -> Self {
+        let old_functions: HashMap<_, _> = function_sites(old)
+            .into_iter()
+            .enumerate()
+            .map(|(i, site)| (site, i))
+            .collect();
+        let functions: Vec<_> = function_sites(new)
+            .iter()
+            .map(|site| old_functions.get(site).copied())
+            .collect();
+
+        let (old_sites, new_sites) = (sites(old), sites(new));
+        let same = |a: &PathEntry, b: &PathEntry| {
+            functions[b.function] == Some(a.function)
+                && old.process_key(a) == new.process_key(b)
+                && (a.thread, a.complete, a.stack.len()) == (b.thread, b.complete, b.stack.len())
+                && a.stack
+                    .iter()
+                    .zip(&b.stack)
+                    .all(|(&a, &b)| old_sites[a] == new_sites[b])
+        };
+        // Built only when a path is not where it was: most of the time paths are only added.
+        let mut elsewhere: Option<HashMap<PathKey<'_>, usize>> = None;
+        let mut find = |path: &PathEntry| {
+            elsewhere
+                .get_or_insert_with(|| {
+                    let keyed = old.paths.iter().enumerate();
+                    keyed
+                        .map(|(i, p)| (key(p.function, old, p, &old_sites), i))
+                        .collect()
+                })
+                .get(&key(functions[path.function]?, new, path, &new_sites))
+                .copied()
+        };
+        let paths = new
+            .paths
+            .iter()
+            .enumerate()
+            .map(|(i, path)| match old.paths.get(i) {
+                Some(was) if same(was, path) => Some(i),
+                _ => find(path),
+            })
+            .collect();
+        let elapsed_ns = new
+            .session
+            .elapsed_ns
+            .saturating_sub(old.session.elapsed_ns);
+        Self {
+            functions,
+            paths,
+            elapsed_ns,
+        }
+    }
+
+    /// The index in the old profile of the new one's function.
+    pub fn function(&self, new: usize) -> Option<usize> {
+        self.functions.get(new).copied().flatten()
+    }
+
+    /// The index in the old profile of the new one's path.
+    pub fn path(&self, new: usize) -> Option<usize> {
+        self.paths.get(new).copied().flatten()
+    }
+
+    /// The time between the two, in ns.
+    pub fn elapsed_ns(&self) -> u64 {
+        self.elapsed_ns
+    }
+}
+
+type PathKey<'p> = (usize, Option<u32>, Option<(u32, u64)>, bool, Vec<Site<'p>>);
+
+fn key<'p>(
+    function: usize,
+    profile: &Profile,
+    path: &PathEntry,
+    sites: &[Site<'p>],
+) -> PathKey<'p> {
+    (
+        function,
+        path.thread,
+        profile.process_key(path),
+        path.complete,
+        path.stack.iter().map(|&f| sites[f]).collect(),
+    )
+}
+
+fn sites(profile: &Profile) -> Vec<Site<'_>> {
+    let site = |f: &super::Frame| (f.module.map(|m| module(profile, m)), f.address);
+    profile.frames.iter().map(site).collect()
+}
+
+/// The same of functions, and of points, which may be where one begins.
+fn function_sites(profile: &Profile) -> Vec<(Site<'_>, bool)> {
+    let site = |f: &super::Function| ((Some(module(profile, f.module)), f.address), f.point);
+    profile.functions.iter().map(site).collect()
+}
+
+fn module(profile: &Profile, index: usize) -> (&str, Option<u64>) {
+    let module = &profile.modules[index];
+    (&module.path, module.base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PathEntry;
+    use super::Delta;
+    use crate::sample::sample;
+
+    #[test]
+    fn paths_are_found_again_where_they_stayed_and_where_they_moved() {
+        let old = sample();
+        let mut new = old.clone();
+        new.session.elapsed_ns += 1_000_000_000;
+        let delta = Delta::between(&old, &new);
+        assert_eq!(
+            (0..4).map(|p| delta.path(p)).collect::<Vec<_>>(),
+            [Some(0), Some(1), Some(2), Some(3)]
+        );
+        assert_eq!(delta.elapsed_ns(), 1_000_000_000);
+
+        new.functions.swap(0, 1);
+        new.frames.swap(0, 3);
+        new.paths.reverse();
+        for path in &mut new.paths {
+            path.function = 1 - path.function;
+            for frame in &mut path.stack {
+                *frame = match *frame {
+                    0 => 3,
+                    3 => 0,
+                    other => other,
+                };
+            }
+        }
+        new.paths.push(PathEntry {
+            stack: vec![1],
+            ..new.paths[0].clone()
+        });
+        let delta = Delta::between(&old, &new);
+        assert_eq!(
+            (0..5).map(|p| delta.path(p)).collect::<Vec<_>>(),
+            [Some(3), Some(2), Some(1), Some(0), None]
+        );
+        assert_eq!((delta.function(0), delta.function(1)), (Some(1), Some(0)));
+    }
+}

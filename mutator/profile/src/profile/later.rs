@@ -1,0 +1,360 @@
+//! What a session has measured since an earlier moment, as a profile.
+
+use super::{Counts, FunctionTotals, Losses, PathEntry, Profile, TimerStats, Timers};
+use std::collections::HashMap;
+
+/// A path by what does not change while a session lasts: where its function and its call sites are in the process, whatever these are
+/// called by now. The first address is the function's.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    addresses: Vec<u64>,
+    point: bool,
+    complete: bool,
+    thread: Option<u32>,
+    process: Option<(u32, u64)>,
+}
+
+impl Profile {
+    /// What came after `old`, a profile of the same session, and how many calls of `old` stand on no path any more. The parts of a
+    /// session, each since the one before it, add up to the last profile: calls, sums, histograms.
+    ///
+    /// Paths on which nothing came are left out. The smallest and the largest values are bounds: those that the histogram gives.
+    pub fn since(mut self, old: &Self) -> (Self, u64) {
+        let mut before = by_key(old, old.paths.clone());
+        let mut paths = Vec::new();
+        let now = std::mem::take(&mut self.paths);
+        for (key, path) in in_order(&self, now) {
+            let path = match before.remove(&key) {
+                Some(was) => without(path, &was),
+                None => path,
+            };
+            paths.extend(Some(path).filter(has_come));
+        }
+        let lost = before.values().map(|path| path.metrics.count);
+        let lost = lost.fold(0, u64::saturating_add);
+        self.paths = paths;
+        let since = |since: &mut Option<u64>| {
+            let later = since.map(|ns| ns.saturating_sub(old.session.elapsed_ns));
+            *since = later.filter(|&ns| ns > 0);
+        };
+        self.metrics
+            .iter_mut()
+            .for_each(|metric| since(&mut metric.since_ns));
+        self.functions
+            .iter_mut()
+            .for_each(|function| since(&mut function.since_ns));
+        self.session = part(&self.session, &old.session);
+        self.losses = losses(&self.losses, &old.losses);
+        if let (Some(now), Some(was)) = (&mut self.exactness, &old.exactness) {
+            now.take(was);
+        }
+        self.search = None;
+        add_up(&mut self);
+        (self, lost)
+    }
+}
+
+fn key(profile: &Profile, path: &PathEntry) -> Key {
+    let place = |module: Option<usize>, address: u64| {
+        let module = module.and_then(|m| profile.modules.get(m));
+        address.wrapping_add(module.and_then(|m| m.base).unwrap_or(0))
+    };
+    let function = &profile.functions[path.function];
+    let frames = path.stack.iter().map(|&frame| &profile.frames[frame]);
+    let callers = frames.map(|frame| place(frame.module, frame.address));
+    let first = place(Some(function.module), function.address);
+    Key {
+        addresses: std::iter::once(first).chain(callers).collect(),
+        point: function.point,
+        complete: path.complete,
+        thread: path.thread,
+        process: profile.process_key(path),
+    }
+}
+
+/// Paths by their keys; those of one key are added up.
+fn by_key(profile: &Profile, paths: Vec<PathEntry>) -> HashMap<Key, PathEntry> {
+    in_order(profile, paths).into_iter().collect()
+}
+
+/// The same in their order.
+fn in_order(profile: &Profile, paths: Vec<PathEntry>) -> Vec<(Key, PathEntry)> {
+    let mut places: HashMap<Key, usize> = HashMap::with_capacity(paths.len());
+    let mut all: Vec<PathEntry> = Vec::with_capacity(paths.len());
+    for path in paths {
+        match places.entry(key(profile, &path)) {
+            std::collections::hash_map::Entry::Occupied(known) => {
+                absorb(&mut all[*known.get()], &path)
+            }
+            std::collections::hash_map::Entry::Vacant(new) => {
+                new.insert(all.len());
+                all.push(path);
+            }
+        }
+    }
+    let mut keys: Vec<(Key, usize)> = places.into_iter().collect();
+    keys.sort_unstable_by_key(|&(_, place)| place);
+    let keys = keys.into_iter().map(|(key, _)| key);
+    keys.zip(all).collect()
+}
+
+fn absorb(sum: &mut PathEntry, more: &PathEntry) {
+    sum.metrics.count = sum.metrics.count.saturating_add(more.metrics.count);
+    sum.unwound = both(sum.unwound, more.unwound, u64::saturating_add);
+    sum.open = both(sum.open, more.open, u64::saturating_add);
+    sum.tail = sum.tail.saturating_add(more.tail);
+    for (name, stats) in more.metrics.timers.iter() {
+        let known = sum.metrics.timers.entry(name);
+        known.absorb(stats, known.values() == 0);
+    }
+}
+
+/// What came on a path after `was`. What still runs is what runs at the end.
+fn without(mut path: PathEntry, was: &PathEntry) -> PathEntry {
+    path.metrics.count = path.metrics.count.saturating_sub(was.metrics.count);
+    path.unwound = both(path.unwound, was.unwound, u64::saturating_sub);
+    path.tail = path.tail.saturating_sub(was.tail);
+    let timers = path.metrics.timers.iter();
+    let timers = timers.map(|(name, stats)| {
+        let before = was.metrics.timers.get(name);
+        (
+            name.to_owned(),
+            before.map_or_else(|| stats.clone(), |was| later(stats, was)),
+        )
+    });
+    path.metrics.timers = timers.collect();
+    path
+}
+
+/// The values that came after those of `was`.
+fn later(stats: &TimerStats, was: &TimerStats) -> TimerStats {
+    if was.values() == 0 {
+        return stats.clone();
+    }
+    let difference = |now: Option<i128>, was: Option<i128>| both(now, was, i128::saturating_sub);
+    let hist = fewer(&stats.hist, &was.hist);
+    let hist_negative = fewer(&stats.hist_negative, &was.hist_negative);
+    let (min, max) = ends(&hist, &hist_negative).unwrap_or_default();
+    TimerStats {
+        sum: stats.sum.saturating_sub(was.sum),
+        min: min.max(stats.min),
+        max: max.min(stats.max),
+        outermost: difference(stats.outermost, was.outermost),
+        exclusive: difference(stats.exclusive, was.exclusive),
+        hist,
+        hist_negative,
+    }
+}
+
+fn fewer(now: &[(u8, u64)], was: &[(u8, u64)]) -> Vec<(u8, u64)> {
+    let before = |k: u8| was.iter().find(|&&(b, _)| b == k).map_or(0, |&(_, n)| n);
+    let left = now.iter().map(|&(k, n)| (k, n.saturating_sub(before(k))));
+    left.filter(|&(_, n)| n > 0).collect()
+}
+
+/// Between what the values of histograms lie; none without values.
+fn ends(hist: &[(u8, u64)], negative: &[(u8, u64)]) -> Option<(i64, i64)> {
+    let least = |k: u8| {
+        1_i64
+            .checked_shl(k.into())
+            .filter(|_| 0 < k && k < 63)
+            .unwrap_or(0)
+    };
+    let most = |k: u8| {
+        1_i64
+            .checked_shl(u32::from(k) + 1)
+            .filter(|_| k < 62)
+            .map_or(i64::MAX, |end| end - 1)
+    };
+    let min = match (negative.last(), hist.first()) {
+        (Some(&(k, _)), _) => -most(k),
+        (None, Some(&(k, _))) => least(k),
+        (None, None) => return None,
+    };
+    let max = match (hist.last(), negative.first()) {
+        (Some(&(k, _)), _) => most(k),
+        (None, Some(&(k, _))) => -least(k),
+        (None, None) => return None,
+    };
+    Some((min, max))
+}
+
+fn has_come(path: &PathEntry) -> bool {
+    let has_values = |stats: &TimerStats| {
+        stats.values() > 0 || stats.sum != 0 || stats.exclusive.is_some_and(|ns| ns != 0)
+    };
+    path.metrics.count > 0 || path.metrics.timers.stats().any(has_values)
+}
+
+/// The time between two moments of a session.
+fn part(now: &super::Session, was: &super::Session) -> super::Session {
+    super::Session {
+        started_unix_ns: now.started_unix_ns.saturating_add(was.elapsed_ns),
+        elapsed_ns: now.elapsed_ns.saturating_sub(was.elapsed_ns),
+        cpu_ns: both(now.cpu_ns, was.cpu_ns, u64::saturating_sub).filter(|_| was.cpu_ns.is_some()),
+        stops: now.stops.iter().skip(was.stops.len()).cloned().collect(),
+        overhead: None,
+        ..now.clone()
+    }
+}
+
+fn losses(now: &Losses, was: &Losses) -> Losses {
+    let causes = now.causes.iter().map(|(cause, &n)| {
+        let before = was.causes.get(cause).copied().unwrap_or(0);
+        (cause.clone(), n.saturating_sub(before))
+    });
+    Losses {
+        missed: now.missed.saturating_sub(was.missed),
+        overflow: now.overflow.saturating_sub(was.overflow),
+        overflow_by: now.overflow_by.clone(),
+        unwound: both(now.unwound, was.unwound, u64::saturating_sub),
+        open: now.open,
+        incomplete: now.incomplete.saturating_sub(was.incomplete),
+        causes: causes.filter(|&(_, n)| n > 0).collect(),
+        unseen: now.unseen.clone(),
+    }
+}
+
+/// Has the functions have the sums of their paths.
+fn add_up(profile: &mut Profile) {
+    for function in &mut profile.functions {
+        let timers = function.totals.counts.timers.iter();
+        let empty = timers.map(|(name, stats)| {
+            let zero = |part: Option<i128>| part.map(|_| 0);
+            let (outermost, exclusive) = (zero(stats.outermost), zero(stats.exclusive));
+            (
+                name.to_owned(),
+                TimerStats {
+                    outermost,
+                    exclusive,
+                    ..TimerStats::default()
+                },
+            )
+        });
+        let timers: Timers = empty.collect();
+        function.tail = 0;
+        function.totals = FunctionTotals {
+            counts: Counts { count: 0, timers },
+            unwound: function.totals.unwound.map(|_| 0),
+            open: function.totals.open.map(|_| 0),
+        };
+    }
+    let mut has_values: Vec<Vec<String>> = vec![Vec::new(); profile.functions.len()];
+    for path in &profile.paths {
+        let function = &mut profile.functions[path.function];
+        let totals = &mut function.totals;
+        totals.counts.count = totals.counts.count.saturating_add(path.metrics.count);
+        totals.unwound = both(totals.unwound, path.unwound, u64::saturating_add);
+        totals.open = both(totals.open, path.open, u64::saturating_add);
+        function.tail = function.tail.saturating_add(path.tail);
+        for (name, stats) in path.metrics.timers.iter() {
+            let known = &mut has_values[path.function];
+            let is_first = known.iter().all(|known| known != name);
+            totals
+                .counts
+                .timers
+                .entry(name)
+                .absorb_sums(stats, is_first);
+            if is_first && stats.values() > 0 {
+                known.push(name.to_owned());
+            }
+        }
+    }
+}
+
+/// Two numbers as one, where there are both.
+fn both<N>(a: Option<N>, b: Option<N>, of: fn(N, N) -> N) -> Option<N> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(of(a, b)),
+        (a, None) => a,
+        (None, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::sample;
+
+    /// The sample with each number of its paths so many times as large.
+    fn times(n: u64) -> Profile {
+        let mut profile = sample();
+        for path in &mut profile.paths {
+            path.metrics.count *= n;
+            for stats in path.metrics.timers.stats_mut() {
+                let as_much = |part: Option<i128>| part.map(|part| part * i128::from(n));
+                stats.sum *= i128::from(n);
+                stats.outermost = as_much(stats.outermost);
+                stats.exclusive = as_much(stats.exclusive);
+                stats.hist.iter_mut().for_each(|(_, held)| *held *= n);
+            }
+        }
+        profile.session.elapsed_ns *= n;
+        profile
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let (old, new) = (times(2), times(5));
+        let (part, lost) = new.clone().since(&old);
+        assert_eq!(lost, 0);
+        assert_eq!(part.paths.len(), new.paths.len());
+        for ((part, old), new) in part.paths.iter().zip(&old.paths).zip(&new.paths) {
+            let mut sum = old.clone();
+            absorb(&mut sum, part);
+            assert_eq!(sum.metrics.count, new.metrics.count);
+            for (name, stats) in new.metrics.timers.iter() {
+                let sum = sum.metrics.timers.get(name).unwrap();
+                assert_eq!(sum.sum, stats.sum);
+                assert_eq!(sum.exclusive, stats.exclusive);
+                assert_eq!(sum.hist, stats.hist);
+            }
+        }
+        assert_eq!(
+            part.calls(),
+            3 * sample().paths.iter().map(|p| p.metrics.count).sum::<u64>()
+        );
+        let (start, elapsed) = (part.session.started_unix_ns, part.session.elapsed_ns);
+        assert_eq!(start, old.session.started_unix_ns + old.session.elapsed_ns);
+        assert_eq!(
+            start + elapsed,
+            new.session.started_unix_ns + new.session.elapsed_ns
+        );
+        part.check_structure().unwrap();
+    }
+
+    #[test]
+    fn paths_are_known_by_their_addresses() {
+        let mut old = times(1);
+        let mut new = times(1);
+        // What has been found out of a module meanwhile.
+        new.modules[0].base = Some(new.modules[0].base.unwrap_or(0) + 0x1000);
+        let moved = new.clone().since(&old);
+        assert!(moved.1 > 0, "paths elsewhere are others");
+        for frame in new.frames.iter_mut().filter(|f| f.module == Some(0)) {
+            frame.address = frame.address.wrapping_sub(0x1000);
+        }
+        for function in new.functions.iter_mut().filter(|f| f.module == 0) {
+            function.address = function.address.wrapping_sub(0x1000);
+        }
+        let (nothing, lost) = new.since(&old);
+        assert_eq!((nothing.paths.len(), lost), (0, 0));
+        // Two that have become one.
+        let twin = old.paths[0].clone();
+        old.paths.push(twin.clone());
+        let mut one = times(1);
+        absorb(&mut one.paths[0], &twin);
+        let (nothing, lost) = one.since(&old);
+        assert_eq!((nothing.paths.len(), lost), (0, 0));
+    }
+
+    #[test]
+    fn extremes_lie_within_the_histogram() {
+        assert_eq!(ends(&[(0, 1)], &[]), Some((0, 1)));
+        assert_eq!(ends(&[(3, 1), (5, 2)], &[]), Some((8, 63)));
+        assert_eq!(ends(&[(2, 1)], &[(1, 1), (4, 1)]), Some((-31, 7)));
+        assert_eq!(ends(&[], &[(4, 1)]), Some((-31, -16)));
+        assert_eq!(ends(&[(62, 1)], &[]), Some((1 << 62, i64::MAX)));
+        assert_eq!(ends(&[], &[]), None);
+    }
+}

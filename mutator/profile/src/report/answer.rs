@@ -1,0 +1,506 @@
+//! The end of a measurement on a terminal, on at most one screen: the costliest paths, a line each and
+//! the costliest last, then one sentence about the costliest path and the next command.
+
+use std::io::{self, Write};
+
+use unicode_width::UnicodeWidthStr;
+
+use super::chains::{self, Line, Written};
+use super::exactness::{EXACT, loss_lines_beside};
+use super::found::{explained, not_measured, whole};
+use super::head::elapsed;
+use super::rows::remarks;
+use super::table::{LONGEST, aligned};
+use super::{Numbered, Options, Report, Selection, human, more, threads, wrapped};
+use crate::display_name;
+use crate::profile::{
+    self, Found, FoundPath, Kind, Metric, PathEntry, Presence, Profile, Total, off_cpu, printable,
+};
+use ipath_base::hint::Hint;
+
+/// The size of the terminal in characters.
+#[derive(Clone, Copy, Debug)]
+pub struct Screen {
+    /// Columns.
+    pub width: usize,
+    /// Lines.
+    pub height: usize,
+}
+
+/// The most paths that are shown.
+const MOST: usize = 10;
+/// Names are not cut below this many columns.
+const LEAST: usize = 20;
+/// The fewest columns of a path beside the columns of further metrics.
+const LEAST_PATH: usize = 46;
+/// The most notes and losses that are shown. The report shows all.
+const REMARKS: usize = 3;
+
+/// Writes the answer.
+///
+/// # Errors
+/// The errors of `out`.
+pub fn answer(
+    profile: &Profile,
+    screen: Screen,
+    next: Option<&Hint>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let options = Options::default();
+    let report = Report::new(profile, &Selection::all(profile), &options);
+    let answer = match &profile.search {
+        Some(found) => report.of_search(found),
+        None => report.of_paths(),
+    };
+    let columns = answer.columns(screen.width);
+    let next = next.map(|next| format!("next: {next}"));
+    let mut end = wrapped(answer.sentence.split(' '), " ", screen.width);
+    // The command is not wrapped: users paste it.
+    end.extend(next);
+    let rows = |text: &String| text.width().div_ceil(screen.width.max(1)).max(1);
+    // Two empty lines, the headings, the line about further paths, and the prompt.
+    let under = answer.not_shown(screen.width);
+    let layout = |is_marked: bool| {
+        let head = head(profile, screen, is_marked);
+        let lines = head.iter().chain(&under).chain(&end);
+        let taken = lines.map(rows).sum::<usize>() + 5;
+        let room = screen.height.saturating_sub(taken).max(1);
+        let texts = answer.texts(columns, screen.width, room);
+        (head, texts)
+    };
+    // A note on marks takes lines. It stands only if a row beside it is marked.
+    let (head, texts) = match layout(true) {
+        (head, texts) if answer.is_marked(texts.len()) => (head, texts),
+        (_, texts) => (layout(false).0, texts),
+    };
+    head.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    answer.write(columns, &texts, out)?;
+    under.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    if !answer.rows.is_empty() {
+        writeln!(out)?;
+    }
+    end.iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// The program, the losses and the notes.
+fn head(profile: &Profile, screen: Screen, is_marked: bool) -> Vec<String> {
+    let (target, session) = (&profile.target, &profile.session);
+    let (program, _) = profile::program(&target.exe, &target.args);
+    let which = match profile.processes.len() {
+        0 | 1 => format!("pid {}", target.pid),
+        n => human::processes(n as u64),
+    };
+    let elapsed = elapsed(profile);
+    let cpu = session.cpu_ns.map_or_else(String::new, |ns| {
+        format!(", {} of CPU time", human::time(ns.into()))
+    });
+    let program = format!(
+        "{} ({which}), measured for {elapsed}{cpu}",
+        printable(&program)
+    );
+    let heavy = profile.heavy_line();
+    let heavy = heavy.map(|heavy| format!("warning: {}", printable(&heavy)));
+    let losses = loss_lines_beside(profile, is_marked);
+    let is_exact = losses.is_empty() && profile.calls() > 0;
+    let exact = is_exact.then(|| EXACT.to_owned());
+    let losses = losses.iter().map(|loss| format!("not exact: {loss}"));
+    let notes = session.said();
+    let notes = notes.map(|note| format!("note: {}", printable(&note)));
+    let remarks = exact.into_iter().chain(heavy).chain(losses).chain(notes);
+    let remarks: Vec<String> = remarks.collect();
+    let lines = |most: usize| {
+        let (shown, rest) = remarks.split_at(remarks.len().min(most));
+        let rest =
+            (!rest.is_empty()).then(|| format!("{}, in the report", more(rest.len(), "note")));
+        let all = std::iter::once(&program).chain(shown).chain(&rest);
+        let all = all.flat_map(|line| wrapped(line.split(' '), " ", screen.width));
+        all.collect::<Vec<String>>()
+    };
+    let all = (0..=REMARKS).rev().map(lines);
+    let mut fitting = all.filter(|lines| lines.len() <= screen.height / 4);
+    fitting.next().unwrap_or_else(|| lines(0))
+}
+
+/// The table of paths, and the sentence about the costliest.
+struct Answer {
+    headings: Vec<String>,
+    /// The metrics of the last columns. If there is too little room, their values stand below the paths.
+    further: Vec<String>,
+    /// Metrics that are in the profile alone.
+    not_shown: Vec<String>,
+    /// The costliest first.
+    rows: Vec<(Vec<String>, Line)>,
+    /// Paths that are not in `rows`.
+    hidden: usize,
+    sentence: String,
+}
+
+impl Answer {
+    fn of(sentence: String) -> Self {
+        Self {
+            headings: Vec::new(),
+            further: Vec::new(),
+            not_shown: Vec::new(),
+            rows: Vec::new(),
+            hidden: 0,
+            sentence,
+        }
+    }
+
+    /// The widths of the first `columns` columns.
+    fn widths(&self, columns: usize) -> Vec<usize> {
+        let mut widths: Vec<usize> = self.headings.iter().map(|h| h.width()).collect();
+        for (cells, _) in &self.rows {
+            for (widest, cell) in widths.iter_mut().zip(cells) {
+                *widest = (*widest).max(cell.width());
+            }
+        }
+        widths.truncate(columns);
+        widths
+    }
+
+    /// The columns before a path.
+    fn before_path(&self, columns: usize) -> usize {
+        self.widths(columns).iter().map(|w| w + 2).sum::<usize>() + 2
+    }
+
+    /// The number of columns that leave room for the paths.
+    fn columns(&self, width: usize) -> usize {
+        let least = self.headings.len() - self.further.len();
+        let mut numbers = (least..=self.headings.len()).rev();
+        let is_roomy = |columns: &usize| self.before_path(*columns) + LEAST_PATH <= width;
+        numbers.find(is_roomy).unwrap_or(least)
+    }
+
+    /// The line about metrics that are not shown.
+    fn not_shown(&self, width: usize) -> Vec<String> {
+        if self.not_shown.is_empty() {
+            return Vec::new();
+        }
+        let names = self.not_shown.join(", ");
+        let text = format!("not shown: {names} (`-o FILE`, then `ipath report FILE` shows all)");
+        wrapped(text.split(' '), " ", width)
+    }
+
+    /// The values of a row without a column, with their metrics.
+    fn values(&self, row: usize, columns: usize) -> Vec<String> {
+        let first = self.headings.len() - self.further.len();
+        let values = self.further.iter().zip(&self.rows[row].0[first..]);
+        let hidden = values.skip(columns - first);
+        hidden
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect()
+    }
+
+    /// The paths that fit in `most` lines, the costliest first.
+    fn texts(&self, columns: usize, width: usize, most: usize) -> Vec<Written> {
+        let lines: Vec<&Line> = self.rows.iter().map(|(_, line)| line).collect();
+        let room = width.saturating_sub(self.before_path(columns)).max(LEAST);
+        let mut shown = lines.len().min(most);
+        loop {
+            let texts = chains::write(&lines[..shown], |row| self.values(row, columns), room);
+            let below = texts.iter().map(|text| text.below.len());
+            if shown <= 1 || shown + below.sum::<usize>() <= most {
+                return texts;
+            }
+            shown -= 1;
+        }
+    }
+
+    /// True if a number of the first `shown` rows is marked.
+    fn is_marked(&self, shown: usize) -> bool {
+        let cells = self.rows[..shown].iter().flat_map(|(cells, _)| cells);
+        cells.into_iter().any(|cell| cell.starts_with('≥'))
+    }
+
+    /// Writes the costliest paths, the costliest last.
+    fn write(&self, columns: usize, texts: &[Written], out: &mut impl Write) -> io::Result<()> {
+        if texts.is_empty() {
+            return Ok(());
+        }
+        let widths = self.widths(columns);
+        let gap = " ".repeat(self.before_path(columns));
+        writeln!(out, "\n{}  PATH", aligned(&widths, &self.headings))?;
+        let hidden = self.hidden + self.rows.len() - texts.len();
+        if hidden > 0 {
+            writeln!(out, "{gap}and {}", more(hidden, "path"))?;
+        }
+        for ((cells, _), text) in self.rows.iter().zip(texts).rev() {
+            writeln!(out, "{}  {}", aligned(&widths, cells), text.path)?;
+            for remark in &text.below {
+                writeln!(out, "{gap}{remark}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Report<'_> {
+    /// The costliest paths by the first metric.
+    fn of_paths(&self) -> Answer {
+        let (paths, number) = self.chosen();
+        let called: Vec<&Numbered<'_>> = paths
+            .iter()
+            .filter(|(_, path)| path.metrics.count > 0)
+            .take(MOST)
+            .collect();
+        if called.is_empty() {
+            return Answer::of(
+                "No call was made: one that had begun before is not seen.".to_owned(),
+            );
+        }
+        let metric = self.metrics.first().copied();
+        let further = self.metrics.get(1..).unwrap_or_default();
+        let mut headings = match metric {
+            Some(metric) => vec![
+                self.share_heading(metric),
+                total_heading(metric),
+                "CALLS".to_owned(),
+            ],
+            None => vec!["SHARE".to_owned(), "CALLS".to_owned()],
+        };
+        headings.extend(further.iter().map(|metric| total_heading(metric)));
+        let row = |(_, path): &&Numbered<'_>| {
+            let mut line = self.chain(path.function, &path.stack, path.complete);
+            let thread = path.thread.map(|tid| threads::title(&self.threads, tid));
+            let process = path.process.and_then(|index| self.titles.title(index));
+            let marks = self.marks(path);
+            line.remarks = thread.into_iter().chain(process).chain(marks).collect();
+            let calls = path.metrics.count.to_string();
+            let share = self.part(metric, path.function, self.sum(metric, &path.metrics));
+            let total = |metric: &Metric| {
+                let sum = human::quantity(self.sum(Some(metric), &path.metrics), &metric.unit);
+                human::at_least(sum, &metric.unit, path.tail)
+            };
+            let mut cells = match metric {
+                Some(metric) => {
+                    let share = human::at_least(share, &metric.unit, path.tail);
+                    vec![share, total(metric), calls]
+                }
+                None => vec![share, calls],
+            };
+            cells.extend(further.iter().map(|metric| total(metric)));
+            (cells, line)
+        };
+        let rows: Vec<_> = called.iter().map(row).collect();
+        let (_, first) = called[0];
+        let share = self.part(metric, first.function, self.sum(metric, &first.metrics));
+        let which = self.of_caller(first.function, &first.stack, first.complete);
+        let calls = human::count(first.metrics.count, "call");
+        let sentence = match metric {
+            Some(metric) => {
+                let sum = human::quantity(self.sum(Some(metric), &first.metrics), &metric.unit);
+                let sum = human::at_least(sum, &metric.unit, first.tail);
+                let whole = self.whole_name(metric);
+                let time = format!("{sum} in {calls}");
+                match share.strip_suffix('x') {
+                    Some(times) => format!(
+                        "On average {times} threads at a time{} are in {which}: {} {time}.",
+                        match self.profile.processes.len() {
+                            0 | 1 => "",
+                            _ => " of each process",
+                        },
+                        printable(off_cpu::heading(&metric.name))
+                    ),
+                    None => format!("{share} of {whole} is in {which}: {time}."),
+                }
+            }
+            None => format!("{share} of the calls are of {which}: {calls}."),
+        };
+        Answer {
+            headings,
+            further: further.iter().map(|metric| shown_name(metric)).collect(),
+            not_shown: Vec::new(),
+            rows,
+            hidden: number - called.len(),
+            sentence,
+        }
+    }
+
+    /// Remarks on the accuracy of a path, except on its missing callers.
+    fn marks(&self, path: &PathEntry) -> Option<String> {
+        let mut part = Total::of([path]);
+        part.incomplete = 0;
+        if self.profile.functions[path.function].point {
+            part.unmeasured = 0;
+        }
+        Some(remarks(&part, "")).filter(|marks| !marks.is_empty())
+    }
+
+    fn sum(&self, metric: Option<&Metric>, counts: &profile::Counts) -> i128 {
+        match metric {
+            Some(metric) => counts.timers.get(&metric.name).map_or(0, |stats| stats.sum),
+            None => counts.count.into(),
+        }
+    }
+
+    /// The share of a path: of the run if that is known, else of the measured total.
+    fn part(&self, metric: Option<&Metric>, function: usize, sum: i128) -> String {
+        let presence = self.totals[function].presence;
+        match metric.and_then(|metric| self.profile.run_of(metric, presence)) {
+            Some(run) => human::of_run(sum, run.into()),
+            None => {
+                let all = self
+                    .totals
+                    .iter()
+                    .map(|total| self.sum(metric, &total.counts));
+                human::share(sum, all.fold(0, i128::saturating_add))
+            }
+        }
+    }
+
+    fn share_heading(&self, metric: &Metric) -> String {
+        match self.profile.run_of(metric, Presence::default()) {
+            Some(_) => "OF RUN".to_owned(),
+            None => "SHARE".to_owned(),
+        }
+    }
+
+    /// The name of the share's denominator.
+    fn whole_name(&self, metric: &Metric) -> String {
+        let run = self.profile.run_of(metric, Presence::default());
+        let number = self.profile.processes.len();
+        match (run, metric.name.as_str(), number) {
+            (Some(_), "cpu", 0 | 1) => "the CPU time".to_owned(),
+            (Some(_), "cpu", n) => format!("the CPU time of all {n} processes"),
+            (Some(_), _, 0 | 1) => "the run".to_owned(),
+            (Some(_), _, n) => format!("the time of all {n} processes"),
+            (None, name, _) => format!("the measured {}", printable(off_cpu::heading(name))),
+        }
+    }
+
+    /// ` of all processes`, if a search was in several.
+    pub(super) fn of_processes(&self) -> &'static str {
+        match self.profile.processes.is_empty() {
+            true => "",
+            false => " of all processes",
+        }
+    }
+
+    /// A function and its first own caller, with the line of the call. A service that another one calls is named with the
+    /// one that the program calls: `std::sync::Mutex::lock (syscall), called by app::handle at app.rs:7`.
+    fn of_caller(&self, function: usize, stack: &[usize], is_complete: bool) -> String {
+        let service = self.service(function, stack);
+        let stack = service.map_or(stack, |(_, outside)| outside);
+        let frames = self.frames(stack, stack.len().min(LEAST));
+        let direct = frames.iter().position(|frame| frame.fold.is_none());
+        let own = frames.iter().position(|frame| frame.is_own);
+        let how = match own.is_some() && own != direct {
+            true => "reached from",
+            false => "called by",
+        };
+        let caller = own.or(direct).and_then(|index| frames.get(index));
+        let caller = caller.or(frames.first());
+        let name = printable(&self.profile.functions[function].name);
+        let entry = service.map_or(&*name, |(entry, _)| entry);
+        let names: Vec<&str> = [entry]
+            .into_iter()
+            .chain(caller.map(|frame| frame.name.as_str()))
+            .collect();
+        let mut names = display_name::fit_all(&names, LONGEST);
+        let distinction = self.profile.distinction(function);
+        if service.is_some() {
+            names[0].push_str(&format!(" ({})", display_name::fit(&name, LONGEST)));
+        } else {
+            names[0].push_str(&distinction);
+        }
+        match (caller, is_complete) {
+            (Some(frame), _) => {
+                let site = match frame.has_line() {
+                    true => frame.site(),
+                    false => format!("{} in {}", frame.site(), frame.place),
+                };
+                format!("{}, {how} {}{site}", names[0], names[1])
+            }
+            (None, false) => format!("{}, whose callers are unknown", names[0]),
+            (None, true) => format!("{}, which has no caller", names[0]),
+        }
+    }
+
+    /// The paths that a search has found.
+    fn of_search(&self, found: &Found) -> Answer {
+        let (of_cpu, of_waiting) = whole(found);
+        let costliest = found.costliest_left();
+        let costliest = costliest.map_or_else(String::new, |left| {
+            format!(
+                "The costliest function is not measured: {}. ",
+                not_measured(left)
+            )
+        });
+        let Some((first, kind)) = found.first() else {
+            return Answer::of(format!(
+                "{costliest}No call path explains {of_cpu} of CPU time and {of_waiting} off it."
+            ));
+        };
+        let row = |path: &FoundPath| {
+            let mut line = self.chain(path.function, &path.stack, true);
+            if !path.complete {
+                line.end_with(format!("[{}]", human::count(path.paths, "path")));
+            }
+            let total = path.cpu_ns.saturating_add(path.waiting_ns);
+            let share = |share: f64| match share > 0.0 {
+                true => human::percent(share),
+                false => "-".to_owned(),
+            };
+            let cells = vec![
+                share(path.cpu_share),
+                share(path.waiting_share),
+                human::time(total.into()),
+                path.calls.to_string(),
+            ];
+            (cells, line)
+        };
+        let is_in = |path: &FoundPath, kind: Kind| {
+            let of = match kind {
+                Kind::Cpu => "the CPU time",
+                Kind::Waiting => "the time off a processor",
+            };
+            let whose = self.of_processes();
+            format!(
+                "{} of {of}{whose} is in {}: {} in {}.",
+                human::percent(kind.share(path)),
+                self.of_caller(path.function, &path.stack, true),
+                human::time(kind.time(path).into()),
+                human::count(path.calls, "call"),
+            )
+        };
+        // CPU time and time off a processor are derived from these two.
+        let is_other = |metric: &&&Metric| !matches!(metric.name.as_str(), "wall" | "cpu");
+        let not_shown = self.metrics.iter().filter(is_other);
+        let other = match kind {
+            Kind::Cpu => Kind::Waiting,
+            Kind::Waiting => Kind::Cpu,
+        };
+        let also = found
+            .substantial(other)
+            .map_or_else(String::new, |path| format!(" {}", is_in(path, other)));
+        let sentence = format!(
+            "{costliest}In the best step ({}), {}{also} Measured calls explain {} in all.",
+            human::time(found.ns.into()),
+            is_in(first, kind),
+            explained(found),
+        );
+        Answer {
+            headings: ["OF CPU", "OFF CPU", "TOTAL", "CALLS"]
+                .map(str::to_owned)
+                .to_vec(),
+            further: Vec::new(),
+            not_shown: not_shown.map(|metric| shown_name(metric)).collect(),
+            rows: found.paths.iter().take(MOST).map(row).collect(),
+            hidden: found.paths.len().saturating_sub(MOST),
+            sentence,
+        }
+    }
+}
+
+/// The name of a metric as it is shown.
+fn shown_name(metric: &Metric) -> String {
+    printable(off_cpu::heading(&metric.name)).into_owned()
+}
+
+fn total_heading(metric: &Metric) -> String {
+    format!("{} TOTAL", shown_name(metric).to_uppercase())
+}
+
+#[cfg(test)]
+mod tests;

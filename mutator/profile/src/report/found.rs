@@ -1,0 +1,215 @@
+//! What a search has found, as text.
+
+use super::table::{LONGEST, Table};
+use super::{Report, human, more};
+use crate::display_name;
+use crate::profile::{Found, FoundPath, Left, printable};
+use std::io::{self, Write};
+
+/// Callers shown of a path: a recursion has thousands.
+const DEPTH: usize = 24;
+
+impl Report<'_> {
+    /// The call paths that explain where time goes.
+    pub(super) fn found(&self, found: &Found, out: &mut impl Write) -> io::Result<()> {
+        let (cpu, waiting) = whole(found);
+        match found.paths.len() {
+            0 => writeln!(
+                out,
+                "\nno call path explains {cpu} of CPU time and {waiting} off it{}",
+                self.of_processes()
+            ),
+            n => {
+                let paths = human::count(n as u64, "call path");
+                let (explained, whose) = (explained(found), self.of_processes());
+                writeln!(
+                    out,
+                    "\nexplained: {explained}{whose}; most of it by {paths}"
+                )
+            }
+        }?;
+        writeln!(
+            out,
+            "measured together in the best step, for {} after {}; measuring took {:.1} % of the CPU time",
+            human::time(found.ns.into()),
+            human::count(found.steps, "step"),
+            100.0 * found.overhead,
+        )?;
+        let costliest = found.costliest_left();
+        if let Some(left) = costliest {
+            writeln!(out, "costliest: {}", not_measured(left))?;
+        }
+        let mut table = Table::new(&["calls", "total", "mean", "of CPU", "off CPU"]);
+        for path in &found.paths {
+            self.found_path(&mut table, path);
+        }
+        if !found.paths.is_empty() {
+            table.write(out)?;
+        }
+        for left in &found.left {
+            if Some(left) != costliest {
+                writeln!(out, "not in it: {}", not_measured(left))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn found_path(&self, table: &mut Table, path: &FoundPath) {
+        let total = path.cpu_ns.saturating_add(path.waiting_ns);
+        let mean = (path.calls > 0).then(|| total as f64 / path.calls as f64);
+        let cells = vec![
+            path.calls.to_string(),
+            human::time(total.into()),
+            human::average(mean, "ns"),
+            share(path.cpu_share),
+            share(path.waiting_share),
+        ];
+        table.row(cells, String::new());
+        table.shared(self.end(path.function));
+        self.folded(table, &path.stack, DEPTH);
+        let hidden = path.stack.len().saturating_sub(DEPTH);
+        if hidden > 0 {
+            table.text(more(hidden, "frame"));
+        }
+        if !path.complete {
+            table.text(format!(
+                "[{} go on from here]",
+                human::count(path.paths, "path")
+            ));
+        }
+    }
+}
+
+/// CPU time and time off a processor that are to be explained.
+pub(super) fn whole(found: &Found) -> (String, String) {
+    let of = |ns: u64| human::time(ns.into());
+    (of(found.cpu_ns), of(found.waiting_ns))
+}
+
+/// The shares that are explained. The search printed the same ones for its step.
+pub(super) fn explained(found: &Found) -> String {
+    let shares = found.explained();
+    let (cpu, waiting) = whole(found);
+    format!(
+        "{} of {cpu} of CPU time and {} of {waiting} off it",
+        human::rounded(shares.cpu),
+        human::rounded(shares.waiting)
+    )
+}
+
+fn share(share: f64) -> String {
+    match share > 0.0 {
+        true => human::percent(share),
+        false => "-".to_owned(),
+    }
+}
+
+/// A function that is not measured, with its sampled shares and the reason.
+pub(super) fn not_measured(left: &Left) -> String {
+    let mut text = format!(
+        "{}  {}",
+        display_name::fit(&printable(&left.name), LONGEST),
+        printable(&left.file)
+    );
+    let shares = [
+        (left.cpu_share, "CPU time"),
+        (left.waiting_share, "waiting"),
+    ];
+    let shares = shares.iter().filter(|(share, _)| *share >= 0.001);
+    let shares: Vec<String> = shares
+        .map(|(share, of)| format!("{:.0} % of {of}", 100.0 * share))
+        .collect();
+    if !shares.is_empty() {
+        text.push_str(&format!(", by samples about {}", shares.join(" and ")));
+    }
+    if !left.reason.is_empty() {
+        text.push_str(&format!(": {}", printable(&left.reason)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::golden;
+    use crate::profile::{Explained, Found, FoundPath, Left, Profile};
+    use crate::sample::sample;
+
+    fn searched() -> Profile {
+        let path = FoundPath {
+            function: 0,
+            stack: vec![0, 1],
+            paths: 1,
+            complete: true,
+            calls: 1899,
+            cpu_ns: 20_000_000,
+            waiting_ns: 2_900_000_000,
+            cpu_share: 0.0,
+            waiting_share: 0.973,
+            idle: false,
+        };
+        let recursion = FoundPath {
+            stack: vec![1; 30],
+            paths: 180,
+            complete: false,
+            cpu_ns: 800_000_000,
+            waiting_ns: 0,
+            cpu_share: 0.812,
+            waiting_share: 0.0,
+            ..path.clone()
+        };
+        let left = |name: &str, reason: &str, cpu_share, waiting_share| Left {
+            name: name.to_owned(),
+            file: "app".to_owned(),
+            reason: reason.to_owned(),
+            cpu_share,
+            waiting_share,
+        };
+        let found = Found {
+            ns: 3_000_000_000,
+            cpu_ns: 985_000_000,
+            waiting_ns: 2_980_000_000,
+            overhead: 0.012,
+            steps: 4,
+            explained: Some(Explained {
+                cpu: 0.84,
+                waiting: 0.981,
+            }),
+            paths: vec![path, recursion],
+            left: vec![
+                left(
+                    "main",
+                    "no call of it began and returned meanwhile",
+                    0.12,
+                    0.03,
+                ),
+                left("tiny\x1b[2J", "called too often", 0.0, 0.0),
+            ],
+        };
+        Profile {
+            search: Some(found),
+            ..sample()
+        }
+    }
+
+    fn text(profile: &Profile) -> String {
+        let mut out = Vec::new();
+        super::super::found(profile, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn text_of_what_was_found() {
+        let profile = searched();
+        profile.check().unwrap();
+        golden("found", &text(&profile));
+    }
+
+    #[test]
+    fn text_where_nothing_was_found() {
+        let mut profile = searched();
+        let found = profile.search.as_mut().unwrap();
+        found.paths.clear();
+        found.left.truncate(1);
+        golden("found-nothing", &text(&profile));
+    }
+}
