@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::signals;
+use ipath_target::signals;
 
 const CLIENT: &str = "debuginfod-find";
 

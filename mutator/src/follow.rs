@@ -15,11 +15,11 @@ mod shared;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use crate::process::{Pid, Process};
 use crate::session::Departures;
-use crate::tracee::Tracer;
 use ipath_profile::merge::{Merger, PathsOf};
 use ipath_profile::profile::Profile;
+use ipath_target::process::{Pid, Process};
+use ipath_target::tracee::Tracer;
 
 use family::Family;
 use gathering::Gathering;
@@ -82,9 +82,9 @@ impl Follower {
         &self,
         process: &Process,
         parent: Option<Pid>,
-    ) -> Result<(), crate::tracee::TraceeError> {
+    ) -> Result<(), ipath_target::tracee::TraceeError> {
         // It and what it starts are not of this process's job.
-        crate::rest::never();
+        ipath_target::rest::never();
         let process = process.clone();
         let followed = self
             .tracer

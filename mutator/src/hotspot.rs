@@ -16,8 +16,8 @@ use goblin::elf::Elf;
 use patcher::Avma;
 
 use crate::images;
-use crate::process::Memory;
-use crate::process::modules::Module;
+use ipath_target::process::Memory;
+use ipath_target::process::modules::Module;
 
 /// The file of the virtual machine.
 const FILE: &str = "libjvm.so";

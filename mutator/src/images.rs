@@ -1,10 +1,14 @@
 //! The files of modules, opened once and kept for the life of the command.
 
+#[cfg(test)]
+mod tests;
+
+use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use patcher::flow::{Recipe, frames, unnamed_functions};
 use patcher::function::Function;
@@ -15,13 +19,12 @@ use patcher::{Avma, Bias, Svma};
 
 use crate::debuginfod;
 use crate::elf_symbols;
-use ipath_base::files::{FileBytes, Stamp};
 use crate::lines::{self, Places};
-use crate::process::identity::FileId;
-use crate::process::modules::{self, Module, VDSO};
-use crate::process::{Memory, Process};
-use crate::progress::Step;
-use crate::segment::Reaper;
+use ipath_base::files::{FileBytes, Stamp};
+use ipath_target::process::identity::FileId;
+use ipath_target::process::modules::{self, Module, VDSO};
+use ipath_target::process::{Memory, Process};
+use ipath_target::progress::Step;
 
 /// An opened file and what has been found out about it.
 pub struct OpenImage {
@@ -33,8 +36,8 @@ pub struct OpenImage {
     frames: OnceLock<Vec<(Svma, Recipe)>>,
     /// The functions that nothing in the file tells, once one has been asked for.
     unnamed: OnceLock<Vec<Function>>,
-    /// The functions of a session's own probes, once they have been asked for.
-    reapers: OnceLock<Vec<(Function, Reaper)>>,
+    /// What others have found out about it, by type.
+    derived: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     /// True if functions that are not exported have names, by its own symbols or those of its debug file.
     has_symbols: bool,
     /// What tells that the file has been written anew since.
@@ -66,7 +69,7 @@ impl OpenImage {
             context,
             frames: OnceLock::new(),
             unnamed: OnceLock::new(),
-            reapers: OnceLock::new(),
+            derived: Mutex::default(),
             has_symbols,
             stamp,
             build: build_of(image.data()),
@@ -110,12 +113,14 @@ impl OpenImage {
         })
     }
 
-    /// Those of its functions that `find` finds and a session probes for itself.
-    pub fn reapers(
-        &self,
-        find: impl FnOnce(&Image<'_>) -> Vec<(Function, Reaper)>,
-    ) -> &[(Function, Reaper)] {
-        self.reapers.get_or_init(|| find(self.image))
+    /// What `find` finds in the file, kept with it: one value of each type.
+    pub fn derived<T: Any + Send + Sync>(&self, find: impl FnOnce(&Image<'_>) -> T) -> Arc<T> {
+        let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = derived
+            .entry(TypeId::of::<T>())
+            .or_insert_with(|| Arc::new(find(self.image)));
+        let known = Arc::clone(known).downcast();
+        known.unwrap_or_else(|_| unreachable!("its key is its type"))
     }
 
     /// The functions that a pattern names in the file, whose name is `module`. An address in a process is one at
@@ -246,7 +251,7 @@ pub fn vdso() -> Result<&'static OpenImage, OpenError> {
     }
     let read = || {
         let maps = std::fs::read_to_string("/proc/self/maps")?;
-        let maps = crate::process::maps::parse(&maps);
+        let maps = ipath_target::process::maps::parse(&maps);
         let none = || io::Error::other("none");
         let mapping = maps.iter().find(|m| m.name == VDSO).ok_or_else(none)?;
         let mut bytes = vec![0; (mapping.range.end.0 - mapping.range.start.0) as usize];

@@ -28,8 +28,8 @@ use perf_map::PerfMap;
 use ranges::Ranges;
 use registered::Registered;
 
-use crate::process::{Mapping, Process, Root};
 use ipath_base::files::open_place;
+use ipath_target::process::{Mapping, Process, Root};
 
 /// Files of records that are read of one process.
 const MOST_DUMPS: usize = 8;

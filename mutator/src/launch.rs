@@ -24,9 +24,9 @@ pub use error::LaunchError;
 pub use loader::{Arrived, Loader};
 pub use program::{check, leads_to};
 
-use crate::inherited;
-use crate::process::{Pid, Process, Space, Tid};
-use crate::tracee::{Change, Stopped, TraceeError, block, leave_exec, seize_to_follow};
+use ipath_target::inherited;
+use ipath_target::process::{Pid, Process, Space, Tid};
+use ipath_target::tracee::{Change, Stopped, TraceeError, block, leave_exec, seize_to_follow};
 use loader::wait_for_trap;
 
 /// A program that has been loaded and has not begun.

@@ -14,8 +14,8 @@ mod table;
 pub use found::NoRanks;
 pub use rank::{Rank, own_job_size, own_rank, rank_of};
 
-use crate::process::Process;
 use found::{Candidate, chosen, has_mpi};
+use ipath_target::process::Process;
 
 /// The ranks that a launcher has started here, in their order; `wanted` of them, where any are named.
 ///

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 
-use crate::signals::Signals;
+use ipath_target::signals::Signals;
 
 /// How long a reader may take for what is written after this process was asked to end.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -37,8 +37,8 @@ pub use source::{Sample, Source};
 pub use state::{Action, Event, Mouse, State};
 
 use crate::outlet::Outlet;
-use crate::signals::Signals;
 use ipath_base::error::io_text;
+use ipath_target::signals::Signals;
 use ratatui::Terminal;
 use screen::Screen;
 

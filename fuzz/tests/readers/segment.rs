@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1, Header};
 use ipath::collect::{self, Collector};
-use ipath::process::{Pid, Process};
 use ipath::segment::{Claim, Document, Journal, Segment, SegmentError};
 use ipath_fuzz::mutate::{AREA, HEADER};
 use ipath_fuzz::{Target, corpus, mutate, run};
+use ipath_target::process::{Pid, Process};
 
 const TARGET: Target = Target {
     name: "segment",

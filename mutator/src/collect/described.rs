@@ -10,9 +10,9 @@ use patcher::function::is_of_blocks;
 
 use crate::images::OpenImage;
 use crate::lines::{self, Lines};
-use crate::process::modules::VDSO;
-use crate::progress::Step;
 use ipath_profile::profile::Frame;
+use ipath_target::process::modules::VDSO;
+use ipath_target::progress::Step;
 
 /// Frames that are kept; with more, it begins anew.
 const MOST: usize = 1 << 16;

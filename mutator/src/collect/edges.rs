@@ -17,8 +17,8 @@ use patcher::{Avma, Bias, Svma};
 
 use super::places::{Code, Places, Site};
 use crate::images::OpenImage;
-use crate::process::{Memory, Process};
 use ipath_profile::profile::Verdict;
+use ipath_target::process::{Memory, Process};
 
 /// The most modules that the search for one call's target passes through.
 const MOST_HOPS: usize = 16;

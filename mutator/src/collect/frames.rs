@@ -11,9 +11,9 @@ use super::edges::{Below, Edges};
 use super::places::{Code, Place, Places, Site};
 use crate::debuginfod::{self, hex};
 use crate::jit::JitNames;
-use crate::process::Process;
 use crate::segment::{Document, Segment};
 use ipath_profile::profile::{self, Frame, Profile, Verdict};
+use ipath_target::process::Process;
 
 /// A module: its path, and the address in the process minus that in the file where it is known.
 pub(super) type Key = (String, Option<u64>);

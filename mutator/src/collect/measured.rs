@@ -1,8 +1,8 @@
 //! What the numbers are read from.
 
-use crate::process::{Presence, Process};
 use crate::segment::{Document, Segment};
 use crate::session::{Over, Session};
+use ipath_target::process::{Presence, Process};
 
 /// What a profile is made of.
 #[derive(Clone, Copy)]

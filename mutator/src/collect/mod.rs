@@ -24,10 +24,10 @@ mod totals;
 #[cfg(test)]
 mod tests;
 
-use crate::process::Process;
-use crate::progress::Step;
 use crate::session::Session;
 use ipath_profile::profile::{Changed, Profile, Unseen};
+use ipath_target::process::Process;
+use ipath_target::progress::Step;
 
 use build::Build;
 use frames::Frames;

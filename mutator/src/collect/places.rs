@@ -12,12 +12,12 @@ use patcher::{Avma, Bias, FileOffset, Svma};
 
 use crate::debuginfod::hex;
 use crate::images::{self, OpenError, OpenImage};
-use crate::process::identity::{self, FileId};
-use crate::process::modules::{Module, VDSO, bias_of, modules};
-use crate::process::{Mapping, Presence, Process};
 use crate::segment::{ModuleDoc, Segment};
 use ipath_base::files::file_name;
 use ipath_profile::clock;
+use ipath_target::process::identity::{self, FileId};
+use ipath_target::process::modules::{Module, VDSO, bias_of, modules};
+use ipath_target::process::{Mapping, Presence, Process};
 
 /// A call site as the tree has it ([`abi::segment::call_site`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -12,11 +12,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::metric::Metric;
-use crate::process::identity::FileId;
-use crate::process::{Pid, Process};
 use crate::segment::{Document, FunctionDoc, MetricDoc, ModuleDoc, Segment, Shape};
 use ipath_base::files::Stamp;
 use ipath_profile::profile::PathEntry;
+use ipath_target::process::identity::FileId;
+use ipath_target::process::{Pid, Process};
 
 const FUNCTIONS: usize = 3;
 const NAMES: [&str; 4] = ["wall", "cpu", "blocked", "arg1"];

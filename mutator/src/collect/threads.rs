@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::process::Process;
 use crate::segment::Segment;
 use ipath_profile::profile::Thread;
+use ipath_target::process::Process;
 
 /// The names that threads have had, by their ids: those that have ended since keep theirs.
 #[derive(Default)]

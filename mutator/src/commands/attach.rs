@@ -13,12 +13,12 @@ use super::source::{AtEnd, Live};
 use super::target::find;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
-use crate::guest::Runner;
 use crate::mpi;
-use crate::process::{Pid, Process};
 use crate::session::{Options, Selected, Session, SessionError, Where, select_in};
 use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, hint};
+use ipath_target::guest::Runner;
+use ipath_target::process::{Pid, Process};
 
 /// Instruments a running process, shows what happens, and takes everything out again.
 pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Result<(), Failure> {

@@ -13,8 +13,6 @@ use super::watch::{destination, hold};
 use crate::cli::Patterns;
 use crate::collect::Collector;
 use crate::debuginfod;
-use crate::guest::Runner;
-use crate::process::{Pid, Presence, Process};
 use crate::segment::{Remeasure, family_at, is_in_use, named};
 use crate::session::{Ended, Over, Session, SessionError};
 use ipath_base::destination::Destination;
@@ -23,6 +21,8 @@ use ipath_base::hint::{Hint, hint};
 use ipath_base::printable::Page;
 use ipath_profile::merge::PathsOf;
 use ipath_profile::profile::{LEFT, Profile, Unseen};
+use ipath_target::guest::Runner;
+use ipath_target::process::{Pid, Presence, Process};
 
 /// Refuses to change a session whose process has ended or cannot be traced now.
 fn changeable(process: &Process) -> Result<(), SessionError> {

@@ -12,10 +12,10 @@ use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Patterns, Show};
 use crate::metric::Metric;
-use crate::process::{Pid, Process};
 use crate::session::{Options, Session, SessionError, Where, select_in};
 use ipath_base::error::{Failure, io_text};
 use ipath_profile::clock::ExitClock;
+use ipath_target::process::{Pid, Process};
 
 const OPERATION: &str = "demo";
 const FUNCTION: &str = "demo_find";

@@ -15,10 +15,10 @@ use std::process::ExitCode;
 use super::output::print;
 use crate::counter;
 use crate::metric::Metric;
-use crate::process::Pid;
 use ipath_base::error::Failure;
 use ipath_base::hint::{Cause, Hint, hint};
 use ipath_base::printable::{Page, printable};
+use ipath_target::process::Pid;
 use line::{Line, Verdict, line};
 
 /// Prints a line for each thing that matters; the exit status is 1 where something fails.

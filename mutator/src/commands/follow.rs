@@ -27,14 +27,14 @@ use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
 use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
-use crate::process::{Pid, Presence, Process, Space, tids};
 use crate::session::{
     Answering, Changed, Departures, Options, Selected, Session, SessionError, Where,
     has_leak_check, select_in, select_stopped,
 };
-use crate::tracee::{TraceeError, followed, tracing};
 use ipath_base::error::{Failure, io_text};
 use ipath_profile::profile::{COUNT, Metric, Profile, Session as During};
+use ipath_target::process::{Pid, Presence, Process, Space, tids};
+use ipath_target::tracee::{TraceeError, followed, tracing};
 
 const ATTACH: &str = "attach";
 

@@ -1,9 +1,9 @@
 //! The relation between the processes of a job.
 
-use crate::process::Process;
 use ipath_base::error::Failure;
 use ipath_base::files::file_name;
 use ipath_profile::profile::program;
+use ipath_target::process::Process;
 
 /// A process that is not measured, with its number and the reason.
 pub(super) type Failed = (u32, Process, Failure);

@@ -1,8 +1,8 @@
 //! The languages of programs whose functions are not called natively.
 
-use crate::process::Process;
 use ipath_base::files::file_name;
 use ipath_base::hint::{Hint, Word, hint};
+use ipath_target::process::Process;
 
 /// A language whose functions are not called natively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use super::kind::Failed;
 use super::source::Live;
-use crate::process::Process;
 use crate::session::Changed;
 use ipath_base::error::Failure;
+use ipath_target::process::Process;
 
 /// A new session. `None` if the follower makes it.
 type Made = Result<Option<(Live, Changed)>, Failure>;

@@ -16,12 +16,12 @@ use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
 use crate::images;
-use crate::process::modules::{Module, VDSO, modules};
-use crate::process::{Pid, ProcessError};
 use crate::session::{Candidate, Query, allowed, select_in_file, select_in_modules};
 use ipath_base::error::{Failure, io_text};
 use ipath_base::files::FileBytes;
 use ipath_base::printable::{Page, printable};
+use ipath_target::process::modules::{Module, VDSO, modules};
+use ipath_target::process::{Pid, ProcessError};
 
 const OPERATION: &str = "list";
 const WANT: Effects = Effects {

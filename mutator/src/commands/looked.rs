@@ -2,9 +2,9 @@
 
 use super::remarks::warn;
 use crate::collect::Collector;
-use crate::process::Pid;
 use crate::session::Session;
 use ipath_profile::profile::Profile;
+use ipath_target::process::Pid;
 
 /// A session, and what is known of its code.
 pub(super) struct Looked {

@@ -7,7 +7,6 @@ use crate::cli::{Measure, Patterns};
 use crate::condition::ConditionError;
 use crate::counter::NoEvent;
 use crate::metric::Metric;
-use crate::process::Pid;
 use crate::session::{
     Candidate, Options, Pointed, Selection, Unmatched, none_measured, none_patched,
 };
@@ -15,6 +14,7 @@ use ipath_base::error::Failure;
 use ipath_base::hint::{Cause, CommandLine, Word, hint};
 use ipath_profile::merge::PathsOf;
 use ipath_profile::profile::{COUNT, printable};
+use ipath_target::process::Pid;
 
 /// More functions than this need `--yes`.
 pub(super) const MANY: usize = 64;

@@ -54,10 +54,10 @@ use std::process::ExitCode;
 use crate::cli::{self, Cli, Command, MayBeOf, Measure, Of, Refine, Show};
 use crate::config::{self, Rejected};
 use crate::debuginfod;
-use crate::process::{Pid, take_name};
-use crate::{progress, saturated};
 use ipath_base::error::{Failure, USAGE};
 use ipath_base::starved;
+use ipath_target::process::{Pid, take_name};
+use ipath_target::{progress, saturated};
 
 /// Does what arguments say, of which the first is the program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {

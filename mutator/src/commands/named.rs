@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use crate::cli::Subject;
-use crate::process::{Pid, Process};
 use ipath_base::error::Failure;
 use ipath_base::files::file_name;
 use ipath_base::hint::{CommandLine, Hint, Word, hint};
+use ipath_target::process::{Pid, Process};
 
 /// The process that is meant.
 ///

@@ -7,11 +7,11 @@ use patcher::{Bias, Svma};
 
 use crate::images;
 use crate::launch::leads_to;
-use crate::process::modules::modules;
-use crate::process::{Pid, Process};
 use crate::session::Places;
 use ipath_base::hint::{CommandLine, Hint, hint};
 use ipath_profile::profile::{Function, Profile, Target};
+use ipath_target::process::modules::modules;
+use ipath_target::process::{Pid, Process};
 
 /// The command by which the program was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

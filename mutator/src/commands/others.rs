@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::process::{Pid, Process};
 use ipath_base::printable::printable;
 use ipath_profile::report::human;
+use ipath_target::process::{Pid, Process};
 
 use super::remarks::warn;
 

@@ -18,13 +18,13 @@ use super::remarks::warn;
 use super::target::{load, open_all};
 use super::watch::hold;
 use crate::cli::Push;
-use crate::process::Pid;
 use crate::push::{Client, Headers, Outcome, Series, Server, Wait};
 use crate::session::Session;
-use crate::signals::Signals;
 use ipath_base::error::{Failure, io_text};
 use ipath_base::hint::{Hint, Words, hint};
 use ipath_base::printable::Page;
+use ipath_target::process::Pid;
+use ipath_target::signals::Signals;
 
 use part::{OPERATION, Part};
 use sending::{Awaited, Heard, Sending, hear};

@@ -11,9 +11,9 @@ use super::together;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Job as Asked, Measure, Show};
 use crate::mpi::{NoRanks, local_ranks, ranks};
-use crate::process::{Pid, Process};
 use crate::session::{Session, SessionError, Where, instead};
 use ipath_base::error::Failure;
+use ipath_target::process::{Pid, Process};
 
 const OPERATION: &str = "attach";
 

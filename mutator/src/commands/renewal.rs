@@ -10,12 +10,12 @@ use patcher::select::{Pattern, Spot};
 
 use super::replaced::{exe, replaced};
 use crate::launch::bring_to_start;
-use crate::process::{Process, Tid};
 use crate::session::{
     Changed, Departures, Options, Selection, Session, SessionError, Where, select_stopped,
 };
-use crate::tracee::{Executed, leave, see_exec, tracing};
 use ipath_base::error::Failure;
+use ipath_target::process::{Process, Tid};
+use ipath_target::tracee::{Executed, leave, see_exec, tracing};
 
 /// The request to repeat after an exec.
 pub(super) struct Again {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use patcher::select::Pattern;
 
-use crate::process::modules::{Module, modules};
-use crate::process::{Presence, Process, Space, read_text, stat_field};
 use crate::session::has_leak_check;
 use ipath_base::error::Failure;
 use ipath_base::files;
 use ipath_base::hint::{Word, hint};
 use ipath_base::printable::printable;
+use ipath_target::process::modules::{Module, modules};
+use ipath_target::process::{Presence, Process, Space, read_text, stat_field};
 
 /// Programs that run others, or have them take their place, and give themselves no other name.
 const SHELLS: [&str; 12] = [

@@ -28,11 +28,11 @@ use super::unbegun::Unbegun;
 use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
 use crate::launch::{self, LaunchError, Launched, launch};
-use crate::process::{Pid, Presence, Process, Space, tids};
 use crate::session::{Changed, Options, Session, SessionError, Where, select_stopped};
-use crate::signals::Signals;
-use crate::tracee::TraceeError;
 use ipath_base::error::{Failure, io_text};
+use ipath_target::process::{Pid, Presence, Process, Space, tids};
+use ipath_target::signals::Signals;
+use ipath_target::tracee::TraceeError;
 
 pub(super) const OPERATION: &str = "run";
 

@@ -42,16 +42,16 @@ use super::tree::no_match;
 use super::watch::{Shown, Watch, conclude, hold, screen};
 use crate::cli::{Measure, Output, Refine, Show};
 use crate::follow::{Follower, Wanted};
-use crate::guest::Runner;
 use crate::metric::Metric;
-use crate::process::{Pid, Presence, Process};
 use crate::search::Bounds;
 use crate::session::{Options, SessionError, select_in};
-use crate::signals::Signals;
-use crate::tracee::TraceeError;
 use ipath_base::error::{Failure, io_text};
 use ipath_profile::merge::PathsOf;
 use ipath_profile::profile::{Profile, Unseen};
+use ipath_target::guest::Runner;
+use ipath_target::process::{Pid, Presence, Process};
+use ipath_target::signals::Signals;
+use ipath_target::tracee::TraceeError;
 
 const OPERATION: &str = "attach";
 

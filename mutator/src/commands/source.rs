@@ -10,11 +10,8 @@ use super::remarks::{self, warn};
 use super::renewal::{Found, Renewal};
 use super::replaced::Begun;
 use crate::collect::Collector;
-use crate::guest::Runner;
-use crate::process::{Pid, Process};
 use crate::segment::SegmentError;
 use crate::session::{Answering, Departures, Over, Session, SessionError};
-use crate::stumble::stumble;
 use crate::view::{Names, Sample, Source};
 use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, Word, hint};
@@ -23,6 +20,9 @@ use ipath_profile::clock;
 use ipath_profile::merge::Merger;
 use ipath_profile::profile::{Changed, Profile, Unseen};
 use ipath_profile::report::loss_lines;
+use ipath_target::guest::Runner;
+use ipath_target::process::{Pid, Process};
+use ipath_target::stumble::stumble;
 
 /// What becomes of the session when the watching ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

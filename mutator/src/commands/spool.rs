@@ -15,7 +15,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 
 use crate::commands::remarks::warn;
-use crate::signals;
+use ipath_target::signals;
 
 /// Bytes that are kept, the last ones: more than anybody scrolls back.
 const KEPT: u64 = 16 << 20;

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::output::print;
 use super::remarks::warn;
 use super::target::{find, open_all};
-use crate::process::{Pid, Process};
 use crate::segment::{self, Cleaned, Document, SegmentError, named};
 use crate::session::{Session, SessionError};
 use ipath_base::error::Failure;
@@ -17,6 +16,7 @@ use ipath_base::printable::{Page, printable, printable_os};
 use ipath_profile::clock;
 use ipath_profile::profile;
 use ipath_profile::report::human;
+use ipath_target::process::{Pid, Process};
 
 /// A session's process as far as it is seen from here.
 #[derive(Clone, Copy, PartialEq, Eq)]

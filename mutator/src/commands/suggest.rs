@@ -17,8 +17,6 @@ use super::remarks::warn;
 use super::target::find;
 use super::watch::{hold, screen};
 use crate::debuginfod;
-use crate::process::modules::Module;
-use crate::process::{Pid, Presence, Process};
 use crate::sampling::{
     Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares, Together, begin_all, together,
 };
@@ -26,6 +24,8 @@ use crate::session::{Query, allowed, select_in_modules};
 use ipath_base::error::{Failure, io_text};
 use ipath_base::hint::{CommandLine, hint};
 use ipath_base::printable::{Page, printable};
+use ipath_target::process::modules::Module;
+use ipath_target::process::{Pid, Presence, Process};
 
 mod rows;
 mod text;

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::remarks::warn;
 use crate::mpi::ranks;
-use crate::process::{Pid, Presence, Process, host};
 use crate::segment::{SegmentError, family_at, named};
 use crate::session::{Session, SessionError};
 use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, Hint, hint};
 use ipath_profile::profile::{Profile, Target};
+use ipath_target::process::{Pid, Presence, Process, host};
 
 /// Finds a process that can be worked on.
 pub(super) fn find(operation: &str, pid: Pid) -> Result<Process, Failure> {

@@ -4,10 +4,10 @@ use super::each::in_each;
 use super::job::Job;
 use super::later::Later;
 use super::source::{AtEnd, Live};
-use crate::process::Process;
 use crate::session::{Changed, Session};
-use crate::signals::Signals;
 use ipath_base::error::Failure;
+use ipath_target::process::Process;
+use ipath_target::signals::Signals;
 
 /// Makes a session in each of these processes with `create`, and adds them to the job. A process with a
 /// thread in vfork(2) gets its session later, unless there is no other. Prints a line for each process that

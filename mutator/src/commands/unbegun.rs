@@ -17,9 +17,9 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{self, pipe};
 
 use super::remarks::warn;
-use crate::process::Pid;
-use crate::signals::try_spawn;
 use ipath_base::starved;
+use ipath_target::process::Pid;
+use ipath_target::signals::try_spawn;
 
 /// A program that has been started and has not begun. Until [`Unbegun::end_watch`], or until this
 /// is dropped, a signal that ends the command kills the program and ends both.

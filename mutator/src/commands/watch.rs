@@ -15,9 +15,6 @@ use super::source::Watched;
 use crate::cli::{Output, Show};
 use crate::debuginfod;
 use crate::outlet::{Outlet, is_nobody};
-use crate::process::Pid;
-use crate::signals::{Asked, Signals};
-use crate::stumble::stumble;
 use crate::view::{self, View};
 use ipath_base::destination::Destination;
 use ipath_base::error::{Failure, io_text};
@@ -25,6 +22,9 @@ use ipath_base::hint::{CommandLine, Hint};
 use ipath_base::printable::Page;
 use ipath_profile::profile::Profile;
 use ipath_profile::report::{self, Screen};
+use ipath_target::process::Pid;
+use ipath_target::signals::{Asked, Signals};
+use ipath_target::stumble::stumble;
 
 /// Holds the signals that would end or stop this process: from before the first byte of a target
 /// changes until everything is out again.

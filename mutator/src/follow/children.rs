@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::family::{Family, Held, Unmeasured, unmeasured};
 use super::letting::Letting;
 use super::shared::{Newcomer, lock};
-use crate::process::{Pid, Process, Space, Tid};
 use crate::segment::SegmentError;
 use crate::session::{Session, SessionError};
-use crate::tracee::{Stopped, collect_stop, followed, go_on};
+use ipath_target::process::{Pid, Process, Space, Tid};
+use ipath_target::tracee::{Stopped, collect_stop, followed, go_on};
 
 impl Family {
     /// Adds an unknown thread at its first stop: another thread of a process, or a child.

@@ -11,15 +11,15 @@ use super::letting::Letting;
 use super::shared::{Newcomer, Shared, Wanted, lock, program_of};
 use crate::images;
 use crate::launch::{Arrived, Loader};
-use crate::process::{Pid, Presence, Process, Space, Tid};
 use crate::session::{
     Changed, Options, Session, SessionError, Where, has_leak_check, select_stopped,
 };
-use crate::tracee::{
+use ipath_profile::clock;
+use ipath_target::process::{Pid, Presence, Process, Space, Tid};
+use ipath_target::tracee::{
     Change, Follow, Stopped, TraceeError, begun, change, collect_stop, cont, followed, go_on,
     leave_exec, let_go_on, mend, next, pause, trace_all,
 };
-use ipath_profile::clock;
 
 /// A process that is followed.
 pub(super) struct Member {

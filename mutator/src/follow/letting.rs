@@ -6,9 +6,9 @@
 use std::sync::{Arc, Mutex};
 
 use super::shared::{Shared, lock, program_of};
-use crate::process::{Process, Space, Tid};
 use crate::session::Departures;
-use crate::tracee::{Stopped, TraceeError, followed, tracing};
+use ipath_target::process::{Process, Space, Tid};
+use ipath_target::tracee::{Stopped, TraceeError, followed, tracing};
 
 /// Detaches from processes as they exit.
 pub(super) struct Letting(Arc<Mutex<Shared>>);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::process::Pid;
+use ipath_target::process::Pid;
 
 /// What is to be said, and what has been said.
 #[derive(Default)]

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use patcher::select::{Pattern, Spot};
 
 use super::remarks::Remarks;
-use crate::process::{Pid, Process};
 use crate::session::{Answering, Changed, Departures, Options, Selection, Session};
+use ipath_target::process::{Pid, Process};
 
 /// What is measured in each program.
 #[derive(Clone, Debug)]

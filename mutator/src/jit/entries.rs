@@ -10,8 +10,8 @@ use patcher::{Avma, Svma};
 
 use super::registered::{Registers, contents, files};
 use super::unwinder::{Registration, registrations};
-use crate::process::modules::Module;
-use crate::process::{Mapping, Memory};
+use ipath_target::process::modules::Module;
+use ipath_target::process::{Mapping, Memory};
 
 /// The most bytes of one list of entries, and of all lists.
 const LARGEST: u64 = 16 << 20;

@@ -12,8 +12,8 @@ use patcher::Avma;
 use super::ranges::Ranges;
 use crate::elf_symbols;
 use crate::images;
-use crate::process::modules::{Module, modules};
-use crate::process::{Memory, Process};
+use ipath_target::process::modules::{Module, modules};
+use ipath_target::process::{Memory, Process};
 
 const DESCRIPTOR: &str = "__jit_debug_descriptor";
 /// The function that is called when the list has changed.

@@ -14,8 +14,8 @@ use std::ops::Range;
 
 use patcher::Avma;
 
-use crate::process::modules::Module;
-use crate::process::{Mapping, Memory};
+use ipath_target::process::modules::Module;
+use ipath_target::process::{Mapping, Memory};
 
 /// The most bytes of a module's data that are searched.
 const MOST_DATA: u64 = 1 << 20;
@@ -235,7 +235,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{Pid, Process};
+    use ipath_target::process::{Pid, Process};
 
     /// The start of a CIE.
     static SECTION: [u32; 4] = [12, 0, 1, 0];

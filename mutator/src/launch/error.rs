@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::process::ProcessError;
-use crate::tracee::TraceeError;
+use ipath_target::process::ProcessError;
+use ipath_target::tracee::TraceeError;
 
 /// Why a program did not come to its start.
 #[derive(Debug)]

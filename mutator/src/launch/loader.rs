@@ -13,9 +13,9 @@ use patcher::Avma;
 use super::call;
 use super::error::LaunchError;
 use crate::images;
-use crate::process::modules::modules;
-use crate::process::{Process, Space, Tid};
-use crate::tracee::{
+use ipath_target::process::modules::modules;
+use ipath_target::process::{Process, Space, Tid};
+use ipath_target::tracee::{
     CallCode, Change, Remote, Stopped, TRAP_BIT, TraceeError, block, followed, next, step, to_call,
 };
 

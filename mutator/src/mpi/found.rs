@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::rank::Rank;
-use crate::process::modules::modules;
-use crate::process::{Pid, Process};
+use ipath_target::process::modules::modules;
+use ipath_target::process::{Pid, Process};
 
 /// Why there are no ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]

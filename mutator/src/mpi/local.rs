@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::found::{Candidate, has_mpi};
 use super::rank::{Rank, rank_of};
-use crate::process::{Pid, Process};
+use ipath_target::process::{Pid, Process};
 
 /// Where the ranks of a job on this machine come from: the nearest process above them that is none, such as mpirun, orted,
 /// hydra_pmi_proxy or slurmstepd, which has started them all.

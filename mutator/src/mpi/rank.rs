@@ -1,6 +1,6 @@
 //! The number that a launcher has told a process.
 
-use crate::process::Process;
+use ipath_target::process::Process;
 
 /// Variables that have a rank's number, the most particular first.
 const RANKS: [&str; 4] = [

@@ -6,8 +6,8 @@ use patcher::Avma;
 use super::rank::{Rank, rank_of};
 use crate::elf_symbols;
 use crate::images;
-use crate::process::modules::{Module, modules};
-use crate::process::{Pid, Process, Space};
+use ipath_target::process::modules::{Module, modules};
+use ipath_target::process::{Pid, Process, Space};
 
 /// Bytes of a descriptor, and where in it the process id is.
 const DESCRIPTOR: u64 = 24;

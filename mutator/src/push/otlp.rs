@@ -13,9 +13,9 @@ use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
 use super::{Answer, Outcome, Series};
-use crate::random;
 use ipath_profile::export::pprof_format as pprof;
 use ipath_profile::export::pprof_format::Profile as Pprof;
+use ipath_target::random;
 use proto::{
     AnyValue, ArrayValue, Dictionary, Function, KeyValue, KeyValueAndUnit, Line, Link, Location,
     Mapping, PartialSuccess, Profile, Request, Resource, ResourceProfiles, Response, Sample, Scope,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::random;
+use ipath_target::random;
 
 /// Times between tries, each longer than the one before it.
 #[derive(Clone, Copy, Debug)]

@@ -16,9 +16,9 @@ use abi::segment::{
 use abi::value::{Place, RETURN};
 
 use super::*;
-use crate::process::{Pid, Process};
 use crate::segment::{Segment, Shape};
 use ipath_profile::clock::ExitClock;
+use ipath_target::process::{Pid, Process};
 
 /// The stubs that trampolines call, in the order of their cells.
 pub(super) const STUBS: [&str; 6] = [

@@ -1,6 +1,6 @@
 //! The pace of threads, by the kernel's count of their processor time, and the time of day.
 
-use crate::process::Activity;
+use ipath_target::process::Activity;
 
 /// What a thread, or several together, does in a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -19,11 +19,11 @@ use super::unwinding::{before, left, left_realigned, unwound, unwound_in_memory}
 use crate::debuginfod;
 use crate::images::{self, OpenImage};
 use crate::jit::JitNames;
-use crate::process::modules::{Module, modules};
-use crate::process::unread::UnwindTables;
-use crate::process::{Extent, Mapping, Process};
 use ipath_profile::folding::Fold;
 use ipath_profile::services::is_service;
+use ipath_target::process::modules::{Module, modules};
+use ipath_target::process::unread::UnwindTables;
+use ipath_target::process::{Extent, Mapping, Process};
 
 /// Where a function is: its module, first address, and what it is called if it is generated code.
 type Key = (Option<usize>, Avma, Option<Arc<str>>);

@@ -13,7 +13,7 @@ use perf_event_open_sys::{ioctls, perf_event_open};
 use super::record::{OF_CLOCK, OF_SWITCHES};
 use super::registers::MASK;
 use super::ring::Ring;
-use crate::process::Tid;
+use ipath_target::process::Tid;
 
 /// What can be seen of a process, the least last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -49,9 +49,9 @@ use thread::{Seen, Spent, Tally};
 use watched::Watched;
 use windows::Windows;
 
-use crate::process::modules::Module;
-use crate::process::{Activity, Process, Tid};
-use crate::progress::{THREADS, over};
+use ipath_target::process::modules::Module;
+use ipath_target::process::{Activity, Process, Tid};
+use ipath_target::progress::{THREADS, over};
 
 /// Time between two looks for what threads there are and do, and so many times as long as the last look took.
 const UNTIL_NEW_THREADS: Duration = Duration::from_millis(100);

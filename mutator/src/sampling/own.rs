@@ -1,7 +1,7 @@
 //! The code that ipath has put into a process: its runtime, and the trampolines of a session.
 
-use crate::process::{Extent, Process};
 use crate::segment::{RegionDoc, Segment};
+use ipath_target::process::{Extent, Process};
 
 /// What it is called among functions and modules.
 pub(super) const FUNCTION: &str = "measuring";

@@ -107,7 +107,7 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{Pid, Process};
+    use ipath_target::process::{Pid, Process};
 
     #[test]
     fn the_lightest_paths_are_let_go() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::shares::{Function, Share, Shares};
 use super::{AT_FIRST, NotSampled, Sampler};
-use crate::process::Process;
+use ipath_target::process::Process;
 
 /// Begins to sample each of these processes.
 pub fn begin_all(processes: &[Process]) -> Vec<Result<Sampler, NotSampled>> {

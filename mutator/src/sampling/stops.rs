@@ -10,9 +10,9 @@ use super::registers::Registers;
 use super::thread::Met;
 use super::watched::Watched;
 use super::windows::{how_met, stack_at};
-use crate::process::{Activity, Process, Tid, is_passing, read_text, thread_state};
-use crate::random;
-use crate::tracee::{TraceeError, glance, tracing};
+use ipath_target::process::{Activity, Process, Tid, is_passing, read_text, thread_state};
+use ipath_target::random;
+use ipath_target::tracee::{TraceeError, glance, tracing};
 
 /// Stops a second, of all threads together, and at once.
 const STOPS: f64 = 80.0;

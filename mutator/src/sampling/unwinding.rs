@@ -8,8 +8,8 @@ use patcher::flow::{Base, Recipe, frames_before};
 use patcher::{Bias, Svma};
 
 use crate::images::OpenImage;
-use crate::process::modules::Module;
-use crate::process::unread::UnwindTables;
+use ipath_target::process::modules::Module;
+use ipath_target::process::unread::UnwindTables;
 
 /// How the frame of a function is left that is about to run an instruction.
 pub(super) fn before(opened: &OpenImage, at: Svma) -> Option<Recipe> {

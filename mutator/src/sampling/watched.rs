@@ -7,7 +7,7 @@ use super::activity::Pace;
 use super::event::Events;
 use super::paths::PathId;
 use super::thread::{Spent, Tally, ThreadTime};
-use crate::process::Activity;
+use ipath_target::process::Activity;
 
 /// A thread, which is looked at in windows.
 pub(super) struct Watched {

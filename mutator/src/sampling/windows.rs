@@ -15,8 +15,8 @@ use super::record::Record;
 use super::registers::Registers;
 use super::thread::Met;
 use super::watched::{Watched, Window};
-use crate::process::{Process, Tid, read_text};
-use crate::random;
+use ipath_target::process::{Process, Tid, read_text};
+use ipath_target::random;
 
 /// CPU time between two samples of a thread, ns: no divisor of what programs do regularly.
 const PERIOD: u64 = 1_999_993;

@@ -129,8 +129,8 @@ impl Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{Pid, Process};
     use crate::segment::Shape;
+    use ipath_target::process::{Pid, Process};
 
     /// What the runtime does: a question, where there is room.
     fn ask(segment: &Segment, at: u64) -> bool {

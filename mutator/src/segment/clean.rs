@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::process::{Presence, Process};
 use ipath_base::error::io_text;
+use ipath_target::process::{Presence, Process};
 
 /// Which signal tells of a lease that is to be given back: include/uapi/asm-generic/fcntl.h.
 const F_SETSIG: i32 = 10;
@@ -142,7 +142,7 @@ fn is_written(file: &File) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::Pid;
+    use ipath_target::process::Pid;
     use memmap2::MmapRaw;
 
     /// A process id that nothing has: above the most there can be.

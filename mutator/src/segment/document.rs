@@ -18,9 +18,9 @@ use super::module::ModuleDoc;
 use super::reaper::Reaper;
 use super::schema::{CounterDoc, SchemaDoc};
 use super::{Segment, SegmentError, addresses};
-use crate::faults::step;
-use crate::process::Extent;
 use ipath_profile::clock::ExitClock;
+use ipath_target::faults::step;
+use ipath_target::process::Extent;
 
 /// Everything about a session but its counters and the journal of patched bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

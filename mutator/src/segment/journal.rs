@@ -10,7 +10,7 @@ use patcher::Avma;
 use patcher::emit::Patch;
 
 use super::{Segment, SegmentError};
-use crate::faults::step;
+use ipath_target::faults::step;
 
 /// The journal of a segment.
 pub struct Journal<'s>(pub &'s Segment);

@@ -15,7 +15,7 @@ use abi::segment::{
 };
 use abi::{ABI_VERSION, MAX_THREADS, PAGE};
 
-use crate::process::Process;
+use ipath_target::process::Process;
 
 /// What decides the size of a segment. The file is sparse: memory is used as it is written.
 #[derive(Clone, Copy, Debug)]

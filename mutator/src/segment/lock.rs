@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::SegmentError;
-use crate::faults::step;
-use crate::progress::Step;
-use crate::tracee::pause;
+use ipath_target::faults::step;
+use ipath_target::progress::Step;
+use ipath_target::tracee::pause;
 
 /// A segment's lock: no other command changes the session while this lives. It is the kernel's
 /// (flock(2)), so that it ends with the command however that ends.

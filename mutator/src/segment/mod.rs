@@ -34,10 +34,10 @@ use abi::segment as layout_of;
 use abi::segment::{Column, Header, Record, RecordHead, columns_stride};
 use memmap2::MmapRaw;
 
-use crate::faults::step;
-use crate::process::identity::{FileId, file_id};
-use crate::process::{Mapping, Presence, Process};
 use ipath_base::guard::Watch;
+use ipath_target::faults::step;
+use ipath_target::process::identity::{FileId, file_id};
+use ipath_target::process::{Mapping, Presence, Process};
 use lock::PATIENCE;
 use trust::FOLDER;
 
@@ -75,7 +75,7 @@ pub struct Segment {
 pub fn mapped(others: &[Process]) -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
-    let process = |pid| Process::find(crate::process::Pid(pid)).ok();
+    let process = |pid| Process::find(ipath_target::process::Pid(pid)).ok();
     let has_segment = |process: &Process| has_mapped(process, &process.maps().unwrap_or_default());
     let found = pids.filter_map(process).filter(|p| !others.contains(p));
     found.filter(has_segment).collect()
@@ -98,7 +98,7 @@ pub fn named() -> Vec<(PathBuf, Process)> {
 fn all_named() -> Vec<(PathBuf, Process)> {
     let of = |(path, (pid, start_time)): (PathBuf, (i32, u64))| {
         let process = Process {
-            pid: crate::process::Pid(pid),
+            pid: ipath_target::process::Pid(pid),
             start_time,
         };
         let metadata = std::fs::symlink_metadata(&path).ok()?;
@@ -517,7 +517,7 @@ fn new_file(process: &Process) -> Result<(File, PathBuf), SegmentError> {
             }
         }
     }
-    let path = trust::path_for(process, Some(crate::random::number()));
+    let path = trust::path_for(process, Some(ipath_target::random::number()));
     let file = make(&path).map_err(|e| SegmentError::Io(path.clone(), e))?;
     Ok((file, path))
 }

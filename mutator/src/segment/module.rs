@@ -6,8 +6,8 @@ use patcher::{Avma, Bias};
 use serde::{Deserialize, Serialize};
 
 use super::addresses;
-use crate::process::identity::FileId;
 use ipath_base::files::{Stamp, file_name};
+use ipath_target::process::identity::FileId;
 
 /// A file in the target.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -2,7 +2,7 @@ use patcher::Avma;
 use patcher::emit::Patch;
 
 use super::*;
-use crate::process::{Pid, Process};
+use ipath_target::process::{Pid, Process};
 
 fn create(start_time: u64) -> (Process, Segment) {
     let process = Process {

@@ -13,9 +13,9 @@ use abi::segment::{Header, MAGIC};
 
 use super::error::SegmentError;
 use super::lock::{Lock, PATIENCE};
-use crate::faults::step;
-use crate::process::identity::file_id;
-use crate::process::{Mapping, Process};
+use ipath_target::faults::step;
+use ipath_target::process::identity::file_id;
+use ipath_target::process::{Mapping, Process};
 
 /// Where named segments are.
 pub(super) const FOLDER: &str = "/dev/shm";
@@ -335,7 +335,7 @@ impl Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::Pid;
+    use ipath_target::process::Pid;
 
     #[test]
     fn names_stand_for_processes() {

@@ -6,7 +6,7 @@ use std::collections::{HashSet, VecDeque};
 use patcher::Avma;
 
 use super::tables::{Unasked, unasked};
-use crate::process::modules::Module;
+use ipath_target::process::modules::Module;
 
 /// Calls from what has been asked for to what is looked at: of the functions that are asked for later most are one or
 /// two away.

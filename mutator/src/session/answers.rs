@@ -16,10 +16,10 @@ use super::registered::RegisteredCode;
 use super::tables::{answers, prepare, quick_answers, table_key};
 use super::{Session, SessionError};
 use crate::jit::makes_code;
-use crate::process::Process;
-use crate::process::modules::{Module, modules};
 use crate::segment::{Asking, Question, SegmentError};
 use ipath_profile::clock;
+use ipath_target::process::Process;
+use ipath_target::process::modules::{Module, modules};
 
 /// Most return addresses that are looked up in instructions at a time: others may be asked for meanwhile.
 const MOST: usize = 32;

@@ -20,13 +20,13 @@ use super::write::Part;
 use super::{Candidate, Changed, Selected, Selection, Session, SessionError, select_in};
 use crate::debuginfod::hex;
 use crate::images::{self, OpenImage};
-use crate::priority::Priority;
-use crate::process::Space;
-use crate::process::modules::{Module, modules};
-use crate::progress::Step;
 use crate::segment::{ModuleDoc, Reaper, RefusedDoc, Remeasure, SchemaDoc};
-use crate::tracee::{CallCode, Stopped, pause, tracing};
 use ipath_profile::clock;
+use ipath_target::priority::Priority;
+use ipath_target::process::Space;
+use ipath_target::process::modules::{Module, modules};
+use ipath_target::progress::Step;
+use ipath_target::tracee::{CallCode, Stopped, pause, tracing};
 
 /// How often it is tried again when a thread is in the way for the moment.
 const ATTEMPTS: usize = 200;

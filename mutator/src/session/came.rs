@@ -10,9 +10,9 @@ use patcher::select::Pattern;
 use super::Session;
 use super::locked::Locked;
 use crate::images::{self, OpenError};
-use crate::process::identity::{self, FileId};
-use crate::process::modules::Module;
 use ipath_base::files::file_name;
+use ipath_target::process::identity::{self, FileId};
+use ipath_target::process::modules::Module;
 
 /// The most entries to inspect: a library that is loaded repeatedly has many.
 const MOST: u32 = 4096;

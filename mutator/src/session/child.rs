@@ -26,14 +26,14 @@ use super::recover::unmap;
 use super::stack_scan::Stacks;
 use super::write::read;
 use super::{Session, SessionError};
-use crate::priority::Priority;
-use crate::process::maps::{expect_mapping, free_range};
-use crate::process::memory::is_anonymous;
-use crate::process::{Extent, Mapping, Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Journal, Lock, RegionDoc, Segment, SegmentError, Shape, has_room};
-use crate::tracee::{CallCode, Remote, Stopped};
 use ipath_profile::clock;
+use ipath_target::priority::Priority;
+use ipath_target::process::maps::{expect_mapping, free_range};
+use ipath_target::process::memory::is_anonymous;
+use ipath_target::process::{Extent, Mapping, Memory, Process, Space};
+use ipath_target::tracee::{CallCode, Remote, Stopped};
 
 impl Session {
     /// False if this session has not been in the memory of a process whose process had it when it made that one.

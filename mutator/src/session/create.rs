@@ -17,18 +17,18 @@ use super::pending::AT_FIRST;
 use super::tables::prepare_all;
 use super::{Changed, Ended, Selected, Session, SessionError, VERIFY, filters, quiet};
 use crate::condition::{Condition, Operand};
-use crate::faults::{look, step};
 use crate::images;
 use crate::metric::Metric;
 use crate::mpi;
-use crate::priority::Priority;
-use crate::process::modules::Module;
-use crate::process::{Extent, Process, host, read_text};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, MetricDoc, PendingDoc, SchemaDoc, SegmentError, Shape, has_room};
-use crate::tracee::{Stopped, tracing};
 use crate::values::Item;
 use ipath_profile::clock::{self, ExitClock};
+use ipath_target::faults::{look, step};
+use ipath_target::priority::Priority;
+use ipath_target::process::modules::Module;
+use ipath_target::process::{Extent, Process, host, read_text};
+use ipath_target::tracee::{Stopped, tracing};
 
 /// What a session is made with.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::Session;
 use super::pending::LOOKING;
-use crate::process::{Process, Tid};
 use crate::segment::Departs;
+use ipath_target::process::{Process, Tid};
 
 /// The time that a command without an action leaves to other commands.
 const A_WHILE: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-use crate::process::{Process, Tid, pidfd};
+use ipath_target::process::{Process, Tid, pidfd};
 
 /// The memfd that a stopped target has just made for us, as its descriptor `fd`. Another process with the same
 /// descriptors may have put any file there instead, which the target may not even be allowed to open: the descriptor

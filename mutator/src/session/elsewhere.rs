@@ -12,8 +12,8 @@ use rustc_hash::FxHashSet;
 use crate::debuginfod;
 use crate::images::OpenImage;
 use crate::lines::{Lines, Places};
-use crate::progress::Step;
 use crate::segment::{Document, FunctionDoc};
+use ipath_target::progress::Step;
 
 /// Most bytes of DWARF that are read for inlined copies where a change waits for them: a second's work.
 pub(super) const MOST_DWARF: usize = 128 << 20;

@@ -16,11 +16,11 @@ use super::recover::unmap;
 use super::stack_scan::Stacks;
 use super::write::{move_back, read};
 use super::{Session, SessionError};
-use crate::priority::Priority;
-use crate::process::{Activity, Extent, Memory, Presence, Text, Tid, thread_state};
-use crate::progress::Step;
 use crate::segment::{FunctionDoc, Journal, PairDoc, Reaper, RegionDoc, SegmentError, SiteDoc};
-use crate::tracee::{CallCode, Stopped, StoppedThread, pause, tracing};
+use ipath_target::priority::Priority;
+use ipath_target::process::{Activity, Extent, Memory, Presence, Text, Tid, thread_state};
+use ipath_target::progress::Step;
+use ipath_target::tracee::{CallCode, Stopped, StoppedThread, pause, tracing};
 
 /// What became of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,8 +18,8 @@ use super::locked::Locked;
 use super::select::{Candidate, FunctionPlace, display_name, may_be_measured};
 use super::{Selection, SessionError, allowed};
 use crate::images::{self, OpenImage};
-use crate::process::modules::{Module, VDSO, modules};
 use crate::segment::Reaper;
+use ipath_target::process::modules::{Module, VDSO, modules};
 
 /// Tail calls in a row, from one function to the next, that are followed.
 const MOST_IN_A_ROW: usize = 4;

@@ -12,12 +12,12 @@ use patcher::plan::{PointPlan, Tactic};
 use super::locked::Locked;
 use super::place::Places;
 use super::{Candidate, Changed, SessionError};
-use crate::process::modules::Module;
-use crate::process::{Extent, Mapping};
 use crate::segment::{
     FunctionDoc, Journal, KeptDoc, PairDoc, Reaper, RegionDoc, SegmentError, SiteDoc,
 };
-use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
+use ipath_target::process::modules::Module;
+use ipath_target::process::{Extent, Mapping};
+use ipath_target::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 impl Locked<'_> {
     /// Lays out and writes the trampolines of functions that are new to the session; their ids. They come in with those that

@@ -10,13 +10,13 @@ use patcher::plan::RefuseReason;
 use super::filters;
 use super::in_the_way::{InTheWay, NO_ROOM};
 use super::legacy;
-use crate::process::headroom::mib;
-use crate::process::limits;
-use crate::process::{Pid, Presence, Process, ProcessError, Space, Tid};
 use crate::segment::{SegmentError, TooMuch};
-use crate::tracee::TraceeError;
 use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, Hint, Word, Words, hint};
+use ipath_target::process::headroom::mib;
+use ipath_target::process::limits;
+use ipath_target::process::{Pid, Presence, Process, ProcessError, Space, Tid};
+use ipath_target::tracee::TraceeError;
 
 /// What can go wrong with a session.
 #[derive(Debug)]

@@ -4,8 +4,8 @@
 //! there (PTRACE_SECCOMP_GET_FILTER needs the same right). Most answer with an error or with SIGSYS, and the program
 //! hears of neither. One that kills ends the program, which no tracer can prevent (kernel/seccomp.c, SA_IMMUTABLE).
 
-use crate::process::{Process, status_line};
-use crate::progress::{THREADS, over};
+use ipath_target::process::{Process, status_line};
+use ipath_target::progress::{THREADS, over};
 
 /// The option by which a user says that a filter does not kill.
 pub(super) const ALLOW: &str = "allow-seccomp";

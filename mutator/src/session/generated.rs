@@ -9,10 +9,10 @@ use super::locked::Locked;
 use super::tables::{Table, generated_answer, table_key};
 use super::{Session, SessionError};
 use crate::hotspot::{self, HotSpot};
-use crate::process::identity::FileId;
-use crate::process::modules::{Module, modules};
-use crate::process::{Mapping, Process};
 use ipath_profile::clock;
+use ipath_target::process::identity::FileId;
+use ipath_target::process::modules::{Module, modules};
+use ipath_target::process::{Mapping, Process};
 
 /// A return address, and the bytes from the stack pointer to where rbp points to; negative where that is not known.
 pub(super) type Call = (Avma, i64);

@@ -5,7 +5,7 @@ use std::fmt;
 
 use patcher::Avma;
 
-use crate::process::Tid;
+use ipath_target::process::Tid;
 
 /// Why a function is refused that somebody stays in: see `Locked::give_up`.
 const OCCUPIED: &str = "occupied";

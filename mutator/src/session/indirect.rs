@@ -17,9 +17,9 @@ use patcher::{Avma, Bias};
 
 use super::{Candidate, Selection, SessionError};
 use crate::images;
-use crate::process::modules::{Module, VDSO};
-use crate::process::{Memory, Process, Space};
-use crate::tracee::{CallCode, Remote, Stopped, tracing};
+use ipath_target::process::modules::{Module, VDSO};
+use ipath_target::process::{Memory, Process, Space};
+use ipath_target::tracee::{CallCode, Remote, Stopped, tracing};
 
 /// Puts the implementations in the place of the resolvers that patterns have named. What cannot
 /// be resolved stays, refused.

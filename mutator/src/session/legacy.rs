@@ -3,10 +3,10 @@
 
 use patcher::Avma;
 
-use crate::process::{Extent, Mapping, Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::Segment;
 use ipath_base::hint::{CommandLine, Hint, hint};
+use ipath_target::process::{Extent, Mapping, Memory, Process, Space};
 
 /// The first byte of a jump with a displacement of 32 bits (`jmp rel32`), and its length.
 const JUMP: u8 = 0xe9;

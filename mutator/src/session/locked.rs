@@ -11,11 +11,11 @@ use patcher::Avma;
 
 use super::reading::Reading;
 use super::{Session, SessionError};
-use crate::process::memory::is_refusal;
-use crate::process::{Own, Presence, Process, Space};
 use crate::segment::{Claim, Document, Lock, RegionDoc, Segment, SegmentError, StopDoc};
-use crate::tracee::Stopped;
 use ipath_profile::clock;
+use ipath_target::process::memory::is_refusal;
+use ipath_target::process::{Own, Presence, Process, Space};
+use ipath_target::tracee::Stopped;
 
 /// A session that nobody else changes, in a target that has been seen to have it. One value is one
 /// transaction over the session's journal: what was left half done is finished before it begins, and

@@ -11,9 +11,9 @@ use super::locked::Locked;
 use super::{Session, SessionError};
 use crate::debuginfod::hex;
 use crate::images::{self, OpenImage};
-use crate::process::modules::Module;
-use crate::process::{Mapping, Memory, Space};
 use crate::segment::{FunctionDoc, Journal, ModuleDoc, Reaper};
+use ipath_target::process::modules::Module;
+use ipath_target::process::{Mapping, Memory, Space};
 
 /// Such a function.
 #[derive(Clone, Copy)]

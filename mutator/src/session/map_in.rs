@@ -16,12 +16,12 @@ use patcher::Avma;
 
 use super::locked::make_way;
 use super::{SessionError, descriptor};
-use crate::process::identity::file_id;
-use crate::process::maps::free_range;
-use crate::process::{Extent, Mapping, Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Lock, Segment, SegmentError, Shape, has_mapped};
-use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
+use ipath_target::process::identity::file_id;
+use ipath_target::process::maps::free_range;
+use ipath_target::process::{Extent, Mapping, Memory, Process, Space};
+use ipath_target::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// What is needed for it.
 pub(super) struct Ready<'r> {

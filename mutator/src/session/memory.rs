@@ -22,8 +22,8 @@ use abi::segment::{Header, NO_LIMIT};
 
 use super::locked::Locked;
 use super::{Candidate, Session, SessionError};
-use crate::process::headroom::{Headroom, headroom, mib};
-use crate::process::{Presence, Process};
+use ipath_target::process::headroom::{Headroom, headroom, mib};
+use ipath_target::process::{Presence, Process};
 
 /// A session takes at most one part in `PART` of the memory left.
 const PART: u64 = 2;

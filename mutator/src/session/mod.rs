@@ -67,12 +67,12 @@ use patcher::plan::{Allowed, Effects};
 use patcher::select::Pattern;
 
 use crate::images;
-use crate::process::headroom::yield_memory;
-use crate::process::modules::{Module, modules};
-use crate::process::{Extent, Mapping, Presence, Process, Space, shadow};
 use crate::segment::{Document, Segment, SegmentError};
-use crate::tracee::Stopped;
 use ipath_profile::clock;
+use ipath_target::process::headroom::yield_memory;
+use ipath_target::process::modules::{Module, modules};
+use ipath_target::process::{Extent, Mapping, Presence, Process, Space, shadow};
+use ipath_target::tracee::Stopped;
 
 use reading::Reading;
 

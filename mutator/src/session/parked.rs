@@ -13,7 +13,7 @@ use patcher::Avma;
 
 use super::signal_frame::{AT_SEGMENTS, FRAME, SEGMENTS, SignalFrame, word};
 use super::stack_scan::is_restorer;
-use crate::process::{Mapping, Memory, Process};
+use ipath_target::process::{Mapping, Memory, Process};
 
 /// Bytes from the rip to the segments.
 const BEFORE: u64 = 16;
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn pages_that_are_there_are_found() {
-        let process = Process::find(crate::process::Pid(std::process::id() as i32));
+        let process = Process::find(ipath_target::process::Pid(std::process::id() as i32));
         let pages = Pages::open(&process.expect("runs"));
         let len = 64 * PAGE as usize;
         let mut map = memmap2::MmapMut::map_anon(len).expect("memory");

@@ -17,11 +17,11 @@ use super::locked::Locked;
 use super::select::{Selection, select};
 use super::{Changed, Selected, Session, SessionError, allowed, slices};
 use crate::images;
-use crate::process::identity::FileId;
-use crate::process::modules::{Module, modules};
-use crate::process::{Pid, Process, Space};
 use crate::segment::{Document, FunctionDoc, PendingDoc, Reaper, SchemaDoc};
 use ipath_profile::clock;
+use ipath_target::process::identity::FileId;
+use ipath_target::process::modules::{Module, modules};
+use ipath_target::process::{Pid, Process, Space};
 
 /// How long after a look whoever watches is taken to be there, in seconds, and after it has begun one.
 const THERE: u64 = 5;

@@ -8,10 +8,10 @@ use patcher::plan::RefuseReason;
 use patcher::{Avma, FileOffset};
 
 use super::Candidate;
-use crate::process::Mapping;
-use crate::process::maps::{free_place_in, free_range_near};
-use crate::process::modules::Module;
 use crate::segment::{Document, Reaper, RegionDoc};
+use ipath_target::process::Mapping;
+use ipath_target::process::maps::{free_place_in, free_range_near};
+use ipath_target::process::modules::Module;
 
 /// The stubs whose addresses a region begins with, in this order.
 #[derive(Clone, Copy)]
@@ -264,7 +264,7 @@ fn is_near(region: &RegionDoc, near: &Range<Avma>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::maps::parse;
+    use ipath_target::process::maps::parse;
 
     #[test]
     fn what_is_promised_to_one_module_is_not_given_to_another() {

@@ -7,7 +7,7 @@ use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_points};
 use patcher::{Bias, Svma};
 
 use crate::images::OpenImage;
-use crate::process::modules::{Module, VDSO};
+use ipath_target::process::modules::{Module, VDSO};
 
 /// Nothing but points.
 const NOTHING: Effects = Effects {

@@ -17,10 +17,10 @@ use super::select::{Candidate, FunctionPlace, display_name, is_meant};
 use super::unmatched::{Unmatched, near};
 use super::{Changed, Selected, Selection, Session, SessionError};
 use crate::images::{self, OpenImage};
-use crate::process::Space;
-use crate::process::modules::{Module, modules};
 use crate::segment::{Document, FunctionDoc, Reaper, RefusedDoc};
 use crate::values::Item;
+use ipath_target::process::Space;
+use ipath_target::process::modules::{Module, modules};
 
 /// What the profile says of them where times are measured.
 const NOTE: &str = "points (FUNC+0xOFFSET) are counted, and nothing else is measured at them";

@@ -20,10 +20,10 @@ use abi::segment::{
 use super::SessionError;
 use super::locked::Locked;
 use super::memory::Room;
-use crate::process::{Extent, Process};
-use crate::progress::{THREADS, over};
 use crate::segment::{SchemaDoc, Segment};
 use ipath_profile::clock;
+use ipath_target::process::{Extent, Process};
+use ipath_target::progress::{THREADS, over};
 
 /// Threads that may come, beside those there are.
 const MORE_THREADS: u64 = 64;
@@ -163,7 +163,7 @@ impl Locked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::Pid;
+    use ipath_target::process::Pid;
     use std::fs;
 
     #[test]

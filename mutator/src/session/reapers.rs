@@ -18,8 +18,8 @@ use super::select::{Candidate, display_name};
 use super::slices;
 use crate::images;
 use crate::jit;
-use crate::process::modules::{Module, VDSO};
 use crate::segment::Reaper;
+use ipath_target::process::modules::{Module, VDSO};
 
 /// Linkage names, and what their entry tells.
 const REAPERS: [(&str, Reaper); 24] = [
@@ -111,8 +111,10 @@ pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<
         let Some(bias) = module.bias(image.image) else {
             continue;
         };
-        let functions = image.reapers(functions).iter();
-        let functions = functions.filter(|(_, reaper)| exits || reaper.is_for_counts());
+        let functions = image.derived(functions);
+        let functions = functions
+            .iter()
+            .filter(|(_, reaper)| exits || reaper.is_for_counts());
         for (function, reaper) in functions.filter(|(f, _)| module.maps_function(bias, f)) {
             let want = reaper.effects();
             let plan = plan_allowed(image.image, &image.context, function, want, allowed);

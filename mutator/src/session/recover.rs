@@ -17,12 +17,12 @@ use patcher::Avma;
 use super::SessionError;
 use super::locked::Locked;
 use super::write::read;
-use crate::faults::step;
-use crate::process::identity::{FileId, file_id};
-use crate::process::memory::is_anonymous;
-use crate::process::{Extent, Mapping, Memory, Space};
 use crate::segment::{Claim, Journal, RegionDoc, SegmentError, is_segment_name, is_unnamed};
-use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
+use ipath_target::faults::step;
+use ipath_target::process::identity::{FileId, file_id};
+use ipath_target::process::memory::is_anonymous;
+use ipath_target::process::{Extent, Mapping, Memory, Space};
+use ipath_target::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// First bytes of a mapping that is about to be taken out.
 const MARK: usize = 16;
@@ -192,7 +192,7 @@ impl Locked<'_> {
                 )));
             }
         }
-        let random = crate::random::bytes::<{ MARK / 2 }>();
+        let random = ipath_target::random::bytes::<{ MARK / 2 }>();
         let mark: Vec<u8> = random
             .iter()
             .flat_map(|b| format!("{b:02x}").into_bytes())

@@ -15,10 +15,10 @@ use super::locked::Locked;
 use super::tables::{Table, rule};
 use super::{Session, SessionError};
 use crate::jit::{Entries, Sources, makes_code};
-use crate::process::modules::{Module, modules};
-use crate::process::{Mapping, Memory};
 use crate::segment::RegisteredTable;
 use ipath_profile::clock;
+use ipath_target::process::modules::{Module, modules};
+use ipath_target::process::{Mapping, Memory};
 
 /// The shortest time between two looks without a question. A pause also lasts at least `SHARE`
 /// times as long as the look before it.

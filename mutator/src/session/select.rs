@@ -18,10 +18,10 @@ use super::unmatched::{
 };
 use crate::debuginfod;
 use crate::images::{self, OpenImage};
-use crate::process::modules::{Module, VDSO};
-use crate::progress::Step;
 use crate::segment::{Reaper, Remeasure};
 use ipath_base::files::file_name;
+use ipath_target::process::modules::{Module, VDSO};
+use ipath_target::progress::Step;
 
 /// A function that a pattern names.
 pub struct Candidate {
@@ -536,8 +536,8 @@ pub(super) fn display_name(function: &Function, module: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::modules::modules;
-    use crate::process::{Pid, Process, Space};
+    use ipath_target::process::modules::modules;
+    use ipath_target::process::{Pid, Process, Space};
 
     /// Functions of the C library, in this process.
     #[test]

@@ -9,7 +9,7 @@ use abi::arch::signal_frame::extended::{FXSAVE, LEGACY, MAGIC1, MAGIC2, SOFTWARE
 use abi::arch::signal_frame::{ALTERNATE, FLAGS, LEN, PC, REGISTERS, SP, STATE};
 use patcher::Avma;
 
-use crate::process::Extent;
+use ipath_target::process::Extent;
 
 /// CS, GS, FS and SS of 64-bit code, which follow rip and rflags.
 pub(super) const SEGMENTS: [u8; 8] = [0x33, 0, 0, 0, 0, 0, 0x2b, 0];

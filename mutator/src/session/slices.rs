@@ -25,10 +25,10 @@ use super::select::select;
 use super::{Session, SessionError, allowed};
 use crate::images;
 use crate::jit;
-use crate::process::Space;
-use crate::process::identity::FileId;
-use crate::process::modules::{Module, VDSO, modules};
 use crate::segment::{FunctionDoc, Reaper};
+use ipath_target::process::Space;
+use ipath_target::process::identity::FileId;
+use ipath_target::process::modules::{Module, VDSO, modules};
 
 /// The largest module code that is searched, in bytes; greenlet's is 100 KiB.
 const MOST: u64 = 4 << 20;

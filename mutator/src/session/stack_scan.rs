@@ -8,7 +8,7 @@ use abi::arch::signal_frame::{RESTORER, SHORT_RESTORER};
 use patcher::Avma;
 
 use super::signal_frame::{FRAME, SignalFrame, word};
-use crate::process::{Extent, Mapping, Memory};
+use ipath_target::process::{Extent, Mapping, Memory};
 
 /// Stacks of one thread that are looked at: its own, and alternate ones for signals.
 const MOST_STACKS: usize = 16;

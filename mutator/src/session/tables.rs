@@ -23,11 +23,11 @@ use patcher::{Avma, Bias, Svma};
 use super::SessionError;
 use super::locked::Locked;
 use crate::images::{self, OpenImage};
-use crate::process::Mapping;
-use crate::process::identity::FileId;
-use crate::process::modules::Module;
-use crate::progress::Step;
 use ipath_profile::clock;
+use ipath_target::process::Mapping;
+use ipath_target::process::identity::FileId;
+use ipath_target::process::modules::Module;
+use ipath_target::progress::Step;
 
 impl Locked<'_> {
     /// Publishes tables for those of these modules that need them and have none yet.

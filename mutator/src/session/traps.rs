@@ -18,7 +18,7 @@ use super::locked::Locked;
 use super::write::read;
 use super::{Candidate, Selection, SessionError};
 use crate::segment::SiteDoc;
-use crate::tracee::{CallCode, Remote, Stopped, TRAP_BIT};
+use ipath_target::tracee::{CallCode, Remote, Stopped, TRAP_BIT};
 
 /// The signals that a C library has for itself, 32 and 33, and takes out of every mask that a program sets. Who blocks one of these as well is
 /// the library, amid the making of a thread or at its end (where glibc's `start_thread` leaves 33, SIGSETXID, as it is), or the runtime, amid a

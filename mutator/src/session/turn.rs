@@ -18,10 +18,10 @@ use super::locked::Locked;
 use super::remeasure::Turn;
 use super::write::{Part, read, with_hosts, write};
 use super::{Changed, SessionError};
-use crate::faults::step;
-use crate::process::{Memory, Text};
 use crate::segment::{Journal, SiteDoc};
-use crate::tracee::{CallCode, pause};
+use ipath_target::faults::step;
+use ipath_target::process::{Memory, Text};
+use ipath_target::tracee::{CallCode, pause};
 
 /// Bytes of a row of the probe table.
 const ROW: usize = size_of::<Probe>();

@@ -10,9 +10,9 @@ use patcher::{Bias, Svma};
 use super::shown::{names_shown_as, short_name};
 use crate::images::{self, OpenImage};
 use crate::jit::JitNames;
-use crate::process::modules::{Module, VDSO};
 use ipath_base::error::Failure;
 use ipath_base::hint::{Hint, Word, Words, hint};
+use ipath_target::process::modules::{Module, VDSO};
 
 /// Names that are offered at most.
 const MOST: usize = 3;

@@ -8,9 +8,9 @@ use abi::value;
 use super::{Selected, Selection};
 use crate::lines::{Lines, Places};
 use crate::metric::number_of;
-use crate::process::modules::Module;
-use crate::progress::Step;
 use crate::values::{Item, Kind, Place, Value, Values};
+use ipath_target::process::modules::Module;
+use ipath_target::progress::Step;
 
 impl Selected {
     /// Finds out where these values of each function are. A function with one that cannot be read is refused.

@@ -9,9 +9,9 @@ use super::locked::Locked;
 use super::parked::{IN_STOP, saved_inside};
 use super::stack_scan::Stacks;
 use super::write::Part;
-use crate::process::{Extent, Mapping, Memory, Tid};
 use crate::segment::SiteDoc;
-use crate::tracee::Stopped;
+use ipath_target::process::{Extent, Mapping, Memory, Tid};
+use ipath_target::tracee::Stopped;
 
 /// What stands on an application's stack where a hook's stub may have its way back, and more.
 fn ways_back(memory: &Memory, sp: Avma) -> impl Iterator<Item = Avma> {

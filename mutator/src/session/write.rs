@@ -13,10 +13,10 @@ use super::locked::Locked;
 use super::lost::is_mapped;
 use super::stack_scan::Stacks;
 use super::{SessionError, legacy};
-use crate::process::{Memory, Text};
 use crate::segment::{FunctionDoc, Journal, KeptDoc, PairDoc, SegmentError, SiteDoc};
-use crate::tracee::Stopped;
 use ipath_profile::clock;
+use ipath_target::process::{Memory, Text};
+use ipath_target::tracee::Stopped;
 
 /// Which sites of functions.
 #[derive(Clone, Copy, PartialEq, Eq)]

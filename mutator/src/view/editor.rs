@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use super::inputs::Edited;
 use super::job::stop_job;
 use super::terminal::Tty;
-use crate::signals::{Asked, Signals};
+use ipath_target::signals::{Asked, Signals};
 
 /// Time between two looks whether there is anything left to watch.
 const A_LOOK: Duration = Duration::from_millis(500);

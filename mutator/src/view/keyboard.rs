@@ -17,7 +17,7 @@ use super::job::stop_job;
 use super::screen::size;
 use super::terminal::Tty;
 use super::{Key, Mouse};
-use crate::signals::{Asked, Signals};
+use ipath_target::signals::{Asked, Signals};
 
 /// How long to wait for the rest of an escape sequence that has come in part.
 const REST: Duration = Duration::from_millis(25);

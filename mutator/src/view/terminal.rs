@@ -9,7 +9,7 @@ use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::crossterm::{Command, cursor, execute};
 
 use crate::outlet::Outlet;
-use crate::signals::Signals;
+use ipath_target::signals::Signals;
 
 /// Has the terminal tell of buttons and of the wheel, in decimal numbers, and of nothing else (ctlseqs, "Mouse Tracking").
 struct MouseOn;

@@ -6,8 +6,8 @@ use abi::segment::{Column, INLINE_BUCKETS};
 use super::super::raw::RawMetric;
 use super::*;
 use crate::metric::Metric;
-use crate::process::{Pid, Process};
 use crate::segment::{Document, MetricDoc, Shape};
+use ipath_target::process::{Pid, Process};
 
 /// Timers, which each call is made to have.
 const TIMERS: [Metric; 2] = [Metric::Wall, Metric::Cpu];

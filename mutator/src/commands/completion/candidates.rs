@@ -12,11 +12,11 @@ use crate::cli::Subject;
 use crate::commands::named;
 use crate::images;
 use crate::metric::Metric;
-use crate::process::modules::{VDSO, modules};
-use crate::process::{Pid, Process};
 use ipath_base::files::FileBytes;
 use ipath_base::printable::printable;
 use ipath_profile::profile::Profile;
+use ipath_target::process::modules::{VDSO, modules};
+use ipath_target::process::{Pid, Process};
 
 /// The most candidates that are shown.
 const MOST: usize = 1000;

@@ -7,9 +7,9 @@ use super::line::{Line, Verdict, line};
 use crate::debuginfod::{self, hex};
 use crate::images;
 use crate::lines::{Lines, Places};
-use crate::process::Process;
-use crate::process::modules::{Module, VDSO, modules};
 use ipath_base::hint::{Hint, Word, hint};
+use ipath_target::process::Process;
+use ipath_target::process::modules::{Module, VDSO, modules};
 
 /// Servers of debug files, by the `ID` of os-release(5).
 const SERVERS: [(&str, &str); 6] = [

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::line::{Line, Verdict, line};
-use crate::process::{Pid, Process};
 use ipath_base::files::file_name;
 use ipath_base::hint::{CommandLine, hint};
+use ipath_target::process::{Pid, Process};
 
 /// A line if a process has descendants: they are not measured with it.
 pub(super) fn children(process: &Process) -> Option<Line> {

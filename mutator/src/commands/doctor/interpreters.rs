@@ -2,8 +2,8 @@
 
 use super::line::{Line, Verdict, line};
 use crate::commands::language::Language;
-use crate::process::Process;
 use ipath_base::hint::{Hint, hint};
+use ipath_target::process::Process;
 
 /// A line about the language of a process. `names` is the number of names of generated code.
 pub(super) fn interpreters(process: &Process, names: usize) -> Option<Line> {

@@ -2,8 +2,8 @@
 //! is charged there.
 
 use super::line::{Line, Verdict, line};
-use crate::process::headroom::{Headroom, headroom, mib};
-use crate::process::{Process, limits};
+use ipath_target::process::headroom::{Headroom, headroom, mib};
+use ipath_target::process::{Process, limits};
 
 /// With less than this left, a session can drive the process over its limit.
 const ENOUGH: u64 = 64 << 20;

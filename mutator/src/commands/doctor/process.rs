@@ -9,10 +9,10 @@ use super::interpreters::interpreters;
 use super::line::{Line, Verdict, line};
 use super::memory::{addresses, mappings, memory};
 use super::unread::unread;
-use crate::guest::Runner;
 use crate::jit::JitNames;
-use crate::process::{Pid, Process, ProcessError};
 use crate::session::filters;
+use ipath_target::guest::Runner;
+use ipath_target::process::{Pid, Process, ProcessError};
 
 /// The lines about a process: one of it, and one for each thing that stands in the way.
 pub(super) fn lines(pid: Pid) -> Vec<Line> {

@@ -2,9 +2,9 @@
 
 use super::line::{Line, Verdict, line};
 use crate::images::{self, OpenError};
-use crate::process::Process;
-use crate::process::modules::{Module, modules};
 use ipath_base::hint::{Word, hint};
+use ipath_target::process::Process;
+use ipath_target::process::modules::{Module, modules};
 
 /// A line for the program and each library whose file cannot be opened.
 pub(super) fn unread(process: &Process) -> Vec<Line> {

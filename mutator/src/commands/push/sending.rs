@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::poll::PollFlags;
 
 use crate::push::{Client, Outcome, Request};
-use crate::signals::{Asked, Signals};
+use ipath_target::signals::{Asked, Signals};
 
 /// What a client may take beyond the limit that it is given.
 const GRACE: Duration = Duration::from_secs(2);

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use patcher::Avma;
 
-use crate::process::modules::Module;
+use ipath_target::process::modules::Module;
 
 /// A file, or a part of one that is mapped more than once.
 type File = (String, (String, u64), u64);

@@ -16,14 +16,14 @@ use super::result::{Outcome, costly, left, unreturned};
 use super::samples::Samples;
 use super::words::{Stopped, measured, reason, sampled, stopped};
 use crate::follow::Follower;
-use crate::process::Process;
 use crate::sampling::Sampler;
 use crate::search::{Cost, Next, Search, Stack, Step, Window, rows};
 use crate::session::Options;
-use crate::signals::{Asked, Signals};
 use ipath_base::error::Failure;
 use ipath_profile::display_name;
 use ipath_profile::report::{human, wrapped};
+use ipath_target::process::Process;
+use ipath_target::signals::{Asked, Signals};
 
 /// Why a search is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

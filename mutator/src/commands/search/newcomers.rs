@@ -9,11 +9,11 @@ use super::common::Shifts;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
 use crate::follow::Newcomer;
-use crate::process::Process;
-use crate::process::modules::modules;
 use crate::sampling::begin_all;
 use ipath_base::error::Failure;
 use ipath_profile::profile::Profile;
+use ipath_target::process::Process;
+use ipath_target::process::modules::modules;
 
 impl Pack {
     /// Adds the sessions that the follower has made since. Returns true if there are any.

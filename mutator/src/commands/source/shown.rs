@@ -14,13 +14,13 @@ use crate::commands::measure::{self, MANY};
 use crate::commands::outcome::{added, also_called, partly_counted, unfollowed};
 use crate::commands::watch::destination;
 use crate::images;
-use crate::process::modules::{Module, VDSO, modules};
 use crate::segment::{ModuleDoc, Remeasure};
 use crate::session::{Candidate, Changed, Session, SessionError};
 use crate::view::{Callees, Finder, Names, Sample, Source};
 use ipath_base::error::io_text;
 use ipath_base::hint::CommandLine;
 use ipath_profile::profile;
+use ipath_target::process::modules::{Module, VDSO, modules};
 
 impl Live {
     /// The id of a function by its index in the latest sample.
@@ -280,7 +280,7 @@ impl Source for Live {
 }
 
 /// All functions of a process that have a name.
-fn names_of(process: &crate::process::Process) -> Names {
+fn names_of(process: &ipath_target::process::Process) -> Names {
     let mut names = Names::default();
     let Ok(maps) = process.maps() else {
         return names;

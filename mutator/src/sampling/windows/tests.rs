@@ -1,8 +1,8 @@
 use super::super::record::Way;
 use super::super::thread::Tally;
 use super::*;
-use crate::process::Activity;
-use crate::process::Pid;
+use ipath_target::process::Activity;
+use ipath_target::process::Pid;
 use std::collections::HashSet;
 
 #[test]

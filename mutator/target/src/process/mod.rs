@@ -433,7 +433,7 @@ impl Process {
     }
 
     /// Its memory as it is now: see [`Space`] for what must not change unnoticed.
-    pub(crate) fn open_memory(&self) -> Result<Memory, ProcessError> {
+    pub fn open_memory(&self) -> Result<Memory, ProcessError> {
         let open = |path: &str| fs::File::options().read(true).write(true).open(path);
         self.of_living("mem", open).map(Memory::new)
     }

@@ -60,7 +60,7 @@ fn lock() -> MutexGuard<'static, State> {
 }
 
 /// Enables lines about long steps. Each begins with `subject` and is passed to `say`.
-pub(crate) fn tell(subject: String, say: fn(&str)) {
+pub fn tell(subject: String, say: fn(&str)) {
     let mut state = lock();
     (state.subject, state.say) = (subject, Some(say));
     state.patience = match io::stderr().is_terminal() {
@@ -71,17 +71,17 @@ pub(crate) fn tell(subject: String, say: fn(&str)) {
 
 /// A step that is in progress as long as this value lives.
 #[must_use]
-pub(crate) struct Step(u64);
+pub struct Step(u64);
 
 impl Step {
     /// Begins a step. `what` reads as "stopping its threads".
-    pub(crate) fn begin(what: impl Into<Cow<'static, str>>) -> Self {
+    pub fn begin(what: impl Into<Cow<'static, str>>) -> Self {
         Self::of(what.into(), false)
     }
 
     /// Begins a step that the command repeats at intervals. The command counts as busy only since this step
     /// began.
-    pub(crate) fn recurrent(what: impl Into<Cow<'static, str>>) -> Self {
+    pub fn recurrent(what: impl Into<Cow<'static, str>>) -> Self {
         Self::of(what.into(), true)
     }
 
@@ -106,7 +106,7 @@ impl Step {
     }
 
     /// Notes that `done` of `all` parts are done.
-    pub(crate) fn at(&self, done: usize, all: usize) {
+    pub fn at(&self, done: usize, all: usize) {
         let mut state = lock();
         if let Some(one) = state.steps.iter_mut().find(|one| one.number == self.0) {
             one.done = Some((done, all));
@@ -132,7 +132,7 @@ fn spawn() -> bool {
 }
 
 /// Iterates over `items` as a step with one part for each item.
-pub(crate) fn over<T>(what: &'static str, items: Vec<T>) -> impl Iterator<Item = T> {
+pub fn over<T>(what: &'static str, items: Vec<T>) -> impl Iterator<Item = T> {
     let (step, all) = (Step::begin(what), items.len());
     let numbered = items.into_iter().enumerate();
     numbered.map(move |(done, item)| {
@@ -142,7 +142,7 @@ pub(crate) fn over<T>(what: &'static str, items: Vec<T>) -> impl Iterator<Item =
 }
 
 /// The name of a step that inspects each thread of a process.
-pub(crate) const THREADS: &str = "looking at its threads";
+pub const THREADS: &str = "looking at its threads";
 
 /// Writes lines about long steps until the command ends.
 fn look() {
