@@ -252,12 +252,11 @@ impl Paths {
 
 /// The ids of functions that could not stay with the row that they had, with those of the rows that they have now.
 fn heirs(document: &Document) -> BTreeMap<u32, u32> {
-    let is_meant = |f: &FunctionDoc| !f.is_point;
     let ids = document.functions.iter().enumerate();
-    let retired = ids.filter(|(_, f)| f.retired && f.reaper.is_none() && is_meant(f));
+    let retired = ids.filter(|(_, f)| f.is_retired() && f.role.is_measured());
     let heir = |(id, f): (usize, &FunctionDoc)| {
         let place = |f: &FunctionDoc| (f.module, f.address);
-        let mut now = document.measured().filter(|(_, g)| is_meant(g));
+        let mut now = document.measured().filter(|(_, g)| g.role.is_measured());
         let (heir, _) = now.find(|(_, g)| place(g) == place(f))?;
         Some((u32::try_from(id).ok()?, u32::try_from(heir).ok()?))
     };

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::metric::Metric;
-use crate::segment::{Document, FunctionDoc, MetricDoc, ModuleDoc, Segment, Shape};
+use crate::segment::{Document, FunctionDoc, MetricDoc, ModuleDoc, Segment, Shape, State};
 use ipath_base::files::Stamp;
 use ipath_profile::profile::PathEntry;
 use ipath_target::process::identity::FileId;
@@ -72,7 +72,7 @@ impl Session {
         document.functions = (0..FUNCTIONS).map(function).collect();
         if has_heir {
             let mut retired = function(1);
-            retired.retired = true;
+            retired.state = State::Retired;
             document.functions.push(retired);
         }
         for (index, node) in [ROOT_COMPLETE, ROOT_CUT, ROOT_OVERFLOW, Cause::ALL[0] as u32]
@@ -204,8 +204,8 @@ impl Session {
 fn function(id: usize) -> FunctionDoc {
     let text = format!(
         r#"{{"name": "f{id}", "linkage": "f{id}", "aliases": [], "module": 0, "address": {id}, "size": 1, "entry": "window",
-        "exits": ["window"], "counts_alone": {}, "reaper": null, "active": true, "generation": 1, "sites": []}}"#,
-        id == 2
+        "exits": ["window"], "reach": "{}", "role": "Measured", "state": "In", "generation": 1, "sites": []}}"#,
+        if id == 2 { "Entry" } else { "Whole" }
     );
     serde_json::from_str(&text).expect("a function")
 }
@@ -383,7 +383,7 @@ fn another_document_and_records_of_other_paths_are_begun_anew() {
     session.begin(0, 0, 1, 0);
     session.begin(1, 0, 1, 0);
     assert_eq!(look(&mut collector, &session, 1).1, Changed::All);
-    session.document.functions[0].retired = true;
+    session.document.functions[0].state = State::Retired;
     let (profile, changed) = look(&mut collector, &session, 2);
     assert_eq!((profile.paths.len(), changed), (1, Changed::All));
     session.with(1, |_, head| head.tid.store(9, Relaxed));

@@ -166,8 +166,8 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
         let (mut ids, mut are_in) = (Vec::new(), Vec::new());
         let mut take = |session: &Session, text: &str, found: Vec<usize>, waits: bool| {
             let functions = &session.document().functions;
-            if !waits && !found.iter().any(|&id| functions[id].active) {
-                let active = session.document().measured().filter(|(_, f)| f.active);
+            if !waits && !found.iter().any(|&id| functions[id].is_in()) {
+                let active = session.document().measured().filter(|(_, f)| f.is_in());
                 let names: Vec<String> = active.map(|(_, f)| f.name.clone()).collect();
                 let cause = format!("no instrumented function matches '{text}'");
                 let hint = match names.is_empty() {
@@ -176,7 +176,7 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
                 };
                 return Err(Failure::new(OPERATION, process.pid, cause).hint(hint));
             }
-            let active = found.iter().map(|&id| &functions[id]).filter(|f| f.active);
+            let active = found.iter().map(|&id| &functions[id]).filter(|f| f.is_in());
             are_in.extend(active.map(|f| f.name.clone()));
             ids.extend(found);
             Ok(())

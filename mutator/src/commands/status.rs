@@ -134,7 +134,7 @@ pub(super) fn clean() -> Result<(), Failure> {
 fn in_short(session: &Session, seen: Seen) -> String {
     const NAMED: usize = 3;
     let document = session.document();
-    let (active, removed): (Vec<_>, Vec<_>) = document.measured().partition(|(_, f)| f.active);
+    let (active, removed): (Vec<_>, Vec<_>) = document.measured().partition(|(_, f)| f.is_in());
     let names: Vec<_> = active
         .iter()
         .take(NAMED)
@@ -184,7 +184,7 @@ fn head(session: &Session, seen: Seen) -> String {
 
 /// The metrics that functions of a session measure; all that it has where none is in.
 fn measured(document: &Document) -> Vec<&str> {
-    let active = document.measured().filter(|(_, f)| f.active);
+    let active = document.measured().filter(|(_, f)| f.is_in());
     let now: HashSet<&str> = active.flat_map(|(_, f)| document.measured_of(f)).collect();
     let all = document.metrics.iter().map(|m| m.name.as_str());
     all.filter(|name| now.is_empty() || now.contains(name))
@@ -196,7 +196,7 @@ fn describe(session: &Session, seen: Seen) -> String {
     let metrics = measured(document);
     let mut text = format!("{}\n", head(session, seen));
     for (_, function) in document.measured() {
-        let state = if function.active { "in" } else { "removed" };
+        let state = if function.is_in() { "in" } else { "removed" };
         let module = document
             .modules
             .get(function.module)
@@ -204,7 +204,7 @@ fn describe(session: &Session, seen: Seen) -> String {
         let (name, module) = (printable(&function.name), printable(module));
         let measured = document.measured_of(function).join(",");
         // What the first line says is not said again.
-        let measured = match function.is_point || measured == metrics.join(",") {
+        let measured = match function.role.is_point() || measured == metrics.join(",") {
             true => String::new(),
             false => format!("{}  ", printable(&measured)),
         };

@@ -8,14 +8,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use abi::probe::{Children, Kind, LENDS, Probe};
+use abi::probe::{LENDS, Probe};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::{Avma, Bias, Svma};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{DOCUMENT, DOCUMENT_SPARE};
 use super::module::ModuleDoc;
-use super::reaper::Reaper;
+use super::role::{Forking, Reach, Role, State, Witness};
 use super::schema::{CounterDoc, SchemaDoc};
 use super::{Segment, SegmentError, addresses};
 use ipath_profile::clock::ExitClock;
@@ -198,9 +198,9 @@ pub struct FunctionDoc {
     pub entry: String,
     /// Tactics of its exits; empty where nothing has been laid out for them.
     pub exits: Vec<String>,
-    /// True if its exits are out while it is in: its calls are counted and nothing else is known of them when they end.
+    /// The part of it that has hooks while it is in.
     #[serde(default)]
-    pub counts_alone: bool,
+    pub reach: Reach,
     /// So many of its sites, from the first on, are in while its exits are out.
     #[serde(default)]
     pub first_sites: usize,
@@ -222,11 +222,11 @@ pub struct FunctionDoc {
     /// Copies of it that the compiler has put into others.
     #[serde(default)]
     pub inlined: u64,
-    /// What it tells, where it is not measured.
-    pub reaper: Option<Reaper>,
-    /// What it tells though it is measured: that a child may come of it.
+    /// Why it has probes.
+    pub role: Role,
+    /// The children that it may create, if it is measured.
     #[serde(default)]
-    pub forks: Option<Reaper>,
+    pub children: Option<Forking>,
     /// Addresses in the file of what its tail calls lead to and that ends the calls it gets lent.
     #[serde(default)]
     pub lends: Vec<u64>,
@@ -239,24 +239,17 @@ pub struct FunctionDoc {
     /// True if it lends at its tail calls.
     #[serde(default)]
     pub is_lending: bool,
-    /// True if its probes are in.
-    pub active: bool,
-    /// True if they will not be again: others have its bytes.
-    #[serde(default)]
-    pub retired: bool,
+    /// Whether its probes are in.
+    pub state: State,
     /// The schema that it is measured by.
     #[serde(default)]
     pub schema: u8,
     /// Where its arguments and its return value are: [`abi::value`].
     #[serde(default)]
     pub values: u64,
-    /// True if it is an instruction that is counted: its size is 0, and `values` tells where its function has its frame, as
-    /// [`abi::point`] has it.
+    /// Id of the carrier whose sites hold its hooks; `None` if its own sites do.
     #[serde(default)]
-    pub is_point: bool,
-    /// Id of what has its hooks, where it has none of its own.
-    #[serde(default)]
-    pub carrier: Option<usize>,
+    pub carried_by: Option<usize>,
     /// The runtime's count of its adds and removes.
     pub generation: u32,
     /// What is overwritten, those that are out with its exits included.
@@ -351,9 +344,8 @@ pub struct RefusedDoc {
     pub address: Svma,
     /// Why.
     pub reason: String,
-    /// True if it is an instruction.
-    #[serde(default)]
-    pub is_point: bool,
+    /// Whether it is a function or an instruction.
+    pub role: Role,
 }
 
 /// Memory for trampolines near a module.
@@ -385,36 +377,48 @@ impl RegionDoc {
 impl FunctionDoc {
     /// Its row of the probe table, while it is in.
     pub fn row(&self) -> [u8; size_of::<Probe>()] {
-        let kind = self.reaper.map_or(
-            match self.exits.is_empty() {
-                _ if self.is_point => Kind::Point,
-                _ if self.counts_alone => Kind::Entry,
-                true => Kind::Entry,
-                false => Kind::Call,
-            },
-            Reaper::kind,
-        );
-        let children = self.reaper.or(self.forks);
-        let children = children.map_or(Children::Never, Reaper::children);
         let mut row = [0; size_of::<Probe>()];
         row[..4].copy_from_slice(&self.generation.to_le_bytes());
-        row[offset_of!(Probe, kind)] = kind.with(children);
+        row[offset_of!(Probe, kind)] = self.role.probe_kind(self.has_exits(), self.children);
         row[offset_of!(Probe, schema)] = self.schema;
         row[offset_of!(Probe, lending)..].copy_from_slice(&self.lending_word().to_le_bytes());
         row
     }
 
+    /// True if its probes are in.
+    pub fn is_in(&self) -> bool {
+        self.state == State::In
+    }
+
+    /// True if its probes will not come in again.
+    pub fn is_retired(&self) -> bool {
+        self.state == State::Retired
+    }
+
+    /// True if its exits are out while it is in.
+    pub fn has_only_entry(&self) -> bool {
+        self.reach == Reach::Entry
+    }
+
+    /// Says whether its exits are in while it is, if it has some.
+    pub fn set_exits(&mut self, are_in: bool) {
+        self.reach = match are_in || self.exits.is_empty() {
+            true => Reach::Whole,
+            false => Reach::Entry,
+        };
+    }
+
     /// What is overwritten as long as it is in.
     pub fn sites_in(&self) -> &[SiteDoc] {
-        match self.counts_alone {
-            true => self.sites.get(..self.first_sites).unwrap_or(&self.sites),
-            false => &self.sites,
+        match self.reach {
+            Reach::Entry => self.sites.get(..self.first_sites).unwrap_or(&self.sites),
+            Reach::Whole => &self.sites,
         }
     }
 
     /// The sites whose patches are not in the text.
     pub fn sites_restored(&self) -> &[SiteDoc] {
-        match self.active {
+        match self.is_in() {
             true => self.sites_out(),
             false => &self.sites,
         }
@@ -427,7 +431,7 @@ impl FunctionDoc {
 
     /// True if exits of it are in while it is.
     pub fn has_exits(&self) -> bool {
-        !self.exits.is_empty() && !self.counts_alone
+        !self.exits.is_empty() && !self.has_only_entry()
     }
 
     /// What its row has of the calls that it lends and ends.
@@ -455,21 +459,21 @@ impl Document {
     /// True if the probe that reports the exit of the process is installed.
     pub fn sees_exits(&self) -> bool {
         let mut functions = self.functions.iter();
-        functions.any(|f| f.active && f.reaper == Some(Reaper::Exits))
+        functions.any(|f| f.is_in() && f.role == Role::Witness(Witness::Exits))
     }
 
-    /// True if a probe is needed that was not requested by name.
-    pub fn needs(&self, reaper: Option<Reaper>) -> bool {
-        match reaper {
-            Some(Reaper::Execs) => self.tells_of_execs,
-            Some(Reaper::Exits | Reaper::Checks) => self.tells_of_exits,
+    /// True if a function with this role is needed.
+    pub fn needs(&self, role: Role) -> bool {
+        match role.witness() {
+            Some(Witness::Execs) => self.tells_of_execs,
+            Some(Witness::Exits | Witness::Checks) => self.tells_of_exits,
             _ => true,
         }
     }
 
     /// Ids of the functions and points that are in and measured.
     pub fn active(&self) -> Vec<usize> {
-        let measured = self.measured().filter(|(_, f)| f.active);
+        let measured = self.measured().filter(|(_, f)| f.is_in());
         measured.map(|(id, _)| id).collect()
     }
 
@@ -478,7 +482,7 @@ impl Document {
         self.functions
             .iter()
             .enumerate()
-            .filter(|(_, f)| f.reaper.is_none() && !f.retired)
+            .filter(|(_, f)| f.role.is_shown() && !f.is_retired())
     }
 }
 

@@ -13,8 +13,8 @@ mod loads;
 mod lock;
 mod measuring;
 mod module;
-mod reaper;
 mod registered;
+mod role;
 mod schema;
 mod trust;
 
@@ -54,8 +54,8 @@ pub use layout::Shape;
 pub use lock::Lock;
 pub use measuring::{MadeFor, Remeasure};
 pub use module::ModuleDoc;
-pub use reaper::Reaper;
 pub use registered::RegisteredTable;
+pub use role::{Forking, Reach, Role, State, Witness};
 pub use schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
 pub use trust::{Claim, family_at, is_segment_name, is_unnamed};
 

@@ -123,17 +123,17 @@ fn addresses_are_numbers_in_a_document() {
 fn sites_are_restored_where_a_function_or_its_exits_are_out() {
     let site = r#"{"window":[4096,4101],"landing":[0,0],"trampoline":[8192,64],"stone":0,"kept":[0,[]],
         "patches":[1],"trap":false,"pcs":[],"hook_starts":[]}"#;
-    let restored = |active: bool, counts_alone: bool| {
+    let restored = |state: State, reach: Reach| {
         let text = format!(
             r#"{{"name": "f", "linkage": "f", "aliases": [], "module": 0, "address": 1, "size": 1, "entry": "window",
-            "exits": ["window"], "counts_alone": {counts_alone}, "reaper": null, "active": {active},
+            "exits": ["window"], "reach": "{reach:?}", "role": "Measured", "state": "{state:?}",
             "generation": 1, "first_sites": 1, "sites": [{site},{site},{site}]}}"#
         );
         let function: FunctionDoc = serde_json::from_str(&text).expect("a function");
         function.sites_restored().len()
     };
-    assert_eq!(restored(true, false), 0);
-    assert_eq!(restored(true, true), 2);
-    assert_eq!(restored(false, false), 3);
-    assert_eq!(restored(false, true), 3);
+    assert_eq!(restored(State::In, Reach::Whole), 0);
+    assert_eq!(restored(State::In, Reach::Entry), 2);
+    assert_eq!(restored(State::Out, Reach::Whole), 3);
+    assert_eq!(restored(State::Out, Reach::Entry), 3);
 }

@@ -13,14 +13,14 @@ use super::claims::Claims;
 use super::elsewhere::{partly, shared};
 use super::locked::Locked;
 use super::lost::is_same_file;
-use super::reapers::{put_moves_first, reapers};
 use super::remeasure::Turn;
 use super::stack_scan::Stacks;
+use super::witnesses::{put_moves_first, witnesses};
 use super::write::Part;
 use super::{Candidate, Changed, Selected, Selection, Session, SessionError, select_in};
 use crate::debuginfod::hex;
 use crate::images::{self, OpenImage};
-use crate::segment::{ModuleDoc, Reaper, RefusedDoc, Remeasure, SchemaDoc};
+use crate::segment::{Forking, ModuleDoc, RefusedDoc, Remeasure, Role, SchemaDoc, Witness};
 use ipath_profile::clock;
 use ipath_target::priority::Priority;
 use ipath_target::process::Space;
@@ -109,7 +109,10 @@ impl Session {
         let space = Space::open(&self.process)?;
         let modules = modules(&self.process, &space.maps()?);
         let mut ids = BTreeSet::new();
-        let functions = self.document.measured().filter(|(_, f)| !f.is_point);
+        let functions = self
+            .document
+            .measured()
+            .filter(|(_, f)| f.role.is_measured());
         for (id, function) in functions {
             let Some(doc) = self.document.modules.get(function.module) else {
                 continue;
@@ -227,7 +230,7 @@ impl Locked<'_> {
         }
     }
 
-    /// What was selected and the reapers it needs, in the order in which they are put in, and the ids of points that have been
+    /// What was selected and the witnesses it needs, in the order in which they are put in, and the ids of points that have been
     /// in the session before.
     fn in_turn(
         &mut self,
@@ -239,20 +242,16 @@ impl Locked<'_> {
         let mut candidates = selection.candidates;
         let known = self.join_points(modules, &mut candidates, selection.points, changed);
         self.plan_exits(&mut candidates, turns, changed);
-        let mut reapers = reapers(modules, self.sees_ends(&candidates), selection.allowed);
-        reapers.retain(|c| self.document.needs(c.reaper));
-        let reapers = self.but_measured(&mut candidates, reapers);
-        candidates.extend(reapers);
+        let mut witnesses = witnesses(modules, self.sees_ends(&candidates), selection.allowed);
+        witnesses.retain(|c| self.document.needs(c.role));
+        let witnesses = self.but_measured(&mut candidates, witnesses);
+        candidates.extend(witnesses);
         candidates.extend(self.enders(modules, &candidates, selection.allowed));
         self.plan_for_room(&mut candidates)?;
         // Those with puns last: what a pun depends on is better changed by the function that it belongs to. Points after the
         // functions that tell of what goes on. And what nobody has asked for after all others.
         let has_puns = |c: &Candidate| c.plan.sites.iter().any(|s| s.pun.is_some());
-        let is = |c: &Candidate, reaper| c.reaper == Some(reaper);
-        candidates.sort_by_key(|c| {
-            let (ender, carrier) = (is(c, Reaper::Ender), is(c, Reaper::Carrier));
-            (ender, carrier, has_puns(c))
-        });
+        candidates.sort_by_key(|c| (c.role == Role::Ender, c.role == Role::Carrier, has_puns(c)));
         put_moves_first(&mut candidates);
         Ok((candidates, known))
     }
@@ -285,9 +284,9 @@ impl Locked<'_> {
                 fresh.push(candidate);
                 continue;
             };
-            let is_in = self.document.functions[id].active;
+            let is_in = self.document.functions[id].is_in();
             let is_turned = turns.iter().any(|turn| turn.id == id);
-            if candidate.reaper.is_none() && !(is_in && is_turned) {
+            if candidate.role.is_measured() && !(is_in && is_turned) {
                 let names = match is_in {
                     true => &mut changed.already,
                     false => &mut changed.functions,
@@ -316,7 +315,7 @@ impl Locked<'_> {
             let mut of_place = functions
                 .iter()
                 .filter(|f| f.module == r.module && f.address == r.address);
-            of_place.any(|f| f.active && f.reaper.is_none() && f.is_point == r.is_point)
+            of_place.any(|f| f.is_in() && f.role == r.role)
         };
         document.refused.retain(|r| !is_in(r));
     }
@@ -333,7 +332,7 @@ impl Locked<'_> {
         let space = Arc::clone(&self.space);
         let code = CallCode::find(&self.process, &space.maps()?, space.memory())?;
         // Who tells of calls that end without a return comes before those whose calls can.
-        ids.sort_by_key(|&id| self.document.functions[id].reaper.is_none());
+        ids.sort_by_key(|&id| self.document.functions[id].role.is_shown());
         while !ids.is_empty() {
             let rest = ids.split_off(self.in_one_stop(ids.iter()));
             let mut batch = std::mem::replace(&mut ids, rest);
@@ -375,11 +374,11 @@ impl Locked<'_> {
         let is_in = |id: &usize| {
             functions
                 .get(*id)
-                .is_some_and(|f| f.active && f.reaper.is_none())
+                .is_some_and(|f| f.is_in() && f.role.is_shown())
         };
         let ids: Vec<usize> = ids.iter().copied().filter(is_in).collect();
         let mut taken = ids.clone();
-        taken.extend(self.idle_reapers(&ids));
+        taken.extend(self.idle_witnesses(&ids));
         taken.extend(self.idle_enders(&ids));
         taken.extend(self.idle_carriers(&ids));
         taken.sort_unstable();
@@ -399,23 +398,24 @@ impl Locked<'_> {
         })
     }
 
-    /// The reapers, where nothing stays in that they serve once `leaving` is out. A thread may still be amid the recording of a call then:
+    /// The witnesses, where nothing stays in that they serve once `leaving` is out. A thread may still be amid the recording of a call then:
     /// what sees to children of such stays ([`Locked::take_out_last`]).
-    pub(super) fn idle_reapers(&self, leaving: &[usize]) -> Vec<usize> {
+    pub(super) fn idle_witnesses(&self, leaving: &[usize]) -> Vec<usize> {
         let functions = self.document.functions.iter().enumerate();
-        let active = functions.filter(|(id, f)| f.active && !leaving.contains(id));
-        let (reapers, others): (Vec<_>, Vec<_>) = active.partition(|(_, f)| f.reaper.is_some());
+        let active = functions.filter(|(id, f)| f.is_in() && !leaving.contains(id));
+        let (witnesses, others): (Vec<_>, Vec<_>) = active.partition(|(_, f)| !f.role.is_shown());
         let has_exits = others.iter().any(|(_, f)| f.has_exits());
         // Where calls are only counted, nobody needs to know that they have ended.
         let waits = !self.document.pending.is_empty();
-        let is_idle = |reaper: Reaper| match others.is_empty() {
+        let is_idle = |role: Role| match (others.is_empty(), role.witness()) {
             // What comes of libraries that are awaited is to be seen.
-            true => !(waits && reaper.is_for_counts() || reaper == Reaper::Copies),
-            false => !has_exits && reaper.tells_of_ends(),
+            (true, Some(Witness::Forks(Forking::Copies))) => false,
+            (true, Some(witness)) => !(waits && witness.is_for_counts()),
+            (true, None) => true,
+            (false, Some(witness)) => !has_exits && witness.tells_of_ends(),
+            (false, None) => false,
         };
-        let idle = reapers
-            .into_iter()
-            .filter(|(_, f)| f.reaper.is_some_and(is_idle));
+        let idle = witnesses.into_iter().filter(|(_, f)| is_idle(f.role));
         idle.map(|(id, _)| id).collect()
     }
 
@@ -427,7 +427,7 @@ impl Locked<'_> {
         // From here on no call is counted that would be seen to enter and not to return.
         self.switch(ids, false)?;
         let mut ids = ids.to_vec();
-        ids.sort_by_key(|&id| (self.document.functions[id].reaper.is_none(), id));
+        ids.sort_by_key(|&id| (self.document.functions[id].role.is_shown(), id));
         while !ids.is_empty() {
             let batch = ids.split_off(ids.len() - self.in_one_stop(ids.iter().rev()));
             self.in_stop(why, |locked, stopped, stacks| {
@@ -473,13 +473,13 @@ impl Locked<'_> {
         }
         let place = Some(candidate.place());
         self.document.functions.iter().position(|f| {
-            let is_same = f.reaper == candidate.reaper && !f.retired && !f.is_point;
+            let is_same = f.role == candidate.role && !f.is_retired();
             // Others may carry other points.
-            is_same && f.reaper != Some(Reaper::Carrier) && self.document.place_of(f) == place
+            is_same && f.role != Role::Carrier && self.document.place_of(f) == place
         })
     }
 
-    /// Notes down that a function cannot be instrumented; nobody has asked for a reaper.
+    /// Notes down that a function cannot be instrumented; nobody has asked for a witness.
     pub(super) fn refuse(
         &mut self,
         modules: &[Module],
@@ -488,15 +488,18 @@ impl Locked<'_> {
         changed: &mut Changed,
     ) {
         let known = candidate.exits_of.or_else(|| self.known(candidate));
-        let is_in = known.is_some_and(|id| self.document.functions[id].active);
-        let function = candidate.reaper.is_none().then(|| {
+        let is_in = known.is_some_and(|id| self.document.functions[id].is_in());
+        let function = candidate.role.is_measured().then(|| {
             let start = candidate.plan.function.range.start;
-            (&candidate.name, start, false)
+            (&candidate.name, start, Role::Measured)
         });
-        let points = candidate.points.iter().map(|p| (&p.name, p.at, true));
-        for (name, address, is_point) in function.into_iter().chain(points) {
+        let points = candidate
+            .points
+            .iter()
+            .map(|p| (&p.name, p.at, Role::Point));
+        for (name, address, role) in function.into_iter().chain(points) {
             let refused = (name.clone(), reason.clone());
-            if is_in && !is_point {
+            if is_in && role.is_measured() {
                 changed.unchanged.push(refused);
                 continue;
             }
@@ -507,7 +510,7 @@ impl Locked<'_> {
                 module,
                 address,
                 reason: reason.clone(),
-                is_point,
+                role,
             });
         }
     }
@@ -532,7 +535,7 @@ impl Locked<'_> {
             module: function.module,
             address: function.address,
             reason: reason.to_owned(),
-            is_point: function.is_point,
+            role: function.role,
         });
     }
 

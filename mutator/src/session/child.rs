@@ -447,7 +447,7 @@ impl Session {
         let journal = Journal(&self.segment);
         let (mut patched, mut is_right) = (false, true);
         for function in &self.document.functions {
-            let inside = match function.active {
+            let inside = match function.is_in() {
                 true => function.sites_in().len(),
                 false => 0,
             };

@@ -6,8 +6,8 @@ use std::ops::Range;
 use patcher::{Avma, Bias, Svma};
 
 use super::Candidate;
-use super::select::{FunctionPlace, may_be_measured};
-use crate::segment::{Document, KeptDoc, Reaper};
+use super::select::FunctionPlace;
+use crate::segment::{Document, KeptDoc, Role};
 
 /// Whose bytes are: a function's, and for what.
 type Owner = (FunctionPlace, Use);
@@ -16,7 +16,7 @@ type Owner = (FunctionPlace, Use);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Use {
     /// What measuring it cannot do as well.
-    Reaper,
+    Witness,
     /// What that can. It may be there twice, measured and not, and change the same bytes: the two are never in at once.
     Calls,
     /// Points, by the id of what has their hooks; one that has none yet stands for all of a function's that come together.
@@ -24,10 +24,10 @@ enum Use {
 }
 
 impl Use {
-    fn of(reaper: Option<Reaper>) -> Self {
-        match may_be_measured(reaper) {
+    fn of(role: Role) -> Self {
+        match role.may_be_measured() {
             true => Self::Calls,
-            false => Self::Reaper,
+            false => Self::Witness,
         }
     }
 }
@@ -70,7 +70,7 @@ impl Needs {
 
 fn owner(candidate: &Candidate) -> Owner {
     let of = match candidate.points.is_empty() {
-        true => Use::of(candidate.reaper),
+        true => Use::of(candidate.role),
         false => Use::Points(None),
     };
     (candidate.place(), of)
@@ -81,13 +81,13 @@ impl Claims {
     pub(super) fn of(document: &Document) -> Self {
         let mut claims = Self::default();
         let functions = document.functions.iter().enumerate();
-        for (id, function) in functions.filter(|(_, f)| !f.retired) {
+        for (id, function) in functions.filter(|(_, f)| !f.is_retired()) {
             let Some(place) = document.place_of(function) else {
                 continue;
             };
-            let of = match function.reaper {
-                Some(Reaper::Carrier) => Use::Points(Some(id)),
-                reaper => Use::of(reaper),
+            let of = match function.role {
+                Role::Carrier => Use::Points(Some(id)),
+                role => Use::of(role),
             };
             let owner = (place, of);
             for site in &function.sites {
@@ -158,7 +158,7 @@ impl Claims {
     /// Whose the punned jumps are that depend on them.
     fn keeping(&self, range: &Range<Avma>) -> impl Iterator<Item = Owner> {
         let first = Avma(range.start.0.saturating_sub(MOST_KEPT));
-        let lowest = ((Bias(0), Svma(0)), Use::Reaper);
+        let lowest = ((Bias(0), Svma(0)), Use::Witness);
         let near = self.kept.range((first, lowest)..(range.end, lowest));
         let start = range.start;
         let near = near.filter(move |&(_, &end)| end > start);
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     const ONE: Owner = ((Bias(0), Svma(1)), Use::Calls);
-    const OTHER: Owner = ((Bias(0), Svma(1)), Use::Reaper);
+    const OTHER: Owner = ((Bias(0), Svma(1)), Use::Witness);
 
     fn at(range: Range<u64>) -> Range<Avma> {
         Avma(range.start)..Avma(range.end)

@@ -16,7 +16,9 @@ use super::recover::unmap;
 use super::stack_scan::Stacks;
 use super::write::{move_back, read};
 use super::{Session, SessionError};
-use crate::segment::{FunctionDoc, Journal, PairDoc, Reaper, RegionDoc, SegmentError, SiteDoc};
+use crate::segment::{
+    Forking, FunctionDoc, Journal, PairDoc, RegionDoc, Role, SegmentError, SiteDoc, Witness,
+};
 use ipath_target::priority::Priority;
 use ipath_target::process::{Activity, Extent, Memory, Presence, Text, Tid, thread_state};
 use ipath_target::progress::Step;
@@ -137,10 +139,10 @@ impl Locked<'_> {
     }
 
     fn take_everything_out(&mut self) -> Result<(), SessionError> {
-        let for_children = self.reapers_of_children();
+        let for_children = self.witnesses_of_children();
         let functions = &self.document.functions;
         let others =
-            (0..functions.len()).filter(|i| functions[*i].active && !for_children.contains(i));
+            (0..functions.len()).filter(|i| functions[*i].is_in() && !for_children.contains(i));
         let others: Vec<usize> = others.collect();
         self.take_out("detach", &others)?;
         let functions = &self.document.functions;
@@ -208,24 +210,25 @@ impl Locked<'_> {
     }
 
     /// What sees to the children of threads that are amid the recording of a call.
-    fn reapers_of_children(&self) -> Vec<usize> {
+    fn witnesses_of_children(&self) -> Vec<usize> {
         let functions = self.document.functions.iter().enumerate();
-        let of_children = functions.filter(|(_, f)| f.active && f.reaper == Some(Reaper::Copies));
+        let of_children = functions
+            .filter(|(_, f)| f.is_in() && f.role == Role::Witness(Witness::Forks(Forking::Copies)));
         of_children.map(|(id, _)| id).collect()
     }
 
     /// Where no function is in any more, nor awaited, takes out what sees to children once nobody is in the runtime. It stays in where
     /// somebody stays there, or many are.
     pub(super) fn take_out_last(&mut self, why: &str) -> Result<(), SessionError> {
-        let reapers = self.reapers_of_children();
+        let witnesses = self.witnesses_of_children();
         let functions = &self.document.functions;
-        let is_needed = functions.iter().any(|f| f.active && f.reaper.is_none());
-        if reapers.is_empty() || is_needed || !self.document.pending.is_empty() {
+        let is_needed = functions.iter().any(|f| f.is_in() && f.role.is_shown());
+        if witnesses.is_empty() || is_needed || !self.document.pending.is_empty() {
             return Ok(());
         }
         let space = Arc::clone(&self.space);
         match self.wait_until_left(why, space.memory(), TO_GO_ON) {
-            Ok(()) => self.take_out(why, &reapers),
+            Ok(()) => self.take_out(why, &witnesses),
             Err(SessionError::Held(_)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -362,8 +365,8 @@ impl Locked<'_> {
 
     /// True if the session follows stacks that Go's runtime moves.
     pub(super) fn follows_goroutines(&self) -> bool {
-        let mut reapers = self.document.functions.iter().filter_map(|f| f.reaper);
-        reapers.any(|reaper| reaper == Reaper::Moves)
+        let mut functions = self.document.functions.iter();
+        functions.any(|f| f.role == Role::Witness(Witness::Moves))
     }
 
     /// True if there can be contexts that a signal handler has left in there: not where each thread keeps to one

@@ -9,22 +9,28 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
-use patcher::plan::{Allowed, FunctionPlan, plan_allowed};
+use patcher::plan::{Allowed, Effects, FunctionPlan, plan_allowed};
 use patcher::{Bias, Svma};
 
 use super::claims::Claims;
 use super::elsewhere::Elsewhere;
 use super::locked::Locked;
-use super::select::{Candidate, FunctionPlace, display_name, may_be_measured};
+use super::select::{Candidate, FunctionPlace, display_name};
 use super::{Selection, SessionError, allowed};
 use crate::images::{self, OpenImage};
-use crate::segment::Reaper;
+use crate::segment::{Role, State, Witness};
 use ipath_target::process::modules::{Module, VDSO, modules};
 
 /// Tail calls in a row, from one function to the next, that are followed.
 const MOST_IN_A_ROW: usize = 4;
 /// Functions that one change has probed so, at most; there must be room for others.
 const MOST: usize = 4096;
+
+/// The probe points of an ender.
+const ENDER: Effects = Effects {
+    entry: false,
+    exits: true,
+};
 
 /// A function that tail calls lead to, yet to be looked at.
 struct Called {
@@ -43,12 +49,8 @@ impl Candidate {
     }
 
     fn has_exits(&self) -> bool {
-        sees_exits(self.reaper) && !self.plan.exits.is_empty() && self.plan.refused().is_none()
+        self.role.sees_returns() && !self.plan.exits.is_empty() && self.plan.refused().is_none()
     }
-}
-
-pub(super) fn sees_exits(reaper: Option<Reaper>) -> bool {
-    matches!(reaper, None | Some(Reaper::Ender))
 }
 
 impl Locked<'_> {
@@ -67,7 +69,7 @@ impl Locked<'_> {
         seen.extend(self.ending().into_keys());
         // Of one function there are not two kinds of hooks: one that is only counted ends nothing.
         seen.extend(self.measured_places());
-        let counted = candidates.iter().filter(|c| c.reaper.is_none());
+        let counted = candidates.iter().filter(|c| c.role.is_measured());
         seen.extend(
             counted
                 .filter(|c| c.refused().is_none())
@@ -86,7 +88,7 @@ impl Locked<'_> {
         };
         let fresh = candidates
             .iter()
-            .filter(|c| c.reaper.is_none() && c.has_exits());
+            .filter(|c| c.role.is_measured() && c.has_exits());
         // The nearest first: each is looked at once.
         let mut work: VecDeque<Called> = fresh.flat_map(of_candidate).collect();
         work.extend(self.missing(modules));
@@ -115,7 +117,7 @@ impl Locked<'_> {
         let ending = self.ending();
         let mut found = Vec::new();
         let lending = self.document.functions.iter();
-        for function in lending.filter(|f| f.active && !f.counts_alone) {
+        for function in lending.filter(|f| f.is_in() && !f.has_only_entry()) {
             let Some(doc) = self.document.modules.get(function.module) else {
                 continue;
             };
@@ -146,7 +148,7 @@ impl Locked<'_> {
     /// The functions that are in at whose exits calls end that have been lent to them, with their ids.
     pub(super) fn ending(&self) -> BTreeMap<FunctionPlace, usize> {
         let functions = self.document.functions.iter().enumerate();
-        let ending = functions.filter(|(_, f)| f.active && f.ends && !f.counts_alone);
+        let ending = functions.filter(|(_, f)| f.is_in() && f.ends && !f.has_only_entry());
         ending
             .filter_map(|(id, f)| Some((self.document.place_of(f)?, id)))
             .collect()
@@ -155,13 +157,16 @@ impl Locked<'_> {
     /// The places of the measured functions that are in.
     pub(super) fn measured_places(&self) -> BTreeSet<FunctionPlace> {
         let functions = self.document.functions.iter();
-        let measured = functions.filter(|f| f.active && f.reaper.is_none() && !f.is_point);
+        let measured = functions.filter(|f| f.is_in() && f.role.is_measured());
         measured.filter_map(|f| self.document.place_of(f)).collect()
     }
 
     /// Where there are goroutines nothing is lent: they go from thread to thread.
     fn has_goroutines(&self, candidates: &[Candidate]) -> bool {
-        self.follows_goroutines() || candidates.iter().any(|c| c.reaper == Some(Reaper::Moves))
+        self.follows_goroutines()
+            || candidates
+                .iter()
+                .any(|c| c.role == Role::Witness(Witness::Moves))
     }
 
     /// Ids of what is in only as enders, or as what begins children, of functions that these candidates measure. The two are
@@ -169,13 +174,13 @@ impl Locked<'_> {
     fn counterparts(&self, candidates: &[Candidate]) -> Vec<usize> {
         let measured = candidates
             .iter()
-            .filter(|c| c.reaper.is_none() && c.plan.refused().is_none());
+            .filter(|c| c.role.is_measured() && c.plan.refused().is_none());
         let measured: BTreeSet<FunctionPlace> = measured.map(Candidate::place).collect();
         let functions = self.document.functions.iter().enumerate();
         let counterparts = functions.filter(|(_, f)| {
-            let is_reaper = f.reaper.is_some() && may_be_measured(f.reaper);
+            let is_witness = !f.role.is_shown() && f.role.may_be_measured();
             let place = self.document.place_of(f);
-            f.active && is_reaper && place.is_some_and(|place| measured.contains(&place))
+            f.is_in() && is_witness && place.is_some_and(|place| measured.contains(&place))
         });
         counterparts.map(|(id, _)| id).collect()
     }
@@ -190,7 +195,7 @@ impl Locked<'_> {
         }
         let mut ending: BTreeMap<Bias, BTreeSet<Svma>> = BTreeMap::new();
         let known = ids.iter().map(|&id| &self.document.functions[id]);
-        let known = known.filter(|f| f.ends && !f.counts_alone);
+        let known = known.filter(|f| f.ends && !f.has_only_entry());
         let known = known.filter_map(|f| self.document.place_of(f));
         let fresh = candidates.iter().filter(|c| c.ends()).map(Candidate::place);
         for (bias, at) in fresh.chain(known).chain(self.ending().into_keys()) {
@@ -209,7 +214,7 @@ impl Locked<'_> {
         let functions = &self.document.functions;
         let stays = |id: &usize| {
             let f = &functions[*id];
-            f.active && f.reaper.is_none() && !f.counts_alone && !leaving.contains(id)
+            f.is_in() && f.role.is_shown() && !f.has_only_entry() && !leaving.contains(id)
         };
         let mut work: Vec<usize> = (0..functions.len()).filter(stays).collect();
         let mut needed = BTreeSet::new();
@@ -219,13 +224,11 @@ impl Locked<'_> {
             };
             let called = functions[id].lends.iter();
             let called = called.filter_map(|&at| ending.get(&(bias, Svma(at))));
-            let enders = called.filter(|&&id| functions[id].reaper.is_some());
+            let enders = called.filter(|&&id| !functions[id].role.is_shown());
             work.extend(enders.filter(|&&id| needed.insert(id)));
         }
         let is_idle = |id: &usize| {
-            functions[*id].active
-                && functions[*id].reaper == Some(Reaper::Ender)
-                && !needed.contains(id)
+            functions[*id].is_in() && functions[*id].role == Role::Ender && !needed.contains(id)
         };
         (0..functions.len()).filter(is_idle).collect()
     }
@@ -236,7 +239,7 @@ impl Locked<'_> {
         /// Names that are told.
         const MOST: usize = 16;
         let functions = self.document.functions.iter();
-        let enders = functions.filter(|f| f.active && f.reaper == Some(Reaper::Ender));
+        let enders = functions.filter(|f| f.is_in() && f.role == Role::Ender);
         let names: Vec<&str> = enders.map(|f| f.name.as_str()).collect();
         if names.is_empty() {
             return;
@@ -261,18 +264,18 @@ impl Locked<'_> {
         let mut out = self.counterparts(candidates);
         let active = in_the_way
             .iter()
-            .filter(|&&id| self.document.functions[id].active);
+            .filter(|&&id| self.document.functions[id].is_in());
         out.extend(active);
         self.take_out(why, &out)?;
         for id in in_the_way {
-            self.document.functions[id].retired = true;
+            self.document.functions[id].state = State::Retired;
         }
         Ok(())
     }
 
     fn enders_in_the_way(&self, candidates: &[Candidate]) -> Vec<usize> {
         let functions = self.document.functions.iter().enumerate();
-        let enders = functions.filter(|(_, f)| f.reaper == Some(Reaper::Ender) && !f.retired);
+        let enders = functions.filter(|(_, f)| f.role == Role::Ender && !f.is_retired());
         let enders: BTreeMap<FunctionPlace, usize> = enders
             .filter_map(|(id, f)| Some((self.document.place_of(f)?, id)))
             .collect();
@@ -281,7 +284,7 @@ impl Locked<'_> {
         }
         let claims = Claims::of(&self.document);
         let asked_for = candidates.iter().filter(|c| {
-            let is_new = c.reaper != Some(Reaper::Ender) && self.known(c).is_none();
+            let is_new = c.role != Role::Ender && self.known(c).is_none();
             is_new && c.plan.refused().is_none()
         });
         let mut found = BTreeSet::new();
@@ -300,8 +303,8 @@ impl Locked<'_> {
     /// Has the functions that have been measured and are out do what else is needed of them.
     pub(super) fn replace(&mut self, out: &[usize]) -> Result<(), SessionError> {
         let functions = &self.document.functions;
-        let is_idle = !functions.iter().any(|f| f.active && f.reaper.is_none());
-        let has_forked = out.iter().any(|&id| functions[id].forks.is_some());
+        let is_idle = !functions.iter().any(|f| f.is_in() && f.role.is_shown());
+        let has_forked = out.iter().any(|&id| functions[id].children.is_some());
         if is_idle {
             return Ok(());
         }
@@ -334,7 +337,7 @@ impl Called {
         if !is_whole {
             return None;
         }
-        let want = Reaper::Ender.effects();
+        let want = ENDER;
         let plan: FunctionPlan = plan_allowed(image, context, &function, want, allowed);
         let candidate = Candidate {
             module: self.module,
@@ -343,8 +346,8 @@ impl Called {
             name: display_name(&function, module.file_name()),
             plan,
             elsewhere: Elsewhere::default(),
-            reaper: Some(Reaper::Ender),
-            forks: None,
+            role: Role::Ender,
+            children: None,
             traps: false,
             values: 0,
             unreadable: None,

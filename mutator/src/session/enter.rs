@@ -13,7 +13,7 @@ use super::locked::Locked;
 use super::place::Places;
 use super::{Candidate, Changed, SessionError};
 use crate::segment::{
-    FunctionDoc, Journal, KeptDoc, PairDoc, Reaper, RegionDoc, SegmentError, SiteDoc,
+    FunctionDoc, Journal, KeptDoc, PairDoc, Reach, RegionDoc, Role, SegmentError, SiteDoc, State,
 };
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Extent, Mapping};
@@ -53,7 +53,7 @@ impl Locked<'_> {
                 Ok(emitted) => {
                     self.enter(modules, &candidate, emitted, &mut writes)?;
                     ids.extend(first as usize..self.document.functions.len());
-                    if candidate.reaper.is_none() && candidate.exits_of.is_none() {
+                    if candidate.role.is_measured() && candidate.exits_of.is_none() {
                         changed.functions.push(candidate.name);
                     }
                     let points = candidate.points.into_iter();
@@ -187,16 +187,16 @@ impl Locked<'_> {
         let carried = FunctionDoc {
             sites: Vec::new(),
             first_sites: 0,
-            carrier,
+            carried_by: carrier,
             ..function.clone()
         };
         self.document.functions.push(FunctionDoc {
-            reaper: Some(Reaper::Carrier),
+            role: Role::Carrier,
             first_sites: function.sites.len(),
             exits: Vec::new(),
             lends: Vec::new(),
             ends: false,
-            forks: None,
+            children: None,
             schema: SCHEMA_COUNT,
             ..function
         });
@@ -207,16 +207,15 @@ impl Locked<'_> {
             size: 0,
             entry: tactic(plan),
             exits: Vec::new(),
-            counts_alone: false,
+            reach: Reach::Whole,
             clones: Vec::new(),
             inlined: 0,
-            reaper: None,
-            forks: None,
+            role: Role::Point,
+            children: None,
             lends: Vec::new(),
             ends: false,
             schema: SCHEMA_COUNT,
             values: point.standing,
-            is_point: true,
             ..carried.clone()
         });
         let points: Vec<FunctionDoc> = points.collect();
@@ -276,7 +275,7 @@ impl Locked<'_> {
     /// True if the session has calls of a function by another row, which it could not stay with.
     fn was_in_before(&self, candidate: &Candidate) -> bool {
         let place = Some(candidate.place());
-        let is_it = |f: &FunctionDoc| f.retired && f.reaper.is_none() && !f.is_point;
+        let is_it = |f: &FunctionDoc| f.is_retired() && f.role.is_measured();
         let mut functions = self.document.functions.iter();
         functions.any(|f| is_it(f) && self.document.place_of(f) == place)
     }
@@ -293,23 +292,21 @@ impl Locked<'_> {
             size: function.size(),
             entry: tactic(&candidate.plan.entry),
             exits: candidate.plan.exits.iter().map(tactic).collect(),
-            counts_alone: false,
+            reach: Reach::Whole,
             first_sites: candidate.plan.first.min(sites.len()),
             remeasured: self.was_in_before(candidate),
             clones: candidate.elsewhere.clones.clone(),
             inlined: candidate.elsewhere.inlined,
-            reaper: candidate.reaper,
-            forks: candidate.forks,
+            role: candidate.role,
+            children: candidate.children,
             lends: candidate.plan.tail_calls().iter().map(|at| at.0).collect(),
             ends: candidate.ends(),
             lending: 0,
             is_lending: false,
-            active: false,
-            retired: false,
+            state: State::Out,
             schema: candidate.schema,
             values: candidate.values,
-            is_point: false,
-            carrier: None,
+            carried_by: None,
             generation: 0,
             since_ns: None,
             out_ns: None,
@@ -322,7 +319,7 @@ impl Locked<'_> {
 impl FunctionDoc {
     /// Takes in the sites of its exits, which are out for now.
     fn lay_out(&mut self, candidate: &Candidate, sites: Vec<SiteDoc>) {
-        self.counts_alone = true;
+        self.reach = Reach::Entry;
         self.first_sites = self.sites.len();
         self.sites.extend(sites);
         self.exits = candidate.plan.exits.iter().map(tactic).collect();
@@ -334,7 +331,7 @@ impl FunctionDoc {
 impl Candidate {
     /// True if it is measured, and there are points as well whose hooks are among its own.
     fn carries_itself(&self) -> bool {
-        self.reaper.is_none() && !self.points.is_empty()
+        self.role.is_measured() && !self.points.is_empty()
     }
 }
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 use patcher::function::Function;
 use patcher::image::Image;
 
-use crate::segment::Reaper;
+use crate::segment::{Forking, Witness};
 
 /// What Go's standard library begins programs by (syscall/asm_linux_amd64.s), by one name or, since 1.17, the other.
 pub(super) const OF_GO: [&str; 2] = ["syscall.rawVforkSyscall", "syscall.rawVforkSyscall.abi0"];
@@ -21,26 +21,26 @@ pub(super) const OF_GO: [&str; 2] = ["syscall.rawVforkSyscall", "syscall.rawVfor
 const NEAR: usize = 40;
 
 /// The functions of an image.
-pub(super) fn forking(image: &Image<'_>) -> Vec<(Function, Reaper)> {
+pub(super) fn forking(image: &Image<'_>) -> Vec<(Function, Witness)> {
     let mut found = BTreeMap::new();
     for segment in image.segments().iter().filter(|s| s.execute) {
         let text = image.bytes(
             segment.range.start,
             segment.range.end.0 - segment.range.start.0,
         );
-        for (at, reaper) in text.into_iter().flat_map(system_calls) {
+        for (at, witness) in text.into_iter().flat_map(system_calls) {
             let at = segment.range.start.plus(at as u64);
             if let Some(function) = image.functions().function_at(at) {
                 found
                     .entry(function.range.start)
-                    .or_insert((function, reaper));
+                    .or_insert((function, witness));
             }
         }
-        for (range, reaper) in text.into_iter().flat_map(of_musl) {
+        for (range, witness) in text.into_iter().flat_map(of_musl) {
             let start = segment.range.start.plus(range.start as u64);
             let function = Function::nameless(start..start.plus(range.len() as u64));
             if image.functions().function_at(start).is_none() {
-                found.insert(start, (function, reaper));
+                found.insert(start, (function, witness));
             }
         }
     }
@@ -48,17 +48,19 @@ pub(super) fn forking(image: &Image<'_>) -> Vec<(Function, Reaper)> {
 }
 
 /// Where code prepares one of the calls: glibc's unwind entries end before the call itself.
-fn system_calls(text: &[u8]) -> impl Iterator<Item = (usize, Reaper)> + '_ {
+fn system_calls(text: &[u8]) -> impl Iterator<Item = (usize, Witness)> + '_ {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let calls = memchr::memmem::find_iter(text, &SYSCALL);
     calls.filter_map(|at| {
         let mut before = at.saturating_sub(NEAR)..at;
         let code = &text[before.clone()];
         let found = |from| Some((from, of_number(number(&text[from..at])?)?));
-        let (from, reaper) = before.find_map(found)?;
-        match reaper {
-            Reaper::Clone if copies(code) => Some((from, Reaper::Copies)),
-            _ => Some((from, reaper)),
+        let (from, witness) = before.find_map(found)?;
+        match witness {
+            Witness::Forks(Forking::Clone) if copies(code) => {
+                Some((from, Witness::Forks(Forking::Copies)))
+            }
+            _ => Some((from, witness)),
         }
     })
 }
@@ -75,41 +77,43 @@ fn copies(code: &[u8]) -> bool {
 
 /// musl's, which have no unwind entries either: how they begin (src/process/x86_64/vfork.s, src/thread/x86_64/clone.s),
 /// and end.
-const OF_MUSL: [(&[u8], &[u8], Reaper); 2] = [
+const OF_MUSL: [(&[u8], &[u8], Witness); 2] = [
     // pop rdx; mov eax, 58; syscall; push rdx; mov rdi, rax | jmp __syscall_ret
     (
         &[
             0x5a, 0xb8, 0x3a, 0, 0, 0, 0x0f, 0x05, 0x52, 0x48, 0x89, 0xc7,
         ],
         &[0xe9],
-        Reaper::Forks,
+        Witness::Forks(Forking::Always),
     ),
     // xor eax, eax; mov al, 56; mov r11, rdi | hlt; ret
     (
         &[0x31, 0xc0, 0xb0, 0x38, 0x49, 0x89, 0xfb],
         &[0xf4, 0xc3],
-        Reaper::Clone,
+        Witness::Forks(Forking::Clone),
     ),
 ];
 
 /// Where code of musl begins children.
-fn of_musl(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Reaper)> + '_ {
+fn of_musl(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Witness)> + '_ {
     /// Bytes of such a function, at most.
     const LONGEST: usize = 80;
     /// Of a jump after its first byte.
     const DISPLACEMENT: usize = 4;
-    OF_MUSL.into_iter().flat_map(move |(begins, ends, reaper)| {
-        memchr::memmem::find_iter(text, begins).filter_map(move |start| {
-            let from = start + begins.len();
-            let rest = text.get(from..(start + LONGEST).min(text.len()))?;
-            let end = from + memchr::memmem::find(rest, ends)? + ends.len();
-            let end = match ends {
-                [0xe9] => end + DISPLACEMENT,
-                _ => end,
-            };
-            (end <= text.len()).then_some((start..end, reaper))
+    OF_MUSL
+        .into_iter()
+        .flat_map(move |(begins, ends, witness)| {
+            memchr::memmem::find_iter(text, begins).filter_map(move |start| {
+                let from = start + begins.len();
+                let rest = text.get(from..(start + LONGEST).min(text.len()))?;
+                let end = from + memchr::memmem::find(rest, ends)? + ends.len();
+                let end = match ends {
+                    [0xe9] => end + DISPLACEMENT,
+                    _ => end,
+                };
+                (end <= text.len()).then_some((start..end, witness))
+            })
         })
-    })
 }
 
 /// What is put into eax by the instruction that begins here: `mov eax, imm32`, or `mov al, imm8` of what is 0.
@@ -121,13 +125,13 @@ fn number(code: &[u8]) -> Option<i64> {
     }
 }
 
-fn of_number(number: i64) -> Option<Reaper> {
+fn of_number(number: i64) -> Option<Witness> {
     match number {
-        libc::SYS_vfork => Some(Reaper::Forks),
-        libc::SYS_clone => Some(Reaper::Clone),
-        libc::SYS_clone3 => Some(Reaper::Clone3),
-        libc::SYS_fork => Some(Reaper::Copies),
-        libc::SYS_execve | libc::SYS_execveat => Some(Reaper::Execs),
+        libc::SYS_vfork => Some(Witness::Forks(Forking::Always)),
+        libc::SYS_clone => Some(Witness::Forks(Forking::Clone)),
+        libc::SYS_clone3 => Some(Witness::Forks(Forking::Clone3)),
+        libc::SYS_fork => Some(Witness::Forks(Forking::Copies)),
+        libc::SYS_execve | libc::SYS_execveat => Some(Witness::Execs),
         _ => None,
     }
 }
@@ -168,10 +172,14 @@ mod tests {
             &execve,
         ]
         .concat();
-        let found: Vec<_> = system_calls(&code).map(|(_, reaper)| reaper).collect();
-        let copies = [Reaper::Copies; 2];
-        let expected = [Reaper::Forks, Reaper::Clone3, Reaper::Clone];
-        assert_eq!(found, [&expected[..], &copies, &[Reaper::Execs]].concat());
+        let found: Vec<_> = system_calls(&code).map(|(_, witness)| witness).collect();
+        let copies = [Witness::Forks(Forking::Copies); 2];
+        let expected = [
+            Witness::Forks(Forking::Always),
+            Witness::Forks(Forking::Clone3),
+            Witness::Forks(Forking::Clone),
+        ];
+        assert_eq!(found, [&expected[..], &copies, &[Witness::Execs]].concat());
     }
 
     #[test]
@@ -192,8 +200,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                (0..17, Reaper::Forks),
-                (20..20 + clone.len(), Reaper::Clone)
+                (0..17, Witness::Forks(Forking::Always)),
+                (20..20 + clone.len(), Witness::Forks(Forking::Clone))
             ]
         );
         for cut in 0..code.len() {

@@ -11,7 +11,6 @@ use abi::probe::{LENDING, LENDS, Probe};
 use patcher::Svma;
 
 use super::SessionError;
-use super::enders::sees_exits;
 use super::locked::Locked;
 use super::write::read;
 
@@ -131,7 +130,7 @@ impl Locked<'_> {
         let functions = &self.document.functions;
         let lends = |id: &usize| {
             let f = &functions[*id];
-            f.active && sees_exits(f.reaper) && !f.counts_alone && !f.lends.is_empty()
+            f.is_in() && f.role.sees_returns() && !f.has_only_entry() && !f.lends.is_empty()
         };
         let lending: Vec<usize> = (0..functions.len()).filter(lends).collect();
         let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -146,11 +145,11 @@ impl Locked<'_> {
         // itself the calls that it cannot lend.
         let mut seen = BTreeSet::new();
         while let Some(id) = cannot.pop() {
-            if seen.insert(id) && functions[id].reaper.is_some() {
+            if seen.insert(id) && !functions[id].role.is_shown() {
                 cannot.extend(callers.remove(&id).unwrap_or_default());
             }
         }
-        let is_measured = |id: &usize| functions[*id].reaper.is_none();
+        let is_measured = |id: &usize| functions[*id].role.is_shown();
         let measured = lending.into_iter().filter(is_measured);
         measured.filter(|id| !seen.contains(id)).collect()
     }
@@ -183,7 +182,7 @@ impl Locked<'_> {
                 neighbours.entry(id).or_default().push(callee);
                 neighbours.entry(callee).or_default().push(id);
                 // What is measured lends by itself.
-                let goes_on = self.document.functions[callee].reaper.is_some();
+                let goes_on = !self.document.functions[callee].role.is_shown();
                 if seen.insert(callee) && goes_on {
                     work.push(callee);
                 }

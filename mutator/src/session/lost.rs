@@ -11,7 +11,7 @@ use super::locked::Locked;
 use super::{Session, SessionError};
 use crate::debuginfod::hex;
 use crate::images::{self, OpenImage};
-use crate::segment::{FunctionDoc, Journal, ModuleDoc, Reaper};
+use crate::segment::{FunctionDoc, Journal, ModuleDoc, Role};
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Mapping, Memory, Space};
 
@@ -84,7 +84,7 @@ impl Session {
         let mut maps: Option<Vec<Mapping>> = None;
         let mut lost = Vec::new();
         let functions = self.document.functions.iter().enumerate();
-        for (id, function) in functions.filter(|(_, f)| f.active) {
+        for (id, function) in functions.filter(|(_, f)| f.is_in()) {
             let text = self.text_of(function, space.memory())?;
             let Some(site) = function.sites.first().filter(|_| text != Text::Ours) else {
                 continue;
@@ -183,26 +183,26 @@ impl Locked<'_> {
     fn tell_lost(&mut self, lost: &Lost) {
         for id in self.document.with_carried(&[lost.id]) {
             let function = &self.document.functions[id];
-            let (name, reaper) = (function.name.clone(), function.reaper);
+            let (name, role) = (function.name.clone(), function.role);
             let said = match lost.cause {
                 Cause::Changed => format!("{name} was taken out: something else has patched it"),
                 Cause::Restored => format!(
                     "{name} was taken out: something else has patched it, or its library was loaded anew"
                 ),
                 // It may come back.
-                Cause::Unloaded if reaper.is_some() || !self.document.pending.is_empty() => {
+                Cause::Unloaded if !role.is_shown() || !self.document.pending.is_empty() => {
                     continue;
                 }
                 Cause::Unloaded => format!("{name} is out: its library has been unloaded"),
             };
-            if reaper.is_none() {
+            if role.is_shown() {
                 self.document.notes.push(said.clone());
             }
-            if reaper.is_none() && lost.cause != Cause::Unloaded {
+            if role.is_shown() && lost.cause != Cause::Unloaded {
                 self.refuse_known(id, CHANGED);
                 self.document.taken_out += 1;
             }
-            if reaper != Some(Reaper::Carrier) {
+            if role != Role::Carrier {
                 self.taken_out.push(said);
             }
         }
@@ -213,7 +213,7 @@ impl Locked<'_> {
         let document = &mut self.document;
         let (known, tables) = (&mut document.modules, &mut document.tables);
         // They have been looked at: what is in is there.
-        let active = document.functions.iter().filter(|f| f.active);
+        let active = document.functions.iter().filter(|f| f.is_in());
         let there: BTreeSet<usize> = active.map(|f| f.module).collect();
         for module in modules {
             let code = module.code_range();

@@ -35,7 +35,6 @@ mod pointed;
 mod points;
 mod quiet;
 mod reading;
-mod reapers;
 mod recover;
 mod registered;
 mod remeasure;
@@ -51,6 +50,7 @@ mod turn;
 mod unmatched;
 mod values;
 mod windows;
+mod witnesses;
 mod write;
 
 use std::sync::Arc;
@@ -84,10 +84,10 @@ pub use end::Ended;
 pub use error::{SessionError, bare, instead, none_measured, none_patched};
 pub use in_the_way::InTheWay;
 pub use pointed::{Point, Pointed};
-pub use reapers::has_leak_check;
 pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
 pub use shown::Places;
 pub use unmatched::Unmatched;
+pub use witnesses::has_leak_check;
 
 /// In the environment, has the runtime walk the stack at every call even where it remembers the walk,
 /// and end the program where the two differ: for tests. With the value `distrust` they always do.

@@ -17,7 +17,7 @@ use super::locked::Locked;
 use super::select::{Selection, select};
 use super::{Changed, Selected, Session, SessionError, allowed, slices};
 use crate::images;
-use crate::segment::{Document, FunctionDoc, PendingDoc, Reaper, SchemaDoc};
+use crate::segment::{Document, FunctionDoc, PendingDoc, Role, SchemaDoc, Witness};
 use ipath_profile::clock;
 use ipath_target::process::identity::FileId;
 use ipath_target::process::modules::{Module, modules};
@@ -214,7 +214,7 @@ impl Document {
             let why = "the runtime makes no system call in it, and cannot wait for what a library has: name its functions once it is loaded";
             return Err(SessionError::Held(why.to_owned()));
         }
-        let tells = |f: &FunctionDoc| f.reaper == Some(Reaper::Loads) && f.active;
+        let tells = |f: &FunctionDoc| f.role == Role::Witness(Witness::Loads) && f.is_in();
         match self.functions.iter().any(tells) {
             true => Ok(()),
             false => {

@@ -8,7 +8,7 @@ use patcher::plan::RefuseReason;
 use patcher::{Avma, FileOffset};
 
 use super::Candidate;
-use crate::segment::{Document, Reaper, RegionDoc};
+use crate::segment::{Document, RegionDoc};
 use ipath_target::process::Mapping;
 use ipath_target::process::maps::{free_place_in, free_range_near};
 use ipath_target::process::modules::Module;
@@ -191,7 +191,7 @@ impl Places {
         candidate: &Candidate,
         id: u32,
     ) -> Result<Vec<(Place, Emitted)>, RefuseReason> {
-        let is_ender = matches!(candidate.reaper, Some(Reaper::Ender | Reaper::Copies));
+        let is_ender = candidate.role.has_ender_hooks();
         let sites = candidate.plan.sites.iter().map(|site| {
             let jump = candidate.bias.to_avma(site.window.start);
             let stone = self.by_jump.get(&jump).copied();

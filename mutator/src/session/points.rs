@@ -17,7 +17,7 @@ use super::select::{Candidate, FunctionPlace, display_name, is_meant};
 use super::unmatched::{Unmatched, near};
 use super::{Changed, Selected, Selection, Session, SessionError};
 use crate::images::{self, OpenImage};
-use crate::segment::{Document, FunctionDoc, Reaper, RefusedDoc};
+use crate::segment::{Document, FunctionDoc, RefusedDoc, Role};
 use crate::values::Item;
 use ipath_target::process::Space;
 use ipath_target::process::modules::{Module, modules};
@@ -200,7 +200,7 @@ impl Locked<'_> {
                     pointed.points.push(point);
                     continue;
                 };
-                let names = match self.document.functions[id].active {
+                let names = match self.document.functions[id].is_in() {
                     true => &mut changed.already,
                     false => {
                         known.push(id);
@@ -228,7 +228,7 @@ impl Locked<'_> {
     ) -> Vec<(Point, RefuseReason)> {
         let place = (pointed.bias, pointed.function.range.start);
         let with = candidates.iter().position(|c| {
-            let is_same = c.reaper.is_none() && c.place() == place;
+            let is_same = c.role.is_measured() && c.place() == place;
             is_same && self.known(c).is_none() && c.refused().is_none()
         });
         if let Some(with) = with {
@@ -276,20 +276,20 @@ impl Locked<'_> {
             module,
             address: point.at,
             reason: reason.to_string(),
-            is_point: true,
+            role: Role::Point,
         });
     }
 
     fn known_point(&self, place: FunctionPlace) -> Option<usize> {
-        let is_it = |f: &FunctionDoc| f.is_point && self.document.place_of(f) == Some(place);
+        let is_it = |f: &FunctionDoc| f.role.is_point() && self.document.place_of(f) == Some(place);
         self.document.functions.iter().position(is_it)
     }
 
     /// The carriers of these functions and points that are out.
     pub(super) fn carriers_of(&self, ids: &[usize]) -> BTreeSet<usize> {
         let functions = &self.document.functions;
-        let carriers = ids.iter().filter_map(|&id| functions[id].carrier);
-        carriers.filter(|&id| !functions[id].active).collect()
+        let carriers = ids.iter().filter_map(|&id| functions[id].carried_by);
+        carriers.filter(|&id| !functions[id].is_in()).collect()
     }
 
     /// Carriers of nothing that stays in once `leaving` is out.
@@ -297,16 +297,16 @@ impl Locked<'_> {
         let functions = self.document.functions.iter().enumerate();
         let staying = functions
             .clone()
-            .filter(|(id, f)| f.active && !leaving.contains(id));
-        let needed: BTreeSet<usize> = staying.filter_map(|(_, f)| f.carrier).collect();
-        let carriers = functions.filter(|(_, f)| f.active && f.reaper == Some(Reaper::Carrier));
+            .filter(|(id, f)| f.is_in() && !leaving.contains(id));
+        let needed: BTreeSet<usize> = staying.filter_map(|(_, f)| f.carried_by).collect();
+        let carriers = functions.filter(|(_, f)| f.is_in() && f.role == Role::Carrier);
         let ids = carriers.map(|(id, _)| id);
         ids.filter(|id| !needed.contains(id)).collect()
     }
 
     /// Says in the profile that points have no times.
     pub(super) fn note_points(&mut self) {
-        let has_points = self.document.functions.iter().any(|f| f.is_point);
+        let has_points = self.document.functions.iter().any(|f| f.role.is_point());
         let has_times = self.document.metrics.len() > 1;
         let notes = &mut self.document.notes;
         if has_points && has_times && notes.iter().all(|note| note != NOTE) {
@@ -325,8 +325,8 @@ impl Pointed {
             plan: self.plan(),
             name: self.function.name(),
             elsewhere: Elsewhere::default(),
-            reaper: Some(Reaper::Carrier),
-            forks: None,
+            role: Role::Carrier,
+            children: None,
             traps: self.traps,
             values: 0,
             unreadable: None,
@@ -341,7 +341,8 @@ impl Pointed {
 impl Document {
     /// These, with the functions and points that are in and are carried by some of them.
     pub fn with_carried(&self, ids: &[usize]) -> Vec<usize> {
-        let is_carried = |f: &FunctionDoc| f.active && f.carrier.is_some_and(|c| ids.contains(&c));
+        let is_carried =
+            |f: &FunctionDoc| f.is_in() && f.carried_by.is_some_and(|c| ids.contains(&c));
         let functions = self.functions.iter().enumerate();
         let carried = functions.filter(|(id, f)| is_carried(f) && !ids.contains(id));
         let carried = carried.map(|(id, _)| id);
@@ -360,7 +361,7 @@ impl Session {
         let functions = self.document.functions.iter().enumerate();
         let points = functions.filter(|(_, f)| {
             let place = self.document.place_of(f);
-            f.is_point && place.is_some_and(|place| places.contains(&place))
+            f.role.is_point() && place.is_some_and(|place| places.contains(&place))
         });
         let ids: Vec<usize> = points.map(|(id, _)| id).collect();
         if ids.is_empty() {

@@ -59,7 +59,7 @@ impl Locked<'_> {
             let state = states[8 * id..8 * id + 4].try_into();
             let generation = state.map_or(0, u32::from_le_bytes);
             let patches = || function.sites.iter().flat_map(|s| &s.patches);
-            let is_whole = if function.active {
+            let is_whole = if function.is_in() {
                 let mut written = true;
                 for &patch in function.sites_in().iter().flat_map(|s| &s.patches) {
                     written &= journal.state(patch)? == JOURNAL_WRITTEN;

@@ -10,7 +10,7 @@ use super::in_the_way::NO_ROOM;
 use super::locked::Locked;
 use super::pointed::plan_with;
 use super::{Candidate, Changed, Selection, Session, SessionError};
-use crate::segment::{Document, FunctionDoc, MadeFor, Remeasure};
+use crate::segment::{Document, FunctionDoc, MadeFor, Remeasure, Role, State};
 use ipath_profile::clock;
 
 /// The exits of a function, and nothing else.
@@ -102,13 +102,13 @@ impl Locked<'_> {
         }
         let mut turns = Vec::new();
         let measured = selection.candidates.iter_mut();
-        for candidate in measured.filter(|c| c.reaper.is_none()) {
+        for candidate in measured.filter(|c| c.role.is_measured()) {
             candidate.schema = of_new;
             let Some(id) = self.known(candidate) else {
                 continue;
             };
             let function = &self.document.functions[id];
-            let (is_in, of, values) = (function.active, function.schema, function.values);
+            let (is_in, of, values) = (function.is_in(), function.schema, function.values);
             candidate.schema = match &selection.remeasure {
                 Some(change) if is_in => self.document.remeasure(of, change, made)?,
                 Some(_) => of_new,
@@ -152,7 +152,7 @@ impl Locked<'_> {
             }
             let known = candidates.iter().position(|c| {
                 let is_it = || self.known(c) == Some(turn.id);
-                c.reaper.is_none() && is_it()
+                c.role.is_measured() && is_it()
             });
             let Some(at) = known else {
                 continue;
@@ -168,8 +168,8 @@ impl Locked<'_> {
                     turn.waits = !candidate.plan.exits.is_empty();
                     exits.extend(turn.waits.then_some(candidate));
                 }
-                Some(_) if !function.active => {
-                    self.document.functions[turn.id].retired = true;
+                Some(_) if !function.is_in() => {
+                    self.document.functions[turn.id].state = State::Retired;
                     dropped.insert(turn.id);
                 }
                 Some(reason) => {
@@ -213,8 +213,7 @@ impl Locked<'_> {
         for turn in coming {
             self.note_turn(turn);
             let needs_exits = self.document.needs_exits(turn.schema);
-            let function = &mut self.document.functions[turn.id];
-            function.counts_alone = !needs_exits && !function.exits.is_empty();
+            self.document.functions[turn.id].set_exits(needs_exits);
         }
         others
     }
@@ -236,8 +235,8 @@ impl Locked<'_> {
 
     /// True if it is of use to know how calls end: of functions that are in, or of these.
     pub(super) fn sees_ends(&self, candidates: &[Candidate]) -> bool {
-        let in_session = |f: &FunctionDoc| f.active && f.reaper.is_none() && f.has_exits();
-        let measured = candidates.iter().filter(|c| c.reaper.is_none());
+        let in_session = |f: &FunctionDoc| f.is_in() && f.role.is_shown() && f.has_exits();
+        let measured = candidates.iter().filter(|c| c.role.is_measured());
         let mut to_come = measured.filter(|c| c.refused().is_none() && c.schema_needs_exits(self));
         self.document.functions.iter().any(in_session) || to_come.next().is_some()
     }
@@ -246,7 +245,7 @@ impl Locked<'_> {
         let functions = &self.document.functions;
         let is_in = |id: &&usize| {
             let function = functions.get(**id);
-            function.is_some_and(|f| f.active && f.reaper.is_none() && !f.is_point)
+            function.is_some_and(|f| f.is_in() && f.role.is_measured())
         };
         let ids: Vec<usize> = ids.iter().filter(is_in).copied().collect();
         let measures = |id: usize| self.document.measured_of(&functions[id]);
@@ -298,8 +297,8 @@ impl Candidate {
             plan: plan_with(self.image, function, EXITS, &[], self.plan.allowed),
             name: self.name.clone(),
             elsewhere: self.elsewhere.clone(),
-            reaper: None,
-            forks: None,
+            role: Role::Measured,
+            children: None,
             traps: self.traps,
             values: self.values,
             unreadable: None,

@@ -18,7 +18,7 @@ use super::unmatched::{
 };
 use crate::debuginfod;
 use crate::images::{self, OpenImage};
-use crate::segment::{Reaper, Remeasure};
+use crate::segment::{Forking, Remeasure, Role};
 use ipath_base::files::file_name;
 use ipath_target::process::modules::{Module, VDSO};
 use ipath_target::progress::Step;
@@ -37,10 +37,10 @@ pub struct Candidate {
     pub name: String,
     /// Where calls go that do not come to it.
     pub elsewhere: Elsewhere,
-    /// What it tells, where it is not measured.
-    pub reaper: Option<Reaper>,
-    /// What it tells though it is measured: that a child may come of it.
-    pub forks: Option<Reaper>,
+    /// Why it gets probes.
+    pub role: Role,
+    /// The children that it may create, if it is measured.
+    pub children: Option<Forking>,
     /// True if breakpoints may lead to what nothing else can.
     pub traps: bool,
     /// Where its arguments and its return value are: [`abi::value`].
@@ -70,11 +70,6 @@ impl Candidate {
     pub(super) fn place(&self) -> FunctionPlace {
         (self.bias, self.plan.function.range.start)
     }
-}
-
-/// True if that is no more than what measuring the function can do as well.
-pub(super) fn may_be_measured(reaper: Option<Reaper>) -> bool {
-    reaper.is_none_or(|reaper| reaper == Reaper::Ender || reaper.forks())
 }
 
 /// What patterns name.
@@ -414,8 +409,8 @@ impl<'m> Place<'m> {
                 plan,
                 name: display_name(&function, &self.shown_name()),
                 elsewhere: Elsewhere::of(self.image, &function, &inlined),
-                reaper: None,
-                forks: None,
+                role: Role::Measured,
+                children: None,
                 traps: false,
                 values: 0,
                 unreadable: None,

@@ -25,7 +25,7 @@ use super::select::select;
 use super::{Session, SessionError, allowed};
 use crate::images;
 use crate::jit;
-use crate::segment::{FunctionDoc, Reaper};
+use crate::segment::{FunctionDoc, Role, Witness};
 use ipath_target::process::Space;
 use ipath_target::process::identity::FileId;
 use ipath_target::process::modules::{Module, VDSO, modules};
@@ -45,7 +45,7 @@ impl Session {
     /// Follows the shared stacks of libraries that were loaded after the functions were added, as
     /// interpreters do, and the generated code that is registered through such libraries.
     pub(super) fn follow_slices(&mut self, known: &mut LookedThrough) -> Result<(), SessionError> {
-        let measures = |f: &FunctionDoc| f.active && f.reaper.is_none();
+        let measures = |f: &FunctionDoc| f.is_in() && f.role.is_shown();
         let met = self.segment.header().modules_used.load(Ordering::Relaxed);
         if met == known.met || !self.document.functions.iter().any(measures) {
             return Ok(());
@@ -80,22 +80,22 @@ impl Session {
     /// True if a module switches stacks or registers generated code, and has no probe for it.
     fn is_to_follow(&self, module: &Module) -> bool {
         let registers = || jit::Registers::of(module).any();
-        self.is_unfollowed(module) || registers() && !self.has_reaper(module, Reaper::TakesBack)
+        self.is_unfollowed(module) || registers() && !self.has_witness(module, Witness::TakesBack)
     }
 
     /// True if a module switches stacks and no probe follows it.
     fn is_unfollowed(&self, module: &Module) -> bool {
-        let measures_ends = |f: &FunctionDoc| f.active && f.reaper.is_none() && f.has_exits();
+        let measures_ends = |f: &FunctionDoc| f.is_in() && f.role.is_shown() && f.has_exits();
         let image = images::of_module(module);
         self.document.functions.iter().any(measures_ends)
             && image.is_ok_and(|image| !switching(image.image).is_empty())
-            && !self.has_reaper(module, Reaper::Switches)
+            && !self.has_witness(module, Witness::Switches)
     }
 
-    fn has_reaper(&self, module: &Module, reaper: Reaper) -> bool {
+    fn has_witness(&self, module: &Module, witness: Witness) -> bool {
         let is_its = |f: &FunctionDoc| {
             let doc = self.document.modules.get(f.module);
-            f.reaper == Some(reaper) && doc.is_some_and(|doc| doc.path == module.path)
+            f.role == Role::Witness(witness) && doc.is_some_and(|doc| doc.path == module.path)
         };
         self.document.functions.iter().any(is_its)
     }
@@ -111,7 +111,7 @@ fn note(module: &Module) -> String {
 }
 
 /// The stack-switching functions of an image.
-pub(super) fn switching(image: &Image<'_>) -> Vec<(Function, Reaper)> {
+pub(super) fn switching(image: &Image<'_>) -> Vec<(Function, Witness)> {
     let mut found: Vec<Function> = Vec::new();
     for segment in image.segments().iter().filter(|s| s.execute) {
         let len = segment.range.end.0 - segment.range.start.0;
@@ -126,8 +126,8 @@ pub(super) fn switching(image: &Image<'_>) -> Vec<(Function, Reaper)> {
             }
         }
     }
-    let of_reaper = |function| (function, Reaper::Switches);
-    found.into_iter().map(of_reaper).collect()
+    let of_witness = |function| (function, Witness::Switches);
+    found.into_iter().map(of_witness).collect()
 }
 
 /// Finds code that adds a register to the stack pointer, and then to rbp.

@@ -18,7 +18,7 @@ use super::locked::Locked;
 use super::remeasure::Turn;
 use super::write::{Part, read, with_hosts, write};
 use super::{Changed, SessionError};
-use crate::segment::{Journal, SiteDoc};
+use crate::segment::{Journal, Reach, SiteDoc};
 use ipath_target::faults::step;
 use ipath_target::process::{Memory, Text};
 use ipath_target::tracee::{CallCode, pause};
@@ -58,8 +58,7 @@ impl Locked<'_> {
         for &turn in others.iter().chain(&leaving) {
             self.note_turn(turn);
             let needs_exits = self.document.needs_exits(turn.schema);
-            let function = &mut self.document.functions[turn.id];
-            function.counts_alone = !needs_exits && !function.exits.is_empty();
+            self.document.functions[turn.id].set_exits(needs_exits);
         }
         // Written down before: whoever finds this half done takes out the exits that are to go, and those that have come in part.
         self.segment.write_document(&self.document)?;
@@ -85,7 +84,7 @@ impl Locked<'_> {
             let measured = measured.into_iter().map(str::to_owned).collect();
             changed.remeasured.push((function.name.clone(), measured));
         }
-        let mut idle = self.idle_reapers(&[]);
+        let mut idle = self.idle_witnesses(&[]);
         idle.extend(self.idle_enders(&[]));
         idle.sort_unstable();
         idle.dedup();
@@ -165,7 +164,7 @@ impl Locked<'_> {
                     for &turn in &batch {
                         locked.note_turn(turn);
                         let function = &mut locked.document.functions[turn.id];
-                        function.counts_alone = false;
+                        function.reach = Reach::Whole;
                         // Calls whose returns were not seen are told from those that begin now.
                         function.generation += 1;
                     }
@@ -282,12 +281,12 @@ impl Locked<'_> {
         let mut half = Vec::new();
         for ((id, function), row) in functions.iter().enumerate().zip(rows.chunks_exact(ROW)) {
             let generation = row[..4].try_into().map_or(0, u32::from_le_bytes);
-            let may_be_half = function.reaper.is_none() && function.active && generation != 0;
+            let may_be_half = function.role.is_shown() && function.is_in() && generation != 0;
             if !may_be_half {
                 continue;
             }
             let is_known = generation == function.generation
-                || function.counts_alone && generation == function.generation + 1;
+                || function.has_only_entry() && generation == function.generation + 1;
             let told = ..offset_of!(Probe, lending);
             let is_told = row[told] == function.row()[told];
             let out = function.sites_out().iter().flat_map(|s| &s.patches);

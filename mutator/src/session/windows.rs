@@ -88,7 +88,9 @@ impl Locked<'_> {
     /// be amid the new ones.
     fn left_trampolines(&self, ids: &[usize]) -> Vec<(usize, Extent)> {
         let functions = &self.document.functions;
-        let retired = functions.iter().filter(|f| f.retired && f.reaper.is_none());
+        let retired = functions
+            .iter()
+            .filter(|f| f.is_retired() && f.role.is_shown());
         let of_retired = retired.flat_map(|old| {
             let place = self.document.place_of(old);
             let is_it = move |id: &&usize| self.document.place_of(&functions[**id]) == place;
@@ -141,7 +143,7 @@ impl Locked<'_> {
         ids.retain(|id| !given_up.contains(id));
         for &id in &given_up {
             let name = self.document.functions[id].name.clone();
-            if self.document.functions[id].reaper.is_none() {
+            if self.document.functions[id].role.is_shown() {
                 changed.functions.retain(|n| *n != name);
                 changed.trapped.retain(|n| *n != name);
                 if waits {

@@ -48,7 +48,7 @@ impl Locked<'_> {
             if let Some(out) = function.out_ns.take_if(|_| on) {
                 function.away_ns += now.saturating_sub(out);
             }
-            function.active = on;
+            function.state = function.state.switched(on);
             function.lending = 0;
             function.is_lending = false;
             if on {

@@ -21,7 +21,7 @@ pub mod value;
 /// Version of every layout in this crate, of the session document, and of what trampolines and stubs agree on: a
 /// session of another version is refused. One of another build with the same version is not: where its runtime has
 /// what, its document tells.
-pub const ABI_VERSION: u32 = 27;
+pub const ABI_VERSION: u32 = 28;
 
 /// Page size of the only platform there is, in bytes.
 pub const PAGE: u64 = 4096;

@@ -349,7 +349,9 @@ impl Hunt<'_> {
 /// The functions that are in, by id, with where they begin.
 fn functions_in(session: &Session) -> impl Iterator<Item = (usize, Avma)> {
     let document = session.document();
-    let active = document.measured().filter(|(_, f)| f.active && !f.is_point);
+    let active = document
+        .measured()
+        .filter(|(_, f)| f.is_in() && !f.role.is_point());
     active.filter_map(|(id, function)| {
         let (bias, address) = document.place_of(function)?;
         Some((id, bias.to_avma(address)))

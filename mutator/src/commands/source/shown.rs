@@ -52,7 +52,9 @@ impl Live {
         };
         document.measured().position(|(_, known)| {
             let is_there = document.modules.get(known.module).is_some_and(is_module);
-            is_there && known.address.0 == function.address && known.is_point == function.point
+            is_there
+                && known.address.0 == function.address
+                && known.role.is_point() == function.point
         })
     }
 
@@ -177,7 +179,7 @@ impl Source for Live {
             .select(&parsed(&texts), None)
             .map_err(failure)?;
         let candidates = &selected.selection.candidates;
-        let active = document.measured().filter(|(_, f)| f.active);
+        let active = document.measured().filter(|(_, f)| f.is_in());
         let active = active.filter_map(|(_, f)| document.place_of(f));
         let active: BTreeSet<Avma> = active.map(|(bias, at)| bias.to_avma(at)).collect();
         let start = |c: &Candidate| c.bias.to_avma(c.plan.function.range.start);
@@ -217,7 +219,7 @@ impl Source for Live {
         let place = document
             .functions
             .get(id)
-            .filter(|f| f.active && !f.is_point);
+            .filter(|f| f.is_in() && !f.role.is_point());
         let place = place.and_then(|f| document.place_of(f));
         let (bias, address) = place.ok_or("it is no function that is in")?;
         let at = format!("{:#x}", bias.to_avma(address).0);

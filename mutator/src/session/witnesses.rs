@@ -18,48 +18,48 @@ use super::select::{Candidate, display_name};
 use super::slices;
 use crate::images;
 use crate::jit;
-use crate::segment::Reaper;
+use crate::segment::{Forking, Role, Witness};
 use ipath_target::process::modules::{Module, VDSO};
 
 /// Linkage names, and what their entry tells.
-const REAPERS: [(&str, Reaper); 24] = [
+const WITNESSES: [(&str, Witness); 24] = [
     // Where a C++ handler begins, and where a cleanup hands on.
-    ("__cxa_begin_catch", Reaper::Frames),
-    ("_Unwind_Resume", Reaper::Frames),
+    ("__cxa_begin_catch", Witness::Frames),
+    ("_Unwind_Resume", Witness::Frames),
     // What glibc calls on every thread that ends, returned, exited or cancelled; the second on the first
     // thread too, where it has a symbol.
-    ("__call_tls_dtors", Reaper::Frames),
-    ("__nptl_deallocate_tsd", Reaper::Frames),
+    ("__call_tls_dtors", Witness::Frames),
+    ("__nptl_deallocate_tsd", Witness::Frames),
     // musl comes here whichever way a thread ends.
-    ("pthread_exit", Reaper::End),
+    ("pthread_exit", Witness::End),
     // Within glibc the latter ones lead to the jump itself, and where those it exports have no symbol.
-    ("longjmp", Reaper::Jump),
-    ("_longjmp", Reaper::Jump),
-    ("siglongjmp", Reaper::Jump),
-    ("__longjmp_chk", Reaper::Jump),
-    ("__libc_longjmp", Reaper::Jump),
-    ("__libc_siglongjmp", Reaper::Jump),
-    ("__longjmp", Reaper::Jump),
+    ("longjmp", Witness::Jump),
+    ("_longjmp", Witness::Jump),
+    ("siglongjmp", Witness::Jump),
+    ("__longjmp_chk", Witness::Jump),
+    ("__libc_longjmp", Witness::Jump),
+    ("__libc_siglongjmp", Witness::Jump),
+    ("__longjmp", Witness::Jump),
     // Where Go copies a goroutine's stack to a larger or smaller one.
-    (MOVER, Reaper::Moves),
+    (MOVER, Witness::Moves),
     // What the loader calls for debuggers when it has loaded libraries or unloaded some, before any code of them runs
     // (glibc's elf/dl-debug.c, musl's ldso/dynlink.c).
-    ("_dl_debug_state", Reaper::Loads),
-    (forks::OF_GO[0], Reaper::Forks),
-    (forks::OF_GO[1], Reaper::Forks),
+    ("_dl_debug_state", Witness::Loads),
+    (forks::OF_GO[0], Witness::Forks(Forking::Always)),
+    (forks::OF_GO[1], Witness::Forks(Forking::Always)),
     // Go's standard library passes the kernel's numbers as arguments (syscall/exec_unix.go).
-    ("syscall.Exec", Reaper::Execs),
+    ("syscall.Exec", Witness::Execs),
     // Returning from `main` ends here as well. And the leak checks that a program can request from
     // LeakSanitizer.
-    ("exit", Reaper::Exits),
-    (LEAK_CHECK, Reaper::Checks),
-    ("__lsan_do_recoverable_leak_check", Reaper::Checks),
+    ("exit", Witness::Exits),
+    (LEAK_CHECK, Witness::Checks),
+    ("__lsan_do_recoverable_leak_check", Witness::Checks),
     // Deregister unwind entries of generated code, with the unwinder (libgcc's unwind-dw2-fde.c,
     // LLVM's UnwindLevel1-gcc-ext.c) or with debuggers.
-    ("__deregister_frame", Reaper::TakesBack),
-    ("__deregister_frame_info", Reaper::TakesBack),
-    ("__deregister_frame_info_bases", Reaper::TakesBack),
-    (jit::REGISTERING, Reaper::TakesBack),
+    ("__deregister_frame", Witness::TakesBack),
+    ("__deregister_frame_info", Witness::TakesBack),
+    ("__deregister_frame_info_bases", Witness::TakesBack),
+    (jit::REGISTERING, Witness::TakesBack),
 ];
 
 /// A function of every program with LeakSanitizer, standalone or in AddressSanitizer
@@ -93,15 +93,15 @@ const OF_GO: [&str; 2] = ["runtime.spillArgs", "runtime.spillArgs.abi0"];
 /// What Go has that a stack is moved by.
 const MOVER: &str = "runtime.copystack";
 
-fn reaper_of(name: &str) -> Option<Reaper> {
-    let known = REAPERS.iter().find(|(known, _)| *known == name);
-    let rust = || name.contains(RUST_CATCH).then_some(Reaper::Frames);
-    known.map(|&(_, reaper)| reaper).or_else(rust)
+fn witness_of(name: &str) -> Option<Witness> {
+    let known = WITNESSES.iter().find(|(known, _)| *known == name);
+    let rust = || name.contains(RUST_CATCH).then_some(Witness::Frames);
+    known.map(|&(_, witness)| witness).or_else(rust)
 }
 
 /// The functions of the modules that tell of such, as far as their entry can be had; where exits are not
 /// measured, of libraries alone.
-pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<Candidate> {
+pub(super) fn witnesses(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<Candidate> {
     let mut found = Vec::new();
     let own = modules.iter().enumerate().filter(|(_, m)| m.path != VDSO);
     for (index, module) in own {
@@ -114,9 +114,9 @@ pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<
         let functions = image.derived(functions);
         let functions = functions
             .iter()
-            .filter(|(_, reaper)| exits || reaper.is_for_counts());
-        for (function, reaper) in functions.filter(|(f, _)| module.maps_function(bias, f)) {
-            let want = reaper.effects();
+            .filter(|(_, witness)| exits || witness.is_for_counts());
+        for (function, witness) in functions.filter(|(f, _)| module.maps_function(bias, f)) {
+            let want = witness.effects();
             let plan = plan_allowed(image.image, &image.context, function, want, allowed);
             if plan.refused().is_some() {
                 continue;
@@ -128,8 +128,8 @@ pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<
                 name: display_name(function, module.file_name()),
                 plan,
                 elsewhere: Elsewhere::default(),
-                reaper: Some(*reaper),
-                forks: None,
+                role: Role::Witness(*witness),
+                children: None,
                 traps: false,
                 values: 0,
                 unreadable: None,
@@ -149,7 +149,7 @@ pub(super) fn put_moves_first(candidates: &mut [Candidate]) {
     let place = |c: &Candidate| (c.module, c.plan.function.range.start);
     let is_had = |c: &&Candidate| follows(c) && c.plan.refused().is_none();
     let moves: Vec<_> = candidates.iter().filter(is_had).map(place).collect();
-    let taken = |c: &&mut Candidate| c.reaper.is_none() && moves.contains(&place(c));
+    let taken = |c: &&mut Candidate| c.role.is_measured() && moves.contains(&place(c));
     for candidate in candidates.iter_mut().filter(taken) {
         let function = candidate.plan.function.clone();
         candidate.plan = FunctionPlan::refusal(&function, RefuseReason::UsedByIpath);
@@ -158,35 +158,37 @@ pub(super) fn put_moves_first(candidates: &mut [Candidate]) {
 }
 
 fn follows(candidate: &Candidate) -> bool {
-    matches!(candidate.reaper, Some(Reaper::Moves | Reaper::Switches))
+    matches!(
+        candidate.role,
+        Role::Witness(Witness::Moves | Witness::Switches)
+    )
 }
 
 impl Locked<'_> {
-    /// What of the reapers is needed besides the candidates: those of which a child may come tell so themselves, as do such
+    /// What of the witnesses is needed besides the candidates: those of which a child may come tell so themselves, as do such
     /// that are in.
     pub(super) fn but_measured(
         &self,
         candidates: &mut [Candidate],
-        reapers: Vec<Candidate>,
+        witnesses: Vec<Candidate>,
     ) -> Vec<Candidate> {
         let measured = self.measured_places();
-        let mut is_needed = |reaper: &Candidate| {
-            let forks = reaper.reaper.filter(|reaper| reaper.forks());
-            let Some(forks) = forks else {
+        let mut is_needed = |witness: &Candidate| {
+            let Some(forking) = witness.role.forking() else {
                 return true;
             };
             let mut same = candidates.iter_mut().filter(|c| {
-                c.reaper.is_none() && c.plan.refused().is_none() && c.place() == reaper.place()
+                c.role.is_measured() && c.plan.refused().is_none() && c.place() == witness.place()
             });
             match same.next() {
                 Some(measured) => {
-                    measured.forks = Some(forks);
+                    measured.children = Some(forking);
                     false
                 }
-                None => !measured.contains(&reaper.place()),
+                None => !measured.contains(&witness.place()),
             }
         };
-        reapers.into_iter().filter(|r| is_needed(r)).collect()
+        witnesses.into_iter().filter(|r| is_needed(r)).collect()
     }
 
     /// The files of modules with functions that are measured whose stacks Go may move, without a probe that
@@ -195,13 +197,15 @@ impl Locked<'_> {
         if !self.sees_ends(&[]) {
             return Vec::new();
         }
-        let active = |reaper: Option<Reaper>| {
+        let active = |role: Role| {
             let functions = self.document.functions.iter();
-            let found = functions.filter(move |f| f.active && f.reaper == reaper && !f.is_point);
+            let found = functions.filter(move |f| f.is_in() && f.role == role);
             found.map(|f| f.module).collect::<BTreeSet<usize>>()
         };
-        let followed = active(Some(Reaper::Moves));
-        let left = active(None).into_iter().filter(|id| !followed.contains(id));
+        let followed = active(Role::Witness(Witness::Moves));
+        let left = active(Role::Measured)
+            .into_iter()
+            .filter(|id| !followed.contains(id));
         let docs = left.filter_map(|id| self.document.modules.get(id));
         let of_go = docs.filter_map(|doc| {
             let module = modules.iter().find(|m| m.path == doc.path)?;
@@ -212,9 +216,9 @@ impl Locked<'_> {
     }
 }
 
-fn functions(image: &Image<'_>) -> Vec<(Function, Reaper)> {
+fn functions(image: &Image<'_>) -> Vec<(Function, Witness)> {
     let table = image.functions();
-    let known = table.with_name(|name| reaper_of(name).is_some());
+    let known = table.with_name(|name| witness_of(name).is_some());
     let has = |names: &[&str]| {
         !known.is_empty() && !table.with_name(|name| names.contains(&name)).is_empty()
     };
@@ -225,18 +229,18 @@ fn functions(image: &Image<'_>) -> Vec<(Function, Reaper)> {
         true => forks::forking(image),
         false => Vec::new(),
     };
-    let with_reaper = known.into_iter().filter_map(|function| {
+    let with_witness = known.into_iter().filter_map(|function| {
         let mut names = once(&function.linkage).chain(&function.aliases);
-        let reaper = names.find_map(|name| reaper_of(name))?;
-        let is_meant = match reaper {
-            Reaper::Jump => has_libc,
-            Reaper::Moves => has_go,
-            Reaper::Exits => has_libc,
+        let witness = names.find_map(|name| witness_of(name))?;
+        let is_meant = match witness {
+            Witness::Jump => has_libc,
+            Witness::Moves => has_go,
+            Witness::Exits => has_libc,
             _ => true,
         };
-        is_meant.then_some((function, reaper))
+        is_meant.then_some((function, witness))
     });
-    with_reaper
+    with_witness
         .chain(forking)
         .chain(slices::switching(image))
         .collect()
