@@ -1,4 +1,4 @@
-//! Pure analysis of x86-64 ELF code: bytes in, plan out. Knows no process.
+//! Pure analysis of ELF code: bytes in, plan out. Knows no process. What it knows of the processor is in [`isa`].
 #![forbid(unsafe_code)]
 
 pub mod addr;
@@ -7,13 +7,12 @@ pub mod emit;
 pub mod flow;
 pub mod function;
 pub mod image;
-mod insn;
+pub mod isa;
 #[cfg(test)]
 mod looks;
 #[cfg(test)]
 mod oracle;
 pub mod plan;
-pub mod relocate;
 pub mod select;
 mod tables;
 

@@ -20,9 +20,8 @@ const RUNTIME: [&str; 9] = [
 /// Entry points from the program, in the folder of a processor. Their layer is above the others.
 const ENTRY_POINTS: [&str; 3] = ["quick", "stubs", "trap"];
 /// The patcher's, likewise.
-const PATCHER: [&str; 12] = [
-    "addr", "insn", "oracle", "elf", "tables", "function", "image", "flow", "select", "relocate",
-    "plan", "emit",
+const PATCHER: [&str; 11] = [
+    "addr", "isa", "oracle", "elf", "tables", "function", "image", "flow", "select", "plan", "emit",
 ];
 
 /// A module by its path from the crate on.
@@ -323,7 +322,7 @@ fn the_runtimes_layers_import_from_lower_ones_only() {
 fn the_patchers_layers_import_from_lower_ones_only() {
     let imports = Imports::of("patcher/src");
     check_layers(&imports, &PATCHER);
-    check_seen(&imports, ["plan", "check"], &["flow", "image", "relocate"]);
+    check_seen(&imports, ["plan", "check"], &["flow", "image", "isa"]);
 }
 
 #[test]

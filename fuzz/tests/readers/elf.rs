@@ -43,7 +43,10 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
         assert_eq!(plan.function, function);
         let start = function.range.start;
         if let Some(fde) = image.fde(start) {
-            let _ = (image.landing_pads(&fde), image.cfa_offset_from_rsp(start));
+            let _ = (
+                image.landing_pads(&fde),
+                image.cfa_from_stack_pointer(start),
+            );
         }
         let _ = (image.plt_name(start), recipes(&image, &context, &function));
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::Elf;
-use goblin::elf::header::{EM_X86_64, ET_DYN, Header};
+use goblin::elf::header::{ET_DYN, Header};
 use goblin::elf::note::NT_GNU_BUILD_ID;
 use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_INTERP, PT_NOTE, ProgramHeader};
 use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS, SHT_SYMTAB, SectionHeader};
@@ -15,8 +15,9 @@ use super::layout::{self, Section, Segment};
 use super::notes::notes;
 use super::separate::SymbolFile;
 use crate::addr::{FileOffset, Svma};
+use crate::isa::relocations::MACHINE;
 
-/// An x86-64 ELF file.
+/// An ELF file with code of the supported instruction set.
 pub struct ElfFile<'d> {
     data: &'d [u8],
     header: Header,
@@ -40,7 +41,7 @@ impl<'d> ElfFile<'d> {
             )));
         }
         let (class, machine) = (data[4], u16::from_le_bytes([data[18], data[19]]));
-        if class != 2 || data[5] != 1 || machine != EM_X86_64 {
+        if class != 2 || data[5] != 1 || machine != MACHINE {
             return Err(ImageError::NotX86_64 { class, machine });
         }
         let header = Elf::parse_header(data).map_err(|e| malformed(format!("header: {e}")))?;

@@ -3,11 +3,11 @@
 
 use goblin::elf::dynamic::{DT_FINI, DT_INIT, DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ};
 use goblin::elf::program_header::PT_DYNAMIC;
-use goblin::elf::reloc::{R_X86_64_IRELATIVE, R_X86_64_RELATIVE};
 
 use super::bytes::le64;
 use super::file::ElfFile;
 use crate::addr::Svma;
+use crate::isa::relocations::is_relative;
 
 /// A 64-bit word that the loader fills with an address of this module.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ pub fn relocated_words(file: &ElfFile<'_>) -> Vec<RelocatedWord> {
     let mut words = Vec::new();
     for entry in relocations.rela.chunks_exact(24) {
         let kind = le64(&entry[8..]) as u32;
-        if kind == R_X86_64_RELATIVE || kind == R_X86_64_IRELATIVE {
+        if is_relative(kind) {
             words.push(RelocatedWord {
                 at: Svma(le64(entry)),
                 value: le64(&entry[16..]),

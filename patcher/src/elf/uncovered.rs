@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions};
-
 use super::file::ElfFile;
 use crate::addr::Svma;
-use crate::insn::is_call;
+use crate::isa::{decode, may_have_calls};
 
 /// What BOLT has moved out of there is dead, and everything else has its entries.
 const LEFT_BY_BOLT: &str = ".bolt.org.";
@@ -40,15 +38,9 @@ impl ElfFile<'_> {
 
     /// Is there a call among the instructions from the start of the range on?
     fn has_calls(&self, range: &Range<Svma>) -> bool {
-        /// First bytes of the opcodes of calls (Intel SDM volume 2, appendix A).
-        const CALLS: [u8; 2] = [0xe8, 0xff];
         let bytes = self.bytes(range.start, range.end.0 - range.start.0);
         let bytes = bytes.unwrap_or_default();
-        if !bytes.iter().any(|byte| CALLS.contains(byte)) {
-            return false;
-        }
-        let decoder = Decoder::with_ip(64, bytes, range.start.0, DecoderOptions::NONE);
-        decoder.into_iter().any(|insn| is_call(&insn))
+        may_have_calls(bytes) && decode(bytes, range.start).any(|insn| insn.is_call())
     }
 }
 

@@ -1,38 +1,21 @@
 //! Patches and trampolines: a [`Site`] at its addresses in a process.
 //!
-//! ```text
-//! window:      jmp trampoline          trampoline: push rax            the hook, before each
-//!              (int3 up to its end)                mov  eax, id        probe point
-//! resume:      ...                                 call [rip + cell]
-//!                                                  pop  rax
-//!                                                  displaced instructions
-//!                                                  jmp  resume
-//! ```
+//! A jump at the window leads to the trampoline. That has a hook before each probe point, the displaced instructions,
+//! and a jump back to what is after the window. The stub that a hook calls preserves every register and the flags, and
+//! nothing else in a hook touches the flags. A punned jump leads to a stepping stone first, at one of the few addresses
+//! that it can name.
 //!
-//! The stub that the cell names preserves every register and the flags, and nothing else in a hook
-//! touches the flags. A punned jump leads to a stepping stone first, 14 bytes at one of the few
-//! addresses that it can name:
-//!
-//! ```text
-//! window:      jmp stone ────► stone:  jmp [rip + 0] ────► trampoline
-//! ```
-//!
-//! At an entry, a return and a tail jump nothing lives below the stack pointer, so the hook may push.
-//! At any other instruction the red zone does (psABI 3.2.2), so there the hook keeps clear of it:
-//!
-//! ```text
-//! lea rsp, [rsp - 128]; push rax; mov eax, number; call [rip + cell]; pop rax; lea rsp, [rsp + 128]
-//! ```
+//! At an entry, a return and a tail jump nothing lives below the stack pointer, so the hook may push. At any other
+//! instruction the red zone does, so there the hook keeps clear of it.
 
-mod buffer;
 mod terms;
 mod trampoline;
 
 use crate::addr::{Avma, Bias};
+use crate::isa::{self, BREAKPOINT};
 use crate::plan::{Site, Tactic};
 
-use buffer::rel32;
-
+pub use crate::isa::STONE;
 pub use terms::{EmitError, Hooks, PcPair};
 
 /// Bytes to overwrite in the target.
@@ -64,9 +47,6 @@ impl From<Avma> for Place {
         }
     }
 }
-
-/// `jmp [rip + 0]` and the address after it.
-pub const STONE: u64 = 14;
 
 /// What a site needs in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,8 +84,7 @@ impl Site {
         let mut built = trampoline::build(self, bias, place.trampoline, hooks)?;
         let mut stone = Vec::new();
         if let Some(at) = place.stone.filter(|_| self.tactic == Tactic::Pun) {
-            stone.extend([0xff, 0x25, 0, 0, 0, 0]); // jmp [rip + 0]
-            stone.extend(place.trampoline.0.to_le_bytes());
+            stone = isa::stone(place.trampoline);
             built.hook_starts.push(PcPair {
                 original: bias.to_avma(self.window.start),
                 trampoline: at,
@@ -133,30 +112,23 @@ impl Site {
         let mut patches = Vec::new();
         match (self.tactic, &self.landing) {
             (Tactic::Retarget, _) => {
-                // The displacement is the last thing in the instruction.
-                let opcode = window.len() - 4;
-                let field = rel32(at.plus(window.len() as u64), trampoline)?;
+                let (offset, new) = isa::retargeted(window, at, trampoline)?;
                 patches.push(Patch {
-                    at: at.plus(opcode as u64),
-                    old: window[opcode..].to_vec(),
-                    new: field.to_vec(),
+                    at: at.plus(offset as u64),
+                    old: window[offset..].to_vec(),
+                    new,
                 });
             }
             (Tactic::Trap, _) => patches.push(Patch {
                 at,
                 old: window.clone(),
-                new: vec![0xcc],
+                new: vec![BREAKPOINT],
             }),
             (Tactic::Pun, _) => {
                 let refuse = EmitError::NotSpelled { at };
                 let stone = place.stone.ok_or(refuse)?;
                 let pun = self.pun.as_ref().ok_or(refuse)?;
-                let field = rel32(at.plus(5), stone)?;
-                if !field.ends_with(&pun.bytes) {
-                    return Err(refuse);
-                }
-                let mut new = vec![0xe9];
-                new.extend(&field[..field.len() - pun.bytes.len()]);
+                let new = isa::punned_jump(at, stone, &pun.bytes)?.ok_or(refuse)?;
                 patches.push(Patch {
                     at,
                     old: window.clone(),
@@ -165,27 +137,14 @@ impl Site {
             }
             (_, Some(range)) => {
                 let stop = bias.to_avma(range.start);
-                let field = rel32(stop.plus(5), trampoline)?;
-                let mut new = vec![0xe9];
-                new.extend(field);
                 patches.push(Patch {
                     at: stop,
                     old: landing.clone(),
-                    new,
+                    new: isa::jump(stop, trampoline)?,
                 });
-                let short = stop.0.wrapping_sub(at.plus(2).0) as i64;
-                let short = i8::try_from(short).map_err(|_| EmitError::OutOfReach {
-                    from: at.plus(2),
-                    to: stop,
-                })?;
-                patches.extend(self.filled(at, &[0xeb, short as u8]));
+                patches.extend(self.filled(at, &isa::short_jump(at, stop)?));
             }
-            (_, None) => {
-                let field = rel32(at.plus(5), trampoline)?;
-                let mut new = vec![0xe9];
-                new.extend(field);
-                patches.extend(self.filled(at, &new));
-            }
+            (_, None) => patches.extend(self.filled(at, &isa::jump(at, trampoline)?)),
         }
         Ok(patches)
     }
@@ -195,7 +154,7 @@ impl Site {
     fn filled(&self, at: Avma, jump: &[u8]) -> Vec<Patch> {
         let [old, _] = &self.old;
         let mut new = jump.to_vec();
-        new.resize(old.len(), 0xcc);
+        new.resize(old.len(), BREAKPOINT);
         let mut patches: Vec<Patch> = Vec::new();
         for offset in 0..old.len() {
             let here = self.window.start.plus(offset as u64);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::addr::Avma;
+use crate::isa::CodeError;
 
 /// What the hooks of a function call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct Hooks {
     pub lend_cell: Avma,
     /// The same for points, where there is a stub for them.
     pub point_cell: Option<Avma>,
-    /// What the stub finds in `eax` at entries and exits; at points it is their number.
+    /// What the stub is told at entries and exits; at points it is their number.
     pub id: u32,
 }
 
@@ -80,3 +81,12 @@ impl fmt::Display for EmitError {
 }
 
 impl std::error::Error for EmitError {}
+
+impl From<CodeError> for EmitError {
+    fn from(error: CodeError) -> Self {
+        match error {
+            CodeError::OutOfReach { from, to } => Self::OutOfReach { from, to },
+            CodeError::NoFarForm { at } => Self::NoFarForm { at },
+        }
+    }
+}

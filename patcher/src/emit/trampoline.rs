@@ -1,18 +1,13 @@
 //! The trampoline of one site.
 
 use crate::addr::{Avma, Bias, Svma};
+use crate::isa::{Code, Displaced, Goal, HOOK, HOOK_AT_POINT, JUMP};
 use crate::plan::{Effect, ProbePoint, Row, Site, Tactic};
-use crate::relocate::{BACK_OVER_RED_ZONE, Displaced, Form, SKIP_RED_ZONE};
 
-use super::buffer::{Buffer, Goal};
 use super::terms::{EmitError, Hooks, PcPair};
 
-/// `push rax; mov eax, imm32; call [rip + disp32]; pop rax`.
-const HOOK: usize = 1 + 5 + 6 + 1;
-/// What stands around it at a point: `lea rsp, [rsp - 128]` and `lea rsp, [rsp + 128]`.
-const AROUND: usize = SKIP_RED_ZONE.len() + BACK_OVER_RED_ZONE.len();
-/// `jmp rel32`.
-const JUMP: usize = 5;
+/// A jump to anywhere near.
+const LONG: usize = JUMP as usize;
 
 /// The code, and the addresses in it that mean the same as ones in the original.
 pub struct Built {
@@ -26,12 +21,12 @@ pub fn max_len(site: &Site) -> usize {
     let copies = |displaced: &[Displaced]| displaced.iter().map(Displaced::max_len).sum::<usize>();
     let hook = |point: &ProbePoint| match point.effect {
         Effect::Entry => HOOK,
-        Effect::Point(_) => HOOK + AROUND,
+        Effect::Point(_) => HOOK_AT_POINT,
         // After a conditional exit its hook and jump come extra.
-        Effect::Exit | Effect::TailExit(_) => HOOK + JUMP,
+        Effect::Exit | Effect::TailExit(_) => HOOK + LONG,
     };
     let row = |displaced: &[Displaced], points: &[ProbePoint]| {
-        copies(displaced) + points.iter().map(hook).sum::<usize>() + JUMP
+        copies(displaced) + points.iter().map(hook).sum::<usize>() + LONG
     };
     let rows = site
         .rows
@@ -47,7 +42,7 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
         site,
         bias,
         hooks,
-        out: Buffer::new(base),
+        out: Code::new(base),
         pcs: Vec::new(),
         hook_starts: Vec::new(),
         taken: Vec::new(),
@@ -82,7 +77,7 @@ struct Builder<'a> {
     site: &'a Site,
     bias: Bias,
     hooks: &'a Hooks,
-    out: Buffer,
+    out: Code,
     pcs: Vec<PcPair>,
     hook_starts: Vec<PcPair>,
     /// Conditional exits, whose hook stands after everything else: its label, the instruction,
@@ -129,7 +124,7 @@ impl<'a> Builder<'a> {
             }
             self.pair(row.resume);
             let back = Goal::Outside(self.bias.to_avma(row.resume));
-            self.out.jump(&[0xe9], back);
+            self.out.jump(back);
         }
         Ok(())
     }
@@ -149,7 +144,7 @@ impl<'a> Builder<'a> {
         if goal == Goal::Outside(self.bias.to_avma(target)) {
             self.pair(target);
         }
-        self.out.jump(&[0xe9], goal);
+        self.out.jump(goal);
         Ok(())
     }
 
@@ -167,7 +162,7 @@ impl<'a> Builder<'a> {
         displaced: &Displaced,
         points: &[&ProbePoint],
     ) -> Result<(), EmitError> {
-        let if_taken = |p: &ProbePoint| p.effect.is_exit() && conditional(displaced);
+        let if_taken = |p: &ProbePoint| p.effect.is_exit() && displaced.is_conditional();
         for point in points.iter().filter(|p| !if_taken(p)) {
             self.hook(point.effect, displaced.at)?;
         }
@@ -191,27 +186,17 @@ impl<'a> Builder<'a> {
             original,
             trampoline: self.out.here(),
         });
-        if red_zone {
-            self.out.put(&SKIP_RED_ZONE);
-        }
-        self.out.put(&[0x50]); // push rax: the number is passed in it
-        self.out.put(&[0xb8]); // mov eax, number
-        self.out.put(&number.to_le_bytes());
-        self.out.rip_relative(&[0xff, 0x15, 0, 0, 0, 0], 2, cell)?; // call [rip + cell]
-        self.out.put(&[0x58]); // pop rax
-        if red_zone {
-            self.out.put(&BACK_OVER_RED_ZONE);
-        }
-        Ok(())
+        Ok(self.out.hook(number, cell, red_zone)?)
     }
 
     /// Where a jump to `target` goes that is displaced in `row`.
     fn goal(&self, target: Svma, row: Option<Copied<'_>>) -> Goal {
         let site = self.site;
         // The entry hook stands before the copy of the entry, not in it.
-        let target = match site.entry.contains(&target) {
-            true => Svma(site.entry.end.0 - 1),
-            false => target,
+        let target = if site.entry.contains(&target) {
+            Svma(site.entry.end.0 - 1)
+        } else {
+            target
         };
         if let Some(row) = row
             && row.displaced.iter().any(|d| d.at == target)
@@ -225,56 +210,14 @@ impl<'a> Builder<'a> {
     }
 
     fn copy(&mut self, displaced: &'a Displaced, row: Copied<'_>) -> Result<(), EmitError> {
-        match &displaced.form {
-            Form::Copy => self.out.put(&displaced.bytes),
-            Form::RipRelative {
-                offset,
-                target,
-                far,
-            } => {
-                let target = self.bias.to_avma(*target);
-                let near = self.out.rip_relative(&displaced.bytes, *offset, target);
-                if near.is_err() {
-                    let at = self.bias.to_avma(displaced.at);
-                    let far = far.as_ref().ok_or(EmitError::NoFarForm { at })?;
-                    let mut bytes = Vec::new();
-                    far.encode(target, &mut bytes);
-                    self.out.put(&bytes);
-                }
+        let goal = displaced.jump_target().map(|target| {
+            if displaced.is_conditional() {
+                self.taken_goal(displaced, target, row)
+            } else {
+                self.goal(target, Some(row))
             }
-            Form::Jump { target } => {
-                let goal = self.goal(*target, Some(row));
-                self.out.jump(&[0xe9], goal);
-            }
-            Form::Conditional { target, opcode } => {
-                let goal = self.taken_goal(displaced, *target, row);
-                self.out.jump(&[0x0f, *opcode], goal);
-            }
-            Form::Counted { target } => {
-                let goal = self.taken_goal(displaced, *target, row);
-                // Taken, it skips the short jump that skips the long one.
-                self.out.put(&displaced.bytes[..displaced.bytes.len() - 1]);
-                self.out.put(&[0x02]);
-                self.out.put(&[0xeb, JUMP as u8]);
-                self.out.jump(&[0xe9], goal);
-            }
-            Form::Call { target } => {
-                self.push_return(displaced);
-                let goal = Goal::Outside(self.bias.to_avma(*target));
-                self.out.jump(&[0xe9], goal);
-            }
-            Form::CallThrough { jump, rip_relative } => {
-                self.push_return(displaced);
-                match rip_relative {
-                    None => self.out.put(jump),
-                    Some((offset, target)) => {
-                        let target = self.bias.to_avma(*target);
-                        self.out.rip_relative(jump, *offset, target)?;
-                    }
-                }
-            }
-        }
-        Ok(())
+        });
+        Ok(self.out.displaced(displaced, self.bias, goal)?)
     }
 
     /// Where a conditional jump goes if taken: to its hook, if it is an exit.
@@ -293,13 +236,13 @@ impl<'a> Builder<'a> {
         for (label, effect, jump, target) in std::mem::take(&mut self.taken) {
             self.out.place(label);
             self.hook(effect, jump.at)?;
-            // `loop` has counted already, so it must not run again in its original place.
-            if matches!(jump.form, Form::Counted { .. }) {
+            // What has counted already must not run again in its original place.
+            if !jump.is_repeatable() {
                 self.hook_starts.pop();
             }
             self.pair(target);
             let goal = Goal::Outside(self.bias.to_avma(target));
-            self.out.jump(&[0xe9], goal);
+            self.out.jump(goal);
         }
         Ok(())
     }
@@ -325,23 +268,4 @@ impl<'a> Builder<'a> {
         }
         Ok(())
     }
-
-    /// Pushes the address after `call`, touching no register and no flag.
-    fn push_return(&mut self, call: &Displaced) {
-        let address = self.bias.to_avma(call.end()).0;
-        let (low, high) = (address as u32, (address >> 32) as u32);
-        self.out.put(&[0x68]); // push imm32, sign-extended
-        self.out.put(&low.to_le_bytes());
-        if i64::from(low as i32) as u64 != address {
-            self.out.put(&[0xc7, 0x44, 0x24, 0x04]); // mov dword [rsp + 4], high
-            self.out.put(&high.to_le_bytes());
-        }
-    }
-}
-
-fn conditional(displaced: &Displaced) -> bool {
-    matches!(
-        displaced.form,
-        Form::Conditional { .. } | Form::Counted { .. }
-    )
 }

@@ -10,18 +10,12 @@ mod tests;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
-
 use super::branch::branches;
 use super::sweep::{linear, one};
-use super::tables::is_indirect_jump;
-use super::trace::{self, Shape};
 use crate::addr::Svma;
 use crate::image::{CfaAt, Image};
-use crate::insn::{ends_block, formed_address, is_call, is_padding};
+use crate::isa::{CFA_AT_ENTRY, Control, Insn, LONGEST_INSN, SHORTEST_CALL, Shape, jump_source};
 
-/// The longest instruction, in bytes.
-const LONGEST: u64 = 15;
 /// The most stretches of code that are followed from one call.
 const MOST_STRETCHES: usize = 256;
 /// The most bytes of code that are followed from one call.
@@ -34,9 +28,9 @@ const MOST_OF_STUB: usize = 16;
 /// The call instruction that ends at a return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallBefore {
-    /// `call rel32` to this address.
+    /// A call of this address.
     Direct(Svma),
-    /// `call [rip + x]` through the word at this address.
+    /// A call through the word at this address.
     Through(Svma),
     /// A call through a register or another place in memory.
     Indirect,
@@ -49,11 +43,11 @@ pub enum CallBefore {
 /// The call instruction that ends at `at`.
 pub fn call_before(image: &Image<'_>, at: Svma) -> CallBefore {
     let mut found = CallBefore::None;
-    for len in 2..=LONGEST {
+    for len in SHORTEST_CALL..=LONGEST_INSN {
         let Some(start) = at.0.checked_sub(len).map(Svma) else {
             break;
         };
-        let call = match one(image, start).filter(|insn| insn.next_ip() == at.0) {
+        let call = match one(image, start).filter(|insn| insn.end() == at.0) {
             Some(insn) => call_of(image, &insn),
             None => CallBefore::None,
         };
@@ -68,20 +62,21 @@ pub fn call_before(image: &Image<'_>, at: Svma) -> CallBefore {
     found
 }
 
-fn call_of(image: &Image<'_>, insn: &Instruction) -> CallBefore {
-    match insn.flow_control() {
-        FlowControl::Call => {
-            let target = Svma(insn.near_branch_target());
+fn call_of(image: &Image<'_>, insn: &Insn) -> CallBefore {
+    match insn.control() {
+        Control::Call => {
+            let target = Svma(insn.target());
             let segment = image.segment_at(target);
-            match segment.is_some_and(|segment| segment.execute) {
-                true => CallBefore::Direct(target),
-                false => CallBefore::None,
+            if segment.is_some_and(|segment| segment.execute) {
+                CallBefore::Direct(target)
+            } else {
+                CallBefore::None
             }
         }
-        FlowControl::IndirectCall if insn.is_ip_rel_memory_operand() => {
-            CallBefore::Through(Svma(insn.ip_rel_memory_address()))
-        }
-        FlowControl::IndirectCall => CallBefore::Indirect,
+        Control::IndirectCall => match insn.named_word() {
+            Some(slot) => CallBefore::Through(Svma(slot)),
+            None => CallBefore::Indirect,
+        },
         _ => CallBefore::None,
     }
 }
@@ -160,9 +155,10 @@ impl<'i, 'd> Arrivals<'i, 'd> {
         }
         let function = function_ranges(self.image, at);
         let is_function = !function.is_empty();
-        let ranges = match is_function {
-            true => function,
-            false => stub(self.image, at),
+        let ranges = if is_function {
+            function
+        } else {
+            stub(self.image, at)
         };
         if ranges.is_empty() {
             self.is_open = true;
@@ -187,55 +183,42 @@ impl<'i, 'd> Arrivals<'i, 'd> {
         let branches = branches(&swept.insns);
         let mut targets: Vec<Svma> = branches.iter().map(|branch| Svma(branch.to)).collect();
         for (index, insn) in swept.insns.iter().enumerate() {
-            let at = Svma(insn.ip());
-            match insn.flow_control() {
-                FlowControl::IndirectBranch if is_indirect_jump(insn) => {
-                    if insn.is_ip_rel_memory_operand() {
-                        self.slots.insert(Svma(insn.ip_rel_memory_address()));
+            let at = Svma(insn.at());
+            match insn.control() {
+                Control::IndirectJump if insn.is_indirect_jump() => {
+                    if let Some(slot) = insn.named_word() {
+                        self.slots.insert(Svma(slot));
                     } else if !are_whole {
                         // A table may lead to other parts of an unknown function.
                         self.is_open = true;
                     } else if !stays(image, at) {
-                        let source = trace::source(&swept.insns, &branches, index);
+                        let source = jump_source(&swept.insns, &branches, index);
                         self.is_open |= source.shape != Shape::Offsets;
                     }
                 }
                 // A return through an address that the code has written itself.
-                FlowControl::Return => {
+                Control::Return => {
                     let before = index.checked_sub(1).map(|before| &swept.insns[before]);
-                    self.is_open |= stays(image, at) || before.is_some_and(sets_top_of_stack);
+                    self.is_open |= stays(image, at) || before.is_some_and(Insn::sets_top_of_stack);
                 }
                 _ => {}
             }
-            let is_last = ranges.iter().any(|range| range.end.0 == insn.next_ip());
+            let is_last = ranges.iter().any(|range| range.end.0 == insn.end());
             // Control may run over no-ops into another function.
-            let is_no_op = |insn: &&Instruction| insn.mnemonic() == Mnemonic::Nop;
-            let last = || swept.insns[..=index].iter().rev().find(|i| !is_no_op(i));
-            let runs_on =
-                |insn: &Instruction| !is_call(insn) && !ends_block(insn) && !is_padding(insn);
+            let last = || swept.insns[..=index].iter().rev().find(|i| !i.is_no_op());
+            let runs_on = |insn: &Insn| !insn.is_call() && !insn.ends_block() && !insn.is_padding();
             if is_last && last().is_some_and(runs_on) {
-                targets.push(Svma(insn.next_ip()));
+                targets.push(Svma(insn.end()));
             }
         }
         targets
     }
 }
 
-/// True if the instruction writes the word that a following return would pop, as in a retpoline.
-fn sets_top_of_stack(insn: &Instruction) -> bool {
-    let is_top = insn.op_count() > 0
-        && insn.op0_kind() == OpKind::Memory
-        && insn.memory_base() == Register::RSP
-        && insn.memory_index() == Register::None
-        && insn.memory_displacement64() == 0;
-    let writes = !matches!(insn.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
-    is_top && writes || insn.mnemonic() == Mnemonic::Push
-}
-
 /// True if the function's frame still exists at `at`. A jump there is not a tail call.
 fn stays(image: &Image<'_>, at: Svma) -> bool {
-    match image.cfa_offset_from_rsp(at) {
-        CfaAt::RspPlus(offset) => offset != 8,
+    match image.cfa_from_stack_pointer(at) {
+        CfaAt::StackPointerPlus(offset) => offset != CFA_AT_ENTRY,
         CfaAt::Other => true,
         CfaAt::Unknown => false,
     }
@@ -256,8 +239,8 @@ fn stub(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
         let Some(insn) = one(image, end) else {
             return Vec::new();
         };
-        end = Svma(insn.next_ip());
-        if ends_block(&insn) {
+        end = Svma(insn.end());
+        if insn.ends_block() {
             return vec![at..end];
         }
     }
@@ -265,7 +248,7 @@ fn stub(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
 }
 
 /// True if the code after the call that returns to `at` continues in another frame: it loads the
-/// stack pointer from rcx, which holds that of another frame (GCC's `__builtin_eh_return`). At that
+/// stack pointer from the register which holds that of another frame (GCC's `__builtin_eh_return`). At that
 /// call the unwinder has already overwritten its saved registers with those of the catching frame.
 /// So the frame above it on the stack is not its caller.
 pub fn replaces_frame(image: &Image<'_>, at: Svma) -> bool {
@@ -274,14 +257,13 @@ pub fn replaces_frame(image: &Image<'_>, at: Svma) -> bool {
         let Some(insn) = one(image, at) else {
             return false;
         };
-        let moves = insn.mnemonic() == Mnemonic::Mov && insn.op0_register() == Register::RSP;
-        if moves && insn.op1_register() == Register::RCX {
+        if insn.enters_frame_of_handler() {
             return true;
         }
-        if is_call(&insn) || insn.flow_control() == FlowControl::Return {
+        if insn.is_call() || insn.is_return() {
             return false;
         }
-        at = Svma(insn.next_ip());
+        at = Svma(insn.end());
     }
     false
 }
@@ -309,29 +291,20 @@ pub fn is_injected_by_go(image: &Image<'_>, at: Svma) -> bool {
     name.is_some_and(is_named) && image.pclntab().is_some()
 }
 
-/// The `main` that a program's entry code passes to the C library: the value of rdi at its first
+/// The `main` that a program's entry code passes to the C library: its first argument at its first
 /// call (glibc `sysdeps/x86_64/start.S`). `None` if the entry code differs.
 pub fn program_main(image: &Image<'_>) -> Option<Svma> {
     let mut at = image.entry();
     let mut main = None;
     for _ in 0..MOST_OF_STUB {
         let insn = one(image, at)?;
-        if is_call(&insn) {
+        if insn.is_call() {
             return main;
         }
-        if insn.op_count() > 0 && insn.op0_register().full_register() == Register::RDI {
-            let number = || matches!(insn.mnemonic(), Mnemonic::Mov).then(|| immediate(&insn))?;
-            main = formed_address(&insn).or_else(number).map(Svma);
+        if let Some(argument) = insn.sets_first_argument() {
+            main = argument.map(Svma);
         }
-        at = Svma(insn.next_ip());
+        at = Svma(insn.end());
     }
     None
-}
-
-fn immediate(insn: &Instruction) -> Option<u64> {
-    let is_number = matches!(
-        insn.op1_kind(),
-        OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
-    );
-    is_number.then(|| insn.immediate(1))
 }

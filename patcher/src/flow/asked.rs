@@ -8,20 +8,20 @@ use super::described;
 use super::epilogue::{BY_FRAME_POINTER, by_entry, by_epilogue, callees};
 use super::go_frames;
 use super::graph::Flow;
-use super::height::{Calls, Heights};
+use super::height::Heights;
 use super::module::ModuleContext;
 use super::recipe::{Recipe, by_stack_pointer, is_entered_elsewhere, recipes};
 use super::sweep::one;
 use crate::addr::Svma;
 use crate::function::{Function, FunctionKind};
 use crate::image::Image;
-use crate::insn::is_call;
+use crate::isa::{CALL, Calls, beginnings_with_frame_pointer};
 
 /// Most bytes of a function that is analysed for one call in it.
 const LARGEST: u64 = 2 << 20;
 
 /// The recipes of the calls that return to `asked`, ascending addresses, as far as there are any; each with the bytes
-/// from the stack pointer to where rbp was seen to point.
+/// from the stack pointer to where the frame pointer was seen to point.
 pub fn frames_of(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -56,7 +56,7 @@ pub fn frames_of(
 }
 
 /// The recipes of those of these calls that have none in the unwind tables and whose functions restore the frame pointer;
-/// each with the bytes from the stack pointer to where rbp was seen to point. Those of further calls in their frames come
+/// each with the bytes from the stack pointer to where the frame pointer was seen to point. Those of further calls in their frames come
 /// with them. Cheap.
 pub fn frames_seen(image: &Image<'_>, asked: &[(Svma, i64)]) -> BTreeMap<Svma, Recipe> {
     let is_bare = |after: Svma| image.fde(before(after)).is_none();
@@ -96,16 +96,12 @@ pub fn frames_called(image: &Image<'_>, entry: Svma) -> Vec<(Svma, Recipe)> {
 /// The recipes of calls of the function around the call that returns to `after`, where one that makes a frame pointer at
 /// once leads there. Cheap.
 pub fn frames_around(image: &Image<'_>, after: Svma) -> Vec<(Svma, Recipe)> {
-    /// `push rbp; mov rbp, rsp`, in both ways to write that.
-    const BEGINNINGS: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
     /// Bytes before the call that are looked at, and most beginnings in them.
     const FURTHEST: u64 = 16 << 10;
     const MOST: usize = 4;
     let first = Svma(after.0.saturating_sub(FURTHEST));
     let code = image.bytes(first, after.0 - first.0).unwrap_or_default();
-    let beginnings = code.windows(4).enumerate().rev();
-    let beginnings = beginnings.filter(|(_, bytes)| BEGINNINGS.iter().any(|b| b == bytes));
-    let entries = beginnings.map(|(offset, _)| first.plus(offset as u64));
+    let entries = beginnings_with_frame_pointer(code).map(|offset| first.plus(offset as u64));
     let mut found = entries.take(MOST).map(|entry| frames_called(image, entry));
     let is_around = |calls: &Vec<(Svma, Recipe)>| calls.iter().any(|call| call.0 == after);
     found.find(is_around).unwrap_or_default()
@@ -113,12 +109,10 @@ pub fn frames_around(image: &Image<'_>, after: Svma) -> Vec<(Svma, Recipe)> {
 
 /// The function that the call which returns to `after` calls, and those that are called after it, where they are fixed.
 pub fn callees_seen(image: &Image<'_>, after: Svma) -> Vec<Svma> {
-    /// `call` with a displacement.
-    const CALL: u64 = 5;
     let mut found = callees(|at| image.bytes_from(at), after);
     let at = Svma(after.0.wrapping_sub(CALL));
-    let call = one(image, at).filter(|insn| is_call(insn) && insn.next_ip() == after.0);
-    found.extend(call.map(|call| Svma(call.near_branch_target())));
+    let call = one(image, at).filter(|insn| insn.is_call() && insn.end() == after.0);
+    found.extend(call.map(|call| Svma(call.target())));
     found.retain(|&at| image.is_code(at));
     found
 }
@@ -169,9 +163,9 @@ fn by_tables(
         return Vec::new();
     }
     let recipe = |after: Svma, distance: i64| {
-        let index = flow.insns.partition_point(|insn| insn.next_ip() < after.0);
+        let index = flow.insns.partition_point(|insn| insn.end() < after.0);
         let call = flow.insns.get(index)?;
-        let is_it = is_call(call) && call.next_ip() == after.0;
+        let is_it = call.is_call() && call.end() == after.0;
         let row = image.unwind().at_row(before(after), described::recipe)?;
         match row.filter(|_| is_it)? {
             Recipe::FromFramePointer(stated) => by_stack_pointer(&heights, index, stated, distance),

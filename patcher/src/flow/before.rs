@@ -1,28 +1,17 @@
 //! How the frame of a function stands before any of its instructions: where the address that it returns to is, and where
 //! the registers are that its caller has back then.
 
-use gimli::{RegisterRule, UnwindTableRow, X86_64};
+use gimli::{RegisterRule, UnwindTableRow};
 
 use super::described;
 use super::graph::Flow;
-use super::height::{CallerFramePointer, Calls, Heights};
+use super::height::Heights;
 use super::module::ModuleContext;
 use super::recipe::{self, Frame, Recipe, is_entered_elsewhere, jumps_into_another};
 use crate::addr::Svma;
 use crate::function::Function;
 use crate::image::Image;
-
-/// Bytes of a word on the stack.
-const WORD: i64 = 8;
-
-/// The other registers that a function leaves as they were: rbx and r12 to r15.
-const SAVED: [gimli::Register; 5] = [
-    X86_64::RBX,
-    X86_64::R12,
-    X86_64::R13,
-    X86_64::R14,
-    X86_64::R15,
-];
+use crate::isa::{CallerFramePointer, Calls, WORD, dwarf};
 
 /// The frame of a function that is about to run one of its instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +20,7 @@ pub struct FrameBefore {
     pub base: Base,
     /// See `base`.
     pub frame: Frame,
-    /// Where the caller's rbx and r12 to r15 are, in words from the canonical frame address, 0 for each that is in its
+    /// Where the caller's other registers are that a function leaves as they were, in words from the canonical frame address, 0 for each that is in its
     /// register; `None` where that is not known.
     pub others: Option<[i16; 5]>,
 }
@@ -39,13 +28,13 @@ pub struct FrameBefore {
 /// A register that the canonical frame address is counted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// rsp.
+    /// The stack pointer.
     StackPointer,
-    /// rbp.
+    /// The frame pointer.
     FramePointer,
 }
 
-/// The frame of `function` before each of its instructions at `points`. `None` where it is not known, by rsp or rbp alone:
+/// The frame of `function` before each of its instructions at `points`. `None` where it is not known, by the stack or frame pointer alone:
 /// where tables and instructions tell different things, or nothing has called the function.
 pub fn frames_before(
     image: &Image<'_>,
@@ -67,18 +56,19 @@ pub fn frames_before(
         let row = |row: &UnwindTableRow<usize>| Some((described::recipe(row)?, others(row)));
         let (stated, others) = image.unwind().at_row(*at, row)??;
         let stated = FrameBefore::of(stated, others)?;
-        match is_whole {
-            true => stated.agreed(&heights, index),
-            false => Some(stated),
+        if is_whole {
+            stated.agreed(&heights, index)
+        } else {
+            Some(stated)
         }
     };
     points.iter().map(before).collect()
 }
 
-/// Where a row of the tables has the [`SAVED`] registers.
+/// Where a row of the tables has the registers that a function leaves as they were.
 fn others(row: &UnwindTableRow<usize>) -> Option<[i16; 5]> {
-    let mut others = [0; SAVED.len()];
-    for (words, register) in others.iter_mut().zip(SAVED) {
+    let mut others = [0; dwarf::KEPT.len()];
+    for (words, register) in others.iter_mut().zip(dwarf::KEPT) {
         *words = match row.register(register) {
             None | Some(RegisterRule::SameValue) => 0,
             Some(RegisterRule::Offset(at)) if at < 0 && at % WORD == 0 => {

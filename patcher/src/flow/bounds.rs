@@ -10,22 +10,20 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::{Deref, Range};
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
-
 use super::continued::{AfterCall, Own, is_as_at_entry, tail_call};
 use super::graph::{Doubt, Flow};
-use super::height::{Calls, Heights};
+use super::height::Heights;
 use super::labels::{labels, tables_of_labels};
 use super::module::ModuleContext;
 use super::past_arguments;
 use super::recipe::{self, Recipe};
-use super::returning::{Returning, callee, is_beginning};
+use super::returning::{Returning, callee};
 use super::sweep;
 use crate::addr::Svma;
 use crate::elf::called_by_the_loader;
 use crate::function::Function;
 use crate::image::Image;
-use crate::insn::{ends_block, formed_address, is_call, is_jump, is_padding};
+use crate::isa::{Calls, Control, Insn, decode};
 
 /// Most starts that are followed in a module: a few seconds' work.
 const MOST: usize = 20_000;
@@ -319,7 +317,7 @@ fn is_known_function(known: &Known, called: &HashSet<Svma>, at: Svma) -> bool {
 /// May a function without a return begin at `start` that only pointers lead to? A label has the stack aligned where
 /// a function has it one word off, so that from there it would not be aligned at any call.
 fn may_be_pointed_at(image: &Image<'_>, context: &ModuleContext<'_>, start: Svma) -> bool {
-    let begins = sweep::one(image, start).is_some_and(|insn| is_beginning(&insn));
+    let begins = sweep::one(image, start).is_some_and(|insn| insn.begins_function());
     begins && context.is_taken(start) && !context.branches.contains(start)
 }
 
@@ -341,8 +339,8 @@ fn called_by_known(image: &Image<'_>, known: &Known) -> Vec<Svma> {
     let insns = swept
         .filter(|swept| swept.complete)
         .flat_map(|swept| swept.insns);
-    let calls = insns.filter(|insn| insn.flow_control() == FlowControl::Call);
-    calls.map(|call| Svma(call.near_branch_target())).collect()
+    let calls = insns.filter(|insn| insn.control() == Control::Call);
+    calls.map(|call| Svma(call.target())).collect()
 }
 
 /// The functions that the code at the program's entry hands over to be called: `main`.
@@ -350,9 +348,8 @@ fn handed_over(image: &Image<'_>) -> Vec<Svma> {
     /// More than it takes.
     const LONGEST: usize = 24;
     let bytes = image.bytes_from(image.entry()).unwrap_or_default();
-    let decoder = Decoder::with_ip(64, bytes, image.entry().0, DecoderOptions::NONE);
-    let insns = decoder.into_iter().take(LONGEST);
-    let before = insns.take_while(|insn| insn.flow_control() == FlowControl::Next);
+    let insns = decode(bytes, image.entry()).take(LONGEST);
+    let before = insns.take_while(|insn| insn.control() == Control::Next);
     let taken = before.filter_map(|insn| taken(image, &insn));
     taken.filter(|&at| image.is_code(at)).collect()
 }
@@ -437,15 +434,14 @@ fn starts(
     for range in swept {
         let bytes = image.bytes(range.start, range.end.0 - range.start.0);
         let bytes = bytes.unwrap_or_default();
-        let mut decoder = Decoder::with_ip(64, bytes, range.start.0, DecoderOptions::NONE);
-        let mut insn = Instruction::default();
-        while decoder.can_decode() {
-            decoder.decode_out(&mut insn);
+        let mut decoder = decode(bytes, range.start);
+        let mut insn = Insn::default();
+        while decoder.read(&mut insn) {
             let taken = taken(image, &insn);
             found.extend(taken);
-            called.extend(taken.filter(|_| insn.flow_control() == FlowControl::Call));
-            if is_little && is_jump(&insn) {
-                jumps.insert(Svma(insn.near_branch_target()));
+            called.extend(taken.filter(|_| insn.control() == Control::Call));
+            if is_little && insn.is_jump() {
+                jumps.insert(Svma(insn.target()));
             }
         }
     }
@@ -457,7 +453,7 @@ fn starts(
             let branches: Vec<Svma> = branches.filter(|to| !jumps.contains(to)).collect();
             found.extend(&branches);
             called.extend(branches);
-            found.extend(context.leas.within(gap.clone()));
+            found.extend(context.formed.within(gap.clone()));
         }
     }
     found.retain(|&at| image.is_code(at) && !known.covers(at));
@@ -467,20 +463,15 @@ fn starts(
 }
 
 /// The code that an instruction calls, or whose address it forms.
-fn taken(image: &Image<'_>, insn: &Instruction) -> Option<Svma> {
-    if insn.flow_control() == FlowControl::Call && insn.op0_kind() == OpKind::NearBranch64 {
-        return Some(Svma(insn.near_branch_target()));
+fn taken(image: &Image<'_>, insn: &Insn) -> Option<Svma> {
+    if insn.is_direct_call() {
+        return Some(Svma(insn.target()));
     }
-    if let Some(address) = formed_address(insn) {
+    if let Some(address) = insn.formed_address() {
         return Some(Svma(address));
     }
-    let is_address = insn.mnemonic() == Mnemonic::Mov
-        && !image.is_position_independent()
-        && matches!(
-            insn.op1_kind(),
-            OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
-        );
-    is_address.then(|| Svma(insn.immediate(1)))
+    let is_fixed = !image.is_position_independent();
+    insn.moved_number().filter(|_| is_fixed).map(Svma)
 }
 
 /// Follows what starts at the beginning of `range`. Which calls return may be known.
@@ -494,16 +485,15 @@ fn follow(
     let function = Function::nameless(range);
     let flow = Flow::of(image, context, &function)?;
     let heights = Heights::of(&flow, Calls::Keep);
-    let returns = |call: &Instruction| {
-        returning.is_some_and(|returning| returning.is_sure(image, &flow, call))
-    };
+    let returns =
+        |call: &Insn| returning.is_some_and(|returning| returning.is_sure(image, &flow, call));
     let own = Own::of(&flow, &heights, returns, is_function);
     let is_own = |at: u64| flow.index_of(at).is_some_and(|index| own.is_own[index]);
     let calls = flow
         .insns
         .iter()
-        .filter(|insn| insn.flow_control() == FlowControl::Call && is_own(insn.ip()));
-    let calls = calls.map(|call| Svma(call.near_branch_target()));
+        .filter(|insn| insn.control() == Control::Call && is_own(insn.at()));
+    let calls = calls.map(|call| Svma(call.target()));
     let tail_calls = (0..flow.insns.len()).filter(|&index| own.is_own[index]);
     let tail_calls = tail_calls.filter_map(|index| tail_call(&flow, &heights, index));
     let tail_calls: Vec<Svma> = tail_calls.collect();
@@ -529,14 +519,14 @@ fn end(flow: &Flow, own: &Own) -> Option<Svma> {
     let is_whole = flow.insns[..=last].iter().enumerate().all(|(index, insn)| {
         let returns = || {
             // A call at the end does not return: the next function begins after the padding.
-            let ends = index == last && flow.insns[last + 1..].iter().all(is_padding);
-            !is_call(insn) || ends || flow.index_of(insn.next_ip()).is_some_and(is_own)
+            let ends = index == last && flow.insns[last + 1..].iter().all(Insn::is_padding);
+            !insn.is_call() || ends || flow.index_of(insn.end()).is_some_and(is_own)
         };
-        is_own(index) && returns() || !is_own(index) && is_padding(insn)
+        is_own(index) && returns() || !is_own(index) && insn.is_padding()
     });
     let is_one = flow.ranges.len() == 1;
     (is_whole && is_one && flow.doubt != Some(Doubt::DataInCode))
-        .then(|| Svma(flow.insns[last].next_ip()))
+        .then(|| Svma(flow.insns[last].end()))
 }
 
 fn verdict(flow: &Flow, heights: &Heights, own: &Own) -> Verdict {
@@ -546,11 +536,11 @@ fn verdict(flow: &Flow, heights: &Heights, own: &Own) -> Verdict {
             continue;
         }
         // Nothing but a call that does not return can be the last of a function without leaving it.
-        if !ends_block(insn) && !is_call(insn) && !flow.contains(insn.next_ip()) {
+        if !insn.ends_block() && !insn.is_call() && !flow.contains(insn.end()) {
             return Verdict::Wrong;
         }
-        let is_return = insn.flow_control() == FlowControl::Return;
-        let is_out = is_jump(insn) && !flow.contains(insn.near_branch_target());
+        let is_return = insn.is_return();
+        let is_out = insn.is_jump() && !flow.contains(insn.target());
         // A jump to a part elsewhere can be with a frame.
         let is_wrong = |height: i64| height > 0 || is_return && !is_as_at_entry(heights, index);
         let is_wrong = (is_return || is_out) && heights.before(index).is_some_and(is_wrong);
@@ -558,8 +548,9 @@ fn verdict(flow: &Flow, heights: &Heights, own: &Own) -> Verdict {
             return Verdict::Wrong;
         }
     }
-    match own.returns {
-        true => Verdict::Sound,
-        false => Verdict::Unproven,
+    if own.returns {
+        Verdict::Sound
+    } else {
+        Verdict::Unproven
     }
 }

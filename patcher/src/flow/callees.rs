@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use iced_x86::FlowControl;
-
 use super::sweep::linear;
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::isa::Control;
 
 /// What is called from a stretch of code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,15 +26,17 @@ pub fn callees<'d>(image: &Image<'d>, range: Range<Svma>) -> Callees<'d> {
         return found;
     };
     for insn in &swept.insns {
-        let target = Svma(insn.near_branch_target());
-        match insn.flow_control() {
-            FlowControl::Call => {}
-            FlowControl::UnconditionalBranch if !range.contains(&target) => {}
-            FlowControl::IndirectCall => {
-                // `call *name@GOT(%rip)`, as of code that has no linkage stubs.
-                let slot = insn.is_ip_rel_memory_operand();
-                let slot = slot.then(|| Svma(insn.ip_rel_memory_address()));
-                match slot.and_then(|slot| image.imported_at(slot)) {
+        let target = Svma(insn.target());
+        match insn.control() {
+            Control::Call => {}
+            Control::Jump if !range.contains(&target) => {}
+            Control::IndirectCall => {
+                // Through the global offset table, as of code that has no linkage stubs.
+                match insn
+                    .named_word()
+                    .map(Svma)
+                    .and_then(|slot| image.imported_at(slot))
+                {
                     Some(name) => drop(found.imported.insert(name)),
                     None => found.indirect += 1,
                 }

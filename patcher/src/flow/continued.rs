@@ -5,13 +5,11 @@
 //! the stack as it was at the entry. At another function's return the stack would be as it was at the call, which is
 //! lower.
 
-use iced_x86::{FlowControl, Instruction};
-
 use super::graph::Flow;
-use super::height::{CallerFramePointer, Heights};
+use super::height::Heights;
 use super::past_arguments::returns_past_arguments;
 use crate::addr::Svma;
-use crate::insn::{ends_block, is_call, is_jump, is_padding};
+use crate::isa::{CFA_AT_ENTRY, CallerFramePointer, Insn, STACK_ALIGNMENT};
 
 /// The instructions of a function, by index.
 pub struct Own {
@@ -27,7 +25,7 @@ impl Own {
     pub fn of(
         flow: &Flow,
         heights: &Heights,
-        returns: impl Fn(&Instruction) -> bool,
+        returns: impl Fn(&Insn) -> bool,
         is_function: impl Fn(Svma) -> bool,
     ) -> Self {
         let leads_back = leads_back(flow, heights, is_function);
@@ -41,7 +39,7 @@ impl Own {
             }
             let insn = &flow.insns[index];
             let next = successors(flow, index).filter(|&to| {
-                let is_after_call = is_call(insn) && flow.insns[to].ip() == insn.next_ip();
+                let is_after_call = insn.is_call() && flow.insns[to].at() == insn.end();
                 !is_after_call || is_aligned(heights, index) && (leads_back[to] || returns(insn))
             });
             work.extend(next);
@@ -56,12 +54,9 @@ impl Own {
     }
 
     /// The calls of `flow`, each with what is after it.
-    pub fn calls<'f>(
-        &'f self,
-        flow: &'f Flow,
-    ) -> impl Iterator<Item = (&'f Instruction, AfterCall)> {
+    pub fn calls<'f>(&'f self, flow: &'f Flow) -> impl Iterator<Item = (&'f Insn, AfterCall)> {
         let own = flow.insns.iter().zip(&self.is_own);
-        let calls = own.filter(|(insn, is_own)| **is_own && is_call(insn));
+        let calls = own.filter(|(insn, is_own)| **is_own && insn.is_call());
         calls.map(|(call, _)| (call, self.after_call(flow, call)))
     }
 
@@ -72,25 +67,27 @@ impl Own {
             .iter()
             .enumerate()
             .filter(|(i, _)| self.is_own[*i]);
-        let calls: Vec<usize> = own.filter(|(_, insn)| is_call(insn)).map(|c| c.0).collect();
+        let calls: Vec<usize> = own
+            .filter(|(_, insn)| insn.is_call())
+            .map(|c| c.0)
+            .collect();
         !calls.is_empty() && calls.iter().all(|&index| is_aligned(heights, index))
     }
 
-    fn after_call(&self, flow: &Flow, call: &Instruction) -> AfterCall {
-        let first = flow
-            .insns
-            .partition_point(|insn| insn.ip() < call.next_ip());
-        let is_padded = flow.insns.get(first).is_some_and(is_padding);
-        let next = flow.insns[first..].iter().find(|insn| !is_padding(insn));
-        let Some(next) = next.filter(|next| is_padded || next.ip() == call.next_ip()) else {
+    fn after_call(&self, flow: &Flow, call: &Insn) -> AfterCall {
+        let first = flow.insns.partition_point(|insn| insn.at() < call.end());
+        let is_padded = flow.insns.get(first).is_some_and(Insn::is_padding);
+        let next = flow.insns[first..].iter().find(|insn| !insn.is_padding());
+        let Some(next) = next.filter(|next| is_padded || next.at() == call.end()) else {
             return AfterCall::Nothing;
         };
         let is_own = flow
-            .index_of(next.ip())
+            .index_of(next.at())
             .is_some_and(|index| self.is_own[index]);
-        match is_own && !flow.is_target(next.ip()) && !flow.is_mark(next.ip()) {
-            true => AfterCall::Own,
-            false => AfterCall::Unclear,
+        if is_own && !flow.is_target(next.at()) && !flow.is_mark(next.at()) {
+            AfterCall::Own
+        } else {
+            AfterCall::Unclear
         }
     }
 }
@@ -113,14 +110,14 @@ fn leads_back(flow: &Flow, heights: &Heights, is_function: impl Fn(Svma) -> bool
     let mut switches = Vec::new();
     let mut work = Vec::new();
     for (index, insn) in flow.insns.iter().enumerate() {
-        let is_return = insn.flow_control() == FlowControl::Return;
+        let is_return = insn.is_return();
         let is_tail_call = || tail_call(flow, heights, index).is_some_and(&is_function);
         let takes_arguments = || returns_past_arguments(flow, heights, index).is_some();
         let is_back = is_return || takes_arguments();
         if is_back && is_as_at_entry(heights, index) || is_tail_call() {
             work.push(index);
         }
-        if !is_call(insn) || is_aligned(heights, index) {
+        if !insn.is_call() || is_aligned(heights, index) {
             for to in successors(flow, index) {
                 before[to].push(index);
             }
@@ -153,17 +150,15 @@ pub fn is_as_at_entry(heights: &Heights, index: usize) -> bool {
 /// Where the instruction of this index jumps out of the function, with the stack as it was at the entry.
 pub fn tail_call(flow: &Flow, heights: &Heights, index: usize) -> Option<Svma> {
     let insn = &flow.insns[index];
-    let is_out = is_jump(insn) && !flow.contains(insn.near_branch_target());
-    (is_out && is_as_at_entry(heights, index)).then(|| Svma(insn.near_branch_target()))
+    let is_out = insn.is_jump() && !flow.contains(insn.target());
+    (is_out && is_as_at_entry(heights, index)).then(|| Svma(insn.target()))
 }
 
 /// Is the stack at the call of this index lower than at the entry, and aligned as at every call (psABI
 /// 3.2.2)? From a wrong start it would seem not to be.
 fn is_aligned(heights: &Heights, index: usize) -> bool {
-    const ALIGNMENT: i64 = 16;
-    const RETURN_ADDRESS: i64 = 8;
     match heights.before(index) {
-        Some(height) => height < 0 && (height - RETURN_ADDRESS) % ALIGNMENT == 0,
+        Some(height) => height < 0 && (height - CFA_AT_ENTRY) % STACK_ALIGNMENT == 0,
         // A realigned frame is aligned by definition.
         None => heights.realigned_before(index).is_some(),
     }
@@ -177,8 +172,8 @@ fn switched(flow: &Flow) -> impl Iterator<Item = usize> {
 
 fn successors(flow: &Flow, index: usize) -> impl Iterator<Item = usize> {
     let insn = &flow.insns[index];
-    let to = is_jump(insn).then(|| insn.near_branch_target());
-    let on = (!ends_block(insn)).then(|| insn.next_ip());
+    let to = insn.is_jump().then(|| insn.target());
+    let on = (!insn.ends_block()).then(|| insn.end());
     [to, on]
         .into_iter()
         .flatten()

@@ -7,7 +7,7 @@
 //!      push; push; push; push     height -48
 //!      jmp  1f
 //!      push; push                 height -32
-//!  1:  call die                   the row says cfa = rsp + 56: true on one of the ways
+//!  1:  call die                   the row says cfa = sp + 56: true on one of the ways
 //! ```
 //!
 //! From a correct row, any instruction except a call leads to a correct height. So the heights are
@@ -16,14 +16,12 @@
 
 use std::ops::Range;
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
-
 use super::described;
-use super::recipe::{Frame, Recipe, WORD};
+use super::recipe::{Frame, Recipe};
 use super::sweep;
 use crate::addr::Svma;
 use crate::image::Image;
-use crate::insn::{ends_block, is_call, is_jump, is_padding, stack_change};
+use crate::isa::{Facts, Insn, WORD};
 
 /// The most heights that are tracked at an instruction.
 const MOST: usize = 4;
@@ -54,7 +52,7 @@ fn of_function(image: &Image<'_>, range: Range<Svma>, rows: &[Row]) -> Vec<(Svma
         .insns
         .iter()
         .enumerate()
-        .filter(|(_, insn)| is_call(insn));
+        .filter(|(_, insn)| insn.is_call());
     let corrected = calls.filter_map(|(index, call)| {
         let frame = stated[index]?;
         let recipe = match heights[index].as_slice() {
@@ -66,17 +64,17 @@ fn of_function(image: &Image<'_>, range: Range<Svma>, rows: &[Row]) -> Vec<(Svma
             })),
             _ => Some(Recipe::Ambiguous),
         };
-        Some((Svma(call.next_ip()), recipe?))
+        Some((Svma(call.end()), recipe?))
     });
     corrected.collect()
 }
 
 /// For each instruction, the frame relative to the stack pointer that its row states.
-fn stated(insns: &[Instruction], rows: &[Row]) -> Vec<Option<Frame>> {
+fn stated(insns: &[Insn], rows: &[Row]) -> Vec<Option<Frame>> {
     let mut rows = rows.iter().peekable();
     let mut current = None;
     let stated = insns.iter().map(|insn| {
-        while let Some((_, row)) = rows.next_if(|(start, _)| start.0 <= insn.ip()) {
+        while let Some((_, row)) = rows.next_if(|(start, _)| start.0 <= insn.at()) {
             current = match row {
                 Some(Recipe::FromStackPointer(frame)) => Some(*frame),
                 _ => None,
@@ -92,17 +90,17 @@ fn height_of(frame: Frame) -> i64 {
 }
 
 /// For each instruction, the heights on the ways from the entry.
-fn heights(insns: &[Instruction], stated: &[Option<Frame>]) -> Vec<Heights> {
+fn heights(insns: &[Insn], stated: &[Option<Frame>]) -> Vec<Heights> {
     let mut found = vec![Heights::default(); insns.len()];
-    let mut factory = InstructionInfoFactory::new();
-    let index_of = |at: u64| insns.binary_search_by_key(&at, Instruction::ip).ok();
+    let mut facts = Facts::default();
+    let index_of = |at: u64| insns.binary_search_by_key(&at, Insn::at).ok();
     let row = |index: usize| stated[index].map(height_of);
     let mut is_seen = vec![false; insns.len()];
     let mut work = Vec::new();
     for seed in 0..insns.len() {
-        let follows = seed > 0 && is_seen[seed - 1] && !ends_block(&insns[seed - 1]);
+        let follows = seed > 0 && is_seen[seed - 1] && !insns[seed - 1].ends_block();
         // The row of padding may be that of the function's end.
-        if is_seen[seed] || follows || is_padding(&insns[seed]) {
+        if is_seen[seed] || follows || insns[seed].is_padding() {
             continue;
         }
         // At a place that control reaches from elsewhere, the row is trusted.
@@ -112,10 +110,12 @@ fn heights(insns: &[Instruction], stated: &[Option<Frame>]) -> Vec<Heights> {
         while let Some(index) = work.pop() {
             let insn = &insns[index];
             let before = found[index];
-            let change = change(&mut factory, insn).filter(|_| row(index).is_some());
+            let change = facts
+                .described_stack_change(insn)
+                .filter(|_| row(index).is_some());
             let after = |to: usize| match change {
                 // The callee may pop arguments, or may not return: then another block follows.
-                Some(_) if is_call(insn) && row(to) != row(index) => Heights::default(),
+                Some(_) if insn.is_call() && row(to) != row(index) => Heights::default(),
                 Some(change) => before.moved(change),
                 None => Heights::one(row(to)),
             };
@@ -125,31 +125,17 @@ fn heights(insns: &[Instruction], stated: &[Option<Frame>]) -> Vec<Heights> {
                     work.push(to);
                 }
             };
-            if is_jump(insn)
-                && let Some(to) = index_of(insn.near_branch_target())
+            if insn.is_jump()
+                && let Some(to) = index_of(insn.target())
             {
                 arrive(to);
             }
-            if !ends_block(insn) && index + 1 < insns.len() {
+            if !insn.ends_block() && index + 1 < insns.len() {
                 arrive(index + 1);
             }
         }
     }
     found
-}
-
-/// The rise of the stack pointer by `insn`. Only instructions that name rsp need a full analysis.
-fn change(factory: &mut InstructionInfoFactory, insn: &Instruction) -> Option<i64> {
-    let is_named = (0..insn.op_count().min(2)).any(|operand| {
-        insn.op_kind(operand) == OpKind::Register
-            && insn.op_register(operand).full_register() == Register::RSP
-    });
-    match insn.mnemonic() {
-        Mnemonic::Leave | Mnemonic::Enter => None,
-        _ if is_named => stack_change(factory, insn),
-        _ if is_call(insn) => Some(0),
-        _ => Some(insn.stack_pointer_increment().into()),
-    }
 }
 
 /// A small set of heights.

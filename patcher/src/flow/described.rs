@@ -5,10 +5,10 @@ use super::recipe::{Frame, Recipe};
 use super::sweep;
 use crate::addr::Svma;
 use crate::image::Image;
-use crate::insn::is_call;
+use crate::isa::{WORD, dwarf};
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, DebugFrame, FrameDescriptionEntry, LittleEndian, Reader,
-    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow, X86_64,
+    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
 };
 
 /// The recipes of all calls that the contents of a section `.debug_frame` describe, by return address, in code
@@ -64,23 +64,22 @@ fn of_calls<R: Reader<Offset = usize>>(
     let Some(swept) = sweep::linear(image, &[start..start.plus(fde.len())]) else {
         return Vec::new();
     };
-    let calls = swept.insns.iter().filter(|insn| is_call(insn));
+    let calls = swept.insns.iter().filter(|insn| insn.is_call());
     calls
-        .map(|insn| Svma(insn.next_ip()))
+        .map(|insn| Svma(insn.end()))
         .filter_map(|after| Some((after, recipe(after)?)))
         .collect()
 }
 
 /// The row as a recipe, where it is one: the return address below the canonical frame address, which
-/// hangs on rsp or rbp.
+/// hangs on the stack pointer or the frame pointer.
 pub(super) fn recipe(row: &UnwindTableRow<usize>) -> Option<Recipe> {
-    const WORD: i64 = 8;
-    match row.register(X86_64::RA) {
+    match row.register(dwarf::RETURN_ADDRESS) {
         Some(RegisterRule::Undefined) => return Some(Recipe::Outermost),
         Some(RegisterRule::Offset(at)) if at == -WORD => {}
         _ => return None,
     }
-    let caller_frame_pointer = match row.register(X86_64::RBP) {
+    let caller_frame_pointer = match row.register(dwarf::FRAME_POINTER) {
         None | Some(RegisterRule::SameValue) => 0,
         Some(RegisterRule::Offset(at)) if at < 0 && at % WORD == 0 => {
             i16::try_from(at / WORD).ok()?
@@ -95,8 +94,8 @@ pub(super) fn recipe(row: &UnwindTableRow<usize>) -> Option<Recipe> {
         caller_frame_pointer,
     };
     match register {
-        X86_64::RSP => Some(Recipe::FromStackPointer(frame)),
-        X86_64::RBP => Some(Recipe::FromFramePointer(frame)),
+        dwarf::STACK_POINTER => Some(Recipe::FromStackPointer(frame)),
+        dwarf::FRAME_POINTER => Some(Recipe::FromFramePointer(frame)),
         _ => None,
     }
 }

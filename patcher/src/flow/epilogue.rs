@@ -8,20 +8,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpKind, Register,
-};
-
 use super::recipe::{Frame, Recipe};
 use crate::addr::Svma;
-use crate::insn::{is_call, is_jump, is_landing_marker, stack_change, writes};
+use crate::isa::{Control, Facts, FramePointer, FrameState, Insn, Insns, StackPlace, WORD, decode};
 
-/// Bytes of a word on the stack.
-const WORD: i64 = 8;
 /// Where a frame pointer is saved, in words from the canonical frame address: right below the return address.
 const SAVED: i16 = -2;
-/// That of a frame with its frame pointer in rbp.
+/// That of a frame with its frame pointer in the register.
 pub const BY_FRAME_POINTER: Recipe = Recipe::FromFramePointer(Frame {
     cfa: 2 * WORD as i32,
     caller_frame_pointer: SAVED,
@@ -29,40 +22,7 @@ pub const BY_FRAME_POINTER: Recipe = Recipe::FromFramePointer(Frame {
 /// Most instructions that are looked at.
 const MOST: usize = 2000;
 
-/// A place relative to a register's value after the return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Stack(i64),
-    Frame(i64),
-    Unknown,
-}
-
-/// What is known of the registers at an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
-    rsp: Place,
-    rbp: FramePointer,
-}
-
-/// What rbp holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FramePointer {
-    Kept,
-    Loaded(Place),
-    Other,
-}
-
-impl Place {
-    fn plus(self, bytes: i64) -> Self {
-        match self {
-            Self::Stack(at) => Self::Stack(at + bytes),
-            Self::Frame(at) => Self::Frame(at + bytes),
-            Self::Unknown => Self::Unknown,
-        }
-    }
-}
-
-/// The recipe of the call that returns to `after`, where rbp was seen `distance` bytes above the stack pointer, and those
+/// The recipe of the call that returns to `after`, where the frame pointer was seen `distance` bytes above the stack pointer, and those
 /// of calls that come after it in the same frame, as far as what shows the one shows the others. `bytes` are those of the
 /// code from an address on.
 pub fn by_epilogue<'d>(
@@ -76,19 +36,19 @@ pub fn by_epilogue<'d>(
     calls_of(&Ways::from(&bytes, after, Tails::Follow), after, distance)
 }
 
-/// The recipes for the address `from` that the ways begin at, where rbp points `distance` bytes above the stack pointer,
+/// The recipes for the address `from` that the ways begin at, where the frame pointer points `distance` bytes above the stack pointer,
 /// and for calls in the same frame.
 fn calls_of(ways: &Ways, from: Svma, distance: i64) -> Vec<(Svma, Recipe)> {
-    let is_at = |place| move |end: &State| restored_from(end) == Some(place);
-    let is_there = is_at(Place::Stack(distance));
+    let is_at = |place| move |end: &FrameState| restored_from(end) == Some(place);
+    let is_there = is_at(StackPlace::Stack(distance));
     if ways.ends.iter().any(|(_, end)| is_there(end)) {
-        return ways.calls_to(from, is_there, |rsp| by_stack(distance, rsp));
+        return ways.calls_to(from, is_there, |at| by_stack(distance, at));
     }
-    let by_frame = is_at(Place::Frame(0));
+    let by_frame = is_at(StackPlace::Frame(0));
     let mut known = ways
         .ends
         .iter()
-        .filter(|(_, end)| end.rsp != Place::Unknown);
+        .filter(|(_, end)| end.stack_pointer != StackPlace::Unknown);
     let is_any = ways.ends.iter().any(|(_, end)| by_frame(end));
     let is_frame = is_any && known.all(|(_, end)| by_frame(end));
     match is_frame {
@@ -100,19 +60,15 @@ fn calls_of(ways: &Ways, from: Svma, distance: i64) -> Vec<(Svma, Recipe)> {
 /// The recipes of calls of the function that begins at `entry`: none unless it makes a frame pointer at once.
 pub fn by_entry<'d>(bytes: impl Fn(Svma) -> Option<&'d [u8]>, entry: Svma) -> Vec<(Svma, Recipe)> {
     let code = bytes(entry).unwrap_or_default();
-    let decoder = Decoder::with_ip(64, code, entry.0, DecoderOptions::NONE);
-    let mut insns = decoder.into_iter().filter(|insn| !is_landing_marker(insn));
+    let mut insns = decode(code, entry).filter(|insn| !insn.is_landing_marker());
     let (Some(push), Some(mov)) = (insns.next(), insns.next()) else {
         return Vec::new();
     };
-    let is_push = push.mnemonic() == Mnemonic::Push && push.op0_register() == Register::RBP;
-    let is_mov = mov.mnemonic() == Mnemonic::Mov
-        && (mov.op0_register(), mov.op1_register()) == (Register::RBP, Register::RSP);
-    if !is_push || !is_mov {
+    if !push.pushes_frame_pointer() || !mov.makes_frame_pointer() {
         return Vec::new();
     }
-    // There rbp points to where the stack pointer does.
-    let start = Svma(mov.next_ip());
+    // There the frame pointer points to where the stack pointer does.
+    let start = Svma(mov.end());
     let mut found = calls_of(&Ways::from(&bytes, start, Tails::End), start, 0);
     found.retain(|call| call.0 != start);
     found
@@ -123,10 +79,10 @@ pub fn callees<'d>(bytes: impl Fn(Svma) -> Option<&'d [u8]>, from: Svma) -> Vec<
     Ways::from(&bytes, from, Tails::End).callees
 }
 
-/// The recipe where the caller's rbp is saved at `saved`, right below the return address, and the stack pointer is `rsp`.
-fn by_stack(saved: i64, rsp: Place) -> Option<Recipe> {
-    match rsp {
-        Place::Stack(at) if at <= saved => Some(Recipe::FromStackPointer(Frame {
+/// The recipe where the caller's frame pointer is saved at `saved`, right below the return address, and the stack pointer is at `at`.
+fn by_stack(saved: i64, at: StackPlace) -> Option<Recipe> {
+    match at {
+        StackPlace::Stack(at) if at <= saved => Some(Recipe::FromStackPointer(Frame {
             cfa: i32::try_from(saved - at + 2 * WORD).ok()?,
             caller_frame_pointer: SAVED,
         })),
@@ -134,11 +90,11 @@ fn by_stack(saved: i64, rsp: Place) -> Option<Recipe> {
     }
 }
 
-/// Where rbp was loaded from, if that is right below the stack pointer, where the return address is by then.
-fn restored_from(state: &State) -> Option<Place> {
-    match state.rbp {
-        FramePointer::Loaded(Place::Unknown) => None,
-        FramePointer::Loaded(saved) if saved.plus(WORD) == state.rsp => Some(saved),
+/// Where the frame pointer was loaded from, if that is right below the stack pointer, where the return address is by then.
+fn restored_from(state: &FrameState) -> Option<StackPlace> {
+    match state.frame_pointer {
+        FramePointer::Loaded(StackPlace::Unknown) => None,
+        FramePointer::Loaded(saved) if saved.plus(WORD) == state.stack_pointer => Some(saved),
         _ => None,
     }
 }
@@ -146,14 +102,14 @@ fn restored_from(state: &State) -> Option<Place> {
 /// What code leads to, by the first way to each place.
 struct Ways {
     /// The instructions with the state before each.
-    seen: HashMap<u64, State>,
+    seen: HashMap<u64, FrameState>,
     /// From which instruction control goes on where, with the state then.
     steps: Vec<Step>,
     calls: Vec<Call>,
     /// What is called, where that is fixed.
     callees: Vec<Svma>,
     /// The returns and tail calls with the state before each.
-    ends: Vec<(u64, State)>,
+    ends: Vec<(u64, FrameState)>,
     tails: Tails,
 }
 
@@ -175,16 +131,11 @@ impl Ways {
             tails,
             ends: Vec::new(),
         };
-        let mut factory = InstructionInfoFactory::new();
-        let begin = State {
-            rsp: Place::Stack(0),
-            rbp: FramePointer::Kept,
-        };
-        let mut work = vec![(from.0, begin)];
+        let mut facts = Facts::default();
+        let mut work = vec![(from.0, FrameState::AFTER_CALL)];
         while let Some((at, state)) = work.pop() {
             if let Some(code) = bytes(Svma(at)) {
-                let decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
-                ways.follow(bytes, decoder, state, &mut factory, &mut work);
+                ways.follow(bytes, decode(code, Svma(at)), state, &mut facts, &mut work);
             }
         }
         ways
@@ -194,21 +145,20 @@ impl Ways {
     fn follow<'d>(
         &mut self,
         bytes: &impl Fn(Svma) -> Option<&'d [u8]>,
-        mut decoder: Decoder<'_>,
-        mut state: State,
-        factory: &mut InstructionInfoFactory,
-        work: &mut Vec<(u64, State)>,
+        mut insns: Insns<'_>,
+        mut state: FrameState,
+        facts: &mut Facts,
+        work: &mut Vec<(u64, FrameState)>,
     ) {
-        let mut insn = Instruction::default();
-        while decoder.can_decode() {
-            decoder.decode_out(&mut insn);
-            let at = insn.ip();
+        let mut insn = Insn::default();
+        while insns.read(&mut insn) {
+            let at = insn.at();
             if self.seen.len() == MOST || self.seen.contains_key(&at) {
                 break;
             }
             self.seen.insert(at, state);
-            if is_jump(&insn) {
-                let to = insn.near_branch_target();
+            if insn.is_jump() {
+                let to = insn.target();
                 if self.tails == Tails::End && restored_from(&state).is_some() {
                     self.ends.push((at, state));
                     self.callees.push(Svma(to));
@@ -217,19 +167,19 @@ impl Ways {
                     self.steps.push(Step { at, to, state });
                 }
             }
-            match insn.flow_control() {
-                FlowControl::Next | FlowControl::ConditionalBranch => {}
-                FlowControl::Call | FlowControl::IndirectCall if is_call(&insn) => {
-                    let after = Svma(insn.next_ip());
+            match insn.control() {
+                Control::Next | Control::ConditionalJump => {}
+                Control::Call | Control::IndirectCall => {
+                    let after = Svma(insn.end());
                     self.calls.push(Call { at, after });
-                    let to = insn.near_branch_target();
+                    let to = insn.target();
                     self.callees.extend((to != 0).then_some(Svma(to)));
                 }
-                FlowControl::Return => {
+                Control::Return => {
                     self.ends.push((at, state));
                     break;
                 }
-                FlowControl::IndirectBranch => {
+                Control::IndirectJump => {
                     let is_end = restored_from(&state).is_some();
                     self.ends.extend(is_end.then_some((at, state)));
                     break;
@@ -240,24 +190,24 @@ impl Ways {
                 self.ends.push((at, state));
                 break;
             }
-            let Some(after) = step(factory, &insn, state) else {
+            let Some(after) = state.after(facts, &insn) else {
                 break;
             };
             state = after;
-            let to = insn.next_ip();
+            let to = insn.end();
             self.steps.push(Step { at, to, state });
         }
     }
 
-    /// The recipes of the calls that lead to an end of a kind while rbp stays as it was, by where the stack pointer is
+    /// The recipes of the calls that lead to an end of a kind while the frame pointer stays as it was, by where the stack pointer is
     /// there, beginning with that of the one that returns to `after`.
     fn calls_to(
         &self,
         after: Svma,
-        is_end: impl Fn(&State) -> bool,
-        recipe: impl Fn(Place) -> Option<Recipe>,
+        is_end: impl Fn(&FrameState) -> bool,
+        recipe: impl Fn(StackPlace) -> Option<Recipe>,
     ) -> Vec<(Svma, Recipe)> {
-        let Some(asked) = recipe(Place::Stack(0)) else {
+        let Some(asked) = recipe(StackPlace::Stack(0)) else {
             return Vec::new();
         };
         let leads = self.leading_to(is_end);
@@ -266,15 +216,15 @@ impl Ways {
                 .seen
                 .get(&call.at)
                 .filter(|_| leads.contains(&call.at))?;
-            let is_same = state.rbp == FramePointer::Kept;
-            Some((call.after, recipe(state.rsp).filter(|_| is_same)?))
+            let is_same = state.frame_pointer == FramePointer::Kept;
+            Some((call.after, recipe(state.stack_pointer).filter(|_| is_same)?))
         });
         let further = further.filter(|call| call.0 != after);
         std::iter::once((after, asked)).chain(further).collect()
     }
 
     /// The instructions that lead to an end of a kind.
-    fn leading_to(&self, is_end: impl Fn(&State) -> bool) -> HashSet<u64> {
+    fn leading_to(&self, is_end: impl Fn(&FrameState) -> bool) -> HashSet<u64> {
         let ends = self.ends.iter().filter(|(_, end)| is_end(end));
         let mut work: Vec<u64> = ends.map(|&(at, _)| at).collect();
         let mut leads: HashSet<u64> = work.iter().copied().collect();
@@ -303,71 +253,22 @@ struct Step {
     at: u64,
     to: u64,
     /// What is known then.
-    state: State,
+    state: FrameState,
 }
 
-/// Does a `pop` take the return address off the stack, to be put back after other words have been taken off? So do
+/// Does a pop take the return address off the stack, to be put back after other words have been taken off? So do
 /// functions that take their arguments off, of whatever number.
-fn takes_return_address<'d>(bytes: &impl Fn(Svma) -> Option<&'d [u8]>, insn: &Instruction) -> bool {
+fn takes_return_address<'d>(bytes: &impl Fn(Svma) -> Option<&'d [u8]>, insn: &Insn) -> bool {
     /// More than stand in between.
     const NEAR: usize = 6;
-    if insn.mnemonic() != Mnemonic::Pop || insn.op0_kind() != OpKind::Register {
+    let Some(popped) = insn.popped() else {
         return false;
-    }
-    let code = bytes(Svma(insn.next_ip())).unwrap_or_default();
-    let decoder = Decoder::with_ip(64, code, insn.next_ip(), DecoderOptions::NONE);
-    let mut next = decoder.into_iter().take(NEAR);
-    let is_put_back = |other: Instruction| {
-        other.mnemonic() == Mnemonic::Push && other.op0_register() == insn.op0_register()
     };
-    next.any(is_put_back)
-        && next
-            .next()
-            .is_some_and(|insn| insn.flow_control() == FlowControl::Return)
-}
-
-/// The state after an instruction; `None` where the code ends.
-fn step(factory: &mut InstructionInfoFactory, insn: &Instruction, state: State) -> Option<State> {
-    if insn.is_invalid() || matches!(insn.code(), Code::Hlt | Code::Int3) {
-        return None;
-    }
-    if is_call(insn) {
-        return Some(state);
-    }
-    let loaded = |rsp: Place| State {
-        rsp: rsp.plus(WORD),
-        rbp: FramePointer::Loaded(rsp),
-    };
-    let is_pop = insn.mnemonic() == Mnemonic::Pop && insn.op0_register() == Register::RBP;
-    if is_pop {
-        return Some(loaded(state.rsp));
-    }
-    let frame = (state.rbp == FramePointer::Kept).then_some(Place::Frame(0));
-    let from_register = || match (insn.op1_kind(), insn.op1_register()) {
-        (OpKind::Register, Register::RBP) => frame,
-        _ => None,
-    };
-    let address = || {
-        let at = insn.memory_displacement64() as i64;
-        match (insn.memory_base(), insn.memory_index()) {
-            (Register::RBP, Register::None) => Some(frame?.plus(at)),
-            (Register::RSP, Register::None) => Some(state.rsp.plus(at)),
-            _ => None,
-        }
-    };
-    let is_of_rsp = insn.op0_register() == Register::RSP;
-    let moved = match insn.mnemonic() {
-        Mnemonic::Leave => return Some(loaded(frame.unwrap_or(Place::Unknown))),
-        Mnemonic::Mov if is_of_rsp => from_register(),
-        Mnemonic::Lea if is_of_rsp => address(),
-        _ => stack_change(factory, insn).map(|by| state.rsp.plus(by)),
-    };
-    let rsp = moved.unwrap_or(Place::Unknown);
-    let rbp = match writes(factory, insn, Register::RBP) {
-        true => FramePointer::Other,
-        false => state.rbp,
-    };
-    Some(State { rsp, rbp })
+    let after = Svma(insn.end());
+    let code = bytes(after).unwrap_or_default();
+    let mut next = decode(code, after).take(NEAR);
+    next.any(|other| other.pushed() == Some(popped))
+        && next.next().is_some_and(|insn| insn.is_return())
 }
 
 #[cfg(test)]
@@ -386,9 +287,8 @@ mod tests {
             .range
             .start;
         let code = image.bytes_from(start).expect("code");
-        let decoder = Decoder::with_ip(64, code, start.0, DecoderOptions::NONE);
-        let mut calls = decoder.into_iter().filter(is_call);
-        let after = Svma(calls.next().expect("a call").next_ip());
+        let mut calls = decode(code, start).filter(Insn::is_call);
+        let after = Svma(calls.next().expect("a call").end());
         let found = by_epilogue(|at| image.bytes_from(at), after, distance);
         found.first().map(|&(at, recipe)| {
             assert_eq!(at, after);

@@ -5,12 +5,10 @@
 //! jumps to the fiber's function. The other is the return address of that function, where the program ends. It
 //! has no unwind entry.
 
-use iced_x86::{Code, FlowControl, Instruction};
-
 use super::sweep;
 use crate::addr::Svma;
 use crate::image::Image;
-use crate::insn::formed_address;
+use crate::isa::{Control, Insn};
 
 const MAKER: &str = "make_fcontext";
 
@@ -24,8 +22,8 @@ pub fn fiber_roots(image: &Image<'_>) -> Vec<Svma> {
 }
 
 /// The addresses that `insns` form of what among them calls the end of the program.
-fn roots(insns: &[Instruction]) -> Vec<Svma> {
-    let formed = insns.iter().filter_map(formed_address);
+fn roots(insns: &[Insn]) -> Vec<Svma> {
+    let formed = insns.iter().filter_map(Insn::formed_address);
     formed
         .filter(|&at| ends_program(insns, at))
         .map(Svma)
@@ -33,21 +31,18 @@ fn roots(insns: &[Instruction]) -> Vec<Svma> {
 }
 
 /// Does what stands at `at` come to a call that cannot return?
-fn ends_program(insns: &[Instruction], at: u64) -> bool {
+fn ends_program(insns: &[Insn], at: u64) -> bool {
     /// More than `_exit` is called with.
     const MOST: usize = 4;
-    let Ok(first) = insns.binary_search_by_key(&at, Instruction::ip) else {
+    let Ok(first) = insns.binary_search_by_key(&at, Insn::at) else {
         return false;
     };
     let rest = insns[first..].iter().take(MOST);
-    let mut after_call = rest.skip_while(|insn| insn.flow_control() == FlowControl::Next);
+    let mut after_call = rest.skip_while(|insn| insn.control() == Control::Next);
     let calls = after_call
         .next()
-        .is_some_and(|insn| insn.flow_control() == FlowControl::Call);
-    calls
-        && after_call
-            .next()
-            .is_some_and(|insn| insn.code() == Code::Hlt)
+        .is_some_and(|insn| insn.control() == Control::Call);
+    calls && after_call.next().is_some_and(Insn::is_halt)
 }
 
 #[cfg(test)]
@@ -55,6 +50,7 @@ mod tests {
     use iced_x86::code_asm::{CodeAssembler, *};
 
     use super::*;
+    use crate::isa::decode;
 
     #[test]
     fn the_end_is_told_from_the_beginning() {
@@ -79,8 +75,7 @@ mod tests {
         code.set_label(&mut exit).unwrap();
         code.ret().unwrap();
         let bytes = code.assemble(0x1000).expect("encodable");
-        let decoder = iced_x86::Decoder::with_ip(64, &bytes, 0x1000, 0);
-        let insns: Vec<Instruction> = decoder.into_iter().collect();
-        assert_eq!(roots(&insns), [Svma(insns[7].ip())]);
+        let insns: Vec<Insn> = decode(&bytes, Svma(0x1000)).collect();
+        assert_eq!(roots(&insns), [Svma(insns[7].at())]);
     }
 }

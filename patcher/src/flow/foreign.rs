@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::isa::{SHORT_BRANCH, SHORT_REACH, short_target};
 
 use super::graph::Flow;
 use super::sweep;
@@ -15,21 +16,16 @@ const FURTHEST: u64 = 1 << 16;
 /// May a branch with an 8-bit displacement that stands outside the function land strictly inside
 /// `window`? Branches with 32 bits are the business of the scan over the module.
 pub fn foreign_short_branch(image: &Image<'_>, flow: &Flow, window: &Range<u64>) -> bool {
-    let low = window.start.saturating_sub(129);
-    (low..window.end + 128).any(|at| {
+    let low = window.start.saturating_sub(SHORT_REACH);
+    (low..window.end + SHORT_REACH - 1).any(|at| {
         if window.contains(&at) || flow.contains(at) {
             return false;
         }
-        let Some(&[opcode, displacement]) = image.bytes(Svma(at), 2).and_then(<[u8]>::first_chunk)
-        else {
+        let bytes = image.bytes(Svma(at), SHORT_BRANCH);
+        let bytes = bytes.and_then(<[u8]>::first_chunk);
+        let Some(target) = bytes.and_then(|bytes| short_target(at, bytes)) else {
             return false;
         };
-        if !matches!(opcode, 0x70..=0x7f | 0xe0..=0xe3 | 0xeb) {
-            return false;
-        }
-        let target = at
-            .wrapping_add(2)
-            .wrapping_add(i64::from(displacement as i8) as u64);
         window.start < target && target < window.end && begins_instruction(image, at)
     })
 }
@@ -46,7 +42,7 @@ fn begins_instruction(image: &Image<'_>, at: u64) -> bool {
     match sweep::linear(image, &[range]) {
         // Data in the neighbour: its instructions are not known.
         Some(swept) if !swept.complete => true,
-        Some(swept) => swept.insns.binary_search_by_key(&at, |i| i.ip()).is_ok(),
+        Some(swept) => swept.insns.binary_search_by_key(&at, |i| i.at()).is_ok(),
         None => true,
     }
 }

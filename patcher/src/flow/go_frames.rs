@@ -4,18 +4,14 @@
 //! A function is believed to have the heights stated where each of its instructions moves the stack pointer as
 //! they say. Those that switch stacks do not (`systemstack`, `mcall`, `asmcgocall`).
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, Register};
-
 use super::module::ModuleContext;
 use super::recipe::{Frame, Recipe};
 use super::sweep;
 use crate::addr::Svma;
 use crate::image::Image;
-use crate::insn::{ends_block, is_call, stack_change, writes};
+use crate::isa::{Facts, Insn, WORD};
 use crate::tables::{GoFunction, Pclntab};
 
-/// Bytes of a word on the stack.
-const WORD: i64 = 8;
 /// Where the caller's frame pointer is, in words from the canonical frame address: right below the return
 /// address.
 const SAVED: i16 = -2;
@@ -33,29 +29,29 @@ pub fn recipes(
     if heights.0.is_empty() || heights.0.iter().any(|&(_, height)| height < 0) {
         return None;
     }
-    let mut factory = InstructionInfoFactory::new();
+    let mut facts = Facts::default();
     let mut found = Vec::new();
     let mut has_saved = false;
     for insn in &swept.insns {
-        let Some(height) = heights.at(insn.ip()) else {
+        let Some(height) = heights.at(insn.at()) else {
             // What the linker has filled up with.
             break;
         };
-        if !ends_block(insn) && !moves_as_stated(&mut factory, insn, height, &heights) {
+        if !insn.ends_block() && !moves_as_stated(&mut facts, insn, height, &heights) {
             return None;
         }
-        // What is saved stays there, whatever is done to rbp then.
-        if is_saving(insn, height) {
+        // What is saved stays there, whatever is done to the register then.
+        if insn.saves_frame_pointer(height) {
             has_saved = true;
-        } else if !has_saved && writes(&mut factory, insn, Register::RBP) {
+        } else if !has_saved && facts.writes_frame_pointer(insn) {
             return None;
         }
-        if is_call(insn) {
+        if insn.is_call() {
             let frame = Frame {
                 cfa: i32::try_from(height + WORD).ok()?,
                 caller_frame_pointer: if has_saved && height > 0 { SAVED } else { 0 },
             };
-            found.push((Svma(insn.next_ip()), Recipe::FromStackPointer(frame)));
+            found.push((Svma(insn.end()), Recipe::FromStackPointer(frame)));
         }
     }
     Some(found)
@@ -82,9 +78,9 @@ pub fn outermost(image: &Image<'_>, context: &ModuleContext<'_>) -> Vec<(Svma, R
     let calls = first.iter().flat_map(|function| {
         let swept = sweep::linear(image, std::slice::from_ref(&function.range));
         let insns = swept.map_or_else(Vec::new, |swept| swept.insns);
-        insns.into_iter().filter(is_call)
+        insns.into_iter().filter(Insn::is_call)
     });
-    let calls = calls.map(|call| Svma(call.next_ip()));
+    let calls = calls.map(|call| Svma(call.end()));
     let returns = context.goroutine_ends(image).iter().copied();
     returns
         .chain(calls)
@@ -104,33 +100,10 @@ impl StackHeights {
 
 /// Is the stack after `insn` as high as it should be? Where it does not move, other code may follow, from
 /// elsewhere.
-fn moves_as_stated(
-    factory: &mut InstructionInfoFactory,
-    insn: &Instruction,
-    height: i64,
-    heights: &StackHeights,
-) -> bool {
-    match stack_change(factory, insn) {
+fn moves_as_stated(facts: &mut Facts, insn: &Insn, height: i64, heights: &StackHeights) -> bool {
+    match facts.stack_change(insn) {
         Some(0) => true,
-        Some(by) => heights.at(insn.next_ip()) == Some(height - by),
+        Some(by) => heights.at(insn.end()) == Some(height - by),
         None => false,
     }
-}
-
-/// Does `insn` store rbp right below the return address? `height` is the stack's before it.
-fn is_saving(insn: &Instruction, height: i64) -> bool {
-    match insn.mnemonic() {
-        Mnemonic::Push => insn.op0_register() == Register::RBP && height == 0,
-        Mnemonic::Mov => {
-            insn.op1_register() == Register::RBP && is_below_return_address(insn, height)
-        }
-        _ => false,
-    }
-}
-
-/// Is the memory operand the word right below the return address?
-fn is_below_return_address(insn: &Instruction, height: i64) -> bool {
-    insn.memory_base() == Register::RSP
-        && insn.memory_index() == Register::None
-        && insn.memory_displacement64() as i64 == height - WORD
 }

@@ -3,12 +3,10 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use iced_x86::{Instruction, Mnemonic};
-
-use super::branch::Branch;
 use super::exit::Leave;
-use super::tables::{Jumps, is_indirect_jump};
+use super::tables::Jumps;
 use crate::addr::Svma;
+use crate::isa::{Branch, Insn};
 
 /// Why the code of a function is not known well enough to move anything but its exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +23,14 @@ pub enum Doubt {
 pub struct Flow {
     /// The function's own addresses: the main part first, then its cold parts.
     pub ranges: Vec<Range<Svma>>,
-    /// Where the entry hook belongs: the first instruction, or the one after `endbr64`.
+    /// Where the entry hook belongs: the first instruction, or the one after a landing marker.
     pub entry: Svma,
     /// All instructions, ascending.
-    pub insns: Vec<Instruction>,
+    pub insns: Vec<Insn>,
     /// Direct branches, sorted by where they land.
     pub branches: Vec<Branch>,
     /// Other addresses that control can arrive at: jump tables, landing pads, address-taken labels,
-    /// `endbr64`, where Go recovers. Sorted.
+    /// landing markers, where Go recovers. Sorted.
     pub marks: Vec<u64>,
     /// Those of them where control arrives from the function's own jump tables alone. Sorted.
     pub(super) switched: Vec<u64>,
@@ -45,7 +43,7 @@ pub struct Flow {
     pub(super) is_go: bool,
     /// Where the function is left, ascending.
     pub leaves: Vec<Leave>,
-    /// Is the address of some instruction inside the function taken, by a `lea` or in data?
+    /// Is the address of some instruction inside the function taken, by an instruction or in data?
     pub has_labels: bool,
     /// Direct jumps of the function to its own entry: loops, not calls.
     pub reentries: Vec<Svma>,
@@ -79,9 +77,9 @@ impl Flow {
 
     /// May `insn` be overwritten as far as the bytes are concerned: is it code, or a no-op that aligns
     /// code? Where there may be data amid the code, a no-op that no path reaches may be data, too.
-    pub fn may_be_moved(&self, insn: &Instruction) -> bool {
-        let aligns = insn.mnemonic() == Mnemonic::Nop && self.doubtful.is_empty();
-        self.is_certain(insn.ip()) || aligns
+    pub fn may_be_moved(&self, insn: &Insn) -> bool {
+        let aligns = insn.is_no_op() && self.doubtful.is_empty();
+        self.is_certain(insn.at()) || aligns
     }
 
     /// Does `at` belong to the function?
@@ -116,20 +114,20 @@ impl Flow {
     }
 
     /// Does an instruction jump through one of the function's own tables for sure?
-    pub fn is_switch(&self, insn: &Instruction) -> bool {
-        let is_other = self.jumps.is_by_pointer(insn.ip()) || self.jumps.is_away(insn.ip());
-        is_indirect_jump(insn) && !self.unexplained && !is_other
+    pub fn is_switch(&self, insn: &Insn) -> bool {
+        let is_other = self.jumps.is_by_pointer(insn.at()) || self.jumps.is_away(insn.at());
+        insn.is_indirect_jump() && !self.unexplained && !is_other
     }
 
     /// The index of the instruction that starts at `at`.
     pub fn index_of(&self, at: u64) -> Option<usize> {
-        self.insns.binary_search_by_key(&at, Instruction::ip).ok()
+        self.insns.binary_search_by_key(&at, Insn::at).ok()
     }
 
     /// The instructions that start in `range`, with the index of the first.
-    pub fn insns_in(&self, range: &Range<u64>) -> (usize, &[Instruction]) {
-        let first = self.insns.partition_point(|i| i.ip() < range.start);
-        let last = self.insns.partition_point(|i| i.ip() < range.end);
+    pub fn insns_in(&self, range: &Range<u64>) -> (usize, &[Insn]) {
+        let first = self.insns.partition_point(|i| i.at() < range.start);
+        let last = self.insns.partition_point(|i| i.at() < range.end);
         (first, &self.insns[first..last.max(first)])
     }
 }

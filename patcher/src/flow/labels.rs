@@ -7,10 +7,9 @@ use std::ops::Range;
 use super::graph::Flow;
 use super::height::Heights;
 use super::module::ModuleContext;
-use super::tables::is_indirect_jump;
-use super::trace::{self, Shape};
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::isa::{Shape, jump_source, table_of};
 
 /// The longest table.
 const MOST_ENTRIES: u64 = 1 << 16;
@@ -22,17 +21,17 @@ const ENTRY: u64 = 8;
 pub fn tables_of_labels(flow: &Flow, heights: &Heights) -> Vec<Svma> {
     let jumps = flow.insns.iter().enumerate();
     let jumps = jumps.filter(|(index, insn)| {
-        is_indirect_jump(insn) && heights.before(*index).is_some_and(|height| height < 0)
+        insn.is_indirect_jump() && heights.before(*index).is_some_and(|height| height < 0)
     });
     let mut tables: Vec<Svma> = jumps
         .flat_map(|(index, _)| {
-            let source = trace::source(&flow.insns, &flow.branches, index);
+            let source = jump_source(&flow.insns, &flow.branches, index);
             let reads = match source.shape {
                 Shape::Addresses => source.reads,
                 _ => Vec::new(),
             };
             let tables = reads.into_iter();
-            tables.filter_map(|read| trace::table_of(&flow.insns, &flow.branches, read))
+            tables.filter_map(|read| table_of(&flow.insns, &flow.branches, read))
         })
         .map(Svma)
         .collect();

@@ -3,20 +3,16 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
-use iced_x86::{FlowControl, Instruction};
-
 use crate::addr::Svma;
 use crate::image::{CfaAt, Fde, Image};
+use crate::isa::{CFA_AT_ENTRY, Calls, Control, Insn, Shape, after_leading_no_op, jump_source};
 
 use super::continued::is_as_at_entry;
 use super::exit::{Leave, LeaveKind};
 use super::graph::Flow;
-use super::height::{Calls, Heights};
+use super::height::Heights;
 use super::module::ModuleContext;
 use super::sweep;
-use super::tables;
-use super::trace::{self, Shape};
-use crate::insn::{ends_block, is_call, is_jump, is_landing_marker};
 
 /// Is the stack at each of the function's returns as at its entry, so that it returns through the return address that it has
 /// been called with? Others push the address that they go to. Where it is not known that counts as no.
@@ -26,8 +22,8 @@ pub fn returns_to_caller(image: &Image<'_>, flow: &Flow) -> bool {
         .leaves
         .iter()
         .filter(|leave| leave.kind == LeaveKind::Return);
-    returns.all(|leave| match image.cfa_offset_from_rsp(leave.at) {
-        CfaAt::RspPlus(offset) => offset == 8,
+    returns.all(|leave| match image.cfa_from_stack_pointer(leave.at) {
+        CfaAt::StackPointerPlus(offset) => offset == CFA_AT_ENTRY,
         CfaAt::Other => false,
         CfaAt::Unknown => {
             let index = flow.index_of(leave.at.0);
@@ -41,25 +37,23 @@ pub fn all(image: &Image<'_>, flow: &Flow) -> Vec<Leave> {
     let mut leaves = Vec::new();
     let stack = Stack::of(flow);
     for (index, insn) in flow.insns.iter().enumerate() {
-        if !flow.is_live(insn.ip()) {
+        if !flow.is_live(insn.at()) {
             continue;
         }
-        let kind = match insn.flow_control() {
-            FlowControl::Return => Some(LeaveKind::Return),
-            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
-                direct(image, flow, insn)
-            }
-            FlowControl::IndirectBranch if tables::is_indirect_jump(insn) => {
+        let kind = match insn.control() {
+            Control::Return => Some(LeaveKind::Return),
+            Control::ConditionalJump | Control::Jump => direct(image, flow, insn),
+            Control::IndirectJump if insn.is_indirect_jump() => {
                 indirect(image, flow, index, || stack.is_as_at_entry(index))
             }
             _ => None,
         };
-        let at = Svma(insn.ip());
-        let certain = flow.is_certain(insn.ip());
+        let at = Svma(insn.at());
+        let certain = flow.is_certain(insn.at());
         let kind = kind.map(|kind| if certain { kind } else { LeaveKind::Doubtful });
         leaves.extend(kind.map(|kind| Leave { at, kind }));
         if falls_out(image, flow, insn) {
-            let at = Svma(insn.next_ip());
+            let at = Svma(insn.end());
             leaves.push(Leave {
                 at,
                 kind: LeaveKind::FallsThrough,
@@ -103,18 +97,18 @@ impl<'f> Stack<'f> {
     }
 }
 
-fn direct(image: &Image<'_>, flow: &Flow, insn: &Instruction) -> Option<LeaveKind> {
-    let target = insn.near_branch_target();
+fn direct(image: &Image<'_>, flow: &Flow, insn: &Insn) -> Option<LeaveKind> {
+    let target = insn.target();
     if flow.contains(target) {
         return None;
     }
-    let tail = match image.cfa_offset_from_rsp(Svma(insn.ip())) {
-        CfaAt::RspPlus(8) => true,
-        CfaAt::RspPlus(_) | CfaAt::Other => false,
+    let tail = match image.cfa_from_stack_pointer(Svma(insn.at())) {
+        CfaAt::StackPointerPlus(CFA_AT_ENTRY) => true,
+        CfaAt::StackPointerPlus(_) | CfaAt::Other => false,
         CfaAt::Unknown => starts_function(image, target) || is_stub(image, Svma(target)),
     };
     Some(if tail {
-        let conditional = insn.flow_control() == FlowControl::ConditionalBranch;
+        let conditional = insn.control() == Control::ConditionalJump;
         LeaveKind::Tail {
             target: Svma(target),
             conditional,
@@ -131,13 +125,13 @@ fn indirect(
     is_as_at_entry: impl Fn() -> Option<bool>,
 ) -> Option<LeaveKind> {
     let insn = &flow.insns[index];
-    let shape = trace::source(&flow.insns, &flow.branches, index).shape;
-    if shape == Shape::Offsets || flow.jumps.is_within(insn.ip()) {
+    let shape = jump_source(&flow.insns, &flow.branches, index).shape;
+    if shape == Shape::Offsets || flow.jumps.is_within(insn.at()) {
         return None;
     }
-    match image.cfa_offset_from_rsp(Svma(insn.ip())) {
-        CfaAt::RspPlus(8) => {}
-        CfaAt::RspPlus(_) | CfaAt::Other => return None,
+    match image.cfa_from_stack_pointer(Svma(insn.at())) {
+        CfaAt::StackPointerPlus(CFA_AT_ENTRY) => {}
+        CfaAt::StackPointerPlus(_) | CfaAt::Other => return None,
         CfaAt::Unknown => match is_as_at_entry() {
             Some(true) => {}
             Some(false) => return None,
@@ -146,21 +140,22 @@ fn indirect(
     }
     // With the stack as at entry both a switch in a leaf function and a tail call look like this.
     // Without any label whose address is taken, there is nothing in here to jump to.
-    match !flow.has_labels || flow.jumps.is_away(insn.ip()) {
-        true => Some(LeaveKind::TailIndirect),
-        false => Some(LeaveKind::Unclear),
+    if !flow.has_labels || flow.jumps.is_away(insn.at()) {
+        Some(LeaveKind::TailIndirect)
+    } else {
+        Some(LeaveKind::Unclear)
     }
 }
 
 /// Does `insn` end a range of the function and run on into what follows?
-fn falls_out(image: &Image<'_>, flow: &Flow, insn: &Instruction) -> bool {
-    let end = insn.next_ip();
+fn falls_out(image: &Image<'_>, flow: &Flow, insn: &Insn) -> bool {
+    let end = insn.end();
     goes_on(insn)
         && !flow.contains(end)
         && flow
             .ranges
             .iter()
-            .any(|r| r.end.0 <= end && r.contains(&Svma(insn.ip())))
+            .any(|r| r.end.0 <= end && r.contains(&Svma(insn.at())))
         && sweep::one(image, Svma(end)).is_some()
 }
 
@@ -168,13 +163,13 @@ fn falls_out(image: &Image<'_>, flow: &Flow, insn: &Instruction) -> bool {
 pub fn runs_on(image: &Image<'_>, range: &Range<Svma>) -> bool {
     let swept = sweep::linear(image, std::slice::from_ref(range)).filter(|s| s.complete);
     let last = swept.as_ref().and_then(|s| s.insns.last());
-    last.is_none_or(|last| last.next_ip() != range.end.0 || goes_on(last))
+    last.is_none_or(|last| last.end() != range.end.0 || goes_on(last))
 }
 
 /// May what stands after `insn`, the last instruction of a function, run after it? A call there does
 /// not return.
-fn goes_on(insn: &Instruction) -> bool {
-    !is_call(insn) && !ends_block(insn)
+fn goes_on(insn: &Insn) -> bool {
+    !insn.is_call() && !insn.ends_block()
 }
 
 /// Is `at` the first byte of a function?
@@ -192,20 +187,16 @@ pub fn is_fragment(image: &Image<'_>, range: &Range<Svma>) -> bool {
     if image.is_outermost(first) {
         return true;
     }
-    match image.cfa_offset_from_rsp(first) {
-        CfaAt::RspPlus(offset) => offset != 8,
+    match image.cfa_from_stack_pointer(first) {
+        CfaAt::StackPointerPlus(offset) => offset != CFA_AT_ENTRY,
         CfaAt::Other => true,
         CfaAt::Unknown => false,
     }
 }
 
-/// The first instruction of a part. GCC puts a no-op before a part that is a landing pad, because a
-/// landing pad at offset 0 would mean none. The unwind rules begin after it.
+/// The first instruction of a part, without the no-op that may stand before it.
 fn first(image: &Image<'_>, part: &Range<Svma>) -> Svma {
-    match image.bytes(part.start, 1) {
-        Some([0x90]) => part.start.plus(1),
-        _ => part.start,
-    }
+    after_leading_no_op(part.start, image.bytes(part.start, 1))
 }
 
 /// Ranges that belong to the function although nothing names them. They have an unwind entry of
@@ -239,13 +230,13 @@ pub fn unnamed_parts(
     parts
 }
 
-/// Is `at` a linkage table's stub, `jmp [rip + entry]`? One unwind entry covers the whole table.
+/// Is `at` a linkage table's stub, a jump through one of its entries? One unwind entry covers the whole table.
 fn is_stub(image: &Image<'_>, at: Svma) -> bool {
     let mut insn = sweep::one(image, at);
-    if insn.is_some_and(|i| is_landing_marker(&i)) {
-        insn = sweep::one(image, at.plus(4));
+    if let Some(marker) = insn.filter(Insn::is_landing_marker) {
+        insn = sweep::one(image, Svma(marker.end()));
     }
-    insn.is_some_and(|i| tables::is_indirect_jump(&i) && i.is_ip_rel_memory_operand())
+    insn.is_some_and(|i| i.is_indirect_jump() && i.named_word().is_some())
 }
 
 /// Does `part` jump back into the function's middle, and is its start a place that only jumps lead
@@ -255,12 +246,12 @@ fn comes_back(image: &Image<'_>, flow: &Flow, part: &Fde) -> bool {
         return false;
     };
     let back = swept.insns.iter().any(|insn| {
-        let to = insn.near_branch_target();
-        is_jump(insn) && flow.contains(to) && !flow.is_entry(to)
+        let to = insn.target();
+        insn.is_jump() && flow.contains(to) && !flow.is_entry(to)
     });
     let start = first(image, &part.range);
     let lands = |fde: &Fde| image.landing_pads(fde).contains(&start);
-    let arrives = |insn: &Instruction| is_jump(insn) && insn.near_branch_target() == start.0;
+    let arrives = |insn: &Insn| insn.is_jump() && insn.target() == start.0;
     back && (flow.is_target(start.0)
         || swept.insns.iter().any(arrives)
         || lands(part)

@@ -24,7 +24,6 @@ mod module;
 mod past_arguments;
 mod popping;
 mod reach;
-mod realigned;
 mod recipe;
 mod recovery;
 mod registered;
@@ -32,16 +31,13 @@ mod returning;
 mod scan;
 mod sweep;
 mod tables;
-mod trace;
 
 use std::ops::Range;
-
-use iced_x86::Instruction;
 
 use crate::addr::Svma;
 use crate::function::Function;
 use crate::image::Image;
-use crate::insn::{is_jump, is_landing_marker};
+use crate::isa::Insn;
 use branch::branches;
 
 pub use arrivals::{
@@ -53,7 +49,6 @@ pub use asked::{
 };
 pub use before::{Base, FrameBefore, frames_before};
 pub use bounds::{unnamed_functions, unnamed_recipes};
-pub use branch::Branch;
 pub use callees::{Callees, callees};
 pub use contradicted::contradicted;
 pub use exit::{Leave, LeaveKind};
@@ -91,9 +86,7 @@ impl Flow {
         let swept = sweep::linear(image, &ranges)?;
         let start = ranges[0].start;
         let entry = match swept.insns.first() {
-            Some(first) if first.ip() == start.0 && is_landing_marker(first) => {
-                Svma(first.next_ip())
-            }
+            Some(first) if first.at() == start.0 && first.is_landing_marker() => Svma(first.end()),
             _ => start,
         };
         let reached = reach::from(image, context, &ranges, &swept);
@@ -132,12 +125,12 @@ impl Flow {
     fn find_branches(&mut self) {
         self.branches = branches(&self.insns);
         for insn in &self.insns {
-            if is_jump(insn) && self.is_entry(insn.near_branch_target()) {
-                self.reentries.push(Svma(insn.ip()));
+            if insn.is_jump() && self.is_entry(insn.target()) {
+                self.reentries.push(Svma(insn.at()));
             }
         }
-        let markers = self.insns.iter().filter(|insn| is_landing_marker(insn));
-        let markers: Vec<u64> = markers.map(Instruction::ip).collect();
+        let markers = self.insns.iter().filter(|insn| insn.is_landing_marker());
+        let markers: Vec<u64> = markers.map(Insn::at).collect();
         self.switched
             .retain(|at| markers.binary_search(at).is_err());
         self.marks.extend(markers);

@@ -17,12 +17,12 @@ use super::scan;
 pub struct ModuleContext<'d> {
     /// Tells a plan that it was given the context of another image.
     pub(crate) data: &'d [u8],
-    /// Where a branch with a 32-bit displacement may land.
+    /// Where a branch with a long displacement may land.
     pub(crate) branches: AddressSet,
     /// Those of them where two or more may.
     pub(crate) crowded: AddressSet,
-    /// What a rip-relative `lea` may name.
-    pub(crate) leas: AddressSet,
+    /// What instructions may form relative to themselves.
+    pub(crate) formed: AddressSet,
     /// What stands in data as an address.
     pub(crate) words: AddressSet,
     pub(crate) restartable: Vec<Range<Svma>>,
@@ -59,13 +59,13 @@ impl<'d> ModuleContext<'d> {
         let scan::Found {
             branches,
             crowded,
-            leas,
+            formed,
         } = found;
         Self {
             data: image.data(),
             branches,
             crowded,
-            leas,
+            formed,
             words,
             restartable,
             relocated,
@@ -78,7 +78,7 @@ impl<'d> ModuleContext<'d> {
         }
     }
 
-    /// How many branches with a 32-bit displacement may land at `to`. The first question reads the
+    /// How many branches with a long displacement may land at `to`. The first question reads the
     /// whole text once more.
     pub(crate) fn arrivals(&self, image: &Image<'_>, to: Svma) -> usize {
         if !self.crowded.contains(to) {
@@ -147,7 +147,7 @@ impl<'d> ModuleContext<'d> {
             .take_while(|word| word.value == to.0);
         let is_sequence = self.restartable.iter().any(|sequence| sequence.end == to);
         !is_sequence
-            && !self.leas.contains(to)
+            && !self.formed.contains(to)
             && places.all(|word| tables.iter().any(|table| table.contains(&word.at)))
     }
 
@@ -169,7 +169,7 @@ impl<'d> ModuleContext<'d> {
 
     /// Is the address taken by anything in the module?
     pub(crate) fn is_taken(&self, at: Svma) -> bool {
-        self.leas.contains(at) || self.words.contains(at)
+        self.formed.contains(at) || self.words.contains(at)
     }
 }
 

@@ -1,18 +1,17 @@
 //! Epilogues that pop a variable number of arguments.
 
-use iced_x86::{FlowControl, Mnemonic, OpKind};
-
 use super::graph::Flow;
 use super::height::Heights;
+use crate::isa::Control;
 
 /// For each instruction, true if it is in an epilogue that pops the return address and the
 /// arguments above it, and pushes the return address again:
 ///
 /// ```text
-/// pop  %rcx
-/// lea  8(%rsp, %rdx, 8), %rsp
-/// push %rcx
-/// ret
+/// pop a register
+/// add the size of the arguments to the stack pointer
+/// push the register
+/// return
 /// ```
 pub fn epilogues(flow: &Flow, heights: &Heights) -> Vec<bool> {
     let mut found = vec![false; flow.insns.len()];
@@ -29,21 +28,13 @@ pub fn returns_past_arguments(flow: &Flow, heights: &Heights, index: usize) -> O
     /// The most instructions of the epilogue.
     const NEAR: usize = 6;
     let pop = &flow.insns[index];
-    let takes = pop.mnemonic() == Mnemonic::Pop
-        && pop.op0_kind() == OpKind::Register
-        && heights.before(index) == Some(0);
-    if !takes {
-        return None;
-    }
+    let popped = pop.popped().filter(|_| heights.before(index) == Some(0))?;
     let rest = flow.insns[index..].windows(2).skip(1).take(NEAR);
     for (at, pair) in (index + 1..).zip(rest) {
-        if pair[0].flow_control() != FlowControl::Next {
+        if pair[0].control() != Control::Next {
             return None;
         }
-        let is_put_back = pair[0].mnemonic() == Mnemonic::Push
-            && pair[0].op0_kind() == OpKind::Register
-            && pair[0].op0_register() == pop.op0_register();
-        if is_put_back && pair[1].flow_control() == FlowControl::Return {
+        if pair[0].pushed() == Some(popped) && pair[1].is_return() {
             return Some(at + 1);
         }
     }

@@ -1,19 +1,14 @@
 //! Callees that pop their arguments, which the psABI does not specify.
 
-use iced_x86::FlowControl;
-
 use super::sweep;
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::isa::{POPPING_RETURN, is_popping_return, restores_frame_pointer};
 
-/// `ret` with a number of bytes.
-const RETURN: u8 = 0xc2;
-/// Bytes of the instruction.
-const LEN: usize = 3;
 /// The largest function, in bytes, that is decoded to check for the instruction.
 const LARGEST: u64 = 64 << 10;
 
-/// True if a function without unwind entries returns by `ret n`.
+/// True if a function without unwind entries returns so.
 pub fn has_popping_return(image: &Image<'_>) -> bool {
     let gaps = image.uncovered_calls();
     let mut gaps = gaps.iter().filter_map(|gap| {
@@ -22,16 +17,11 @@ pub fn has_popping_return(image: &Image<'_>) -> bool {
     });
     gaps.any(|(start, bytes)| {
         let mut places = bytes
-            .windows(LEN)
+            .windows(POPPING_RETURN)
             .zip(0u64..)
-            .filter(|(code, _)| pops_words(code));
+            .filter(|(code, _)| is_popping_return(code));
         places.any(|(_, offset)| is_return(image, start.plus(offset)))
     })
-}
-
-/// True if the bytes are `ret n` for 1 to 31 words.
-fn pops_words(code: &[u8]) -> bool {
-    matches!(*code, [RETURN, low, 0] if low != 0 && low % 8 == 0)
 }
 
 /// True if the function around `at` has a return there. If no function is known, the instruction
@@ -41,12 +31,10 @@ fn is_return(image: &Image<'_>, at: Svma) -> bool {
     if let Some(function) = function.filter(|f| f.size <= LARGEST) {
         let swept = sweep::linear(image, &[function.start.range(function.size)]);
         let mut insns = swept.into_iter().flat_map(|swept| swept.insns);
-        return insns.any(|insn| insn.ip() == at.0 && insn.flow_control() == FlowControl::Return);
+        return insns.any(|insn| insn.at() == at.0 && insn.is_return());
     }
-    /// `leave` and `pop rbp`.
-    const ENDS: [u8; 2] = [0xc9, 0x5d];
     let before = image.bytes(Svma(at.0.wrapping_sub(1)), 1);
-    before.is_some_and(|byte| ENDS.contains(&byte[0]))
+    before.is_some_and(|byte| restores_frame_pointer(byte[0]))
 }
 
 #[cfg(test)]

@@ -3,23 +3,21 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use iced_x86::{Instruction, Mnemonic};
-
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::isa::Insn;
 
 use super::address_set::AddressSet;
 use super::module::ModuleContext;
 use super::recovery;
 use super::sweep::{self, Swept};
-use super::tables::{Jumps, Reader, Targets, is_indirect_jump};
-use crate::insn::{ends_block, formed_address, is_call, is_jump};
+use super::tables::{Jumps, Reader, Targets};
 
 /// What following every path from the entry found.
 #[derive(Debug, Default)]
 pub struct Reached {
     /// The instructions, ascending.
-    pub insns: Vec<Instruction>,
+    pub insns: Vec<Insn>,
     /// Their addresses.
     pub visited: HashSet<u64>,
     /// Those of them that control is not known to reach. Either a label leads there, which may as
@@ -83,7 +81,7 @@ impl<'d> Search<'_, 'd> {
                 let known = self.reached.insns.len();
                 later.extend(self.follow(at, &mut work));
                 if doubting == Some(true) {
-                    let new = self.reached.insns[known..].iter().map(Instruction::ip);
+                    let new = self.reached.insns[known..].iter().map(Insn::at);
                     self.reached.doubtful.extend(new);
                 }
             }
@@ -138,11 +136,11 @@ impl<'d> Search<'_, 'd> {
             let words = taken(&self.context.words);
             has_labels |= !words.is_empty();
             marks.extend(words);
-            marks.extend(taken(&self.context.leas));
+            marks.extend(taken(&self.context.formed));
         }
-        // Only the function itself forms addresses of its labels; further `lea`s are coincidence.
+        // Only the function itself forms addresses of its labels; further ones are coincidence.
         let is_inner = |at: u64| self.starts(at) && self.ranges.iter().all(|r| r.start.0 != at);
-        let mut formed = self.swept.insns.iter().filter_map(formed_address);
+        let mut formed = self.swept.insns.iter().filter_map(Insn::formed_address);
         self.reached.has_labels = has_labels || formed.any(is_inner);
         self.reached.marks = marks;
     }
@@ -163,7 +161,7 @@ impl<'d> Search<'_, 'd> {
     /// Tables matter only where the function jumps through them: until then none is read.
     fn follow_tables(&self, read: &mut usize) -> Vec<u64> {
         let new = &self.reached.insns[*read..];
-        if *read == 0 && !new.iter().any(is_indirect_jump) {
+        if *read == 0 && !new.iter().any(Insn::is_indirect_jump) {
             return Vec::new();
         }
         *read = self.reached.insns.len();
@@ -173,7 +171,7 @@ impl<'d> Search<'_, 'd> {
     }
 
     fn read_tables(&mut self) -> Targets {
-        self.reached.insns.sort_unstable_by_key(Instruction::ip);
+        self.reached.insns.sort_unstable_by_key(Insn::at);
         let found = self.reader(&|at| self.starts(at)).targets();
         self.reached.unexplained = found.unexplained;
         found
@@ -199,7 +197,7 @@ impl<'d> Search<'_, 'd> {
             let insn = match index(&swept.insns, at) {
                 Some(i) => swept.insns[i],
                 None if skips_lock(swept, at) => {
-                    work.push(swept.insns[before(&swept.insns, at)].next_ip());
+                    work.push(swept.insns[before(&swept.insns, at)].end());
                     return None;
                 }
                 None => {
@@ -211,31 +209,31 @@ impl<'d> Search<'_, 'd> {
                 }
             };
             self.reached.insns.push(insn);
-            let to = insn.near_branch_target();
-            if (is_jump(&insn) || insn.mnemonic() == Mnemonic::Xbegin) && self.is_inside(to) {
+            let to = insn.target();
+            if insn.is_branch() && self.is_inside(to) {
                 work.push(to);
             }
-            if ends_block(&insn) {
+            if insn.ends_block() {
                 return None;
             }
             if self.calls_part(&insn) {
                 work.push(to);
-                return Some(insn.next_ip());
+                return Some(insn.end());
             }
-            after_call = is_call(&insn);
-            at = insn.next_ip();
+            after_call = insn.is_call();
+            at = insn.end();
         }
         None
     }
 
     /// Is it a call of the function's own middle?
-    fn calls_part(&self, insn: &Instruction) -> bool {
-        let to = insn.near_branch_target();
+    fn calls_part(&self, insn: &Insn) -> bool {
+        let to = insn.target();
         let is_start = || {
             let function = self.image.functions().containing(Svma(to));
             function.is_some_and(|f| f.start.0 == to)
         };
-        insn.is_call_near() && to != insn.next_ip() && self.is_inside(to) && !is_start()
+        insn.is_direct_call() && to != insn.end() && self.is_inside(to) && !is_start()
     }
 
     /// Adds what the tables say when all has been reached. Exceptions land at `pads`.
@@ -262,17 +260,17 @@ impl<'d> Search<'_, 'd> {
     }
 }
 
-fn index(insns: &[Instruction], at: u64) -> Option<usize> {
-    insns.binary_search_by_key(&at, Instruction::ip).ok()
+fn index(insns: &[Insn], at: u64) -> Option<usize> {
+    insns.binary_search_by_key(&at, Insn::at).ok()
 }
 
 /// Is `at` the byte after a lock prefix? Code that knows it is single-threaded jumps there.
 fn skips_lock(swept: &Swept, at: u64) -> bool {
     let insn = swept.insns.get(before(&swept.insns, at));
-    insn.is_some_and(|i| i.has_lock_prefix() && i.ip() + 1 == at)
+    insn.is_some_and(|i| i.is_unlocked_at(at))
 }
 
 /// The index of the last instruction that starts before `at`.
-fn before(insns: &[Instruction], at: u64) -> usize {
-    insns.partition_point(|i| i.ip() < at).saturating_sub(1)
+fn before(insns: &[Insn], at: u64) -> usize {
+    insns.partition_point(|i| i.at() < at).saturating_sub(1)
 }

@@ -5,19 +5,14 @@
 //! There are recipes only for where calls and system calls return to. Hardly anything else is looked up,
 //! and at a system call a signal finds a thread that waits.
 
-use iced_x86::{Code, FlowControl, Instruction};
-
 use super::graph::Flow;
-use super::height::{CallerFramePointer, Calls, Heights};
+use super::height::Heights;
 use super::module::ModuleContext;
 use super::past_arguments;
 use crate::addr::Svma;
 use crate::function::Function;
 use crate::image::Image;
-use crate::insn::is_call;
-
-/// Bytes of a word on the stack.
-pub(super) const WORD: i64 = 8;
+use crate::isa::{CallerFramePointer, Calls, Control, Insn, WORD};
 
 /// How the frame of a call's return address is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,13 +67,12 @@ pub fn recipes(
 fn ends_thread(flow: &Flow, after: Svma) -> bool {
     /// More than a call of exit(2) takes.
     const LONGEST: usize = 8;
-    let first = flow.insns.partition_point(|insn| insn.ip() < after.0);
+    let first = flow.insns.partition_point(|insn| insn.at() < after.0);
     let rest = flow.insns.iter().skip(first).take(LONGEST);
     let mut until = rest.take_while(|insn| {
-        matches!(insn.flow_control(), FlowControl::Next | FlowControl::Call)
-            || insn.code() == Code::Hlt
+        matches!(insn.control(), Control::Next | Control::Call) || insn.is_halt()
     });
-    until.any(|insn| insn.code() == Code::Hlt)
+    until.any(Insn::is_halt)
 }
 
 /// Does it jump into the middle of a function with another name? Then it is a part of that one.
@@ -101,7 +95,7 @@ pub(super) fn is_entered_elsewhere(flow: &Flow, heights: &Heights) -> bool {
         if is_epilogue[index] {
             return false;
         }
-        let is_return = insn.flow_control() == FlowControl::Return;
+        let is_return = insn.is_return();
         let is_wrong = |height: i64| is_return && height != 0;
         heights.is_above_entry(index) || heights.before(index).is_some_and(is_wrong)
     })
@@ -149,17 +143,17 @@ pub(super) fn of_heights(
     let is_believed = |recipe: &Recipe, after| {
         *recipe != Recipe::Outermost || is_start || ends_thread(flow, after)
     };
-    let recipe = |(index, insn): (usize, &Instruction)| {
-        let recipe = match insn.code() {
-            // Where the next function may begin, a signal may as well find that at its entry. And where rbp is 0, it
-            // need not be for good.
-            Code::Syscall if flow.index_of(insn.next_ip()).is_some() => {
-                recipe(heights, index, callees_pop).filter(|r| *r != Recipe::Outermost)
-            }
-            _ if is_call(insn) => recipe(heights, index, callees_pop),
-            _ => None,
+    let recipe = |(index, insn): (usize, &Insn)| {
+        // Where the next function may begin, a signal may as well find that at its entry. And where the frame pointer
+        // is 0, it need not be for good.
+        let recipe = if insn.is_system_call() && flow.index_of(insn.end()).is_some() {
+            recipe(heights, index, callees_pop).filter(|r| *r != Recipe::Outermost)
+        } else if insn.is_call() {
+            recipe(heights, index, callees_pop)
+        } else {
+            None
         };
-        let after = Svma(insn.next_ip());
+        let after = Svma(insn.end());
         Some((after, recipe.filter(|recipe| is_believed(recipe, after))?))
     };
     wanted.filter_map(recipe).collect()

@@ -6,12 +6,10 @@
 use std::cell::LazyCell;
 use std::collections::HashSet;
 
-use iced_x86::{Code, Instruction};
-
 use super::module::ModuleContext;
 use super::sweep::Swept;
 use crate::image::Image;
-use crate::insn::{ends_block, is_jump, is_padding};
+use crate::isa::Insn;
 
 /// The calls of `runtime.deferreturn` that no path has come to and nothing runs or branches to, ascending.
 /// None where it is not certain that they are instructions.
@@ -25,25 +23,23 @@ pub fn tails(
     if returns.is_empty() || !swept.complete {
         return Vec::new();
     }
-    let is_it = |insn: &Instruction| {
-        insn.code() == Code::Call_rel32_64 && returns.contains(&insn.near_branch_target())
-    };
+    let is_it = |insn: &Insn| insn.is_direct_call() && returns.contains(&insn.target());
     let stands_apart = |index: usize| {
         let mut before = swept.insns[..index]
             .iter()
             .rev()
-            .skip_while(|insn| is_padding(insn));
-        before.next().is_some_and(ends_block)
+            .skip_while(|insn| insn.is_padding());
+        before.next().is_some_and(Insn::ends_block)
     };
     let targets = LazyCell::new(|| {
-        let jumps = swept.insns.iter().filter(|insn| is_jump(insn));
-        let targets = jumps.map(Instruction::near_branch_target);
+        let jumps = swept.insns.iter().filter(|insn| insn.is_jump());
+        let targets = jumps.map(Insn::target);
         targets.collect::<HashSet<u64>>()
     });
     let calls = swept.insns.iter().enumerate();
-    let unreached = calls.filter(|(_, insn)| !visited.contains(&insn.ip()) && is_it(insn));
+    let unreached = calls.filter(|(_, insn)| !visited.contains(&insn.at()) && is_it(insn));
     unreached
-        .filter(|(index, insn)| stands_apart(*index) && !targets.contains(&insn.ip()))
-        .map(|(_, insn)| insn.ip())
+        .filter(|(index, insn)| stands_apart(*index) && !targets.contains(&insn.at()))
+        .map(|(_, insn)| insn.at())
         .collect()
 }

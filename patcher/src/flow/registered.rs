@@ -5,12 +5,13 @@ use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CieOrFde, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian,
-    UnwindContext, UnwindSection, X86_64,
+    UnwindContext, UnwindSection,
 };
 
 use super::described::recipe;
 use super::recipe::Recipe;
 use crate::addr::Svma;
+use crate::isa::dwarf;
 
 type Reader<'d> = EndianSlice<'d, LittleEndian>;
 
@@ -40,7 +41,7 @@ pub struct Registered {
     /// Its addresses.
     pub range: Range<Svma>,
     /// The recipe from each address up to the next, ascending. `None` if it needs registers other
-    /// than the stack pointer and rbp.
+    /// than the stack pointer and the frame pointer.
     pub rows: Vec<(Svma, Option<Recipe>)>,
 }
 
@@ -100,7 +101,7 @@ fn rows<'d, S: UnwindSection<Reader<'d>>>(
     context: &mut UnwindContext<usize>,
     fde: &FrameDescriptionEntry<Reader<'d>>,
 ) -> Option<Vec<(Svma, Option<Recipe>)>> {
-    if fde.cie().return_address_register() != X86_64::RA || fde.is_signal_trampoline() {
+    if fde.cie().return_address_register() != dwarf::RETURN_ADDRESS || fde.is_signal_trampoline() {
         return None;
     }
     let mut table = fde.rows(section, bases, context).ok()?;

@@ -3,14 +3,12 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
-
 use super::continued::AfterCall;
 use super::graph::Flow;
 use super::sweep;
 use crate::addr::Svma;
 use crate::image::Image;
-use crate::insn::is_landing_marker;
+use crate::isa::{Control, Insn};
 
 /// What is known of functions from their calls.
 #[derive(Default)]
@@ -41,10 +39,10 @@ impl Returning {
     }
 
     /// Is the code after `call`, an instruction of `flow`, the caller's for sure?
-    pub fn is_sure(&self, image: &Image<'_>, flow: &Flow, call: &Instruction) -> bool {
+    pub fn is_sure(&self, image: &Image<'_>, flow: &Flow, call: &Insn) -> bool {
         let Some(callee) = callee(call) else {
             // Whoever calls by a pointer does not know what will not return.
-            return !begins_function(flow, call.next_ip());
+            return !begins_function(flow, call.end());
         };
         if self.ending.contains(&callee) {
             return false;
@@ -54,17 +52,15 @@ impl Returning {
                 || image.plt_name(callee).is_some_and(may_return)
                 || has_return(image, callee)
         };
-        self.seen.contains(&callee) || is_likely() && !begins_function(flow, call.next_ip())
+        self.seen.contains(&callee) || is_likely() && !begins_function(flow, call.end())
     }
 }
 
 /// What is called: a function, or whatever the word at a fixed place names. `None` where a pointer tells.
-pub fn callee(call: &Instruction) -> Option<Svma> {
-    match call.flow_control() {
-        FlowControl::Call => Some(Svma(call.near_branch_target())),
-        _ => call
-            .is_ip_rel_memory_operand()
-            .then(|| Svma(call.ip_rel_memory_address())),
+pub fn callee(call: &Insn) -> Option<Svma> {
+    match call.control() {
+        Control::Call => Some(Svma(call.target())),
+        _ => call.named_word().map(Svma),
     }
 }
 
@@ -79,7 +75,7 @@ fn has_return(image: &Image<'_>, callee: Svma) -> bool {
         .filter(|swept| swept.complete)
         .into_iter()
         .flat_map(|s| s.insns);
-    insns.any(|insn| insn.flow_control() == FlowControl::Return)
+    insns.any(|insn| insn.is_return())
 }
 
 /// Is a function of another module known by its name to return, as nearly all do? Better not believe it of one
@@ -113,27 +109,8 @@ fn may_return(name: &str) -> bool {
 
 /// Does what stands at `at` look like a function's beginning?
 fn begins_function(flow: &Flow, at: u64) -> bool {
-    let first = flow.insns.partition_point(|insn| insn.ip() < at);
+    let first = flow.insns.partition_point(|insn| insn.at() < at);
     let mut insns = flow.insns[first..].iter();
-    let insn = insns.find(|insn| insn.mnemonic() != Mnemonic::Nop);
-    insn.is_none_or(is_beginning)
-}
-
-/// Does a function begin with such an instruction, and little else?
-pub fn is_beginning(insn: &Instruction) -> bool {
-    const KEPT: [Register; 6] = [
-        Register::RBX,
-        Register::RBP,
-        Register::R12,
-        Register::R13,
-        Register::R14,
-        Register::R15,
-    ];
-    match insn.mnemonic() {
-        Mnemonic::Push => {
-            insn.op0_kind() == OpKind::Register && KEPT.contains(&insn.op0_register())
-        }
-        Mnemonic::Sub => insn.op0_register() == Register::RSP,
-        _ => is_landing_marker(insn),
-    }
+    let insn = insns.find(|insn| !insn.is_no_op());
+    insn.is_none_or(Insn::begins_function)
 }

@@ -2,16 +2,15 @@
 
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, Instruction};
-
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::isa::{self, Insn, LONGEST_INSN};
 
 /// What decoding a function from its first to its last byte gave.
 #[derive(Debug)]
 pub struct Swept {
     /// All instructions of all ranges, ascending.
-    pub insns: Vec<Instruction>,
+    pub insns: Vec<Insn>,
     /// Did every range decode without an error, up to exactly its end?
     pub complete: bool,
 }
@@ -22,10 +21,9 @@ pub fn linear(image: &Image<'_>, ranges: &[Range<Svma>]) -> Option<Swept> {
     let mut complete = true;
     for range in ranges {
         let bytes = image.bytes(range.start, range.end.0.checked_sub(range.start.0)?)?;
-        let mut decoder = decoder(bytes, range.start);
-        let mut insn = Instruction::default();
-        while decoder.can_decode() {
-            decoder.decode_out(&mut insn);
+        let mut decoder = isa::decode(bytes, range.start);
+        let mut insn = Insn::default();
+        while decoder.read(&mut insn) {
             if insn.is_invalid() {
                 complete = false;
                 break;
@@ -33,17 +31,15 @@ pub fn linear(image: &Image<'_>, ranges: &[Range<Svma>]) -> Option<Swept> {
             insns.push(insn);
         }
     }
-    insns.sort_unstable_by_key(Instruction::ip);
+    insns.sort_unstable_by_key(Insn::at);
     Some(Swept { insns, complete })
 }
 
 /// The one instruction at `at`; `None` where it is invalid or not in the file.
-pub fn one(image: &Image<'_>, at: Svma) -> Option<Instruction> {
-    let bytes = (1..=15).rev().find_map(|len| image.bytes(at, len))?;
-    let insn = decoder(bytes, at).decode();
+pub fn one(image: &Image<'_>, at: Svma) -> Option<Insn> {
+    let bytes = (1..=LONGEST_INSN)
+        .rev()
+        .find_map(|len| image.bytes(at, len))?;
+    let insn = isa::first(bytes, at);
     (!insn.is_invalid()).then_some(insn)
-}
-
-fn decoder(bytes: &[u8], at: Svma) -> Decoder<'_> {
-    Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE)
 }

@@ -1,7 +1,7 @@
 //! Jump tables, over-approximated.
 //!
 //! Compilers jump through two kinds of table. One has 32-bit offsets from the table itself, whose address a
-//! rip-relative `lea` forms. It is read from the address of every `lea` of the function, for as long as the
+//! instruction forms. It is read from every address that the function forms, for as long as the
 //! entries land in the function. The other has 64-bit addresses, which the scan over the module's data finds
 //! wherever they stand. Reading too many only forbids some windows.
 //!
@@ -12,17 +12,14 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
-
 use crate::addr::Svma;
 use crate::image::Image;
-use crate::insn::formed_address;
+use crate::isa::{Insn, Shape, jump_source, table_of};
 #[cfg(test)]
 use crate::looks;
 
 use super::branch::branches;
 use super::module::ModuleContext;
-use super::trace::{self, Shape};
 
 /// No table is longer than this.
 const MOST_ENTRIES: u64 = 1 << 16;
@@ -81,7 +78,7 @@ pub struct Reader<'a, 'd, S> {
     pub image: &'a Image<'d>,
     pub context: &'a ModuleContext<'a>,
     /// Its instructions.
-    pub insns: &'a [Instruction],
+    pub insns: &'a [Insn],
     /// May one of its instructions start at an address? The first entry that lands elsewhere is after the
     /// table's end.
     pub starts: &'a S,
@@ -94,7 +91,7 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
     pub fn targets(&self) -> Targets {
         let mut found = Targets::default();
         let insns = self.insns;
-        let jumps = (0..insns.len()).filter(|&i| is_indirect_jump(&insns[i]));
+        let jumps = (0..insns.len()).filter(|&i| insns[i].is_indirect_jump());
         let jumps: Vec<usize> = jumps.collect();
         if jumps.is_empty() {
             return found;
@@ -103,8 +100,8 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
         let branches = branches(insns);
         let named = OnceCell::new();
         for &jump in &jumps {
-            let at = insns[jump].ip();
-            let source = trace::source(insns, &branches, jump);
+            let at = insns[jump].at();
+            let source = jump_source(insns, &branches, jump);
             let mut is_known = source.shape == Shape::Offsets && offsets;
             match source.shape {
                 Shape::Offsets => found.unexplained |= !offsets,
@@ -112,7 +109,7 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
                 Shape::Pointer => found.jumps.by_pointer.push(at),
                 Shape::Addresses => {
                     let read = source.reads.iter();
-                    let tables = read.map(|&read| trace::table_of(insns, &branches, read));
+                    let tables = read.map(|&read| table_of(insns, &branches, read));
                     let tables: Option<Vec<u64>> = tables.collect();
                     let is_traced = tables.is_some();
                     let tables = tables.or_else(|| named.get_or_init(|| self.named()).clone());
@@ -128,25 +125,25 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
     }
 
     /// Where the tables lead that these instructions name, if the function jumps through tables at all.
-    pub fn named_by(&self, insns: &[Instruction]) -> Vec<u64> {
+    pub fn named_by(&self, insns: &[Insn]) -> Vec<u64> {
         let mut found = Targets::default();
         self.read_named(insns, &mut found);
         found.landing
     }
 
     /// Reads the tables that these instructions name. Does one of them have offsets?
-    fn read_named(&self, insns: &[Instruction], found: &mut Targets) -> bool {
+    fn read_named(&self, insns: &[Insn], found: &mut Targets) -> bool {
         #[cfg(test)]
         looks::add(insns.len());
         let mut offsets = false;
         let mut seen = HashSet::new();
         for insn in insns {
-            if let Some(table) = formed_address(insn).filter(|&table| seen.insert(table)) {
+            if let Some(table) = insn.formed_address().filter(|&table| seen.insert(table)) {
                 let before = found.landing.len();
                 self.read_offsets(table, &mut found.landing);
                 offsets |= found.landing.len() > before;
             }
-            if let Some(table) = indexed_absolute(insn) {
+            if let Some(table) = insn.indexed_table() {
                 self.read_addresses(table, found);
             }
         }
@@ -232,29 +229,10 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
     }
 }
 
-/// Is `insn` a `jmp` through a register or memory?
-pub fn is_indirect_jump(insn: &Instruction) -> bool {
-    insn.code() == Code::Jmp_rm64
-}
-
-/// The address of the table in `[index*8 + table]`.
-fn indexed_absolute(insn: &Instruction) -> Option<u64> {
-    let memory = (0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Memory);
-    (memory
-        && insn.memory_base() == Register::None
-        && insn.memory_index() != Register::None
-        && insn.memory_index_scale() == 8)
-        .then(|| insn.memory_displacement64())
-}
-
 /// An address that `insn` forms or reads an indexed word from.
-fn named(insn: &Instruction, is_fixed: bool) -> Option<u64> {
-    let immediate = || {
-        let moved = insn.mnemonic() == Mnemonic::Mov && insn.op0_kind() == OpKind::Register;
-        let constant = (1..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Immediate32);
-        (is_fixed && moved && constant).then(|| u64::from(insn.immediate32()))
-    };
-    formed_address(insn)
-        .or_else(|| indexed_absolute(insn))
-        .or_else(immediate)
+fn named(insn: &Insn, is_fixed: bool) -> Option<u64> {
+    let number = || insn.table_number().filter(|_| is_fixed);
+    insn.formed_address()
+        .or_else(|| insn.indexed_table())
+        .or_else(number)
 }

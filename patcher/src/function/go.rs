@@ -3,6 +3,7 @@
 use super::symbol::Symbol;
 use crate::addr::FileOffset;
 use crate::elf::ElfFile;
+use crate::isa::fill_of_go;
 use crate::tables::{GoFunction, Pclntab};
 
 /// What the table of Go's runtime names, ordered by address.
@@ -14,15 +15,12 @@ pub(super) fn functions(file: &ElfFile<'_>, table: &Pclntab<'_>) -> Vec<Symbol> 
 }
 
 fn symbol(file: &ElfFile<'_>, function: &GoFunction<'_>) -> Option<Symbol> {
-    /// What the linker fills up with between functions, and how much of it.
-    const INT3: u8 = 0xcc;
+    /// The linker fills up with no more than this between functions.
     const MOST: usize = 64;
     let start = function.range.start;
     let room = function.range.end.0.checked_sub(start.0)?;
     let code = file.is_code(start).then(|| file.bytes(start, room))??;
-    let from_end = code.iter().rev().take(MOST);
-    let padding = from_end.take_while(|&&byte| byte == INT3).count();
-    let len = code.len() - padding;
+    let len = code.len() - fill_of_go(code, MOST);
     if len == 0 {
         return None;
     }

@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
-
 use super::names::{is_numbered, owner_of_part};
 use crate::addr::Svma;
 use crate::elf::ElfFile;
+use crate::isa::{Control, decode};
 
 /// Something with a name that may be a part or have parts.
 pub(super) struct Candidate<'d> {
@@ -135,13 +134,13 @@ impl Jumps<'_, '_> {
         let Some(bytes) = self.file.bytes(from.start, len) else {
             return found;
         };
-        for insn in &mut Decoder::with_ip(64, bytes, from.start.0, DecoderOptions::NONE) {
-            let hits = || to.contains(&Svma(insn.near_branch_target()));
-            match insn.flow_control() {
-                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+        for insn in decode(bytes, from.start) {
+            let hits = || to.contains(&Svma(insn.target()));
+            match insn.control() {
+                Control::Jump | Control::ConditionalJump => {
                     found.jumps |= hits();
                 }
-                FlowControl::Call => found.calls |= hits(),
+                Control::Call => found.calls |= hits(),
                 _ => {}
             }
         }

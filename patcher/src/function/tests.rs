@@ -4,6 +4,7 @@ use std::path::Path;
 use super::{Function, FunctionKind};
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::isa::decode;
 use crate::oracle::{self, Folder, LIBC};
 
 fn by_name<'f>(functions: &'f [Function], name: &str) -> &'f Function {
@@ -140,11 +141,7 @@ fn functions_of_one_name_are_kept_apart_with_their_cold_parts() {
                 panic!("{function:?}")
             };
             let bytes = image.bytes(function.range.start, function.size()).unwrap();
-            let ip = function.range.start.0;
-            let mut decoder = iced_x86::Decoder::with_ip(64, bytes, ip, 0);
-            let jumps = decoder
-                .iter()
-                .any(|i| i.near_branch_target() == cold.start.0);
+            let jumps = decode(bytes, function.range.start).any(|i| i.target() == cold.start.0);
             assert!(jumps, "{function:?}");
             assert_eq!(table.function_at(cold.start).as_ref(), Some(function));
             let part = table.containing(cold.start).unwrap();

@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
-
 use crate::addr::Svma;
 use crate::elf::ElfFile;
-use crate::insn::is_padding;
+use crate::isa::{Insn, decode};
 use crate::tables::Unwind;
 
 /// The ranges of functions that none of `named`, ordered by start, covers.
@@ -43,7 +41,7 @@ pub(super) fn unnamed(
         let end = named.get(next).map_or(end, |n| n.start.min(end));
         let is_partial = end < range.end;
         let range = range.start..end;
-        let only_pads = || is_partial && insns(file, &range).all(|i| is_padding(&i));
+        let only_pads = || is_partial && insns(file, &range).all(|i| i.is_padding());
         let is_plt = || plts.is_empty() && starts_as_plt(file, &range);
         if !only_pads() && !is_plt() {
             found.push(range);
@@ -52,25 +50,20 @@ pub(super) fn unnamed(
     found
 }
 
-fn insns<'d>(file: &ElfFile<'d>, range: &Range<Svma>) -> impl Iterator<Item = Instruction> + 'd {
+fn insns<'d>(file: &ElfFile<'d>, range: &Range<Svma>) -> impl Iterator<Item = Insn> + 'd {
     let bytes = file
         .bytes(range.start, range.end.0 - range.start.0)
         .unwrap_or_default();
-    let mut decoder = Decoder::with_ip(64, bytes, range.start.0, DecoderOptions::NONE);
-    std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
+    decode(bytes, range.start)
 }
 
 /// True if a linkage table starts there, in a file without section headers. Its stubs begin with
-/// `jmp [rip + entry]`, the table as a whole with a push and such a jump.
+/// a jump through an entry, the table as a whole with a push and such a jump.
 fn starts_as_plt(file: &ElfFile<'_>, range: &Range<Svma>) -> bool {
-    let jumps = |i: &Instruction| {
-        i.flow_control() == FlowControl::IndirectBranch && i.is_ip_rel_memory_operand()
-    };
-    let mut insns = insns(file, range).filter(|i| i.mnemonic() != Mnemonic::Endbr64);
+    let jumps = |i: &Insn| i.is_indirect_jump() && i.named_word().is_some();
+    let mut insns = insns(file, range).filter(|i| !i.is_landing_marker());
     match insns.next() {
-        Some(push) if push.mnemonic() == Mnemonic::Push && push.is_ip_rel_memory_operand() => {
-            insns.next().is_some_and(|i| jumps(&i))
-        }
+        Some(push) if push.pushes_named_word() => insns.next().is_some_and(|i| jumps(&i)),
         first => first.is_some_and(|i| jumps(&i)),
     }
 }

@@ -14,7 +14,7 @@ use crate::tables::{Pclntab, Plt, Unwind, landing_pads};
 pub use crate::elf::{ImageError, Segment};
 pub use crate::tables::{CfaAt, Fde, Frames};
 
-/// An x86-64 ELF file. Its tables and its functions are read when they are asked for first.
+/// An ELF file with code of the supported instruction set. Its tables and its functions are read when they are asked for first.
 pub struct Image<'d> {
     file: ElfFile<'d>,
     unwind: OnceLock<Unwind<'d>>,
@@ -63,8 +63,8 @@ impl<'d> Image<'d> {
         self.unwind().fde(at)
     }
 
-    /// The canonical frame address at the instruction `at`, as far as it hangs on rsp.
-    pub fn cfa_offset_from_rsp(&self, at: Svma) -> CfaAt {
+    /// The canonical frame address at the instruction `at`, as far as it hangs on the stack pointer.
+    pub fn cfa_from_stack_pointer(&self, at: Svma) -> CfaAt {
         self.unwind().cfa(at)
     }
 

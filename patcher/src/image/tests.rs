@@ -6,7 +6,7 @@ use crate::oracle::{self, Folder, LIBC};
 
 fn expected(cfa: &str) -> CfaAt {
     match cfa.strip_prefix("rsp+") {
-        Some(offset) => CfaAt::RspPlus(offset.parse().unwrap()),
+        Some(offset) => CfaAt::StackPointerPlus(offset.parse().unwrap()),
         None => CfaAt::Other,
     }
 }
@@ -27,12 +27,12 @@ fn agrees_with_readelf(file: &Path) -> usize {
         let ends = frame.rows.iter().skip(1).map(|r| r.0).chain([frame.end]);
         for ((at, cfa, is_outermost), end) in frame.rows.iter().zip(ends) {
             assert_eq!(
-                image.cfa_offset_from_rsp(Svma(*at)),
+                image.cfa_from_stack_pointer(Svma(*at)),
                 expected(cfa),
                 "at {at:#x}"
             );
             assert_eq!(
-                image.cfa_offset_from_rsp(Svma(end - 1)),
+                image.cfa_from_stack_pointer(Svma(end - 1)),
                 expected(cfa),
                 "before {end:#x}"
             );
@@ -48,7 +48,7 @@ fn agrees_with_readelf(file: &Path) -> usize {
         .find(|&end| !covered(end))
         .unwrap();
     assert_eq!(image.fde(Svma(gap)), None);
-    assert_eq!(image.cfa_offset_from_rsp(Svma(gap)), CfaAt::Unknown);
+    assert_eq!(image.cfa_from_stack_pointer(Svma(gap)), CfaAt::Unknown);
     count
 }
 

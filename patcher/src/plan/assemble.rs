@@ -3,11 +3,10 @@
 use std::ops::Range;
 
 use crate::addr::Svma;
-use crate::relocate::Displaced;
+use crate::isa::{Displaced, JUMP};
 
 use super::draft::Draft;
 use super::ladder::Ladder;
-use super::padding::JUMP;
 use super::point::{Effect, ProbePoint, Tactic};
 use super::site::{Row, Site};
 

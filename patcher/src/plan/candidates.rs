@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use crate::addr::Svma;
-use crate::insn::ends_block;
 
 use super::check::Ground;
 use super::grow::Grow;
@@ -28,16 +27,16 @@ impl Ladder<'_, '_> {
                 let mut first = index;
                 loop {
                     found.extend(self.windows_from(first, index, len));
-                    let start = flow.insns[first].ip();
+                    let start = flow.insns[first].at();
                     match self.index_before(first, at) {
-                        Some(before) if insn.next_ip() - start < len => first = before,
+                        Some(before) if insn.end() - start < len => first = before,
                         _ => break,
                     }
                 }
             }
             Grow::Backward => {
-                let end = insn.next_ip();
-                let padded = if ends_block(insn) {
+                let end = insn.end();
+                let padded = if insn.ends_block() {
                     self.padded(end)
                 } else {
                     end
@@ -55,7 +54,7 @@ impl Ladder<'_, '_> {
                     let Some(before) = self.index_before(first, at) else {
                         break;
                     };
-                    start = flow.insns[before].ip();
+                    start = flow.insns[before].at();
                     first = before;
                 }
                 // A window that needs only instructions comes first, and what needs more of them
@@ -77,14 +76,14 @@ impl Ladder<'_, '_> {
     /// one with the index `within` in them.
     fn windows_from(&self, first: usize, within: usize, len: u64) -> Vec<(Range<u64>, Tactic)> {
         let flow = self.ground.flow;
-        let at = flow.insns[first].ip();
+        let at = flow.insns[first].at();
         let mut found = Vec::new();
         let mut last = within;
-        let mut end = flow.insns[last].next_ip();
+        let mut end = flow.insns[last].end();
         while end - at < len
             && let Some(after) = self.index_after(last, at)
         {
-            end = flow.insns[after].next_ip();
+            end = flow.insns[after].end();
             last = after;
         }
         if end - at >= len {
@@ -92,8 +91,8 @@ impl Ladder<'_, '_> {
         }
         // Shorter, where the function ends or a block does: with the padding after it.
         for insn in &flow.insns[within..=last] {
-            let end = insn.next_ip();
-            if ends_block(insn) && end - at < len && at + len <= self.padded(end) {
+            let end = insn.end();
+            if insn.ends_block() && end - at < len && at + len <= self.padded(end) {
                 let alone = first == within;
                 let tactic = if alone {
                     Tactic::Padding
@@ -112,16 +111,16 @@ impl Ladder<'_, '_> {
         let flow = self.ground.flow;
         let before = first.checked_sub(1)?;
         let insn = &flow.insns[before];
-        let adjoins = insn.next_ip() == flow.insns[first].ip();
-        (flow.doubt.is_none() && adjoins && self.same_range(insn.ip(), at)).then_some(before)
+        let adjoins = insn.end() == flow.insns[first].at();
+        (flow.doubt.is_none() && adjoins && self.same_range(insn.at(), at)).then_some(before)
     }
 
     /// The same for the one that begins where that with the index `last` ends.
     pub(super) fn index_after(&self, last: usize, at: u64) -> Option<usize> {
         let flow = self.ground.flow;
         let insn = flow.insns.get(last + 1)?;
-        let adjoins = flow.insns[last].next_ip() == insn.ip();
-        (flow.doubt.is_none() && adjoins && self.same_range(at, insn.ip())).then_some(last + 1)
+        let adjoins = flow.insns[last].end() == insn.at();
+        (flow.doubt.is_none() && adjoins && self.same_range(at, insn.at())).then_some(last + 1)
     }
 
     pub(super) fn same_range(&self, a: u64, b: u64) -> bool {

@@ -2,15 +2,12 @@
 
 use std::ops::Range;
 
-use iced_x86::Instruction;
-
 use crate::addr::Svma;
 use crate::flow::{Flow, ModuleContext, foreign_short_branch};
 use crate::image::Image;
-use crate::insn::{ends_block, is_call, is_padding};
+use crate::isa::{Displaced, Immovable, Insn};
 #[cfg(test)]
 use crate::looks;
-use crate::relocate::{Displaced, Immovable};
 
 use super::refuse::RefuseReason;
 
@@ -54,7 +51,7 @@ impl Ground<'_, '_> {
         if let (Some(doubt), 2..) = (self.flow.doubt, insns.len()) {
             return Err(doubt.into());
         }
-        if insns.first().map(Instruction::ip) != Some(window.start) {
+        if insns.first().map(Insn::at) != Some(window.start) {
             return Err(RefuseReason::DataInCode);
         }
         // Data that nothing executes can be read all the same.
@@ -62,11 +59,11 @@ impl Ground<'_, '_> {
             return Err(RefuseReason::DataInCode);
         }
         self.outside_of_sequences(window)?;
-        if insns.last().is_some_and(|last| last.next_ip() > window.end) {
+        if insns.last().is_some_and(|last| last.end() > window.end) {
             return Err(RefuseReason::TooShort);
         }
         for insn in insns {
-            if is_call(insn) && (insn.next_ip() != window.end || !self.moved_calls) {
+            if insn.is_call() && (insn.end() != window.end || !self.moved_calls) {
                 return Err(RefuseReason::CallInWindow);
             }
         }
@@ -80,12 +77,12 @@ impl Ground<'_, '_> {
     }
 
     /// `insns` without the padding at their end that stands within the function.
-    fn executed<'i>(&self, mut insns: &'i [Instruction]) -> &'i [Instruction] {
-        if let Some(end) = insns.iter().rposition(|insn| !is_padding(insn))
-            && ends_block(&insns[end])
+    fn executed<'i>(&self, mut insns: &'i [Insn]) -> &'i [Insn] {
+        if let Some(end) = insns.iter().rposition(|insn| !insn.is_padding())
+            && insns[end].ends_block()
             && insns[end + 1..]
                 .iter()
-                .all(|i| !self.flow.is_target(i.ip()))
+                .all(|i| !self.flow.is_target(i.at()))
         {
             insns = &insns[..=end];
         }
@@ -105,17 +102,18 @@ impl Ground<'_, '_> {
     fn outside_of_sequences(&self, window: &Range<u64>) -> Result<(), RefuseReason> {
         let inside = Svma(window.start)..Svma(window.end);
         let mut sequences = self.context.restartable.iter();
-        match sequences.any(|r| r.start < inside.end && inside.start < r.end) {
-            true => Err(RefuseReason::RestartableSequence),
-            false => Ok(()),
+        if sequences.any(|r| r.start < inside.end && inside.start < r.end) {
+            Err(RefuseReason::RestartableSequence)
+        } else {
+            Ok(())
         }
     }
 
-    fn movable(&self, insns: &[Instruction]) -> Result<Vec<Displaced>, RefuseReason> {
+    fn movable(&self, insns: &[Insn]) -> Result<Vec<Displaced>, RefuseReason> {
         insns
             .iter()
             .map(|insn| {
-                let bytes = self.image.bytes(Svma(insn.ip()), insn.len() as u64);
+                let bytes = self.image.bytes(Svma(insn.at()), insn.len() as u64);
                 let bytes = bytes.ok_or(RefuseReason::Undecodable)?;
                 Ok(Displaced::of(insn, bytes)?)
             })
@@ -127,7 +125,7 @@ impl Ground<'_, '_> {
     fn arrival(
         &self,
         window: &Range<u64>,
-        insns: &[Instruction],
+        insns: &[Insn],
         at: u64,
         strays: &mut Vec<u64>,
     ) -> Result<(), RefuseReason> {
@@ -140,18 +138,14 @@ impl Ground<'_, '_> {
         let to = Svma(at);
         let first = flow.branches.partition_point(|b| b.to < at);
         let branches = flow.branches[first..].iter().take_while(|b| b.to == at);
-        let starts = insns.iter().any(|i| i.ip() == at);
+        let starts = insns.iter().any(|i| i.at() == at);
         if flow.is_mark(at) || branches.clone().count() > 0 && !starts {
             return Err(RefuseReason::BranchIntoWindow);
         }
         // The scans over the module read every byte as if an instruction began there. Where this
         // function's own instructions are known, only their starts can be meant, or the byte after
         // a lock prefix, to which single-threaded programs jump.
-        let meant = !flow.contains(at)
-            || starts
-            || insns
-                .iter()
-                .any(|i| i.has_lock_prefix() && i.ip() + 1 == at);
+        let meant = !flow.contains(at) || starts || insns.iter().any(|i| i.is_unlocked_at(at));
         if meant {
             let near = branches.clone().filter(|b| self.is_near(b.from)).count();
             let known = context.arrivals(image, to) == near;
@@ -173,6 +167,6 @@ impl Ground<'_, '_> {
 
     fn is_near(&self, at: u64) -> bool {
         let insn = self.flow.index_of(at).map(|index| &self.flow.insns[index]);
-        insn.is_some_and(|i| i.is_jmp_near() || i.is_jcc_near())
+        insn.is_some_and(Insn::is_long_jump)
     }
 }

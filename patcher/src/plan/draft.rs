@@ -2,10 +2,8 @@
 
 use std::ops::Range;
 
-use crate::relocate::Displaced;
-
-use super::padding::JUMP;
 use super::point::{Effect, ProbePoint, Tactic};
+use crate::isa::{Displaced, JUMP};
 
 /// A site in the making.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,20 +2,15 @@
 
 use std::ops::Range;
 
-use iced_x86::Instruction;
-
 use super::check::Ground;
 use super::draft::Draft;
 use super::grow::Grow;
-use super::padding::JUMP;
 use super::point::{Allowed, Effect, Effects, ProbePoint, Tactic};
 use super::refuse::{RefuseReason, unhookable};
 use super::sites::Sites;
 use crate::flow::{Flow, Leave, LeaveKind, ModuleContext};
 use crate::image::Image;
-
-/// A short jump.
-pub const SHORT: u64 = 2;
+use crate::isa::{Control, Insn, JUMP, SHORT_JUMP};
 
 /// Windows are joined up to so many bytes: with each one that is joined, all of them are looked at again. The longest
 /// in the functions of libc, libcrypto, Python and gdb has 17.
@@ -157,9 +152,9 @@ impl<'a, 'd> Ladder<'a, 'd> {
         }
         // A conditional jump would come to its trampoline only when it is taken.
         let flow = self.ground.flow;
-        let always = flow
-            .index_of(at)
-            .is_some_and(|i| flow.insns[i].is_jmp_near());
+        let always = flow.index_of(at).is_some_and(|i| {
+            flow.insns[i].is_long_jump() && flow.insns[i].control() == Control::Jump
+        });
         if always && let Some(Ok(tactic)) = self.retarget(at, Some(point)) {
             return Ok(tactic);
         }
@@ -188,10 +183,8 @@ impl<'a, 'd> Ladder<'a, 'd> {
         let flow = self.ground.flow;
         match leave.kind {
             LeaveKind::FallsThrough => {
-                let first = flow.insns.partition_point(|i| i.ip() < leave.at.0);
-                flow.insns[..first]
-                    .last()
-                    .map_or(leave.at.0, Instruction::ip)
+                let first = flow.insns.partition_point(|i| i.at() < leave.at.0);
+                flow.insns[..first].last().map_or(leave.at.0, Insn::at)
             }
             _ => leave.at.0,
         }
@@ -208,10 +201,10 @@ impl<'a, 'd> Ladder<'a, 'd> {
     fn retarget(&mut self, at: u64, point: Option<ProbePoint>) -> Option<Outcome> {
         let flow = self.ground.flow;
         let insn = &flow.insns[flow.index_of(at)?];
-        if !insn.is_jmp_near() && !insn.is_jcc_near() {
+        if !insn.is_long_jump() {
             return None;
         }
-        Some(self.open(at..insn.next_ip(), Tactic::Retarget, point, Strays::Forbid))
+        Some(self.open(at..insn.end(), Tactic::Retarget, point, Strays::Forbid))
     }
 
     /// Tries windows over whole instructions around `at`, then the padding after it.
@@ -301,9 +294,10 @@ impl<'a, 'd> Ladder<'a, 'd> {
             let start = draft.window.start.min(site.window.start);
             draft.window = start..draft.window.end.max(site.window.end);
         }
-        match draft.window.end - draft.window.start > LONGEST {
-            true => Err(RefuseReason::TooShort),
-            false => Ok(draft),
+        if draft.window.end - draft.window.start > LONGEST {
+            Err(RefuseReason::TooShort)
+        } else {
+            Ok(draft)
         }
     }
 
@@ -320,9 +314,10 @@ impl<'a, 'd> Ladder<'a, 'd> {
         // Padding that nothing executes is in the window, but not in the trampoline.
         let is_point = |p: &&ProbePoint| matches!(p.effect, Effect::Point(_));
         let mut asked = draft.points.iter().filter(is_point);
-        match asked.all(|p| draft.serves(p.at.0, *p)) {
-            true => Ok(()),
-            false => Err(RefuseReason::DataInCode),
+        if asked.all(|p| draft.serves(p.at.0, *p)) {
+            Ok(())
+        } else {
+            Err(RefuseReason::DataInCode)
         }
     }
 
@@ -396,7 +391,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
 
     /// Tries a springboard.
     fn spring(&mut self, at: u64, point: Option<ProbePoint>, way: Grow, strays: Strays) -> bool {
-        for (window, _) in self.windows(at, way, SHORT) {
+        for (window, _) in self.windows(at, way, SHORT_JUMP) {
             if !self.sites.is_clear(&window) {
                 continue;
             }

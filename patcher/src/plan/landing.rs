@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use crate::addr::Svma;
-use crate::insn::ends_block;
+use crate::isa::{JUMP, LONGEST_INSN, SHORT_JUMP, SHORT_REACH};
 
 use super::check::Ground;
 use super::draft::Draft;
-use super::ladder::{Ladder, SHORT};
-use super::padding::{self, JUMP};
+use super::ladder::Ladder;
+use super::padding;
 use super::point::Tactic;
 
 impl Ladder<'_, '_> {
@@ -16,8 +16,8 @@ impl Ladder<'_, '_> {
     /// are in padding, or in what the windows of other sites leave over after their own jump. Where
     /// there is neither, a window is opened for that purpose alone.
     pub(super) fn landing(&mut self, window: &Range<u64>) -> Option<u64> {
-        let from = window.start + SHORT;
-        let reach = from.saturating_sub(128)..from + 128;
+        let from = window.start + SHORT_JUMP;
+        let reach = from.saturating_sub(SHORT_REACH - 1)..from + SHORT_REACH - 1;
         self.in_padding(window, &reach)
             .or_else(|| self.in_sites(window, &reach))
             .or_else(|| self.in_new_site(window, &reach))
@@ -30,9 +30,9 @@ impl Ladder<'_, '_> {
             flow,
             ..
         } = self.ground;
-        let (_, near) = flow.insns_in(&(reach.start.saturating_sub(15)..reach.end));
-        let own = near.iter().filter(|i| ends_block(i));
-        let own = own.map(|i| i.next_ip()..self.padded(i.next_ip()));
+        let (_, near) = flow.insns_in(&(reach.start.saturating_sub(LONGEST_INSN)..reach.end));
+        let own = near.iter().filter(|i| i.ends_block());
+        let own = own.map(|i| i.end()..self.padded(i.end()));
         let before = flow
             .ranges
             .iter()
@@ -60,7 +60,7 @@ impl Ladder<'_, '_> {
     fn left_over(&self, site: &Draft, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
         let used = match site.tactic {
             Tactic::Retarget | Tactic::Pun | Tactic::Trap => return None,
-            Tactic::Springboard => SHORT,
+            Tactic::Springboard => SHORT_JUMP,
             Tactic::Window | Tactic::Padding => JUMP,
         };
         let last = site.window.end.checked_sub(JUMP)?;
@@ -76,7 +76,7 @@ impl Ladder<'_, '_> {
         }
         let (_, near) = flow.insns_in(reach);
         // The nearest place disturbs the locality of the code least.
-        let mut starts: Vec<u64> = near.iter().map(|i| i.ip()).collect();
+        let mut starts: Vec<u64> = near.iter().map(|i| i.at()).collect();
         starts.sort_by_key(|at| at.abs_diff(window.start));
         starts.into_iter().find_map(|start| {
             let room = self.room(start)?;
@@ -113,14 +113,14 @@ impl Ladder<'_, '_> {
         let flow = self.ground.flow;
         let mut end = start;
         for insn in &flow.insns[flow.index_of(start)?..] {
-            if insn.ip() != end || !self.same_range(start, end) {
+            if insn.at() != end || !self.same_range(start, end) {
                 return None;
             }
-            end = insn.next_ip();
+            end = insn.end();
             if end - start >= 2 * JUMP {
                 return Some(start..end);
             }
-            if ends_block(insn) {
+            if insn.ends_block() {
                 return None;
             }
         }

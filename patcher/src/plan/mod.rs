@@ -15,7 +15,6 @@ mod outcome;
 mod padding;
 mod point;
 mod pun;
-mod pun_targets;
 mod refuse;
 mod site;
 mod sites;
@@ -33,9 +32,9 @@ use crate::function::{Function, FunctionKind};
 use crate::image::Image;
 
 pub use crate::flow::ModuleContext;
+pub use crate::isa::Pun;
 pub use outcome::{FunctionPlan, PointPlan};
 pub use point::{Allowed, Effect, Effects, ProbePoint, Tactic};
-pub use pun_targets::Pun;
 pub use refuse::RefuseReason;
 pub(crate) use site::Row;
 pub use site::Site;

@@ -5,15 +5,12 @@ use std::ops::Range;
 use crate::addr::Svma;
 use crate::flow::{Flow, ModuleContext, one, runs_on};
 use crate::image::Image;
-use crate::insn::is_padding;
+use crate::isa::JUMP;
 
 /// No more padding than this is looked at in one place.
 const MOST: u64 = 256;
 
-/// A jump with a 32-bit displacement.
-pub const JUMP: u64 = 5;
-
-/// The longest rest of a five-byte jump after the shortest exit.
+/// The longest rest of a jump after the shortest exit.
 const REST: u64 = JUMP - 1;
 
 /// The end of the no-ops that begin at `start`, up to the first one that could be executed or that
@@ -24,17 +21,17 @@ pub fn end(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow, start: u
         let Some(insn) = one(image, Svma(at)) else {
             break;
         };
-        if !is_padding(&insn) {
+        if !insn.is_padding() {
             break;
         }
         let own = flow.contains(at);
         let arrives = |at: u64| {
             arrives(context, flow, at) || !own && image.functions().containing(Svma(at)).is_some()
         };
-        if (at..insn.next_ip()).any(arrives) {
+        if (at..insn.end()).any(arrives) {
             break;
         }
-        at = insn.next_ip();
+        at = insn.end();
     }
     at
 }

@@ -9,15 +9,13 @@
 use std::ops::Range;
 
 use crate::addr::{Bias, Svma};
-use crate::insn::ends_block;
+use crate::isa::{JUMP, Pun};
 
 use super::check::Ground;
 use super::draft::Draft;
 use super::grow::Grow;
 use super::ladder::{Ladder, Strays};
-use super::padding::JUMP;
 use super::point::{ProbePoint, Tactic};
-use super::pun_targets::Pun;
 
 impl Ladder<'_, '_> {
     /// Tries to lead the instruction at `at` away by a pun.
@@ -80,21 +78,21 @@ impl Ladder<'_, '_> {
         let mut found = Vec::new();
         let mut first = Some(index);
         while let Some(from) = first {
-            let start = flow.insns[from].ip();
+            let start = flow.insns[from].at();
             let mut last = Some(index);
             while let Some(to) = last {
-                let end = flow.insns[to].next_ip();
+                let end = flow.insns[to].end();
                 if end - start >= JUMP {
                     break;
                 }
                 found.push(start..end);
-                if ends_block(&flow.insns[to]) {
+                if flow.insns[to].ends_block() {
                     let padded = self.padded(end).min(start + JUMP - 1);
                     found.extend((end + 1..=padded).map(|end| start..end));
                 }
                 last = self.index_after(to, at).filter(|_| way != Grow::Backward);
             }
-            let short = flow.insns[index].next_ip() - start < JUMP;
+            let short = flow.insns[index].end() - start < JUMP;
             first = self
                 .index_before(from, at)
                 .filter(|_| short && way != Grow::Forward);

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use iced_x86::{Instruction, Register};
-
 use crate::flow::{Doubt, Flow, Leave, LeaveKind};
+use crate::isa::Insn;
 
 /// Why a probe point is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,7 +52,7 @@ pub enum RefuseReason {
     SharedText,
     /// No instruction of the function begins at the address given.
     NotAnInstruction,
-    /// Where the function's caller is, which its path begins with, is not known before that instruction by rsp or rbp alone.
+    /// Where the function's caller is, which its path begins with, is not known before that instruction by the stack or frame pointer alone.
     UnknownFrame,
     /// What measures needs the function for itself, to follow the program by it.
     UsedByIpath,
@@ -118,13 +117,10 @@ pub fn unhookable(flow: &Flow, leave: &Leave) -> Option<RefuseReason> {
 /// After a return or tail call nothing of use is there (psABI 3.2.2). But a jump may take its
 /// target from there, and what runs on into the next symbol may be one function with it.
 fn needs_red_zone(flow: &Flow, leave: &Leave) -> bool {
-    let is_below = |insn: &Instruction| {
-        insn.memory_base() == Register::RSP && (insn.memory_displacement64() as i64) < 0
-    };
     match leave.kind {
-        LeaveKind::FallsThrough => flow.insns.iter().any(is_below),
+        LeaveKind::FallsThrough => flow.insns.iter().any(Insn::is_below_stack_pointer),
         _ => flow
             .index_of(leave.at.0)
-            .is_some_and(|index| is_below(&flow.insns[index])),
+            .is_some_and(|index| flow.insns[index].is_below_stack_pointer()),
     }
 }

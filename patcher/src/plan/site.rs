@@ -3,10 +3,9 @@
 use std::ops::Range;
 
 use crate::addr::Svma;
-use crate::relocate::Displaced;
+use crate::isa::{Displaced, Pun};
 
 use super::point::{ProbePoint, Tactic};
-use super::pun_targets::Pun;
 
 /// Bytes that are overwritten so that control comes to one trampoline.
 #[derive(Clone, Debug, PartialEq, Eq)]

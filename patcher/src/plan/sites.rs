@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::draft::Draft;
-use super::padding::JUMP;
 use super::point::ProbePoint;
+use crate::isa::JUMP;
 #[cfg(test)]
 use crate::looks;
 

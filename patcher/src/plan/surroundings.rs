@@ -52,10 +52,10 @@ fn bodies(image: &Image<'_>, start: Svma) -> Vec<Range<Svma>> {
 
 /// True if an instruction of `body` begins before `at` and ends after it.
 fn is_inside_instruction(body: &Flow, at: Svma) -> bool {
-    let after = body.insns.partition_point(|insn| insn.ip() < at.0);
+    let after = body.insns.partition_point(|insn| insn.at() < at.0);
     let starts = body.index_of(at.0).is_some();
     let before = body.insns[..after].last();
-    !starts && before.is_some_and(|insn| insn.next_ip() > at.0 && body.is_certain(insn.ip()))
+    !starts && before.is_some_and(|insn| insn.end() > at.0 && body.is_certain(insn.at()))
 }
 
 #[cfg(test)]

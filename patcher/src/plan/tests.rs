@@ -1,10 +1,10 @@
 use proptest::prelude::*;
 
 use super::draft::Draft;
-use super::padding::JUMP;
 use super::sites::Sites;
 use super::*;
 use crate::flow::recipes;
+use crate::isa::JUMP;
 use crate::looks;
 use crate::oracle::Folder;
 
@@ -93,7 +93,7 @@ fn work(body: &str) -> (usize, usize) {
     let function = functions.find(|f| f.linkage == "large").expect("is there");
     let flow = Flow::of(&image, &context, &function).expect("has bytes");
     let points = flow.insns.iter().step_by(3).zip(0..);
-    let points: Vec<(Svma, u32)> = points.map(|(insn, n)| (Svma(insn.ip()), n)).collect();
+    let points: Vec<(Svma, u32)> = points.map(|(insn, n)| (Svma(insn.at()), n)).collect();
     let allowed = Allowed {
         puns: false,
         ..Allowed::ALL

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::addr::Svma;
 use crate::flow::{Flow, LeaveKind, ModuleContext};
 use crate::image::Image;
-use crate::relocate::Displaced;
+use crate::isa::Displaced;
 
 use super::outcome::{FunctionPlan, PointPlan};
 use super::point::{Effect, Tactic};

@@ -35,7 +35,7 @@ fn exercise(data: &[u8]) {
         assert!(found.start <= start && start.0 - found.start.0 < found.size);
         let _ = (function.name(), function.base_and_clone());
         for at in [start, Svma(end.0 - 1), end] {
-            image.cfa_offset_from_rsp(at);
+            image.cfa_from_stack_pointer(at);
             image.plt_name(at);
             if let Some(fde) = image.fde(at) {
                 assert!(fde.range.contains(&at));

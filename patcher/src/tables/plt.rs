@@ -1,11 +1,12 @@
 //! Names for the linkage stubs: a stub jumps through an entry of the global offset table, which
-//! a relocation fills with the address of a symbol (System V ABI, x86-64 supplement, 5.2).
+//! a relocation fills with the address of a symbol (System V ABI, processor supplements, "Procedure Linkage Table").
 
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_RELA, SHT_SYMTAB};
-use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 
 use crate::addr::Svma;
 use crate::elf::{ElfFile, Section, c_str, half, section_bytes};
+use crate::isa::decode;
+use crate::isa::relocations::is_of_offset_table;
 
 /// What the entries of an image's global offset table lead to, by the address of the entry.
 pub(crate) struct Plt<'d> {
@@ -38,16 +39,10 @@ impl<'d> Plt<'d> {
             return None;
         }
         let bytes = file.bytes(at, MOST)?;
-        let mut insns = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).into_iter();
-        let jump = insns.find(|i| i.mnemonic() != Mnemonic::Endbr64)?;
-        if jump.mnemonic() != Mnemonic::Jmp || jump.op0_kind() != OpKind::Memory {
-            return None;
-        }
-        let entry = Svma(
-            jump.is_ip_rel_memory_operand()
-                .then(|| jump.memory_displacement64())?,
-        );
-        self.imported(entry)
+        let mut insns = decode(bytes, at);
+        let jump = insns.find(|insn| !insn.is_landing_marker())?;
+        let entry = jump.named_word().filter(|_| jump.is_indirect_jump())?;
+        self.imported(Svma(entry))
     }
 
     /// What the entry of the global offset table at `entry` leads to.
@@ -61,8 +56,6 @@ impl<'d> Plt<'d> {
 fn relocated<'d>(file: &ElfFile<'d>, section: &Section<'d>) -> Option<Vec<(Svma, &'d str)>> {
     const RELA: usize = 24;
     const SYMBOL: u64 = 24;
-    const R_X86_64_GLOB_DAT: u64 = 6;
-    const R_X86_64_JUMP_SLOT: u64 = 7;
     let is_table = |s: &&Section<'_>| matches!(s.header.sh_type, SHT_DYNSYM | SHT_SYMTAB);
     let symbols = file
         .sections()
@@ -74,7 +67,7 @@ fn relocated<'d>(file: &ElfFile<'d>, section: &Section<'d>) -> Option<Vec<(Svma,
     let names = bytes(names)?;
     let name = |row: &[u8]| {
         let info = u64::from_le_bytes(row.get(8..16)?.try_into().ok()?);
-        if !matches!(info & 0xffff_ffff, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT) {
+        if !is_of_offset_table(info as u32) {
             return None;
         }
         let symbol = usize::try_from((info >> 32).checked_mul(SYMBOL)?).ok()?;

@@ -6,13 +6,14 @@ use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, CommonInformationEntry, EhFrame,
-    EhFrameHdr, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer, Register,
+    EhFrameHdr, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer,
     RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
 };
 use goblin::elf::program_header::PT_GNU_EH_FRAME;
 
 use crate::addr::Svma;
 use crate::elf::{ElfFile, segment_bytes};
+use crate::isa::dwarf;
 
 type Reader<'d> = EndianSlice<'d, LittleEndian>;
 
@@ -37,8 +38,8 @@ pub struct Frames {
 /// The canonical frame address at an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CfaAt {
-    /// `cfa = rsp + n`, n in bytes.
-    RspPlus(i64),
+    /// The stack pointer plus so many bytes.
+    StackPointerPlus(i64),
     /// Found through another register or an expression.
     Other,
     /// Not described.
@@ -170,21 +171,22 @@ impl<'d> Unwind<'d> {
     }
 
     pub(crate) fn cfa(&self, at: Svma) -> CfaAt {
-        const RSP: Register = Register(7);
         let cfa = |row: &UnwindTableRow<usize>| match row.cfa() {
             CfaRule::RegisterAndOffset {
-                register: RSP,
+                register: dwarf::STACK_POINTER,
                 offset,
-            } => CfaAt::RspPlus(*offset),
+            } => CfaAt::StackPointerPlus(*offset),
             _ => CfaAt::Other,
         };
         self.at_row(at, cfa).unwrap_or(CfaAt::Unknown)
     }
 
     pub(crate) fn is_outermost(&self, at: Svma) -> bool {
-        const RETURN_ADDRESS: Register = Register(16);
         let is_undefined = |row: &UnwindTableRow<usize>| {
-            matches!(row.register(RETURN_ADDRESS), Some(RegisterRule::Undefined))
+            matches!(
+                row.register(dwarf::RETURN_ADDRESS),
+                Some(RegisterRule::Undefined)
+            )
         };
         self.at_row(at, is_undefined).unwrap_or(false)
     }

@@ -40,9 +40,9 @@ fn start(image: &Image<'_>, name: &str) -> Svma {
 fn calls(image: &Image<'_>, name: &str) -> Vec<CallBefore> {
     let range = image.functions().with_name(|n| n == name)[0].range.clone();
     let swept = linear(image, &[range]).unwrap();
-    let calls = swept.insns.iter().filter(|insn| is_call(insn));
+    let calls = swept.insns.iter().filter(|insn| insn.is_call());
     calls
-        .map(|insn| call_before(image, Svma(insn.next_ip())))
+        .map(|insn| call_before(image, Svma(insn.end())))
         .collect()
 }
 
@@ -203,12 +203,12 @@ fn every_call_of_the_c_library_is_found_from_its_end() {
         for insn in swept
             .insns
             .iter()
-            .filter(|insn| is_call(insn) && swept.complete)
+            .filter(|insn| insn.is_call() && swept.complete)
         {
-            match call_before(&image, Svma(insn.next_ip())) {
+            match call_before(&image, Svma(insn.end())) {
                 CallBefore::Unclear => unclear += 1,
                 found => {
-                    assert_eq!(found, call_of(&image, insn), "{insn} at {:#x}", insn.ip());
+                    assert_eq!(found, call_of(&image, insn), "{insn} at {:#x}", insn.at());
                     same += 1;
                 }
             }
@@ -229,9 +229,9 @@ fn the_unwinder_replaces_frames_after_its_last_call() {
             .range
             .clone();
         let swept = linear(&image, &[range]).unwrap();
-        let calls = swept.insns.iter().filter(|insn| is_call(insn));
+        let calls = swept.insns.iter().filter(|insn| insn.is_call());
         calls
-            .filter(|insn| replaces_frame(&image, Svma(insn.next_ip())))
+            .filter(|insn| replaces_frame(&image, Svma(insn.end())))
             .count()
     };
     for name in [

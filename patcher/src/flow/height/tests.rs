@@ -2,12 +2,12 @@ use iced_x86::code_asm::{CodeAssembler, *};
 
 use super::*;
 use crate::addr::Svma;
+use crate::isa::decode;
 
 /// The flow of `code` at address 0x1000, as needed for heights.
 fn flow(code: &mut CodeAssembler) -> Flow {
     let bytes = code.assemble(0x1000).expect("encodable");
-    let decoder = iced_x86::Decoder::with_ip(64, &bytes, 0x1000, 0);
-    let insns: Vec<Instruction> = decoder.into_iter().collect();
+    let insns: Vec<Insn> = decode(&bytes, Svma(0x1000)).collect();
     let end = 0x1000 + bytes.len() as u64;
     Flow {
         ranges: vec![Svma(0x1000)..Svma(end)],
@@ -55,13 +55,13 @@ fn a_jump_table_keeps_the_height() {
     code.jmp(rdx).unwrap();
     let mut flow = flow(&mut code);
     const CALL: usize = 4;
-    let target = flow.insns[CALL].ip();
+    let target = flow.insns[CALL].at();
     let height = |flow: &Flow, calls| Heights::of(flow, calls).before(CALL);
     flow.marks = vec![target];
     assert_eq!(height(&flow, Calls::Keep), None, "from anywhere");
     flow.switched = vec![target];
     assert_eq!(height(&flow, Calls::Keep), None, "from both jumps");
-    flow.jumps.by_pointer = vec![flow.insns.last().expect("a jump").ip()];
+    flow.jumps.by_pointer = vec![flow.insns.last().expect("a jump").at()];
     assert_eq!(height(&flow, Calls::Keep), Some(-40));
     assert_eq!(height(&flow, Calls::MayMove), None);
 }
@@ -91,7 +91,7 @@ fn a_recovered_function_has_its_frame() {
         let heights = Heights::of(flow, Calls::Keep);
         (heights.before(TAIL), heights.before(RET))
     };
-    let tail = flow.insns[TAIL].ip();
+    let tail = flow.insns[TAIL].at();
     assert_eq!(heights(&flow), (None, None), "nothing leads there");
     flow.marks = vec![tail];
     assert_eq!(heights(&flow), (None, None), "from anywhere");
@@ -260,10 +260,10 @@ fn where_code_is_it_runs_on() {
     code.set_label(&mut here).unwrap();
     code.call(rcx).unwrap();
     let mut flow = flow(&mut code);
-    assert_eq!(formed_address(&flow.insns[1]), Some(flow.insns[2].ip()));
-    flow.marks = vec![flow.insns[2].ip()];
+    assert_eq!(flow.insns[1].formed_address(), Some(flow.insns[2].at()));
+    flow.marks = vec![flow.insns[2].at()];
     assert_eq!(Heights::of(&flow, Calls::Keep).before(2), Some(-8));
-    flow.marks = vec![flow.insns[1].ip()];
+    flow.marks = vec![flow.insns[1].at()];
     assert_eq!(
         Heights::of(&flow, Calls::Keep).before(2),
         None,

@@ -12,10 +12,13 @@ use iced_x86::{
     Register,
 };
 
+use super::decoding::first;
+use super::insn::Insn;
+use super::patch::JUMP;
 use crate::addr::Svma;
 
-pub use far::FarAccess;
-pub(crate) use far::{BACK_OVER_RED_ZONE, SKIP_RED_ZONE};
+use far::FarAccess;
+pub(super) use far::{BACK_OVER_RED_ZONE, SKIP_RED_ZONE};
 
 /// Why an instruction cannot be executed anywhere but where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +37,12 @@ pub struct Displaced {
     /// Its original bytes.
     pub bytes: Vec<u8>,
     /// How it is moved.
-    pub form: Form,
+    pub(super) form: Form,
 }
 
 /// What an instruction becomes in a trampoline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Form {
+pub(super) enum Form {
     /// The same bytes.
     Copy,
     /// The same bytes with another 32-bit displacement.
@@ -83,14 +86,20 @@ pub enum Form {
     },
 }
 
+/// A jump with a long displacement.
+const LONG: usize = JUMP as usize;
+/// `mov dword [rsp + 4], imm32`, up to the number.
+pub(super) const HIGH_HALF: [u8; 4] = [0xc7, 0x44, 0x24, 0x04];
+/// The push of a return address, both halves.
+const PUSH_RETURN: usize = 1 + 4 + HIGH_HALF.len() + 4;
+
 impl Displaced {
     /// Decides how `insn`, whose bytes are `bytes`, is moved.
-    pub fn of(insn: &Instruction, bytes: &[u8]) -> Result<Self, Immovable> {
-        let form = form(insn, bytes)?;
+    pub fn of(insn: &Insn, bytes: &[u8]) -> Result<Self, Immovable> {
         Ok(Self {
-            at: Svma(insn.ip()),
+            form: form(&insn.0, bytes)?,
+            at: Svma(insn.at()),
             bytes: bytes.to_vec(),
-            form,
         })
     }
 
@@ -114,13 +123,21 @@ impl Displaced {
         }
     }
 
+    /// Does it jump only if a condition holds?
+    pub fn is_conditional(&self) -> bool {
+        matches!(self.form, Form::Conditional { .. } | Form::Counted { .. })
+    }
+
+    /// Does it change nothing but where control goes, so that it may run once more? `loop` counts.
+    pub fn is_repeatable(&self) -> bool {
+        !matches!(self.form, Form::Counted { .. })
+    }
+
     /// Can the instruction after it run next?
     pub fn falls_through(&self) -> bool {
         match self.form {
             Form::Jump { .. } | Form::Call { .. } | Form::CallThrough { .. } => false,
-            Form::Copy | Form::RipRelative { .. } => {
-                !crate::insn::ends_block(&decode(self.at, &self.bytes))
-            }
+            Form::Copy | Form::RipRelative { .. } => !first(&self.bytes, self.at).ends_block(),
             Form::Conditional { .. } | Form::Counted { .. } => true,
         }
     }
@@ -133,17 +150,13 @@ impl Displaced {
                 let far = far.as_ref().map_or(0, FarAccess::max_len);
                 self.bytes.len().max(far)
             }
-            Form::Jump { .. } => 5,
-            Form::Conditional { .. } => 6,
-            Form::Counted { .. } => self.bytes.len() + 2 + 5,
-            Form::Call { .. } => 13 + 5,
-            Form::CallThrough { jump, .. } => 13 + jump.len(),
+            Form::Jump { .. } => LONG,
+            Form::Conditional { .. } => 1 + LONG,
+            Form::Counted { .. } => self.bytes.len() + 2 + LONG,
+            Form::Call { .. } => PUSH_RETURN + LONG,
+            Form::CallThrough { jump, .. } => PUSH_RETURN + jump.len(),
         }
     }
-}
-
-fn decode(at: Svma, bytes: &[u8]) -> Instruction {
-    Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode()
 }
 
 fn offsets(at: u64, bytes: &[u8]) -> ConstantOffsets {

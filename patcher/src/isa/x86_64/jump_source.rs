@@ -2,48 +2,23 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::branch::Branch;
-use crate::insn::{ends_block, formed_address, is_call, writes};
+use super::insn::{Facts, Insn};
+use crate::isa::{Branch, JumpSource, Shape};
 
 /// So many steps are taken back from an indirect jump to find how its target was computed.
 const MOST_STEPS: usize = 256;
 
-/// How the target of an indirect jump is computed.
-///
-/// In ascending order of what is left open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Shape {
-    /// A 64-bit word from a place that is not indexed, or a register set elsewhere: a function
-    /// pointer or a saved label.
-    Pointer,
-    /// A 64-bit word from an indexed place: a table of addresses.
-    Addresses,
-    /// A 32-bit table entry plus a base.
-    Offsets,
-    /// Arithmetic that is not understood.
-    Unknown,
-}
-
-/// Where the target of an indirect jump comes from.
-#[derive(Debug)]
-pub struct Source {
-    /// On all paths to the jump: the least understood.
-    pub shape: Shape,
-    /// Indexes of the instructions that read it from an indexed place.
-    pub reads: Vec<usize>,
-}
-
 /// How the indirect jump at index `jump` gets its target. `branches` are the function's direct branches,
 /// sorted.
-pub fn source(insns: &[Instruction], branches: &[Branch], jump: usize) -> Source {
-    let insn = &insns[jump];
+pub fn jump_source(insns: &[Insn], branches: &[Branch], jump: usize) -> JumpSource {
+    let insn = &insns[jump].0;
     let mut reads = Vec::new();
     if insn.op0_kind() == OpKind::Memory {
         let shape = memory_shape(insn);
         reads.extend((shape == Shape::Addresses).then_some(jump));
-        return Source { shape, reads };
+        return JumpSource { shape, reads };
     }
     let start = Trace {
         index: jump,
@@ -76,14 +51,14 @@ pub fn source(insns: &[Instruction], branches: &[Branch], jump: usize) -> Source
         }
     }
     let shape = result.unwrap_or(Shape::Pointer);
-    Source { shape, reads }
+    JumpSource { shape, reads }
 }
 
 /// The address of the table that the instruction at index `read` reads from an indexed place, where that is the
 /// same on all paths to it.
-pub fn table_of(insns: &[Instruction], branches: &[Branch], read: usize) -> Option<u64> {
-    let base = insns[read].memory_base();
-    let displacement = insns[read].memory_displacement64();
+pub fn table_of(insns: &[Insn], branches: &[Branch], read: usize) -> Option<u64> {
+    let base = insns[read].0.memory_base();
+    let displacement = insns[read].0.memory_displacement64();
     if base == Register::None {
         return Some(displacement);
     }
@@ -122,7 +97,7 @@ enum Set {
     Otherwise,
 }
 
-fn set_by(insn: &Instruction, register: Register) -> Set {
+fn set_by(of: &Insn, register: Register) -> Set {
     const KEPT_BY_CALLS: [Register; 5] = [
         Register::RBX,
         Register::R12,
@@ -130,18 +105,20 @@ fn set_by(insn: &Instruction, register: Register) -> Set {
         Register::R14,
         Register::R15,
     ];
-    if is_call(insn) {
-        return match KEPT_BY_CALLS.contains(&register) {
-            true => Set::Not,
-            false => Set::Otherwise,
+    if of.is_call() {
+        return if KEPT_BY_CALLS.contains(&register) {
+            Set::Not
+        } else {
+            Set::Otherwise
         };
     }
-    if !writes(&mut InstructionInfoFactory::new(), insn, register) {
+    let insn = &of.0;
+    if !Facts::default().writes(insn, register) {
         return Set::Not;
     }
     let is_whole = insn.op0_kind() == OpKind::Register && insn.op0_register() == register;
     match (insn.mnemonic(), insn.op1_kind()) {
-        (Mnemonic::Lea, _) if is_whole => formed_address(insn).map_or(Set::Otherwise, Set::To),
+        (Mnemonic::Lea, _) if is_whole => of.formed_address().map_or(Set::Otherwise, Set::To),
         (Mnemonic::Mov, OpKind::Register) if is_whole => Set::Copied(insn.op1_register()),
         // The upper half becomes zero.
         (Mnemonic::Mov, OpKind::Immediate32) if insn.op0_register().full_register() == register => {
@@ -152,14 +129,14 @@ fn set_by(insn: &Instruction, register: Register) -> Set {
 }
 
 /// The instructions that can run right before the one at `index`.
-fn predecessors(insns: &[Instruction], branches: &[Branch], index: usize) -> Vec<usize> {
-    let at = insns[index].ip();
+fn predecessors(insns: &[Insn], branches: &[Branch], index: usize) -> Vec<usize> {
+    let at = insns[index].at();
     let before = index
         .checked_sub(1)
-        .filter(|&i| insns[i].next_ip() == at && !ends_block(&insns[i]));
+        .filter(|&i| insns[i].end() == at && !insns[i].ends_block());
     let first = branches.partition_point(|b| b.to < at);
     let sources = branches[first..].iter().take_while(|b| b.to == at);
-    let sources = sources.filter_map(|b| insns.binary_search_by_key(&b.from, |i| i.ip()).ok());
+    let sources = sources.filter_map(|b| insns.binary_search_by_key(&b.from, Insn::at).ok());
     before.into_iter().chain(sources).collect()
 }
 
@@ -186,11 +163,11 @@ impl Step {
 
 impl Trace {
     /// Goes back over the instruction at `index`.
-    fn over(self, insns: &[Instruction], index: usize) -> Step {
-        let insn = &insns[index];
+    fn over(self, insns: &[Insn], index: usize) -> Step {
+        let insn = &insns[index].0;
         let on = Self { index, ..self };
         let is_sum = self.added != Register::None;
-        if is_call(insn) && self.wanted == Register::RAX && !is_sum {
+        if insns[index].is_call() && self.wanted == Register::RAX && !is_sum {
             return Step::Found(Shape::Pointer);
         }
         let moves_on = insn.flow_control() == FlowControl::Next;
@@ -203,9 +180,10 @@ impl Trace {
         }
         let copied = || {
             let by = insn.op1_register().full_register();
-            match written == self.wanted {
-                true => Self { wanted: by, ..on },
-                false => Self { added: by, ..on },
+            if written == self.wanted {
+                Self { wanted: by, ..on }
+            } else {
+                Self { added: by, ..on }
             }
         };
         match (insn.mnemonic(), insn.op1_kind()) {

@@ -9,7 +9,7 @@ use crate::addr::Avma;
 
 /// What an instruction with a rip-relative operand becomes where its operand is out of reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FarAccess {
+pub(in super::super) struct FarAccess {
     /// The register that takes the address, as in `mov scratch, imm64`.
     scratch: u8,
     /// The instruction with `[scratch]` for its operand. Empty for `lea scratch, [rip + x]`, which

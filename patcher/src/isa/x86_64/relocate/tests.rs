@@ -6,7 +6,7 @@ use crate::addr::Avma;
 
 /// The displaced form of the one instruction that `bytes` are, at 0x1000.
 fn displaced(bytes: &[u8]) -> Result<Displaced, Immovable> {
-    Displaced::of(&decode(Svma(0x1000), bytes), bytes)
+    Displaced::of(&first(bytes, Svma(0x1000)), bytes)
 }
 
 fn form_of(bytes: &[u8]) -> Form {
@@ -89,7 +89,7 @@ fn a_call_through_the_stack_reads_past_the_pushed_address() {
     else {
         panic!("{form:?}")
     };
-    let jump = decode(Svma(0), &jump);
+    let jump = first(&jump, Svma(0)).0;
     assert_eq!(jump.mnemonic(), Mnemonic::Jmp);
     assert_eq!(jump.memory_base(), iced_x86::Register::RSP);
     assert_eq!(jump.memory_displacement64(), 0x84);
@@ -114,7 +114,7 @@ fn a_far_operand_goes_through_a_register_that_the_instruction_does_not_use() {
     a.set_label(&mut data).expect("fresh");
     a.nop().expect("encodes");
     let bytes = a.assemble(0x1000).expect("assembles");
-    let insn = decode(Svma(0x1000), &bytes);
+    let insn = first(&bytes, Svma(0x1000)).0;
     let far = FarAccess::of(&insn).expect("a far form");
     let mut out = Vec::new();
     far.encode(Avma(0x1234_5678_9abc), &mut out);
@@ -140,7 +140,7 @@ fn a_far_operand_goes_through_a_register_that_the_instruction_does_not_use() {
 fn a_far_lea_becomes_a_move() {
     // lea r9, [rip + 0]
     let bytes = [0x4c, 0x8d, 0x0d, 0, 0, 0, 0];
-    let far = FarAccess::of(&decode(Svma(0), &bytes)).expect("a far form");
+    let far = FarAccess::of(&first(&bytes, Svma(0)).0).expect("a far form");
     let mut out = Vec::new();
     far.encode(Avma(0x1234_5678_9abc), &mut out);
     let insns = decoded(&out);
@@ -149,7 +149,7 @@ fn a_far_lea_becomes_a_move() {
     assert_eq!(insns[0].op1_kind(), OpKind::Immediate64);
     // push [rip] uses the stack pointer, so nothing can be pushed around it.
     assert_eq!(
-        FarAccess::of(&decode(Svma(0), &[0xff, 0x35, 0, 0, 0, 0])),
+        FarAccess::of(&first(&[0xff, 0x35, 0, 0, 0, 0], Svma(0)).0),
         None
     );
 }

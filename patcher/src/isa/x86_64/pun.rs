@@ -1,4 +1,4 @@
-//! Where a punned jump can lead.
+//! Where a punned jump can lead: its displacement is in part what stands after the window.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ pub struct Pun {
 
 impl Pun {
     /// `bytes` are what stands at `depends`, up to the last byte of the jump.
-    pub(super) fn new(depends: Range<Svma>, bytes: Vec<u8>) -> Self {
+    pub(crate) fn new(depends: Range<Svma>, bytes: Vec<u8>) -> Self {
         let next = depends.end;
         Self {
             depends,

@@ -12,12 +12,10 @@
 //! The distance from rbp to the entry's stack pointer is not fixed. The saved registers are at
 //! fixed distances from the aligned address.
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use crate::insn::{is_call, stack_change, writes};
-
-/// Bytes of a stack word.
-const WORD: i64 = 8;
+use super::WORD;
+use super::insn::{Facts, Insn};
 
 /// The known state of a realigned frame before an instruction. Places are relative to the address
 /// that `and` has put into the stack pointer.
@@ -95,12 +93,8 @@ impl Realigned {
     }
 
     /// The state after `insn`.
-    pub fn after(
-        self,
-        factory: &mut InstructionInfoFactory,
-        insn: &Instruction,
-        around: &Around,
-    ) -> (Self, Restored) {
+    pub fn after(self, facts: &mut Facts, of: &Insn, around: &Around) -> (Self, Restored) {
+        let insn = &of.0;
         if self == Self::default() && insn.mnemonic() != Mnemonic::Lea {
             return Default::default();
         }
@@ -114,7 +108,7 @@ impl Realigned {
         let (first, second) = (to(0), if insn.op_count() > 1 { to(1) } else { None });
         let is_cfa = |register: Option<Register>| register.is_some() && register == self.cfa_in;
         match insn.mnemonic() {
-            _ if is_call(insn) => {
+            _ if of.is_call() => {
                 after.rsp = self.rsp.filter(|_| around.calls_keep);
                 after.cfa_in = self.cfa_in.filter(|&register| is_kept(register));
                 return (after, restored);
@@ -208,10 +202,10 @@ impl Realigned {
             }
             _ => {}
         }
-        let by = stack_change(factory, insn);
+        let by = facts.stack_change(of);
         after.rsp = self.rsp.zip(by).map(|(at, by)| at + by);
-        after.rbp = self.rbp.filter(|_| !writes(factory, insn, Register::RBP));
-        let is_left = |register: &Register| !writes(factory, insn, *register);
+        after.rbp = self.rbp.filter(|_| !facts.writes(insn, Register::RBP));
+        let is_left = |register: &Register| !facts.writes(insn, *register);
         after.cfa_in = self.cfa_in.filter(is_left);
         (after, restored)
     }

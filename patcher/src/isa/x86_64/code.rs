@@ -1,0 +1,194 @@
+//! Code in the making, with labels for the displaced instructions.
+
+use super::patch::{CodeError, JUMP, rel32};
+use super::relocate::{BACK_OVER_RED_ZONE, Displaced, Form, HIGH_HALF, SKIP_RED_ZONE};
+use crate::addr::{Avma, Bias, Svma};
+
+/// `push rax; mov eax, imm32; call [rip + disp32]; pop rax`: the longest hook at the ends of activations, where
+/// nothing lives below the stack pointer.
+pub const HOOK: usize = 1 + 5 + 6 + 1;
+/// The longest hook at any other instruction, where the red zone does (psABI 3.2.2): with `lea rsp, [rsp - 128]` and
+/// `lea rsp, [rsp + 128]` around it.
+pub const HOOK_AT_POINT: usize = HOOK + SKIP_RED_ZONE.len() + BACK_OVER_RED_ZONE.len();
+
+/// Where a jump goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// To an address outside the trampoline.
+    Outside(Avma),
+    /// To the copy, in this row, of this original instruction.
+    Copy(usize, Svma),
+    /// To a numbered place in the trampoline.
+    Label(usize),
+}
+
+/// Bytes that will stand at `base`.
+#[derive(Debug)]
+pub struct Code {
+    base: Avma,
+    bytes: Vec<u8>,
+    fixups: Vec<(usize, Goal)>,
+    copies: Vec<(usize, Svma, usize)>,
+    labels: Vec<Option<usize>>,
+}
+
+impl Code {
+    /// None yet, to stand at `base`.
+    pub fn new(base: Avma) -> Self {
+        Self {
+            base,
+            bytes: Vec::new(),
+            fixups: Vec::new(),
+            copies: Vec::new(),
+            labels: Vec::new(),
+        }
+    }
+
+    /// The address of the next byte.
+    pub fn here(&self) -> Avma {
+        self.base.plus(self.bytes.len() as u64)
+    }
+
+    /// Appends bytes as they are.
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+    }
+
+    /// Appends `opcode` and a 32-bit displacement to `goal`.
+    fn branch(&mut self, opcode: &[u8], goal: Goal) {
+        self.put(opcode);
+        self.fixups.push((self.bytes.len(), goal));
+        self.put(&[0; 4]);
+    }
+
+    /// Appends `bytes`, an instruction whose displacement at `offset` names `target`.
+    fn rip_relative(&mut self, bytes: &[u8], offset: usize, target: Avma) -> Result<(), CodeError> {
+        let start = self.bytes.len();
+        let field = rel32(self.here().plus(bytes.len() as u64), target)?;
+        self.put(bytes);
+        self.bytes[start + offset..start + offset + 4].copy_from_slice(&field);
+        Ok(())
+    }
+
+    /// Appends a jump to `goal`.
+    pub fn jump(&mut self, goal: Goal) {
+        self.branch(&[0xe9], goal);
+    }
+
+    /// Appends a hook, which calls what the cell names with a number. It keeps every register and flag but what that
+    /// changes, and what is below the stack pointer if it is to.
+    pub fn hook(&mut self, number: u32, cell: Avma, keeps_red_zone: bool) -> Result<(), CodeError> {
+        if keeps_red_zone {
+            self.put(&SKIP_RED_ZONE);
+        }
+        self.put(&[0x50]); // push rax: the number is passed in it
+        self.put(&[0xb8]); // mov eax, number
+        self.put(&number.to_le_bytes());
+        self.rip_relative(&[0xff, 0x15, 0, 0, 0, 0], 2, cell)?; // call [rip + cell]
+        self.put(&[0x58]); // pop rax
+        if keeps_red_zone {
+            self.put(&BACK_OVER_RED_ZONE);
+        }
+        Ok(())
+    }
+
+    /// Appends what `displaced` becomes here. A jump leads to `goal`, or to where it has led if there is none.
+    pub fn displaced(
+        &mut self,
+        displaced: &Displaced,
+        bias: Bias,
+        goal: Option<Goal>,
+    ) -> Result<(), CodeError> {
+        let goal = |target: Svma| goal.unwrap_or(Goal::Outside(bias.to_avma(target)));
+        match &displaced.form {
+            Form::Copy => self.put(&displaced.bytes),
+            Form::RipRelative {
+                offset,
+                target,
+                far,
+            } => {
+                let target = bias.to_avma(*target);
+                let near = self.rip_relative(&displaced.bytes, *offset, target);
+                if near.is_err() {
+                    let at = bias.to_avma(displaced.at);
+                    let far = far.as_ref().ok_or(CodeError::NoFarForm { at })?;
+                    far.encode(target, &mut self.bytes);
+                }
+            }
+            Form::Jump { target } => self.jump(goal(*target)),
+            Form::Conditional { target, opcode } => self.branch(&[0x0f, *opcode], goal(*target)),
+            Form::Counted { target } => {
+                // Taken, it skips the short jump that skips the long one.
+                self.put(&displaced.bytes[..displaced.bytes.len() - 1]);
+                self.put(&[0x02]);
+                self.put(&[0xeb, JUMP as u8]);
+                self.jump(goal(*target));
+            }
+            Form::Call { target } => {
+                self.push_return(displaced, bias);
+                self.jump(Goal::Outside(bias.to_avma(*target)));
+            }
+            Form::CallThrough { jump, rip_relative } => {
+                self.push_return(displaced, bias);
+                match rip_relative {
+                    None => self.put(jump),
+                    Some((offset, target)) => {
+                        self.rip_relative(jump, *offset, bias.to_avma(*target))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes the address after `call`, touching no register and no flag.
+    fn push_return(&mut self, call: &Displaced, bias: Bias) {
+        let address = bias.to_avma(call.end()).0;
+        let (low, high) = (address as u32, (address >> 32) as u32);
+        self.put(&[0x68]); // push imm32, sign-extended
+        self.put(&low.to_le_bytes());
+        if i64::from(low as i32) as u64 != address {
+            self.put(&HIGH_HALF);
+            self.put(&high.to_le_bytes());
+        }
+    }
+
+    /// From here on the copy, in `row`, of the instruction at `original` stands.
+    pub fn begin_copy(&mut self, row: usize, original: Svma) {
+        self.copies.push((row, original, self.bytes.len()));
+    }
+
+    /// A new label, not yet placed.
+    pub fn label(&mut self) -> usize {
+        self.labels.push(None);
+        self.labels.len() - 1
+    }
+
+    /// Places `label` here.
+    pub fn place(&mut self, label: usize) {
+        self.labels[label] = Some(self.bytes.len());
+    }
+
+    /// The code with every displacement filled in.
+    pub fn finish(mut self) -> Result<Vec<u8>, CodeError> {
+        for (field, goal) in std::mem::take(&mut self.fixups) {
+            let inside = |offset: usize| self.base.plus(offset as u64);
+            let next = inside(field + 4);
+            let to = match goal {
+                Goal::Outside(to) => Some(to),
+                Goal::Copy(row, at) => {
+                    let copy = self.copies.iter().find(|c| c.0 == row && c.1 == at);
+                    copy.map(|c| inside(c.2))
+                }
+                Goal::Label(label) => self.labels[label].map(inside),
+            };
+            // An unplaced goal cannot be reached from anywhere.
+            let to = to.ok_or(CodeError::OutOfReach {
+                from: next,
+                to: Avma(0),
+            })?;
+            self.bytes[field..field + 4].copy_from_slice(&rel32(next, to)?);
+        }
+        Ok(self.bytes)
+    }
+}
