@@ -6,7 +6,7 @@ mod tests;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::values::Item;
+use ipath_symbols::values::Item;
 
 /// A comparison of a value of a call with a number: the call counts if it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

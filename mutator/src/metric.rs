@@ -6,8 +6,8 @@ use abi::value::RETURN;
 use strsim::levenshtein;
 
 use crate::counter::{self, Event, NoEvent};
-use crate::values::Item;
 use ipath_profile::clock;
+use ipath_symbols::values::Item;
 
 /// What is measured beside the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

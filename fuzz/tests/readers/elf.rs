@@ -1,8 +1,8 @@
 //! ELF images: functions, plans, selection, source lines, values.
 
-use ipath::lines::{Lines, Places, symbol_file};
-use ipath::values::{Item, Values};
 use ipath_fuzz::{Target, mutate, run};
+use ipath_symbols::lines::{Lines, Places, symbol_file};
+use ipath_symbols::values::{Item, Values};
 use patcher::flow::{frames, recipes};
 use patcher::image::Image;
 use patcher::plan::{Effects, ModuleContext, plan};
@@ -65,7 +65,7 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
     if let Some(frames) = image.frames() {
         assert!(frames.entries.is_sorted_by_key(|entry| entry.0));
     }
-    let described = ipath::lines::section(input, ".debug_frame");
+    let described = ipath_symbols::lines::section(input, ".debug_frame");
     frames(&image, &&context, described.as_deref());
     if let Some(symbols) = symbol_file(input, &Places::default()) {
         let _ = Image::parse(symbols.bytes());

@@ -8,9 +8,9 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use patcher::Svma;
 use patcher::function::is_of_blocks;
 
-use crate::images::OpenImage;
-use crate::lines::{self, Lines};
 use ipath_profile::profile::Frame;
+use ipath_symbols::images::OpenImage;
+use ipath_symbols::lines::{self, Lines};
 use ipath_target::process::modules::VDSO;
 use ipath_target::progress::Step;
 

@@ -16,8 +16,8 @@ use patcher::flow::{
 use patcher::{Avma, Bias, Svma};
 
 use super::places::{Code, Places, Site};
-use crate::images::OpenImage;
 use ipath_profile::profile::Verdict;
+use ipath_symbols::images::OpenImage;
 use ipath_target::process::{Memory, Process};
 
 /// The most modules that the search for one call's target passes through.

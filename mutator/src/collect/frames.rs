@@ -9,10 +9,10 @@ use rustc_hash::FxHashMap;
 use super::described;
 use super::edges::{Below, Edges};
 use super::places::{Code, Place, Places, Site};
-use crate::debuginfod::{self, hex};
-use crate::jit::JitNames;
 use crate::segment::{Document, Segment};
 use ipath_profile::profile::{self, Frame, Profile, Verdict};
+use ipath_symbols::debuginfod::{self, hex};
+use ipath_symbols::jit::JitNames;
 use ipath_target::process::Process;
 
 /// A module: its path, and the address in the process minus that in the file where it is known.

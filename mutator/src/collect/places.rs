@@ -10,11 +10,11 @@ use abi::segment::{Header, ModuleEntry, address_and_module, device_numbers};
 use patcher::image::Image;
 use patcher::{Avma, Bias, FileOffset, Svma};
 
-use crate::debuginfod::hex;
-use crate::images::{self, OpenError, OpenImage};
 use crate::segment::{ModuleDoc, Segment};
 use ipath_base::files::file_name;
 use ipath_profile::clock;
+use ipath_symbols::debuginfod::hex;
+use ipath_symbols::images::{self, OpenError, OpenImage};
 use ipath_target::process::identity::{self, FileId};
 use ipath_target::process::modules::{Module, VDSO, bias_of, modules};
 use ipath_target::process::{Mapping, Presence, Process};

@@ -12,7 +12,6 @@ use super::target::{is_family_of, open_all, open_all_of};
 use super::watch::{destination, hold};
 use crate::cli::Patterns;
 use crate::collect::Collector;
-use crate::debuginfod;
 use crate::segment::{Remeasure, family_at, is_in_use, named};
 use crate::session::{Ended, Over, Session, SessionError};
 use ipath_base::destination::Destination;
@@ -21,6 +20,7 @@ use ipath_base::hint::{Hint, hint};
 use ipath_base::printable::Page;
 use ipath_profile::merge::PathsOf;
 use ipath_profile::profile::{LEFT, Profile, Unseen};
+use ipath_symbols::debuginfod;
 use ipath_target::guest::Runner;
 use ipath_target::process::{Pid, Presence, Process};
 

@@ -15,11 +15,11 @@ use super::named;
 use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
-use crate::images;
 use crate::session::{Candidate, Query, allowed, select_in_file, select_in_modules};
 use ipath_base::error::{Failure, io_text};
 use ipath_base::files::FileBytes;
 use ipath_base::printable::{Page, printable};
+use ipath_symbols::images;
 use ipath_target::process::modules::{Module, VDSO, modules};
 use ipath_target::process::{Pid, ProcessError};
 

@@ -53,9 +53,9 @@ use std::process::ExitCode;
 
 use crate::cli::{self, Cli, Command, MayBeOf, Measure, Of, Refine, Show};
 use crate::config::{self, Rejected};
-use crate::debuginfod;
 use ipath_base::error::{Failure, USAGE};
 use ipath_base::starved;
+use ipath_symbols::debuginfod;
 use ipath_target::process::{Pid, take_name};
 use ipath_target::{progress, saturated};
 

@@ -16,7 +16,6 @@ use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
 use super::watch::{hold, screen};
-use crate::debuginfod;
 use crate::sampling::{
     Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares, Together, begin_all, together,
 };
@@ -24,6 +23,7 @@ use crate::session::{Query, allowed, select_in_modules};
 use ipath_base::error::{Failure, io_text};
 use ipath_base::hint::{CommandLine, hint};
 use ipath_base::printable::{Page, printable};
+use ipath_symbols::debuginfod;
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Pid, Presence, Process};
 

@@ -1,7 +1,7 @@
 //! Texts that are conditions, texts that are none, and what is said of these.
 
 use super::{Condition, Operand, Relation, Timer};
-use crate::values::Item;
+use ipath_symbols::values::Item;
 use proptest::prelude::*;
 
 fn parsed(text: &str) -> Result<(String, Relation, i64), String> {

@@ -9,12 +9,12 @@ use nix::errno::Errno;
 use super::gathering::Over;
 use super::letting::Letting;
 use super::shared::{Newcomer, Shared, Wanted, lock, program_of};
-use crate::images;
 use crate::launch::{Arrived, Loader};
 use crate::session::{
     Changed, Options, Session, SessionError, Where, has_leak_check, select_stopped,
 };
 use ipath_profile::clock;
+use ipath_symbols::images;
 use ipath_target::process::{Pid, Presence, Process, Space, Tid};
 use ipath_target::tracee::{
     Change, Follow, Stopped, TraceeError, begun, change, collect_stop, cont, followed, go_on,

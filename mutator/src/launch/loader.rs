@@ -12,7 +12,7 @@ use patcher::Avma;
 
 use super::call;
 use super::error::LaunchError;
-use crate::images;
+use ipath_symbols::images;
 use ipath_target::process::modules::modules;
 use ipath_target::process::{Process, Space, Tid};
 use ipath_target::tracee::{

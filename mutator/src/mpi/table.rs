@@ -4,8 +4,8 @@
 use patcher::Avma;
 
 use super::rank::{Rank, rank_of};
-use crate::elf_symbols;
-use crate::images;
+use ipath_symbols::elf_symbols;
+use ipath_symbols::images;
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Pid, Process, Space};
 

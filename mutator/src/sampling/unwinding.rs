@@ -7,7 +7,7 @@ use framehop::x86_64::UnwindRegsX86_64;
 use patcher::flow::{Base, Recipe, frames_before};
 use patcher::{Bias, Svma};
 
-use crate::images::OpenImage;
+use ipath_symbols::images::OpenImage;
 use ipath_target::process::modules::Module;
 use ipath_target::process::unread::UnwindTables;
 

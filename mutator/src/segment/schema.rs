@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::condition::{Condition, Operand, Relation};
 use crate::counter::Event;
 use crate::metric::{Metric, number_of};
-use crate::values::Item;
+use ipath_symbols::values::Item;
 
 /// What is measured of some functions: [`Schema`], whose number is its place in the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

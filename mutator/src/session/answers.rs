@@ -15,9 +15,9 @@ use super::pending::LookedThrough;
 use super::registered::RegisteredCode;
 use super::tables::{answers, prepare, quick_answers, table_key};
 use super::{Session, SessionError};
-use crate::jit::makes_code;
 use crate::segment::{Asking, Question, SegmentError};
 use ipath_profile::clock;
+use ipath_symbols::jit::makes_code;
 use ipath_target::process::Process;
 use ipath_target::process::modules::{Module, modules};
 

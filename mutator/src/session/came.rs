@@ -9,8 +9,8 @@ use patcher::select::Pattern;
 
 use super::Session;
 use super::locked::Locked;
-use crate::images::{self, OpenError};
 use ipath_base::files::file_name;
+use ipath_symbols::images::{self, OpenError};
 use ipath_target::process::identity::{self, FileId};
 use ipath_target::process::modules::Module;
 

@@ -9,10 +9,10 @@ use patcher::Svma;
 use patcher::function::{Function, also_called};
 use rustc_hash::FxHashSet;
 
-use crate::debuginfod;
-use crate::images::OpenImage;
-use crate::lines::{Lines, Places};
 use crate::segment::{Document, FunctionDoc};
+use ipath_symbols::debuginfod;
+use ipath_symbols::images::OpenImage;
+use ipath_symbols::lines::{Lines, Places};
 use ipath_target::progress::Step;
 
 /// Most bytes of DWARF that are read for inlined copies where a change waits for them: a second's work.

@@ -17,7 +17,7 @@ use super::elsewhere::Elsewhere;
 use super::locked::Locked;
 use super::select::{Candidate, FunctionPlace, display_name};
 use super::{Selection, SessionError, allowed};
-use crate::images::{self, OpenImage};
+use ipath_symbols::images::{self, OpenImage};
 use crate::segment::{Role, State, Witness};
 use ipath_target::process::modules::{Module, VDSO, modules};
 

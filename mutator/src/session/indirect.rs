@@ -16,7 +16,7 @@ use patcher::select::Pattern;
 use patcher::{Avma, Bias};
 
 use super::{Candidate, Selection, SessionError};
-use crate::images;
+use ipath_symbols::images;
 use ipath_target::process::modules::{Module, VDSO};
 use ipath_target::process::{Memory, Process, Space};
 use ipath_target::tracee::{CallCode, Remote, Stopped, tracing};

@@ -66,9 +66,9 @@ use patcher::Avma;
 use patcher::plan::{Allowed, Effects};
 use patcher::select::Pattern;
 
-use crate::images;
 use crate::segment::{Document, Segment, SegmentError};
 use ipath_profile::clock;
+use ipath_symbols::images;
 use ipath_target::process::headroom::yield_memory;
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Extent, Mapping, Presence, Process, Space, shadow};

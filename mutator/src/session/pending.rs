@@ -16,7 +16,7 @@ use patcher::select::Pattern;
 use super::locked::Locked;
 use super::select::{Selection, select};
 use super::{Changed, Selected, Session, SessionError, allowed, slices};
-use crate::images;
+use ipath_symbols::images;
 use crate::segment::{Document, FunctionDoc, PendingDoc, Role, SchemaDoc, Witness};
 use ipath_profile::clock;
 use ipath_target::process::identity::FileId;

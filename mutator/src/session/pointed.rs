@@ -6,7 +6,7 @@ use patcher::function::Function;
 use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_points};
 use patcher::{Bias, Svma};
 
-use crate::images::OpenImage;
+use ipath_symbols::images::OpenImage;
 use ipath_target::process::modules::{Module, VDSO};
 
 /// Nothing but points.

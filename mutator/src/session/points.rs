@@ -16,9 +16,9 @@ use super::pointed::{Point, Pointed, plan_with};
 use super::select::{Candidate, FunctionPlace, display_name, is_meant};
 use super::unmatched::{Unmatched, near};
 use super::{Changed, Selected, Selection, Session, SessionError};
-use crate::images::{self, OpenImage};
+use ipath_symbols::images::{self, OpenImage};
 use crate::segment::{Document, FunctionDoc, RefusedDoc, Role};
-use crate::values::Item;
+use ipath_symbols::values::Item;
 use ipath_target::process::Space;
 use ipath_target::process::modules::{Module, modules};
 

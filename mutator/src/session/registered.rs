@@ -14,9 +14,9 @@ use patcher::{Avma, Svma};
 use super::locked::Locked;
 use super::tables::{Table, rule};
 use super::{Session, SessionError};
-use crate::jit::{Entries, Sources, makes_code};
 use crate::segment::RegisteredTable;
 use ipath_profile::clock;
+use ipath_symbols::jit::{Entries, Sources, makes_code};
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Mapping, Memory};
 

@@ -7,9 +7,9 @@ use patcher::function::demangle_without_arguments;
 use patcher::select::Pattern;
 use patcher::{Avma, Bias};
 
-use crate::images::{self, OpenImage};
 use ipath_base::files::FileBytes;
 use ipath_profile::display_name::{is_clone, method, short_forms};
+use ipath_symbols::images::{self, OpenImage};
 use ipath_target::process::modules::Module;
 
 /// The longest name in a command, in bytes. A longer one is shortened if the short form is unique.

@@ -23,8 +23,8 @@ use patcher::plan::Effects;
 
 use super::select::select;
 use super::{Session, SessionError, allowed};
-use crate::images;
-use crate::jit;
+use ipath_symbols::images;
+use ipath_symbols::jit;
 use crate::segment::{FunctionDoc, Role, Witness};
 use ipath_target::process::Space;
 use ipath_target::process::identity::FileId;

@@ -22,8 +22,8 @@ use patcher::{Avma, Bias, Svma};
 
 use super::SessionError;
 use super::locked::Locked;
-use crate::images::{self, OpenImage};
 use ipath_profile::clock;
+use ipath_symbols::images::{self, OpenImage};
 use ipath_target::process::Mapping;
 use ipath_target::process::identity::FileId;
 use ipath_target::process::modules::Module;

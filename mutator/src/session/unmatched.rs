@@ -8,10 +8,10 @@ use patcher::select::{Near, Pattern, with_last};
 use patcher::{Bias, Svma};
 
 use super::shown::{names_shown_as, short_name};
-use crate::images::{self, OpenImage};
-use crate::jit::JitNames;
 use ipath_base::error::Failure;
 use ipath_base::hint::{Hint, Word, Words, hint};
+use ipath_symbols::images::{self, OpenImage};
+use ipath_symbols::jit::JitNames;
 use ipath_target::process::modules::{Module, VDSO};
 
 /// Names that are offered at most.

@@ -6,9 +6,9 @@ use std::path::Path;
 use abi::value;
 
 use super::{Selected, Selection};
-use crate::lines::{Lines, Places};
 use crate::metric::number_of;
-use crate::values::{Item, Kind, Place, Value, Values};
+use ipath_symbols::lines::{Lines, Places};
+use ipath_symbols::values::{Item, Kind, Place, Value, Values};
 use ipath_target::process::modules::Module;
 use ipath_target::progress::Step;
 

@@ -16,8 +16,8 @@ use super::forks;
 use super::locked::Locked;
 use super::select::{Candidate, display_name};
 use super::slices;
-use crate::images;
-use crate::jit;
+use ipath_symbols::images;
+use ipath_symbols::jit;
 use crate::segment::{Forking, Role, Witness};
 use ipath_target::process::modules::{Module, VDSO};
 

@@ -10,11 +10,11 @@ use patcher::function::demangle_without_arguments;
 
 use crate::cli::Subject;
 use crate::commands::named;
-use crate::images;
 use crate::metric::Metric;
 use ipath_base::files::FileBytes;
 use ipath_base::printable::printable;
 use ipath_profile::profile::Profile;
+use ipath_symbols::images;
 use ipath_target::process::modules::{VDSO, modules};
 use ipath_target::process::{Pid, Process};
 

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use super::line::{Line, Verdict, line};
-use crate::debuginfod::{self, hex};
-use crate::images;
-use crate::lines::{Lines, Places};
 use ipath_base::hint::{Hint, Word, hint};
+use ipath_symbols::debuginfod::{self, hex};
+use ipath_symbols::images;
+use ipath_symbols::lines::{Lines, Places};
 use ipath_target::process::Process;
 use ipath_target::process::modules::{Module, VDSO, modules};
 

@@ -9,8 +9,8 @@ use super::interpreters::interpreters;
 use super::line::{Line, Verdict, line};
 use super::memory::{addresses, mappings, memory};
 use super::unread::unread;
-use crate::jit::JitNames;
 use crate::session::filters;
+use ipath_symbols::jit::JitNames;
 use ipath_target::guest::Runner;
 use ipath_target::process::{Pid, Process, ProcessError};
 

@@ -1,8 +1,8 @@
 //! Files of a process that cannot be read.
 
 use super::line::{Line, Verdict, line};
-use crate::images::{self, OpenError};
 use ipath_base::hint::{Word, hint};
+use ipath_symbols::images::{self, OpenError};
 use ipath_target::process::Process;
 use ipath_target::process::modules::{Module, modules};
 

@@ -13,13 +13,13 @@ use crate::commands::find::Finding;
 use crate::commands::measure::{self, MANY};
 use crate::commands::outcome::{added, also_called, partly_counted, unfollowed};
 use crate::commands::watch::destination;
-use crate::images;
 use crate::segment::{ModuleDoc, Remeasure};
 use crate::session::{Candidate, Changed, Session, SessionError};
 use crate::view::{Callees, Finder, Names, Sample, Source};
 use ipath_base::error::io_text;
 use ipath_base::hint::CommandLine;
 use ipath_profile::profile;
+use ipath_symbols::images;
 use ipath_target::process::modules::{Module, VDSO, modules};
 
 impl Live {

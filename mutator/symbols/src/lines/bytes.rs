@@ -6,11 +6,11 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// What gimli reads by.
-pub(crate) type Reader<'d> = EndianReader<LittleEndian, Bytes<'d>>;
+pub type Reader<'d> = EndianReader<LittleEndian, Bytes<'d>>;
 
 /// A part of a file: lent, of a file that is open, or decompressed.
 #[derive(Clone, Debug)]
-pub(crate) enum Bytes<'d> {
+pub enum Bytes<'d> {
     Borrowed(&'d [u8]),
     OfFile(FileBytes, Range<usize>),
     Owned(Arc<Vec<u8>>),

@@ -18,7 +18,7 @@ mod units;
 
 pub use separate::{Places, is_debug_file_of, symbol_file};
 
-pub(crate) use bytes::Reader;
+pub use bytes::Reader;
 
 use bytes::Bytes;
 use gimli::{DebugInfoOffset, Dwarf};
@@ -119,7 +119,7 @@ impl<'d> Lines<'d> {
     }
 
     /// The unit whose code is at `at`, by its place in `.debug_info`.
-    pub(crate) fn unit_at(&self, at: Svma) -> Option<DebugInfoOffset> {
+    pub fn unit_at(&self, at: Svma) -> Option<DebugInfoOffset> {
         self.in_context(at, |context, alone| {
             let found = context.find_dwarf_and_unit(at.0).skip_all_loads()?;
             alone.or(found.header.debug_info_offset())
@@ -127,7 +127,7 @@ impl<'d> Lines<'d> {
     }
 
     /// The DWARF with its variables and types.
-    pub(crate) fn dwarf_with_values(&self) -> Dwarf<Reader<'d>> {
+    pub fn dwarf_with_values(&self) -> Dwarf<Reader<'d>> {
         let mut dwarf = self.debug.dwarf_with_values();
         if let Some(supplement) = self.supplement() {
             dwarf.set_sup(supplement);
@@ -136,7 +136,7 @@ impl<'d> Lines<'d> {
     }
 
     /// What the DWARF shares with that of other files (dwz).
-    pub(crate) fn supplement(&self) -> Option<Dwarf<Reader<'d>>> {
+    pub fn supplement(&self) -> Option<Dwarf<Reader<'d>>> {
         self.supplement.as_ref().map(Debug::dwarf_with_values)
     }
 

@@ -1,0 +1,9 @@
+//! What files and processes tell of code: functions, lines, values of arguments, and names of generated code.
+
+pub mod debuginfod;
+pub mod elf_symbols;
+pub mod hotspot;
+pub mod images;
+pub mod jit;
+pub mod lines;
+pub mod values;
