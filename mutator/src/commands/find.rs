@@ -13,12 +13,12 @@ use super::suggest::{
     self, Candidate, Refusals, Sampled, about, callers, figures, generated, head,
 };
 use crate::sampling::{Sampler, begin_all};
-use crate::view::{Choices, Choosable, Chosen, Finder, View};
 use ipath_base::error::Failure;
 use ipath_base::printable::printable;
 use ipath_profile::display_name::Link;
 use ipath_target::process::{Presence, Process, ProcessError, Space};
 use ipath_target::signals::Signals;
+use ipath_view::{Choices, Choosable, Chosen, Finder, View};
 
 /// Functions to choose from, at most.
 const MOST: usize = 50;

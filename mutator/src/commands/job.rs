@@ -12,11 +12,11 @@ use super::source::{AtEnd, Live, Watched};
 use super::watch::destination;
 use crate::follow::{Follower, Newcomer, Wanted};
 use crate::session::{Changed as Instrumented, Session};
-use crate::view::{Callees, Finder, Names, Sample, Source};
 use ipath_base::error::{Failure, io_text};
 use ipath_profile::merge::{Merger, PathsOf};
 use ipath_profile::profile::{Changed, Profile, Target, Unseen};
 use ipath_target::process::{Pid, Process};
+use ipath_view::{Callees, Finder, Names, Sample, Source};
 
 /// Lines about processes that are not measured, at most.
 const MOST_REMARKS: usize = 20;

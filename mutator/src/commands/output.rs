@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 
 use serde::Serialize;
 
-use crate::outlet::is_nobody;
 use ipath_base::error::{Failure, io_text};
 use ipath_base::printable::{Page, Pages};
+use ipath_view::outlet::is_nobody;
 
 /// Writes text to standard output; a reader that has closed it wants no more.
 pub(super) fn print(page: &Page) -> Result<(), Failure> {

@@ -12,7 +12,6 @@ use super::replaced::Begun;
 use crate::collect::Collector;
 use crate::segment::SegmentError;
 use crate::session::{Answering, Departures, Over, Session, SessionError};
-use crate::view::{Names, Sample, Source};
 use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, Word, hint};
 use ipath_base::printable::printable;
@@ -23,6 +22,7 @@ use ipath_profile::report::loss_lines;
 use ipath_target::guest::Runner;
 use ipath_target::process::{Pid, Process};
 use ipath_target::stumble::stumble;
+use ipath_view::{Names, Sample, Source};
 
 /// What becomes of the session when the watching ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,6 @@ use super::panics::caught;
 use super::remarks::{self, warn};
 use super::source::Watched;
 use crate::cli::{Output, Show};
-use crate::outlet::{Outlet, is_nobody};
-use crate::view::{self, View};
 use ipath_base::destination::Destination;
 use ipath_base::error::{Failure, io_text};
 use ipath_base::hint::{CommandLine, Hint};
@@ -25,6 +23,8 @@ use ipath_symbols::debuginfod;
 use ipath_target::process::Pid;
 use ipath_target::signals::{Asked, Signals};
 use ipath_target::stumble::stumble;
+use ipath_view::View;
+use ipath_view::outlet::{Outlet, is_nobody};
 
 /// Holds the signals that would end or stop this process: from before the first byte of a target
 /// changes until everything is out again.
@@ -381,7 +381,7 @@ fn final_text(profile: &Profile, next: Option<&Hint>) -> String {
 /// The size of the terminal at standard output. `None` if standard output is not a terminal.
 pub(super) fn screen() -> Option<Screen> {
     io::stdout().is_terminal().then(|| {
-        let (width, height) = view::size();
+        let (width, height) = ipath_view::size();
         Screen {
             width: width.into(),
             height: height.into(),

@@ -17,8 +17,8 @@ use super::elsewhere::Elsewhere;
 use super::locked::Locked;
 use super::select::{Candidate, FunctionPlace, display_name};
 use super::{Selection, SessionError, allowed};
-use ipath_symbols::images::{self, OpenImage};
 use crate::segment::{Role, State, Witness};
+use ipath_symbols::images::{self, OpenImage};
 use ipath_target::process::modules::{Module, VDSO, modules};
 
 /// Tail calls in a row, from one function to the next, that are followed.

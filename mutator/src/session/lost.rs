@@ -9,9 +9,9 @@ use patcher::Avma;
 use super::in_the_way::CHANGED;
 use super::locked::Locked;
 use super::{Session, SessionError};
+use crate::segment::{FunctionDoc, Journal, ModuleDoc, Role};
 use ipath_symbols::debuginfod::hex;
 use ipath_symbols::images::{self, OpenImage};
-use crate::segment::{FunctionDoc, Journal, ModuleDoc, Role};
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Mapping, Memory, Space};
 

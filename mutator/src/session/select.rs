@@ -16,10 +16,10 @@ use super::unmatched::{
     Unmatched, address_in_file, copies_of, is_in_unbounded_code, jit, near, not_mapped,
     other_modules, without_symbols,
 };
-use ipath_symbols::debuginfod;
-use ipath_symbols::images::{self, OpenImage};
 use crate::segment::{Forking, Remeasure, Role};
 use ipath_base::files::file_name;
+use ipath_symbols::debuginfod;
+use ipath_symbols::images::{self, OpenImage};
 use ipath_target::process::modules::{Module, VDSO};
 use ipath_target::progress::Step;
 

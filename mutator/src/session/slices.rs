@@ -23,9 +23,9 @@ use patcher::plan::Effects;
 
 use super::select::select;
 use super::{Session, SessionError, allowed};
+use crate::segment::{FunctionDoc, Role, Witness};
 use ipath_symbols::images;
 use ipath_symbols::jit;
-use crate::segment::{FunctionDoc, Role, Witness};
 use ipath_target::process::Space;
 use ipath_target::process::identity::FileId;
 use ipath_target::process::modules::{Module, VDSO, modules};

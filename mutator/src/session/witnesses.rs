@@ -16,9 +16,9 @@ use super::forks;
 use super::locked::Locked;
 use super::select::{Candidate, display_name};
 use super::slices;
+use crate::segment::{Forking, Role, Witness};
 use ipath_symbols::images;
 use ipath_symbols::jit;
-use crate::segment::{Forking, Role, Witness};
 use ipath_target::process::modules::{Module, VDSO};
 
 /// Linkage names, and what their entry tells.

@@ -15,12 +15,12 @@ use crate::commands::outcome::{added, also_called, partly_counted, unfollowed};
 use crate::commands::watch::destination;
 use crate::segment::{ModuleDoc, Remeasure};
 use crate::session::{Candidate, Changed, Session, SessionError};
-use crate::view::{Callees, Finder, Names, Sample, Source};
 use ipath_base::error::io_text;
 use ipath_base::hint::CommandLine;
 use ipath_profile::profile;
 use ipath_symbols::images;
 use ipath_target::process::modules::{Module, VDSO, modules};
+use ipath_view::{Callees, Finder, Names, Sample, Source};
 
 impl Live {
     /// The id of a function by its index in the latest sample.

@@ -5,15 +5,15 @@ use ipath_profile::profile::{Distribution, Gathered};
 
 /// The numbers of a node from the beginning of the session to the mark.
 #[derive(Clone, Debug, Default)]
-pub(in crate::view) struct Before {
-    pub(in crate::view) calls: u64,
+pub(crate) struct Before {
+    pub(crate) calls: u64,
     /// Values of the metric; empty without one.
-    pub(in crate::view) values: Distribution,
+    pub(crate) values: Distribution,
 }
 
 impl Tree {
     /// The numbers of a node before the mark. `None` unless the time since the mark is shown.
-    pub(in crate::view) fn before(&self, node: NodeId, metric: Option<usize>) -> Option<Before> {
+    pub(crate) fn before(&self, node: NodeId, metric: Option<usize>) -> Option<Before> {
         if self.span() != Span::Mark {
             return None;
         }
@@ -37,7 +37,7 @@ impl Tree {
     }
 
     /// The duration of the time before the mark, in ns.
-    pub(in crate::view) fn lasted_before(&self) -> u64 {
+    pub(crate) fn lasted_before(&self) -> u64 {
         self.paths.marked_at()
     }
 }

@@ -20,6 +20,7 @@ mod keyboard;
 mod layout;
 mod line;
 mod names;
+pub mod outlet;
 mod screen;
 mod source;
 mod state;

@@ -1,8 +1,8 @@
 //! What is shown of the paths: views, filters, columns, and of which time.
 
 use super::*;
-use crate::view::column::Column;
-use crate::view::tree::{ROOT, Shape};
+use crate::column::Column;
+use crate::tree::{ROOT, Shape};
 use ipath_profile::profile::PathEntry;
 
 /// What has come since the sample before, and since the mark.

@@ -70,25 +70,25 @@ fn clipped(number: i128) -> i64 {
 
 /// What is counted at a node, the callers beyond it included.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in crate::view) struct Counted {
-    pub(in crate::view) calls: u64,
+pub(crate) struct Counted {
+    pub(crate) calls: u64,
     /// Since the sample before, whatever is shown.
-    pub(in crate::view) new: u64,
+    pub(crate) new: u64,
     /// The calls whose paths come to no root.
-    pub(in crate::view) incomplete: u64,
+    pub(crate) incomplete: u64,
     /// The calls that left by a tail call, whose callee's time is missing.
-    pub(in crate::view) tail: u64,
+    pub(crate) tail: u64,
     /// How many paths there are that are not filtered out.
-    pub(in crate::view) paths: u32,
+    pub(crate) paths: u32,
 }
 
 /// A metric at a node, the callers beyond it included.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::view) struct Total {
+pub(crate) struct Total {
     /// Of each call, also of one within another.
     sum: i128,
     /// How many values there are.
-    pub(in crate::view) values: u64,
+    pub(crate) values: u64,
     /// The share of the sum of outermost activations.
     outermost: i64,
     /// The share of it that was not spent in other measured calls; [`Total::NONE`] where that is not known.
@@ -135,7 +135,7 @@ impl Total {
     }
 
     /// What all calls have taken: above the functions without what is within another's, where that is known.
-    pub(in crate::view) fn sum(&self) -> i128 {
+    pub(crate) fn sum(&self) -> i128 {
         match self.exclusive() {
             Some(own) if self.is_above => own.into(),
             _ => self.sum,
@@ -143,7 +143,7 @@ impl Total {
     }
 
     /// What outermost calls have taken.
-    pub(in crate::view) fn outermost(&self) -> i64 {
+    pub(crate) fn outermost(&self) -> i64 {
         match self.exclusive() {
             Some(own) if self.is_above => own,
             _ => self.outermost,
@@ -151,12 +151,12 @@ impl Total {
     }
 
     /// The share of the sum that was not spent in other measured calls.
-    pub(in crate::view) fn exclusive(&self) -> Option<i64> {
+    pub(crate) fn exclusive(&self) -> Option<i64> {
         (self.exclusive != Self::NONE).then_some(self.exclusive)
     }
 
     /// The smallest and the largest, where they are known: of all time alone.
-    pub(in crate::view) fn ends(&self) -> Option<(i64, i64)> {
+    pub(crate) fn ends(&self) -> Option<(i64, i64)> {
         (self.ends != Self::UNKNOWN && self.values > 0).then_some(self.ends)
     }
 
@@ -179,14 +179,14 @@ impl Total {
         self.values = self.values.saturating_add(other.values);
     }
 
-    pub(in crate::view) fn mean(&self) -> Option<f64> {
+    pub(crate) fn mean(&self) -> Option<f64> {
         (self.values > 0).then(|| self.sum as f64 / self.values as f64)
     }
 }
 
 /// Which part of the time is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::view) enum Span {
+pub(crate) enum Span {
     /// From the beginning of the session on.
     #[default]
     Total,
@@ -197,7 +197,7 @@ pub(in crate::view) enum Span {
 }
 
 impl Span {
-    pub(in crate::view) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Total => "total",
             Self::Interval => "interval",

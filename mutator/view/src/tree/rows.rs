@@ -8,17 +8,17 @@ use super::{Line, NodeId, ROOT, Shape, Split, Tree};
 
 /// What a row shows: a node, or one of its lines where it is unfolded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::view) struct Key {
-    pub(in crate::view) node: NodeId,
+pub(crate) struct Key {
+    pub(crate) node: NodeId,
     /// Which of the node's sites.
-    pub(in crate::view) site: usize,
+    pub(crate) site: usize,
     /// Which of the lines of that.
-    pub(in crate::view) level: usize,
+    pub(crate) level: usize,
 }
 
 impl Key {
     /// What shows the beginning of a node, or all of it.
-    pub(in crate::view) fn of(node: NodeId) -> Self {
+    pub(crate) fn of(node: NodeId) -> Self {
         Self {
             node,
             site: 0,
@@ -27,7 +27,7 @@ impl Key {
     }
 
     /// The same after a node has been split.
-    pub(in crate::view) fn after(self, split: Split) -> Self {
+    pub(crate) fn after(self, split: Split) -> Self {
         if self.node != split.node {
             return self;
         }
@@ -43,24 +43,24 @@ impl Key {
 
 /// One visible line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::view) struct Row {
-    pub(in crate::view) key: Key,
+pub(crate) struct Row {
+    pub(crate) key: Key,
     /// How many branches it is below.
-    pub(in crate::view) indent: usize,
+    pub(crate) indent: usize,
     /// The branches that go on further down: bit n for the one n levels from the left.
-    pub(in crate::view) rails: u64,
+    pub(crate) rails: u64,
     /// True of the last child of its parent.
-    pub(in crate::view) is_last: bool,
-    pub(in crate::view) marker: Marker,
+    pub(crate) is_last: bool,
+    pub(crate) marker: Marker,
     /// True if all of the node is in this row.
-    pub(in crate::view) is_whole: bool,
+    pub(crate) is_whole: bool,
     /// True if the row above has the same numbers.
-    pub(in crate::view) is_repeated: bool,
+    pub(crate) is_repeated: bool,
 }
 
 /// What stands before a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::view) enum Marker {
+pub(crate) enum Marker {
     /// There is more below it that is not shown.
     Closed,
     /// What is below it is shown.
@@ -71,7 +71,7 @@ pub(in crate::view) enum Marker {
 
 impl Tree {
     /// The nodes below one that have paths which are shown, and functions that wait for their first call.
-    pub(in crate::view) fn children(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+    pub(crate) fn children(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let children = self.shown().trie.children(node);
         children.filter(|&child| self.counted(child).paths > 0 || self.awaits_calls(child))
     }
@@ -101,7 +101,7 @@ impl Tree {
     }
 
     /// The visible lines, in the order of `compare`.
-    pub(in crate::view) fn rows(&self, compare: impl Fn(NodeId, NodeId) -> Ordering) -> Vec<Row> {
+    pub(crate) fn rows(&self, compare: impl Fn(NodeId, NodeId) -> Ordering) -> Vec<Row> {
         struct Next {
             node: NodeId,
             indent: usize,
@@ -166,10 +166,7 @@ impl Tree {
     }
 
     /// All nodes that could be shown, as they would stand if all of them were open.
-    pub(in crate::view) fn in_order(
-        &self,
-        compare: impl Fn(NodeId, NodeId) -> Ordering,
-    ) -> Vec<NodeId> {
+    pub(crate) fn in_order(&self, compare: impl Fn(NodeId, NodeId) -> Ordering) -> Vec<NodeId> {
         let mut all = Vec::new();
         let mut stack = vec![ROOT];
         while let Some(node) = stack.pop() {
@@ -184,7 +181,7 @@ impl Tree {
     }
 
     /// True if a line of a node has what is looked for in its name.
-    pub(in crate::view) fn has(&self, node: NodeId, sought: &Regex) -> bool {
+    pub(crate) fn has(&self, node: NodeId, sought: &Regex) -> bool {
         let mut lines = self
             .sites(node)
             .iter()
@@ -193,7 +190,7 @@ impl Tree {
     }
 
     /// Opens what a node is below.
-    pub(in crate::view) fn reveal(&mut self, node: NodeId) {
+    pub(crate) fn reveal(&mut self, node: NodeId) {
         let mut at = self.parent(node);
         while let Some(above) = at {
             self.shown_mut().trie.set_open(above, true);
@@ -202,7 +199,7 @@ impl Tree {
     }
 
     /// Where each line of a node is: which of its sites, and which of the lines of that.
-    pub(in crate::view) fn lines_of(&self, node: NodeId) -> Vec<(usize, usize)> {
+    pub(crate) fn lines_of(&self, node: NodeId) -> Vec<(usize, usize)> {
         let sites = self.sites(node).iter().enumerate();
         let of = |(n, &site)| (0..self.site(site).lines.len()).map(move |level| (n, level));
         let mut lines: Vec<_> = sites.flat_map(of).collect();
@@ -214,43 +211,43 @@ impl Tree {
     }
 
     /// One line of a node.
-    pub(in crate::view) fn line(&self, key: Key) -> Option<&Line> {
+    pub(crate) fn line(&self, key: Key) -> Option<&Line> {
         let site = *self.sites(key.node).get(key.site)?;
         self.site(site).lines.get(key.level)
     }
 
-    pub(in crate::view) fn is_open(&self, node: NodeId) -> bool {
+    pub(crate) fn is_open(&self, node: NodeId) -> bool {
         self.shown().trie.is_open(node) && self.children(node).next().is_some()
     }
 
-    pub(in crate::view) fn close(&mut self, node: NodeId) {
+    pub(crate) fn close(&mut self, node: NodeId) {
         self.shown_mut().trie.set_open(node, false);
     }
 
     /// Shows what is below a node; false where that is shown, or there is nothing.
-    pub(in crate::view) fn open(&mut self, node: NodeId) -> bool {
+    pub(crate) fn open(&mut self, node: NodeId) -> bool {
         let is_new = !self.shown().trie.is_open(node) && self.children(node).next().is_some();
         self.shown_mut().trie.set_open(node, true);
         is_new
     }
 
     /// True if a node has several lines and each has a row of its own.
-    pub(in crate::view) fn is_unfolded(&self, node: NodeId) -> bool {
+    pub(crate) fn is_unfolded(&self, node: NodeId) -> bool {
         self.shown().trie.is_unfolded(node) && self.lines_of(node).len() > 1
     }
 
     /// Gives each line of a node a row of its own, or not.
-    pub(in crate::view) fn unfold(&mut self, node: NodeId, is_unfolded: bool) {
+    pub(crate) fn unfold(&mut self, node: NodeId, is_unfolded: bool) {
         self.shown_mut().trie.set_unfolded(node, is_unfolded);
     }
 
     /// The other of the two.
-    pub(in crate::view) fn fold_or_unfold(&mut self, node: NodeId) {
+    pub(crate) fn fold_or_unfold(&mut self, node: NodeId) {
         self.unfold(node, !self.is_unfolded(node));
     }
 
     /// Opens the costliest of what is below a node, and so on.
-    pub(in crate::view) fn open_hottest(&mut self, mut node: NodeId, metric: Option<usize>) {
+    pub(crate) fn open_hottest(&mut self, mut node: NodeId, metric: Option<usize>) {
         loop {
             self.shown_mut().trie.set_open(node, true);
             let cost = |&node: &NodeId| {
@@ -265,7 +262,7 @@ impl Tree {
     }
 
     /// Opens or closes all nodes.
-    pub(in crate::view) fn open_all(&mut self, is_open: bool) {
+    pub(crate) fn open_all(&mut self, is_open: bool) {
         let nodes = self.shown().trie.len() as NodeId;
         for node in 1..nodes {
             self.shown_mut().trie.set_open(node, is_open);

@@ -5,9 +5,9 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use super::style::{BOLD, DIM, SELECTED, fit};
-use crate::view::State;
-use crate::view::key::{self, HelpLine};
-use crate::view::names::Finder;
+use crate::State;
+use crate::key::{self, HelpLine};
+use crate::names::Finder;
 use ipath_profile::profile::printable;
 
 /// What the numbers mean, below the keys.

@@ -1,10 +1,10 @@
 //! What the commands do while the table is browsed.
 
 use super::{Action, Finder, Mode, Mouse, State};
-use crate::view::column::Sort;
-use crate::view::key::Command;
-use crate::view::line::EditLine;
-use crate::view::tree::{NodeId, Row, Shape, Span, typed};
+use crate::column::Sort;
+use crate::key::Command;
+use crate::line::EditLine;
+use crate::tree::{NodeId, Row, Shape, Span, typed};
 use ipath_profile::profile::off_cpu;
 
 impl State {

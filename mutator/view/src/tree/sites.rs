@@ -10,7 +10,7 @@ use ipath_profile::profile::{Frame, Label, Module, Process, Profile, printable};
 use ipath_profile::report::Titles;
 
 /// A function, thread or call site, for as long as the view lives.
-pub(in crate::view) type SiteId = u32;
+pub(crate) type SiteId = u32;
 
 /// What tells a site from others. Modules are numbered over all samples.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,44 +33,44 @@ enum Key {
 
 /// One line that shows a site, or an inlined scope at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::view) struct Line {
-    pub(in crate::view) name: String,
+pub(crate) struct Line {
+    pub(crate) name: String,
     /// The source position, or the module where there is none.
-    pub(in crate::view) place: String,
+    pub(crate) place: String,
     /// True of an inlined copy inside the next line's function.
-    pub(in crate::view) inlined: bool,
+    pub(crate) inlined: bool,
     /// The source file as the debug information names it, and the line.
-    pub(in crate::view) source: Option<(Rc<str>, u32)>,
+    pub(crate) source: Option<(Rc<str>, u32)>,
     /// The reason to fold it in a chain. `None` if it is shown.
-    pub(in crate::view) fold: Option<Fold>,
+    pub(crate) fold: Option<Fold>,
     /// True if the function is the program's own.
-    pub(in crate::view) is_own: bool,
+    pub(crate) is_own: bool,
 }
 
 /// What is known of a site.
-pub(in crate::view) struct Site {
+pub(crate) struct Site {
     /// At least one: the functions inlined there, innermost first, then the function itself.
-    pub(in crate::view) lines: Rc<[Line]>,
+    pub(crate) lines: Rc<[Line]>,
     /// Measured functions, threads and processes have a row of their own, whoever calls them.
-    pub(in crate::view) is_alone: bool,
+    pub(crate) is_alone: bool,
     /// True of a measured function.
-    pub(in crate::view) is_function: bool,
+    pub(crate) is_function: bool,
     /// A pattern that means the function there, where it can be named.
-    pub(in crate::view) pattern: Option<String>,
+    pub(crate) pattern: Option<String>,
     /// The file name of its module.
-    pub(in crate::view) module: Rc<str>,
+    pub(crate) module: Rc<str>,
 }
 
 impl Site {
     /// True of a thread, or a process.
-    pub(in crate::view) fn is_thread(&self) -> bool {
+    pub(crate) fn is_thread(&self) -> bool {
         self.is_alone && !self.is_function
     }
 }
 
 /// All sites that have been met.
 #[derive(Default)]
-pub(in crate::view) struct Sites {
+pub(crate) struct Sites {
     all: Vec<Site>,
     ids: FxHashMap<Key, SiteId>,
     /// True if one of them is a process.
@@ -83,7 +83,7 @@ pub(in crate::view) struct Sites {
 }
 
 impl Sites {
-    pub(in crate::view) fn get(&self, id: SiteId) -> &Site {
+    pub(crate) fn get(&self, id: SiteId) -> &Site {
         &self.all[id as usize]
     }
 

@@ -1,9 +1,9 @@
 //! What keys and samples do to the state.
 
 use super::*;
-use crate::view::key::BINDINGS;
-use crate::view::tree::ROOT;
-use crate::view::{Callees, Mouse};
+use crate::key::BINDINGS;
+use crate::tree::ROOT;
+use crate::{Callees, Mouse};
 
 #[test]
 fn the_hottest_path_of_each_function_is_open_at_first() {
@@ -420,7 +420,7 @@ fn c_edits_the_metrics_of_the_selected_function() {
         Some(Action::Change(0, "count,wal".to_owned()))
     );
     press(&mut state, &[Key::Char('c'), Key::Char('x'), Key::Esc]);
-    assert!(matches!(state.mode, crate::view::state::Mode::Browse));
+    assert!(matches!(state.mode, crate::state::Mode::Browse));
 }
 
 #[test]

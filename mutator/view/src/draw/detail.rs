@@ -8,10 +8,10 @@ use unicode_width::UnicodeWidthStr;
 
 use super::bars;
 use super::style::{BOLD, DIM};
-use crate::view::State;
-use crate::view::change::{Side, difference};
-use crate::view::column::Column;
-use crate::view::tree::{self, NodeId};
+use crate::State;
+use crate::change::{Side, difference};
+use crate::column::Column;
+use crate::tree::{self, NodeId};
 use ipath_profile::display_name;
 use ipath_profile::profile::printable;
 use ipath_profile::report::{self, human, wrapped};

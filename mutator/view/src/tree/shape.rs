@@ -4,7 +4,7 @@ use super::sites::{SiteId, Sites};
 
 /// What stands at the root, and what below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::view) enum Shape {
+pub(crate) enum Shape {
     /// Functions; below each its callers, and theirs.
     #[default]
     Callers,
@@ -17,10 +17,9 @@ pub(in crate::view) enum Shape {
 }
 
 impl Shape {
-    pub(in crate::view) const ALL: [Self; 4] =
-        [Self::Callers, Self::FromRoot, Self::Flat, Self::Threads];
+    pub(crate) const ALL: [Self; 4] = [Self::Callers, Self::FromRoot, Self::Flat, Self::Threads];
 
-    pub(in crate::view) fn name(self, of_processes: bool) -> &'static str {
+    pub(crate) fn name(self, of_processes: bool) -> &'static str {
         match self {
             Self::Threads if of_processes => "processes",
             Self::Callers => "callers",
@@ -31,7 +30,7 @@ impl Shape {
     }
 
     /// What stands between a name and the next one of a row.
-    pub(in crate::view) fn arrow(self) -> &'static str {
+    pub(crate) fn arrow(self) -> &'static str {
         match self {
             Self::FromRoot => " > ",
             _ => " < ",
@@ -39,7 +38,7 @@ impl Shape {
     }
 
     /// What stands above the rows; of processes where these are kept apart in the place of threads.
-    pub(in crate::view) fn title(self, of_processes: bool) -> &'static str {
+    pub(crate) fn title(self, of_processes: bool) -> &'static str {
         match self {
             Self::Threads if of_processes => "PROCESS, FUNCTION < CALLERS",
             Self::Callers => "FUNCTION < CALLERS",

@@ -1,7 +1,7 @@
 //! Choosing functions: what keys do, and the screen.
 
 use super::*;
-use crate::view::choice::{Choice, Choices, Choosable, Chosen};
+use crate::choice::{Choice, Choices, Choosable, Chosen};
 use ipath_profile::display_name::Link;
 
 fn rows(names: &[&str]) -> Choices {

@@ -8,7 +8,7 @@ use ipath_profile::profile::printable;
 
 /// What is left out.
 #[derive(Clone, Debug)]
-pub(in crate::view) enum Filter {
+pub(crate) enum Filter {
     /// Paths on which no function's name matches.
     Through(Regex),
     /// Paths without code of a module whose file name matches.
@@ -23,7 +23,7 @@ pub(in crate::view) enum Filter {
 
 impl Filter {
     /// From what was typed: `module:NAME`, `thread:NAME`, `process:NAME`, `share:1%`, and otherwise a function's name.
-    pub(in crate::view) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let (kind, rest) = text.split_once(':').unwrap_or(("", text));
         match kind {
@@ -44,7 +44,7 @@ impl Filter {
         }
     }
 
-    pub(in crate::view) fn describe(&self, sites: &Sites) -> String {
+    pub(crate) fn describe(&self, sites: &Sites) -> String {
         match self {
             Self::Through(name) => format!("through {}", typed(name)),
             Self::Module(name) => format!("module {}", typed(name)),
@@ -84,7 +84,7 @@ impl Filter {
 }
 
 /// What was typed for an expression.
-pub(in crate::view) fn typed(expression: &Regex) -> &str {
+pub(crate) fn typed(expression: &Regex) -> &str {
     let text = expression.as_str();
     let inner = text
         .strip_prefix(ANY_CASE)
@@ -96,7 +96,7 @@ pub(in crate::view) fn typed(expression: &Regex) -> &str {
 const ANY_CASE: &str = "(?i:";
 
 /// A regular expression, without regard to case where it has no capital letter.
-pub(in crate::view) fn expression(text: &str) -> Result<Regex, String> {
+pub(crate) fn expression(text: &str) -> Result<Regex, String> {
     let text = text.trim();
     if text.is_empty() {
         return Err("nothing to look for".to_owned());

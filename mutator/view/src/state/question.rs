@@ -1,11 +1,11 @@
 //! What keys do while something is asked.
 
 use super::{Action, Mode, State};
-use crate::view::Key;
-use crate::view::column::Column;
-use crate::view::key::{self, Command};
-use crate::view::line::EditLine;
-use crate::view::tree::{Filter, SiteId, expression};
+use crate::Key;
+use crate::column::Column;
+use crate::key::{self, Command};
+use crate::line::EditLine;
+use crate::tree::{Filter, SiteId, expression};
 
 impl State {
     /// What comes of a key; the question stays where it is not answered.

@@ -1,9 +1,9 @@
 //! The loop over a source and inputs that are both made up.
 
 use super::*;
-use crate::view::inputs::{Edited, Input, Inputs};
-use crate::view::watch::watch;
-use crate::view::{Callees, Choices, Finder, Names, Sample, Source};
+use crate::inputs::{Edited, Input, Inputs};
+use crate::watch::watch;
+use crate::{Callees, Choices, Finder, Names, Sample, Source};
 use ipath_profile::display_name::Link;
 use std::collections::VecDeque;
 use std::io;

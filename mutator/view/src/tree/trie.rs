@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 use super::sites::SiteId;
 
 /// One node, for as long as the tree lives.
-pub(in crate::view) type NodeId = u32;
+pub(crate) type NodeId = u32;
 
 /// What all paths begin at; no row is shown for it.
-pub(in crate::view) const ROOT: NodeId = 0;
+pub(crate) const ROOT: NodeId = 0;
 const NONE: NodeId = u32::MAX;
 
 struct Node {
@@ -29,13 +29,13 @@ struct Node {
 
 /// A node has been split: its first `sites` are those of another one now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::view) struct Split {
-    pub(in crate::view) node: NodeId,
-    pub(in crate::view) upper: NodeId,
-    pub(in crate::view) sites: usize,
+pub(crate) struct Split {
+    pub(crate) node: NodeId,
+    pub(crate) upper: NodeId,
+    pub(crate) sites: usize,
 }
 
-pub(in crate::view) struct Trie {
+pub(crate) struct Trie {
     nodes: Vec<Node>,
     sites: Vec<SiteId>,
     by_site: FxHashMap<(NodeId, SiteId), NodeId>,
@@ -80,38 +80,38 @@ impl Trie {
         &mut self.nodes[id as usize]
     }
 
-    pub(in crate::view) fn sites(&self, id: NodeId) -> &[SiteId] {
+    pub(crate) fn sites(&self, id: NodeId) -> &[SiteId] {
         let Node { from, len, .. } = *self.node(id);
         &self.sites[from as usize..][..len as usize]
     }
 
     /// `None` of what begins a path.
-    pub(in crate::view) fn parent(&self, id: NodeId) -> Option<NodeId> {
+    pub(crate) fn parent(&self, id: NodeId) -> Option<NodeId> {
         let parent = self.node(id).parent;
         (parent != ROOT && parent != NONE).then_some(parent)
     }
 
-    pub(in crate::view) fn children(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+    pub(crate) fn children(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let some = |id: NodeId| (id != NONE).then_some(id);
         std::iter::successors(some(self.node(id).first), move |&id| {
             some(self.node(id).next)
         })
     }
 
-    pub(in crate::view) fn is_open(&self, id: NodeId) -> bool {
+    pub(crate) fn is_open(&self, id: NodeId) -> bool {
         self.node(id).is_open
     }
 
-    pub(in crate::view) fn set_open(&mut self, id: NodeId, is_open: bool) {
+    pub(crate) fn set_open(&mut self, id: NodeId, is_open: bool) {
         self.node_mut(id).is_open = is_open;
     }
 
     /// True if each site of a node has a row of its own.
-    pub(in crate::view) fn is_unfolded(&self, id: NodeId) -> bool {
+    pub(crate) fn is_unfolded(&self, id: NodeId) -> bool {
         self.node(id).is_unfolded
     }
 
-    pub(in crate::view) fn set_unfolded(&mut self, id: NodeId, is_unfolded: bool) {
+    pub(crate) fn set_unfolded(&mut self, id: NodeId, is_unfolded: bool) {
         self.node_mut(id).is_unfolded = is_unfolded;
     }
 

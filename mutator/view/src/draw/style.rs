@@ -4,15 +4,15 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-pub(in crate::view) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
-pub(in crate::view) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-pub(in crate::view) const WARN: Style = Style::new().fg(Color::Yellow);
+pub(crate) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+pub(crate) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+pub(crate) const WARN: Style = Style::new().fg(Color::Yellow);
 pub(super) const ERROR: Style = Style::new().fg(Color::Red);
 
-pub(in crate::view) const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
+pub(crate) const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 /// `text` in at most `room` columns; what is cut off is replaced by an ellipsis.
-pub(in crate::view) fn fit(text: &str, room: usize) -> String {
+pub(crate) fn fit(text: &str, room: usize) -> String {
     if text.width() <= room {
         return text.to_owned();
     }

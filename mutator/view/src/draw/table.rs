@@ -1,10 +1,10 @@
 //! The rows: columns of numbers, then the names as a tree.
 
 use super::style::{BOLD, DIM, SELECTED, WARN, heat};
-use crate::view::State;
-use crate::view::change::Change;
-use crate::view::column::{Column, Sort};
-use crate::view::tree::{self, Key, Marker, NodeId, Row};
+use crate::State;
+use crate::change::Change;
+use crate::column::{Column, Sort};
+use crate::tree::{self, Key, Marker, NodeId, Row};
 use ipath_profile::display_name::{self, Chain, Link};
 use ipath_profile::folding::{self, Item};
 use ipath_profile::report::human;

@@ -1,14 +1,14 @@
 //! Whole screens as text.
 
 use super::*;
-use crate::view::names::Names;
-use crate::view::state::Source;
-use crate::view::tree::ROOT;
+use crate::names::Names;
+use crate::state::Source;
+use crate::tree::ROOT;
 use ipath_profile::profile::{Metric, Overhead, Thread};
 use std::path::Path;
 
 fn golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/view/goldens/{name}.txt"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/goldens/{name}.txt"));
     if std::env::var_os("UPDATE_GOLDENS").is_some() {
         std::fs::write(&path, text).unwrap();
     }
