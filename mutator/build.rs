@@ -1,6 +1,6 @@
 //! Compiles the runtime into the image that the command carries and writes into targets.
 //!
-//! `rustc` is called directly: the runtime has no dependency but `abi`, needs flags of its own
+//! `rustc` is called directly: the runtime has no dependency but `abi` and `unwind`, needs flags of its own
 //! (freestanding, position-independent, no vectorizing), and a nested cargo would want a second
 //! target directory and lock.
 
@@ -18,10 +18,24 @@ fn main() -> Result<(), Box<dyn Error>> {
         "cargo::rerun-if-changed={}",
         runtime.join("abi/src").display()
     );
+    println!(
+        "cargo::rerun-if-changed={}",
+        runtime.join("unwind/src").display()
+    );
     println!("cargo::rerun-if-changed=build.rs");
 
     let abi = out.join("libabi.rlib");
     run(rustc(&runtime.join("abi/src/lib.rs"), "abi", "rlib", &abi)?)?;
+
+    let unwind = out.join("libunwind.rlib");
+    let mut command = rustc(
+        &runtime.join("unwind/src/lib.rs"),
+        "unwind",
+        "rlib",
+        &unwind,
+    )?;
+    command.arg("--extern").arg(with_value("abi=", &abi));
+    run(command)?;
 
     let image = out.join("runtime.elf");
     let mut command = rustc(&runtime.join("src/lib.rs"), "rtlib", "cdylib", &image)?;
@@ -32,6 +46,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     command
         .arg("--extern")
         .arg(with_value("abi=", &abi))
+        .arg("--extern")
+        .arg(with_value("unwind=", &unwind))
+        .arg("-L")
+        .arg(with_value("dependency=", &out))
         .args(["--cfg", "ipath_image"]);
     let link = [
         "-nostdlib",

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::Acquire;
 
-use abi::rule::Rule;
 use patcher::Avma;
+use unwind::Rule;
 
 use super::locked::Locked;
 use super::tables::{Table, generated_answer, table_key};

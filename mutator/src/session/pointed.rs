@@ -125,9 +125,9 @@ fn standing(before: FrameBefore) -> Option<u64> {
         words => u8::try_from(-1 - i32::from(words)).ok().filter(|&n| n > 0),
     };
     let mut standing = Standing {
-        by_rbp: before.base == Base::FramePointer,
+        by_fp: before.base == Base::FramePointer,
         slot: before.frame.cfa.checked_sub(WORD)?,
-        rbp: down(before.frame.caller_frame_pointer)?,
+        fp: down(before.frame.caller_frame_pointer)?,
         others: None,
     };
     let others = before.others.map(|others| others.map(down));

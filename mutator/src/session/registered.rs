@@ -203,7 +203,7 @@ fn rows(described: &[Registered]) -> Vec<(Avma, u64)> {
         }
         end = code.range.end;
         let encoded = code.rows.iter().map(|&(at, recipe)| {
-            let rule = recipe.map_or(abi::rule::Rule::Stop(abi::cause::Cause::NoRule), rule);
+            let rule = recipe.map_or(unwind::Rule::Stop(abi::cause::Cause::NoRule), rule);
             (Avma(at.0), rule.encode())
         });
         rows.extend(encoded);

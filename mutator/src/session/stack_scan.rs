@@ -67,7 +67,7 @@ impl Stacks {
     /// runtime's.
     pub(super) fn of_application(&self, memory: &Memory, sp: Avma) -> Avma {
         let saved = self.own_stack(sp).and_then(|stack| {
-            let at = stack.start.plus(abi::image::THREAD_SAVED_RSP as u64);
+            let at = stack.start.plus(abi::image::THREAD_SAVED_SP as u64);
             memory.read_word(at).ok()
         });
         saved.map_or(sp, Avma)

@@ -11,7 +11,6 @@ use std::thread;
 
 use abi::cause::Cause;
 use abi::image::{EPOCH_OF_TABLES, SYMBOL_EPOCH};
-use abi::rule::Rule;
 use abi::segment::{AREA_TABLES, TABLE_OF_CONVENTIONS, TABLE_OF_ENTRIES, TABLE_OF_RULES};
 use patcher::flow::{
     Recipe, callees_of, callees_seen, frame_seen, frames_around, frames_called, frames_of,
@@ -19,6 +18,7 @@ use patcher::flow::{
 };
 use patcher::image::Image;
 use patcher::{Avma, Bias, Svma};
+use unwind::Rule;
 
 use super::SessionError;
 use super::locked::Locked;
@@ -366,20 +366,20 @@ fn rules_of(
 
 pub(super) fn rule(recipe: Recipe) -> Rule {
     match recipe {
-        Recipe::FromStackPointer(frame) => Rule::FromRsp {
+        Recipe::FromStackPointer(frame) => Rule::FromSp {
             cfa_offset: frame.cfa,
-            rbp_words: frame.caller_frame_pointer,
+            fp_words: frame.caller_frame_pointer,
         },
-        Recipe::FromFramePointer(frame) => Rule::FromRbp {
+        Recipe::FromFramePointer(frame) => Rule::FromFp {
             cfa_offset: frame.cfa,
-            rbp_words: frame.caller_frame_pointer,
+            fp_words: frame.caller_frame_pointer,
         },
         Recipe::Realigned {
             cfa_at,
             caller_frame_pointer,
         } => Rule::Realigned {
             cfa_at,
-            rbp_words: caller_frame_pointer,
+            fp_words: caller_frame_pointer,
         },
         Recipe::Ambiguous => Rule::Stop(Cause::Ambiguous),
         Recipe::Outermost => Rule::Root,

@@ -11,9 +11,9 @@ use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use abi::cause::Cause;
-use abi::rule::Rule;
 use goblin::elf::Elf;
 use patcher::Avma;
+use unwind::Rule;
 
 use crate::images;
 use ipath_target::process::Memory;
@@ -23,10 +23,7 @@ use ipath_target::process::modules::Module;
 const FILE: &str = "libjvm.so";
 
 /// As `push rbp; mov rbp, rsp` leaves it.
-const FRAME_POINTER: Rule = Rule::FromRbp {
-    cfa_offset: 16,
-    rbp_words: -2,
-};
+const FRAME_POINTER: Rule = Rule::FRAME_POINTER;
 
 /// Nothing is told, and nothing may be guessed: return addresses of the interpreter follow no call.
 const UNKNOWN: Rule = Rule::Stop(Cause::NoRule);
@@ -147,9 +144,9 @@ impl HotSpot {
         }
         let words = memory.int(blob.plus(self.fields.frame_size))?;
         // Those without a frame of their own have 0 or less.
-        (words > 0).then_some(Rule::FromRsp {
+        (words > 0).then_some(Rule::FromSp {
             cfa_offset: words.checked_mul(8)?,
-            rbp_words: -2,
+            fp_words: -2,
         })
     }
 

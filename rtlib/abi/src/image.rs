@@ -84,12 +84,12 @@ pub struct Parameters {
     pub folds: AtomicU64,
     /// 1 where verifying finds every remembered walk wrong, to see that it does verify.
     pub distrust: AtomicU64,
-    /// Bytes from the FS base to the thread id (32 bit), or -1 where it is not known.
+    /// Bytes from the thread pointer to the thread id (32 bit), or -1 where it is not known.
     pub tid_offset: AtomicI32,
-    /// 0 where the word at %fs:0 is the FS base, 1 where `rdfsbase` must tell it.
-    pub rdfsbase: AtomicU32,
-    /// 1 where that instruction may be used (AT_HWCAP2 bit 1).
-    pub has_rdfsbase: AtomicU32,
+    /// 0 if the first word of the thread's control block is the thread pointer, 1 if its register must be read.
+    pub reads_tp: AtomicU32,
+    /// 1 if programs may read that register.
+    pub may_read_tp: AtomicU32,
     /// 1 where the runtime may make system calls; 0 where it makes none at all, as one that a filter forbids could end
     /// the program. Then it has the reserve, and what the command has published of the process's maps.
     pub system_calls: AtomicU32,
@@ -142,7 +142,7 @@ pub const TICKS_SHIFT: u32 = 32;
 
 /// Bytes from the start of a mapping that holds a thread's state and private stack to where the
 /// application's stack pointer stands while the thread runs on that stack.
-pub const THREAD_SAVED_RSP: usize = 1024 + 32;
+pub const THREAD_SAVED_SP: usize = 1024 + 32;
 
 /// Length of the table of mappings.
 pub const OWN_MAPPINGS: usize = 16384;

@@ -12,7 +12,6 @@ pub mod counter;
 pub mod image;
 pub mod point;
 pub mod probe;
-pub mod rule;
 pub mod schema;
 pub mod segment;
 pub mod shortage;

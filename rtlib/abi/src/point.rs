@@ -1,11 +1,13 @@
 //! Where the function of a point has its frame: the word that a point has of the details.
 
-/// Set where the frame is counted from rbp, not from the stack pointer.
-pub const BY_RBP: u64 = 1 << 0;
+use crate::arch::registers::OTHERS;
+
+/// Set where the frame is counted from the frame pointer, not from the stack pointer.
+pub const BY_FP: u64 = 1 << 0;
 /// Set where [`Standing::others`] are known.
 pub const KNOWS_OTHERS: u64 = 1 << 1;
-/// The place of [`Standing::rbp`], of 8 bits.
-pub const RBP_SHIFT: u32 = 8;
+/// The place of [`Standing::fp`], of 8 bits.
+pub const FP_SHIFT: u32 = 8;
 /// The place of [`Standing::others`], of [`OTHER_BITS`] each.
 pub const OTHERS_SHIFT: u32 = 16;
 /// See [`OTHERS_SHIFT`].
@@ -16,20 +18,20 @@ pub const SLOT_SHIFT: u32 = 32;
 /// Where a function has its frame before an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// True if the frame is counted from rbp, not from the stack pointer.
-    pub by_rbp: bool,
+    /// True if the frame is counted from the frame pointer, not from the stack pointer.
+    pub by_fp: bool,
     /// Bytes from there to the address of the return address.
     pub slot: i32,
-    /// Words from the return address down to where the caller's rbp is; 0 where it is in its register.
-    pub rbp: u8,
-    /// The same of rbx and r12 to r15, less than 8 words each; `None` where that is not known.
-    pub others: Option<[u8; 5]>,
+    /// Words from the return address down to where the caller's frame pointer is; 0 where it is in its register.
+    pub fp: u8,
+    /// The same of the other callee-saved registers, less than 8 words each; `None` where that is not known.
+    pub others: Option<[u8; OTHERS]>,
 }
 
 impl Standing {
     /// As a word; `None` where some of it has no room there.
     pub fn encode(self) -> Option<u64> {
-        let mut word = u64::from(self.by_rbp) * BY_RBP;
+        let mut word = u64::from(self.by_fp) * BY_FP;
         if let Some(others) = self.others {
             word |= KNOWS_OTHERS;
             for (number, words) in (0..).zip(others) {
@@ -40,7 +42,7 @@ impl Standing {
             }
         }
         let slot = u64::from(self.slot as u32) << SLOT_SHIFT;
-        Some(word | u64::from(self.rbp) << RBP_SHIFT | slot)
+        Some(word | u64::from(self.fp) << FP_SHIFT | slot)
     }
 
     /// Of a word.
@@ -50,17 +52,16 @@ impl Standing {
             let mask = (1 << OTHER_BITS) - 1;
             (word >> (OTHERS_SHIFT + number * OTHER_BITS)) as u8 & mask
         }
-        let others = [
-            other(word, 0),
-            other(word, 1),
-            other(word, 2),
-            other(word, 3),
-            other(word, 4),
-        ];
+        let mut others = [0; OTHERS];
+        let mut number = 0;
+        while number < OTHERS {
+            others[number] = other(word, number as u32);
+            number += 1;
+        }
         Self {
-            by_rbp: word & BY_RBP != 0,
+            by_fp: word & BY_FP != 0,
             slot: (word >> SLOT_SHIFT) as i32,
-            rbp: (word >> RBP_SHIFT) as u8,
+            fp: (word >> FP_SHIFT) as u8,
             others: match word & KNOWS_OTHERS {
                 0 => None,
                 _ => Some(others),
@@ -68,30 +69,30 @@ impl Standing {
         }
     }
 
-    /// The address of the return address, where the stack pointer and rbp are these.
+    /// The address of the return address, where the stack and frame pointers are these.
     #[inline(always)]
-    pub const fn slot_at(self, rsp: u64, rbp: u64) -> u64 {
-        let base = if self.by_rbp { rbp } else { rsp };
+    pub const fn slot_at(self, sp: u64, fp: u64) -> u64 {
+        let base = if self.by_fp { fp } else { sp };
         base.wrapping_add(self.slot as i64 as u64)
     }
 }
 
-const _: () = assert!(OTHERS_SHIFT + 5 * OTHER_BITS <= SLOT_SHIFT);
+const _: () = assert!(OTHERS_SHIFT + OTHERS as u32 * OTHER_BITS <= SLOT_SHIFT);
 
 #[cfg(test)]
 mod tests {
-    use super::Standing;
+    use super::{OTHERS, Standing};
 
     #[test]
     fn what_stands_somewhere_survives_its_word() {
         for slot in [0, 8, -8, 4096, i32::MIN, i32::MAX] {
-            for rbp in [0, 1, 255] {
-                for others in [None, Some([0; 5]), Some([1, 2, 3, 4, 7])] {
-                    for by_rbp in [false, true] {
+            for fp in [0, 1, 255] {
+                for others in [None, Some([0; OTHERS]), Some([1, 2, 3, 4, 7])] {
+                    for by_fp in [false, true] {
                         let standing = Standing {
-                            by_rbp,
+                            by_fp,
                             slot,
-                            rbp,
+                            fp,
                             others,
                         };
                         let word = standing.encode().expect("room");
@@ -101,9 +102,9 @@ mod tests {
             }
         }
         let far = Standing {
-            by_rbp: false,
+            by_fp: false,
             slot: 8,
-            rbp: 1,
+            fp: 1,
             others: Some([0, 0, 8, 0, 0]),
         };
         assert_eq!(far.encode(), None);
@@ -111,10 +112,10 @@ mod tests {
 
     #[test]
     fn the_slot_is_counted_from_either_register() {
-        let standing = |by_rbp, slot| Standing {
-            by_rbp,
+        let standing = |by_fp, slot| Standing {
+            by_fp,
             slot,
-            rbp: 0,
+            fp: 0,
             others: None,
         };
         assert_eq!(standing(false, 24).slot_at(1000, 2000), 1024);

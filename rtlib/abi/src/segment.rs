@@ -317,7 +317,7 @@ pub const fn build_of(beginning: &[u8; BUILD_BYTES]) -> u64 {
 pub struct Asked {
     /// The address; stored last, so 0 means not yet asked. [`ANSWERED`] once it has been dealt with.
     pub address: AtomicU64,
-    /// Bytes from the stack pointer after the return to what rbp points to, where that may be in this frame; else
+    /// Bytes from the stack pointer after the return to what the frame pointer points to, where that may be in this frame; else
     /// [`NO_FRAME_POINTER`].
     pub frame_pointer: AtomicU64,
 }
@@ -368,7 +368,7 @@ pub const TABLE_OF_REGISTERED: u64 = 5;
 pub struct TableRow {
     /// First address covered by an entry or a convention, or a return address.
     pub start: AtomicU64,
-    /// Address of the frame description entry, or the rule as a word ([`crate::rule::Rule::encode`]).
+    /// Address of the frame description entry, or the rule as a word (`unwind::Rule::encode`).
     pub value: AtomicU64,
 }
 

@@ -11,7 +11,7 @@ use crate::os::{shared, sys};
 /// Bytes of the largest frame whose frame pointer is believed to be one.
 pub const LARGEST: u64 = 64 << 10;
 
-/// Asks for the rule of a return address, once; rbp is so many bytes above the stack pointer there.
+/// Asks for the rule of a return address, once; the frame pointer is so many bytes above the stack pointer there.
 pub fn ask(pc: u64, distance: u64) {
     if note(pc, distance) {
         wake();

@@ -1,6 +1,6 @@
 //! Questions for all callers at once.
 
-use abi::rule;
+use unwind::rule;
 
 use super::asked::{LARGEST, note, wake};
 use super::modules::MODULES;
@@ -13,32 +13,32 @@ const MOST: usize = 64;
 
 /// Asks for the rule of a return address, once, and for those of the callers that frame pointers lead to from there on:
 /// who has called code without a rule has often none, either, and each answer would take the walk to the next of them
-/// alone. What rbp points to may not be a frame, and the walk does not follow it. But what is seen where it leads to
-/// return addresses is true of those: how far rbp points above the stack pointer there. If it leads nowhere, the
+/// alone. What the frame pointer points to may not be a frame, and the walk does not follow it. But what is seen where it leads to
+/// return addresses is true of those: how far the frame pointer points above the stack pointer there. If it leads nowhere, the
 /// question is in vain. `load` reads a word of the stack.
-pub fn ask(pc: u64, sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) {
-    if !note(pc, rbp.wrapping_sub(sp)) {
+pub fn ask(pc: u64, sp: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) {
+    if !note(pc, fp.wrapping_sub(sp)) {
         return;
     }
-    let mut frame = Some((sp, rbp));
+    let mut frame = Some((sp, fp));
     for _ in 0..MOST {
-        let caller = frame.and_then(|(sp, rbp)| caller(sp, rbp, load));
-        let Some((pc, sp, rbp)) = caller.filter(|&(pc, ..)| is_known_call(pc)) else {
+        let caller = frame.and_then(|(sp, fp)| caller(sp, fp, load));
+        let Some((pc, sp, fp)) = caller.filter(|&(pc, ..)| is_known_call(pc)) else {
             break;
         };
         if has_no_rule(pc) {
-            note(pc, rbp.wrapping_sub(sp));
+            note(pc, fp.wrapping_sub(sp));
         }
-        frame = Some((sp, rbp));
+        frame = Some((sp, fp));
     }
     wake();
 }
 
-/// Where the frame at rbp returns to, with the stack pointer and rbp there.
-fn caller(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Option<(u64, u64, u64)> {
-    let is_frame = rbp >= sp && rbp - sp <= LARGEST && rbp.is_multiple_of(8);
-    let sp = rbp.checked_add(16).filter(|_| is_frame)?;
-    Some((load(sp - 8)?, sp, load(rbp)?))
+/// Where the frame at fp returns to, with the stack pointer and fp there.
+fn caller(sp: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Option<(u64, u64, u64)> {
+    let is_frame = fp >= sp && fp - sp <= LARGEST && fp.is_multiple_of(8);
+    let sp = fp.checked_add(16).filter(|_| is_frame)?;
+    Some((load(sp - 8)?, sp, load(fp)?))
 }
 
 /// Whether a call is known to return there.

@@ -7,10 +7,10 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::image::EPOCH_OF_MAPS;
-use abi::rule;
 use abi::segment::{
     TABLE_OF_CONVENTIONS, TABLE_OF_ENTRIES, TABLE_OF_REGISTERED, TABLE_OF_RULES, TableHead,
 };
+use unwind::rule;
 
 use super::rules::{Age, RULES};
 use crate::os::lock::Lock;
@@ -99,5 +99,5 @@ pub fn is_in(head: &TableHead, pc: u64) -> bool {
 
 /// Whether a rule stands for want of a better one.
 fn is_makeshift(word: u64) -> bool {
-    matches!(rule::kind(word), rule::STOP | rule::FULL | rule::FROM_RBP)
+    matches!(rule::kind(word), rule::STOP | rule::FULL | rule::FROM_FP)
 }

@@ -1,12 +1,12 @@
-//! Whether rbp is a frame pointer, in code about which nothing else is known: generated at run time, or
+//! Whether the frame pointer is a frame pointer, in code about which nothing else is known: generated at run time, or
 //! stripped of all tables.
 //!
-//! Every frame between the stack pointer and the one that rbp belongs to has its return address there. So
-//! where no word between the two is one, and the word above the one that rbp points to is, rbp is the
+//! Every frame between the stack pointer and the one that the frame pointer belongs to has its return address there. So
+//! where no word between the two is one, and the word above the one that the frame pointer points to is, the frame pointer is the
 //! frame pointer of this very frame. A return address that an ended call has left there is told from
 //! one in use by where it leads to: the next one must be where the rule of the first says.
 
-use abi::rule::Rule;
+use unwind::Rule;
 
 use super::modules::MODULES;
 use super::return_address::{
@@ -16,13 +16,13 @@ use super::return_address::{
 /// Bytes between the two that are looked at: in a larger frame it stays in doubt.
 const LARGEST: u64 = 64 << 10;
 
-/// What the stack says of rbp.
+/// What the stack says of fp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
     /// It is the frame pointer of this frame.
     FramePointer,
-    /// The frame pointer leads to the CFA of a realigned frame: `cfa = *(rbp + cfa_at)`, `rbp =
-    /// *rbp`.
+    /// The frame pointer leads to the CFA of a realigned frame: `cfa = *(fp + cfa_at)`, `fp =
+    /// *fp`.
     Realigned {
         /// Bytes.
         cfa_at: i32,
@@ -33,12 +33,12 @@ pub enum Evidence {
     Doubtful,
 }
 
-/// Judges `rbp` where the stack pointer is `sp`. `load` reads a word of the stack above it.
-pub fn judge(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
+/// Judges `fp` where the stack pointer is `sp`. `load` reads a word of the stack above it.
+pub fn judge(sp: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
     // Code may have been unmapped since the maps were last read.
     MODULES.read_sometimes();
-    let is_place = rbp >= sp && rbp.is_multiple_of(8);
-    let caller = rbp.checked_add(8).filter(|_| is_place).and_then(load);
+    let is_place = fp >= sp && fp.is_multiple_of(8);
+    let caller = fp.checked_add(8).filter(|_| is_place).and_then(load);
     let is_caller = caller.is_some_and(|pc| {
         is_called_from(pc)
             || MODULES
@@ -48,50 +48,50 @@ pub fn judge(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
     if !is_caller {
         return Evidence::Other;
     }
-    if rbp - sp > LARGEST || is_another_frame_between(sp, rbp, load) {
+    if fp - sp > LARGEST || is_another_frame_between(sp, fp, load) {
         return Evidence::Doubtful;
     }
-    copied(rbp, load)
+    copied(fp, load)
 }
 
-/// Judges the frame at `rbp`, which belongs to this function, by the words around it. A realigned
-/// frame of GCC has a copy of its return address above rbp, up to 56 bytes below the return address
-/// itself. Its CFA is among the words below rbp:
+/// Judges the frame at `fp`, which belongs to this function, by the words around it. A realigned
+/// frame of GCC has a copy of its return address above fp, up to 56 bytes below the return address
+/// itself. Its CFA is among the words below fp:
 ///
 /// ```text
-/// ... cfa ... | caller's rbp | copy | padding | return address | cfa:
-///               ^ rbp
+/// ... cfa ... | caller's fp | copy | padding | return address | cfa:
+///               ^ fp
 /// ```
 ///
-/// In a recursion the same return address occurs twice, too, but then rbp points to a frame between
+/// In a recursion the same return address occurs twice, too, but then the frame pointer points to a frame between
 /// the two.
-fn copied(rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
-    /// The most words of padding, for a frame aligned to 64 bytes, and the words below rbp to
+fn copied(fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
+    /// The most words of padding, for a frame aligned to 64 bytes, and the words below fp to
     /// search: the callee-saved registers are pushed first.
     const PADDING: u64 = 7;
     const SAVED: u64 = 6;
-    let Some((caller, after)) = load(rbp).zip(load(rbp + 8)) else {
+    let Some((caller, after)) = load(fp).zip(load(fp + 8)) else {
         return Evidence::FramePointer;
     };
-    let cfas = (2..2 + PADDING + 1).map(|words| rbp + 8 * words);
+    let cfas = (2..2 + PADDING + 1).map(|words| fp + 8 * words);
     let mut cfas = cfas
         .filter(|&slot| load(slot) == Some(after))
         .map(|slot| slot + 8);
-    let Some(cfa) = cfas.find(|&cfa| !(rbp < caller && caller < cfa)) else {
+    let Some(cfa) = cfas.find(|&cfa| !(fp < caller && caller < cfa)) else {
         return Evidence::FramePointer;
     };
     let mut saved = (1..=SAVED).map(|words| (-8 * words as i64) as i32);
-    match saved.find(|&at| load(rbp.wrapping_add_signed(at.into())) == Some(cfa)) {
+    match saved.find(|&at| load(fp.wrapping_add_signed(at.into())) == Some(cfa)) {
         Some(cfa_at) => Evidence::Realigned { cfa_at },
         None => Evidence::Doubtful,
     }
 }
 
 /// Whether a word between the two may be a return address in use, as far as code is known.
-fn is_another_frame_between(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> bool {
-    (sp..rbp).step_by(8).any(|slot| {
-        load(slot).is_none_or(|pc| is_called_from(pc) && may_be_in_use(slot, rbp, load))
-    })
+fn is_another_frame_between(sp: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> bool {
+    (sp..fp)
+        .step_by(8)
+        .any(|slot| load(slot).is_none_or(|pc| is_called_from(pc) && may_be_in_use(slot, fp, load)))
 }
 
 /// Whether an address follows a call. Most words of a stack are no addresses, or lead to data. Only of what looks like
@@ -99,7 +99,7 @@ fn is_another_frame_between(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>
 fn is_called_from(pc: u64) -> bool {
     let before = pc.wrapping_sub(1);
     if let Some(range) = MODULES.known(before) {
-        let is_frame = |rule| matches!(rule, Rule::FromRbp { .. });
+        let is_frame = |rule| matches!(rule, Rule::FromFp { .. });
         return is_after_call(&range, pc) || convention_of(&range, pc).is_some_and(is_frame);
     }
     may_follow_call(pc)
@@ -108,14 +108,14 @@ fn is_called_from(pc: u64) -> bool {
             .is_some_and(|range| is_after_call(&range, pc))
 }
 
-/// Whether the return address at `slot`, and those that follow from it, lead beyond `rbp`.
-fn may_be_in_use(mut slot: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> bool {
-    while slot <= rbp {
+/// Whether the return address at `slot`, and those that follow from it, lead beyond `fp`.
+fn may_be_in_use(mut slot: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> bool {
+    while slot <= fp {
         let Some(pc) = load(slot).filter(|&pc| is_called_from(pc)) else {
             return false;
         };
         // What another register decides is not known here.
-        let Some(Rule::FromRsp { cfa_offset, .. }) = rule_of(pc) else {
+        let Some(Rule::FromSp { cfa_offset, .. }) = rule_of(pc) else {
             return true;
         };
         let next = slot.wrapping_add(i64::from(cfa_offset) as u64);
@@ -142,30 +142,26 @@ mod tests {
         ipath_parameters.system_calls.store(1, Ordering::Relaxed);
         let page = sys::map_anonymous(abi::PAGE).expect("memory");
         let caller = own_return_address();
-        // What is between the stack pointer and the place that rbp points to: numbers, addresses of data.
+        // What is between the stack pointer and the place that the frame pointer points to: numbers, addresses of data.
         let data = [1, 2, &raw const caller as u64, page, page + 64, u64::MAX];
         let stack: Vec<u64> = data.into_iter().chain([0, caller]).collect();
         let sp = stack.as_ptr() as u64;
-        let rbp = sp + 8 * data.len() as u64;
+        let fp = sp + 8 * data.len() as u64;
         let load = |at: u64| stack.get((at.wrapping_sub(sp) / 8) as usize).copied();
-        assert_eq!(judge(sp, rbp, &load), Evidence::FramePointer);
+        assert_eq!(judge(sp, fp, &load), Evidence::FramePointer);
         let read = MODULES.times_read();
         let slow = || MODULES.times_read() - read;
         for _ in 0..1000 {
-            assert_eq!(judge(sp, rbp, &load), Evidence::FramePointer);
+            assert_eq!(judge(sp, fp, &load), Evidence::FramePointer);
         }
         assert!(slow() < 100, "{} times for 6000 words", slow());
         // A call before one of these words, which runs now.
         const CALL: [u8; 2] = [0xff, 0xd0];
         // SAFETY: the page is the test's own.
         unsafe { ((page + 62) as *mut [u8; 2]).write(CALL) };
-        assert_eq!(
-            judge(sp, rbp, &load),
-            Evidence::FramePointer,
-            "not code yet"
-        );
+        assert_eq!(judge(sp, fp, &load), Evidence::FramePointer, "not code yet");
         sys::make_executable(page, abi::PAGE);
-        assert_eq!(judge(sp, rbp, &load), Evidence::Doubtful);
+        assert_eq!(judge(sp, fp, &load), Evidence::Doubtful);
         // SAFETY: nothing of it is used any more.
         unsafe { sys::unmap(page, abi::PAGE) };
     }
@@ -174,7 +170,7 @@ mod tests {
     #[test]
     fn aligned_frames_are_told_from_recursion() {
         let after = own_return_address();
-        // Word indexes in the stack drawing; rbp points to the third.
+        // Word indexes in the stack drawing; the frame pointer points to the third.
         const RBP: usize = 3;
         let judged = |words: &dyn Fn(u64) -> [u64; 12]| {
             let mut stack = [0; 12];

@@ -4,11 +4,11 @@ use core::cell::UnsafeCell;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::rule;
 use abi::segment::{
     AREA_MODULES, MODULE_PATH, ModuleEntry, TABLE_OF_CONVENTIONS, TABLE_OF_REGISTERED,
     TABLE_OF_RULES, TableHead, TableRow,
 };
+use unwind::rule;
 
 use super::range::{self, NEW, Range, Ranges, Tables};
 use super::rules::{Age, RULES};

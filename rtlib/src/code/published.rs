@@ -4,10 +4,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::rule::Rule;
 use abi::segment::{
     TABLE_OF_CONVENTIONS, TABLE_OF_REGISTERED, TABLE_OF_RULES, TableHead, TableRow,
 };
+use unwind::Rule;
 
 use super::range::Range;
 use crate::os::shared;

@@ -4,9 +4,10 @@ use core::sync::atomic::Ordering;
 
 use abi::arch::signal_frame;
 use abi::cause::Cause;
-use abi::rule::Rule;
+use unwind::Rule;
+use unwind::arch::register::RA;
 
-use super::cfi::{self, Cfa, RBP, RSP, RegisterRule};
+use super::cfi::{self, RegisterRule};
 use super::modules::MODULES;
 use super::range::Range;
 use super::rules::RULES;
@@ -16,7 +17,7 @@ use crate::os::parameters::ipath_parameters;
 use crate::os::{foreign, journal};
 
 /// The rule of a return address, found in the unwind tables and remembered. The command is asked for a better one
-/// where it may have one; rbp is so many bytes above the stack pointer there.
+/// where it may have one; the frame pointer is so many bytes above the stack pointer there.
 pub fn find_rule(pc: u64, distance: u64) {
     MODULES.read_sometimes();
     let epoch = epoch::number();
@@ -39,7 +40,7 @@ pub fn find_rule(pc: u64, distance: u64) {
     let range = || MODULES.known(pc.wrapping_sub(1));
     let is_asked = |range: Range| {
         let better = match rule {
-            Rule::FromRbp { .. } => !is_convention(&range, pc),
+            Rule::FromFp { .. } => !is_convention(&range, pc),
             Rule::Stop(_) => is_convention(&range, pc),
             _ => false,
         };
@@ -119,14 +120,14 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
         return Some(Rule::Full);
     }
     let row = cfi::row_at(&fde, look_up)?;
-    let is_root = matches!(row.registers[cfi::RA], RegisterRule::Undefined);
+    let is_root = matches!(row.registers[RA], RegisterRule::Undefined);
     if is_root {
         return Some(Rule::Root);
     }
     if !is_after_call(&range, pc) {
         return None;
     }
-    let rule = compact(&row).unwrap_or(Rule::Full);
+    let rule = Rule::of_row(&row).unwrap_or(Rule::Full);
     Some(better(&range, pc, rule).unwrap_or(rule))
 }
 
@@ -136,41 +137,9 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
 fn better(range: &Range, pc: u64, rule: Rule) -> Option<Rule> {
     let published = published::rule_of(range, pc)?;
     match (rule, published) {
-        (Rule::FromRsp { .. } | Rule::FromRbp { .. }, Rule::FromRsp { .. })
-        | (Rule::FromRsp { .. } | Rule::Full, Rule::Stop(_)) => Some(published),
+        (Rule::FromSp { .. } | Rule::FromFp { .. }, Rule::FromSp { .. })
+        | (Rule::FromSp { .. } | Rule::Full, Rule::Stop(_)) => Some(published),
         // The full walk handles these.
-        _ => None,
-    }
-}
-
-/// The row as a rule over sp and rbp alone, where it is one.
-fn compact(row: &cfi::Row) -> Option<Rule> {
-    let RegisterRule::Offset(-8) = row.registers[cfi::RA] else {
-        return None;
-    };
-    if let (Cfa::Expression(cfa), RegisterRule::Expression(rbp)) = (row.cfa, row.registers[RBP]) {
-        let rbp_at = cfi::register_plus(rbp, RBP)?;
-        return Some(Rule::Realigned {
-            cfa_at: i32::try_from(cfi::load_at_register_plus(cfa, RBP)?).ok()?,
-            rbp_words: i16::try_from(rbp_at / 8).ok().filter(|_| rbp_at % 8 == 0)?,
-        });
-    }
-    let rbp_words = match row.registers[RBP] {
-        RegisterRule::Same | RegisterRule::Undefined => 0,
-        RegisterRule::Offset(offset) if offset < 0 && offset % 8 == 0 => {
-            i16::try_from(offset / 8).ok()?
-        }
-        _ => return None,
-    };
-    match row.cfa {
-        Cfa::Register(RSP, offset) => Some(Rule::FromRsp {
-            cfa_offset: i32::try_from(offset).ok()?,
-            rbp_words,
-        }),
-        Cfa::Register(RBP, offset) => Some(Rule::FromRbp {
-            cfa_offset: i32::try_from(offset).ok()?,
-            rbp_words,
-        }),
         _ => None,
     }
 }
@@ -321,7 +290,7 @@ mod tests {
         let pc = from_realigned_frame(own_return_address);
         let expected = Rule::Realigned {
             cfa_at: -8,
-            rbp_words: 0,
+            fp_words: 0,
         };
         assert_eq!(rule_of(pc), Some(expected));
     }
@@ -336,7 +305,7 @@ mod tests {
             assert!(!is_after_call(&range, pc + 1));
             let rule = rule_of(pc).expect("Rust programs have tables");
             assert!(
-                matches!(rule, Rule::FromRsp { .. } | Rule::FromRbp { .. }),
+                matches!(rule, Rule::FromSp { .. } | Rule::FromFp { .. }),
                 "{rule:?}"
             );
         }

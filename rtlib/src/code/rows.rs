@@ -10,68 +10,27 @@ use core::sync::atomic::{
     fence,
 };
 
-use super::cfi::{self, Cfa, RegisterRule};
+use unwind::Places;
+use unwind::arch::register::COLUMNS;
+
 use super::epoch;
-use crate::arch::register::COLUMNS;
 use crate::os::hash;
 
-/// A row: `cfa = register + offset`, and each register is at `cfa + places[register]`, or stays where that is [`STAYS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SimpleRow {
-    /// The register that the canonical frame address is counted from.
-    pub register: usize,
-    /// See `register`.
-    pub offset: i32,
-    /// Bytes from the canonical frame address.
-    pub places: [i16; COLUMNS],
+fn encode(row: &Places) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    words[0] = row.register as u64 | u64::from(row.offset as u32) << 32;
+    for (number, &place) in row.places.iter().enumerate() {
+        words[1 + number / 4] |= u64::from(place as u16) << (16 * (number % 4));
+    }
+    words
 }
 
-/// See [`SimpleRow`]. No place is so far away that is kept.
-pub const STAYS: i16 = i16::MIN;
-
-impl SimpleRow {
-    /// Of a row, where it is such a one.
-    pub fn of(row: &cfi::Row) -> Option<Self> {
-        let Cfa::Register(register, offset) = row.cfa else {
-            return None;
-        };
-        let mut places = [STAYS; COLUMNS];
-        for (place, rule) in places.iter_mut().zip(&row.registers) {
-            *place = match *rule {
-                RegisterRule::Undefined | RegisterRule::Same => STAYS,
-                RegisterRule::Offset(offset) => {
-                    i16::try_from(offset).ok().filter(|&at| at != STAYS)?
-                }
-                _ => return None,
-            };
-        }
-        // Where that is undefined the frame is a root, and where it stays it is in a register.
-        if places[cfi::RA] == STAYS {
-            return None;
-        }
-        Some(Self {
-            register,
-            offset: i32::try_from(offset).ok()?,
-            places,
-        })
-    }
-
-    fn encode(&self) -> [u64; WORDS] {
-        let mut words = [0; WORDS];
-        words[0] = self.register as u64 | u64::from(self.offset as u32) << 32;
-        for (number, &place) in self.places.iter().enumerate() {
-            words[1 + number / 4] |= u64::from(place as u16) << (16 * (number % 4));
-        }
-        words
-    }
-
-    fn decode(words: &[u64; WORDS]) -> Self {
-        let place = |number: usize| (words[1 + number / 4] >> (16 * (number % 4))) as i16;
-        Self {
-            register: words[0] as u32 as usize % COLUMNS,
-            offset: (words[0] >> 32) as i32,
-            places: core::array::from_fn(place),
-        }
+fn decode(words: &[u64; WORDS]) -> Places {
+    let place = |number: usize| (words[1 + number / 4] >> (16 * (number % 4))) as i16;
+    Places {
+        register: words[0] as u32 as usize % COLUMNS,
+        offset: (words[0] >> 32) as i32,
+        places: core::array::from_fn(place),
     }
 }
 
@@ -130,7 +89,7 @@ fn key(pc: u64, is_return: bool) -> u64 {
 }
 
 /// The row at an address, where it has been found at this age.
-pub fn find(pc: u64, is_return: bool, age: Age) -> Option<SimpleRow> {
+pub fn find(pc: u64, is_return: bool, age: Age) -> Option<Places> {
     let key = key(pc, is_return);
     let bucket = &ROWS[hash::bucket(key, BITS)];
     let before = bucket.sequence.load(Acquire);
@@ -143,12 +102,12 @@ pub fn find(pc: u64, is_return: bool, age: Age) -> Option<SimpleRow> {
     let words = bucket.words.each_ref().map(|word| word.load(Relaxed));
     fence(Acquire);
     let is_whole = bucket.sequence.load(Relaxed) == before;
-    is_whole.then(|| SimpleRow::decode(&words))
+    is_whole.then(|| decode(&words))
 }
 
 /// Keeps a row, in the place of another one; not where another thread is about to. Signals are blocked, or no handler may come
 /// here.
-pub fn keep(pc: u64, is_return: bool, age: Age, row: &SimpleRow) {
+pub fn keep(pc: u64, is_return: bool, age: Age, row: &Places) {
     let key = key(pc, is_return);
     let bucket = &ROWS[hash::bucket(key, BITS)];
     let before = bucket.sequence.load(Relaxed);
@@ -164,7 +123,7 @@ pub fn keep(pc: u64, is_return: bool, age: Age, row: &SimpleRow) {
     bucket.key.store(key, Relaxed);
     bucket.epoch.store(age.epoch, Relaxed);
     bucket.generation.store(age.generation, Relaxed);
-    for (word, to) in row.encode().into_iter().zip(&bucket.words) {
+    for (word, to) in encode(row).into_iter().zip(&bucket.words) {
         to.store(word, Relaxed);
     }
     bucket.sequence.store(before + 2, Release);
@@ -174,8 +133,9 @@ pub fn keep(pc: u64, is_return: bool, age: Age, row: &SimpleRow) {
 mod tests {
     use super::*;
     use std::vec::Vec;
+    use unwind::STAYS;
 
-    fn row(seed: u64) -> SimpleRow {
+    fn row(seed: u64) -> Places {
         let place = |number: usize| match (seed as usize + number).is_multiple_of(3) {
             true => STAYS,
             false => {
@@ -185,7 +145,7 @@ mod tests {
                     | 1
             }
         };
-        SimpleRow {
+        Places {
             register: seed as usize % 16,
             offset: (seed as i32).wrapping_mul(-0x0101_0101),
             places: core::array::from_fn(place),

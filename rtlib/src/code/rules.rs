@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use abi::rule::{self, Rule};
 use abi::segment::address_and_module;
+use unwind::{Rule, rule};
 
 use super::successors;
 use crate::os::hash;
@@ -102,7 +102,7 @@ impl Rules {
     /// The rule for `address`, where one is known by which its frame is left.
     pub fn frame(&self, address: u64) -> Option<Rule> {
         let (word, _) = self.get(address);
-        matches!(rule::kind(word), rule::FROM_RSP | rule::FROM_RBP).then(|| Rule::decode(word))
+        matches!(rule::kind(word), rule::FROM_SP | rule::FROM_FP).then(|| Rule::decode(word))
     }
 
     /// The address whose rule is in bucket number `site`.
@@ -254,15 +254,15 @@ fn bucket_of(address: u64) -> usize {
 mod tests {
     use super::{Age, Rules};
     use crate::code::successors::{Change, site};
-    use abi::rule::{self, Rule};
     use abi::segment::call_site;
+    use unwind::{Rule, rule};
 
     #[test]
     fn gives_back_what_was_inserted() {
         static RULES: Rules = Rules::new();
-        let rule = |n: u64| Rule::FromRsp {
+        let rule = |n: u64| Rule::FromSp {
             cfa_offset: n as i32,
-            rbp_words: 0,
+            fp_words: 0,
         };
         for n in 1..20_000u64 {
             assert_eq!(RULES.get(n * 37).0, 0);

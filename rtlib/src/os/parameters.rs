@@ -30,8 +30,8 @@ pub static ipath_parameters: Parameters = Parameters {
     folds: AtomicU64::new(0),
     distrust: AtomicU64::new(0),
     tid_offset: AtomicI32::new(0),
-    rdfsbase: AtomicU32::new(0),
-    has_rdfsbase: AtomicU32::new(0),
+    reads_tp: AtomicU32::new(0),
+    may_read_tp: AtomicU32::new(0),
     // The crate's own tests may.
     system_calls: AtomicU32::new(cfg!(test) as u32),
     awaits_libraries: AtomicU32::new(0),

@@ -121,8 +121,8 @@ pub fn has_ended(process: u32) -> bool {
     unsafe { syscall(number::KILL, [process.into(), 0, 0, 0, 0, 0]) == ESRCH }
 }
 
-/// The FS base as the kernel has it, where it may be asked.
-pub fn fs_base() -> Option<u64> {
+/// The thread pointer as the kernel has it, where it may be asked.
+pub fn thread_pointer() -> Option<u64> {
     if !may_call() {
         return None;
     }

@@ -4,12 +4,12 @@
 //! goes on; all that is deeper there has been left.
 
 use abi::probe::Kind;
+use unwind::Regs;
 
+use crate::arch::jump_buffer::{self, Target};
 use crate::arch::stored::FIRST_ARGUMENT;
-use crate::arch::thread_pointer::pointer_guard;
 use crate::calls::activation::lent;
 use crate::calls::{closing, coroutines, list};
-use crate::code::cfi::RSP;
 use crate::code::return_address;
 use crate::thread::Thread;
 use crate::walk::Frame;
@@ -29,7 +29,7 @@ pub unsafe fn reap(thread: *mut Thread, kind: Kind, slot: u64) -> Option<()> {
         } else {
             Frame::of_caller(slot, &(*thread).saved)
         };
-        let sp = frame.registers[RSP];
+        let sp = frame.registers.sp();
         let stack = (*thread).walker.stack_of(&frame, true)?;
         let (stack, is_told) = (stack.id, stack.is_told);
         let memory = (*thread).walker.stack;
@@ -55,26 +55,22 @@ pub unsafe fn reap(thread: *mut Thread, kind: Kind, slot: u64) -> Option<()> {
     }
 }
 
-/// The frame that a `jmp_buf` leads to, of musl or of glibc, which keeps rbp, rsp and pc xored with
-/// the word at %fs:0x30 and rotated (musl's src/setjmp/x86_64, glibc's sysdeps/x86_64/__longjmp.S).
-/// `None` where it can be neither.
+/// The frame that a `jmp_buf` leads to, of musl or of glibc. `None` where it can be neither.
 ///
 /// # Safety
 /// `buffer` is the argument of a longjmp of either, which is about to read it.
 unsafe fn of_jump(buffer: u64) -> Option<Frame> {
     /// No address of a program is above, nor as a rule is one that is xored and rotated below.
     const USER: u64 = 1 << 47;
-    const WORDS: usize = 8;
     // SAFETY: the caller's promise.
-    let words: [u64; WORDS] = unsafe { (buffer as *const [u64; WORDS]).read_unaligned() };
-    let [rbx, rbp, r12, r13, r14, r15, rsp, pc] = words;
-    [(0, 0), (0x11, pointer_guard())]
-        .into_iter()
-        .find_map(|(rotation, guard)| {
-            let decode = |word: u64| word.rotate_right(rotation) ^ guard;
-            let (pc, rsp) = (decode(pc), decode(rsp));
-            let is_frame = pc < USER && rsp < USER && rsp % 8 == 0;
-            (is_frame && return_address::is_return_address(pc))
-                .then(|| Frame::new(pc, [rbx, decode(rbp), r12, r13, r14, r15, rsp]))
-        })
+    let targets = unsafe { jump_buffer::targets(buffer) };
+    let is_frame = |target: &Target| {
+        let (pc, sp) = (target.pc, target.sp);
+        pc < USER && sp < USER && sp % 8 == 0 && return_address::is_return_address(pc)
+    };
+    let target = targets.into_iter().find(is_frame)?;
+    Some(Frame {
+        pc: target.pc,
+        registers: Regs::new(target.sp, &target.saved),
+    })
 }

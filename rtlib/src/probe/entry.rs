@@ -27,20 +27,21 @@ use crate::os::shared;
 use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
 use crate::walk::memo::InEpoch;
-use crate::walk::{Frame, Saved, Walk, Walker};
+use crate::walk::{Frame, Walk, Walker};
+use unwind::Saved;
 
 /// Remembers the walk of a call of `function`, so that the stub can record it: what to do next.
 ///
 /// # Safety
 /// Called by the entry stub: `slot` is the address of the return address, on the stack of the
-/// calling thread, `rbp` the register at the function's entry. `has_tried` where this has been called
+/// calling thread, `fp` the register at the function's entry. `has_tried` where this has been called
 /// for this call before.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
 pub unsafe extern "C" fn ipath_remember_walk(
     function: u64,
     slot: u64,
-    rbp: u64,
+    fp: u64,
     has_tried: bool,
 ) -> *mut Thread {
     let function = function as u32;
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn ipath_remember_walk(
         if has_tried || is_special || !is_known {
             return thread;
         }
-        (*thread).walker.entry_rbp = rbp;
+        (*thread).walker.entry_fp = fp;
         remember_walk(thread, function, slot)
     }
 }
@@ -83,7 +84,7 @@ unsafe fn leaves(thread: *mut Thread, slot: u64) -> bool {
 /// The second half of [`ipath_remember_walk`], apart from the first to use less of the stack.
 ///
 /// # Safety
-/// The thread is the caller's own, marked busy, and `slot` on the stack that it was last seen on; rbp at the function's
+/// The thread is the caller's own, marked busy, and `slot` on the stack that it was last seen on; the frame pointer at the function's
 /// entry is in its walker.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
@@ -269,7 +270,7 @@ fn meet(is_reaper: bool) -> *mut Thread {
 /// # Safety
 /// As for [`ipath_remember_walk`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
+pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, fp: u64) {
     let thread = thread::current();
     if !is_alive() || thread.is_null() {
         return;
@@ -281,7 +282,7 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
         }
         // Only from here on does the stack stay the thread's current one, whatever handler comes.
         if (*thread).walker.stack.holds(slot) {
-            verify(thread, function as u32, slot, rbp);
+            verify(thread, function as u32, slot, fp);
         }
         busy::end(thread);
     }
@@ -291,10 +292,10 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
 ///
 /// # Safety
 /// The thread is the caller's own, marked busy, and `slot` on the stack that it was last seen on.
-pub(super) unsafe fn verify(thread: *mut Thread, function: u32, slot: u64, rbp: u64) {
+pub(super) unsafe fn verify(thread: *mut Thread, function: u32, slot: u64, fp: u64) {
     // SAFETY: the caller's promise.
     unsafe {
-        (*thread).walker.entry_rbp = rbp;
+        (*thread).walker.entry_fp = fp;
         if is_another_walk(thread, function, slot) {
             abort::abort();
         }
@@ -483,7 +484,7 @@ unsafe extern "C" fn ipath_enter_at_home(
 ///
 /// # Safety
 /// The thread is the caller's own, marked busy, and `slot` on its stack. The registers are those at the function's entry,
-/// rbp alone where not `all` are known.
+/// the frame pointer alone where not `all` are known.
 pub(super) unsafe fn record_slowly(
     thread: *mut Thread,
     function: u32,

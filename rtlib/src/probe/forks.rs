@@ -13,7 +13,7 @@ use abi::probe::Children;
 
 use crate::arch::stored::{FIRST_ARGUMENT, THIRD_ARGUMENT};
 use crate::os::parameters::ipath_parameters;
-use crate::os::thread_pointer::fs_base;
+use crate::os::thread_pointer::thread_pointer;
 use crate::os::{foreign, parameters, sys};
 use crate::thread::{self, registry::REGISTRY};
 
@@ -61,7 +61,7 @@ pub fn keep_room() {
     IS_DONE.store(1, Relaxed);
     let room = ipath_parameters.room.load(Relaxed);
     // Its thread id is not the one that the thread had.
-    let thread = REGISTRY.get(fs_base());
+    let thread = REGISTRY.get(thread_pointer());
     let was_inside = !thread.is_null();
     if room != 0 && sys::may_call() && was_inside && sys::getpid() != sys::own_pid() {
         sys::map_anonymous_at(ipath_parameters.segment.load(Relaxed), room);

@@ -4,6 +4,7 @@
 
 use abi::arch::stack::RED_ZONE;
 use abi::point::Standing;
+use unwind::Saved;
 
 use super::entry::{begin, record_slowly, remember_walk, verify};
 use super::{busy, trial};
@@ -11,20 +12,19 @@ use crate::arch::clock;
 use crate::ledger::Missed;
 use crate::os::parameters::{self, is_alive};
 use crate::thread::{self, Thread};
-use crate::walk::Saved;
 
 /// Remembers the walk of the call that has come through the point `number`, so that the stub can record it: what to do
 /// next.
 ///
 /// # Safety
-/// Called by the stub of points, on the calling thread's stack from `low` on, with `rbp` as it is at the point.
+/// Called by the stub of points, on the calling thread's stack from `low` on, with `fp` as it is at the point.
 /// `has_tried` where this has been called for this call before.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
 pub unsafe extern "C" fn ipath_remember_point(
     number: u64,
     low: u64,
-    rbp: u64,
+    fp: u64,
     has_tried: bool,
 ) -> *mut Thread {
     let number = number as u32;
@@ -35,16 +35,16 @@ pub unsafe extern "C" fn ipath_remember_point(
             Err(next) => return next,
         };
         let standing = Standing::decode(parameters::detail(number));
-        let slot = standing.slot_at(low.wrapping_add(RED_ZONE), rbp);
+        let slot = standing.slot_at(low.wrapping_add(RED_ZONE), fp);
         let stack = &(*thread).walker.stack;
         let is_known = thread::is_same(thread) && stack.holds(low) && stack.holds(slot);
         if has_tried || !is_known {
             return thread;
         }
-        let Some(rbp) = caller_register(standing.rbp, rbp, slot, low) else {
+        let Some(fp) = caller_register(standing.fp, fp, slot, low) else {
             return thread;
         };
-        (*thread).walker.entry_rbp = rbp;
+        (*thread).walker.entry_fp = fp;
         remember_walk(thread, number, slot)
     }
 }
@@ -55,14 +55,14 @@ pub unsafe extern "C" fn ipath_remember_point(
 /// # Safety
 /// As for [`ipath_remember_point`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ipath_verify_point(number: u64, low: u64, rbp: u64) {
+pub unsafe extern "C" fn ipath_verify_point(number: u64, low: u64, fp: u64) {
     let number = number as u32;
     let thread = thread::current();
     if !is_alive() || thread.is_null() {
         return;
     }
     let standing = Standing::decode(parameters::detail(number));
-    let slot = standing.slot_at(low.wrapping_add(RED_ZONE), rbp);
+    let slot = standing.slot_at(low.wrapping_add(RED_ZONE), fp);
     // SAFETY: the stub's promise; `busy` keeps signal handlers on the thread out.
     unsafe {
         if busy::begin(thread, low).is_err() {
@@ -70,9 +70,9 @@ pub unsafe extern "C" fn ipath_verify_point(number: u64, low: u64, rbp: u64) {
         }
         let stack = &(*thread).walker.stack;
         let is_known = stack.holds(low) && stack.holds(slot);
-        let saved = is_known.then(|| caller_register(standing.rbp, rbp, slot, low));
-        if let Some(rbp) = saved.flatten() {
-            verify(thread, number, slot, rbp);
+        let saved = is_known.then(|| caller_register(standing.fp, fp, slot, low));
+        if let Some(fp) = saved.flatten() {
+            verify(thread, number, slot, fp);
         }
         busy::end(thread);
     }
@@ -106,23 +106,20 @@ unsafe fn record_point(thread: *mut Thread, number: u32, low: u64) -> Result<(),
     unsafe {
         let saved = &(*thread).saved;
         let standing = Standing::decode(parameters::detail(number));
-        let slot = standing.slot_at(low.wrapping_add(RED_ZONE), saved.rbp);
+        let slot = standing.slot_at(low.wrapping_add(RED_ZONE), saved.fp);
         if !slot.is_multiple_of(8) || !(*thread).walker.is_on_stack_of(low, slot) {
             return Err(Missed::Stack);
         }
         let register =
             |words: u8, now: u64| caller_register(words, now, slot, low).ok_or(Missed::Stack);
-        let [rbx, r12, r13, r14, r15] = standing.others.unwrap_or_default();
-        let at_entry = Saved {
-            rbx: register(rbx, saved.rbx)?,
-            rbp: register(standing.rbp, saved.rbp)?,
-            r12_15: [
-                register(r12, saved.r12_15[0])?,
-                register(r13, saved.r12_15[1])?,
-                register(r14, saved.r12_15[2])?,
-                register(r15, saved.r12_15[3])?,
-            ],
+        let mut at_entry = Saved {
+            fp: register(standing.fp, saved.fp)?,
+            others: saved.others,
         };
+        let places = standing.others.unwrap_or_default();
+        for (other, words) in at_entry.others.iter_mut().zip(places) {
+            *other = register(words, *other)?;
+        }
         let is_whole = standing.others.is_some();
         record_slowly(thread, number, slot, (&at_entry, is_whole), false)
     }

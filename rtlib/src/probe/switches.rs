@@ -32,9 +32,8 @@ pub(super) unsafe fn left(thread: *mut Thread, slot: u64) -> Option<Left> {
         }
         let high = (*thread).walker.stack.high;
         let saved = &(*thread).saved;
-        let [r12, r13, r14, r15] = saved.r12_15;
-        let registers = [slot, saved.rbx, saved.rbp, r12, r13, r14, r15];
-        let mut all = registers.into_iter().fold(hash::MULTIPLIER, hash::mix);
+        let registers = [slot, saved.fp].into_iter().chain(saved.others);
+        let mut all = registers.fold(hash::MULTIPLIER, hash::mix);
         let mut short = all;
         let window = Window::new();
         for index in 0..LONG {

@@ -199,7 +199,7 @@ unsafe fn try_all(thread: *mut Thread, record: &RecordHead, columns: usize, call
 struct Before {
     busy: u64,
     quick: StackRange,
-    entry_rbp: u64,
+    entry_fp: u64,
     quick_calls: u64,
     top: *mut Activation,
     now: u64,
@@ -213,7 +213,7 @@ impl Before {
             Self {
                 busy: (*thread).busy,
                 quick: (*thread).walker.quick,
-                entry_rbp: (*thread).walker.entry_rbp,
+                entry_fp: (*thread).walker.entry_fp,
                 quick_calls: (*thread).walker.quick_calls,
                 top: (*thread).calls.top,
                 now: (*thread).now,
@@ -226,7 +226,7 @@ impl Before {
         // SAFETY: as above.
         unsafe {
             (*thread).walker.quick = self.quick;
-            (*thread).walker.entry_rbp = self.entry_rbp;
+            (*thread).walker.entry_fp = self.entry_fp;
             (*thread).walker.quick_calls = self.quick_calls;
             (*thread).calls.top = self.top;
             (*thread).now = self.now;

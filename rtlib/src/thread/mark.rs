@@ -1,6 +1,6 @@
 //! A word that the kernel changes when a thread ends. It serves threads without an id at an offset
-//! from their FS base: pure Go, Zig without a C library, raw clone(2). Another thread may get the
-//! FS base afterwards.
+//! from their thread pointer: pure Go, Zig without a C library, raw clone(2). Another thread may get the
+//! thread pointer afterwards.
 //!
 //! The word is `data_head` of the ring buffer of the thread's own perf event. With `task` in the
 //! event's attributes the kernel writes a record when the thread creates a thread and when it ends

@@ -12,8 +12,9 @@ use crate::ledger::{self, Ledger, areas};
 use crate::os::memory;
 use crate::os::parameters;
 use crate::os::sys::AlternateStack;
-use crate::os::thread_pointer::{fs_base, tid_offset};
-use crate::walk::{self, Saved, Walker};
+use crate::os::thread_pointer::{thread_pointer, tid_offset};
+use crate::walk::{self, Walker};
+use unwind::Saved;
 
 /// Bytes of a thread's private stack.
 const STACK: u64 = 96 * 1024;
@@ -24,9 +25,9 @@ const STACK: u64 = 96 * 1024;
 pub struct Thread {
     /// Address of the return address of the call being recorded; 0 while none is.
     pub busy: u64,
-    /// The offset from the FS base to the word by which the thread recognizes its place: the id in
+    /// The offset from the thread pointer to the word by which the thread recognizes its place: the id in
     /// its control block, or if that is not known the result of `word_of`.
-    pub tid_from_fs: u64,
+    pub tid_from_tp: u64,
     /// The value of that word while the place belongs to the thread. `u32::MAX` until the thread
     /// has set up the whole place.
     pub tid: u32,
@@ -35,7 +36,7 @@ pub struct Thread {
     /// When the exit was reached that the slow path sees to, by the time-stamp counter.
     pub now: u64,
     /// The application's stack pointer while the slow path runs.
-    pub saved_rsp: u64,
+    pub saved_sp: u64,
     /// Its calls that have not ended.
     pub calls: Calls,
     /// Top of the private stack, aligned to 16.
@@ -60,7 +61,7 @@ pub struct Thread {
     pub meter: Meter,
     /// What the hand-written ways have no register for.
     pub scratch: u64,
-    /// Reports the end of the thread, if its id is not known by its FS base.
+    /// Reports the end of the thread, if its id is not known by its thread pointer.
     pub(super) mark: Mark,
 }
 
@@ -70,8 +71,8 @@ pub(super) const NOBODY: u32 = u32::MAX;
 /// The thread that a place is given to.
 #[repr(C)]
 pub(super) struct Owner {
-    /// Its FS base.
-    pub fs: u64,
+    /// Its thread pointer.
+    pub tp: u64,
     /// What stands where its id is looked for. Differs from the kernel's if the C library does not know the
     /// thread: raw clone(2).
     pub tid: u32,
@@ -84,7 +85,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// True if the thread has its id at an offset from its FS base. Otherwise its place is recognized by a mark.
+    /// True if the thread has its id at an offset from its thread pointer. Otherwise its place is recognized by a mark.
     pub fn has_id(&self) -> bool {
         tid_offset().is_some() && self.tid == self.kernel_tid
     }
@@ -95,8 +96,7 @@ impl Owner {
 /// ("4K aliasing", Intel's optimization manual 15.8).
 const HEAD: u64 = 1024;
 
-const _: () =
-    assert!(HEAD as usize + offset_of!(Thread, saved_rsp) == abi::image::THREAD_SAVED_RSP);
+const _: () = assert!(HEAD as usize + offset_of!(Thread, saved_sp) == abi::image::THREAD_SAVED_SP);
 
 /// A call uses one line of the thread's memory, and the line in which the walker begins.
 const _: () = assert!(
@@ -112,15 +112,15 @@ const _: () = assert!(
 /// `thread` came from [`super::registry::current`].
 #[inline(always)]
 pub unsafe fn is_same(thread: *mut Thread) -> bool {
-    // SAFETY: places stay valid; the calling thread has the FS base, and at an offset from it the command has found the
+    // SAFETY: places stay valid; the calling thread has the thread pointer, and at an offset from it the command has found the
     // id of every thread.
     unsafe {
-        let at = fs_base().wrapping_add((*thread).tid_from_fs) as *const u32;
+        let at = thread_pointer().wrapping_add((*thread).tid_from_tp) as *const u32;
         at.read_volatile() == (&raw const (*thread).tid).read_volatile()
     }
 }
 
-/// The word that a thread without an id at an offset from its FS base compares: the mark, which
+/// The word that a thread without an id at an offset from its thread pointer compares: the mark, which
 /// changes when the thread ends. Without a mark, the word always matches. If threads must be told
 /// apart it never matches, so the thread takes the slow path each time.
 ///

@@ -1,11 +1,11 @@
-//! Threads by FS base, and the places they are given.
+//! Threads by thread pointer, and the places they are given.
 //!
 //! A place is a [`Thread`]: what the runtime knows of one. It is never given back to the system, but to other
 //! threads: one whose thread has ended goes to the next that is met, with its records, so that what a program
 //! takes which makes threads for ever is what those take that live at once. A thread has ended when the kernel
-//! knows none of its id in its process (tgkill(2), ESRCH), or when another thread has its FS base or its id.
+//! knows none of its id in its process (tgkill(2), ESRCH), or when another thread has its thread pointer or its id.
 //!
-//! That a place is one's own, each call sees by its own thread id, see [`Thread::tid_from_fs`]: so it does not
+//! That a place is one's own, each call sees by its own thread id, see [`Thread::tid_from_tp`]: so it does not
 //! matter if a thread is led to a place that is being given to another.
 
 use core::ptr;
@@ -18,25 +18,25 @@ use super::place::{self, NOBODY, Thread, note_word, word_of};
 use crate::ledger::areas;
 use crate::os::lock::Lock;
 use crate::os::parameters;
-use crate::os::thread_pointer::{fs_base, new_fs_base, tid_offset};
+use crate::os::thread_pointer::{new_thread_pointer, thread_pointer, tid_offset};
 use crate::os::{hash, shared, sys};
 
-/// Threads by FS base.
+/// Threads by thread pointer.
 pub static REGISTRY: Registry = Registry::new();
 
 #[repr(C)]
 struct Bucket {
-    /// FS base plus one; 0 while free.
+    /// thread pointer plus one; 0 while free.
     key: AtomicU64,
     thread: AtomicU64,
 }
 
-/// Key of a bucket that had a thread: what is looked for may stand after it. No FS base is as high.
+/// Key of a bucket that had a thread: what is looked for may stand after it. No thread pointer is as high.
 const LEFT: u64 = u64::MAX;
 
 const BUCKETS: usize = 2 * MAX_THREADS;
 
-/// How far to the right the number of an FS base's first bucket is once it has been multiplied.
+/// How far to the right the number of a thread pointer's first bucket is once it has been multiplied.
 pub const HASH_SHIFT: u32 = u64::BITS - BUCKETS.trailing_zeros();
 
 /// Open addressing; read without a lock. It comes first, so that the stubs find it at the address of the whole.
@@ -61,22 +61,22 @@ impl Registry {
         }
     }
 
-    /// The place that this FS base leads to, or null.
+    /// The place that this thread pointer leads to, or null.
     #[inline(always)]
-    pub fn get(&self, fs: u64) -> *mut Thread {
-        match self.find(fs) {
+    pub fn get(&self, tp: u64) -> *mut Thread {
+        match self.find(tp) {
             Some(bucket) => bucket.thread.load(Ordering::Acquire) as *mut Thread,
             None => ptr::null_mut(),
         }
     }
 
     #[inline(always)]
-    fn find(&self, fs: u64) -> Option<&Bucket> {
-        let first = first_bucket(fs);
+    fn find(&self, tp: u64) -> Option<&Bucket> {
+        let first = first_bucket(tp);
         for at in first..first + BUCKETS {
             let bucket = &self.buckets[at % BUCKETS];
             let key = bucket.key.load(Ordering::Acquire);
-            if key == fs.wrapping_add(1) {
+            if key == tp.wrapping_add(1) {
                 return Some(bucket);
             }
             if key == 0 {
@@ -86,23 +86,23 @@ impl Registry {
         None
     }
 
-    /// Has an FS base that leads nowhere lead to a place; false where there is no room. The lock is held.
-    fn insert(&self, fs: u64, thread: *mut Thread) -> bool {
-        let first = first_bucket(fs);
+    /// Has a thread pointer that leads nowhere lead to a place; false where there is no room. The lock is held.
+    fn insert(&self, tp: u64, thread: *mut Thread) -> bool {
+        let first = first_bucket(tp);
         for at in first..first + BUCKETS {
             let bucket = &self.buckets[at % BUCKETS];
             if matches!(bucket.key.load(Ordering::Relaxed), 0 | LEFT) {
                 bucket.thread.store(thread as u64, Ordering::Release);
-                bucket.key.store(fs.wrapping_add(1), Ordering::Release);
+                bucket.key.store(tp.wrapping_add(1), Ordering::Release);
                 return true;
             }
         }
         false
     }
 
-    /// Has an FS base lead nowhere. The lock is held.
-    fn remove(&self, fs: u64) {
-        let Some(bucket) = self.find(fs) else {
+    /// Has a thread pointer lead nowhere. The lock is held.
+    fn remove(&self, tp: u64) {
+        let Some(bucket) = self.find(tp) else {
             return;
         };
         bucket.key.store(LEFT, Ordering::Release);
@@ -125,24 +125,24 @@ impl Default for Registry {
 }
 
 #[inline(always)]
-fn first_bucket(fs: u64) -> usize {
-    hash::bucket(fs, BUCKETS.ilog2())
+fn first_bucket(tp: u64) -> usize {
+    hash::bucket(tp, BUCKETS.ilog2())
 }
 
-/// The calling thread; null where it is not known yet, or what has its FS base is another's place.
+/// The calling thread; null where it is not known yet, or what has its thread pointer is another's place.
 #[inline(always)]
 pub fn current() -> *mut Thread {
-    let fs = fs_base();
-    let thread = REGISTRY.get(fs);
+    let tp = thread_pointer();
+    let thread = REGISTRY.get(tp);
     if thread.is_null() {
         return thread;
     }
-    // SAFETY: places stay valid; whoever has this FS base has its id at an offset from it where the command has
+    // SAFETY: places stay valid; whoever has this thread pointer has its id at an offset from it where the command has
     // found every thread's. Another place's owner has another.
     unsafe {
         let is_own = match tid_offset() {
             Some(offset) => {
-                let own = (fs.wrapping_add(offset) as *const u32).read_volatile();
+                let own = (tp.wrapping_add(offset) as *const u32).read_volatile();
                 (&raw const (*thread).owner.tid).read_volatile() == own
             }
             None => true,
@@ -159,21 +159,21 @@ static NEXT: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
 /// What is known of the thread that is given a place, under the registry's lock. It is here for this takes little of
 /// the application's stack: each step is called with nothing of the others on it.
 struct Work {
-    fs: AtomicU64,
+    tp: AtomicU64,
     /// Signals blocked before.
     mask: AtomicU64,
     thread: AtomicPtr<Thread>,
 }
 
 static WORK: Work = Work {
-    fs: AtomicU64::new(0),
+    tp: AtomicU64::new(0),
     mask: AtomicU64::new(0),
     thread: AtomicPtr::new(ptr::null_mut()),
 };
 
 impl Work {
-    fn fs(&self) -> u64 {
-        self.fs.load(Ordering::Relaxed)
+    fn tp(&self) -> u64 {
+        self.tp.load(Ordering::Relaxed)
     }
 
     fn thread(&self) -> *mut Thread {
@@ -189,7 +189,7 @@ impl Work {
     }
 }
 
-/// Gives the calling thread a place: what its FS base led to before, that of a thread that has ended, or a new one;
+/// Gives the calling thread a place: what its thread pointer led to before, that of a thread that has ended, or a new one;
 /// false where there is none. Runs on the application's stack.
 #[cold]
 #[inline(never)]
@@ -197,7 +197,7 @@ pub fn register() -> bool {
     if !begin() {
         return false;
     }
-    WORK.set(REGISTRY.get(WORK.fs()));
+    WORK.set(REGISTRY.get(WORK.tp()));
     if !WORK.is_done() && move_first() {
         return end();
     }
@@ -211,7 +211,7 @@ pub fn register() -> bool {
         }
         // There are twice as many buckets as places.
         if WORK.is_done() {
-            REGISTRY.insert(WORK.fs(), WORK.thread());
+            REGISTRY.insert(WORK.tp(), WORK.thread());
         }
     }
     if WORK.is_done() {
@@ -224,14 +224,14 @@ pub fn register() -> bool {
 /// for ever.
 #[inline(never)]
 fn begin() -> bool {
-    let Some(fs) = new_fs_base() else {
+    let Some(tp) = new_thread_pointer() else {
         return false;
     };
     let mut mask = 0;
     // SAFETY: `end` puts the mask back.
     unsafe { sys::block_signals(&raw mut mask) };
     REGISTRY.lock.lock();
-    WORK.fs.store(fs, Ordering::Relaxed);
+    WORK.tp.store(tp, Ordering::Relaxed);
     WORK.mask.store(mask, Ordering::Relaxed);
     true
 }
@@ -281,17 +281,17 @@ fn make() {
     WORK.set(thread);
 }
 
-/// Makes the calling thread the owner of the place that its FS base leads to.
+/// Makes the calling thread the owner of the place that its thread pointer leads to.
 #[inline(never)]
 fn give() {
-    let (thread, fs) = (WORK.thread(), WORK.fs());
-    // SAFETY: the lock is held, and nobody else uses the place, as whoever comes to it by an old FS base sees
+    let (thread, tp) = (WORK.thread(), WORK.tp());
+    // SAFETY: the lock is held, and nobody else uses the place, as whoever comes to it by an old thread pointer sees
     // an id that is not its own.
     unsafe {
         (&raw mut (*thread).tid).write_volatile(NOBODY);
         let owner = &raw mut (*thread).owner;
         let own = || -> Option<u32> {
-            Some((fs.wrapping_add(tid_offset()?) as *const u32).read_volatile())
+            Some((tp.wrapping_add(tid_offset()?) as *const u32).read_volatile())
         };
         ((*owner).kernel_tid, (*owner).process) = match sys::may_call() {
             // A child that shares the memory runs as the thread that waits for it, and ends before that.
@@ -302,32 +302,32 @@ fn give() {
             false => (own().unwrap_or((*thread).ledger.thread()), 0),
         };
         (*thread).busy = 0;
-        lead(thread, fs);
+        lead(thread, tp);
     }
 }
 
-/// Has the calling thread, whose FS base this is, find its id where it looks for it.
+/// Has the calling thread, whose thread pointer this is, find its id where it looks for it.
 ///
 /// # Safety
 /// The place is the caller's, and the lock held.
-unsafe fn lead(thread: *mut Thread, fs: u64) {
+unsafe fn lead(thread: *mut Thread, tp: u64) {
     // SAFETY: the caller's promise; where its id stands at an offset, the control block is there.
     unsafe {
         let owner = &raw mut (*thread).owner;
         let offset = tid_offset();
         let tid = match offset {
-            Some(offset) => (fs.wrapping_add(offset) as *const u32).read_volatile(),
+            Some(offset) => (tp.wrapping_add(offset) as *const u32).read_volatile(),
             None => (*owner).kernel_tid,
         };
-        (*owner).fs = fs;
+        (*owner).tp = tp;
         (*owner).nobody = NOBODY;
         (&raw mut (*owner).tid).write_volatile(tid);
-        let by_mark = || (word_of(thread) as u64).wrapping_sub(fs);
-        (*thread).tid_from_fs = offset.filter(|_| (*owner).has_id()).unwrap_or_else(by_mark);
+        let by_mark = || (word_of(thread) as u64).wrapping_sub(tp);
+        (*thread).tid_from_tp = offset.filter(|_| (*owner).has_id()).unwrap_or_else(by_mark);
     }
 }
 
-/// The FS base of a thread that has no control block yet: the first one, as the kernel starts a program.
+/// The thread pointer of a thread that has no control block yet: the first one, as the kernel starts a program.
 const NONE_YET: u64 = 0;
 
 /// Whether there is a thread that was met before it had a control block.
@@ -350,26 +350,26 @@ fn move_first() -> bool {
         // SAFETY: the lock is held, and the place the caller's; all of it stays so.
         unsafe {
             let is_whole = (*thread).tid != NOBODY;
-            lead(thread, WORK.fs());
+            lead(thread, WORK.tp());
             if is_whole && !(*thread).owner.has_id() {
                 note_word(thread);
             } else if is_whole {
                 (&raw mut (*thread).tid).write_volatile((*thread).owner.tid);
             }
         }
-        REGISTRY.insert(WORK.fs(), thread);
+        REGISTRY.insert(WORK.tp(), thread);
         WORK.set(thread);
     }
     is_own
 }
 
-/// Looks for a place whose thread has ended, among a few or all; the FS base of that leads to it no longer.
+/// Looks for a place whose thread has ended, among a few or all; the thread pointer of that leads to it no longer.
 ///
 /// Each new thread looks at a few, so that of the places not more than one in so many is free.
 #[inline(never)]
 fn find_ended(among_all: bool) {
     const FEW: usize = 8;
-    // Without its id at an offset from the FS base, a thread whose place has been given away would not know.
+    // Without its id at an offset from the thread pointer, a thread whose place has been given away would not know.
     let can_tell = tid_offset().is_some() && sys::may_call();
     let is_wanted = among_all || !parameters::tells_threads_apart();
     if !can_tell || !is_wanted {
@@ -390,7 +390,7 @@ fn find_ended(among_all: bool) {
             let owner = &(*next).owner;
             if !sys::is_thread(owner.process, owner.kernel_tid) || owner.kernel_tid == sys::gettid()
             {
-                REGISTRY.remove(owner.fs);
+                REGISTRY.remove(owner.tp);
                 WORK.set(next);
                 return;
             }
@@ -413,24 +413,24 @@ mod tests {
             seed ^= seed >> 7;
             seed ^= seed << 17;
             // Few buckets, so that they collide.
-            let fs = (seed >> 20) % 3000 * 64;
-            if there.remove(&fs).is_some() {
-                REGISTRY.remove(fs);
+            let tp = (seed >> 20) % 3000 * 64;
+            if there.remove(&tp).is_some() {
+                REGISTRY.remove(tp);
             } else {
-                assert!(REGISTRY.insert(fs, thread(round)));
-                there.insert(fs, round);
+                assert!(REGISTRY.insert(tp, thread(round)));
+                there.insert(tp, round);
             }
             assert_eq!(
-                REGISTRY.get(fs) as u64,
-                there.get(&fs).copied().unwrap_or(0)
+                REGISTRY.get(tp) as u64,
+                there.get(&tp).copied().unwrap_or(0)
             );
         }
-        for fs in (0..3000).map(|n| n * 64) {
+        for tp in (0..3000).map(|n| n * 64) {
             assert_eq!(
-                REGISTRY.get(fs) as u64,
-                there.get(&fs).copied().unwrap_or(0)
+                REGISTRY.get(tp) as u64,
+                there.get(&tp).copied().unwrap_or(0)
             );
-            REGISTRY.remove(fs);
+            REGISTRY.remove(tp);
         }
         let keys = REGISTRY
             .buckets

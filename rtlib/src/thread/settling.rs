@@ -60,13 +60,13 @@ unsafe fn renew(thread: *mut Thread) {
     }
 }
 
-/// True if the place at the calling thread's FS base belongs to it, not to an earlier thread with
-/// the same FS base. Otherwise the place is given to it, and must be renewed.
+/// True if the place at the calling thread's thread pointer belongs to it, not to an earlier thread with
+/// the same thread pointer. Otherwise the place is given to it, and must be renewed.
 ///
 /// # Safety
-/// As for [`settle`]; the thread's id is not at an offset from its FS base.
+/// As for [`settle`]; the thread's id is not at an offset from its thread pointer.
 unsafe fn is_still(thread: *mut Thread) -> bool {
-    // SAFETY: the place has no other user: one thread has an FS base at a time.
+    // SAFETY: the place has no other user: one thread has a thread pointer at a time.
     unsafe {
         if (&raw const (*thread).tid).read_volatile() == NOBODY {
             return false;
@@ -101,12 +101,12 @@ unsafe fn is_still(thread: *mut Thread) -> bool {
 /// # Safety
 /// As for [`is_still`].
 unsafe fn mark(thread: *mut Thread) {
-    // SAFETY: as above; the place is listed under the FS base of its owner.
+    // SAFETY: as above; the place is listed under the thread pointer of its owner.
     unsafe {
         (*thread).mark.renew();
         (*thread).is_unmarked = u32::from((*thread).mark.word().is_none() && sys::may_call());
         let word = word_of(thread) as u64;
-        (*thread).tid_from_fs = word.wrapping_sub((*thread).owner.fs);
+        (*thread).tid_from_tp = word.wrapping_sub((*thread).owner.tp);
         note_word(thread);
     }
 }

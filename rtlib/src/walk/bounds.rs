@@ -1,6 +1,6 @@
 //! Where the memory of a thread's stack ends: no word beyond is read.
 //!
-//! C libraries put a thread's control block, at which its FS base is, at the end of its own stack. Of other stacks it
+//! C libraries put a thread's control block, at which its thread pointer is, at the end of its own stack. Of other stacks it
 //! is only known in which mapping they are.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -85,7 +85,7 @@ static INITIAL_END: AtomicU64 = AtomicU64::new(0);
 /// True if the stack that contains `slot` is the calling thread's first one. No other thread ever
 /// runs on it.
 fn is_own(stack: &StackRange, slot: u64) -> bool {
-    let block = thread_pointer::fs_base();
+    let block = thread_pointer::thread_pointer();
     // If the control block's layout is not known, its first word identifies it: the block's own
     // address (psABI 3.4.6).
     let ends_at_control_block = if thread_pointer::tid_offset().is_some() {
@@ -120,7 +120,7 @@ const BELOW: usize = 16;
 /// up to the control block. What lies below the thread's stack has the stack's guard page between
 /// (pthread_attr_setguardsize(3)).
 fn own(slot: u64) -> Option<StackRange> {
-    let high = thread_pointer::fs_base() & !7;
+    let high = thread_pointer::thread_pointer() & !7;
     let top = (high - 1) & !(abi::PAGE - 1);
     let page = slot & !(abi::PAGE - 1);
     if !sys::may_call() || thread_pointer::tid_offset().is_none() || slot >= high {
@@ -190,10 +190,10 @@ fn by_reading(slot: u64) -> Option<StackRange> {
 /// What lies above the thread's own stack in the same mapping is not the stack's, and may go.
 fn below_own_control_block(mut range: StackRange, slot: u64) -> StackRange {
     if thread_pointer::tid_offset().is_some()
-        && range.holds(thread_pointer::fs_base())
-        && slot < thread_pointer::fs_base()
+        && range.holds(thread_pointer::thread_pointer())
+        && slot < thread_pointer::thread_pointer()
     {
-        range.high = thread_pointer::fs_base() & !7;
+        range.high = thread_pointer::thread_pointer() & !7;
     }
     range
 }
@@ -202,7 +202,7 @@ fn below_own_control_block(mut range: StackRange, slot: u64) -> StackRange {
 fn below_control_block(slot: u64) -> Option<StackRange> {
     const LARGEST: u64 = 64 << 20;
     const PIECE: u64 = 64 << 10;
-    let high = thread_pointer::fs_base() & !7;
+    let high = thread_pointer::thread_pointer() & !7;
     let is_near = slot < high && high - slot <= LARGEST;
     (thread_pointer::tid_offset().is_some() && is_near).then_some(StackRange {
         low: slot & !(PIECE - 1),

@@ -1,10 +1,10 @@
-//! One frame after the other by rules of one word, which know the stack pointer and rbp only.
+//! One frame after the other by rules of one word, which know the stack pointer and fp only.
 
 use core::mem::offset_of;
 
 use abi::cause::Cause;
-use abi::rule;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
+use unwind::{At, Step, Words, step};
 
 use super::buffers::Buffers;
 use super::frame::stopped_at;
@@ -15,88 +15,8 @@ use crate::arch::likely;
 use crate::code::rules::RULES;
 use crate::os::hash;
 
-/// Where a walk stands: a frame that goes on at `pc` with this stack pointer.
-#[derive(Clone, Copy)]
-pub struct At {
-    /// The return address.
-    pub pc: u64,
-    /// The stack pointer after it has been taken off.
-    pub sp: u64,
-}
-
-/// What a rule has led to.
-pub enum Step {
-    /// The caller's frame.
-    Caller(At),
-    /// There is none: the path is complete.
-    Root,
-    /// The rule says that the walk cannot go on.
-    Stop(Cause),
-    /// A place that is not on the stack.
-    Astray,
-    /// A frame that needs the full walk.
-    Full,
-    /// The rule is not known.
-    Unknown,
-}
-
-/// The words of a stack, and the frame pointer, as a walk reads them: any between the stack pointer and the stack's
-/// end, and no other.
-pub trait Words {
-    /// The word at `at`, on which the walk depends from here on.
-    fn word(&mut self, at: u64) -> Option<u64>;
-    /// The frame pointer, likewise.
-    fn frame_pointer(&mut self) -> u64;
-    /// Makes the word at `at` the frame pointer.
-    fn load_frame_pointer(&mut self, at: u64) -> Option<()>;
-}
-
-/// Goes from the frame at `at` to its caller's by the rule that `word` is, on a stack that ends at `high`.
-#[inline(always)]
-pub fn step(mut word: u64, at: At, high: u64, words: &mut impl Words) -> Step {
-    let base = match rule::kind(word) {
-        rule::FROM_RSP => at.sp,
-        rule::FROM_RBP => words.frame_pointer(),
-        rule::REALIGNED => {
-            let rbp = words.frame_pointer();
-            let cfa_at = rbp.wrapping_add(rule::cfa_offset(word) as u64);
-            let saved = rbp.wrapping_add(rule::rbp_bytes(word) as u64);
-            let is_inside = |word: u64| word >= at.sp && word < high && word.is_multiple_of(8);
-            if !is_inside(cfa_at) || !is_inside(saved) {
-                return Step::Astray;
-            }
-            let Some(cfa) = words.word(cfa_at) else {
-                return Step::Astray;
-            };
-            if words.load_frame_pointer(saved).is_none() {
-                return Step::Astray;
-            }
-            word = 0;
-            cfa
-        }
-        rule::ROOT => return Step::Root,
-        rule::STOP => return Step::Stop(rule::stop_cause(word)),
-        rule::FULL => return Step::Full,
-        _ => return Step::Unknown,
-    };
-    let cfa = base.wrapping_add(rule::cfa_offset(word) as u64);
-    let rbp_bytes = rule::rbp_bytes(word);
-    let saved_rbp = cfa.wrapping_add(rbp_bytes as u64);
-    // A frame holds at least its return address, and the stack holds the frame.
-    if cfa < at.sp + 8 || cfa > high || cfa % 8 != 0 || saved_rbp < at.sp {
-        return Step::Astray;
-    }
-    let Some(pc) = words.word(cfa - 8) else {
-        return Step::Astray;
-    };
-    if rbp_bytes != 0 && words.load_frame_pointer(saved_rbp).is_none() {
-        return Step::Astray;
-    }
-    Step::Caller(At { pc, sp: cfa })
-}
-
 impl Walker {
-    /// Walks with cached rules. `slot` is the address of the probed function's return address, `rbp`
+    /// Walks with cached rules. `slot` is the address of the probed function's return address, `fp`
     /// the register at its entry.
     ///
     /// # Safety
@@ -106,7 +26,7 @@ impl Walker {
         &mut self,
         function: u32,
         slot: u64,
-        rbp: u64,
+        fp: u64,
     ) -> Result<Walk, Obstacle> {
         let high = self.stack.high;
         if !self.stack.holds(slot) {
@@ -124,8 +44,8 @@ impl Walker {
             let sites_end = site_at.add(room);
             let mut reads = Reads {
                 next: self.buffers.reads,
-                rbp_at: (&raw const *self).byte_add(offset_of!(Self, entry_rbp)) as u64,
-                rbp,
+                fp_at: (&raw const *self).byte_add(offset_of!(Self, entry_fp)) as u64,
+                fp,
             };
             let pc = (slot as *const u64).read();
             reads.note(slot, pc);
@@ -137,7 +57,7 @@ impl Walker {
                     }
                     walk.root = ROOT_CUT;
                     self.cut.set_place(at.pc, at.sp);
-                    self.cut.set_frame_pointer(reads.rbp_at, reads.rbp);
+                    self.cut.set_frame_pointer(reads.fp_at, reads.fp);
                     break;
                 }
                 let (word, site) = RULES.get(at.pc);
@@ -176,7 +96,7 @@ impl Walker {
                     }
                     Step::Full => return Err(Obstacle::Full),
                     Step::Unknown => {
-                        return Err(Obstacle::Rule(at.pc, reads.rbp.wrapping_sub(at.sp)));
+                        return Err(Obstacle::Rule(at.pc, reads.fp.wrapping_sub(at.sp)));
                     }
                 }
             }
@@ -213,8 +133,8 @@ impl Walker {
         unsafe {
             let mut reads = Reads {
                 next: self.buffers.reads.add(self.last.reads as usize),
-                rbp_at: self.cut.rbp_at,
-                rbp: self.cut.rbp,
+                fp_at: self.cut.fp_at,
+                fp: self.cut.fp,
             };
             let first = reads.next;
             let mut room = self.buffers.capacity - self.last.len;
@@ -254,37 +174,14 @@ impl Walker {
     }
 }
 
-/// Words that somebody else reads, who may find that there are none.
-pub struct Loaded<L> {
-    /// Reads a word.
-    pub load: L,
-    /// The frame pointer.
-    pub rbp: u64,
-}
-
-impl<L: Fn(u64) -> Option<u64>> Words for Loaded<L> {
-    fn word(&mut self, at: u64) -> Option<u64> {
-        (self.load)(at)
-    }
-
-    fn frame_pointer(&mut self) -> u64 {
-        self.rbp
-    }
-
-    fn load_frame_pointer(&mut self, at: u64) -> Option<()> {
-        self.rbp = self.word(at)?;
-        Some(())
-    }
-}
-
 /// The words that a walk has read, as far as something has depended on them.
 struct Reads {
     /// Where the next goes: there is room for those of one more frame.
     next: *mut Read,
     /// Where the frame pointer was read; 0 where it is among them.
-    rbp_at: u64,
+    fp_at: u64,
     /// The frame pointer.
-    rbp: u64,
+    fp: u64,
 }
 
 impl Words for Reads {
@@ -302,19 +199,19 @@ impl Words for Reads {
 
     #[inline(always)]
     fn frame_pointer(&mut self) -> u64 {
-        if self.rbp_at != 0 {
+        if self.fp_at != 0 {
             // SAFETY: there is room for it.
-            unsafe { self.note(self.rbp_at, self.rbp) };
-            self.rbp_at = 0;
+            unsafe { self.note(self.fp_at, self.fp) };
+            self.fp_at = 0;
         }
-        self.rbp
+        self.fp
     }
 
     #[inline(always)]
     fn load_frame_pointer(&mut self, at: u64) -> Option<()> {
-        self.rbp_at = at;
+        self.fp_at = at;
         // SAFETY: a word of the stack.
-        self.rbp = unsafe { (at as *const u64).read() };
+        self.fp = unsafe { (at as *const u64).read() };
         Some(())
     }
 }

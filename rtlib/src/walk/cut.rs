@@ -6,8 +6,8 @@
 pub struct Cut {
     pub(super) pc: u64,
     pub(super) sp: u64,
-    pub(super) rbp_at: u64,
-    pub(super) rbp: u64,
+    pub(super) fp_at: u64,
+    pub(super) fp: u64,
 }
 
 impl Cut {
@@ -22,11 +22,11 @@ impl Cut {
     }
 
     #[inline(always)]
-    pub(super) fn set_frame_pointer(&mut self, rbp_at: u64, rbp: u64) {
+    pub(super) fn set_frame_pointer(&mut self, fp_at: u64, fp: u64) {
         // SAFETY: fields of `self`.
         unsafe {
-            (&raw mut self.rbp_at).write_volatile(rbp_at);
-            (&raw mut self.rbp).write_volatile(rbp);
+            (&raw mut self.fp_at).write_volatile(fp_at);
+            (&raw mut self.fp).write_volatile(fp);
         }
     }
 }

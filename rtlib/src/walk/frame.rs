@@ -1,6 +1,6 @@
 //! Frames and the stacks they are on.
 
-use crate::code::cfi::{COLUMNS, RBP, RBX, RSP, Registers};
+use unwind::{Regs, Saved};
 
 /// A range of memory that a stack lies in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,24 +20,13 @@ impl StackRange {
     }
 }
 
-/// Callee-saved registers at a probe point, as the slow path's stub stores them.
-#[repr(C)]
-pub struct Saved {
-    /// rbx.
-    pub rbx: u64,
-    /// rbp.
-    pub rbp: u64,
-    /// r12 to r15.
-    pub r12_15: [u64; 4],
-}
-
 /// A frame that goes on.
 #[derive(Clone, Copy)]
 pub struct Frame {
     /// Where.
     pub pc: u64,
     /// The stack pointer and callee-saved registers there.
-    pub registers: Registers,
+    pub registers: Regs,
 }
 
 /// The stack that a frame is on.
@@ -84,20 +73,9 @@ impl Frame {
     pub unsafe fn of_caller(slot: u64, saved: &Saved) -> Self {
         // SAFETY: the caller's promise.
         let pc = unsafe { (slot as *const u64).read() };
-        let [r12, r13, r14, r15] = saved.r12_15;
-        Self::new(pc, [saved.rbx, saved.rbp, r12, r13, r14, r15, slot + 8])
-    }
-
-    /// One that goes on at `pc`.
-    pub fn new(pc: u64, [rbx, rbp, r12, r13, r14, r15, rsp]: [u64; 7]) -> Self {
-        let mut registers: Registers = [0; COLUMNS];
-        registers[RBX] = rbx;
-        registers[RBP] = rbp;
-        registers[RSP] = rsp;
-        registers[12] = r12;
-        registers[13] = r13;
-        registers[14] = r14;
-        registers[15] = r15;
-        Self { pc, registers }
+        Self {
+            pc,
+            registers: Regs::new(slot + 8, saved),
+        }
     }
 }

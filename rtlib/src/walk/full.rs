@@ -2,16 +2,16 @@
 
 use abi::arch::stack::RED_ZONE;
 use abi::cause::Cause;
-use abi::rule::Rule;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
+use unwind::arch::register::SP;
+use unwind::arch::signal_frame;
+use unwind::{At, Caller, Loaded, Places, Regs, Rule, Step, step};
 
-use super::by_rules::{At, Loaded, Step, step};
 use super::frame::{Frame, Stack, stopped_at};
 use super::outcome::{Obstacle, Walk, depth_limit};
 use super::walker::Walker;
-use crate::arch::signal_frame;
 use crate::code::callers;
-use crate::code::cfi::{self, Cfa, RBP, RSP, RegisterRule, Registers};
+use crate::code::cfi::{self, Cfa};
 use crate::code::epoch;
 use crate::code::frame_pointer::{self, Evidence};
 use crate::code::modules::MODULES;
@@ -20,7 +20,7 @@ use crate::code::return_address::{
     convention_of, forget_if_old, is_after_call, is_after_system_call, is_context_start,
     is_entry_code, is_restorer, is_thread_end, may_be_under_breakpoint, why_none,
 };
-use crate::code::rows::{self, Age, STAYS, SimpleRow};
+use crate::code::rows::{self, Age};
 use crate::code::rules::RULES;
 use crate::os::foreign::Window;
 use crate::os::hash;
@@ -61,7 +61,7 @@ impl Walker {
                 unsafe { self.put(&mut walk, place.frame()) };
             }
             let pc = place.pc;
-            let sp = place.registers[RSP];
+            let sp = place.registers.sp();
             let (low, high) = (place.low(), place.high);
             let load = |at: u64| {
                 let is_inside = at >= low && at <= high - 8;
@@ -140,7 +140,7 @@ impl Walker {
         pc: u64,
         signal_frame: bool,
     ) -> Result<(), Cause> {
-        let to = place.registers[RSP];
+        let to = place.registers.sp();
         // Where a signal has interrupted a frame the return address may be in a register (glibc's vfork).
         let is_above = to > sp || to == sp && !place.is_return && pc != place.pc;
         place.pc = pc;
@@ -163,7 +163,7 @@ impl Walker {
 /// Where a walk is.
 struct Place {
     pc: u64,
-    registers: Registers,
+    registers: Regs,
     /// Is `pc` a return address? Else it is where a signal has interrupted the program.
     is_return: bool,
     /// The end of the stack.
@@ -185,7 +185,7 @@ impl Place {
     /// Where the words begin that rules may read. In an epilogue entries still name the places of registers that have
     /// been taken off the stack.
     fn low(&self) -> u64 {
-        let sp = self.registers[RSP];
+        let sp = self.registers.sp();
         match self.is_return {
             true => sp,
             false => sp.saturating_sub(RED_ZONE),
@@ -199,9 +199,19 @@ enum Next {
     Stop(Cause),
 }
 
+impl Next {
+    /// A caller that goes on at `pc`. It is on no stack without one.
+    fn at(pc: Option<u64>, signal_frame: bool) -> Self {
+        match pc {
+            Some(pc) => Self::Caller { pc, signal_frame },
+            None => Self::Stop(Cause::OffStack),
+        }
+    }
+}
+
 /// Takes the registers from the frame of `pc` to its caller's.
 fn next(
-    registers: &mut Registers,
+    registers: &mut Regs,
     pc: u64,
     is_return: bool,
     high: u64,
@@ -217,7 +227,7 @@ fn next(
 }
 
 fn by_tables(
-    registers: &mut Registers,
+    registers: &mut Regs,
     pc: u64,
     is_return: bool,
     high: u64,
@@ -228,8 +238,7 @@ fn by_tables(
     }
     let age = Age::now();
     if let Some(row) = rows::find(pc, is_return, age) {
-        let caller = by_simple_row(registers, &row, load);
-        return Some(caller.unwrap_or(Next::Stop(Cause::OffStack)));
+        return Some(Next::at(row.step(registers, load), false));
     }
     let look_up = if is_return { pc.wrapping_sub(1) } else { pc };
     let range = MODULES.find_code(look_up)?;
@@ -242,8 +251,7 @@ fn by_tables(
             return Some(Next::Root);
         }
         if is_return && is_restorer(&range, pc) {
-            let interrupted = leave_signal_frame(registers, load);
-            return Some(interrupted.unwrap_or(Next::Stop(Cause::OffStack)));
+            return Some(Next::at(signal_frame::step(registers, load), true));
         }
         // What a signal has interrupted has one where a system call has just returned. Where a call has, it may as
         // well be at the entry of the next function.
@@ -262,119 +270,48 @@ fn by_tables(
         return None;
     }
     let mut row = cfi::row_at(&fde, look_up)?;
-    if is_return && matches!(row.cfa, Cfa::Register(RSP, _)) {
+    if is_return && matches!(row.cfa, Cfa::Register(SP, _)) {
         // The saved registers' places are relative to the true CFA.
         match published::rule_of(&range, pc) {
-            Some(Rule::FromRsp { cfa_offset, .. }) => {
-                row.cfa = Cfa::Register(RSP, cfa_offset.into());
+            Some(Rule::FromSp { cfa_offset, .. }) => {
+                row.cfa = Cfa::Register(SP, cfa_offset.into());
             }
             Some(Rule::Stop(cause)) => return Some(Next::Stop(cause)),
             _ => {}
         }
     }
     if !fde.signal_frame
-        && let Some(simple) = SimpleRow::of(&row)
+        && let Some(simple) = Places::of(&row)
     {
         rows::keep(pc, is_return, age, &simple);
     }
-    let caller = by_row(registers, &row, fde.signal_frame, load);
-    Some(caller.unwrap_or(Next::Stop(Cause::OffStack)))
-}
-
-/// Takes the registers to the caller's by a row of the tables; `None` where what it names is not on the stack.
-fn by_row(
-    registers: &mut Registers,
-    row: &cfi::Row,
-    signal_frame: bool,
-    load: &dyn Fn(u64) -> Option<u64>,
-) -> Option<Next> {
-    let cfa = match row.cfa {
-        Cfa::Register(register, offset) => registers[register].wrapping_add(offset as u64),
-        Cfa::Expression(expression) => cfi::evaluate(expression, registers, None, load)?,
-    };
-    if matches!(row.registers[cfi::RA], RegisterRule::Undefined) {
-        return Some(Next::Root);
-    }
-    let before = *registers;
-    registers[RSP] = cfa;
-    for (column, rule) in row.registers.iter().enumerate() {
-        let value = match *rule {
-            RegisterRule::Undefined | RegisterRule::Same => continue,
-            RegisterRule::Offset(offset) => load(cfa.wrapping_add(offset as u64))?,
-            RegisterRule::ValueOffset(offset) => cfa.wrapping_add(offset as u64),
-            RegisterRule::Register(other) => before[other],
-            RegisterRule::Expression(expression) => {
-                load(cfi::evaluate(expression, &before, Some(cfa), load)?)?
-            }
-            RegisterRule::ValueExpression(expression) => {
-                cfi::evaluate(expression, &before, Some(cfa), load)?
-            }
-        };
-        registers[column] = value;
-    }
-    Some(Next::Caller {
-        pc: registers[cfi::RA],
-        signal_frame,
+    Some(match row.step(registers, load) {
+        Some(Caller::At(pc)) => Next::at(Some(pc), fde.signal_frame),
+        Some(Caller::Root) => Next::Root,
+        None => Next::Stop(Cause::OffStack),
     })
 }
 
-/// The same by a row of which nothing else needs to be looked at.
-fn by_simple_row(
-    registers: &mut Registers,
-    row: &SimpleRow,
-    load: &dyn Fn(u64) -> Option<u64>,
-) -> Option<Next> {
-    let cfa = registers[row.register].wrapping_add(i64::from(row.offset) as u64);
-    registers[RSP] = cfa;
-    for (register, &place) in registers.iter_mut().zip(&row.places) {
-        if place != STAYS {
-            *register = load(cfa.wrapping_add(i64::from(place) as u64))?;
-        }
-    }
-    Some(Next::Caller {
-        pc: registers[cfi::RA],
-        signal_frame: false,
-    })
-}
-
-/// Takes the registers from where a signal handler returns to, to what the signal has interrupted.
-fn leave_signal_frame(
-    registers: &mut Registers,
-    load: &dyn Fn(u64) -> Option<u64>,
-) -> Option<Next> {
-    let sp = registers[RSP];
-    for (register, offset) in signal_frame::REGISTERS {
-        registers[register] = load(sp.wrapping_add(offset))?;
-    }
-    Some(Next::Caller {
-        pc: load(sp.wrapping_add(signal_frame::PC))?,
-        signal_frame: true,
-    })
-}
-
-/// The rule of code without tables or recipes, where rbp proves to be its frame pointer. What is shown
+/// The rule of code without tables or recipes, where the frame pointer proves to be its frame pointer. What is shown
 /// once of the code before a return address holds for it: its rule is remembered.
 fn frame_pointer(
-    registers: &Registers,
+    registers: &Regs,
     pc: u64,
     is_return: bool,
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Option<Rule> {
     let epoch = epoch::number();
-    let (sp, rbp) = (registers[RSP], registers[RBP]);
-    let evidence = frame_pointer::judge(sp, rbp, load);
+    let (sp, fp) = (registers.sp(), registers.fp());
+    let evidence = frame_pointer::judge(sp, fp, load);
     if is_return {
         // What is in doubt here, the instructions may settle.
-        callers::ask(pc, sp, rbp, load);
+        callers::ask(pc, sp, fp, load);
     }
     let rule = match evidence {
-        Evidence::FramePointer => Rule::FromRbp {
-            cfa_offset: 16,
-            rbp_words: -2,
-        },
+        Evidence::FramePointer => Rule::FRAME_POINTER,
         Evidence::Realigned { cfa_at } => Rule::Realigned {
             cfa_at,
-            rbp_words: 0,
+            fp_words: 0,
         },
         Evidence::Other if is_return => Rule::Stop(why_none(pc)),
         Evidence::Other => Rule::Stop(Cause::Interrupted),
@@ -390,23 +327,23 @@ fn frame_pointer(
 
 /// Takes the registers to the caller's without unwind tables.
 fn by_rule(
-    registers: &mut Registers,
+    registers: &mut Regs,
     rule: Rule,
     high: u64,
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Option<Next> {
     let at = At {
         pc: 0,
-        sp: registers[RSP],
+        sp: registers.sp(),
     };
     let mut words = Loaded {
         load,
-        rbp: registers[RBP],
+        fp: registers.fp(),
     };
     match step(rule.encode(), at, high, &mut words) {
         Step::Caller(caller) => {
-            registers[RBP] = words.rbp;
-            registers[RSP] = caller.sp;
+            registers.set_fp(words.fp);
+            registers.set_sp(caller.sp);
             Some(Next::Caller {
                 pc: caller.pc,
                 signal_frame: false,

@@ -2,7 +2,7 @@
 //! at `[rsp]`, so the canonical frame address (CFA) is rsp + 8 and the function's own unwind rules are never
 //! needed.
 //!
-//! A walk by rules knows the stack pointer and rbp only, and takes its rules from the cache (`by_rules.rs`). The
+//! A walk by rules knows the stack pointer and fp only, and takes its rules from the cache (`by_rules.rs`). The
 //! full walk tracks every callee-saved register and evaluates the unwind tables afresh (`full.rs`).
 
 mod bounds;
@@ -18,7 +18,7 @@ mod path;
 mod slowly;
 mod walker;
 
-pub use frame::{Frame, Saved, Stack, StackRange, is_stopped};
+pub use frame::{Frame, Stack, StackRange, is_stopped};
 pub use outcome::Walk;
 pub use path::Path;
 pub use walker::{BYTES, TABLE, Walker};

@@ -84,7 +84,7 @@ pub fn begin_hash(function: u32) -> u64 {
 pub enum Obstacle {
     /// The stack's bounds are not known.
     Stack,
-    /// The rule of this return address is not in the cache; rbp is so many bytes above the stack pointer there.
+    /// The rule of this return address is not in the cache; the frame pointer is so many bytes above the stack pointer there.
     Rule(u64, u64),
     /// A frame needs the full walk.
     Full,

@@ -3,14 +3,13 @@
 
 use abi::cause::Cause;
 use abi::segment::ROOT_COMPLETE;
+use unwind::{At, Loaded, Saved, Step, step};
 
 use super::bounds;
 use super::buffers::MOST;
-use super::by_rules::{At, Loaded, Step, step};
-use super::frame::{Frame, Saved, Stack};
+use super::frame::{Frame, Stack};
 use super::outcome::{Obstacle, Walk};
 use super::walker::Walker;
-use crate::code::cfi::{RBP, RSP};
 use crate::code::rules::RULES;
 use crate::code::{epoch, return_address};
 use crate::os::foreign::Window;
@@ -25,7 +24,7 @@ impl Walker {
     ///
     /// # Safety
     /// The walker is the calling thread's, `slot` on its stack, and the registers those at the function's entry, of
-    /// which rbp alone is known where not `all` are.
+    /// which the frame pointer alone is known where not `all` are.
     pub unsafe fn walk_slowly(
         &mut self,
         function: u32,
@@ -49,7 +48,7 @@ impl Walker {
                     let walk = self.walk_fully(function, Frame::of_caller(slot, saved));
                     walk.map(|(walk, _)| walk)
                 } else {
-                    self.walk_by_rules(function, slot, saved.rbp)
+                    self.walk_by_rules(function, slot, saved.fp)
                 }
             };
             match result {
@@ -70,13 +69,13 @@ impl Walker {
     }
 
     /// The stack of a frame, independent of `--depth`. `None` if it is not known: registers besides
-    /// rsp and rbp are needed and `all` is false, or the bounds of the stack are not known.
+    /// the stack and frame pointers are needed and `all` is false, or the bounds of the stack are not known.
     ///
     /// # Safety
     /// The walker is the calling thread's, and the frame is one of it that goes on.
     pub unsafe fn stack_of(&mut self, frame: &Frame, all: bool) -> Option<Stack> {
         epoch::renew();
-        let sp = frame.registers[RSP];
+        let sp = frame.registers.sp();
         let mut way = Way::default();
         for _ in 0..ATTEMPTS {
             if way.use_full && !all {
@@ -103,7 +102,7 @@ impl Walker {
 
     /// The same by the rules that are cached.
     fn stack_by_rules(&self, frame: &Frame) -> Result<Stack, Obstacle> {
-        let (pc, sp) = (frame.pc, frame.registers[RSP]);
+        let (pc, sp) = (frame.pc, frame.registers.sp());
         let high = self.stack.high;
         if !self.stack.holds(sp) {
             return Err(Obstacle::Stack);
@@ -114,7 +113,7 @@ impl Walker {
         let load = |at| unsafe { window.word(at, high) };
         let mut words = Loaded {
             load,
-            rbp: frame.registers[RBP],
+            fp: frame.registers.fp(),
         };
         let mut at = At { pc, sp };
         loop {
@@ -128,7 +127,7 @@ impl Walker {
                 }
                 Step::Full => return Err(Obstacle::Full),
                 Step::Unknown => {
-                    return Err(Obstacle::Rule(at.pc, words.rbp.wrapping_sub(at.sp)));
+                    return Err(Obstacle::Rule(at.pc, words.fp.wrapping_sub(at.sp)));
                 }
             };
         }

@@ -18,8 +18,8 @@ const STACKS: usize = 8;
 pub struct Walker {
     /// Where the stub looks for remembered walks: the stack the thread was last seen on, or nowhere.
     pub quick: StackRange,
-    /// rbp at the entry of the call being recorded: a word that walks read, like those of the stack.
-    pub entry_rbp: u64,
+    /// the frame pointer at the entry of the call being recorded: a word that walks read, like those of the stack.
+    pub entry_fp: u64,
     /// Calls that the stub has recorded.
     pub quick_calls: u64,
     /// Walks of earlier calls.
@@ -135,11 +135,11 @@ impl Walker {
     /// Makes the walk of a call, to be found as [`Walker::last_path`] where the words read have determined it.
     ///
     /// # Safety
-    /// As for [`Walker::recall`]; `entry_rbp` is set.
+    /// As for [`Walker::recall`]; `entry_fp` is set.
     #[inline(always)]
     pub unsafe fn walk_determined(&mut self, function: u32, slot: u64) -> bool {
         // SAFETY: the caller's promise.
-        match unsafe { self.walk_by_rules(function, slot, self.entry_rbp) } {
+        match unsafe { self.walk_by_rules(function, slot, self.entry_fp) } {
             Ok(walk) if walk.is_determined => {
                 self.last = walk;
                 true

@@ -6,4 +6,4 @@
 mod x86_64;
 
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{signal_frame, stack};
+pub use x86_64::{registers, signal_frame, stack};

@@ -8,12 +8,11 @@ pub mod exchange;
 pub mod fence;
 #[cfg(ipath_image)]
 mod freestanding;
+pub mod jump_buffer;
 pub mod likely;
 pub mod prefetch;
 #[cfg(ipath_image)]
 mod quick;
-pub mod register;
-pub mod signal_frame;
 pub mod signals;
 pub mod stored;
 #[cfg(ipath_image)]

@@ -1,10 +1,8 @@
 //! DWARF expressions as unwind tables use them: DWARF 5 section 2.5, without locations.
 
-use super::cursor::Cursor;
-use crate::arch::register::COLUMNS;
+use unwind::{Expression, Regs};
 
-/// Register values by DWARF column.
-pub type Registers = [u64; COLUMNS];
+use super::cursor::Cursor;
 
 const DEPTH: usize = 16;
 
@@ -34,44 +32,42 @@ impl Stack {
     }
 }
 
-/// The value of an expression, `initial` being on the stack at its start (the CFA for register
-/// rules, nothing for the CFA itself). `load` reads a word of the target's stack and refuses
-/// addresses outside of it.
-pub fn evaluate(
-    mut c: Cursor,
-    registers: &Registers,
-    initial: Option<u64>,
-    load: &dyn Fn(u64) -> Option<u64>,
-) -> Option<u64> {
-    let mut stack = Stack {
-        values: [0; DEPTH],
-        len: 0,
-    };
-    if let Some(value) = initial {
-        stack.push(value)?;
-    }
-    for _ in 0..STEPS {
-        if c.is_empty() {
-            return stack.pop();
+impl Expression for Cursor {
+    fn evaluate(
+        mut self,
+        registers: &Regs,
+        initial: Option<u64>,
+        load: &dyn Fn(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let mut stack = Stack {
+            values: [0; DEPTH],
+            len: 0,
+        };
+        if let Some(value) = initial {
+            stack.push(value)?;
         }
-        step(&mut c, &mut stack, registers, load)?;
+        for _ in 0..STEPS {
+            if self.is_empty() {
+                return stack.pop();
+            }
+            step(&mut self, &mut stack, registers, load)?;
+        }
+        None
     }
-    None
+
+    fn register_plus(mut self, register: usize) -> Option<i64> {
+        let offset = base_register(&mut self, register)?;
+        self.is_empty().then_some(offset)
+    }
+
+    fn load_at_register_plus(mut self, register: usize) -> Option<i64> {
+        let offset = base_register(&mut self, register)?;
+        let is_load = self.u8()? == DEREF;
+        (is_load && self.is_empty()).then_some(offset)
+    }
 }
 
-/// The offset, bytes, of an expression that is a register (numbered as in tables, below 32) plus that.
-pub fn register_plus(mut c: Cursor, register: usize) -> Option<i64> {
-    let offset = base_register(&mut c, register)?;
-    c.is_empty().then_some(offset)
-}
-
-/// The same of one that is the word at a register plus an offset.
-pub fn load_at_register_plus(mut c: Cursor, register: usize) -> Option<i64> {
-    let offset = base_register(&mut c, register)?;
-    let is_load = c.u8()? == DEREF;
-    (is_load && c.is_empty()).then_some(offset)
-}
-
+/// The offset of an expression that begins with a register below 32 plus that.
 fn base_register(c: &mut Cursor, register: usize) -> Option<i64> {
     (usize::from(c.u8()?) == usize::from(BREG0) + register).then(|| c.sleb())?
 }
@@ -84,7 +80,7 @@ const BREG0: u8 = 0x70;
 fn step(
     c: &mut Cursor,
     stack: &mut Stack,
-    registers: &Registers,
+    registers: &Regs,
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Option<()> {
     let opcode = c.u8()?;

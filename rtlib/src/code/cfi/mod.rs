@@ -9,8 +9,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use crate::arch::register::{COLUMNS, RA, RBP, RBX, RSP};
 pub use cursor::{Cursor, Region};
-pub use expression::{Registers, evaluate, load_at_register_plus, register_plus};
-pub use program::{Cfa, RegisterRule, Row, row_at};
+pub use program::{Row, row_at};
 pub use table::{Fde, find_fde, find_fde_in};
+
+/// The rule of the canonical frame address.
+pub type Cfa = unwind::Cfa<Cursor>;
+/// The rule of a register.
+pub type RegisterRule = unwind::RegisterRule<Cursor>;

@@ -1,45 +1,13 @@
 //! The rules in force at an address: DWARF 5 section 6.4.2, call-frame instructions.
 
+use unwind::arch::register::{CFA_AT_ENTRY, COLUMNS, SP};
+
 use super::cursor::Cursor;
 use super::table::Fde;
-use crate::arch::register::{COLUMNS, RSP};
-
-/// How the canonical frame address is found.
-#[derive(Clone, Copy, Debug)]
-pub enum Cfa {
-    /// `cfa = register + offset`.
-    Register(usize, i64),
-    /// `cfa = value of the expression`.
-    Expression(Cursor),
-}
-
-/// How the caller's value of a register is found.
-#[derive(Clone, Copy, Debug)]
-pub enum RegisterRule {
-    /// Nothing is known; for the return address: this is the outermost frame.
-    Undefined,
-    /// Unchanged.
-    Same,
-    /// `*(cfa + offset)`.
-    Offset(i64),
-    /// `cfa + offset`.
-    ValueOffset(i64),
-    /// The value of another register.
-    Register(usize),
-    /// `*(value of the expression)`.
-    Expression(Cursor),
-    /// Value of the expression.
-    ValueExpression(Cursor),
-}
+use super::{Cfa, RegisterRule};
 
 /// All rules at one address.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// The canonical frame address.
-    pub cfa: Cfa,
-    /// One rule per DWARF column.
-    pub registers: [RegisterRule; COLUMNS],
-}
+pub type Row = unwind::Row<Cursor>;
 
 /// Nested `DW_CFA_remember_state` that are followed.
 const REMEMBERED: usize = 4;
@@ -56,12 +24,12 @@ struct Machine {
 }
 
 /// The row of `fde` at `pc`; `None` where the program is malformed or uses what is not defined for
-/// x86-64.
+/// the processor.
 pub fn row_at(fde: &Fde, pc: u64) -> Option<Row> {
     // The ABI leaves registers without a rule to the architecture: callee-saved ones are
     // unchanged, and treating the others so is harmless, as nothing reads them.
     let row = Row {
-        cfa: Cfa::Register(RSP, 8),
+        cfa: Cfa::Register(SP, CFA_AT_ENTRY),
         registers: [RegisterRule::Same; COLUMNS],
     };
     let mut machine = Machine {

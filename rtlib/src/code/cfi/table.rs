@@ -236,7 +236,7 @@ fn parse_cie(region: Region, at: u64) -> Option<Cie> {
     } else {
         c.uleb()?
     };
-    if return_column != crate::arch::register::RA as u64 {
+    if return_column != unwind::arch::register::RA as u64 {
         return None;
     }
     let mut cie = Cie {

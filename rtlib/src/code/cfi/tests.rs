@@ -11,6 +11,7 @@ use gimli::{
 use super::*;
 use crate::code::modules::Modules;
 use crate::os::maps;
+use unwind::arch::register::COLUMNS;
 
 /// One address of libc or this program with gimli's rules: CFA, and the offsets of saved registers.
 #[derive(Debug, PartialEq)]

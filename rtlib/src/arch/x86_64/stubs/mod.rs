@@ -22,6 +22,7 @@ use abi::segment::{
     AREA_HISTOGRAMS, Area, Column, Header, Histogram, INLINE_BUCKETS, Record, RecordHead,
 };
 use abi::value::{Place, RETURN};
+use unwind::Saved;
 
 use super::quick::{self, SLOT};
 use super::stored::{FIRST_ARGUMENT, THIRD_ARGUMENT, VECTORS};
@@ -47,7 +48,7 @@ use crate::sources::{Cpu, Sources, cpu, page};
 use crate::thread::registry::{self, REGISTRY};
 use crate::thread::{self, Thread};
 use crate::walk::memo::{self, Entry, Run};
-use crate::walk::{Saved, StackRange, Walker};
+use crate::walk::{StackRange, Walker};
 
 /// Bytes between the stub's stack pointer after all its pushes and the application's.
 const PUSHED: usize = SLOT + 2 * 8;
@@ -107,10 +108,10 @@ macro_rules! stub {
             id = const ID,
             found = const FOUND,
             run_found = const offset_of!(Thread, walker) + offset_of!(Walker, found),
-            rbx = const offset_of!(Thread, saved) + offset_of!(Saved, rbx),
-            rbp = const offset_of!(Thread, saved) + offset_of!(Saved, rbp),
-            r12 = const offset_of!(Thread, saved) + offset_of!(Saved, r12_15),
-            saved_rsp = const offset_of!(Thread, saved_rsp),
+            rbx = const offset_of!(Thread, saved) + offset_of!(Saved, others),
+            rbp = const offset_of!(Thread, saved) + offset_of!(Saved, fp),
+            r12 = const offset_of!(Thread, saved) + offset_of!(Saved, others) + size_of::<u64>(),
+            saved_rsp = const offset_of!(Thread, saved_sp),
             vectors = const VECTORS,
             private_stack = const offset_of!(Thread, private_stack),
             since = const offset_of!(Thread, meter) + offset_of!(Meter, since),
@@ -125,13 +126,13 @@ macro_rules! stub {
             alive = sym ipath_alive,
             alive_word = const ALIVE as i32,
             parameters = sym ipath_parameters,
-            rdfsbase = const offset_of!(Parameters, rdfsbase),
+            rdfsbase = const offset_of!(Parameters, reads_tp),
             registry = sym REGISTRY,
             registry_shift = const registry::HASH_SHIFT,
             hash = const hash::MULTIPLIER,
             busy = const offset_of!(Thread, busy),
             busy_after = const offset_of!(Thread, busy_after),
-            tid_from_fs = const offset_of!(Thread, tid_from_fs),
+            tid_from_fs = const offset_of!(Thread, tid_from_tp),
             tid = const offset_of!(Thread, tid),
             probes = sym ipath_probes,
             // The innermost activation, and its function.
@@ -220,7 +221,7 @@ macro_rules! entry_stub {
         low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
         high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
         quick_calls = const offset_of!(Thread, walker) + offset_of!(Walker, quick_calls),
-        entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_rbp),
+        entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_fp),
         // Remembered walks.
         memo = const thread::MEMO,
         memo_shift = const memo::HASH_SHIFT,

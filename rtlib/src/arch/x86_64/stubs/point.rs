@@ -6,8 +6,9 @@ use core::mem::{offset_of, size_of};
 
 use abi::arch::stack::RED_ZONE;
 use abi::image::{ALIVE, Parameters};
-use abi::point::{BY_RBP, RBP_SHIFT, SLOT_SHIFT};
+use abi::point::{BY_FP, FP_SHIFT, SLOT_SHIFT};
 use abi::segment::RecordHead;
+use unwind::Saved;
 
 use super::super::quick::{self, SLOT};
 use super::super::stored::VECTORS;
@@ -24,7 +25,7 @@ use crate::sources::page;
 use crate::thread::registry::{self, REGISTRY};
 use crate::thread::{self, Thread};
 use crate::walk::memo::{self, Entry, Run};
-use crate::walk::{Saved, StackRange, Walker};
+use crate::walk::{StackRange, Walker};
 
 macro_rules! point_stub {
     ($(#[$doc:meta])* $name:ident, $before:expr, { $($operand:ident = $kind:ident $value:expr,)* }) => {
@@ -51,10 +52,10 @@ macro_rules! point_stub {
                 id = const ID,
                 found = const FOUND,
                 run_found = const offset_of!(Thread, walker) + offset_of!(Walker, found),
-                rbx = const offset_of!(Thread, saved) + offset_of!(Saved, rbx),
-                rbp = const offset_of!(Thread, saved) + offset_of!(Saved, rbp),
-                r12 = const offset_of!(Thread, saved) + offset_of!(Saved, r12_15),
-                saved_rsp = const offset_of!(Thread, saved_rsp),
+                rbx = const offset_of!(Thread, saved) + offset_of!(Saved, others),
+                rbp = const offset_of!(Thread, saved) + offset_of!(Saved, fp),
+                r12 = const offset_of!(Thread, saved) + offset_of!(Saved, others) + size_of::<u64>(),
+                saved_rsp = const offset_of!(Thread, saved_sp),
                 vectors = const VECTORS,
                 private_stack = const offset_of!(Thread, private_stack),
                 signal_mask = const offset_of!(Thread, signal_mask),
@@ -65,25 +66,25 @@ macro_rules! point_stub {
                 alive = sym ipath_alive,
                 alive_word = const ALIVE as i32,
                 parameters = sym ipath_parameters,
-                rdfsbase = const offset_of!(Parameters, rdfsbase),
+                rdfsbase = const offset_of!(Parameters, reads_tp),
                 registry = sym REGISTRY,
                 registry_shift = const registry::HASH_SHIFT,
                 hash = const hash::MULTIPLIER,
                 busy = const offset_of!(Thread, busy),
                 busy_after = const offset_of!(Thread, busy_after),
-                tid_from_fs = const offset_of!(Thread, tid_from_fs),
+                tid_from_fs = const offset_of!(Thread, tid_from_tp),
                 tid = const offset_of!(Thread, tid),
                 probes = sym ipath_probes,
                 // The frame.
                 details = sym ipath_details,
                 red_zone = const RED_ZONE,
-                by_rbp = const BY_RBP,
-                rbp_shift = const RBP_SHIFT,
+                by_rbp = const BY_FP,
+                rbp_shift = const FP_SHIFT,
                 slot_shift = const SLOT_SHIFT,
                 low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
                 high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
                 quick_calls = const offset_of!(Thread, walker) + offset_of!(Walker, quick_calls),
-                entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_rbp),
+                entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_fp),
                 epoch = sym ipath_epoch,
                 // Remembered walks.
                 memo = const thread::MEMO,

@@ -1,0 +1,4 @@
+//! Registers.
+
+/// Callee-saved registers besides the stack pointer and the frame pointer: rbx, and r12 to r15.
+pub const OTHERS: usize = 5;

@@ -1,0 +1,24 @@
+//! Steps from a frame to its caller's.
+//!
+//! Responsibilities:
+//!
+//! * [`Rule`]: the way out of a frame in one word, for walks that know the stack pointer and the
+//!   frame pointer only.
+//! * [`Row`]: the rules of an unwind table for all registers, and its translation to a [`Rule`].
+//! * [`step()`] by a rule, and [`Row::step`] by a row. Both read memory through their caller.
+//! * The registers in a signal frame.
+//!
+//! Not here: unwind tables as bytes, memory, caches, and where a stack ends.
+//!
+//! [`arch`] has a folder for each processor. Rules are part of the ABI: the command writes them into
+//! the segment (`abi::segment::TABLE_OF_RULES`), and [`abi::ABI_VERSION`] covers them.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod arch;
+mod row;
+mod step;
+
+pub use arch::{Regs, Rule, Saved, rule, step};
+pub use row::{Caller, Cfa, Expression, Places, RegisterRule, Row, STAYS};
+pub use step::{At, Loaded, Step, Words};
