@@ -1,6 +1,6 @@
 //! The runtime that `ipath` maps into a target: freestanding, no libc, no ELF TLS.
 //!
-//! `mutator/build.rs` compiles this crate with `--cfg ipath_image` into the image that is written
+//! `mutator/session/build.rs` compiles this crate with `--cfg ipath_image` into the image that is written
 //! into the target. Compiled as an ordinary library it serves its own tests: the parts that decide
 //! something (unwind tables, rules, the path tree) run there against independent oracles.
 //!

@@ -1,7 +1,7 @@
 //! Session documents.
 
-use ipath::segment::Document;
 use ipath_fuzz::{Target, mutate, run};
+use ipath_session::segment::Document;
 
 use crate::segment::{Scratch, collect};
 

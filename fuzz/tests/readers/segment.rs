@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1, Header};
-use ipath::collect::{self, Collector};
-use ipath::segment::{Claim, Document, Journal, Segment, SegmentError};
 use ipath_fuzz::mutate::{AREA, HEADER};
 use ipath_fuzz::{Target, corpus, mutate, run};
+use ipath_session::collect::{self, Collector};
+use ipath_session::segment::{Claim, Document, Journal, Segment, SegmentError};
 use ipath_target::process::{Pid, Process};
 
 const TARGET: Target = Target {

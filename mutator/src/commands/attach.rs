@@ -13,10 +13,10 @@ use super::source::{AtEnd, Live};
 use super::target::find;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
-use crate::mpi;
-use crate::session::{Options, Selected, Session, SessionError, Where, select_in};
 use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, hint};
+use ipath_session::mpi;
+use ipath_session::session::{Options, Selected, Session, SessionError, Where, select_in};
 use ipath_target::guest::Runner;
 use ipath_target::process::{Pid, Process};
 
@@ -62,7 +62,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let signals = hold(OPERATION)?;
     let (session, changed) =
         Session::create(&process, &options, selected, Where::Running).map_err(failure)?;
-    crate::segment::sweep();
+    ipath_session::segment::sweep();
     let at_end = match keep {
         true => AtEnd::Keep,
         false => AtEnd::TakeOut,

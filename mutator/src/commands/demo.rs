@@ -11,10 +11,10 @@ use super::output::print_data;
 use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Patterns, Show};
-use crate::metric::Metric;
-use crate::session::{Options, Session, SessionError, Where, select_in};
 use ipath_base::error::{Failure, io_text};
 use ipath_profile::clock::ExitClock;
+use ipath_session::metric::Metric;
+use ipath_session::session::{Options, Session, SessionError, Where, select_in};
 use ipath_target::process::{Pid, Process};
 
 const OPERATION: &str = "demo";

@@ -13,11 +13,11 @@ use std::fs;
 use std::process::ExitCode;
 
 use super::output::print;
-use crate::counter;
-use crate::metric::Metric;
 use ipath_base::error::Failure;
 use ipath_base::hint::{Cause, Hint, hint};
 use ipath_base::printable::{Page, printable};
+use ipath_session::counter;
+use ipath_session::metric::Metric;
 use ipath_target::process::Pid;
 use line::{Line, Verdict, line};
 

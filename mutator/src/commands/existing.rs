@@ -5,9 +5,9 @@ use super::remarks::warn;
 use super::target::{is_family_of, open_all};
 use super::top::watch_all;
 use crate::cli::{Measure, Show};
-use crate::session::{Session, SessionError};
 use ipath_base::error::Failure;
 use ipath_base::hint::CommandLine;
+use ipath_session::session::{Session, SessionError};
 use ipath_target::process::{Pid, Process};
 
 const OPERATION: &str = "attach";

@@ -25,14 +25,14 @@ use super::tree::no_match;
 use super::unbegun::Unbegun;
 use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
-use crate::follow::{Follower, Progress, Wanted};
-use crate::launch::{self, LaunchError, Launched, launch};
-use crate::session::{
+use ipath_base::error::{Failure, io_text};
+use ipath_profile::profile::{COUNT, Metric, Profile, Session as During};
+use ipath_session::follow::{Follower, Progress, Wanted};
+use ipath_session::launch::{self, LaunchError, Launched, launch};
+use ipath_session::session::{
     Answering, Changed, Departures, Options, Selected, Session, SessionError, Where,
     has_leak_check, select_in, select_stopped,
 };
-use ipath_base::error::{Failure, io_text};
-use ipath_profile::profile::{COUNT, Metric, Profile, Session as During};
 use ipath_target::process::{Pid, Presence, Process, Space, tids};
 use ipath_target::tracee::{TraceeError, followed, tracing};
 
@@ -165,7 +165,7 @@ pub(super) fn attach(
         others.begin(&follower, &process, measure, &wanted);
     }
     follower.begin_held();
-    crate::segment::sweep();
+    ipath_session::segment::sweep();
     let departures = follower.departures();
     let (progress, mut job) = job(follower, &process, &wanted, nothing, created);
     if let Some(failure) = failed {

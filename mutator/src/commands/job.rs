@@ -10,11 +10,11 @@ use super::outcome::tell_refused;
 use super::remarks::{self, warn};
 use super::source::{AtEnd, Live, Watched};
 use super::watch::destination;
-use crate::follow::{Follower, Newcomer, Wanted};
-use crate::session::{Changed as Instrumented, Session};
 use ipath_base::error::{Failure, io_text};
 use ipath_profile::merge::{Merger, PathsOf};
 use ipath_profile::profile::{Changed, Profile, Target, Unseen};
+use ipath_session::follow::{Follower, Newcomer, Wanted};
+use ipath_session::session::{Changed as Instrumented, Session};
 use ipath_target::process::{Pid, Process};
 use ipath_view::{Callees, Finder, Names, Sample, Source};
 

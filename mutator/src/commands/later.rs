@@ -2,8 +2,8 @@
 
 use super::kind::Failed;
 use super::source::Live;
-use crate::session::Changed;
 use ipath_base::error::Failure;
+use ipath_session::session::Changed;
 use ipath_target::process::Process;
 
 /// A new session. `None` if the follower makes it.

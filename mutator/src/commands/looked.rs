@@ -1,9 +1,9 @@
 //! A session that is looked at from outside, with nothing changed.
 
 use super::remarks::warn;
-use crate::collect::Collector;
-use crate::session::Session;
 use ipath_profile::profile::Profile;
+use ipath_session::collect::Collector;
+use ipath_session::session::Session;
 use ipath_target::process::Pid;
 
 /// A session, and what is known of its code.

@@ -4,16 +4,16 @@ use patcher::select::{Pattern, Spot};
 
 use super::remarks::warn;
 use crate::cli::{Measure, Patterns};
-use crate::condition::ConditionError;
-use crate::counter::NoEvent;
-use crate::metric::Metric;
-use crate::session::{
-    Candidate, Options, Pointed, Selection, Unmatched, none_measured, none_patched,
-};
 use ipath_base::error::Failure;
 use ipath_base::hint::{Cause, CommandLine, Word, hint};
 use ipath_profile::merge::PathsOf;
 use ipath_profile::profile::{COUNT, printable};
+use ipath_session::condition::ConditionError;
+use ipath_session::counter::NoEvent;
+use ipath_session::metric::Metric;
+use ipath_session::session::{
+    Candidate, Options, Pointed, Selection, Unmatched, none_measured, none_patched,
+};
 use ipath_target::process::Pid;
 
 /// More functions than this need `--yes`.

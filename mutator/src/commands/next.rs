@@ -5,10 +5,10 @@ use std::path::Path;
 use patcher::select::MEANING;
 use patcher::{Bias, Svma};
 
-use crate::launch::leads_to;
-use crate::session::Places;
 use ipath_base::hint::{CommandLine, Hint, hint};
 use ipath_profile::profile::{Function, Profile, Target};
+use ipath_session::launch::leads_to;
+use ipath_session::session::Places;
 use ipath_symbols::images;
 use ipath_target::process::modules::modules;
 use ipath_target::process::{Pid, Process};

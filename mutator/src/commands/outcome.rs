@@ -2,9 +2,9 @@
 
 use super::measure::MANY;
 use super::remarks::warn;
-use crate::session::{Changed, Elsewhere, bare};
 use ipath_base::printable::printable;
 use ipath_profile::report::human;
+use ipath_session::session::{Changed, Elsewhere, bare};
 
 /// The most functions to list with their other names.
 const FEW: usize = 16;

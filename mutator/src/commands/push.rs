@@ -19,10 +19,10 @@ use super::target::{load, open_all};
 use super::watch::hold;
 use crate::cli::Push;
 use crate::push::{Client, Headers, Outcome, Series, Server, Wait};
-use crate::session::Session;
 use ipath_base::error::{Failure, io_text};
 use ipath_base::hint::{Hint, Words, hint};
 use ipath_base::printable::Page;
+use ipath_session::session::Session;
 use ipath_target::process::Pid;
 use ipath_target::signals::Signals;
 

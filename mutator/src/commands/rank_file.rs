@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::remarks::warn;
 use crate::cli::Show;
-use crate::mpi;
 use ipath_base::destination::Destination;
 use ipath_base::error::Failure;
+use ipath_session::mpi;
 use ipath_target::process::{Pid, Process};
 
 const RANK: &str = "%r";

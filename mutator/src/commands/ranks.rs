@@ -10,9 +10,9 @@ use super::target::find;
 use super::together;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Job as Asked, Measure, Show};
-use crate::mpi::{NoRanks, local_ranks, ranks};
-use crate::session::{Session, SessionError, Where, instead};
 use ipath_base::error::Failure;
+use ipath_session::mpi::{NoRanks, local_ranks, ranks};
+use ipath_session::session::{Session, SessionError, Where, instead};
 use ipath_target::process::{Pid, Process};
 
 const OPERATION: &str = "attach";

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use patcher::select::{Pattern, Spot};
 
 use super::replaced::{exe, replaced};
-use crate::launch::bring_to_start;
-use crate::session::{
+use ipath_base::error::Failure;
+use ipath_session::launch::bring_to_start;
+use ipath_session::session::{
     Changed, Departures, Options, Selection, Session, SessionError, Where, select_stopped,
 };
-use ipath_base::error::Failure;
 use ipath_target::process::{Process, Tid};
 use ipath_target::tracee::{Executed, leave, see_exec, tracing};
 

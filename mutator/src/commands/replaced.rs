@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use patcher::select::Pattern;
 
-use crate::session::has_leak_check;
 use ipath_base::error::Failure;
 use ipath_base::files;
 use ipath_base::hint::{Word, hint};
 use ipath_base::printable::printable;
+use ipath_session::session::has_leak_check;
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Presence, Process, Space, read_text, stat_field};
 

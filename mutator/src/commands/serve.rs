@@ -11,12 +11,12 @@ use super::remarks::warn;
 use super::target::open_all;
 use super::watch::hold;
 use crate::http::{Answer, Request, Server};
-use crate::session::Session;
 use ipath_base::error::{Failure, io_text};
 use ipath_base::printable::Page;
 use ipath_profile::openmetrics::{self, Format};
 use ipath_profile::profile::Profile;
 use ipath_profile::report::Filter;
+use ipath_session::session::Session;
 use ipath_target::process::Pid;
 use patcher::select::Pattern;
 

@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::output::print;
 use super::remarks::warn;
 use super::target::{find, open_all};
-use crate::segment::{self, Cleaned, Document, SegmentError, named};
-use crate::session::{Session, SessionError};
 use ipath_base::error::Failure;
 use ipath_base::printable::{Page, printable, printable_os};
 use ipath_profile::clock;
 use ipath_profile::profile;
 use ipath_profile::report::human;
+use ipath_session::segment::{self, Cleaned, Document, SegmentError, named};
+use ipath_session::session::{Session, SessionError};
 use ipath_target::process::{Pid, Process};
 
 /// A session's process as far as it is seen from here.

@@ -19,10 +19,10 @@ use super::watch::{hold, screen};
 use crate::sampling::{
     Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares, Together, begin_all, together,
 };
-use crate::session::{Query, allowed, select_in_modules};
 use ipath_base::error::{Failure, io_text};
 use ipath_base::hint::{CommandLine, hint};
 use ipath_base::printable::{Page, printable};
+use ipath_session::session::{Query, allowed, select_in_modules};
 use ipath_symbols::debuginfod;
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Pid, Presence, Process};

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::remarks::warn;
-use crate::mpi::ranks;
-use crate::segment::{SegmentError, family_at, named};
-use crate::session::{Session, SessionError};
 use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, Hint, hint};
 use ipath_profile::profile::{Profile, Target};
+use ipath_session::mpi::ranks;
+use ipath_session::segment::{SegmentError, family_at, named};
+use ipath_session::session::{Session, SessionError};
 use ipath_target::process::{Pid, Presence, Process, host};
 
 /// Finds a process that can be worked on.
@@ -159,7 +159,7 @@ fn open_by(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::{Document, Segment, Shape};
+    use ipath_session::segment::{Document, Segment, Shape};
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     static OPENED: AtomicUsize = AtomicUsize::new(0);

@@ -4,8 +4,8 @@ use super::each::in_each;
 use super::job::Job;
 use super::later::Later;
 use super::source::{AtEnd, Live};
-use crate::session::{Changed, Session};
 use ipath_base::error::Failure;
+use ipath_session::session::{Changed, Session};
 use ipath_target::process::Process;
 use ipath_target::signals::Signals;
 
@@ -39,7 +39,7 @@ pub(super) fn begin<'a>(
         }
         Err(failure) => Err(((number, process), failure)),
     }));
-    crate::segment::sweep();
+    ipath_session::segment::sweep();
     let (_, failed) = begun?;
     let failed = failed.into_iter();
     let failed = failed.map(|((number, process), failure)| (number, process, failure));

@@ -5,8 +5,8 @@ use super::source::{AtEnd, Live};
 use super::target::open_all;
 use super::watch::{Watch, hold, watch};
 use crate::cli::Show;
-use crate::session::Session;
 use ipath_base::error::Failure;
+use ipath_session::session::Session;
 use ipath_target::process::Pid;
 
 const OPERATION: &str = "top";

@@ -17,11 +17,11 @@ use super::target::{find, target_of};
 use super::together;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
-use crate::session::{
-    Changed, Options, Selected, Session, SessionError, Unmatched, Where, select_in,
-};
 use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, Hint, hint};
+use ipath_session::session::{
+    Changed, Options, Selected, Session, SessionError, Unmatched, Where, select_in,
+};
 use ipath_target::guest::Runner;
 use ipath_target::process::{Pid, Process};
 

@@ -1,6 +1,6 @@
 //! The code that ipath has put into a process: its runtime, and the trampolines of a session.
 
-use crate::segment::{RegionDoc, Segment};
+use ipath_session::segment::{RegionDoc, Segment};
 use ipath_target::process::{Extent, Process};
 
 /// What it is called among functions and modules.

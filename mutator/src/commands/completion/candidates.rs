@@ -10,10 +10,10 @@ use patcher::function::demangle_without_arguments;
 
 use crate::cli::Subject;
 use crate::commands::named;
-use crate::metric::Metric;
 use ipath_base::files::FileBytes;
 use ipath_base::printable::printable;
 use ipath_profile::profile::Profile;
+use ipath_session::metric::Metric;
 use ipath_symbols::images;
 use ipath_target::process::modules::{VDSO, modules};
 use ipath_target::process::{Pid, Process};

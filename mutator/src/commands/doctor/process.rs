@@ -9,7 +9,7 @@ use super::interpreters::interpreters;
 use super::line::{Line, Verdict, line};
 use super::memory::{addresses, mappings, memory};
 use super::unread::unread;
-use crate::session::filters;
+use ipath_session::session::filters;
 use ipath_symbols::jit::JitNames;
 use ipath_target::guest::Runner;
 use ipath_target::process::{Pid, Process, ProcessError};

@@ -14,11 +14,11 @@ use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
 use super::words::reason;
 use crate::search::{Cost, Dropped};
-use crate::session::{
+use ipath_base::error::Failure;
+use ipath_session::session::{
     Answering, Candidate, Changed, Options, Selected, Session, SessionError, Where, has_leak_check,
     select_in,
 };
-use ipath_base::error::Failure;
 
 /// The result of instrumenting functions.
 #[derive(Default)]
@@ -312,7 +312,7 @@ impl Hunt<'_> {
             ..self.options.clone()
         };
         let (session, changed) = Session::create(process, &options, selected, Where::Running)?;
-        crate::segment::sweep();
+        ipath_session::segment::sweep();
         let answering = follower.map(|follower| {
             let departures = Some(follower.departures());
             Answering::begin(session.process(), departures)

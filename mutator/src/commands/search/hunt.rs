@@ -15,13 +15,13 @@ use super::pack::{Lives, Moments, Pack, Prey};
 use super::result::{Outcome, costly, left, unreturned};
 use super::samples::Samples;
 use super::words::{Stopped, measured, reason, sampled, stopped};
-use crate::follow::Follower;
 use crate::sampling::Sampler;
 use crate::search::{Cost, Next, Search, Stack, Step, Window, rows};
-use crate::session::Options;
 use ipath_base::error::Failure;
 use ipath_profile::display_name;
 use ipath_profile::report::{human, wrapped};
+use ipath_session::follow::Follower;
+use ipath_session::session::Options;
 use ipath_target::process::Process;
 use ipath_target::signals::{Asked, Signals};
 

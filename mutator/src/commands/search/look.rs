@@ -6,10 +6,10 @@ use std::time::Duration;
 use patcher::Avma;
 
 use super::for_work::ForWork;
-use crate::collect::{elapsed_ns, measuring_ns};
 use crate::search::{Bounds, Cost, Measured, MeasuredPath, Overhead, Site, Window};
-use crate::session::Session;
 use ipath_profile::profile::{self, Delta, PathEntry, Profile, Target, TimerStats};
+use ipath_session::collect::{elapsed_ns, measuring_ns};
+use ipath_session::session::Session;
 
 /// A moment: the profile, and the time of the threads that have run until then.
 pub(super) struct Moment {

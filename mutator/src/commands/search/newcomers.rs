@@ -8,10 +8,10 @@ use super::super::source::{AtEnd, Live};
 use super::common::Shifts;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
-use crate::follow::Newcomer;
 use crate::sampling::begin_all;
 use ipath_base::error::Failure;
 use ipath_profile::profile::Profile;
+use ipath_session::follow::Newcomer;
 use ipath_target::process::Process;
 use ipath_target::process::modules::modules;
 

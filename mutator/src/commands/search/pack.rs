@@ -13,12 +13,12 @@ use super::common::{Common, Shifts};
 use super::for_work::ForWork;
 use super::look::{Moment, Spent, window};
 use crate::commands::language::Language;
-use crate::follow::Follower;
 use crate::sampling::{Generated, SampledStack, Sampler, Seeing, begin_all};
 use crate::search::{Measured, MeasuredPath, Site, Window};
-use crate::session::Selected;
 use ipath_base::error::Failure;
 use ipath_profile::profile::{GENERATED, Left, Profile, Session, Target};
+use ipath_session::follow::Follower;
+use ipath_session::session::Selected;
 use ipath_target::process::{Presence, Process};
 
 /// A process to search in, with the functions to search within.

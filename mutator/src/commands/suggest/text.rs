@@ -9,11 +9,11 @@ use unicode_width::UnicodeWidthStr;
 
 use super::rows::{Candidate, Suggestion, about, callers, figures, generated, head};
 use crate::sampling::Shares;
-use crate::session::Places;
 use ipath_base::hint::CommandLine;
 use ipath_base::printable::{is_active, printable};
 use ipath_profile::display_name::{Chain, fit_chains, fit_each, method};
 use ipath_profile::report::{human, wrapped};
+use ipath_session::session::Places;
 use ipath_target::process::Pid;
 use ipath_target::process::modules::Module;
 
