@@ -5,5 +5,3 @@ pub mod commands;
 pub mod config;
 mod http;
 pub mod push;
-pub mod sampling;
-pub mod search;

@@ -12,10 +12,10 @@ use super::others::tree;
 use super::suggest::{
     self, Candidate, Refusals, Sampled, about, callers, figures, generated, head,
 };
-use crate::sampling::{Sampler, begin_all};
 use ipath_base::error::Failure;
 use ipath_base::printable::printable;
 use ipath_profile::display_name::Link;
+use ipath_sampling::sampling::{Sampler, begin_all};
 use ipath_target::process::{Presence, Process, ProcessError, Space};
 use ipath_target::signals::Signals;
 use ipath_view::{Choices, Choosable, Chosen, Finder, View};

@@ -1,5 +1,5 @@
 //! `--search`: functions are measured, added and dropped until the call paths that cost are named. What is decided, is decided
-//! in [`crate::search`]; here it is done to a process.
+//! in [`ipath_sampling::search`]; here it is done to a process.
 
 mod asked;
 mod best;
@@ -41,10 +41,10 @@ use super::target::{find, target_of};
 use super::tree::no_match;
 use super::watch::{Shown, Watch, conclude, hold, screen};
 use crate::cli::{Measure, Output, Refine, Show};
-use crate::search::Bounds;
 use ipath_base::error::{Failure, io_text};
 use ipath_profile::merge::PathsOf;
 use ipath_profile::profile::{Profile, Unseen};
+use ipath_sampling::search::Bounds;
 use ipath_session::follow::{Follower, Wanted};
 use ipath_session::metric::Metric;
 use ipath_session::session::{Options, SessionError, select_in};

@@ -16,12 +16,12 @@ use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
 use super::watch::{hold, screen};
-use crate::sampling::{
-    Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares, Together, begin_all, together,
-};
 use ipath_base::error::{Failure, io_text};
 use ipath_base::hint::{CommandLine, hint};
 use ipath_base::printable::{Page, printable};
+use ipath_sampling::sampling::{
+    Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares, Together, begin_all, together,
+};
 use ipath_session::session::{Query, allowed, select_in_modules};
 use ipath_symbols::debuginfod;
 use ipath_target::process::modules::Module;

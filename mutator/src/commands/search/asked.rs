@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::cli::Show;
-use crate::search::Bounds;
 use ipath_profile::merge::PathsOf;
+use ipath_sampling::search::Bounds;
 
 /// What a search is to be like.
 pub(in crate::commands) struct Searching<'a> {

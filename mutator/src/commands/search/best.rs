@@ -1,6 +1,6 @@
 //! The best step of a search so far, and the end of a search without progress.
 
-use crate::search::Cost;
+use ipath_sampling::search::Cost;
 
 /// Steps without a gain after which a search ends.
 const GAINLESS: u32 = 6;

@@ -2,9 +2,9 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::search::Cost;
 use ipath_profile::display_name;
 use ipath_profile::report::human;
+use ipath_sampling::search::Cost;
 
 /// A step, before it is written.
 #[derive(Default)]

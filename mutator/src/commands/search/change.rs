@@ -13,8 +13,8 @@ use super::super::suggest::UNKNOWN;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
 use super::words::reason;
-use crate::search::{Cost, Dropped};
 use ipath_base::error::Failure;
+use ipath_sampling::search::{Cost, Dropped};
 use ipath_session::session::{
     Answering, Candidate, Changed, Options, Selected, Session, SessionError, Where, has_leak_check,
     select_in,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use patcher::Avma;
 
-use crate::sampling::SampledStack;
+use ipath_sampling::sampling::SampledStack;
 
 /// The sampled callers of one measured function, the nearest first, in lexicographic order.
 #[derive(Default)]

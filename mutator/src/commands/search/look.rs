@@ -6,15 +6,15 @@ use std::time::Duration;
 use patcher::Avma;
 
 use super::for_work::ForWork;
-use crate::search::{Bounds, Cost, Measured, MeasuredPath, Overhead, Site, Window};
 use ipath_profile::profile::{self, Delta, PathEntry, Profile, Target, TimerStats};
+use ipath_sampling::search::{Bounds, Cost, Measured, MeasuredPath, Overhead, Site, Window};
 use ipath_session::collect::{elapsed_ns, measuring_ns};
 use ipath_session::session::Session;
 
 /// A moment: the profile, and the time of the threads that have run until then.
 pub(super) struct Moment {
     pub(super) profile: Profile,
-    /// See [`crate::sampling::SampledStacks`].
+    /// See [`ipath_sampling::sampling::SampledStacks`].
     pub(super) lived: Duration,
     /// See `lived`.
     pub(super) idle: Duration,
@@ -311,7 +311,7 @@ fn difference(path: &PathEntry, was: Option<&PathEntry>) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::SampledStack;
+    use ipath_sampling::sampling::SampledStack;
 
     fn measured(function: u64, cpu: f64, off: f64) -> Measured {
         let path = MeasuredPath {

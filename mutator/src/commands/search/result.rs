@@ -7,8 +7,8 @@ use patcher::Avma;
 use super::common::Shifts;
 use super::look::Places;
 use super::words::reason;
-use crate::search::{Cost, Dropped, Row, Search, Stack, Window};
 use ipath_profile::profile::{Explained, Found, FoundPath, Left, Profile};
+use ipath_sampling::search::{Cost, Dropped, Row, Search, Stack, Window};
 
 /// The latest result.
 pub(super) struct Outcome {

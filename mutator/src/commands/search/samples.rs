@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use patcher::Avma;
 
-use crate::sampling::SampledStack;
-use crate::search::{Cost, Stack};
+use ipath_sampling::sampling::SampledStack;
+use ipath_sampling::search::{Cost, Stack};
 
 /// What is a step older counts for so much less: a program does other things when it starts than later.
 const FADING: f64 = 0.5;

@@ -1,7 +1,7 @@
 //! What a search does, in words.
 
-use crate::search::{Bounds, Cost, Dropped};
 use ipath_profile::report::human;
+use ipath_sampling::search::{Bounds, Cost, Dropped};
 
 /// What samples say: `83 % of CPU time and 12 % of waiting`, as far as there is some of it.
 pub(super) fn sampled(share: Cost) -> String {

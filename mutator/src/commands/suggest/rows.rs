@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::sampling::{Function, Seeing, Share, Shares};
 use ipath_base::printable::printable;
 use ipath_profile::display_name::{self, Link};
 use ipath_profile::folding::{self, Fold, Item};
 use ipath_profile::report::human;
+use ipath_sampling::sampling::{Function, Seeing, Share, Shares};
 use ipath_target::process::Pid;
 
 /// Figures are out of date if a running process yields no samples for this long.

@@ -8,11 +8,11 @@ use patcher::select::MEANING;
 use unicode_width::UnicodeWidthStr;
 
 use super::rows::{Candidate, Suggestion, about, callers, figures, generated, head};
-use crate::sampling::Shares;
 use ipath_base::hint::CommandLine;
 use ipath_base::printable::{is_active, printable};
 use ipath_profile::display_name::{Chain, fit_chains, fit_each, method};
 use ipath_profile::report::{human, wrapped};
+use ipath_sampling::sampling::Shares;
 use ipath_session::session::Places;
 use ipath_target::process::Pid;
 use ipath_target::process::modules::Module;
@@ -276,7 +276,7 @@ pub(in crate::commands) fn pattern_of(candidate: &Candidate, modules: &[Module])
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::Function;
+    use ipath_sampling::sampling::Function;
 
     fn candidate(name: &str, stack: &[&str]) -> Candidate {
         let mut function = Function::default();

@@ -1,0 +1,4 @@
+//! Samples of what a program does, by the kernel's performance events, and the search for what it waits for.
+
+pub mod sampling;
+pub mod search;
