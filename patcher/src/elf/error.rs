@@ -2,13 +2,15 @@
 
 use std::fmt;
 
+use crate::isa::NAME;
+
 /// Why bytes are no image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageError {
     /// No ELF file.
     NotElf,
     /// An ELF file of another class or machine.
-    NotX86_64 {
+    OtherMachine {
         /// Class: 1 for 32 bit, 2 for 64 bit.
         class: u8,
         /// `e_machine`.
@@ -25,11 +27,11 @@ impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotElf => write!(f, "not an ELF file"),
-            Self::NotX86_64 { class, machine } => {
+            Self::OtherMachine { class, machine } => {
                 let bits = if *class == 2 { 64 } else { 32 };
                 match machine_name(*machine) {
-                    Some(name) => write!(f, "not an x86-64 ELF file: {name}, {bits} bits"),
-                    None => write!(f, "not an x86-64 ELF file (ELF{bits}, machine {machine})"),
+                    Some(name) => write!(f, "not an {NAME} ELF file: {name}, {bits} bits"),
+                    None => write!(f, "not an {NAME} ELF file (ELF{bits}, machine {machine})"),
                 }
             }
             Self::Malformed { what } => write!(f, "malformed ELF file: {what}"),

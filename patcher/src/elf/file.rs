@@ -15,7 +15,7 @@ use super::layout::{self, Section, Segment};
 use super::notes::notes;
 use super::separate::SymbolFile;
 use crate::addr::{FileOffset, Svma};
-use crate::isa::relocations::MACHINE;
+use crate::isa::elf::MACHINE;
 
 /// An ELF file with code of the supported instruction set.
 pub struct ElfFile<'d> {
@@ -42,7 +42,7 @@ impl<'d> ElfFile<'d> {
         }
         let (class, machine) = (data[4], u16::from_le_bytes([data[18], data[19]]));
         if class != 2 || data[5] != 1 || machine != MACHINE {
-            return Err(ImageError::NotX86_64 { class, machine });
+            return Err(ImageError::OtherMachine { class, machine });
         }
         let header = Elf::parse_header(data).map_err(|e| malformed(format!("header: {e}")))?;
         let ctx = Ctx::new(Container::Big, Endian::Little);

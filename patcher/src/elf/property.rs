@@ -6,7 +6,7 @@ use goblin::elf::program_header::PT_GNU_PROPERTY;
 use super::bytes::half;
 use super::file::ElfFile;
 use super::notes::notes;
-use crate::isa::relocations::{FEATURES, SHADOW_STACK};
+use crate::isa::elf::{FEATURES, SHADOW_STACK};
 
 impl ElfFile<'_> {
     /// Does the file say that it can run with a user shadow stack?

@@ -7,7 +7,7 @@ use goblin::elf::program_header::PT_DYNAMIC;
 use super::bytes::le64;
 use super::file::ElfFile;
 use crate::addr::Svma;
-use crate::isa::relocations::is_relative;
+use crate::isa::elf::is_relative;
 
 /// A 64-bit word that the loader fills with an address of this module.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,11 @@
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::Elf;
-use goblin::elf::header::{ELFCLASS64, ELFDATA2LSB, EM_X86_64, Header};
+use goblin::elf::header::{ELFCLASS64, ELFDATA2LSB, Header};
 use goblin::elf::section_header::SectionHeader;
 
 use super::layout::{self, Section};
+use crate::isa::elf::MACHINE;
 
 /// A separate debug file, as far as its symbols need it.
 pub(crate) struct SymbolFile<'d> {
@@ -20,7 +21,7 @@ impl<'d> SymbolFile<'d> {
         }
         let header = Elf::parse_header(data).ok()?;
         let [.., class, order] = *header.e_ident.first_chunk::<6>()?;
-        if (class, order, header.e_machine) != (ELFCLASS64, ELFDATA2LSB, EM_X86_64) {
+        if (class, order, header.e_machine) != (ELFCLASS64, ELFDATA2LSB, MACHINE) {
             return None;
         }
         let context = Ctx::new(Container::Big, Endian::Little);

@@ -7,7 +7,7 @@
 //!      push; push; push; push     height -48
 //!      jmp  1f
 //!      push; push                 height -32
-//!  1:  call die                   the row says cfa = sp + 56: true on one of the ways
+//!  1:  call die                   the row says 56 bytes to the frame: true on one of the ways
 //! ```
 //!
 //! From a correct row, any instruction except a call leads to a correct height. So the heights are
@@ -24,7 +24,7 @@ use crate::image::Image;
 use crate::isa::{Facts, Insn, WORD};
 
 /// The most heights that are tracked at an instruction.
-const MOST: usize = 4;
+const MOST_HEIGHTS: usize = 4;
 
 /// The calls with rows that the instructions contradict: the return address, and the recipe that
 /// holds.
@@ -141,7 +141,7 @@ fn heights(insns: &[Insn], stated: &[Option<Frame>]) -> Vec<Heights> {
 /// A small set of heights.
 #[derive(Clone, Copy, Default)]
 struct Heights {
-    all: [i64; MOST],
+    all: [i64; MOST_HEIGHTS],
     count: usize,
 }
 
@@ -161,7 +161,7 @@ impl Heights {
     }
 
     fn insert(&mut self, height: i64) {
-        if self.count < MOST && !self.as_slice().contains(&height) {
+        if self.count < MOST_HEIGHTS && !self.as_slice().contains(&height) {
             self.all[self.count] = height;
             self.count += 1;
         }

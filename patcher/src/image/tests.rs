@@ -220,7 +220,7 @@ fn other_files_are_no_images() {
     data[4] = 1;
     assert_eq!(
         error(&data),
-        ImageError::NotX86_64 {
+        ImageError::OtherMachine {
             class: 1,
             machine: 62
         }
@@ -229,12 +229,15 @@ fn other_files_are_no_images() {
     data[18] = 183;
     assert_eq!(
         error(&data),
-        ImageError::NotX86_64 {
+        ImageError::OtherMachine {
             class: 2,
             machine: 183
         }
     );
-    assert!(matches!(error(&data[..100]), ImageError::NotX86_64 { .. }));
+    assert!(matches!(
+        error(&data[..100]),
+        ImageError::OtherMachine { .. }
+    ));
     data[18] = 62;
     assert!(matches!(error(&data[..100]), ImageError::Malformed { .. }));
 }

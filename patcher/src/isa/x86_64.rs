@@ -3,6 +3,7 @@
 mod code;
 mod decoding;
 pub mod dwarf;
+pub mod elf;
 mod epilogue;
 mod insn;
 mod jump_source;
@@ -11,7 +12,6 @@ mod patterns;
 mod pun;
 mod realigned;
 mod relocate;
-pub mod relocations;
 mod scan;
 mod stack;
 
@@ -31,6 +31,8 @@ pub use relocate::{Displaced, Immovable};
 pub use scan::{TargetKind, targets_in};
 pub use stack::StackState;
 
+/// What messages call it.
+pub const NAME: &str = "x86-64";
 /// Bytes of a word on the stack.
 pub const WORD: i64 = 8;
 /// Bytes from the stack pointer to the canonical frame address when a function has been called: the return address.

@@ -1,10 +1,4 @@
 //! Puns: jumps whose displacement is in part what stands after them and stays.
-//!
-//! ```text
-//!           window     depends
-//! before:   c3         55 48 89 e5        ret; push rbp; mov rbp, rsp
-//! after:    e9         55 48 89 e5        jmp +0xe5894855; what is jumped to still is the same
-//! ```
 
 use std::ops::Range;
 
@@ -99,37 +93,5 @@ impl Ladder<'_, '_> {
         }
         found.sort_by_key(|w| std::cmp::Reverse(w.end - w.start));
         found
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::addr::Avma;
-
-    fn pun(at: u64, bytes: &[u8]) -> Pun {
-        let end = Svma(at + JUMP);
-        Pun::new(Svma(end.0 - bytes.len() as u64)..end, bytes.to_vec())
-    }
-
-    #[test]
-    fn four_given_bytes_spell_one_address() {
-        let spelled = pun(0x1000, &[0x55, 0x48, 0x89, 0xe5]).targets(Bias(0x7f00_0000_0000));
-        let at = 0x7f00_0000_1005u64.wrapping_add_signed(i64::from(0xe589_4855u32 as i32));
-        assert_eq!(spelled, Some(Avma(at)..Avma(at + 1)));
-    }
-
-    #[test]
-    fn one_given_byte_leaves_a_range() {
-        let spelled = pun(0x1000, &[0x12]).targets(Bias(0));
-        assert_eq!(spelled, Some(Avma(0x1200_1005)..Avma(0x1300_1005)));
-    }
-
-    #[test]
-    fn nothing_outside_of_user_space_is_spelled() {
-        assert_eq!(pun(0x40_1000, &[0x89, 0xe5]).targets(Bias(0)), None);
-        assert_eq!(pun(0, &[0x7f]).targets(Bias(0x7fff_ffff_0000)), None);
-        let below = pun(0xf000, &[0]).targets(Bias(0));
-        assert_eq!(below, Some(Avma(0x1_0000)..Avma(0x100_f005)));
     }
 }

@@ -6,7 +6,7 @@ use goblin::elf::section_header::{SHT_DYNSYM, SHT_RELA, SHT_SYMTAB};
 use crate::addr::Svma;
 use crate::elf::{ElfFile, Section, c_str, half, section_bytes};
 use crate::isa::decode;
-use crate::isa::relocations::is_of_offset_table;
+use crate::isa::elf::is_of_offset_table;
 
 /// What the entries of an image's global offset table lead to, by the address of the entry.
 pub(crate) struct Plt<'d> {
@@ -30,7 +30,7 @@ impl<'d> Plt<'d> {
 
     /// What the stub at `at` jumps to.
     pub(crate) fn name(&self, file: &ElfFile<'d>, at: Svma) -> Option<&'d str> {
-        const MOST: u64 = 16;
+        const LONGEST_STUB: u64 = 16;
         if !file
             .sections()
             .iter()
@@ -38,7 +38,7 @@ impl<'d> Plt<'d> {
         {
             return None;
         }
-        let bytes = file.bytes(at, MOST)?;
+        let bytes = file.bytes(at, LONGEST_STUB)?;
         let mut insns = decode(bytes, at);
         let jump = insns.find(|insn| !insn.is_landing_marker())?;
         let entry = jump.named_word().filter(|_| jump.is_indirect_jump())?;

@@ -80,7 +80,7 @@ fn other_machine(head: &[u8; 20]) -> Option<ImageError> {
         _ => u16::from_le_bytes(machine),
     };
     let is_other = head.starts_with(b"\x7fELF") && (class, machine) != (2, X86_64);
-    is_other.then_some(ImageError::NotX86_64 { class, machine })
+    is_other.then_some(ImageError::OtherMachine { class, machine })
 }
 
 #[cfg(test)]

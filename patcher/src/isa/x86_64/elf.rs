@@ -1,4 +1,4 @@
-//! The kinds of relocations, and the features that files state (psABI 4.4; Linux extensions, "Program Property").
+//! What ELF files have of the processor: the machine, the kinds of relocations, and the features that files state (psABI 4.4; Linux extensions, "Program Property").
 
 use goblin::elf::reloc::{
     R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE,
