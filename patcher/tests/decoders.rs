@@ -10,7 +10,7 @@ use capstone::arch::DetailsArchInsn;
 use capstone::arch::x86::{ArchMode, X86OperandType};
 use capstone::{Capstone, Insn};
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
-use patcher::emit::{Emitted, Hooks, Place};
+use patcher::emit::{CodePlace, Emitted, Hooks};
 use patcher::image::Image;
 use patcher::plan::{Allowed, Effect, Effects, ModuleContext, ProbePoint, plan, plan_points};
 use patcher::{Avma, Bias};
@@ -201,7 +201,7 @@ fn check(name: &str, data: &[u8]) {
         let plan = plan_points(&image, &context, &function, (want, &points), Allowed::ALL);
         for site in &plan.sites {
             let targets = site.pun.as_ref().map(|pun| pun.targets(BIAS));
-            let place = Place {
+            let place = CodePlace {
                 trampoline: Avma(at),
                 stone: targets.map(|t| t.expect("in user space").start),
             };
@@ -298,7 +298,7 @@ fn check_jumps(name: &str, data: &[u8], puns_wanted: bool) {
         let mut places = Vec::new();
         for site in &plan.sites {
             let targets = site.pun.as_ref().map(|pun| pun.targets(BIAS));
-            let place = Place {
+            let place = CodePlace {
                 trampoline: Avma(at),
                 stone: targets.map(|t| Avma(t.expect("in user space").end.0 - 1)),
             };

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 use harness::{BOTH, Case, patches, prepare};
 use iced_x86::code_asm::*;
-use machine::{Machine, State};
+use machine::{Machine, MachineState};
 use program::{DATA, TEXT};
 
 proptest! {
@@ -172,7 +172,7 @@ fn tiny_function() {
         let (file, plan) = (case.file(), case.plan());
         assert_eq!(plan.refused(), None, "{body:x?} {pad}");
         let mut machine = Machine::new(&file);
-        let before = State::random(1);
+        let before = MachineState::random(1);
         let plain = (machine.run(next, &before), machine.read(DATA, 0x1000));
         machine.load(&file);
         for patch in patches(&prepare(&mut machine, &plan).expect("room")) {

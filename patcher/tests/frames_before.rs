@@ -64,7 +64,7 @@ fn frame(recipe: Recipe) -> Option<(Base, Frame)> {
 }
 
 #[derive(Default)]
-struct Found {
+struct Agreement {
     same: usize,
     by_other_register: usize,
     /// The compiler goes on naming where the caller's rbp was saved, after it has been taken from there.
@@ -75,7 +75,7 @@ struct Found {
     different: Vec<String>,
 }
 
-impl Found {
+impl Agreement {
     fn add(&mut self, name: &str, at: Svma, ours: FrameBefore, theirs: Recipe) {
         let same_rbp = |theirs: Frame| {
             let [ours, theirs] = [ours.frame, theirs].map(|f| f.caller_frame_pointer);
@@ -108,7 +108,7 @@ fn frames_by_instructions_are_what_the_compiler_says() {
         let (image, whole) = (image.expect("an image"), whole.expect("an image"));
         let context = ModuleContext::new(&image);
         let mut compiler = Compiler::new(&whole);
-        let mut found = Found::default();
+        let mut found = Agreement::default();
         for function in functions(&whole) {
             let points = instructions(&image, &function);
             let frames = frames_before(&image, &context, &function, &points);

@@ -19,7 +19,7 @@ use patcher::function::FunctionKind;
 use patcher::image::Image;
 
 #[derive(Default)]
-struct Found {
+struct Agreement {
     same: usize,
     /// Both right: a frame with a frame pointer can be left by either register.
     by_other_register: usize,
@@ -27,7 +27,7 @@ struct Found {
     missing: usize,
 }
 
-impl Found {
+impl Agreement {
     fn print(&self, what: &str, missing: &str) {
         println!(
             "{what}: {} the same, {} by the other register, {} different, {} {missing}",
@@ -42,7 +42,7 @@ impl Found {
     }
 }
 
-impl Found {
+impl Agreement {
     fn add(&mut self, after: Svma, ours: Recipe, theirs: Recipe, name: &str) {
         match (ours, theirs) {
             _ if ours == theirs => self.same += 1,
@@ -59,11 +59,11 @@ impl Found {
     }
 }
 
-fn compare(data: &[u8]) -> Found {
+fn compare(data: &[u8]) -> Agreement {
     let image = Image::parse(data).expect("an ELF image");
     let context = ModuleContext::new(&image);
     let mut compiler = Compiler::new(&image);
-    let mut found = Found::default();
+    let mut found = Agreement::default();
     for function in image.functions().iter() {
         // Those without a name are known by their unwind entries alone, and may be parts of others.
         if function.kind == FunctionKind::Ifunc || function.name().is_empty() {
@@ -149,12 +149,12 @@ fn one_eyed(data: &[u8], each: usize) -> Vec<u8> {
 
 /// Of a library without symbols and with few or no tables, compared with what its tables say. Calls that those
 /// left cover are nobody's concern.
-fn compare_hidden(data: &[u8], hidden: &[u8]) -> (Found, usize) {
+fn compare_hidden(data: &[u8], hidden: &[u8]) -> (Agreement, usize) {
     let image = Image::parse(hidden).expect("an ELF image");
     let ours = patcher::flow::unnamed_recipes(&image, &ModuleContext::new(&image));
     let seeing = Image::parse(data).expect("an ELF image");
     let mut compiler = Compiler::new(&seeing);
-    let mut found = Found::default();
+    let mut found = Agreement::default();
     let mut calls = 0;
     for (start, end) in described(&seeing) {
         let len = end.0 - start.0;

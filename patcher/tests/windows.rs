@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use capstone::arch::x86::{ArchMode, X86OperandType};
 use capstone::arch::{ArchOperand, BuildsCapstone};
 use capstone::{Capstone, InsnGroupType};
-use patcher::emit::{Hooks, Patch, Place};
+use patcher::emit::{CodePlace, Hooks, Patch};
 use patcher::image::Image;
 use patcher::plan::{Allowed, Effects, FunctionPlan, ModuleContext, Tactic, plan_points};
 use patcher::{Avma, Bias, Svma};
@@ -51,7 +51,7 @@ fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
             id: 1,
         };
         let targets = site.pun.as_ref().map(|pun| pun.targets(BIAS));
-        let place = Place {
+        let place = CodePlace {
             trampoline: Avma(*at),
             stone: targets.map(|t| t.expect("in user space").start),
         };

@@ -41,8 +41,8 @@ pub fn half(bytes: &[u8], at: usize) -> Option<u32> {
 /// The text up to the first zero byte.
 pub fn c_str(bytes: &[u8]) -> Option<&str> {
     /// Longer names are not read: many symbols that name one huge text take no time to speak of.
-    const LONGEST: usize = 1 << 16;
-    let bytes = bytes.get(..LONGEST).unwrap_or(bytes);
+    const LONGEST_TEXT: usize = 1 << 16;
+    let bytes = bytes.get(..LONGEST_TEXT).unwrap_or(bytes);
     let len = bytes.iter().position(|&b| b == 0)?;
     std::str::from_utf8(bytes.get(..len)?).ok()
 }

@@ -84,12 +84,12 @@ pub(super) fn segments(data: &[u8], programs: &[ProgramHeader]) -> Vec<Segment> 
 /// they hold.
 pub(super) fn check(data: &[u8], segments: &[Segment]) -> Result<(), ImageError> {
     /// For each byte of the file. Segments that follow one another share a page at most.
-    const MOST: u64 = 2;
-    const SMALL: u64 = 1 << 20;
+    const MOST_HELD: u64 = 2;
+    const ALWAYS_HELD: u64 = 1 << 20;
     let held = segments.iter().map(|s| s.file_size);
     let held = held.fold(0, u64::saturating_add);
     let len = data.len() as u64;
-    if held > len.saturating_mul(MOST).max(SMALL) {
+    if held > len.saturating_mul(MOST_HELD).max(ALWAYS_HELD) {
         let what = format!("segments with {held} bytes of a file of {len}");
         return Err(ImageError::Malformed { what });
     }

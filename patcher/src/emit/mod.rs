@@ -31,7 +31,7 @@ pub struct Patch {
 
 /// Where the code of a site goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CodePlace {
     /// The trampoline, within 2 GiB of the site.
     pub trampoline: Avma,
     /// The stepping stone of a site with [`Tactic::Pun`], among the targets of its
@@ -39,7 +39,7 @@ pub struct Place {
     pub stone: Option<Avma>,
 }
 
-impl From<Avma> for Place {
+impl From<Avma> for CodePlace {
     fn from(trampoline: Avma) -> Self {
         Self {
             trampoline,
@@ -77,7 +77,7 @@ impl Site {
     pub fn emit(
         &self,
         bias: Bias,
-        place: impl Into<Place>,
+        place: impl Into<CodePlace>,
         hooks: &Hooks,
     ) -> Result<Emitted, EmitError> {
         let place = place.into();
@@ -105,7 +105,7 @@ impl Site {
         })
     }
 
-    fn patches(&self, bias: Bias, place: Place) -> Result<Vec<Patch>, EmitError> {
+    fn patches(&self, bias: Bias, place: CodePlace) -> Result<Vec<Patch>, EmitError> {
         let trampoline = place.trampoline;
         let at = bias.to_avma(self.window.start);
         let [window, landing] = &self.old;

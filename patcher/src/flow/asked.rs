@@ -18,7 +18,7 @@ use crate::image::Image;
 use crate::isa::{CALL, Calls, beginnings_with_frame_pointer};
 
 /// Most bytes of a function that is analysed for one call in it.
-const LARGEST: u64 = 2 << 20;
+const LARGEST_FUNCTION: u64 = 2 << 20;
 
 /// The recipes of the calls that return to `asked`, ascending addresses, as far as there are any; each with the bytes
 /// from the stack pointer to where the frame pointer was seen to point.
@@ -41,7 +41,7 @@ pub fn frames_of(
             .take_while(|call| function.contains(before(call.0)));
         let (calls, others) = rest.split_at(in_it.count().max(1));
         rest = others;
-        if size(&function) > LARGEST {
+        if size(&function) > LARGEST_FUNCTION {
             continue;
         }
         if image.fde(before(first)).is_some() {
@@ -98,11 +98,13 @@ pub fn frames_called(image: &Image<'_>, entry: Svma) -> Vec<(Svma, Recipe)> {
 pub fn frames_around(image: &Image<'_>, after: Svma) -> Vec<(Svma, Recipe)> {
     /// Bytes before the call that are looked at, and most beginnings in them.
     const FURTHEST: u64 = 16 << 10;
-    const MOST: usize = 4;
+    const MOST_BEGINNINGS: usize = 4;
     let first = Svma(after.0.saturating_sub(FURTHEST));
     let code = image.bytes(first, after.0 - first.0).unwrap_or_default();
     let entries = beginnings_with_frame_pointer(code).map(|offset| first.plus(offset as u64));
-    let mut found = entries.take(MOST).map(|entry| frames_called(image, entry));
+    let mut found = entries
+        .take(MOST_BEGINNINGS)
+        .map(|entry| frames_called(image, entry));
     let is_around = |calls: &Vec<(Svma, Recipe)>| calls.iter().any(|call| call.0 == after);
     found.find(is_around).unwrap_or_default()
 }

@@ -26,13 +26,13 @@ use crate::image::Image;
 use crate::isa::{Calls, Control, Insn, decode};
 
 /// Most starts that are followed in a module: a few seconds' work.
-const MOST: usize = 20_000;
+const MOST_STARTS: usize = 20_000;
 
 /// Most bytes of code that are swept in a module.
-const LARGEST: u64 = 64 << 20;
+const MOST_SWEPT: u64 = 64 << 20;
 
 /// Most bytes up to the next start that are taken for one function.
-const LONGEST: u64 = 256 << 10;
+const LONGEST_FUNCTION: u64 = 256 << 10;
 
 /// Bytes before and after a return address in which its function is looked for, in turn.
 const WINDOWS: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
@@ -70,7 +70,7 @@ struct Followed {
 }
 
 /// Where functions may start that are not known, each with what following it shows.
-struct Search<'k> {
+struct StartSearch<'k> {
     known: Cow<'k, Known>,
     starts: Vec<Svma>,
     /// Those that are called, as far as a sweep of the code tells.
@@ -78,7 +78,7 @@ struct Search<'k> {
     followed: BTreeMap<Svma, Followed>,
 }
 
-impl<'k> Search<'k> {
+impl<'k> StartSearch<'k> {
     /// In all code; `None` where there is too much to look through, or nothing.
     fn of(image: &Image<'_>, context: &ModuleContext<'_>) -> Option<Self> {
         let known = Known::of(image);
@@ -105,7 +105,7 @@ impl<'k> Search<'k> {
         let (mut starts, called) = starts(image, context, &known, gaps)?;
         let is_function = |at| is_known_function(&known, &called, at);
         let followed = |starts: &[Svma]| -> BTreeMap<Svma, Followed> {
-            let each = starts.iter().copied().take(MOST);
+            let each = starts.iter().copied().take(MOST_STARTS);
             each.filter_map(|start| {
                 let range = range(&known, starts, start)?;
                 Some((start, follow(image, context, range, None, &is_function)?))
@@ -182,7 +182,7 @@ fn labels_in(
 
 /// The functions that neither symbols nor unwind entries tell, where it is certain what belongs to them, by their starts.
 pub fn unnamed_functions(image: &Image<'_>, context: &ModuleContext<'_>) -> Vec<Function> {
-    let Some(search) = Search::of(image, context) else {
+    let Some(search) = StartSearch::of(image, context) else {
         return Vec::new();
     };
     let function = |(&start, found): (&Svma, &Followed)| {
@@ -208,10 +208,10 @@ pub fn unless_too_large<'d>(
 ) -> Option<BTreeMap<Svma, Recipe>> {
     let known = Known::of(image);
     let gaps = known.gaps(image);
-    if len(&gaps) > LARGEST {
+    if len(&gaps) > MOST_SWEPT {
         return None;
     }
-    let search = Search::among(image, context, Cow::Owned(known), &gaps);
+    let search = StartSearch::among(image, context, Cow::Owned(known), &gaps);
     Some(search.map_or_else(BTreeMap::new, |search| recipes_of(image, context, &search)))
 }
 
@@ -228,7 +228,7 @@ pub fn unnamed_recipes_around(
     }
     let mut known = Known::of(image);
     let gaps = known.gaps(image);
-    if len(&gaps) <= LARGEST {
+    if len(&gaps) <= MOST_SWEPT {
         return found;
     }
     known.is_part = true;
@@ -243,7 +243,7 @@ pub fn unnamed_recipes_around(
             // No function is followed further.
             known.code = parts(&gaps, &around);
             let windows = known.code.clone();
-            let Some(search) = Search::within(image, context, &known, &windows) else {
+            let Some(search) = StartSearch::within(image, context, &known, &windows) else {
                 continue;
             };
             found.append(&mut recipes_of(image, context, &search));
@@ -264,7 +264,7 @@ fn parts(ranges: &[Range<Svma>], of: &Range<Svma>) -> Vec<Range<Svma>> {
 fn recipes_of(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
-    search: &Search<'_>,
+    search: &StartSearch<'_>,
 ) -> BTreeMap<Svma, Recipe> {
     let followed = &search.followed;
     let mut found = BTreeMap::new();
@@ -326,12 +326,12 @@ fn range(known: &Known, starts: &[Svma], start: Svma) -> Option<Range<Svma>> {
     let end = known.next(start)?;
     let after = starts.partition_point(|&at| at <= start);
     let end = starts.get(after).map_or(end, |&next| next.min(end));
-    (end.0 - start.0 <= LONGEST).then_some(start..end)
+    (end.0 - start.0 <= LONGEST_FUNCTION).then_some(start..end)
 }
 
 /// What functions of which the bounds are known call; nothing where there is too much of them.
 fn called_by_known(image: &Image<'_>, known: &Known) -> Vec<Svma> {
-    if known.is_part || len(&known.code) > LARGEST {
+    if known.is_part || len(&known.code) > MOST_SWEPT {
         return Vec::new();
     }
     let ranges = image.functions().iter().map(|function| function.range);
@@ -346,9 +346,9 @@ fn called_by_known(image: &Image<'_>, known: &Known) -> Vec<Svma> {
 /// The functions that the code at the program's entry hands over to be called: `main`.
 fn handed_over(image: &Image<'_>) -> Vec<Svma> {
     /// More than it takes.
-    const LONGEST: usize = 24;
+    const MOST_AT_ENTRY: usize = 24;
     let bytes = image.bytes_from(image.entry()).unwrap_or_default();
-    let insns = decode(bytes, image.entry()).take(LONGEST);
+    let insns = decode(bytes, image.entry()).take(MOST_AT_ENTRY);
     let before = insns.take_while(|insn| insn.control() == Control::Next);
     let taken = before.filter_map(|insn| taken(image, &insn));
     taken.filter(|&at| image.is_code(at)).collect()
@@ -425,7 +425,7 @@ fn starts(
 ) -> Option<(Vec<Svma>, HashSet<Svma>)> {
     let is_little = known.is_part || len(gaps).saturating_mul(LITTLE) < len(&known.code);
     let swept = if is_little { gaps } else { &known.code };
-    if gaps.is_empty() || len(swept) > LARGEST {
+    if gaps.is_empty() || len(swept) > MOST_SWEPT {
         return None;
     }
     let mut found = vec![image.entry()];

@@ -20,7 +20,7 @@ pub const BY_FRAME_POINTER: Recipe = Recipe::FromFramePointer(Frame {
     caller_frame_pointer: SAVED,
 });
 /// Most instructions that are looked at.
-const MOST: usize = 2000;
+const MOST_INSNS: usize = 2000;
 
 /// The recipe of the call that returns to `after`, where the frame pointer was seen `distance` bytes above the stack pointer, and those
 /// of calls that come after it in the same frame, as far as what shows the one shows the others. `bytes` are those of the
@@ -51,9 +51,10 @@ fn calls_of(ways: &Ways, from: Svma, distance: i64) -> Vec<(Svma, Recipe)> {
         .filter(|(_, end)| end.stack_pointer != StackPlace::Unknown);
     let is_any = ways.ends.iter().any(|(_, end)| by_frame(end));
     let is_frame = is_any && known.all(|(_, end)| by_frame(end));
-    match is_frame {
-        true => ways.calls_to(from, by_frame, |_| Some(BY_FRAME_POINTER)),
-        false => Vec::new(),
+    if is_frame {
+        ways.calls_to(from, by_frame, |_| Some(BY_FRAME_POINTER))
+    } else {
+        Vec::new()
     }
 }
 
@@ -153,7 +154,7 @@ impl Ways {
         let mut insn = Insn::default();
         while insns.read(&mut insn) {
             let at = insn.at();
-            if self.seen.len() == MOST || self.seen.contains_key(&at) {
+            if self.seen.len() == MOST_INSNS || self.seen.contains_key(&at) {
                 break;
             }
             self.seen.insert(at, state);

@@ -33,11 +33,11 @@ fn roots(insns: &[Insn]) -> Vec<Svma> {
 /// Does what stands at `at` come to a call that cannot return?
 fn ends_program(insns: &[Insn], at: u64) -> bool {
     /// More than `_exit` is called with.
-    const MOST: usize = 4;
+    const MOST_BEFORE_CALL: usize = 4;
     let Ok(first) = insns.binary_search_by_key(&at, Insn::at) else {
         return false;
     };
-    let rest = insns[first..].iter().take(MOST);
+    let rest = insns[first..].iter().take(MOST_BEFORE_CALL);
     let mut after_call = rest.skip_while(|insn| insn.control() == Control::Next);
     let calls = after_call
         .next()

@@ -56,7 +56,7 @@ impl<'d> ModuleContext<'d> {
         for sequence in &restartable {
             words.insert(sequence.end.0);
         }
-        let scan::Found {
+        let scan::TextTargets {
             branches,
             crowded,
             formed,

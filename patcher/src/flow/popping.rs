@@ -6,7 +6,7 @@ use crate::image::Image;
 use crate::isa::{POPPING_RETURN, is_popping_return, restores_frame_pointer};
 
 /// The largest function, in bytes, that is decoded to check for the instruction.
-const LARGEST: u64 = 64 << 10;
+const LARGEST_DECODED: u64 = 64 << 10;
 
 /// True if a function without unwind entries returns so.
 pub fn has_popping_return(image: &Image<'_>) -> bool {
@@ -28,7 +28,7 @@ pub fn has_popping_return(image: &Image<'_>) -> bool {
 /// before must be the end of one: it pops a register.
 fn is_return(image: &Image<'_>, at: Svma) -> bool {
     let function = image.functions().containing(at);
-    if let Some(function) = function.filter(|f| f.size <= LARGEST) {
+    if let Some(function) = function.filter(|f| f.size <= LARGEST_DECODED) {
         let swept = sweep::linear(image, &[function.start.range(function.size)]);
         let mut insns = swept.into_iter().flat_map(|swept| swept.insns);
         return insns.any(|insn| insn.at() == at.0 && insn.is_return());

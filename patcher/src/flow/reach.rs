@@ -47,7 +47,7 @@ pub fn from(
     ranges: &[Range<Svma>],
     swept: &Swept,
 ) -> Reached {
-    let search = Search {
+    let search = PathSearch {
         image,
         context,
         ranges,
@@ -58,7 +58,7 @@ pub fn from(
 }
 
 /// What is followed, and what has been found.
-struct Search<'a, 'd> {
+struct PathSearch<'a, 'd> {
     image: &'a Image<'d>,
     context: &'a ModuleContext<'a>,
     ranges: &'a [Range<Svma>],
@@ -66,7 +66,7 @@ struct Search<'a, 'd> {
     reached: Reached,
 }
 
-impl<'d> Search<'_, 'd> {
+impl<'d> PathSearch<'_, 'd> {
     fn run(mut self) -> Reached {
         // Labels are followed last: whether they lead to code depends on what the tables say.
         self.mark_labels();

@@ -66,9 +66,9 @@ pub fn recipes(
 /// has conventions of its own, or keeps a number in that register.
 fn ends_thread(flow: &Flow, after: Svma) -> bool {
     /// More than a call of exit(2) takes.
-    const LONGEST: usize = 8;
+    const MOST_TO_HALT: usize = 8;
     let first = flow.insns.partition_point(|insn| insn.at() < after.0);
-    let rest = flow.insns.iter().skip(first).take(LONGEST);
+    let rest = flow.insns.iter().skip(first).take(MOST_TO_HALT);
     let mut until = rest.take_while(|insn| {
         matches!(insn.control(), Control::Next | Control::Call) || insn.is_halt()
     });

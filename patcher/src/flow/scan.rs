@@ -11,7 +11,7 @@ use crate::isa::{TargetKind, targets_in};
 use super::address_set::AddressSet;
 
 /// What the text may branch and point to.
-pub struct Found {
+pub struct TextTargets {
     /// The targets of calls and jumps with a long displacement.
     pub branches: AddressSet,
     /// Those of them that more than one may have.
@@ -21,14 +21,14 @@ pub struct Found {
 }
 
 /// Scans the text.
-pub fn text(image: &Image<'_>) -> Found {
+pub fn text(image: &Image<'_>) -> TextTargets {
     // A set is made anew and not copied: its memory is touched only where something is put into it.
-    let mut found = Found {
+    let mut found = TextTargets {
         branches: over_text(image),
         crowded: over_text(image),
         formed: over_text(image),
     };
-    let Found {
+    let TextTargets {
         branches,
         crowded,
         formed,

@@ -7,7 +7,7 @@ use cpp_demangle::{DemangleOptions, Symbol};
 use super::coroutine::Part;
 
 /// The longest name that is demangled: a short linkage name can stand for an endless one.
-const LONGEST: usize = 16 << 10;
+const LONGEST_NAME: usize = 16 << 10;
 
 /// The demangled form of a C++ or Rust linkage name; for Rust without its hash. Any other name is
 /// returned unchanged. A clone keeps its mark: `ns::work(int) [clone .constprop.0]`. So does a part
@@ -84,13 +84,13 @@ fn cpp(linkage: &str, options: &DemangleOptions) -> Option<String> {
     Some(out.0)
 }
 
-/// Text that refuses to grow beyond [`LONGEST`] bytes.
+/// Text that refuses to grow beyond [`LONGEST_NAME`] bytes.
 #[derive(Default)]
 struct Bounded(String);
 
 impl Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > LONGEST {
+        if self.0.len() + text.len() > LONGEST_NAME {
             return Err(fmt::Error);
         }
         self.0.push_str(text);

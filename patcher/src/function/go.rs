@@ -16,11 +16,11 @@ pub(super) fn functions(file: &ElfFile<'_>, table: &Pclntab<'_>) -> Vec<Symbol> 
 
 fn symbol(file: &ElfFile<'_>, function: &GoFunction<'_>) -> Option<Symbol> {
     /// The linker fills up with no more than this between functions.
-    const MOST: usize = 64;
+    const MOST_FILL: usize = 64;
     let start = function.range.start;
     let room = function.range.end.0.checked_sub(start.0)?;
     let code = file.is_code(start).then(|| file.bytes(start, room))??;
-    let len = code.len() - fill_of_go(code, MOST);
+    let len = code.len() - fill_of_go(code, MOST_FILL);
     if len == 0 {
         return None;
     }

@@ -68,7 +68,7 @@ fn pick<'c, 'd>(
     part: &Candidate<'d>,
 ) -> Option<&'c Candidate<'d>> {
     /// With more functions of one name the search for jumps takes too long.
-    const MOST: usize = 256;
+    const MOST_NAMESAKES: usize = 256;
     let from = named.partition_point(|c| c.file < part.file);
     let to = named.partition_point(|c| c.file <= part.file);
     let local = if part.file == 0 {
@@ -79,7 +79,7 @@ fn pick<'c, 'd>(
     let near = match (named, local) {
         ([only], _) | (_, [only]) => only,
         _ => {
-            let all = named.get(..MOST).unwrap_or(named);
+            let all = named.get(..MOST_NAMESAKES).unwrap_or(named);
             let mut jumping = all
                 .iter()
                 .filter(|c| jumps.between(&c.range, &part.range).jumps);
@@ -117,15 +117,15 @@ struct Jumps<'i, 'd> {
 }
 
 #[derive(Default)]
-struct Found {
+struct Links {
     jumps: bool,
     calls: bool,
 }
 
 impl Jumps<'_, '_> {
     /// True if code of `from` jumps to `to` or calls it, directly.
-    fn between(&mut self, from: &Range<Svma>, to: &Range<Svma>) -> Found {
-        let mut found = Found::default();
+    fn between(&mut self, from: &Range<Svma>, to: &Range<Svma>) -> Links {
+        let mut found = Links::default();
         let len = from.end.0 - from.start.0;
         let Some(left) = self.budget.checked_sub(len) else {
             return found;

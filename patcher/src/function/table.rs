@@ -14,10 +14,11 @@ use super::symbols::symbols;
 use super::unnamed::unnamed;
 use crate::addr::Svma;
 use crate::elf::ElfFile;
+use crate::isa::LONGEST_INSN;
 use crate::tables::{Pclntab, Unwind};
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct TableEntry {
     start: Svma,
     end: Svma,
     /// Its symbols; none for code known from unwind tables.
@@ -39,7 +40,7 @@ pub struct FunctionRef<'t> {
 pub struct FunctionTable<'d> {
     texts: Texts<'d>,
     symbols: Vec<Symbol>,
-    entries: Vec<Entry>,
+    entries: Vec<TableEntry>,
     nesting: Nesting,
     /// Entries that are parts, with what they are parts of; ordered by part.
     owners: Vec<(u32, u32)>,
@@ -78,7 +79,7 @@ impl<'d> FunctionTable<'d> {
         table.add_named(file, unwind);
         let named: Vec<Range<Svma>> = table.entries.iter().map(|e| e.start..e.end).collect();
         for range in unnamed(file, unwind, &named) {
-            table.entries.push(Entry {
+            table.entries.push(TableEntry {
                 start: range.start,
                 end: range.end,
                 symbols: (0, 0),
@@ -127,7 +128,7 @@ impl<'d> FunctionTable<'d> {
             if !first.is_label {
                 covered_to = covered_to.max(end);
             }
-            self.entries.push(Entry {
+            self.entries.push(TableEntry {
                 start,
                 end,
                 symbols: range,
@@ -176,19 +177,21 @@ impl<'d> FunctionTable<'d> {
     /// ends only because another symbol begins.
     pub(crate) fn reaching(&self, at: Svma) -> Vec<Range<Svma>> {
         /// The most functions to inspect. Entries into one body are close together.
-        const MOST: usize = 64;
-        /// Bytes of the longest instruction.
-        const LONGEST: u64 = 15;
+        const MOST_BEFORE: usize = 64;
         let before = self.entries.partition_point(|e| e.start < at);
-        let near = self.entries[..before].iter().rev().take(MOST);
-        let range = |entry: &Entry| {
+        let near = self.entries[..before].iter().rev().take(MOST_BEFORE);
+        let range = |entry: &TableEntry| {
             let is_sized = || {
                 self.symbols[range(entry.symbols)]
                     .iter()
                     .any(|s| s.size > 0)
             };
             let is_cut = entry.end == at && entry.symbols.0 < entry.symbols.1 && !is_sized();
-            let end = if is_cut { at.plus(LONGEST) } else { entry.end };
+            let end = if is_cut {
+                at.plus(LONGEST_INSN)
+            } else {
+                entry.end
+            };
             (at < end).then_some(entry.start..end)
         };
         near.filter_map(range).collect()
@@ -251,7 +254,7 @@ impl<'d> FunctionTable<'d> {
     /// The functions that have a byte or more, of their own or of a split-off part, in these ranges, which are
     /// ordered by address and apart. By address.
     pub fn overlapping(&self, ranges: &[Range<Svma>]) -> Vec<Function> {
-        let overlaps = |entry: &Entry| {
+        let overlaps = |entry: &TableEntry| {
             let next = ranges.partition_point(|r| r.end <= entry.start);
             ranges.get(next).is_some_and(|r| r.start < entry.end)
         };

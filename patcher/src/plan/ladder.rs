@@ -14,7 +14,7 @@ use crate::isa::{Control, Insn, JUMP, SHORT_JUMP};
 
 /// Windows are joined up to so many bytes: with each one that is joined, all of them are looked at again. The longest
 /// in the functions of libc, libcrypto, Python and gdb has 17.
-const LONGEST: u64 = 256;
+const LONGEST_WINDOW: u64 = 256;
 
 type Outcome = Result<Tactic, RefuseReason>;
 
@@ -294,7 +294,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
             let start = draft.window.start.min(site.window.start);
             draft.window = start..draft.window.end.max(site.window.end);
         }
-        if draft.window.end - draft.window.start > LONGEST {
+        if draft.window.end - draft.window.start > LONGEST_WINDOW {
             Err(RefuseReason::TooShort)
         } else {
             Ok(draft)

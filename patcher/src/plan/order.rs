@@ -16,7 +16,7 @@ use crate::looks;
 
 /// So many sites that need others first are followed from what has been changed. Where more hang together, that goes
 /// for a circle.
-const MOST: usize = 1000;
+const MOST_FOLLOWED: usize = 1000;
 
 /// How far the sites have been followed that one of them needs first.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Ladder<'_, '_> {
             match visits.get(&start) {
                 Some(Visit::Open) => return false,
                 Some(Visit::Done) => continue,
-                None if visits.len() >= MOST => return false,
+                None if visits.len() >= MOST_FOLLOWED => return false,
                 None => visits.insert(start, Visit::Open),
             };
             work.push((site, true));

@@ -8,7 +8,7 @@ use crate::image::Image;
 use crate::isa::JUMP;
 
 /// No more padding than this is looked at in one place.
-const MOST: u64 = 256;
+const MOST_PADDING: u64 = 256;
 
 /// The longest rest of a jump after the shortest exit.
 const REST: u64 = JUMP - 1;
@@ -17,7 +17,7 @@ const REST: u64 = JUMP - 1;
 /// belongs to another function. `start` itself must not be reachable by running on into it.
 pub fn end(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow, start: u64) -> u64 {
     let mut at = start;
-    while at - start < MOST {
+    while at - start < MOST_PADDING {
         let Some(insn) = one(image, Svma(at)) else {
             break;
         };
@@ -63,7 +63,7 @@ pub fn usable_before(
     flow: &Flow,
     start: u64,
 ) -> Option<Range<u64>> {
-    let previous = (1..=MOST).find_map(|back| {
+    let previous = (1..=MOST_PADDING).find_map(|back| {
         let at = start.checked_sub(back)?;
         image.functions().containing(Svma(at))
     })?;

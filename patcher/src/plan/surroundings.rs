@@ -14,7 +14,7 @@ use crate::function::Function;
 use crate::image::Image;
 
 /// The largest body, in bytes, that is analysed for a function in it.
-const LARGEST: u64 = 2 << 20;
+const LARGEST_BODY: u64 = 2 << 20;
 
 /// Adds to `flow` the places that the surrounding bodies may reach. Refuses a start inside an
 /// instruction of one of them.
@@ -44,7 +44,7 @@ fn bodies(image: &Image<'_>, start: Svma) -> Vec<Range<Svma>> {
     }
     let mut bodies = image.functions().reaching(start);
     bodies.extend(described);
-    bodies.retain(|range| range.end.0 - range.start.0 <= LARGEST);
+    bodies.retain(|range| range.end.0 - range.start.0 <= LARGEST_BODY);
     bodies.sort_by_key(|range| (range.start, range.end));
     bodies.dedup();
     bodies

@@ -12,7 +12,7 @@ use crate::oracle::Folder;
 const PARTS: usize = 20_000;
 
 /// What is looked at for a probe point at most: its site, those around it, and what all of them displace.
-const MOST: usize = 150;
+const MOST_LOOKS: usize = 150;
 
 /// A program with the function `large`, whose code is `body`.
 fn program(body: &str) -> Vec<u8> {
@@ -149,7 +149,7 @@ fn planning_a_large_function_takes_work_for_each_point_alone() {
         eprintln!("{name} {points} {looks}");
         assert!(points > PARTS / 2, "{name}: {points} points");
         assert!(
-            looks < MOST,
+            looks < MOST_LOOKS,
             "{name}: {looks} looks for each of {points} points"
         );
     }

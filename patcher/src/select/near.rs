@@ -5,9 +5,9 @@ use strsim::levenshtein;
 use crate::function::{demangle_without_arguments, is_mangled};
 
 /// Longest names that are compared: the distance takes time by the square of it.
-const LONGEST: usize = 64;
+const LONGEST_NAME: usize = 64;
 /// How many names are demangled at most.
-const MOST: usize = 20_000;
+const MOST_NAMES: usize = 20_000;
 
 /// A name that may have been meant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ pub(super) fn names<'n>(
         .trim_matches(['*', '?'])
         .to_lowercase();
     let last = last_segment(&wanted);
-    if last.is_empty() || wanted.len() > LONGEST {
+    if last.is_empty() || wanted.len() > LONGEST_NAME {
         return Vec::new();
     }
     let bound = 1 + last.len() / 4;
@@ -60,7 +60,7 @@ pub(super) fn names<'n>(
         }
     });
     let mut found: Vec<Near> = near
-        .take(MOST)
+        .take(MOST_NAMES)
         .filter_map(|linkage| {
             let name = if is_mangled(linkage) {
                 demangle_without_arguments(linkage)
@@ -90,7 +90,7 @@ fn score(wanted: &str, name: &str, bound: usize) -> Option<usize> {
         let is_elsewhere = !original.ends_with(wanted);
         return Some(usize::from(is_elsewhere) + usize::from(original != name));
     }
-    let is_short = last.len() <= LONGEST;
+    let is_short = last.len() <= LONGEST_NAME;
     let apart = is_short
         .then(|| levenshtein(wanted_last, last))
         .filter(|&d| d <= bound);

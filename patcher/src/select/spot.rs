@@ -30,9 +30,10 @@ impl Spot {
             }
             _ => None,
         };
-        match whole.is_address() || of_function.is_some() {
-            true => Ok(Self { whole, of_function }),
-            false => Err(refuse()),
+        if whole.is_address() || of_function.is_some() {
+            Ok(Self { whole, of_function })
+        } else {
+            Err(refuse())
         }
     }
 

@@ -120,9 +120,10 @@ impl<'d> Pclntab<'d> {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = usize::midpoint(low, high);
-            match self.place(middle)? < wanted {
-                true => low = middle + 1,
-                false => high = middle,
+            if self.place(middle)? < wanted {
+                low = middle + 1;
+            } else {
+                high = middle;
             }
         }
         let found = (low < self.count).then(|| self.function(low))?;

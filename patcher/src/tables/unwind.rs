@@ -47,11 +47,11 @@ pub enum CfaAt {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct FdeEntry {
     start: u64,
     end: u64,
     lsda: u64,
-    /// In the section; the sections of x86-64 programs are far below 4 GiB.
+    /// In the section; those of programs are far below 4 GiB.
     offset: u32,
     /// Describes the frame of a signal handler's caller: code that is returned to, never called.
     is_signal: bool,
@@ -67,7 +67,7 @@ struct Section<'d> {
 /// The frame descriptions of an image, ordered by address.
 pub(crate) struct Unwind<'d> {
     section: Option<Section<'d>>,
-    entries: Vec<Entry>,
+    entries: Vec<FdeEntry>,
 }
 
 impl<'d> Unwind<'d> {
@@ -100,7 +100,7 @@ impl<'d> Unwind<'d> {
             let parsed = partial.parse(|section, bases, at| cies.get(section, bases, at));
             unwind
                 .entries
-                .extend(parsed.ok().and_then(|fde| Entry::new(&fde)));
+                .extend(parsed.ok().and_then(|fde| FdeEntry::new(&fde)));
         }
         unwind.sort();
         if let Some(index) = index.filter(|i| i.count > unwind.entries.len()) {
@@ -115,7 +115,7 @@ impl<'d> Unwind<'d> {
                 }
                 let get = |s: &EhFrame<_>, b: &BaseAddresses, at| cies.get(s, b, at);
                 let parsed = section.fde_from_offset(&bases, EhFrameOffset(at), get);
-                missing.extend(parsed.ok().and_then(|fde| Entry::new(&fde)));
+                missing.extend(parsed.ok().and_then(|fde| FdeEntry::new(&fde)));
             }
             unwind.entries.append(&mut missing);
             unwind.sort();
@@ -134,7 +134,7 @@ impl<'d> Unwind<'d> {
         self.entries.dedup_by_key(|e| e.start);
     }
 
-    fn find(&self, at: Svma) -> Option<&Entry> {
+    fn find(&self, at: Svma) -> Option<&FdeEntry> {
         let after = self.entries.partition_point(|e| e.start <= at.0);
         self.entries
             .get(after.checked_sub(1)?)
@@ -148,13 +148,13 @@ impl<'d> Unwind<'d> {
         if range.end > segment.file_end() {
             return None;
         }
-        let place = |e: &Entry| (Svma(e.start), range.start.plus(e.offset.into()));
+        let place = |e: &FdeEntry| (Svma(e.start), range.start.plus(e.offset.into()));
         let entries = self.entries.iter().map(place).collect();
         Some(Frames { range, entries })
     }
 
     pub(crate) fn fde(&self, at: Svma) -> Option<Fde> {
-        self.find(at).map(Entry::fde)
+        self.find(at).map(FdeEntry::fde)
     }
 
     /// What can be called and has a frame description, ordered by address.
@@ -285,7 +285,7 @@ fn moves_in_body(instructions: impl Iterator<Item = CallFrameInstruction<usize>>
     pushed > saved + 1
 }
 
-impl Entry {
+impl FdeEntry {
     fn new(fde: &FrameDescriptionEntry<Reader<'_>>) -> Option<Self> {
         let start = fde.initial_address();
         let end = start.checked_add(fde.len()).filter(|&e| e > start)?;

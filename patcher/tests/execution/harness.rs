@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use patcher::emit::{Emitted, Hooks, Patch, Place};
+use patcher::emit::{CodePlace, Emitted, Hooks, Patch};
 use patcher::function::{Function, FunctionKind};
 use patcher::image::Image;
 use patcher::plan::{Allowed, Effects, FunctionPlan, ModuleContext, plan_points};
 use patcher::{Avma, Bias, Svma};
 use proptest::prelude::*;
 
-use super::machine::{self, ENTERED, LEFT, Machine, State, TAILED};
+use super::machine::{self, ENTERED, LEFT, Machine, MachineState, TAILED};
 use super::program::{self, DATA, LOG, TEXT};
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
@@ -72,7 +72,7 @@ impl Case<'_> {
         let plan = self.plan();
         // One mapping for both, so that addresses that get into registers are the same as well.
         let mut machine = Machine::new(&file);
-        let before = State::random(seed);
+        let before = MachineState::random(seed);
         let plain = (machine.run(self.start, &before), machine.read(DATA, 0x1000));
         let mut executed = Vec::new();
         if !plan.points.is_empty() {
@@ -105,7 +105,7 @@ impl Case<'_> {
         let file = self.file();
         let plan = self.plan();
         let mut machine = Machine::new(&file);
-        let before = State::random(seed);
+        let before = MachineState::random(seed);
         let plain = (machine.run(self.start, &before), machine.read(DATA, 0x1000));
         machine.load(&file);
         let emitted = prepare(&mut machine, &plan);
@@ -223,7 +223,7 @@ pub fn prepare(machine: &mut Machine, plan: &FunctionPlan) -> Option<Vec<Emitted
             }
             None => None,
         };
-        let place = Place {
+        let place = CodePlace {
             trampoline: Avma(machine.base() + at),
             stone: stone.map(Avma),
         };

@@ -11,7 +11,7 @@ use super::stepping;
 /// set; what is read back of it is its change.
 #[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct MachineState {
     pub registers: [u64; 16],
     pub flags: u64,
 }
@@ -23,7 +23,7 @@ const STATUS: u64 = 0x8d5;
 const RBX: usize = 3;
 const RSP: usize = 4;
 
-impl State {
+impl MachineState {
     /// A state that `seed` determines.
     pub fn random(mut seed: u64) -> Self {
         let mut next = || {
@@ -210,10 +210,10 @@ impl Machine {
     pub fn run_moved(
         &mut self,
         at: u64,
-        state: &State,
+        state: &MachineState,
         (from, to): (u64, u64),
         text: Vec<u8>,
-    ) -> Option<State> {
+    ) -> Option<MachineState> {
         assert!(text.len() as u64 <= DATA - TEXT);
         let mut stepping = stepping::Stepping::within(self.base()..self.base() + SIZE as u64);
         let text_at = self.base.wrapping_add(TEXT as usize);
@@ -227,7 +227,7 @@ impl Machine {
 
     /// The same as [`Machine::run`], and the address in the file of each instruction that was
     /// executed, in their order.
-    pub fn step(&mut self, at: u64, state: &State) -> (State, Vec<u64>) {
+    pub fn step(&mut self, at: u64, state: &MachineState) -> (MachineState, Vec<u64>) {
         let mut stepping = stepping::Stepping::within(self.base()..self.base() + SIZE as u64);
         let mut stepped = state.clone();
         stepped.flags |= stepping::TRAP;
@@ -237,7 +237,7 @@ impl Machine {
     }
 
     /// Calls the function at `at` with `state`.
-    pub fn run(&mut self, at: u64, state: &State) -> State {
+    pub fn run(&mut self, at: u64, state: &MachineState) -> MachineState {
         let mut state = state.clone();
         state.registers[RBX] = self.base() + DATA;
         // Code that is not what it should be may go round for ever.
@@ -289,7 +289,7 @@ fn stub(log: u64, tag: Option<u8>) -> Result<Vec<u8>, iced_x86::IcedError> {
 /// `code` must be callable in any state of the registers that has `rbx` as given, and must not
 /// unwind.
 #[unsafe(naked)]
-unsafe extern "sysv64" fn enter(state: &mut State, code: *const u8) {
+unsafe extern "sysv64" fn enter(state: &mut MachineState, code: *const u8) {
     naked_asm!(
         // What the caller wants back.
         "push rbx",
@@ -354,5 +354,5 @@ unsafe extern "sysv64" fn enter(state: &mut State, code: *const u8) {
     )
 }
 
-const _: () = assert!(std::mem::offset_of!(State, flags) == 128);
+const _: () = assert!(std::mem::offset_of!(MachineState, flags) == 128);
 const _: () = assert!(RSP * 8 == 32);

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub const TRAP: u64 = 1 << 8;
 
 /// No run executes more instructions than this.
-const MOST: usize = 1 << 14;
+const MOST_STEPS: usize = 1 << 14;
 
 /// `pushfq`
 const PUSH_FLAGS: u8 = 0x9c;
@@ -18,7 +18,7 @@ const PUSH_FLAGS: u8 = 0x9c;
 static ONE: Mutex<()> = Mutex::new(());
 static START: AtomicU64 = AtomicU64::new(0);
 static END: AtomicU64 = AtomicU64::new(0);
-static EXECUTED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+static EXECUTED: [AtomicU64; MOST_STEPS] = [const { AtomicU64::new(0) }; MOST_STEPS];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Are flags about to be pushed?
 static PUSHES: AtomicBool = AtomicBool::new(false);
@@ -82,7 +82,7 @@ impl Stepping {
     /// The addresses of the instructions executed.
     pub fn executed(&mut self) -> Vec<u64> {
         let count = COUNT.load(Relaxed);
-        assert!(count < MOST, "runs that end");
+        assert!(count < MOST_STEPS, "runs that end");
         let executed = &EXECUTED[..count];
         executed.iter().map(|pc| pc.load(Relaxed)).collect()
     }

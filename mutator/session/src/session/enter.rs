@@ -6,7 +6,7 @@ use std::sync::Arc;
 use abi::schema::SCHEMA_COUNT;
 use nix::errno::Errno;
 use patcher::Avma;
-use patcher::emit::{Emitted, Place};
+use patcher::emit::{CodePlace, Emitted};
 use patcher::plan::{PointPlan, Tactic};
 
 use super::locked::Locked;
@@ -169,7 +169,7 @@ impl Locked<'_> {
         &mut self,
         modules: &[Module],
         candidate: &Candidate,
-        emitted: Vec<(Place, Emitted)>,
+        emitted: Vec<(CodePlace, Emitted)>,
         writes: &mut Vec<(Avma, Vec<u8>)>,
     ) -> Result<(), SessionError> {
         let sites = self.sites(candidate, emitted, writes)?;
@@ -230,7 +230,7 @@ impl Locked<'_> {
     fn sites(
         &self,
         candidate: &Candidate,
-        emitted: Vec<(Place, Emitted)>,
+        emitted: Vec<(CodePlace, Emitted)>,
         writes: &mut Vec<(Avma, Vec<u8>)>,
     ) -> Result<Vec<SiteDoc>, SessionError> {
         let mut sites = Vec::new();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use patcher::emit::{Emitted, Hooks, Place, STONE};
+use patcher::emit::{CodePlace, Emitted, Hooks, STONE};
 use patcher::plan::RefuseReason;
 use patcher::{Avma, FileOffset};
 
@@ -190,7 +190,7 @@ impl Places {
         &mut self,
         candidate: &Candidate,
         id: u32,
-    ) -> Result<Vec<(Place, Emitted)>, RefuseReason> {
+    ) -> Result<Vec<(CodePlace, Emitted)>, RefuseReason> {
         let is_ender = candidate.role.has_ender_hooks();
         let sites = candidate.plan.sites.iter().map(|site| {
             let jump = candidate.bias.to_avma(site.window.start);
@@ -201,7 +201,7 @@ impl Places {
             let (trampoline, hooks) = self
                 .take(candidate.module, site.max_len() as u64, (id, is_ender))
                 .ok_or(RefuseReason::NoNearMemory)?;
-            let place = Place { trampoline, stone };
+            let place = CodePlace { trampoline, stone };
             let emitted = site.emit(candidate.bias, place, &hooks);
             Ok((place, emitted.map_err(|_| RefuseReason::OutOfReach)?))
         });
