@@ -67,7 +67,7 @@ fn no_other_file_knows_the_processor() {
     let tests = all.iter().flat_map(|path| {
         let folder = path.parent().unwrap();
         let stem = path.file_stem().unwrap();
-        let is_root = ["lib", "mod"].iter().any(|name| stem == *name);
+        let is_root = stem == "lib";
         let folder = if is_root {
             folder.to_owned()
         } else {
