@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use crate::segment::AREAS;
 
-/// Section of the image file, not loaded: the address of each `lfence` before an exit's clock, 8
+/// Section of the image file, not loaded: the address of each fence before an exit's clock, 8
 /// bytes each.
 pub const FENCES: &str = "ipath_fences";
 /// Symbol of the entry stub.

@@ -20,7 +20,7 @@ pub const fn whole_sum(sum: u64, upper: u64) -> u128 {
 /// Where one is, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The place among the registers for arguments or results of this class: rdi, rsi, rdx, rcx, r8, r9 or rax; xmm0 to xmm7.
+    /// The place among the registers for arguments or results of this class, in the order of the psABI.
     pub register: u8,
     /// The class of the register.
     pub is_vector: bool,

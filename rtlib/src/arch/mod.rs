@@ -9,6 +9,6 @@ mod x86_64;
 pub use x86_64::test_code;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{
-    abort, call, clock, counter, exchange, fence, jump_buffer, likely, prefetch, signals, stored,
-    system_call, thread_pointer, vector,
+    abort, call, clock, counter, exchange, fence, hook, jump_buffer, likely, prefetch, signals,
+    stored, system_call, thread_pointer, vector,
 };

@@ -130,7 +130,7 @@ fn may_be_in_use(mut slot: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::test_code::own_return_address;
+    use crate::arch::test_code::{CALL, own_return_address};
     use crate::os::parameters::ipath_parameters;
     use crate::os::sys;
     use core::sync::atomic::Ordering;
@@ -156,7 +156,6 @@ mod tests {
         }
         assert!(slow() < 100, "{} times for 6000 words", slow());
         // A call before one of these words, which runs now.
-        const CALL: [u8; 2] = [0xff, 0xd0];
         // SAFETY: the page is the test's own.
         unsafe { ((page + 62) as *mut [u8; 2]).write(CALL) };
         assert_eq!(judge(sp, fp, &load), Evidence::FramePointer, "not code yet");
@@ -171,23 +170,23 @@ mod tests {
     fn aligned_frames_are_told_from_recursion() {
         let after = own_return_address();
         // Word indexes in the stack drawing; the frame pointer points to the third.
-        const RBP: usize = 3;
+        const FP: usize = 3;
         let judged = |words: &dyn Fn(u64) -> [u64; 12]| {
             let mut stack = [0; 12];
             let sp = stack.as_ptr() as u64;
             stack.copy_from_slice(&words(sp));
             let load = |at: u64| stack.get((at.wrapping_sub(sp) / 8) as usize).copied();
-            copied(sp + 8 * RBP as u64, &load)
+            copied(sp + 8 * FP as u64, &load)
         };
         let at = |sp: u64, word: u64| sp + 8 * word;
         let aligned = |padding: u64| {
             move |sp: u64| {
                 let mut words = [0; 12];
-                words[RBP] = at(sp, 100);
-                words[RBP + 1] = after;
-                let original = RBP as u64 + 2 + padding;
+                words[FP] = at(sp, 100);
+                words[FP + 1] = after;
+                let original = FP as u64 + 2 + padding;
                 words[original as usize] = after;
-                words[RBP - 2] = at(sp, original + 1);
+                words[FP - 2] = at(sp, original + 1);
                 words
             }
         };
@@ -197,19 +196,19 @@ mod tests {
         }
         let without_cfa = |sp| {
             let mut words = aligned(2)(sp);
-            words[RBP - 2] = 0;
+            words[FP - 2] = 0;
             words
         };
         assert_eq!(judged(&without_cfa), Evidence::Doubtful);
         let recursion = |sp: u64| {
             let mut words = aligned(1)(sp);
-            words[RBP] = at(sp, RBP as u64 + 2);
+            words[FP] = at(sp, FP as u64 + 2);
             words
         };
         assert_eq!(judged(&recursion), Evidence::FramePointer);
         let plain = |sp: u64| {
             let mut words = aligned(1)(sp);
-            words[RBP + 3] = 0;
+            words[FP + 3] = 0;
             words
         };
         assert_eq!(judged(&plain), Evidence::FramePointer);

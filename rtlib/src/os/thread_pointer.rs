@@ -6,8 +6,8 @@ use super::parameters::ipath_parameters;
 use super::sys;
 use crate::arch::thread_pointer;
 
-/// The thread pointer: the word at %fs:0, where glibc and musl keep it, else by `rdfsbase`, which costs several times
-/// as much next to `rdtsc`.
+/// The thread pointer: the first word of the control block, where glibc and musl keep it, else the register, which
+/// costs several times as much next to a reading of the clock.
 #[inline(always)]
 pub fn thread_pointer() -> u64 {
     if ipath_parameters.reads_tp.load(Ordering::Relaxed) != 0 {

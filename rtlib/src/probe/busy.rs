@@ -1,6 +1,6 @@
 //! Who is recording a call: a probe that fires meanwhile comes from a signal handler on top of that.
 
-use crate::arch::exchange;
+use crate::arch::{exchange, hook};
 use crate::calls::list;
 use crate::code::coroutines;
 use crate::os::{foreign, sys};
@@ -101,8 +101,8 @@ unsafe fn change(thread: *mut Thread, from: u64, to: u64) -> Result<(), u64> {
     if was == from { Ok(()) } else { Err(was) }
 }
 
-/// Less than what the kernel puts on a stack for a signal: the red zone, 512 bytes of x87 and xmm
-/// registers, and a ucontext.
+/// Less than what the kernel puts on a stack for a signal: the red zone, 512 bytes of floating-point and
+/// vector registers, and a ucontext.
 const SIGNAL_FRAME: u64 = 1024;
 
 /// Whether a mark was left by a jump out of a signal handler that had interrupted the recording of a
@@ -131,22 +131,17 @@ unsafe fn is_left(thread: *mut Thread, busy: u64, slot: u64) -> bool {
     }
 }
 
-/// Bytes from the slot down to the way back into the trampoline, which its hook has pushed after rax.
-const WAY_BACK: u64 = 16;
-/// Bytes of a hook's `mov eax, ID; call [rip + CELL]`, which is before the way back.
-const HOOK: u64 = 11;
-
 /// Whether what a probe pushes for the call at `slot` does not stand there any more, as it does until that has been
 /// recorded. What is left of a call may stay, too, until something else is called as deep in the stack.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 fn is_gone(slot: u64) -> bool {
     // Where that cannot be asked it is not known to be.
-    let Some(way_back) = word(slot.wrapping_sub(WAY_BACK)) else {
+    let Some(way_back) = word(slot.wrapping_sub(hook::WAY_BACK)) else {
         return false;
     };
-    let hook = word(way_back.wrapping_sub(HOOK)).map(u64::to_le_bytes);
-    !matches!(hook, None | Some([0xb8, _, _, _, _, 0xff, 0x15, _]))
+    let code = word(way_back.wrapping_sub(hook::LEN)).map(u64::to_le_bytes);
+    code.is_some_and(|code| !hook::begins_with(code))
 }
 
 /// What is at an address, 0 where there is no memory; `None` where the kernel may not be asked for it.
@@ -160,6 +155,7 @@ fn word(at: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::test_code::HOOK;
     use crate::os::parameters;
     use core::sync::atomic::{AtomicPtr, Ordering};
     use core::{mem, ptr};
@@ -167,9 +163,8 @@ mod tests {
 
     #[test]
     fn calls_under_way_are_told_by_what_their_hook_has_pushed() {
-        let hook: [u8; HOOK as usize] = [0xb8, 7, 0, 0, 0, 0xff, 0x15, 1, 2, 3, 4];
-        let way_back = hook.as_ptr_range().end as u64;
-        // The way back, rax, and the return address, which is at the slot.
+        let way_back = HOOK.as_ptr_range().end as u64;
+        // The way back, the stored register, and the return address, which is at the slot.
         let mut stack = [way_back, 1, 2];
         let slot = |stack: &[u64; 3]| &raw const stack[2] as u64;
         assert!(!is_gone(slot(&stack)));
@@ -177,10 +172,10 @@ mod tests {
         assert!(is_gone(slot(&stack)));
         stack[0] = 8;
         assert!(is_gone(slot(&stack)));
-        assert!(is_gone(WAY_BACK + 8));
+        assert!(is_gone(hook::WAY_BACK + 8));
     }
 
-    /// What two coroutines' calls have pushed: the way back, rax, the return address. One has returned and left its mark.
+    /// What two coroutines' calls have pushed: the way back, a register, the return address. One has returned and left its mark.
     struct Stacks {
         thread: *mut Thread,
         first: [u64; 3],
@@ -190,7 +185,6 @@ mod tests {
     }
 
     static STACKS: AtomicPtr<Stacks> = AtomicPtr::new(ptr::null_mut());
-    static HOOK_OF_FIRST: [u8; HOOK as usize] = [0xb8, 7, 0, 0, 0, 0xff, 0x15, 1, 2, 3, 4];
 
     impl Stacks {
         fn slot(stack: &[u64; 3]) -> u64 {
@@ -204,7 +198,7 @@ mod tests {
         // SAFETY: the test's own, on whose thread this is.
         unsafe {
             if !stacks.is_null() && (*(*stacks).thread).busy == Stacks::slot(&(*stacks).first) {
-                (*stacks).first[0] = HOOK_OF_FIRST.as_ptr_range().end as u64;
+                (*stacks).first[0] = HOOK.as_ptr_range().end as u64;
                 (&raw mut (*stacks).is_amid).write_volatile(true);
             }
         }

@@ -1,4 +1,4 @@
-//! Counters of the processor: `rdpmc`, by the page of a perf event of the thread's own.
+//! Counters of the processor, by the page of a perf event of the thread's own.
 //!
 //! A processor has few counters. Where more events are wanted than it has, the kernel counts each for a part of the time. So
 //! what a call has is what was counted during it, scaled to all of the time that its thread ran ([`Said::since`]).
@@ -50,8 +50,8 @@ impl Counters {
         // SAFETY: the page stays mapped as long as the address is here.
         let page = unsafe { &*counter.page };
         // SAFETY: the page says that the counter is the thread's to read.
-        let rdpmc = |index| unsafe { counter::read(index) };
-        let reading = page.read(rdpmc, clock::now).ok_or(Silent::Unknown)?;
+        let read = |index| unsafe { counter::read(index) };
+        let reading = page.read(read, clock::now).ok_or(Silent::Unknown)?;
         if reading.lock != counter.lock {
             counter.tell(number, &reading);
         }

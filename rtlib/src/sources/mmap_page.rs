@@ -15,7 +15,7 @@ pub struct MmapPage {
     compat_version: u32,
     /// Odd while the kernel writes, and another number after that.
     lock: AtomicU32,
-    /// What `rdpmc` takes, plus 1; 0 while the event is not counted.
+    /// The number of the counter, plus 1; 0 while the event is not counted.
     index: AtomicU32,
     /// What is added to what the counter holds.
     offset: AtomicU64,
@@ -94,10 +94,10 @@ impl MmapPage {
         self.lock.load(Relaxed)
     }
 
-    /// What the event has come to, by `rdpmc` and the time-stamp counter; `None` where the counter is not the thread's
+    /// What the event has come to, by the processor's counter and the time-stamp counter; `None` where the counter is not the thread's
     /// to read, or the page changes all the time.
     #[inline(always)]
-    pub fn read(&self, rdpmc: impl Fn(u32) -> u64, tsc: impl Fn() -> u64) -> Option<Reading> {
+    pub fn read(&self, counter: impl Fn(u32) -> u64, tsc: impl Fn() -> u64) -> Option<Reading> {
         self.consistently(|capabilities| {
             if capabilities & CAP_USER_RDPMC == 0 {
                 return None;
@@ -107,7 +107,7 @@ impl MmapPage {
             if let Some(number) = index.checked_sub(1) {
                 let width = u32::from(self.pmc_width.load(Relaxed));
                 let unused = u64::BITS.checked_sub(width).filter(|_| width != 0)?;
-                let held = (rdpmc(number) << unused) as i64 >> unused;
+                let held = (counter(number) << unused) as i64 >> unused;
                 count = count.wrapping_add(held as u64);
             }
             Some(Reading {

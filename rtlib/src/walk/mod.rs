@@ -1,5 +1,5 @@
 //! The walk over a thread's stack, from the entry of a probed function to the root: the return address stands
-//! at `[rsp]`, so the canonical frame address (CFA) is rsp + 8 and the function's own unwind rules are never
+//! on top of the stack, so the canonical frame address (CFA) is right above it and the function's own unwind rules are never
 //! needed.
 //!
 //! A walk by rules knows the stack pointer and fp only, and takes its rules from the cache (`by_rules.rs`). The

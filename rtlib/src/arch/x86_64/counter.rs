@@ -11,9 +11,8 @@ pub unsafe fn read(number: u32) -> u64 {
     let (low, high): (u64, u64);
     // SAFETY: the caller's promise; it changes nothing else.
     unsafe {
-        // The counter ecx, in edx and eax.
         asm!(
-            "rdpmc",
+            "rdpmc", // the counter ecx, in edx and eax
             in("ecx") number,
             lateout("rax") low,
             lateout("rdx") high,

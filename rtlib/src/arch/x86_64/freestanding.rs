@@ -18,53 +18,53 @@ global_asm!(
     ".globl memcpy",
     ".hidden memcpy",
     "memcpy:",
-    "mov rax, rdi",
-    "mov rcx, rdx",
-    "rep movsb", // the direction flag is clear at a call, and the stub clears it
-    "ret",
+    "mov rax, rdi", // the result: the destination
+    "mov rcx, rdx", // the count
+    "rep movsb",    // the direction flag is clear at a call, and the stub clears it
+    "ret",          // to the caller
     ".globl memmove",
     ".hidden memmove",
     "memmove:",
-    "mov rax, rdi",
-    "mov rcx, rdx",
-    "mov r8, rdi",
-    "sub r8, rsi",
-    "cmp r8, rdx", // destination - source < count, unsigned: the tail would be overwritten
-    "jb 1f",
-    "rep movsb",
-    "ret",
+    "mov rax, rdi", // the result: the destination
+    "mov rcx, rdx", // the count
+    "mov r8, rdi",  // how far the destination is
+    "sub r8, rsi",  // above the source
+    "cmp r8, rdx",  // destination - source < count, unsigned: the tail would be overwritten
+    "jb 1f",        // it overlaps: backwards
+    "rep movsb",    // forwards
+    "ret",          // to the caller
     "1:",
-    "lea rdi, [rdi + rdx - 1]",
-    "lea rsi, [rsi + rdx - 1]",
-    "std", // copy from the end
-    "rep movsb",
-    "cld",
-    "ret",
+    "lea rdi, [rdi + rdx - 1]", // the last byte of the destination,
+    "lea rsi, [rsi + rdx - 1]", // and of the source
+    "std",                      // copy from the end
+    "rep movsb",                // down to the first
+    "cld",                      // as it is at every call
+    "ret",                      // to the caller
     ".globl memset",
     ".hidden memset",
     "memset:",
-    "mov r8, rdi",
-    "mov eax, esi",
-    "mov rcx, rdx",
-    "rep stosb",
-    "mov rax, r8",
-    "ret",
+    "mov r8, rdi",  // the destination, kept
+    "mov eax, esi", // the byte
+    "mov rcx, rdx", // the count
+    "rep stosb",    // fills all
+    "mov rax, r8",  // the result: the destination
+    "ret",          // to the caller
     ".globl memcmp",
     ".hidden memcmp",
     ".globl bcmp",
     ".hidden bcmp",
     "memcmp:",
     "bcmp:",
-    "xor eax, eax",
-    "mov rcx, rdx",
-    "cmp rcx, rcx", // equal flags, for a count of 0
-    "repe cmpsb",
-    "je 1f",
-    "movzx eax, byte ptr [rdi - 1]",
-    "movzx ecx, byte ptr [rsi - 1]",
-    "sub eax, ecx",
+    "xor eax, eax",                  // equal
+    "mov rcx, rdx",                  // the count
+    "cmp rcx, rcx",                  // equal flags, for a count of 0
+    "repe cmpsb",                    // up to the first difference
+    "je 1f",                         // there is none
+    "movzx eax, byte ptr [rdi - 1]", // the byte that differs,
+    "movzx ecx, byte ptr [rsi - 1]", // and that of the other
+    "sub eax, ecx",                  // their difference
     "1:",
-    "ret",
+    "ret", // to the caller
 );
 
 // The compiler's core library names this routine in its unwind tables; nothing unwinds here.
@@ -72,5 +72,5 @@ global_asm!(
     ".globl rust_eh_personality",
     ".hidden rust_eh_personality",
     "rust_eh_personality:",
-    "ud2"
+    "ud2" // never reached
 );

@@ -14,7 +14,7 @@ pub unsafe fn address(at: u64, guess: *const u64) -> u64 {
     unsafe {
         asm!(
             "mov {likely}, [{guess}]", // does not depend on `at`
-            "cmp {likely}, {at}",
+            "cmp {likely}, {at}",      // is it right?
             "je 2f",                   // predicted: what follows runs ahead
             "mov {likely}, {at}",      // a wrong guess
             "2:",

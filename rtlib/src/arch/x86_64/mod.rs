@@ -8,6 +8,7 @@ pub mod exchange;
 pub mod fence;
 #[cfg(ipath_image)]
 mod freestanding;
+pub mod hook;
 pub mod jump_buffer;
 pub mod likely;
 pub mod prefetch;

@@ -15,16 +15,16 @@ macro_rules! define {
         pub unsafe extern "C" fn $block(old: *mut u64) {
             core::arch::naked_asm!(
                 "cmp dword ptr [rip + {parameters} + {allowed}], 0", // may a call be made?
-                "je 2f",
+                "je 2f",                    // none: signals stay as they are
                 "mov rdx, rdi",            // rdx: where the old mask goes
                 "mov edi, {set}",          // rdi: how
                 "push -1",                 // every signal
                 "mov rsi, rsp",            // rsi: the new mask
                 "mov r10d, {mask}",        // r10: size of a mask
-                "mov eax, {sigprocmask}",
+                "mov eax, {sigprocmask}",   // rax: the call
                 "syscall",                 // takes rcx and r11
                 "add rsp, 8",              // drops the new mask
-                "2: ret",
+                "2: ret",                   // to the caller
                 parameters = sym $parameters,
                 allowed = const $allowed,
                 set = const $crate::arch::signals::SIG_SETMASK,
@@ -38,14 +38,14 @@ macro_rules! define {
         pub unsafe extern "C" fn $restore(old: *const u64) {
             core::arch::naked_asm!(
                 "cmp dword ptr [rip + {parameters} + {allowed}], 0", // may a call be made?
-                "je 2f",
+                "je 2f",                    // none: signals stay as they are
                 "mov rsi, rdi",            // rsi: the new mask
                 "mov edi, {set}",          // rdi: how
                 "xor edx, edx",            // rdx: nothing wants the old mask
                 "mov r10d, {mask}",        // r10: size of a mask
-                "mov eax, {sigprocmask}",
+                "mov eax, {sigprocmask}",   // rax: the call
                 "syscall",                 // takes rcx and r11
-                "2: ret",
+                "2: ret",                   // to the caller
                 parameters = sym $parameters,
                 allowed = const $allowed,
                 set = const $crate::arch::signals::SIG_SETMASK,

@@ -42,7 +42,7 @@ pub unsafe fn syscall(number: u64, arguments: [u64; 6]) -> i64 {
     // SAFETY: the kernel clobbers rax, rcx and r11 only; the rest is the caller's promise.
     unsafe {
         asm!(
-            "syscall",
+            "syscall", // rax: the number, then the result
             inlateout("rax") number as i64 => result,
             in("rdi") arguments[0],
             in("rsi") arguments[1],

@@ -2,12 +2,20 @@
 
 use core::arch::{global_asm, naked_asm};
 
+use super::hook;
+
+/// A hook up to where its call returns to.
+pub static HOOK: [u8; hook::LEN as usize] = [0xb8, 7, 0, 0, 0, 0xff, 0x15, 1, 2, 3, 4];
+
+/// A call.
+pub const CALL: [u8; 2] = [0xff, 0xd0];
+
 /// The address its call returns to.
 #[unsafe(naked)]
 pub extern "C" fn own_return_address() -> u64 {
     naked_asm!(
         "mov rax, [rsp]", // the return address is on top of the stack
-        "ret",
+        "ret",            // with the address in rax
     );
 }
 
@@ -31,7 +39,7 @@ global_asm!(
     "leave",                              // the caller's frame pointer
     "lea rsp, [r10 - 8]",                 // the return address
     ".cfi_def_cfa rsp, 8",
-    "ret",
+    "ret", // to the caller
     ".cfi_endproc",
     ".popsection",
 );

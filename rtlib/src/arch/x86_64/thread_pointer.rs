@@ -8,7 +8,13 @@ use core::arch::asm;
 pub fn self_pointer() -> u64 {
     let base: u64;
     // SAFETY: reads the thread's own control block.
-    unsafe { asm!("mov {}, fs:0", out(reg) base, options(readonly, nostack, preserves_flags)) };
+    unsafe {
+        asm!(
+            "mov {}, fs:0", // the first word of the control block
+            out(reg) base,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
     base
 }
 
@@ -17,7 +23,13 @@ pub fn self_pointer() -> u64 {
 pub fn register() -> u64 {
     let base: u64;
     // SAFETY: reads a register.
-    unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
+    unsafe {
+        asm!(
+            "rdfsbase {}", // the register itself
+            out(reg) base,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
     base
 }
 
@@ -25,6 +37,12 @@ pub fn register() -> u64 {
 pub fn pointer_guard() -> u64 {
     let guard: u64;
     // SAFETY: reads the thread's control block.
-    unsafe { asm!("mov {}, fs:0x30", out(reg) guard, options(readonly, nostack, preserves_flags)) };
+    unsafe {
+        asm!(
+            "mov {}, fs:0x30", // `pointer_guard`
+            out(reg) guard,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
     guard
 }

@@ -37,12 +37,12 @@ pub unsafe extern "C" fn ipath_trap_handler() {
         "shl r9, 4",                    // in bytes: each has 16
         "mov r10, [r8 + r9]",           // the breakpoint of this bucket
         "cmp r10, rax",                 // is it the one?
-        "je 2f",
+        "je 2f",                            // yes
         "test r10, r10",                // a free bucket ends the search
-        "jz 3f",
+        "jz 3f",                            // the trap is not ours
         "inc ecx",                      // the next bucket,
         "and ecx, {mask}",              // after the last one the first
-        "jmp 1b",
+        "jmp 1b",                           // look there
         "2:",
         "mov r10, [r8 + r9 + 8]",       // its trampoline,
         "mov [rdx + {pc}], r10",        // where the thread goes on
@@ -56,11 +56,11 @@ pub unsafe extern "C" fn ipath_trap_handler() {
         "jb {default}",                 // below: SIG_DFL
         "cmp dword ptr [rsi + {code}], 0", // ignored, unless the processor raised it:
         "jg {default}",                 // then the kernel ends the program, too
-        "ret",
+        "ret",                              // to the restorer
         // The program's handler returns to what it would without us, so that it may stay for longer than this does.
         "4:",
         "bt dword ptr [r8 + {old} + 8], {has_restorer}", // has its action one?
-        "jnc 6f",
+        "jnc 6f",                           // none: the return address stays
         "mov rcx, [r8 + {old} + 16]",   // that,
         "mov [rsp], rcx",               // as this handler's return address
         "6:",
@@ -90,22 +90,22 @@ unsafe extern "C" fn end_program() {
         "mov qword ptr [rsp + 8], 0",   // no flags
         "mov qword ptr [rsp + 16], 0",  // no restorer
         "mov qword ptr [rsp + 24], 0",  // no mask
-        "mov eax, {sigaction}",
+        "mov eax, {sigaction}",             // rax: the call
         "mov edi, {trap}",              // rdi: the signal
         "mov rsi, rsp",                 // rsi: the new action
         "xor edx, edx",                 // rdx: nothing wants the old one
         "mov r10d, 8",                  // r10: size of a mask
-        "syscall",
-        "mov eax, {getpid}",
-        "syscall",
+        "syscall",                          // takes rcx and r11
+        "mov eax, {getpid}",                // rax: the call
+        "syscall",                          // takes rcx and r11
         "mov r9d, eax",                 // the process, which the next call leaves alone
-        "mov eax, {gettid}",
-        "syscall",
+        "mov eax, {gettid}",                // rax: the call
+        "syscall",                          // takes rcx and r11
         "mov edi, r9d",                 // rdi: the process
         "mov esi, eax",                 // rsi: the thread
         "mov edx, {trap}",              // rdx: the signal, which stays pending until the handler is left
-        "mov eax, {tgkill}",
-        "syscall",
+        "mov eax, {tgkill}",                // rax: the call
+        "syscall",                          // takes rcx and r11
         "add rsp, 40",                  // drops the action
         "ret",                          // to the restorer
         trap = const SIGTRAP,
@@ -125,7 +125,7 @@ unsafe extern "C" fn end_program() {
 pub unsafe extern "C" fn ipath_trap_restorer() {
     naked_asm!(
         "mov rax, {sigreturn}",         // `abi::arch::signal_frame::RESTORER`: unwinders know it
-        "syscall",
+        "syscall",                          // does not return
         sigreturn = const number::RT_SIGRETURN,
     );
 }

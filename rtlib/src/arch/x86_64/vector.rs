@@ -11,7 +11,7 @@ pub fn low_half(register: usize) -> u64 {
             // SAFETY: copies a register.
             unsafe {
                 asm!(
-                    concat!("movq {}, ", $name),
+                    concat!("movq {}, ", $name), // the lower half
                     out(reg) bits,
                     options(nomem, nostack, preserves_flags),
                 );

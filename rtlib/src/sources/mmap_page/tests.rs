@@ -106,7 +106,7 @@ fn its_fields_are_where_the_kernel_has_them() {
 #[test]
 fn a_counter_is_added_to_the_offset() {
     let page = page(&COUNTED);
-    let rdpmc = |number| {
+    let counter = |number| {
         assert_eq!(number, 3);
         77
     };
@@ -118,7 +118,7 @@ fn a_counter_is_added_to_the_offset() {
         running: 50,
         since: Some(120),
     };
-    assert_eq!(page.read(rdpmc, tsc), Some(expected));
+    assert_eq!(page.read(counter, tsc), Some(expected));
 }
 
 /// The kernel has counters begin below 0, to be told when they overflow.
@@ -189,7 +189,7 @@ fn what_changes_meanwhile_is_read_again() {
     };
     let page = page(&COUNTED);
     let read = Cell::new(Vec::new());
-    let rdpmc = |number| {
+    let counter = |number| {
         let mut all = read.take();
         all.push(number);
         if all.len() == 1 {
@@ -198,7 +198,7 @@ fn what_changes_meanwhile_is_read_again() {
         read.set(all);
         u64::from(number)
     };
-    let reading = page.read(rdpmc, tsc).expect("readable");
+    let reading = page.read(counter, tsc).expect("readable");
     assert_eq!(read.take(), [3, 1]);
     let expected = Reading {
         count: 3001,
@@ -215,12 +215,12 @@ fn what_changes_meanwhile_is_read_again() {
 fn a_page_that_always_changes_says_nothing() {
     let page = page(&COUNTED);
     let tries = Cell::new(0);
-    let rdpmc = |_| {
+    let counter = |_| {
         tries.set(tries.get() + 1);
         page.lock.fetch_add(2, Relaxed);
         0
     };
-    assert_eq!(page.read(rdpmc, tsc), None);
+    assert_eq!(page.read(counter, tsc), None);
     assert!((2..100).contains(&tries.get()), "{} tries", tries.get());
     // The kernel is amid writing.
     let page = self::page(&Written { lock: 3, ..COUNTED });

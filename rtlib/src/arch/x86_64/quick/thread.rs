@@ -5,7 +5,7 @@ macro_rules! alive {
     () => {
         "
     cmp dword ptr [rip + {alive}], {alive_word} // wiped in a forked child
-    jne 5f
+    jne 5f                             // out: not recorded
         "
     };
 }
@@ -14,8 +14,8 @@ macro_rules! alive {
 macro_rules! alive_or_child {
     () => {
         "
-    cmp dword ptr [rip + {alive}], {alive_word}
-    jne 6f
+    cmp dword ptr [rip + {alive}], {alive_word} // wiped in a forked child
+    jne 6f                             // compiled code sees to that
         "
     };
 }
@@ -25,24 +25,24 @@ macro_rules! find_thread {
     () => {
         "
     cmp dword ptr [rip + {parameters} + {rdfsbase}], 0 // does a word tell the FS base?
-    jne 20f
+    jne 20f                            // its register does
     mov rdx, fs:[0]                    // it is that word itself
 21: movabs rax, {hash}                 // its place in the registry: the product's highest bits
-    imul rax, rdx
-    shr rax, {registry_shift}
+    imul rax, rdx                      // spread over
+    shr rax, {registry_shift}          // the place's number
     shl eax, 4                         // 16 bytes each
-    lea rcx, [rip + {registry}]
-    add rcx, rax
+    lea rcx, [rip + {registry}]        // the table
+    add rcx, rax                       // the place
     inc rdx                            // entries have one more than the FS base
     cmp [rcx], rdx                     // is it this thread's? Else it may be in the next ones.
-    jne 6f
+    jne 6f                             // compiled code looks there
     mov rcx, [rcx + 8]                 // the thread
     test rcx, rcx                      // none yet: it is being made known
-    jz 6f
+    jz 6f                              // compiled code waits
     mov rax, [rcx + {tid_from_fs}]     // its id, in its control block or in the thread itself
     mov eax, [rdx + rax - 1]           // rdx is the FS base and one
     cmp eax, [rcx + {tid}]             // another thread has the FS base now
-    jne 6f
+    jne 6f                             // compiled code makes it known again
     lea rdx, [rsp + {slot}]            // the slot
         "
     };
@@ -54,7 +54,7 @@ macro_rules! mark {
         "
     xor eax, eax                       // from 0, in one instruction: a handler
     cmpxchg [rcx + {busy}], rdx        // may come before it or after it
-    jne 6f
+    jne 6f                             // compiled code sees to that
         "
     };
 }
@@ -64,7 +64,7 @@ macro_rules! done {
     () => {
         "
     mov qword ptr [rcx + {busy}], 0    // handlers may record again
-    jmp 5f
+    jmp 5f                             // to the end of the stub
         "
     };
 }
@@ -73,8 +73,8 @@ macro_rules! done {
 macro_rules! done_behind {
     () => {
         "
-    mov qword ptr [rcx + {busy}], 0
-    jmp 5b
+    mov qword ptr [rcx + {busy}], 0    // handlers may record again
+    jmp 5b                             // to the end of the stub
         "
     };
 }
@@ -84,7 +84,7 @@ macro_rules! out_of_line {
     () => {
         "
 20: rdfsbase rdx                       // the FS base, from the register
-    jmp 21b
+    jmp 21b                            // on with it
 7:  mov qword ptr [rcx + {busy}], 0    // not busy any more: on in compiled code
 6:
         "
@@ -97,13 +97,13 @@ macro_rules! out_of_line {
 macro_rules! now {
     () => {
         "
-98: lfence
+98: lfence                             // all before has been done
     .pushsection ipath_fences, \"\", @progbits
     .quad 98b
     .popsection
     rdtsc                              // edx:eax
-    shl rdx, 32
-    lea rdi, [rax + rdx]
+    shl rdx, 32                        // edx:eax
+    lea rdi, [rax + rdx]               // is one number, in rdi
         "
     };
 }

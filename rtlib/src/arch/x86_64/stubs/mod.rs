@@ -204,8 +204,12 @@ macro_rules! entry_stub {
             $name,
             $before,
             quick::entry::entry!(),
-            "mov rdx, rbp",
-            concat!("jmp 27b", quick::entry::more!(), parts::enter!()),
+            "mov rdx, rbp", // third argument: the frame pointer
+            concat!(
+                "jmp 27b", // the run is that of a walk that has been found
+                quick::entry::more!(),
+                parts::enter!()
+            ),
             ipath_remember_walk,
             ipath_slow_entry,
     {
@@ -255,19 +259,19 @@ entry_stub!(
     /// The same, which makes every walk again that is remembered.
     ipath_verified_entry_stub,
     "
-    push rsi
-    push r10
-    push r11
-    pushfq
-    cld
-    mov edi, esi
-    lea rsi, [rsp + {pushed} + 16]
-    mov rdx, rbp
-    call {verify}
-    popfq
-    pop r11
-    pop r10
-    pop rsi
+    push rsi                           // the function id, kept over the call
+    push r10                           // taken by compiled code
+    push r11                           // and this
+    pushfq                             // with the direction flag,
+    cld                                // which compiled code wants clear
+    mov edi, esi                       // first argument: the function id
+    lea rsi, [rsp + {pushed} + 16]     // second: the slot, above four pushes more
+    mov rdx, rbp                       // third: the frame pointer
+    call {verify}                      // ends the program if the walk differs
+    popfq                              // the direction flag
+    pop r11                            // and all else
+    pop r10                            // as it was
+    pop rsi                            // the function id
     ",
     { verify = sym ipath_verify_walk, }
 );
@@ -281,8 +285,8 @@ macro_rules! exit_stub {
             $name,
             "",
             $quick,
-            "mov rdx, rdi",
-            "ud2",
+            "mov rdx, rdi", // third argument: the time of the exit
+            "ud2", // no walk is looked for at an exit
             $fast,
             $slow,
     {
@@ -361,5 +365,7 @@ exit_stub!(
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_idle_stub() {
-    naked_asm!("ret");
+    naked_asm!(
+        "ret", // into the trampoline
+    );
 }

@@ -6,15 +6,15 @@ macro_rules! save {
     () => {
         "
     push r9                            // the argument registers in their order, from below
-    push r8
-    push rcx
-    push rdx
-    push rsi
-    push rdi
+    push r8                            // the fifth argument
+    push rcx                           // the fourth
+    push rdx                           // the third
+    push rsi                           // the second
+    push rdi                           // the first
     mov esi, eax                       // the function id, from the hook
     lahf                               // the flags but overflow into ah
     seto al                            // overflow into al: both are cheaper than pushf and popf
-    push rax
+    push rax                           // the flags, on top
         "
     };
 }
@@ -23,14 +23,14 @@ macro_rules! save {
 macro_rules! prepare {
     () => {
         "
-    push r10
-    pushfq
-    pop r10
-    cld
-    and r10d, {direction}
-    shl r10d, {to_bit_30}
+    push r10                           // taken by compiled code
+    pushfq                             // the direction flag is among the flags
+    pop r10                            // into a register,
+    cld                                // and clear from here on
+    and r10d, {direction}              // nothing but that flag,
+    shl r10d, {to_bit_30}              // at bit 30, which the saved flags leave free
     or [rsp + 8], r10d                 // the direction flag as it was
-    push r11
+    push r11                           // taken by compiled code
         "
     };
 }
@@ -44,12 +44,12 @@ macro_rules! enter {
             ",
             $crate::arch::x86_64::stubs::parts::prepare!(),
             "
-    mov rdi, rcx
-    mov rcx, r8
-    mov r8, rdx
+    mov rdi, rcx                       // first argument: the thread
+    mov rcx, r8                        // fourth: the activation, or none
+    mov r8, rdx                        // fifth: the record
     lea rdx, [rsp + {pushed}]          // the slot
-    call {enter}
-    cmp rax, 1
+    call {enter}                       // measures and counts the call
+    cmp rax, 1                         // `DONE` or less, or a thread
     jbe 4b                             // done
     jmp 2f                             // a thread: the slow way
             "
@@ -64,7 +64,7 @@ macro_rules! compiled {
         concat!(
             "
     bts dword ptr [rsp], 31            // asked before?
-    sbb ecx, ecx
+    sbb ecx, ecx                       // all ones if it has been,
     neg ecx                            // the fourth argument
             ",
             $crate::arch::x86_64::stubs::parts::prepare!(),
@@ -72,20 +72,20 @@ macro_rules! compiled {
             "
     mov edi, esi                       // the function id
     lea rsi, [rsp + {pushed}]          // the slot
-    call {fast}
-    test al, {found}
+    call {fast}                        // asks compiled code for a way
+    test al, {found}                   // a thread has its lowest bits free
     jnz 9f                             // a walk has been found
-    cmp rax, 1
+    cmp rax, 1                         // `DONE`, or a thread above it
     ja 2f                              // a thread: the slow way
     je 4f                              // done
     pop r11                            // again, from the beginning
-    pop r10
-    btr dword ptr [rsp], 30
-    jnc 6f
-    std
-6:  mov rsi, [rsp + {way_back}]
+    pop r10                            // the other register that compiled code took
+    btr dword ptr [rsp], 30            // the direction flag as it was; bit 30 is clear again
+    jnc 6f                             // it was clear
+    std                                // it was set
+6:  mov rsi, [rsp + {way_back}]        // the way back follows the hook's call
     mov esi, [rsi - {id}]              // the function id again
-    jmp 3b
+    jmp 3b                             // to the hand-written way
             "
         )
     };
@@ -95,21 +95,21 @@ macro_rules! compiled {
 macro_rules! restore {
     () => {
         "
-4:  pop r11
-    pop r10
+4:  pop r11                            // taken for compiled code
+    pop r10                            // and this
     bt dword ptr [rsp], 30             // the direction flag
-    jnc 5f
-    std
+    jnc 5f                             // it was clear
+    std                                // it was set
 5:  pop rax                            // the flags
     add al, 0x7f                       // sets overflow again where al is 1
-    sahf
-    pop rdi
-    pop rsi
-    pop rdx
-    pop rcx
-    pop r8
-    pop r9
-    ret
+    sahf                               // the other flags from ah
+    pop rdi                            // the argument registers, from the last pushed
+    pop rsi                            // the second
+    pop rdx                            // the third
+    pop rcx                            // the fourth
+    pop r8                             // the fifth
+    pop r9                             // the sixth
+    ret                                // into the trampoline
         "
     };
 }
@@ -120,12 +120,12 @@ macro_rules! found {
         concat!(
             "
 9:  lea rcx, [rax - {found}]           // the thread
-    pop r11
-    pop r10
+    pop r11                            // taken for compiled code
+    pop r10                            // and this
     btr dword ptr [rsp], 30            // the direction flag
-    jnc 36f
-    std
-36: mov rsi, [rsp + {way_back}]
+    jnc 36f                            // it was clear
+    std                                // it was set
+36: mov rsi, [rsp + {way_back}]        // the way back follows the hook's call
     mov esi, [rsi - {id}]              // the function id again
     lea rax, [rcx + {run_found}]       // as a run
             ",
@@ -140,99 +140,73 @@ macro_rules! slow {
     () => {
         "
 2:  mov [rax + {rbx}], rbx             // for the walk, and some are used here
-    mov [rax + {rbp}], rbp
-    mov [rax + {r12}], r12
-    mov [rax + {r12} + 8], r13
-    mov [rax + {r12} + 16], r14
-    mov [rax + {r12} + 24], r15
-    mov [rax + {saved_rsp}], rsp
+    mov [rax + {rbp}], rbp             // the frame pointer
+    mov [rax + {r12}], r12             // the others in their order
+    mov [rax + {r12} + 8], r13         // r13
+    mov [rax + {r12} + 16], r14        // r14
+    mov [rax + {r12} + 24], r15        // r15
+    mov [rax + {saved_rsp}], rsp       // the program's stack, to come back to
     mov rbx, rax                       // the thread, kept over the calls
     lea r12, [rsp + {pushed}]          // the slot
     mov rcx, [rbx + {page}]            // whether the thread is switched out shows there
-    test rcx, rcx
-    jz 81f
-    mov ecx, [rcx + {lock}]
-    bts rcx, 32
-81: mov [rbx + {since_lock}], rcx
+    test rcx, rcx                      // is there such a page?
+    jz 81f                             // 0 is kept if not
+    mov ecx, [rcx + {lock}]            // its lock counts the switches
+    bts rcx, 32                        // bit 32 tells that there is one
+81: mov [rbx + {since_lock}], rcx      // kept until the call has been measured
     rdtsc                              // all from here on is what measuring takes
-    shl rdx, 32
-    or rax, rdx
-    mov [rbx + {since}], rax
+    shl rdx, 32                        // edx:eax
+    or rax, rdx                        // is one number
+    mov [rbx + {since}], rax           // where what measuring takes begins
     // Signals stay pending before the private stack is in use: a handler must not run on it, nor
     // on an alternate stack from its top again because the thread seems to have left that.
-    lea rdi, [rbx + {signal_mask}]
-    call {block_signals}
-    rdtsc
-    shl rdx, 32
-    or rax, rdx
-    sub rax, [rbx + {since}]
+    lea rdi, [rbx + {signal_mask}]     // where the old mask goes
+    call {block_signals}               // clobbers caller-saved registers only
+    rdtsc                              // the clock once more:
+    shl rdx, 32                        // edx:eax
+    or rax, rdx                        // is one number,
+    sub rax, [rbx + {since}]           // less the first reading
     mov [rbx + {blocking}], rax        // restoring them, after the last reading, takes as long
-    mov rsp, [rbx + {private_stack}]
-    mov rax, [rbx + {saved_rsp}]
-    mov rax, [rax + {way_back} + 16]
+    mov rsp, [rbx + {private_stack}]   // off the program's stack
+    mov rax, [rbx + {saved_rsp}]       // the stub's frame is on that still
+    mov rax, [rax + {way_back} + 16]   // the way back follows the hook's call
     mov r13d, [rax - {id}]             // the function id
     sub rsp, {vectors}                 // vector registers, which compiled code may use from here on
-    movups [rsp], xmm0
-    movups [rsp + 16], xmm1
-    movups [rsp + 32], xmm2
-    movups [rsp + 48], xmm3
-    movups [rsp + 64], xmm4
-    movups [rsp + 80], xmm5
-    movups [rsp + 96], xmm6
-    movups [rsp + 112], xmm7
-    movups [rsp + 128], xmm8
-    movups [rsp + 144], xmm9
-    movups [rsp + 160], xmm10
-    movups [rsp + 176], xmm11
-    movups [rsp + 192], xmm12
-    movups [rsp + 208], xmm13
-    movups [rsp + 224], xmm14
-    movups [rsp + 240], xmm15
-    mov rdi, rbx
-    mov esi, r13d
-    mov rdx, r12
+    .irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+    movups [rsp + 16*\\i], xmm\\i      // below `VECTORS`, in their order
+    .endr
+    mov rdi, rbx                       // first argument: the thread
+    mov esi, r13d                      // second: the function id
+    mov rdx, r12                       // third: the slot
     lea rcx, [rip + {trial}]           // who finds out what stubs take calls them by this
-    call {slow}
-    movups xmm0, [rsp]
-    movups xmm1, [rsp + 16]
-    movups xmm2, [rsp + 32]
-    movups xmm3, [rsp + 48]
-    movups xmm4, [rsp + 64]
-    movups xmm5, [rsp + 80]
-    movups xmm6, [rsp + 96]
-    movups xmm7, [rsp + 112]
-    movups xmm8, [rsp + 128]
-    movups xmm9, [rsp + 144]
-    movups xmm10, [rsp + 160]
-    movups xmm11, [rsp + 176]
-    movups xmm12, [rsp + 192]
-    movups xmm13, [rsp + 208]
-    movups xmm14, [rsp + 224]
-    movups xmm15, [rsp + 240]
+    call {slow}                        // records the call
+    .irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+    movups xmm\\i, [rsp + 16*\\i]      // as they were
+    .endr
     // Back on the application's stack before signals are let in again, and before calls of handlers are: where
     // signals are not blocked, these take the thread from here on.
-    mov rsp, [rbx + {saved_rsp}]
-    lea rdi, [rbx + {signal_mask}]
-    mov r12, [rbx + {r12}]
-    mov r13, [rbx + {r12} + 8]
-    mov rbp, [rbx + {rbp}]
-    rdtsc
-    shl rdx, 32
-    or rax, rdx
-    sub rax, [rbx + {since}]
-    add rax, [rbx + {blocking}]
+    mov rsp, [rbx + {saved_rsp}]       // the program's stack
+    lea rdi, [rbx + {signal_mask}]     // the old mask, for `restore_signals`
+    mov r12, [rbx + {r12}]             // compiled code has kept r14 and r15,
+    mov r13, [rbx + {r12} + 8]         // and these three were used here
+    mov rbp, [rbx + {rbp}]             // or may be changed by the stub's work
+    rdtsc                              // where what measuring takes ends
+    shl rdx, 32                        // edx:eax
+    or rax, rdx                        // is one number,
+    sub rax, [rbx + {since}]           // less the first reading,
+    add rax, [rbx + {blocking}]        // and what the rest takes
     mov ecx, {most_of_end}             // what takes longer is another thread's
-    cmp rax, rcx
-    cmova rax, rcx
-    mov rcx, [rbx + {overhead}]
-    add [rcx], rax
-    mov rax, [rbx + {rbx}]
-    xor ecx, ecx
+    cmp rax, rcx                       // more than the most?
+    cmova rax, rcx                     // the most then
+    mov rcx, [rbx + {overhead}]        // where the thread adds up what measuring takes
+    add [rcx], rax                     // this call, too
+    mov rax, [rbx + {rbx}]             // rbx as it was, for the end
+    xor ecx, ecx                       // nothing is expected after this call
     xchg rcx, [rbx + {busy_after}]     // 0, or that a child may come
-    mov [rbx + {busy}], rcx
-    mov rbx, rax
-    call {restore_signals}
-    jmp 4b
+    mov [rbx + {busy}], rcx            // the thread may record again
+    mov rbx, rax                       // the last callee-saved register
+    call {restore_signals}             // pending signals come now
+    jmp 4b                             // to the end of the stub
         "
     };
 }

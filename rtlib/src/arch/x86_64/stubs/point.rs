@@ -38,9 +38,13 @@ macro_rules! point_stub {
                 $before,
                 "3:",
                 quick::point::point!(),
-                parts::compiled!("mov rdx, rbp"),
+                parts::compiled!(
+                    "mov rdx, rbp" // third argument: the frame pointer
+                ),
                 parts::restore!(),
-                parts::found!("jmp 27b"),
+                parts::found!(
+                    "jmp 27b" // the run is that of a walk that has been found
+                ),
                 parts::slow!(),
                 fast = sym ipath_remember_point,
                 slow = sym ipath_slow_point,
@@ -120,19 +124,19 @@ point_stub!(
     /// The same, which makes every walk again that is remembered.
     ipath_verified_point_stub,
     "
-    push rsi
-    push r10
-    push r11
-    pushfq
-    cld
-    mov edi, esi
-    lea rsi, [rsp + {pushed} + 16]
-    mov rdx, rbp
-    call {verify}
-    popfq
-    pop r11
-    pop r10
-    pop rsi
+    push rsi                           // the function id, kept over the call
+    push r10                           // taken by compiled code
+    push r11                           // and this
+    pushfq                             // with the direction flag,
+    cld                                // which compiled code wants clear
+    mov edi, esi                       // first argument: the function id
+    lea rsi, [rsp + {pushed} + 16]     // second: the slot, above four pushes more
+    mov rdx, rbp                       // third: the frame pointer
+    call {verify}                      // ends the program if the walk differs
+    popfq                              // the direction flag
+    pop r11                            // and all else
+    pop r10                            // as it was
+    pop rsi                            // the function id
     ",
     { verify = sym ipath_verify_point, }
 );

@@ -13,8 +13,8 @@ pub unsafe extern "C" fn calls(times: u64, stack: u64, probes: u32) -> u64 {
     naked_asm!(
         "cmp edx, {one}",                // which probes?
         "jb {plain}",                    // none; each function takes the other arguments
-        "je {counted}",
-        "jmp {timed}",
+        "je {counted}",                     // one at the entry
+        "jmp {timed}",                      // one at the entry and one at the exit
         one = const COUNTED,
         plain = sym plain,
         counted = sym counted,
@@ -33,34 +33,34 @@ macro_rules! calls {
         unsafe extern "C" fn $name(times: u64, stack: u64) -> u64 {
             naked_asm!(
                 "
-    push rbp
-    push r12
-    push r13
-    lea rax, [rip + {exit}]
-    push rax
-    lea rax, [rip + {entry}]
-    push rax
-    mov rbp, rsp
-    mov rsp, rsi
-    mov r12, rdi
-    mov ecx, 3
-    lfence
-    rdtsc
-    shl rdx, 32
-    lea r13, [rax + rdx]
-2:  call 10f
-    dec r12
-    jnz 2b
-    lfence
-    rdtsc
-    shl rdx, 32
-    or rax, rdx
-    sub rax, r13
-    lea rsp, [rbp + 16]
-    pop r13
-    pop r12
-    pop rbp
-    ret
+    push rbp                           // callee-saved,
+    push r12                           // like the counter's register,
+    push r13                           // and the clock's
+    lea rax, [rip + {exit}]            // the second cell:
+    push rax                           // the exit's stub
+    lea rax, [rip + {entry}]           // the first cell:
+    push rax                           // the entry's stub
+    mov rbp, rsp                       // hooks find the cells by rbp
+    mov rsp, rsi                       // calls are made on the other stack
+    mov r12, rdi                       // the counter
+    mov ecx, 3                         // the first operand of the work
+    lfence                             // all before has been done
+    rdtsc                              // edx:eax
+    shl rdx, 32                        // is one number:
+    lea r13, [rax + rdx]               // the start
+2:  call 10f                           // the function
+    dec r12                            // one call less to make
+    jnz 2b                             // until there is none
+    lfence                             // all before has been done
+    rdtsc                              // edx:eax
+    shl rdx, 32                        // is one number:
+    or rax, rdx                        // the end
+    sub rax, r13                       // ticks between the two
+    lea rsp, [rbp + 16]                // back to the first stack, without the cells
+    pop r13                            // as they were
+    pop r12                            // before
+    pop rbp                            // the call
+    ret                                // with the ticks in rax
                 ",
                 $function,
                 entry = sym ipath_entry_stub,
@@ -77,9 +77,9 @@ macro_rules! body {
     () => {
         "
     .rept 16
-    imul rcx, rcx, 5
+    imul rcx, rcx, 5                   // depends on the one before
     .endr
-    mov eax, edi
+    mov eax, edi                       // the result is the argument
         "
     };
 }
@@ -89,13 +89,13 @@ macro_rules! hook {
     ($offset:literal) => {
         concat!(
             "
-    push rax
-    mov eax, {id}
+    push rax                           // as trampolines do
+    mov eax, {id}                      // the function id
     .byte 0xff, 0x95
     .long ",
             $offset,
             "
-    pop rax
+    pop rax                            // the program's rax
             "
         )
     };
@@ -115,15 +115,15 @@ calls!(
     /// With one at the entry and one at the exit.
     timed,
     concat!(
-        "10: jmp 12f",
+        "10: jmp 12f",                      // as a patch leads to a trampoline
         "\n11:",
         body!(),
-        "jmp 13f",
+        "jmp 13f",                          // as an exit leads to its trampoline
         "\n12:",
         hook!("0"),
-        "jmp 11b",
+        "jmp 11b",                          // back to the function
         "\n13:",
         hook!("8"),
-        "ret"
+        "ret"                               // to the caller
     )
 );

@@ -1,0 +1,234 @@
+//! What the processor decides stands in folders named `arch`: names of registers, assembly, code as bytes.
+//!
+//! Elsewhere the runtime is the same on every processor.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use syn::visit::{self, Visit};
+use syn::{Attribute, Expr, ExprArray, ExprLit, Item, Lit, Macro, Pat, PatSlice, Token};
+
+/// A field of the kernel's `struct perf_event_mmap_page`, on every processor.
+const KERNELS: &str = "cap_user_rdpmc";
+
+/// Folders of the runtime's crates.
+const CRATES: [&str; 3] = ["rtlib/src", "rtlib/abi/src", "rtlib/unwind/src"];
+
+/// Instructions that compiled code has functions for, or no use.
+const INSTRUCTIONS: [&str; 9] = [
+    "rdtsc",
+    "rdtscp",
+    "rdpmc",
+    "rdfsbase",
+    "wrfsbase",
+    "lfence",
+    "cpuid",
+    "cmpxchg",
+    "prefetchw",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The files of the runtime outside of `arch`, with their text.
+fn files() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = CRATES.iter().map(|c| root().join(c)).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder of sources") {
+            let path = entry.expect("can be read").path();
+            if path.is_dir() {
+                folders.extend((!path.ends_with("arch")).then_some(path));
+            } else {
+                let text = fs::read_to_string(&path).expect("text");
+                found.push((path, text));
+            }
+        }
+    }
+    assert!(found.len() > 50, "the runtime has files");
+    found
+}
+
+/// True for the name of a register of x86-64, in either case.
+fn is_register(word: &str) -> bool {
+    const LEGACY: [&str; 9] = ["ax", "bx", "cx", "dx", "si", "di", "bp", "sp", "ip"];
+    let word = word.to_ascii_lowercase();
+    let rest = word.strip_prefix(['r', 'e']).unwrap_or("");
+    let number = rest.trim_end_matches(['b', 'd', 'w']).parse::<u8>();
+    let vector = word
+        .strip_prefix(['x', 'y', 'z'])
+        .and_then(|w| w.strip_prefix("mm"));
+    LEGACY.contains(&rest)
+        || word.starts_with('r') && number.is_ok_and(|number| (8..16).contains(&number))
+        || vector.is_some_and(|number| number.is_empty() || number.parse::<u8>().is_ok())
+        || ["rflags", "eflags"].contains(&word.as_str())
+}
+
+/// The words that only a processor's folder may have.
+fn foreign_words(text: &str) -> Vec<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    words
+        .filter(|w| is_register(w) || INSTRUCTIONS.contains(w))
+        .collect()
+}
+
+#[test]
+fn registers_and_instructions_are_named_in_their_folder() {
+    for (path, text) in files() {
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.replace(KERNELS, "");
+            let found = foreign_words(&line);
+            assert!(found.is_empty(), "{}:{number}: {found:?}", path.display());
+        }
+    }
+}
+
+#[test]
+fn assembly_stands_in_its_folder() {
+    for (path, text) in files() {
+        for word in ["asm!", "core::arch", "unsafe(naked)"] {
+            assert!(!text.contains(word), "{}: {word}", path.display());
+        }
+    }
+}
+
+/// Finds arrays and patterns of bytes written as code is: two in hexadecimal at least.
+struct Bytes(usize);
+
+impl Bytes {
+    fn count<'a>(&mut self, elements: impl Iterator<Item = &'a Lit>) {
+        let is_byte = |lit: &&Lit| matches!(lit, Lit::Int(int) if int.to_string().starts_with("0x") && int.base10_parse::<u8>().is_ok());
+        self.0 += usize::from(elements.filter(is_byte).count() > 1);
+    }
+}
+
+impl<'a> Visit<'a> for Bytes {
+    fn visit_item(&mut self, item: &'a Item) {
+        if !is_for_tests(item) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_expr_array(&mut self, array: &'a ExprArray) {
+        self.count(array.elems.iter().filter_map(|element| match element {
+            Expr::Lit(ExprLit { lit, .. }) => Some(lit),
+            _ => None,
+        }));
+        visit::visit_expr_array(self, array);
+    }
+
+    fn visit_pat_slice(&mut self, slice: &'a PatSlice) {
+        self.count(slice.elems.iter().filter_map(|element| match element {
+            Pat::Lit(ExprLit { lit, .. }) => Some(lit),
+            _ => None,
+        }));
+        visit::visit_pat_slice(self, slice);
+    }
+
+    /// Of macros whose arguments are expressions, and of `matches!`.
+    fn visit_macro(&mut self, called: &'a Macro) {
+        let parsed = called.parse_body_with(|input: syn::parse::ParseStream<'_>| {
+            let value: Expr = input.parse()?;
+            input.parse::<Token![,]>()?;
+            let pattern = Pat::parse_multi(input)?;
+            input.parse::<proc_rest::Rest>()?;
+            Ok((value, pattern))
+        });
+        if let Ok((_, pattern)) = parsed {
+            let mut inner = Bytes(0);
+            inner.visit_pat(&pattern);
+            self.0 += inner.0;
+        }
+    }
+}
+
+mod proc_rest {
+    //! The rest of a macro's arguments.
+
+    use syn::parse::{Parse, ParseStream, Result};
+
+    /// Parses from anything.
+    pub struct Rest;
+
+    impl Parse for Rest {
+        fn parse(input: ParseStream<'_>) -> Result<Self> {
+            input.step(|cursor| {
+                let mut rest = *cursor;
+                while let Some((_, next)) = rest.token_tree() {
+                    rest = next;
+                }
+                Ok((Self, rest))
+            })
+        }
+    }
+}
+
+fn is_for_tests(item: &Item) -> bool {
+    let attributes: &[Attribute] = match item {
+        Item::Mod(module) => &module.attrs,
+        _ => &[],
+    };
+    let is_test = |a: &Attribute| {
+        a.path().is_ident("cfg") && a.parse_args::<syn::Ident>().is_ok_and(|i| i == "test")
+    };
+    attributes.iter().any(is_test)
+}
+
+/// Arrays and patterns of bytes in a file.
+fn bytes_in(text: &str) -> usize {
+    let mut found = Bytes(0);
+    found.visit_file(&syn::parse_file(text).expect("Rust"));
+    found.0
+}
+
+#[test]
+fn code_as_bytes_stands_in_its_folder() {
+    for (path, text) in files() {
+        // Unwind tables made by hand are bytes, too.
+        if !path.ends_with("tests.rs") {
+            assert_eq!(bytes_in(&text), 0, "{}", path.display());
+        }
+    }
+}
+
+/// These tests can fail.
+#[test]
+fn what_belongs_to_a_processor_is_found() {
+    let registers = ["rax", "RBP", "esi", "r9", "r15d", "xmm", "zmm31", "rflags"];
+    assert!(registers.into_iter().all(is_register));
+    let others = ["r", "r7", "r16", "rd", "mmx", "sp", "fp", "resp", "summ"];
+    assert!(!others.into_iter().any(is_register));
+    assert_eq!(foreign_words("entry_rbp of `rdtsc`"), ["rbp", "rdtsc"]);
+    let codes = [
+        "const CALL: [u8; 2] = [0xff, 0xd0];",
+        "fn f(b: [u8; 8]) -> bool { matches!(b, [0xb8, _, 0xff, ..] | []) }",
+        "fn f(b: &[u8]) { if let [0x0f, 0x05] = b {} }",
+    ];
+    assert_eq!(codes.map(bytes_in), [1; 3]);
+    let others = [
+        "const MASKS: [u64; 2] = [0xff00, 0xff];",
+        "fn f(b: u8) -> bool { matches!(b, 0x0f | 0x16) }",
+        "#[cfg(test)] mod tests { const CALL: [u8; 2] = [0xff, 0xd0]; }",
+    ];
+    assert_eq!(others.map(bytes_in), [0; 3]);
+}
+
+/// At least nine in ten lines of assembly say what they are for.
+#[test]
+fn assembly_carries_its_intent() {
+    let script = root().join("tests/assembly.py");
+    let mut command = Command::new("python3");
+    let ran = command
+        .arg(script)
+        .args(["--least", "90", "--missing"])
+        .output();
+    let ran = ran.expect("python3 runs");
+    let text = String::from_utf8_lossy(&ran.stdout);
+    assert!(
+        ran.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+}
