@@ -317,7 +317,8 @@ impl Refusals {
         let missed = select_in_modules(&here, &query, |candidate| {
             let start = candidate.bias.to_avma(candidate.plan.function.range.start);
             let place = (index.get(candidate.module).copied(), start);
-            self.0.insert(place, candidate.refused());
+            self.0
+                .insert(place, candidate.refused().map(|why| why.to_string()));
         });
         for (path, cause) in missed.unreadable {
             let is_it = |&number: &usize| here[number].path == path;

@@ -58,6 +58,16 @@ pub enum RefuseReason {
     UsedByIpath,
     /// A call would have to be moved, and the process has user shadow stacks, which its return would not agree with.
     ShadowStack,
+    /// A thread stays in the bytes that would be overwritten.
+    Occupied,
+    /// The entry is in, and has bytes that the exits would need.
+    ExitsOverlapEntry,
+    /// Another tool has changed the code: a debugger by a breakpoint, or the kernel by a uprobe.
+    TextChanged,
+    /// The code has jumps of the session that the process's parent had at the fork.
+    InheritedJumps,
+    /// The library has been unloaded since the function was found.
+    Unloaded,
 }
 
 impl fmt::Display for RefuseReason {
@@ -87,6 +97,11 @@ impl fmt::Display for RefuseReason {
             Self::UnknownFrame => "unknown-frame",
             Self::UsedByIpath => "used-by-ipath",
             Self::ShadowStack => "shadow-stack",
+            Self::Occupied => "occupied",
+            Self::ExitsOverlapEntry => "exits-overlap-entry",
+            Self::TextChanged => "text-changed",
+            Self::InheritedJumps => "inherited-jumps",
+            Self::Unloaded => "unloaded",
         })
     }
 }

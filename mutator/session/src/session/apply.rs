@@ -13,6 +13,7 @@ use super::claims::Claims;
 use super::elsewhere::{partly, shared};
 use super::locked::Locked;
 use super::lost::is_same_file;
+use super::refusal::Refusal;
 use super::remeasure::Turn;
 use super::stack_scan::Stacks;
 use super::witnesses::{put_moves_first, witnesses};
@@ -275,8 +276,8 @@ impl Locked<'_> {
                 None if known.is_some() || self.admit(&mut claims, &mut candidate) => None,
                 None => Some(RefuseReason::OverlapsFunction),
             };
-            let refusal = refusal.map(|reason| reason.to_string());
-            if let Some(reason) = refusal.or_else(|| candidate.unreadable.clone()) {
+            let refusal = refusal.map(Refusal::from);
+            if let Some(reason) = refusal.or_else(|| candidate.unreadable()) {
                 self.refuse(modules, &candidate, reason, changed);
                 continue;
             }
@@ -484,7 +485,7 @@ impl Locked<'_> {
         &mut self,
         modules: &[Module],
         candidate: &Candidate,
-        reason: String,
+        reason: Refusal,
         changed: &mut Changed,
     ) {
         let known = candidate.exits_of.or_else(|| self.known(candidate));
@@ -509,7 +510,7 @@ impl Locked<'_> {
                 name: name.clone(),
                 module,
                 address,
-                reason: reason.clone(),
+                reason: reason.to_string(),
                 role,
             });
         }
@@ -528,13 +529,13 @@ impl Locked<'_> {
     }
 
     /// Notes that a function of the session is refused.
-    pub(super) fn refuse_known(&mut self, id: usize, reason: &str) {
+    pub(super) fn refuse_known(&mut self, id: usize, reason: RefuseReason) {
         let function = &self.document.functions[id];
         self.add_refused(RefusedDoc {
             name: function.name.clone(),
             module: function.module,
             address: function.address,
-            reason: reason.to_owned(),
+            reason: reason.to_string(),
             role: function.role,
         });
     }

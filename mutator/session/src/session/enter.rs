@@ -59,7 +59,7 @@ impl Locked<'_> {
                     let points = candidate.points.into_iter();
                     changed.functions.extend(points.map(|point| point.name));
                 }
-                Err(reason) => self.refuse(modules, &candidate, reason.to_string(), changed),
+                Err(reason) => self.refuse(modules, &candidate, reason.into(), changed),
             }
         }
         self.document.regions = places.regions;

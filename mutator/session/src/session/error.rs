@@ -8,8 +8,9 @@ use patcher::Avma;
 use patcher::plan::RefuseReason;
 
 use super::filters;
-use super::in_the_way::{InTheWay, NO_ROOM};
+use super::in_the_way::InTheWay;
 use super::legacy;
+use super::refusal::{Refusal, Refused};
 use crate::segment::{SegmentError, TooMuch};
 use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, Hint, Word, Words, hint};
@@ -30,9 +31,9 @@ pub enum SessionError {
     /// Reading or writing its memory.
     Memory(&'static str, Avma, std::io::Error),
     /// None of the functions can be instrumented: their names and why.
-    Refused(Vec<(String, String)>),
+    Refused(Refused),
     /// None of the functions, which are in, can measure that: their names and why.
-    Unchanged(Vec<(String, String)>),
+    Unchanged(Refused),
     /// No free range of addresses of that many bytes.
     NoSpace(u64),
     /// Something is in the way of all functions there were.
@@ -298,22 +299,22 @@ pub fn bare(name: &str) -> String {
 }
 
 /// Says that nothing can be instrumented, with one function for each reason.
-pub fn none_patched(refused: &[(String, String)]) -> String {
+pub fn none_patched(refused: &[(String, Refusal)]) -> String {
     format!("none of the functions can be patched: {}", reasons(refused))
 }
 
 /// Says that nothing can be measured as it was wanted, with one function for each reason.
-pub fn none_measured(refused: &[(String, String)]) -> String {
+pub fn none_measured(refused: &[(String, Refusal)]) -> String {
     format!(
         "none of the functions can be measured so: {}",
         reasons(refused)
     )
 }
 
-fn reasons(refused: &[(String, String)]) -> String {
-    let mut reasons: BTreeMap<&str, &str> = BTreeMap::new();
+fn reasons(refused: &[(String, Refusal)]) -> String {
+    let mut reasons: BTreeMap<String, &str> = BTreeMap::new();
     for (name, reason) in refused {
-        reasons.entry(reason).or_insert(name);
+        reasons.entry(reason.to_string()).or_insert(name);
     }
     let list: Vec<String> = reasons
         .iter()
@@ -322,10 +323,14 @@ fn reasons(refused: &[(String, String)]) -> String {
     list.join(", ")
 }
 
+/// The first of these that is refused for this reason.
+fn first(refused: &[(String, Refusal)], reason: RefuseReason) -> Option<&(String, Refusal)> {
+    refused.iter().find(|(_, why)| why.is(reason))
+}
+
 /// What to do about functions that ipath has for itself.
-fn used_by_ipath(refused: &[(String, String)]) -> Option<Hint> {
-    let reason = RefuseReason::UsedByIpath.to_string();
-    let (name, _) = refused.iter().find(|(_, why)| *why == reason)?;
+fn used_by_ipath(refused: &[(String, Refusal)]) -> Option<Hint> {
+    let (name, _) = first(refused, RefuseReason::UsedByIpath)?;
     Some(hint!(
         "where times are measured ipath follows stacks that move by {}; a session with `-m count` can count its calls",
         Word(name)
@@ -334,9 +339,8 @@ fn used_by_ipath(refused: &[(String, String)]) -> Option<Hint> {
 
 /// Hints at the load address if that has put functions out of reach, or at inherited memory that is in the
 /// way.
-fn out_of_reach(refused: &[(String, String)], process: &Process) -> Option<Hint> {
-    let reason = RefuseReason::PunOutOfReach.to_string();
-    let is_any = refused.iter().any(|(_, why)| *why == reason);
+fn out_of_reach(refused: &[(String, Refusal)], process: &Process) -> Option<Hint> {
+    let is_any = first(refused, RefuseReason::PunOutOfReach).is_some();
     is_any.then(|| match legacy::is_in(process) {
         true => legacy::mend(process),
         false => "where a program is loaded decides what is in reach: start it again, or give --allow-trap"
@@ -345,8 +349,8 @@ fn out_of_reach(refused: &[(String, String)], process: &Process) -> Option<Hint>
 }
 
 /// What to do about functions whose entry is patched where their exits would be.
-fn no_room(functions: &[(String, String)], process: &Process) -> Option<Hint> {
-    let (name, _) = functions.iter().find(|(_, why)| why == NO_ROOM)?;
+fn no_room(functions: &[(String, Refusal)], process: &Process) -> Option<Hint> {
+    let (name, _) = first(functions, RefuseReason::ExitsOverlapEntry)?;
     let pid = process.pid;
     Some(hint!(
         "take it out and add it anew: `{}`, then `{}`",

@@ -4,20 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use patcher::Avma;
+use patcher::plan::RefuseReason;
 
 use ipath_target::process::Tid;
-
-/// Why a function is refused that somebody stays in: see `Locked::give_up`.
-const OCCUPIED: &str = "occupied";
-/// Why a function that is in gets no exits: they would take bytes that its entry has.
-pub(super) const NO_ROOM: &str = "exits-overlap-entry";
-/// Why a function is refused whose code something else has changed: a debugger's breakpoint, a uprobe.
-pub(super) const CHANGED: &str = "text-changed";
-
-/// Why a function is refused whose code has jumps of the session that the parent had at the fork.
-const INHERITED: &str = "inherited-jumps";
-/// Why a function is refused whose library has gone since it was found.
-const UNLOADED: &str = "unloaded";
 
 /// The functions that cannot be patched at this moment, while others can.
 #[derive(Debug)]
@@ -94,12 +83,12 @@ impl InTheWay {
     }
 
     /// Why they are refused.
-    pub(super) fn reason(&self) -> &'static str {
+    pub(super) fn reason(&self) -> RefuseReason {
         match self.what {
-            What::Thread(..) => OCCUPIED,
-            What::Text(_) => CHANGED,
-            What::Inherited(_) => INHERITED,
-            What::Unloaded(_) => UNLOADED,
+            What::Thread(..) => RefuseReason::Occupied,
+            What::Text(_) => RefuseReason::TextChanged,
+            What::Inherited(_) => RefuseReason::InheritedJumps,
+            What::Unloaded(_) => RefuseReason::Unloaded,
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use abi::segment::JOURNAL_WRITTEN;
 use patcher::Avma;
+use patcher::plan::RefuseReason;
 
-use super::in_the_way::CHANGED;
 use super::locked::Locked;
 use super::{Session, SessionError};
 use crate::segment::{FunctionDoc, Journal, ModuleDoc, Role};
@@ -199,7 +199,7 @@ impl Locked<'_> {
                 self.document.notes.push(said.clone());
             }
             if role.is_shown() && lost.cause != Cause::Unloaded {
-                self.refuse_known(id, CHANGED);
+                self.refuse_known(id, RefuseReason::TextChanged);
                 self.document.taken_out += 1;
             }
             if role != Role::Carrier {

@@ -36,6 +36,7 @@ mod points;
 mod quiet;
 mod reading;
 mod recover;
+mod refusal;
 mod registered;
 mod remeasure;
 mod room;
@@ -84,6 +85,7 @@ pub use end::Ended;
 pub use error::{SessionError, bare, instead, none_measured, none_patched};
 pub use in_the_way::InTheWay;
 pub use pointed::{Point, Pointed};
+pub use refusal::{Refusal, Refused};
 pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
 pub use shown::Places;
 pub use unmatched::Unmatched;
@@ -185,9 +187,9 @@ pub struct Changed {
     /// Names of functions that measure something else than before, each with what.
     pub remeasured: Vec<(String, Vec<String>)>,
     /// Functions refused, with the reason.
-    pub refused: Vec<(String, String)>,
+    pub refused: Refused,
     /// Functions that are in and measure what they did, with the reason.
-    pub unchanged: Vec<(String, String)>,
+    pub unchanged: Refused,
     /// Names of functions with breakpoints.
     pub trapped: Vec<String>,
     /// Names of functions that were added of which not every call is counted, with where the others go that is not

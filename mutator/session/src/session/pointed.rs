@@ -6,6 +6,7 @@ use patcher::function::Function;
 use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_points};
 use patcher::{Bias, Svma};
 
+use super::refusal::Refusal;
 use ipath_symbols::images::OpenImage;
 use ipath_target::process::modules::{Module, VDSO};
 
@@ -45,11 +46,11 @@ pub struct Point {
 
 impl Pointed {
     /// The names of its points, with the reason of those that are refused.
-    pub fn points(&self) -> impl Iterator<Item = (&str, Option<String>)> {
+    pub fn points(&self) -> impl Iterator<Item = (&str, Option<Refusal>)> {
         let refused = |point: &Point| {
             let no_room = point.no_room.filter(|_| !self.traps);
             let refused = point.refused.or(no_room);
-            refused.map(|reason| reason.to_string())
+            refused.map(Refusal::from)
         };
         self.points
             .iter()

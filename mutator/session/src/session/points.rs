@@ -268,7 +268,7 @@ impl Locked<'_> {
         reason: RefuseReason,
         changed: &mut Changed,
     ) {
-        let refused = (point.name.clone(), reason.to_string());
+        let refused = (point.name.clone(), reason.into());
         changed.refused.push(refused);
         let module = self.id_of_module(module, pointed.image, pointed.bias);
         self.add_refused(RefusedDoc {

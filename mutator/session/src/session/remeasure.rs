@@ -4,9 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-use patcher::plan::Effects;
+use patcher::plan::{Effects, RefuseReason};
 
-use super::in_the_way::NO_ROOM;
 use super::locked::Locked;
 use super::pointed::plan_with;
 use super::{Candidate, Changed, Selection, Session, SessionError};
@@ -159,8 +158,10 @@ impl Locked<'_> {
             };
             let candidate = candidates[at].exits(turn.id);
             let refused = match candidate.plan.refused() {
-                Some((_, reason)) => Some(reason.to_string()),
-                None if self.overlaps_own(&candidate, turn.id) => Some(NO_ROOM.to_owned()),
+                Some((_, reason)) => Some(reason),
+                None if self.overlaps_own(&candidate, turn.id) => {
+                    Some(RefuseReason::ExitsOverlapEntry)
+                }
                 None => None,
             };
             match refused {
@@ -174,7 +175,7 @@ impl Locked<'_> {
                 }
                 Some(reason) => {
                     let refused = candidates.remove(at);
-                    changed.unchanged.push((refused.name, reason));
+                    changed.unchanged.push((refused.name, reason.into()));
                     dropped.insert(turn.id);
                 }
             }

@@ -11,6 +11,7 @@ use rustc_hash::FxHashSet;
 
 use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in, names};
 use super::pointed::{Point, Pointed};
+use super::refusal::Refusal;
 use super::shown::by_shown_name;
 use super::unmatched::{
     Unmatched, address_in_file, copies_of, is_in_unbounded_code, jit, near, not_mapped,
@@ -62,9 +63,13 @@ pub(super) type FunctionPlace = (Bias, Svma);
 
 impl Candidate {
     /// Why it cannot be instrumented.
-    pub fn refused(&self) -> Option<String> {
-        let refused = self.plan.refused().map(|(_, reason)| reason.to_string());
-        refused.or_else(|| self.unreadable.clone())
+    pub fn refused(&self) -> Option<Refusal> {
+        let refused = self.plan.refused().map(|(_, reason)| reason.into());
+        refused.or_else(|| self.unreadable())
+    }
+
+    pub(super) fn unreadable(&self) -> Option<Refusal> {
+        self.unreadable.clone().map(Refusal::Value)
     }
 
     pub(super) fn place(&self) -> FunctionPlace {

@@ -176,7 +176,7 @@ impl Locked<'_> {
                         batch.retain(|turn| !what.functions().contains(&turn.id));
                         for &id in what.functions() {
                             let name = self.document.functions[id].name.clone();
-                            changed.unchanged.push((name, what.reason().to_owned()));
+                            changed.unchanged.push((name, what.reason().into()));
                         }
                     }
                     Err(error) => return Err(error),

@@ -150,7 +150,7 @@ impl Locked<'_> {
                     continue;
                 }
                 self.refuse_known(id, in_the_way.reason());
-                changed.refused.push((name, in_the_way.reason().to_owned()));
+                changed.refused.push((name, in_the_way.reason().into()));
             }
         }
         match changed.functions.is_empty() && !waits {

@@ -219,7 +219,7 @@ impl Hunt<'_> {
         let start = |c: &Candidate| c.bias.to_avma(c.plan.function.range.start);
         let candidates = selected.selection.candidates.iter();
         let mut refused: Vec<(Avma, String)> = candidates
-            .filter_map(|c| Some((start(c), c.refused()?)))
+            .filter_map(|c| Some((start(c), c.refused()?.to_string())))
             .filter(|(function, _)| functions.contains(function))
             .collect();
         let candidates = &mut selected.selection.candidates;
@@ -251,7 +251,7 @@ impl Hunt<'_> {
             Err(error) => return Err(failure(error)),
         };
         let cause = match changed.refused.first() {
-            Some((_, reason)) => reason.clone(),
+            Some((_, reason)) => reason.to_string(),
             None => "it was not put in".to_owned(),
         };
         let active: Vec<Avma> = match live {
