@@ -6,7 +6,7 @@ use std::ops::Range;
 use patcher::{Avma, Bias, Svma};
 
 use super::Candidate;
-use super::select::FunctionPlace;
+use super::candidate::FunctionPlace;
 use crate::segment::{Document, KeptDoc, Role};
 
 /// Whose bytes are: a function's, and for what.

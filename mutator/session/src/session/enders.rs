@@ -7,15 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
 use patcher::plan::{Allowed, Effects, FunctionPlan, plan_allowed};
 use patcher::{Bias, Svma};
 
+use super::candidate::{Candidate, FunctionPlace, Origin, display_name};
 use super::claims::Claims;
-use super::elsewhere::Elsewhere;
 use super::locked::Locked;
-use super::select::{Candidate, FunctionPlace, display_name};
 use super::{Selection, SessionError, allowed};
 use crate::segment::{Role, State, Witness};
 use ipath_symbols::images::{self, OpenImage};
@@ -34,9 +32,7 @@ const ENDER: Effects = Effects {
 
 /// A function that tail calls lead to, yet to be looked at.
 struct Called {
-    module: usize,
-    image: &'static OpenImage,
-    bias: Bias,
+    origin: Origin,
     at: Svma,
     /// Tail calls from a measured function to it.
     distance: usize,
@@ -77,11 +73,9 @@ impl Locked<'_> {
         );
         let of_candidate = |c: &Candidate| {
             let called = c.plan.tail_calls().into_iter();
-            let (module, image, bias) = (c.module, c.image, c.bias);
+            let origin = c.origin();
             called.map(move |at| Called {
-                module,
-                image,
-                bias,
+                origin,
                 at,
                 distance: 1,
             })
@@ -96,11 +90,11 @@ impl Locked<'_> {
         let most = MOST.min(abi::MOST_FUNCTIONS.saturating_sub(taken) / 2);
         let mut found: Vec<Candidate> = Vec::new();
         while let Some(called) = work.pop_front() {
-            let is_new = seen.insert((called.bias, called.at));
+            let is_new = seen.insert((called.origin.bias, called.at));
             if !is_new || found.len() == most {
                 continue;
             }
-            let Some(ender) = called.plan(&modules[called.module], allowed) else {
+            let Some(ender) = called.plan(&modules[called.origin.module], allowed) else {
                 continue;
             };
             if called.distance < MOST_IN_A_ROW {
@@ -134,10 +128,13 @@ impl Locked<'_> {
             let Ok(image) = images::of_module(&modules[module]) else {
                 continue;
             };
-            found.extend(missing.into_iter().map(|at| Called {
+            let origin = Origin {
                 module,
                 image,
                 bias: doc.bias,
+            };
+            found.extend(missing.into_iter().map(|at| Called {
+                origin,
                 at,
                 distance: 1,
             }));
@@ -328,34 +325,19 @@ impl Locked<'_> {
 impl Called {
     /// How it is patched, where all its exits can be.
     fn plan(&self, module: &Module, allowed: Allowed) -> Option<Candidate> {
-        let OpenImage { image, context, .. } = self.image;
+        let OpenImage { image, context, .. } = self.origin.image;
         let function: Function = image.functions().function_at(self.at)?;
         let is_whole = function.range.start == self.at
             && module.path != VDSO
-            && module.maps_function(self.bias, &function)
-            && !module.shares(self.bias, &function);
+            && module.maps_function(self.origin.bias, &function)
+            && !module.shares(self.origin.bias, &function);
         if !is_whole {
             return None;
         }
         let want = ENDER;
         let plan: FunctionPlan = plan_allowed(image, context, &function, want, allowed);
-        let candidate = Candidate {
-            module: self.module,
-            image: self.image,
-            bias: self.bias,
-            name: display_name(&function, module.file_name()),
-            plan,
-            elsewhere: Elsewhere::default(),
-            role: Role::Ender,
-            children: None,
-            traps: false,
-            values: 0,
-            unreadable: None,
-            is_bare: false,
-            points: Vec::new(),
-            schema: SCHEMA_COUNT,
-            exits_of: None,
-        };
+        let name = display_name(&function, module.file_name());
+        let candidate = Candidate::new(self.origin, Role::Ender, name, plan);
         candidate.ends().then_some(candidate)
     }
 }

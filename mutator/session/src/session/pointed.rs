@@ -6,6 +6,7 @@ use patcher::function::Function;
 use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_points};
 use patcher::{Bias, Svma};
 
+use super::candidate::Origin;
 use super::refusal::Refusal;
 use ipath_symbols::images::OpenImage;
 use ipath_target::process::modules::{Module, VDSO};
@@ -55,6 +56,15 @@ impl Pointed {
         self.points
             .iter()
             .map(move |p| (p.name.as_str(), refused(p)))
+    }
+
+    /// The file it is in.
+    pub(super) fn origin(&self) -> Origin {
+        Origin {
+            module: self.module,
+            image: self.image,
+            bias: self.bias,
+        }
     }
 
     /// A plan for its points alone.

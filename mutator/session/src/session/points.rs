@@ -4,16 +4,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
 use patcher::plan::RefuseReason;
 use patcher::select::{Pattern, Spot};
 use patcher::{Bias, Svma};
 
-use super::elsewhere::Elsewhere;
+use super::candidate::{Candidate, FunctionPlace, display_name};
 use super::locked::Locked;
 use super::pointed::{Point, Pointed, plan_with};
-use super::select::{Candidate, FunctionPlace, display_name, is_meant};
+use super::select::is_meant;
 use super::unmatched::{Unmatched, near};
 use super::{Changed, Selected, Selection, Session, SessionError};
 use crate::segment::{Document, FunctionDoc, RefusedDoc, Role};
@@ -318,23 +317,11 @@ impl Locked<'_> {
 impl Pointed {
     /// A candidate for these points alone.
     fn carrier(&self) -> Candidate {
-        Candidate {
-            module: self.module,
-            image: self.image,
-            bias: self.bias,
-            plan: self.plan(),
-            name: self.function.name(),
-            elsewhere: Elsewhere::default(),
-            role: Role::Carrier,
-            children: None,
-            traps: self.traps,
-            values: 0,
-            unreadable: None,
-            is_bare: false,
-            points: self.points.clone(),
-            schema: SCHEMA_COUNT,
-            exits_of: None,
-        }
+        let name = self.function.name();
+        let mut carrier = Candidate::new(self.origin(), Role::Carrier, name, self.plan());
+        carrier.traps = self.traps;
+        carrier.points = self.points.clone();
+        carrier
     }
 }
 

@@ -291,23 +291,13 @@ impl Candidate {
     /// The exits of the function alone, which is in the session as `id`.
     fn exits(&self, id: usize) -> Self {
         let function = &self.plan.function;
-        let mut exits = Self {
-            module: self.module,
-            image: self.image,
-            bias: self.bias,
-            plan: plan_with(self.image, function, EXITS, &[], self.plan.allowed),
-            name: self.name.clone(),
-            elsewhere: self.elsewhere.clone(),
-            role: Role::Measured,
-            children: None,
-            traps: self.traps,
-            values: self.values,
-            unreadable: None,
-            is_bare: false,
-            points: Vec::new(),
-            schema: self.schema,
-            exits_of: Some(id),
-        };
+        let plan = plan_with(self.image, function, EXITS, &[], self.plan.allowed);
+        let mut exits = Self::new(self.origin(), Role::Measured, self.name.clone(), plan);
+        exits.elsewhere = self.elsewhere.clone();
+        exits.traps = self.traps;
+        exits.values = self.values;
+        exits.schema = self.schema;
+        exits.exits_of = Some(id);
         exits.try_traps();
         exits
     }

@@ -1,81 +1,25 @@
-//! Which functions of a process or a file patterns name, and how each would be patched.
+//! Which functions of a process or a file patterns name.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
-use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
-use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_allowed};
-use patcher::select::{Pattern, name_of_start};
+use patcher::plan::{Allowed, Effects};
+use patcher::select::Pattern;
 use patcher::{Bias, Svma};
-use rustc_hash::FxHashSet;
 
-use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in, names};
-use super::pointed::{Point, Pointed};
-use super::refusal::Refusal;
+use super::candidate::Candidate;
+use super::pointed::Pointed;
 use super::shown::by_shown_name;
 use super::unmatched::{
     Unmatched, address_in_file, copies_of, is_in_unbounded_code, jit, near, not_mapped,
     other_modules, without_symbols,
 };
-use crate::segment::{Forking, Remeasure, Role};
+use crate::segment::Remeasure;
 use ipath_base::files::file_name;
 use ipath_symbols::debuginfod;
 use ipath_symbols::images::{self, OpenImage};
-use ipath_target::process::modules::{Module, VDSO};
+use ipath_target::process::modules::Module;
 use ipath_target::progress::Step;
-
-/// A function that a pattern names.
-pub struct Candidate {
-    /// Index of the module in the list it was selected from; 0 for a file.
-    pub module: usize,
-    /// The module's file.
-    pub image: &'static OpenImage,
-    /// Address in the process minus address in the file.
-    pub bias: Bias,
-    /// The function with its plan.
-    pub plan: FunctionPlan,
-    /// Its demangled name; `module+0xADDR` where it has none.
-    pub name: String,
-    /// Where calls go that do not come to it.
-    pub elsewhere: Elsewhere,
-    /// Why it gets probes.
-    pub role: Role,
-    /// The children that it may create, if it is measured.
-    pub children: Option<Forking>,
-    /// True if breakpoints may lead to what nothing else can.
-    pub traps: bool,
-    /// Where its arguments and its return value are: [`abi::value`].
-    pub values: u64,
-    /// Why one of them that is asked for cannot be read.
-    pub unreadable: Option<String>,
-    /// True where nothing is known of them, and registers are read as they are.
-    pub is_bare: bool,
-    /// The points that its plan has hooks for, by number.
-    pub points: Vec<Point>,
-    /// The schema that it is measured by from now on.
-    pub schema: u8,
-    /// The function of the session whose exits its plan has, and nothing else.
-    pub exits_of: Option<usize>,
-}
-
-/// A function's place: no two have the same.
-pub(super) type FunctionPlace = (Bias, Svma);
-
-impl Candidate {
-    /// Why it cannot be instrumented.
-    pub fn refused(&self) -> Option<Refusal> {
-        let refused = self.plan.refused().map(|(_, reason)| reason.into());
-        refused.or_else(|| self.unreadable())
-    }
-
-    pub(super) fn unreadable(&self) -> Option<Refusal> {
-        self.unreadable.clone().map(Refusal::Value)
-    }
-
-    pub(super) fn place(&self) -> FunctionPlace {
-        (self.bias, self.plan.function.range.start)
-    }
-}
 
 /// What patterns name.
 pub struct Selection {
@@ -330,12 +274,12 @@ fn with_fetched_symbols(
 }
 
 /// A file in which functions are looked for, on its own or as a module of a process.
-struct Place<'m> {
-    index: usize,
-    path: &'m str,
-    module: Option<&'m Module>,
-    image: &'static OpenImage,
-    bias: Bias,
+pub(super) struct Place<'m> {
+    pub(super) index: usize,
+    pub(super) path: &'m str,
+    pub(super) module: Option<&'m Module>,
+    pub(super) image: &'static OpenImage,
+    pub(super) bias: Bias,
 }
 
 impl<'m> Place<'m> {
@@ -368,7 +312,7 @@ impl<'m> Place<'m> {
     }
 
     /// What a user calls it.
-    fn shown_name(&self) -> String {
+    pub(super) fn shown_name(&self) -> String {
         let file_name = || self.file_name().to_owned();
         self.module.map_or_else(file_name, Module::shown_name)
     }
@@ -385,46 +329,6 @@ impl<'m> Place<'m> {
     /// Plans what the query names here, and notes which patterns have a match.
     fn select(&self, query: &Query<'_>, matched: &mut [bool], take: &mut impl FnMut(Candidate)) {
         self.plan_all(query, self.functions(query, matched), take);
-    }
-
-    /// Plans functions that are meant by address or by name.
-    fn plan_all(
-        &self,
-        query: &Query<'_>,
-        functions: Vec<(Function, bool)>,
-        take: &mut impl FnMut(Candidate),
-    ) {
-        let linked = functions
-            .iter()
-            .flat_map(|(f, _)| names(&f.linkage, &f.aliases));
-        let linked = linked.filter(|name| !name.is_empty());
-        let wanted = linked.map(String::as_bytes).collect();
-        let inlined = self.inlined(query, Some(&wanted));
-        for (function, is_by_address) in functions {
-            let plan = self.plan(query, &function);
-            // A glob means functions: what has no name and is none was not meant.
-            let is_meant = query.in_full || is_by_address || !function.linkage.is_empty();
-            if !is_meant && plan.entry.outcome == Err(RefuseReason::Fragment) {
-                continue;
-            }
-            take(Candidate {
-                module: self.index,
-                image: self.image,
-                bias: self.bias,
-                plan,
-                name: display_name(&function, &self.shown_name()),
-                elsewhere: Elsewhere::of(self.image, &function, &inlined),
-                role: Role::Measured,
-                children: None,
-                traps: false,
-                values: 0,
-                unreadable: None,
-                is_bare: false,
-                points: Vec::new(),
-                schema: SCHEMA_COUNT,
-                exits_of: None,
-            });
-        }
     }
 
     /// The functions that are meant, by address, with whether an address in a pattern means them.
@@ -446,32 +350,6 @@ impl<'m> Place<'m> {
             }
         }
         found.into_values().collect()
-    }
-
-    fn plan(&self, query: &Query<'_>, function: &Function) -> FunctionPlan {
-        let refusal = self.module.and_then(|module| match module.path.as_str() {
-            VDSO => Some(RefuseReason::Vdso),
-            _ if module.shares(self.bias, function) => Some(RefuseReason::SharedText),
-            _ => None,
-        });
-        let OpenImage { image, context, .. } = self.image;
-        match refusal {
-            Some(reason) => FunctionPlan::refusal(function, reason),
-            None => plan_allowed(image, context, function, query.want, query.allowed),
-        }
-    }
-
-    /// How often functions have been inlined, by linkage name: those of these names, or all.
-    fn inlined(
-        &self,
-        query: &Query<'_>,
-        wanted: Option<&FxHashSet<&[u8]>>,
-    ) -> HashMap<String, u64> {
-        let most = match query.in_full {
-            true => usize::MAX,
-            false => MOST_DWARF,
-        };
-        inlined_in(self.image, self.path, most, wanted)
     }
 }
 
@@ -522,15 +400,6 @@ fn unmatched(
         false => of_pattern(pattern),
     });
     unmatched.collect()
-}
-
-/// The demangled name, or where the function stands in its module.
-pub(super) fn display_name(function: &Function, module: &str) -> String {
-    if function.linkage.is_empty() {
-        name_of_start(module, function.range.start)
-    } else {
-        function.name()
-    }
 }
 
 #[cfg(test)]

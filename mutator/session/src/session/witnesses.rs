@@ -5,16 +5,14 @@
 use std::collections::BTreeSet;
 use std::iter::once;
 
-use abi::schema::SCHEMA_COUNT;
 use patcher::Svma;
 use patcher::function::Function;
 use patcher::image::Image;
 use patcher::plan::{Allowed, FunctionPlan, RefuseReason, plan_allowed};
 
-use super::elsewhere::Elsewhere;
+use super::candidate::{Candidate, Origin, display_name};
 use super::forks;
 use super::locked::Locked;
-use super::select::{Candidate, display_name};
 use super::slices;
 use crate::segment::{Forking, Role, Witness};
 use ipath_symbols::images;
@@ -111,6 +109,11 @@ pub(super) fn witnesses(modules: &[Module], exits: bool, allowed: Allowed) -> Ve
         let Some(bias) = module.bias(image.image) else {
             continue;
         };
+        let origin = Origin {
+            module: index,
+            image,
+            bias,
+        };
         let functions = image.derived(functions);
         let functions = functions
             .iter()
@@ -121,23 +124,8 @@ pub(super) fn witnesses(modules: &[Module], exits: bool, allowed: Allowed) -> Ve
             if plan.refused().is_some() {
                 continue;
             }
-            found.push(Candidate {
-                module: index,
-                image,
-                bias,
-                name: display_name(function, module.file_name()),
-                plan,
-                elsewhere: Elsewhere::default(),
-                role: Role::Witness(*witness),
-                children: None,
-                traps: false,
-                values: 0,
-                unreadable: None,
-                is_bare: false,
-                points: Vec::new(),
-                schema: SCHEMA_COUNT,
-                exits_of: None,
-            });
+            let name = display_name(function, module.file_name());
+            found.push(Candidate::new(origin, Role::Witness(*witness), name, plan));
         }
     }
     found
