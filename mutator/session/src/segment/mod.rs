@@ -16,6 +16,7 @@ mod module;
 mod registered;
 mod role;
 mod schema;
+mod shared;
 mod trust;
 
 #[cfg(test)]
@@ -57,6 +58,7 @@ pub use module::ModuleDoc;
 pub use registered::RegisteredTable;
 pub use role::{Forking, Reach, Role, State, Witness};
 pub use schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
+use shared::Shared;
 pub use trust::{Claim, family_at, is_segment_name, is_unnamed};
 
 /// A mapped segment.
@@ -361,14 +363,13 @@ impl Segment {
 
     /// The header.
     pub fn header(&self) -> &Header {
-        // SAFETY: the map is at least a page long and page-aligned; a header is all atomics, so
-        // any bytes are a valid value and others may write meanwhile.
-        unsafe { &*self.map.as_ptr().cast() }
+        // SAFETY: the map is at least a page long and page-aligned. It lives as long as `self`.
+        unsafe { shared::<Header>(self.map.as_ptr()) }
     }
 
     /// Item `index` of an area, of which `stride` bytes belong to each; `None` outside the area or
     /// the map.
-    fn item<T>(&self, area: usize, index: u64, stride: u64, offset: u64) -> Option<&T> {
+    fn item<T: Shared>(&self, area: usize, index: u64, stride: u64, offset: u64) -> Option<&T> {
         let area = self.header().areas.get(area)?;
         if index >= area.capacity() {
             return None;
@@ -381,8 +382,8 @@ impl Segment {
         if end > self.size() || at % align_of::<T>() as u64 != 0 {
             return None;
         }
-        // SAFETY: the item lies inside the map and is aligned; the types used consist of atomics.
-        Some(unsafe { &*self.map.as_ptr().add(at as usize).cast() })
+        // SAFETY: the item lies inside the map, which lives as long as `self`, and is aligned.
+        Some(unsafe { shared(self.map.as_ptr().add(at as usize)) })
     }
 
     /// Writes bytes into an area of bytes; false where it has no room, or the system no memory.
@@ -421,7 +422,7 @@ impl Segment {
 
     /// Makes an item of an area zeroes, so that it can be written through the map; false where it
     /// has no room, or the system no memory.
-    fn clear_item<T>(&self, area: usize, index: u64) -> Result<bool, SegmentError> {
+    fn clear_item<T: Shared>(&self, area: usize, index: u64) -> Result<bool, SegmentError> {
         let stride = size_of::<T>() as u64;
         if self.item::<T>(area, index, stride, 0).is_none() {
             return Ok(false);
@@ -489,6 +490,15 @@ impl Segment {
         let fits = offset + size_of::<Column>() as u64 <= stride;
         fits.then(|| self.item(layout_of::AREA_COLUMNS, index, stride, offset))?
     }
+}
+
+/// A value in a map.
+///
+/// # Safety
+/// `at` is aligned for `T`, and `size_of::<T>()` bytes from there on are mapped during `'m`.
+unsafe fn shared<'m, T: Shared>(at: *const u8) -> &'m T {
+    // SAFETY: as the caller promises; `Shared` allows any bytes, and writes by others.
+    unsafe { &*at.cast() }
 }
 
 /// True if there is room for more than the beginnings of a segment where named ones are: with less, calls
