@@ -1,7 +1,10 @@
 //! Unwind tables as the runtime reads them in the target.
 
+use abi::arch::registers::OTHERS;
 use ipath_fuzz::{Target, mutate, run};
-use rtlib::code::cfi::{COLUMNS, Cfa, Region, RegisterRule, Row, evaluate, find_fde, row_at};
+use rtlib::code::cfi::{Cfa, Region, RegisterRule, Row, find_fde, row_at};
+use unwind::arch::register::COLUMNS;
+use unwind::{Expression, Regs, Saved};
 
 const TARGET: Target = Target {
     name: "unwind",
@@ -10,6 +13,8 @@ const TARGET: Target = Target {
     cases: 4000,
 };
 
+/// The value of each register.
+const PLACE: u64 = 0x7fff_0000_1000;
 /// Addresses that are looked up in one file.
 const ADDRESSES: u64 = 64;
 
@@ -44,14 +49,19 @@ fn read(input: &[u8]) -> bool {
 
 /// Evaluates the expressions of a row.
 fn follow(row: &Row) {
-    let registers = [0x7fff_0000_1000; COLUMNS];
+    let saved = Saved {
+        fp: PLACE,
+        others: [PLACE; OTHERS],
+    };
+    let mut registers = Regs::new(PLACE, &saved);
+    (0..COLUMNS).for_each(|column| registers[column] = PLACE);
     let load = |at: u64| Some(at.rotate_left(7));
     if let Cfa::Expression(expression) = row.cfa {
-        evaluate(expression, &registers, None, &load);
+        expression.evaluate(&registers, None, &load);
     }
     for rule in row.registers {
         if let RegisterRule::Expression(e) | RegisterRule::ValueExpression(e) = rule {
-            evaluate(e, &registers, Some(0x7fff_0000_2000), &load);
+            e.evaluate(&registers, Some(0x7fff_0000_2000), &load);
         }
     }
 }
