@@ -7,8 +7,8 @@ use abi::counter::Event;
 use abi::image::Parameters;
 
 use super::parameters::ipath_parameters;
-use crate::arch::signals;
 use crate::arch::system_call::{number, syscall};
+use crate::arch::{signals, thread_pointer};
 
 // Arguments of mmap(2).
 const READ_WRITE: u64 = 1 | 2;
@@ -123,14 +123,7 @@ pub fn has_ended(process: u32) -> bool {
 
 /// The thread pointer as the kernel has it, where it may be asked.
 pub fn thread_pointer() -> Option<u64> {
-    if !may_call() {
-        return None;
-    }
-    const ARCH_GET_FS: u64 = 0x1003;
-    let mut base = 0u64;
-    let arguments = [ARCH_GET_FS, &raw mut base as u64, 0, 0, 0, 0];
-    // SAFETY: the word is ours to write.
-    checked(unsafe { syscall(number::ARCH_PRCTL, arguments) }).map(|_| base)
+    may_call().then(thread_pointer::of_kernel)?
 }
 
 signals::define!(

@@ -2,6 +2,8 @@
 
 use core::arch::asm;
 
+use super::system_call::{number, syscall};
+
 /// The word at %fs:0. Thread pointers of variant II point at themselves, so that it is the FS base where the
 /// program follows the psABI.
 #[inline(always)]
@@ -45,4 +47,14 @@ pub fn pointer_guard() -> u64 {
         );
     }
     guard
+}
+
+/// The FS base as the kernel has it (arch_prctl(2)); `None` if it refuses.
+pub fn of_kernel() -> Option<u64> {
+    const ARCH_GET_FS: u64 = 0x1003;
+    let mut base = 0u64;
+    let arguments = [ARCH_GET_FS, &raw mut base as u64, 0, 0, 0, 0];
+    // SAFETY: the word is ours to write.
+    let result = unsafe { syscall(number::ARCH_PRCTL, arguments) };
+    (result >= 0).then_some(base)
 }
