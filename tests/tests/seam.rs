@@ -1,4 +1,5 @@
-//! What the processor decides stands in folders named `arch`: names of registers, assembly, code as bytes.
+//! What the processor decides stands in folders named `arch`: names of registers, assembly, code as bytes. A port
+//! adds to them alone.
 //!
 //! Elsewhere the runtime is the same on every processor.
 
@@ -231,4 +232,94 @@ fn assembly_carries_its_intent() {
         "{text}{}",
         String::from_utf8_lossy(&ran.stderr)
     );
+}
+
+/// Compiles the runtime's crates to metadata with these options; what the compiler says.
+fn compiled(options: &[&str], image: bool) -> String {
+    let folder = tempfolder(options, image);
+    let mut said = String::new();
+    for (krate, path, others) in [
+        ("abi", "rtlib/abi/src/lib.rs", &[][..]),
+        ("unwind", "rtlib/unwind/src/lib.rs", &["abi"][..]),
+        ("rtlib", "rtlib/src/lib.rs", &["abi", "unwind"][..]),
+    ] {
+        let mut rustc = Command::new("rustc");
+        rustc.arg(root().join(path)).args(["--crate-name", krate]);
+        rustc.args([
+            "--crate-type",
+            "rlib",
+            "--emit",
+            "metadata",
+            "--edition",
+            "2024",
+        ]);
+        rustc.args(["--deny", "warnings"]).args(options);
+        rustc.arg("--out-dir").arg(&folder).arg("-L").arg(&folder);
+        for other in others {
+            // By its path: the compiler has an `unwind` of its own.
+            let library = folder.join(format!("lib{other}.rmeta"));
+            rustc.args(["--extern", &format!("{other}={}", library.display())]);
+        }
+        if image {
+            rustc.args(["--cfg", "ipath_image"]);
+        }
+        let ran = rustc.output().expect("rustc runs");
+        said += &String::from_utf8_lossy(&ran.stderr);
+        if !ran.status.success() {
+            said += &format!("{krate}: {}", ran.status);
+        }
+    }
+    fs::remove_dir_all(folder).expect("ours");
+    said
+}
+
+/// An empty folder.
+fn tempfolder(options: &[&str], image: bool) -> PathBuf {
+    let name = format!("seam-{}-{image}-{}", std::process::id(), options.join(""));
+    let folder = std::env::temp_dir().join(name.replace(' ', "-"));
+    fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// True if the core library of a target is installed.
+fn is_installed(target: &str) -> bool {
+    let ran = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let root = String::from_utf8_lossy(&ran.expect("rustc runs").stdout).into_owned();
+    let libraries = Path::new(root.trim()).join("lib/rustlib").join(target);
+    libraries.join("lib").is_dir()
+}
+
+#[test]
+fn the_runtime_compiles_without_a_port() {
+    const TARGET: &str = "aarch64-unknown-linux-gnu";
+    for image in [false, true] {
+        assert_eq!(compiled(&["--cfg", "ipath_unported"], image), "");
+        if is_installed(TARGET) {
+            assert_eq!(compiled(&["--target", TARGET], image), "");
+        }
+    }
+}
+
+/// The page about porting names each file of a processor's folders.
+#[test]
+fn porting_names_every_file() {
+    let page = fs::read_to_string(root().join("docs/internals/porting.md")).expect("the page");
+    let mut folders: Vec<PathBuf> = CRATES
+        .iter()
+        .map(|c| root().join(c).join("arch/x86_64"))
+        .collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder of sources") {
+            let path = entry.expect("can be read").path();
+            let name = path.file_name().and_then(|n| n.to_str()).expect("a name");
+            let is_folder = path.is_dir();
+            let quoted = if is_folder {
+                format!("`{name}/`")
+            } else {
+                format!("`{name}`")
+            };
+            assert!(name == "mod.rs" || page.contains(&quoted), "{name}");
+            folders.extend(is_folder.then_some(path));
+        }
+    }
 }
