@@ -5,8 +5,8 @@ use std::path::Path;
 
 use ipath_fuzz::{Target, mutate, run};
 use ipath_profile::export::{to_folded, to_json};
-use ipath_profile::profile::{Delta, Profile};
 use ipath_profile::report::{self, Options, Screen};
+use ipath_profile::{Delta, Profile};
 
 const TARGET: Target = Target {
     name: "profile",

@@ -16,8 +16,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use crate::session::Departures;
+use ipath_profile::Profile;
 use ipath_profile::merge::{Merger, PathsOf};
-use ipath_profile::profile::Profile;
 use ipath_target::process::{Pid, Process};
 use ipath_target::tracee::Tracer;
 

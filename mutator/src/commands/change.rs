@@ -16,7 +16,7 @@ use ipath_base::error::{Failure, io_text};
 use ipath_base::hint::{Hint, hint};
 use ipath_base::printable::Page;
 use ipath_profile::merge::PathsOf;
-use ipath_profile::profile::{LEFT, Profile, Unseen};
+use ipath_profile::{LEFT, Profile, Unseen};
 use ipath_session::collect::Collector;
 use ipath_session::segment::{Remeasure, family_at, is_in_use, named};
 use ipath_session::session::{Ended, Over, Session, SessionError};

@@ -10,8 +10,8 @@ use crate::cli;
 use ipath_base::error::Failure;
 use ipath_base::printable::Page;
 use ipath_profile::diff::{self, Diff};
-use ipath_profile::profile::{COUNT, Profile};
 use ipath_profile::report::human;
+use ipath_profile::{COUNT, Profile};
 
 const OPERATION: &str = "diff";
 

@@ -8,8 +8,8 @@ use crate::cli::{self, Format};
 use ipath_base::destination::Folder;
 use ipath_base::error::Failure;
 use ipath_base::hint::Hint;
+use ipath_profile::COUNT;
 use ipath_profile::export::{self, ExportError};
-use ipath_profile::profile::COUNT;
 
 /// Writes a profile in another format.
 pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> {

@@ -26,7 +26,7 @@ use super::unbegun::Unbegun;
 use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
 use ipath_base::error::{Failure, io_text};
-use ipath_profile::profile::{COUNT, Metric, Profile, Session as During};
+use ipath_profile::{COUNT, Metric, Profile, Session as During};
 use ipath_session::follow::{Follower, Progress, Wanted};
 use ipath_session::launch::{self, LaunchError, Launched, launch};
 use ipath_session::session::{

@@ -12,7 +12,7 @@ use super::source::{AtEnd, Live, Watched};
 use super::watch::destination;
 use ipath_base::error::{Failure, io_text};
 use ipath_profile::merge::{Merger, PathsOf};
-use ipath_profile::profile::{Changed, Profile, Target, Unseen};
+use ipath_profile::{Changed, Profile, Target, Unseen};
 use ipath_session::follow::{Follower, Newcomer, Wanted};
 use ipath_session::session::{Changed as Instrumented, Session};
 use ipath_target::process::{Pid, Process};

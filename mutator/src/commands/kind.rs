@@ -2,7 +2,7 @@
 
 use ipath_base::error::Failure;
 use ipath_base::files::file_name;
-use ipath_profile::profile::program;
+use ipath_profile::program;
 use ipath_target::process::Process;
 
 /// A process that is not measured, with its number and the reason.

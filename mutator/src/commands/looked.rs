@@ -1,7 +1,7 @@
 //! A session that is looked at from outside, with nothing changed.
 
 use super::remarks::warn;
-use ipath_profile::profile::Profile;
+use ipath_profile::Profile;
 use ipath_session::collect::Collector;
 use ipath_session::session::Session;
 use ipath_target::process::Pid;

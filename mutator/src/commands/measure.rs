@@ -7,7 +7,7 @@ use crate::cli::{Measure, Patterns};
 use ipath_base::error::Failure;
 use ipath_base::hint::{Cause, CommandLine, Word, hint};
 use ipath_profile::merge::PathsOf;
-use ipath_profile::profile::{COUNT, printable};
+use ipath_profile::{COUNT, printable};
 use ipath_session::condition::ConditionError;
 use ipath_session::counter::NoEvent;
 use ipath_session::metric::Metric;

@@ -6,7 +6,7 @@ use patcher::select::MEANING;
 use patcher::{Bias, Svma};
 
 use ipath_base::hint::{CommandLine, Hint, hint};
-use ipath_profile::profile::{Function, Profile, Target};
+use ipath_profile::{Function, Profile, Target};
 use ipath_session::launch::leads_to;
 use ipath_session::session::Places;
 use ipath_symbols::images;
@@ -90,7 +90,7 @@ fn costliest(profile: &Profile) -> Option<usize> {
         return found.paths.first().map(|path| path.function);
     }
     let metric = profile.timers().next().map(|metric| metric.name.as_str());
-    let cost = |path: &&ipath_profile::profile::PathEntry| {
+    let cost = |path: &&ipath_profile::PathEntry| {
         let stats = metric.and_then(|metric| path.metrics.timers.get(metric));
         stats.map_or(path.metrics.count.into(), |stats| stats.sum)
     };
@@ -174,7 +174,7 @@ mod tests {
         let attach = attach.concat();
         assert_eq!(text(&profile, None), attach);
         // A profile of the process and its descendants.
-        let process = |pid, parent| ipath_profile::profile::Process {
+        let process = |pid, parent| ipath_profile::Process {
             pid,
             parent,
             ..Default::default()

@@ -43,7 +43,7 @@ use super::watch::{Shown, Watch, conclude, hold, screen};
 use crate::cli::{Measure, Output, Refine, Show};
 use ipath_base::error::{Failure, io_text};
 use ipath_profile::merge::PathsOf;
-use ipath_profile::profile::{Profile, Unseen};
+use ipath_profile::{Profile, Unseen};
 use ipath_sampling::search::Bounds;
 use ipath_session::follow::{Follower, Wanted};
 use ipath_session::metric::Metric;

@@ -12,7 +12,6 @@ use super::target::{find, open_all};
 use ipath_base::error::Failure;
 use ipath_base::printable::{Page, printable, printable_os};
 use ipath_profile::clock;
-use ipath_profile::profile;
 use ipath_profile::report::human;
 use ipath_session::segment::{self, Cleaned, Document, SegmentError, named};
 use ipath_session::session::{Session, SessionError};
@@ -172,7 +171,7 @@ fn head(session: &Session, seen: Seen) -> String {
     };
     let seconds = ticks / header.clock_hz.load(Relaxed).max(1);
     let metrics = measured(document);
-    let (program, _) = profile::program(&document.exe, &document.args);
+    let (program, _) = ipath_profile::program(&document.exe, &document.args);
     format!(
         "{}  {}  {}  {seconds} s{}",
         process.pid,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::remarks::warn;
 use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, Hint, hint};
-use ipath_profile::profile::{Profile, Target};
+use ipath_profile::{Profile, Target};
 use ipath_session::mpi::ranks;
 use ipath_session::segment::{SegmentError, family_at, named};
 use ipath_session::session::{Session, SessionError};

@@ -17,7 +17,7 @@ use ipath_base::destination::Destination;
 use ipath_base::error::{Failure, io_text};
 use ipath_base::hint::{CommandLine, Hint};
 use ipath_base::printable::Page;
-use ipath_profile::profile::Profile;
+use ipath_profile::Profile;
 use ipath_profile::report::{self, Screen};
 use ipath_symbols::debuginfod;
 use ipath_target::process::Pid;

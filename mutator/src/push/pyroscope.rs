@@ -3,7 +3,7 @@
 //! The body is the pprof itself, `format=pprof`: a form of several parts is for what the profile does not say.
 
 use super::Series;
-use ipath_profile::profile::Profile;
+use ipath_profile::Profile;
 
 /// The end of the address.
 pub(super) const PATH: &str = "/ingest";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipath_base::files::file_name;
-use ipath_profile::profile::Profile;
+use ipath_profile::Profile;
 
 /// A name and labels.
 #[derive(Clone, Debug, PartialEq, Eq)]

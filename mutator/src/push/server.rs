@@ -4,8 +4,8 @@ use clap::ValueEnum;
 use ureq::http::Uri;
 
 use super::{Answer, Outcome, Series, otlp, parca, pyroscope};
+use ipath_profile::Profile;
 use ipath_profile::export::{ExportError, to_pprof, to_pprof_message};
-use ipath_profile::profile::Profile;
 
 /// Kinds of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -22,7 +22,7 @@ pub use bytes::Reader;
 
 use bytes::Bytes;
 use gimli::{DebugInfoOffset, Dwarf};
-use ipath_profile::profile::{Frame, InlineFrame};
+use ipath_profile::{Frame, InlineFrame};
 use patcher::Svma;
 use sections::{Debug, Sections};
 use split::Split;

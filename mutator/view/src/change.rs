@@ -2,9 +2,9 @@
 
 use super::State;
 use super::tree::NodeId;
+use ipath_profile::Distribution;
 use ipath_profile::diff::SIGNIFICANT;
 use ipath_profile::diff::statistics::{adjusted, p_of_means, p_of_rates};
-use ipath_profile::profile::Distribution;
 use ipath_profile::report::human;
 
 /// A row on one side of the mark.

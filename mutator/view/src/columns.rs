@@ -7,8 +7,8 @@ use super::column::{
 };
 use super::state::State;
 use super::tree::{NodeId, ROOT, Shape, Span, Total};
-use ipath_profile::profile::{Function, PerCycle, Presence, off_cpu};
 use ipath_profile::report::human;
+use ipath_profile::{Function, PerCycle, Presence, off_cpu};
 use unicode_width::UnicodeWidthStr;
 
 /// The name of a metric in the heading of a column.

@@ -13,8 +13,8 @@ use super::key::{BINDINGS, Command};
 use super::line::EditLine;
 use super::state::Mode;
 use ipath_base::printable::is_active;
-use ipath_profile::profile::{self, Profile, off_cpu, printable};
 use ipath_profile::report::{human, loss_lines};
+use ipath_profile::{Profile, off_cpu, printable};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -98,7 +98,7 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
         after.push(Span::styled(format!("  {}: {lasted}", span.name()), BOLD));
     }
     let taken: usize = first.iter().chain(&after).map(Span::width).sum();
-    let (program, _) = profile::program(&target.exe, &target.args);
+    let (program, _) = ipath_profile::program(&target.exe, &target.args);
     let room = usize::from(area.width).saturating_sub(taken + 2);
     first.push(Span::raw(format!(
         "  {}",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::callees::Callees;
 use super::choice::Finder;
 use super::names::Names;
-use ipath_profile::profile::{Changed, Profile};
+use ipath_profile::{Changed, Profile};
 
 /// What the view shows and changes.
 pub trait Source {

@@ -13,7 +13,7 @@ use super::layout::Layout;
 use super::line::EditLine;
 use super::names::{Finder, Names};
 use super::tree::{self, NodeId, Row, SiteId, Tree};
-use ipath_profile::profile::{COUNT, Changed, Function, Metric, PerCycle, Profile, printable};
+use ipath_profile::{COUNT, Changed, Function, Metric, PerCycle, Profile, printable};
 use std::rc::Rc;
 use std::sync::Arc;
 

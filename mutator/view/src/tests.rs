@@ -11,8 +11,8 @@ mod watching;
 use super::draw::draw;
 use super::tree::{Key as TreeKey, NodeId, Row};
 use super::{Action, Event, Key, State};
-use ipath_profile::profile::{Changed, Profile, TimerStats};
 use ipath_profile::sample::{largest, sample};
+use ipath_profile::{Changed, Profile, TimerStats};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Modifier;
@@ -115,7 +115,7 @@ fn later(profile: &Profile, path: usize, calls: u64) -> Profile {
 /// The sample with a second timer, in which the order of functions is the other way round.
 fn two_timers() -> Profile {
     let mut profile = sample();
-    profile.metrics.push(ipath_profile::profile::Metric {
+    profile.metrics.push(ipath_profile::Metric {
         name: "cycles".into(),
         unit: "cycles".into(),
         since_ns: None,

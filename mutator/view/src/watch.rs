@@ -4,7 +4,7 @@ use super::choice::{Chosen, choose};
 use super::draw::draw;
 use super::inputs::{Edited, Input, Inputs, wipe};
 use super::{Action, Event, Source, State};
-use ipath_profile::profile::Changed;
+use ipath_profile::Changed;
 use ipath_target::stumble::stumble;
 use ratatui::Terminal;
 use ratatui::backend::Backend;

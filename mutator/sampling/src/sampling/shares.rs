@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use patcher::{Avma, Svma};
 
-use ipath_profile::profile::UNKNOWN_CALLERS;
+use ipath_profile::UNKNOWN_CALLERS;
 
 use super::code::{Code, FunctionId, Path};
 use super::event::Seeing;

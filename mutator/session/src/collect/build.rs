@@ -18,7 +18,7 @@ use super::stats::Measures;
 use super::totals::{Sums, Totals};
 use super::{functions, head};
 use crate::segment::{FunctionDoc, Segment};
-use ipath_profile::profile::{Counts, Exactness, PathEntry, Profile};
+use ipath_profile::{Counts, Exactness, PathEntry, Profile};
 
 /// A profile as it was at the last look, with what is needed to bring it up to date. It is of one reading of the document, which
 /// says what there is.

@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use patcher::Svma;
 use patcher::function::is_of_blocks;
 
-use ipath_profile::profile::Frame;
+use ipath_profile::Frame;
 use ipath_symbols::images::OpenImage;
 use ipath_symbols::lines::{self, Lines};
 use ipath_target::process::modules::VDSO;

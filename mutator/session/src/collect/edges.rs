@@ -16,7 +16,7 @@ use patcher::flow::{
 use patcher::{Avma, Bias, Svma};
 
 use super::places::{Code, Places, Site};
-use ipath_profile::profile::Verdict;
+use ipath_profile::Verdict;
 use ipath_symbols::images::OpenImage;
 use ipath_target::process::{Memory, Process};
 

@@ -10,7 +10,7 @@ use super::described;
 use super::edges::{Below, Edges};
 use super::places::{Code, Place, Places, Site};
 use crate::segment::{Document, Segment};
-use ipath_profile::profile::{self, Frame, Profile, Verdict};
+use ipath_profile::{Frame, Profile, Verdict};
 use ipath_symbols::debuginfod::{self, hex};
 use ipath_symbols::jit::JitNames;
 use ipath_target::process::Process;
@@ -160,7 +160,7 @@ impl Frames {
     ) -> usize {
         let known = self.modules.get(&key).map_or(&[][..], Vec::as_slice);
         // Of one that could not be read it is not known.
-        let is_it = |module: &profile::Module| match (build_id, &module.build_id) {
+        let is_it = |module: &ipath_profile::Module| match (build_id, &module.build_id) {
             (Some(wanted), Some(known)) => wanted == known,
             _ => true,
         };
@@ -178,9 +178,9 @@ impl Frames {
         let build_id = build_id.map(str::to_owned).or_else(|| self.build_id(&path));
         let target = &profile.target;
         let started_as = (path == target.exe)
-            .then(|| profile::started_as(&target.exe, &target.args))
+            .then(|| ipath_profile::started_as(&target.exe, &target.args))
             .flatten();
-        profile.modules.push(profile::Module {
+        profile.modules.push(ipath_profile::Module {
             path,
             started_as,
             build_id,

@@ -3,7 +3,7 @@
 use super::frames::{Frames, Key};
 use super::stats::Measures;
 use crate::segment::{Document, FunctionDoc, ModuleDoc};
-use ipath_profile::profile::{Counts, Function, FunctionTotals, Profile, Refused};
+use ipath_profile::{Counts, Function, FunctionTotals, Profile, Refused};
 
 /// The most functions whose definitions are looked up: with more, reading the debug information takes long.
 const MOST_LOOKED_UP: usize = 256;

@@ -10,7 +10,7 @@ use super::measured::Measured;
 use super::{counters, overhead, stats};
 use crate::segment::{Document, Segment};
 use ipath_profile::clock::{self, ExitClock};
-use ipath_profile::profile::{self, COUNT, FunctionTotals, Metric, Profile, Stop, Target, Unseen};
+use ipath_profile::{COUNT, FunctionTotals, Metric, Profile, Stop, Target, Unseen};
 
 /// The note of a profile with times whose exits do not wait. The bound is from docs/performance.md.
 const LOOSE: &str = "the clock is loose: an exit does not wait until the work of its function is complete, so times \
@@ -32,10 +32,10 @@ pub(super) fn begin(measured: Measured<'_>) -> Profile {
         why: stop.why.clone(),
         ns: stop.ns,
     });
-    let during = profile::Session {
+    let during = ipath_profile::Session {
         stops: stops.collect(),
         collapsed: document.collapsed,
-        ..profile::Session::default()
+        ..ipath_profile::Session::default()
     };
     let count = Metric {
         name: COUNT.to_owned(),
@@ -105,13 +105,13 @@ pub(super) fn refresh<'n>(
     };
     let losses = &mut profile.losses;
     losses.missed = missed.all();
-    losses.overflow_by = profile::names_of(header.overflow_by.load(Relaxed));
+    losses.overflow_by = ipath_profile::names_of(header.overflow_by.load(Relaxed));
     losses.unwound = sum(|totals| totals.unwound);
     losses.open = sum(|totals| totals.open);
     losses.unseen.clear();
     let is_left = is_replaced && document.tells_of_execs;
     if is_left {
-        profile.session.notes.push(profile::LEFT.to_owned());
+        profile.session.notes.push(ipath_profile::LEFT.to_owned());
     }
     for (kind, n) in [
         (Unseen::Programs, u64::from(is_left)),
@@ -166,7 +166,7 @@ impl Missed {
         let short = Shortage::of(by).filter(|_| self.short > 0);
         let short = short.map(|shortage| match shortage {
             Shortage::Room => "there are too many threads or paths",
-            other => profile::reason(other),
+            other => ipath_profile::reason(other),
         });
         let handler = "made by a signal handler that interrupted the recording of another one";
         let others = [

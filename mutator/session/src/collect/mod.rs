@@ -25,7 +25,7 @@ mod totals;
 mod tests;
 
 use crate::session::Session;
-use ipath_profile::profile::{Changed, Profile, Unseen};
+use ipath_profile::{Changed, Profile, Unseen};
 use ipath_target::process::Process;
 use ipath_target::progress::Step;
 

@@ -6,7 +6,7 @@ use patcher::Avma;
 use super::edges::Below;
 use super::frames::Frames;
 use super::paths::New;
-use ipath_profile::profile::{CONTRADICTED, Verdict};
+use ipath_profile::{CONTRADICTED, Verdict};
 
 /// The cause of paths that are incomplete because an exception was being delivered.
 const REPLACED_FRAME: &str = "replaced-frame";

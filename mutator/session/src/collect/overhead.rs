@@ -7,7 +7,7 @@ use abi::segment::AREA_THREADS;
 
 use crate::segment::{Document, Segment};
 use ipath_profile::clock;
-use ipath_profile::profile::{Overhead, Profile};
+use ipath_profile::{Overhead, Profile};
 
 /// What it has taken by now on all threads; `None` where nothing has been measured yet, and as long as the runtime has not
 /// found out what a call takes.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::raw::{Raw, RawColumn, RawMetric};
 use crate::segment::{Document, MetricDoc};
-use ipath_profile::profile::{COUNT, TimerStats, Timers};
+use ipath_profile::{COUNT, TimerStats, Timers};
 
 /// What is measured beside the count.
 pub(super) struct Measures(Vec<Measure>);

@@ -14,7 +14,7 @@ use super::*;
 use crate::metric::Metric;
 use crate::segment::{Document, FunctionDoc, MetricDoc, ModuleDoc, Segment, Shape, State};
 use ipath_base::files::Stamp;
-use ipath_profile::profile::PathEntry;
+use ipath_profile::PathEntry;
 use ipath_target::process::identity::FileId;
 use ipath_target::process::{Pid, Process};
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::segment::Segment;
-use ipath_profile::profile::Thread;
+use ipath_profile::Thread;
 use ipath_target::process::Process;
 
 /// The names that threads have had, by their ids: those that have ended since keep theirs.

@@ -8,9 +8,7 @@ use abi::segment::ROOT_OVERFLOW;
 
 use super::net::Checked;
 use super::paths::Paths;
-use ipath_profile::profile::{
-    Exactness, Function, FunctionTotals, Losses, PathEntry, Profile, TimerStats,
-};
+use ipath_profile::{Exactness, Function, FunctionTotals, Losses, PathEntry, Profile, TimerStats};
 
 /// The parts of a profile that are sums over its paths.
 pub(super) struct Sums<'p> {

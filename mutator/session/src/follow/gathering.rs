@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use crate::collect::Collector;
 use crate::session::Session;
+use ipath_profile::Profile;
 use ipath_profile::merge::{Merger, PathsOf};
-use ipath_profile::profile::Profile;
 
 /// Sessions that wait to be added up, at most: each has a descriptor and memory.
 const MOST: usize = 64;

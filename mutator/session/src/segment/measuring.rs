@@ -7,7 +7,7 @@ use super::document::{Document, FunctionDoc, MetricDoc};
 use super::schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
 use crate::condition::Condition;
 use crate::metric::Metric;
-use ipath_profile::profile::COUNT;
+use ipath_profile::COUNT;
 
 /// What becomes of what a function measures.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use crate::cli::Subject;
 use crate::commands::named;
 use ipath_base::files::FileBytes;
 use ipath_base::printable::printable;
-use ipath_profile::profile::Profile;
+use ipath_profile::Profile;
 use ipath_session::metric::Metric;
 use ipath_symbols::images;
 use ipath_target::process::modules::{VDSO, modules};

@@ -8,7 +8,7 @@ use crate::commands::rank_file::with_rank;
 use crate::commands::watch::destination;
 use ipath_base::destination::Destination;
 use ipath_base::error::Failure;
-use ipath_profile::profile::Profile;
+use ipath_profile::Profile;
 
 /// The command, as messages have it.
 pub(super) const OPERATION: &str = "push";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use patcher::Avma;
 
 use super::for_work::ForWork;
-use ipath_profile::profile::{self, Delta, PathEntry, Profile, Target, TimerStats};
+use ipath_profile::{Delta, PathEntry, Profile, Target, TimerStats};
 use ipath_sampling::search::{Bounds, Cost, Measured, MeasuredPath, Overhead, Site, Window};
 use ipath_session::collect::{elapsed_ns, measuring_ns};
 use ipath_session::session::Session;
@@ -26,7 +26,11 @@ impl Moment {
     /// The moment before the first measurement.
     pub(super) fn nothing() -> Self {
         Self {
-            profile: Profile::empty(Target::default(), profile::Session::default(), Vec::new()),
+            profile: Profile::empty(
+                Target::default(),
+                ipath_profile::Session::default(),
+                Vec::new(),
+            ),
             lived: Duration::ZERO,
             idle: Duration::ZERO,
             delayed: Duration::ZERO,

@@ -9,7 +9,7 @@ use super::common::Shifts;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
 use ipath_base::error::Failure;
-use ipath_profile::profile::Profile;
+use ipath_profile::Profile;
 use ipath_sampling::sampling::begin_all;
 use ipath_session::follow::Newcomer;
 use ipath_target::process::Process;

@@ -14,7 +14,7 @@ use super::for_work::ForWork;
 use super::look::{Moment, Spent, window};
 use crate::commands::language::Language;
 use ipath_base::error::Failure;
-use ipath_profile::profile::{GENERATED, Left, Profile, Session, Target};
+use ipath_profile::{GENERATED, Left, Profile, Session, Target};
 use ipath_sampling::sampling::{Generated, SampledStack, Sampler, Seeing, begin_all};
 use ipath_sampling::search::{Measured, MeasuredPath, Site, Window};
 use ipath_session::follow::Follower;

@@ -7,7 +7,7 @@ use patcher::Avma;
 use super::common::Shifts;
 use super::look::Places;
 use super::words::reason;
-use ipath_profile::profile::{Explained, Found, FoundPath, Left, Profile};
+use ipath_profile::{Explained, Found, FoundPath, Left, Profile};
 use ipath_sampling::search::{Cost, Dropped, Row, Search, Stack, Window};
 
 /// The latest result.

@@ -15,7 +15,6 @@ use crate::commands::outcome::{added, also_called, partly_counted, unfollowed};
 use crate::commands::watch::destination;
 use ipath_base::error::io_text;
 use ipath_base::hint::CommandLine;
-use ipath_profile::profile;
 use ipath_session::segment::{ModuleDoc, Remeasure};
 use ipath_session::session::{Candidate, Changed, Session, SessionError};
 use ipath_symbols::images;
@@ -42,8 +41,8 @@ impl Live {
     /// Where a function of a sum of profiles is among those of this session, by index in its latest sample.
     pub(in crate::commands) fn index_of(
         &self,
-        module: &profile::Module,
-        function: &profile::Function,
+        module: &ipath_profile::Module,
+        function: &ipath_profile::Function,
     ) -> Option<usize> {
         let document = self.session.document();
         let is_module = |known: &ModuleDoc| match (&known.build_id, &module.build_id) {

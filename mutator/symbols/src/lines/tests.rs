@@ -396,7 +396,7 @@ fn the_innermost_function_comes_first_and_the_frame_keeps_the_outermost() {
         .filter_map(|f| f.function)
         .collect();
     assert_eq!(names, ["innermost", "middle", "outer"]);
-    let mut frame = ipath_profile::profile::Frame::default();
+    let mut frame = ipath_profile::Frame::default();
     lines.describe(site, &mut frame);
     assert!(frame.file.unwrap().ends_with("/app.c"));
     let inlined: Vec<_> = frame

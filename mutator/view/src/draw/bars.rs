@@ -1,6 +1,6 @@
 //! How values are distributed, on part of a line: a bar for each power of two.
 
-use ipath_profile::profile::Distribution;
+use ipath_profile::Distribution;
 use ipath_profile::report::human;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -37,7 +37,7 @@ pub(super) fn of(values: &Distribution, unit: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ipath_profile::profile::TimerStats;
+    use ipath_profile::TimerStats;
 
     fn bars(hist: &[(u8, u64)], hist_negative: &[(u8, u64)], unit: &str) -> Option<String> {
         let stats = TimerStats {

@@ -13,7 +13,7 @@ use crate::change::{Side, difference};
 use crate::column::Column;
 use crate::tree::{self, NodeId};
 use ipath_profile::display_name;
-use ipath_profile::profile::printable;
+use ipath_profile::printable;
 use ipath_profile::report::{self, human, wrapped};
 
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {

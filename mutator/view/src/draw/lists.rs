@@ -8,7 +8,7 @@ use super::style::{BOLD, DIM, SELECTED, fit};
 use crate::State;
 use crate::key::{self, HelpLine};
 use crate::names::Finder;
-use ipath_profile::profile::printable;
+use ipath_profile::printable;
 
 /// What the numbers mean, below the keys.
 const MEANING: [&str; 12] = [

@@ -5,7 +5,7 @@ use crate::column::Sort;
 use crate::key::Command;
 use crate::line::EditLine;
 use crate::tree::{NodeId, Row, Shape, Span, typed};
-use ipath_profile::profile::off_cpu;
+use ipath_profile::off_cpu;
 
 impl State {
     pub(super) fn obey(&mut self, command: Command) -> Option<Action> {

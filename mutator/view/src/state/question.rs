@@ -199,7 +199,7 @@ impl State {
     fn index_in_latest(&self, site: SiteId) -> Option<usize> {
         let index = self.tree.function_index(site)?;
         let shown = self.profile()?;
-        let of = |p: &ipath_profile::profile::Profile, index: usize| {
+        let of = |p: &ipath_profile::Profile, index: usize| {
             let function = p.functions.get(index)?;
             let module = p.modules.get(function.module)?;
             Some((

@@ -4,7 +4,7 @@ use super::*;
 use crate::names::Names;
 use crate::state::Source;
 use crate::tree::ROOT;
-use ipath_profile::profile::{Metric, Overhead, Thread};
+use ipath_profile::{Metric, Overhead, Thread};
 use std::path::Path;
 
 fn golden(name: &str, text: &str) {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::column::Column;
 use crate::tree::{ROOT, Shape};
-use ipath_profile::profile::PathEntry;
+use ipath_profile::PathEntry;
 
 /// What has come since the sample before, and since the mark.
 #[test]

@@ -1,7 +1,7 @@
 //! The numbers of nodes before the mark.
 
 use super::{NodeId, Span, Tree};
-use ipath_profile::profile::{Distribution, Gathered};
+use ipath_profile::{Distribution, Gathered};
 
 /// The numbers of a node from the beginning of the session to the mark.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@ use regex::Regex;
 
 use super::shape::Shape;
 use super::sites::{SiteId, Sites};
-use ipath_profile::profile::printable;
+use ipath_profile::printable;
 
 /// What is left out.
 #[derive(Clone, Debug)]

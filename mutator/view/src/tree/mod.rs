@@ -19,8 +19,8 @@ pub(super) use shape::Shape;
 pub(super) use sites::{Line, Site, SiteId};
 pub(super) use trie::{NodeId, ROOT, Split};
 
-use ipath_profile::profile::{Changed, Distribution, Gathered, Profile};
 use ipath_profile::report::Titles;
+use ipath_profile::{Changed, Distribution, Gathered, Profile};
 use numbers::Paths;
 use sites::Sites;
 use trie::Trie;

@@ -1,6 +1,6 @@
 //! What was measured on paths, as of now, since the sample before, or since a mark; and what that comes to at nodes.
 
-use ipath_profile::profile::{Changed, Distribution, Gathered, PathEntry, Profile, TimerStats};
+use ipath_profile::{Changed, Distribution, Gathered, PathEntry, Profile, TimerStats};
 
 /// What was measured on one path.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,8 +6,8 @@ use patcher::select::MEANING;
 use rustc_hash::FxHashMap;
 
 use ipath_profile::folding::Fold;
-use ipath_profile::profile::{Frame, Label, Module, Process, Profile, printable};
 use ipath_profile::report::Titles;
+use ipath_profile::{Frame, Label, Module, Process, Profile, printable};
 
 /// A function, thread or call site, for as long as the view lives.
 pub(crate) type SiteId = u32;
