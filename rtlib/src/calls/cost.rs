@@ -121,9 +121,10 @@ pub unsafe fn enter<const ALL: bool>(
             count::<false>(meter, record);
         }
     }
-    match is_undecided {
-        true => Entered::Undecided,
-        false => Entered::Counts,
+    if is_undecided {
+        Entered::Undecided
+    } else {
+        Entered::Counts
     }
 }
 
@@ -529,9 +530,10 @@ unsafe fn returned(meter: &Meter, top: *mut Activation) -> Option<i64> {
 pub unsafe fn pass_on(meter: &Meter, top: *mut Activation, caller: *mut Activation, counts: bool) {
     // SAFETY: the caller's promise.
     unsafe {
-        (*caller).nested += match counts {
-            true => meter.ticks(top),
-            false => (*top).nested,
+        (*caller).nested += if counts {
+            meter.ticks(top)
+        } else {
+            (*top).nested
         };
         let record = &*(*top).record;
         if record::way(record) == way::TIMED {
@@ -539,10 +541,7 @@ pub unsafe fn pass_on(meter: &Meter, top: *mut Activation, caller: *mut Activati
         }
         let wanted = wanted(schema(record));
         if wanted & 1 << source::CPU != 0 {
-            (*caller).nested_cpu += match counts {
-                true => meter.cpu,
-                false => (*top).nested_cpu,
-            };
+            (*caller).nested_cpu += if counts { meter.cpu } else { (*top).nested_cpu };
         }
         let (of, to) = ((*top).more, (*caller).more);
         if wanted & !source::CLOCKS == 0 || of.is_null() || to.is_null() || (*of).known == 0 {

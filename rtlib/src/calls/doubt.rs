@@ -89,9 +89,10 @@ fn mark(slot: u64) -> &'static Mark {
 /// The hash taken at the entry of the activation with this slot; 0 if it is not known.
 fn kept(slot: u64) -> u64 {
     let mark = mark(slot);
-    match mark.slot.load(Ordering::Relaxed) == slot {
-        true => mark.hash.load(Ordering::Relaxed),
-        false => 0,
+    if mark.slot.load(Ordering::Relaxed) == slot {
+        mark.hash.load(Ordering::Relaxed)
+    } else {
+        0
     }
 }
 

@@ -286,9 +286,10 @@ pub unsafe fn lend(calls: *mut Calls, top: *mut Activation) -> bool {
             return false;
         }
         let below = (*top).prev;
-        let before = match (*below).slot == lent((*top).slot) {
-            true => (*below).lent & ((1 << NUMBER_SHIFT) - 1),
-            false => 0,
+        let before = if (*below).slot == lent((*top).slot) {
+            (*below).lent & ((1 << NUMBER_SHIFT) - 1)
+        } else {
+            0
         };
         if before >= MOST_LENT {
             return false;
@@ -440,9 +441,10 @@ pub unsafe fn end<const ALL: bool, const TAIL: bool>(
         let ended = if ALL {
             cost::end::<true>(meter, top, is_current, TAIL)
         } else if cost::is_timed_alone(top) {
-            match cost::end_timed(meter, top, is_current, TAIL) {
-                true => Ended::Counted,
-                false => Ended::Later,
+            if cost::end_timed(meter, top, is_current, TAIL) {
+                Ended::Counted
+            } else {
+                Ended::Later
             }
         } else if is_at_home(calls) {
             cost::ipath_end_at_home(meter, top, is_current, TAIL)

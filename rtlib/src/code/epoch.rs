@@ -73,16 +73,16 @@ fn forget_before_tables() {
                 }
             }
             TABLE_OF_CONVENTIONS | TABLE_OF_REGISTERED => {
-                RULES.forget(|pc, _| match is_in(head, pc) {
-                    true => Age::Old,
-                    false => Age::New,
-                });
+                RULES.forget(|pc, _| if is_in(head, pc) { Age::Old } else { Age::New });
             }
             TABLE_OF_ENTRIES => {
                 let is_of_it = |pc: u64| is_in(head, pc);
-                RULES.forget(|pc, word| match is_of_it(pc) && is_makeshift(word) {
-                    true => Age::Old,
-                    false => Age::New,
+                RULES.forget(|pc, word| {
+                    if is_of_it(pc) && is_makeshift(word) {
+                        Age::Old
+                    } else {
+                        Age::New
+                    }
                 });
             }
             _ => {}

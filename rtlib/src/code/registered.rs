@@ -48,9 +48,12 @@ pub fn drop_tables(is_over: impl Fn(&TableHead) -> bool) {
             epoch::begin();
             is_begun = true;
         }
-        RULES.forget(|pc, _| match epoch::is_in(head, pc) {
-            true => Age::OfOther,
-            false => Age::New,
+        RULES.forget(|pc, _| {
+            if epoch::is_in(head, pc) {
+                Age::OfOther
+            } else {
+                Age::New
+            }
         });
     }
     if is_begun {

@@ -136,9 +136,10 @@ mod tests {
     use unwind::STAYS;
 
     fn row(seed: u64) -> Places {
-        let place = |number: usize| match (seed as usize + number).is_multiple_of(3) {
-            true => STAYS,
-            false => {
+        let place = |number: usize| {
+            if (seed as usize + number).is_multiple_of(3) {
+                STAYS
+            } else {
                 (seed as i16)
                     .wrapping_mul(31)
                     .wrapping_sub(8 * number as i16)

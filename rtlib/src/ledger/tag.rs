@@ -140,18 +140,15 @@ impl Tag {
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 unsafe fn is_by_nodes(node: u32, function: u32, walk: &Walk, keys: *const u64) -> bool {
-    let is_it = match walk.has_sites {
-        true => {
-            let sites = keys.cast::<u16>();
-            // SAFETY: the caller's promise.
-            let key = |at: usize| RULES.key(unsafe { sites.add(at).read() });
-            tree::is_path(node, function, walk.len as usize, key, walk.root)
-        }
-        false => {
-            // SAFETY: the caller's promise.
-            let key = |at: usize| unsafe { keys.add(at).read() };
-            tree::is_path(node, function, walk.len as usize, key, walk.root)
-        }
+    let is_it = if walk.has_sites {
+        let sites = keys.cast::<u16>();
+        // SAFETY: the caller's promise.
+        let key = |at: usize| RULES.key(unsafe { sites.add(at).read() });
+        tree::is_path(node, function, walk.len as usize, key, walk.root)
+    } else {
+        // SAFETY: the caller's promise.
+        let key = |at: usize| unsafe { keys.add(at).read() };
+        tree::is_path(node, function, walk.len as usize, key, walk.root)
     };
     is_it && tree::is_of_what_is_there(node)
 }

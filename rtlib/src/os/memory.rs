@@ -20,9 +20,10 @@ pub fn map(len: u64) -> Result<u64, Shortage> {
     let len = len.next_multiple_of(abi::PAGE);
     shared::take_memory(len)?;
     let mapped = list(len, || {
-        let address = match sys::may_call() {
-            true => sys::map_anonymous(len).ok_or(Shortage::Mapping)?,
-            false => take(len).ok_or(Shortage::Reserve)?,
+        let address = if sys::may_call() {
+            sys::map_anonymous(len).ok_or(Shortage::Mapping)?
+        } else {
+            take(len).ok_or(Shortage::Reserve)?
         };
         // SAFETY: mapped above, or part of the reserve.
         if unsafe { touch(address, len) }.is_none() {

@@ -163,9 +163,10 @@ pub fn populate(area: usize, bytes: u64) -> Result<(), Shortage> {
     }
     if !sys::may_call() {
         let populated = ipath_parameters.populated[area].load(Ordering::Relaxed);
-        return match bytes <= populated {
-            true => Ok(()),
-            false => Err(Shortage::Reserve),
+        return if bytes <= populated {
+            Ok(())
+        } else {
+            Err(Shortage::Reserve)
         };
     }
     // A process that has been forked may end after a few calls.
@@ -195,9 +196,10 @@ pub fn is_bounded() -> bool {
 /// # Errors
 /// That exceeds the bound: the kernel might kill the process.
 pub fn take_memory(bytes: u64) -> Result<(), Shortage> {
-    match is_mapped() {
-        true => take_of(header(), bytes),
-        false => Ok(()),
+    if is_mapped() {
+        take_of(header(), bytes)
+    } else {
+        Ok(())
     }
 }
 

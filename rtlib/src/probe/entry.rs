@@ -223,9 +223,10 @@ pub(super) unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut
     }
     let thread = thread::current();
     if thread.is_null() {
-        return Err(match is_reaper && !is_for_all {
-            true => DONE,
-            false => meet(is_reaper),
+        return Err(if is_reaper && !is_for_all {
+            DONE
+        } else {
+            meet(is_reaper)
         });
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
@@ -418,27 +419,27 @@ pub unsafe extern "C" fn ipath_enter(
         }
         let meter = &mut (*thread).meter;
         let is_due = meter.entries.is_due();
-        match is_due {
-            true => meter.pass_from(clock::now()),
-            false => {
-                meter.pass(meter.entries.ticks());
-                meter.since = 0;
-            }
+        if is_due {
+            meter.pass_from(clock::now())
+        } else {
+            meter.pass(meter.entries.ticks());
+            meter.since = 0;
         }
         let since = meter.since;
         let is_home = list::is_at_home(&raw const (*thread).calls);
         // Else a walk that has been remembered before a change of what the function measures has led there.
         let is_call = parameters::is_call_by(function as u32, record::schema(&*record));
         let is_of_now = is_call == Some(!activation.is_null());
-        let entered = match is_home && is_of_now {
-            true => ipath_enter_at_home(
+        let entered = if is_home && is_of_now {
+            ipath_enter_at_home(
                 meter,
                 activation,
                 function as u32,
                 record,
                 &raw const values,
-            ),
-            false => Entered::Later,
+            )
+        } else {
+            Entered::Later
         };
         let is_dropped = matches!(entered, Entered::Later | Entered::Not);
         if is_dropped && !activation.is_null() {

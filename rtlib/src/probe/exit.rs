@@ -34,10 +34,7 @@ trait Leaving {
     /// The slot of a call that has a return value now; 0 where there is none yet.
     #[inline(always)]
     fn returning(slot: u64) -> u64 {
-        match Self::BY_TAIL_CALL {
-            true => 0,
-            false => slot,
-        }
+        if Self::BY_TAIL_CALL { 0 } else { slot }
     }
 }
 
@@ -135,10 +132,7 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
     }
     let thread = thread::current();
     if thread.is_null() {
-        return match L::IS_MEASURED {
-            true => meet(),
-            false => DONE,
-        };
+        return if L::IS_MEASURED { meet() } else { DONE };
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
@@ -179,9 +173,10 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
             return thread;
         }
         let meter = &mut (*thread).meter;
-        let ticks = match meter.exits.is_due() {
-            true => meter.exits.learn(clock::now().wrapping_sub(now)),
-            false => meter.exits.ticks(),
+        let ticks = if meter.exits.is_due() {
+            meter.exits.learn(clock::now().wrapping_sub(now))
+        } else {
+            meter.exits.ticks()
         };
         meter.pass(ticks);
         busy::end(thread);
@@ -201,9 +196,10 @@ unsafe fn end_innermost<L: Leaving>(
     unsafe {
         let mut end = |top: *mut Activation| {
             let caller = (*top).prev;
-            match L::BY_TAIL_CALL {
-                true => list::end::<false, true>(calls, top, caller, meter),
-                false => list::end::<false, false>(calls, top, caller, meter),
+            if L::BY_TAIL_CALL {
+                list::end::<false, true>(calls, top, caller, meter)
+            } else {
+                list::end::<false, false>(calls, top, caller, meter)
             }
         };
         let top = (*calls).top;
@@ -325,9 +321,10 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
             if found.is_null() {
                 break;
             }
-            match list::is_lent_to(found, function) {
-                true => end::<L>(thread, found),
-                false => closing::leave(calls, list::raise(calls, found)),
+            if list::is_lent_to(found, function) {
+                end::<L>(thread, found)
+            } else {
+                closing::leave(calls, list::raise(calls, found))
             }
         }
         list::unlock(calls);
@@ -365,10 +362,11 @@ unsafe fn end<L: Leaving>(thread: *mut Thread, activation: *mut Activation) {
         let caller = list::enclosing(calls, activation);
         let top = list::raise(calls, activation);
         let meter = &mut (*thread).meter;
-        match L::BY_TAIL_CALL {
-            true => list::end::<true, true>(calls, top, caller, meter),
-            false => list::end::<true, false>(calls, top, caller, meter),
-        };
+        if L::BY_TAIL_CALL {
+            list::end::<true, true>(calls, top, caller, meter);
+        } else {
+            list::end::<true, false>(calls, top, caller, meter);
+        }
     }
 }
 

@@ -187,10 +187,7 @@ impl Cpu {
         self.offset = offset;
         self.asked = now;
         // Where the thread has been switched out since, this is not of now.
-        self.lock = match is_whole {
-            true => lock.unwrap_or(0),
-            false => NEVER,
-        };
+        self.lock = if is_whole { lock.unwrap_or(0) } else { NEVER };
         self.is_known = 1;
         Some(())
     }

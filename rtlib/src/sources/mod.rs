@@ -124,9 +124,10 @@ impl Sources {
         let number = number % source::ALL;
         let bit = 1 << number;
         if self.asked & bit == 0 {
-            let said = match ASKS {
-                true => self.ask(number),
-                false => self.known_at(number, self.now),
+            let said = if ASKS {
+                self.ask(number)
+            } else {
+                self.known_at(number, self.now)
             };
             match said {
                 Ok(said) => {
@@ -149,9 +150,10 @@ impl Sources {
     pub fn cpu_at_exit<const ASKS: bool>(&mut self) -> Result<u64, Silent> {
         const BIT: u32 = 1 << source::CPU;
         if self.asked & BIT == 0 {
-            let said = match ASKS {
-                true => self.cpu.at(&mut self.page, self.now, self.lock),
-                false => self.cpu.known(&self.page, self.now),
+            let said = if ASKS {
+                self.cpu.at(&mut self.page, self.now, self.lock)
+            } else {
+                self.cpu.known(&self.page, self.now)
             };
             match said {
                 Some(said) => {
@@ -219,9 +221,10 @@ impl Sources {
         let time = |page: &Page| {
             let passed = clock::now().wrapping_sub(exit);
             // Without a page it is not known whether the thread has been switched out.
-            match page.lock().is_none() && passed < cpu::NEAR {
-                true => 0,
-                false => cpu::ns(passed),
+            if page.lock().is_none() && passed < cpu::NEAR {
+                0
+            } else {
+                cpu::ns(passed)
             }
         };
         match number {

@@ -38,9 +38,10 @@ pub unsafe fn read(number: u8, details: u64, slot: u64, vectors: u64) -> i64 {
 #[inline(always)]
 fn narrow(word: u64, place: Place) -> i64 {
     let unused = 64 - (8 << place.width);
-    match place.is_signed {
-        true => (word << unused) as i64 >> unused,
-        false => (word << unused >> unused) as i64,
+    if place.is_signed {
+        (word << unused) as i64 >> unused
+    } else {
+        (word << unused >> unused) as i64
     }
 }
 
@@ -76,10 +77,7 @@ fn rounded(bits: u64, width: u8) -> i64 {
             }
         }
     } as i64;
-    match is_negative {
-        true => -whole,
-        false => whole,
-    }
+    if is_negative { -whole } else { whole }
 }
 
 #[cfg(test)]

@@ -131,9 +131,10 @@ pub(super) unsafe fn word_of(thread: *mut Thread) -> *const u32 {
     unsafe {
         let owner = &raw const (*thread).owner;
         (*thread).mark.word().unwrap_or(
-            match (*thread).is_unmarked != 0 && parameters::tells_threads_apart() {
-                true => &raw const (*owner).nobody,
-                false => &raw const (*owner).tid,
+            if (*thread).is_unmarked != 0 && parameters::tells_threads_apart() {
+                &raw const (*owner).nobody
+            } else {
+                &raw const (*owner).tid
             },
         )
     }

@@ -293,13 +293,13 @@ fn give() {
         let own = || -> Option<u32> {
             Some((tp.wrapping_add(tid_offset()?) as *const u32).read_volatile())
         };
-        ((*owner).kernel_tid, (*owner).process) = match sys::may_call() {
+        ((*owner).kernel_tid, (*owner).process) = if !sys::may_call() {
+            (own().unwrap_or((*thread).ledger.thread()), 0)
+        } else if sys::getpid() != sys::own_pid() {
             // A child that shares the memory runs as the thread that waits for it, and ends before that.
-            true if sys::getpid() != sys::own_pid() => {
-                (own().unwrap_or(sys::own_pid()), sys::own_pid())
-            }
-            true => (sys::gettid(), sys::own_pid()),
-            false => (own().unwrap_or((*thread).ledger.thread()), 0),
+            (own().unwrap_or(sys::own_pid()), sys::own_pid())
+        } else {
+            (sys::gettid(), sys::own_pid())
         };
         (*thread).busy = 0;
         lead(thread, tp);

@@ -110,13 +110,14 @@ impl Walker {
         }
         // Walks of one stack may stop at different frames. If the stack is the thread's own, only
         // this thread has any of them.
-        match self.is_own != 0 && pc != 0 {
-            true => Stack::in_memory(self.stack.high),
-            false => Stack {
+        if self.is_own != 0 && pc != 0 {
+            Stack::in_memory(self.stack.high)
+        } else {
+            Stack {
                 id: stopped_at(sp),
                 is_told: true,
                 root: 0,
-            },
+            }
         }
     }
 
@@ -176,9 +177,10 @@ impl Place {
     /// The frame as it is recorded. Readers take one off a return address to land in the call; what a signal
     /// interrupted is no return address, so one is added.
     fn frame(&self) -> u64 {
-        match self.is_return {
-            true => self.pc,
-            false => self.pc.wrapping_add(1),
+        if self.is_return {
+            self.pc
+        } else {
+            self.pc.wrapping_add(1)
         }
     }
 
@@ -186,9 +188,10 @@ impl Place {
     /// been taken off the stack.
     fn low(&self) -> u64 {
         let sp = self.registers.sp();
-        match self.is_return {
-            true => sp,
-            false => sp.saturating_sub(RED_ZONE),
+        if self.is_return {
+            sp
+        } else {
+            sp.saturating_sub(RED_ZONE)
         }
     }
 }
@@ -218,10 +221,12 @@ fn next(
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Next {
     by_tables(registers, pc, is_return, high, load).unwrap_or_else(|| {
-        Next::Stop(match is_return {
-            true => why_none(pc),
-            false if MODULES.known(pc).is_none() => Cause::UnknownCode,
-            false => Cause::Interrupted,
+        Next::Stop(if is_return {
+            why_none(pc)
+        } else if MODULES.known(pc).is_none() {
+            Cause::UnknownCode
+        } else {
+            Cause::Interrupted
         })
     })
 }

@@ -26,9 +26,10 @@ impl Path<'_> {
     pub unsafe fn site(&self, index: usize) -> u64 {
         // SAFETY: the caller's promise.
         unsafe {
-            match self.walk.has_sites {
-                true => RULES.site(self.sites.cast::<u16>().add(index).read()),
-                false => successors::site(self.frames.add(index).read()),
+            if self.walk.has_sites {
+                RULES.site(self.sites.cast::<u16>().add(index).read())
+            } else {
+                successors::site(self.frames.add(index).read())
             }
         }
     }
@@ -36,9 +37,10 @@ impl Path<'_> {
     /// Its sites, where the walk has those, else its frames.
     #[inline(always)]
     pub fn keys(&self) -> *const u64 {
-        match self.walk.has_sites {
-            true => self.sites,
-            false => self.frames,
+        if self.walk.has_sites {
+            self.sites
+        } else {
+            self.frames
         }
     }
 
