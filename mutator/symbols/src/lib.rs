@@ -6,4 +6,5 @@ pub mod hotspot;
 pub mod images;
 pub mod jit;
 pub mod lines;
+pub mod recipes;
 pub mod values;

@@ -46,7 +46,7 @@ pub struct Loaded<L> {
     pub fp: u64,
 }
 
-impl<L: Fn(u64) -> Option<u64>> Words for Loaded<L> {
+impl<L: FnMut(u64) -> Option<u64>> Words for Loaded<L> {
     fn word(&mut self, at: u64) -> Option<u64> {
         (self.load)(at)
     }

@@ -15,7 +15,7 @@ use patcher::{Avma, Bias, Svma};
 use super::own;
 use super::registers::Registers;
 use super::role::{Role, role_of};
-use super::unwinding::{before, left, left_realigned, unwound, unwound_in_memory};
+use super::unwinding::{before, left, unwound, unwound_in_memory};
 use ipath_profile::folding::Fold;
 use ipath_profile::services::is_service;
 use ipath_symbols::debuginfod;
@@ -477,20 +477,7 @@ impl Code {
             };
             path.functions.push(self.function_at(inside));
             let next = match self.recipe(module, at) {
-                Some(Recipe::Outermost) => Ok(None),
-                Some(Recipe::Ambiguous) => Err(()),
-                Some(Recipe::FromStackPointer(frame)) => {
-                    let cfa = all.sp().wrapping_add(i64::from(frame.cfa) as u64);
-                    left(&mut all, cfa, frame.caller_frame_pointer, &mut read)
-                }
-                Some(Recipe::FromFramePointer(frame)) => {
-                    let cfa = all.bp().wrapping_add(i64::from(frame.cfa) as u64);
-                    left(&mut all, cfa, frame.caller_frame_pointer, &mut read)
-                }
-                Some(Recipe::Realigned {
-                    cfa_at,
-                    caller_frame_pointer,
-                }) => left_realigned(&mut all, cfa_at, caller_frame_pointer, &mut read),
+                Some(recipe) => left(&mut all, recipe, &mut read),
                 None => {
                     let unwinder = &self.unwinder;
                     unwinder

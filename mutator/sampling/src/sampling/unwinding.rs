@@ -6,8 +6,10 @@ use framehop::ExplicitModuleSectionInfo;
 use framehop::x86_64::UnwindRegsX86_64;
 use patcher::flow::{Base, Recipe, frames_before};
 use patcher::{Bias, Svma};
+use unwind::{At, Loaded, Step, step};
 
 use ipath_symbols::images::OpenImage;
+use ipath_symbols::recipes::rule;
 use ipath_target::process::modules::Module;
 use ipath_target::process::unread::UnwindTables;
 
@@ -22,39 +24,35 @@ pub(super) fn before(opened: &OpenImage, at: Svma) -> Option<Recipe> {
     })
 }
 
-/// Leaves a frame by its canonical frame address; the return address.
+/// Takes the registers from a frame to its caller's by a recipe. Returns the return address; `None` from
+/// the outermost frame.
 pub(super) fn left(
     registers: &mut UnwindRegsX86_64,
-    cfa: u64,
-    caller_frame_pointer: i16,
+    recipe: Recipe,
     read: &mut impl FnMut(u64) -> Result<u64, ()>,
 ) -> Result<Option<u64>, ()> {
-    // A frame has its return address at least.
-    if cfa <= registers.sp() {
+    /// Stacks end below, where `read` knows.
+    const END: u64 = u64::MAX - 7;
+    let at = At {
+        pc: 0,
+        sp: registers.sp(),
+    };
+    if at.sp > END - 8 {
         return Err(());
     }
-    let after = read(cfa.wrapping_sub(8))?;
-    if caller_frame_pointer != 0 {
-        let at = cfa.wrapping_add((8 * i64::from(caller_frame_pointer)) as u64);
-        registers.set_bp(read(at)?);
+    let mut words = Loaded {
+        load: |at| read(at).ok(),
+        fp: registers.bp(),
+    };
+    match step(rule(recipe).encode(), at, END, &mut words) {
+        Step::Caller(caller) => {
+            registers.set_bp(words.fp);
+            registers.set_sp(caller.sp);
+            Ok(Some(caller.pc))
+        }
+        Step::Root => Ok(None),
+        Step::Stop(_) | Step::Astray | Step::Full | Step::Unknown => Err(()),
     }
-    registers.set_sp(cfa);
-    Ok(Some(after))
-}
-
-/// Leaves a realigned frame, found by the words around rbp. Returns the return address.
-pub(super) fn left_realigned(
-    registers: &mut UnwindRegsX86_64,
-    cfa_at: i32,
-    caller_frame_pointer: i16,
-    read: &mut impl FnMut(u64) -> Result<u64, ()>,
-) -> Result<Option<u64>, ()> {
-    let bp = registers.bp();
-    let cfa = read(bp.wrapping_add(i64::from(cfa_at) as u64))?;
-    let caller = read(bp.wrapping_add((8 * i64::from(caller_frame_pointer)) as u64))?;
-    let after = left(registers, cfa, 0, read)?;
-    registers.set_bp(caller);
-    Ok(after)
 }
 
 /// A module whose file cannot be read, as the unwinder knows it.

@@ -12,11 +12,12 @@ use patcher::flow::Registered;
 use patcher::{Avma, Svma};
 
 use super::locked::Locked;
-use super::tables::{Table, rule};
+use super::tables::Table;
 use super::{Session, SessionError};
 use crate::segment::RegisteredTable;
 use ipath_profile::clock;
 use ipath_symbols::jit::{Entries, Sources, makes_code};
+use ipath_symbols::recipes::rule;
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Mapping, Memory};
 

@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
 
-use abi::cause::Cause;
 use abi::image::{EPOCH_OF_TABLES, SYMBOL_EPOCH};
 use abi::segment::{AREA_TABLES, TABLE_OF_CONVENTIONS, TABLE_OF_ENTRIES, TABLE_OF_RULES};
 use patcher::flow::{
@@ -24,6 +23,7 @@ use super::SessionError;
 use super::locked::Locked;
 use ipath_profile::clock;
 use ipath_symbols::images::{self, OpenImage};
+use ipath_symbols::recipes::rule;
 use ipath_target::process::Mapping;
 use ipath_target::process::identity::FileId;
 use ipath_target::process::modules::Module;
@@ -362,28 +362,6 @@ fn rules_of(
     found
         .map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()))
         .collect()
-}
-
-pub(super) fn rule(recipe: Recipe) -> Rule {
-    match recipe {
-        Recipe::FromStackPointer(frame) => Rule::FromSp {
-            cfa_offset: frame.cfa,
-            fp_words: frame.caller_frame_pointer,
-        },
-        Recipe::FromFramePointer(frame) => Rule::FromFp {
-            cfa_offset: frame.cfa,
-            fp_words: frame.caller_frame_pointer,
-        },
-        Recipe::Realigned {
-            cfa_at,
-            caller_frame_pointer,
-        } => Rule::Realigned {
-            cfa_at,
-            fp_words: caller_frame_pointer,
-        },
-        Recipe::Ambiguous => Rule::Stop(Cause::Ambiguous),
-        Recipe::Outermost => Rule::Root,
-    }
 }
 
 #[cfg(test)]
