@@ -9,8 +9,8 @@ use abi::segment::{ROOT_COMPLETE, RecordHead};
 
 use super::next::{AGAIN, DONE, FOUND};
 use super::{busy, departing, ending, forks, loads, moves, registering, switches, trial};
+use crate::arch::clock;
 use crate::arch::stored::VECTORS;
-use crate::arch::{abort, clock};
 use crate::calls::Calls;
 use crate::calls::activation::{Activation, doubted, lent, return_address};
 use crate::calls::cost::Entered;
@@ -22,7 +22,7 @@ use crate::code::epoch;
 use crate::code::modules::MODULES;
 use crate::code::return_address::begins_coroutine;
 use crate::ledger::{Missed, record};
-use crate::os::parameters::{self, ipath_parameters, is_alive};
+use crate::os::parameters::{self, is_alive};
 use crate::os::shared;
 use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
@@ -128,7 +128,7 @@ unsafe fn recall(thread: *mut Thread, function: InEpoch, slot: u64) -> bool {
 /// Whether the walk of the call could be made by what its words have determined alone.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
-unsafe fn walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
+pub(super) unsafe fn walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
     // SAFETY: the caller's promise.
     unsafe { (*thread).walker.walk_determined(function, slot) }
 }
@@ -173,7 +173,7 @@ unsafe fn return_address_of(activation: *const Activation) -> u64 {
 /// The record of the path just walked, if the thread has one.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
-unsafe fn find_last(thread: *mut Thread, function: u32) -> Option<&'static RecordHead> {
+pub(super) unsafe fn find_last(thread: *mut Thread, function: u32) -> Option<&'static RecordHead> {
     // SAFETY: the caller's promise.
     unsafe { (*thread).ledger.find(&(*thread).walker.last_path(function)) }
 }
@@ -263,74 +263,6 @@ fn meet(is_reaper: bool) -> *mut Thread {
         return DONE;
     }
     AGAIN
-}
-
-/// Makes the walk again that is remembered for a call, and where it differs ends the program with
-/// SIGILL. Then the stub goes on as ever.
-///
-/// # Safety
-/// As for [`ipath_remember_walk`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, fp: u64) {
-    let thread = thread::current();
-    if !is_alive() || thread.is_null() {
-        return;
-    }
-    // SAFETY: the stub's promise; `busy` keeps signal handlers on the thread out.
-    unsafe {
-        if busy::begin(thread, slot).is_err() {
-            return;
-        }
-        // Only from here on does the stack stay the thread's current one, whatever handler comes.
-        if (*thread).walker.stack.holds(slot) {
-            verify(thread, function as u32, slot, fp);
-        }
-        busy::end(thread);
-    }
-}
-
-/// Ends the program where the walk that is remembered for a call is another one when it is made again.
-///
-/// # Safety
-/// The thread is the caller's own, marked busy, and `slot` on the stack that it was last seen on.
-pub(super) unsafe fn verify(thread: *mut Thread, function: u32, slot: u64, fp: u64) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        (*thread).walker.entry_fp = fp;
-        if is_another_walk(thread, function, slot) {
-            abort::abort();
-        }
-    }
-}
-
-/// Whether a walk is remembered for a call, and making it again comes to something else.
-unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let Some(epoch) = epoch::current() else {
-            return false;
-        };
-        let key = InEpoch::of(function, epoch);
-        let Ok(run) = (*thread).walker.memo.find(key, slot) else {
-            return false;
-        };
-        let (stack, record) = (run.stack, run.record);
-        if !walk(thread, function, slot) {
-            return true;
-        }
-        (*thread).walker.fold_last(function);
-        let walk = (*thread).walker.last_walk();
-        // An unidentified stack is known only by the end of its mapping, which neighbouring
-        // mappings can move.
-        let is_same_stack = !walk.is_told || walk.stack == stack;
-        let known = find_last(thread, function);
-        let is_trusted = ipath_parameters.distrust.load(Ordering::Relaxed) == 0;
-        // What the function measures has changed, and the epoch has not yet.
-        if is_trusted && record::schema(&*record) != parameters::schema_of(function) {
-            return false;
-        }
-        !(is_trusted && is_same_stack && known.is_some_and(|known| ptr::eq(known, record)))
-    }
 }
 
 /// Records a call of `function` whatever it takes. Runs on the private stack, with signals

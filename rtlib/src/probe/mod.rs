@@ -15,3 +15,4 @@ mod switches;
 #[cfg(ipath_image)]
 pub mod trap;
 pub mod trial;
+pub mod verify;

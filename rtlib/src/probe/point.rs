@@ -6,7 +6,8 @@ use abi::arch::stack::RED_ZONE;
 use abi::point::Standing;
 use unwind::Saved;
 
-use super::entry::{begin, record_slowly, remember_walk, verify};
+use super::entry::{begin, record_slowly, remember_walk};
+use super::verify::verify;
 use super::{busy, trial};
 use crate::arch::clock;
 use crate::ledger::Missed;

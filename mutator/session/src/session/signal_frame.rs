@@ -7,6 +7,7 @@ use std::ops::Range;
 pub(super) use abi::arch::signal_frame::SEGMENTS as AT_SEGMENTS;
 use abi::arch::signal_frame::extended::{FXSAVE, LEGACY, MAGIC1, MAGIC2, SOFTWARE};
 use abi::arch::signal_frame::{ALTERNATE, FLAGS, LEN, PC, REGISTERS, SP, STATE};
+use abi::arch::stack::RED_ZONE;
 use patcher::Avma;
 
 use ipath_target::process::Extent;
@@ -198,8 +199,6 @@ impl SignalFrame {
     /// True if it is where the kernel lays down a frame that has this extended state on the stack it has interrupted:
     /// no copy of one.
     fn is_in_place(&self, extended: Extended) -> bool {
-        /// Bytes below the stack pointer that belong to the function (psABI 3.2.2).
-        const RED_ZONE: u64 = 128;
         let taken = RED_ZONE + extended.len + MAGIC2_LEN;
         let state = self.rsp.0.saturating_sub(taken) / 64 * 64;
         self.is_on_its_own() && state == self.at.plus(TO_STATE).0

@@ -37,13 +37,14 @@ use crate::ledger::record;
 use crate::os::hash;
 use crate::os::parameters::{ipath_alive, ipath_details, ipath_parameters, ipath_probes};
 use crate::os::sys;
-use crate::probe::entry::{ipath_enter, ipath_remember_walk, ipath_slow_entry, ipath_verify_walk};
+use crate::probe::entry::{ipath_enter, ipath_remember_walk, ipath_slow_entry};
 use crate::probe::exit::{
     ipath_fast_ender, ipath_fast_ender_tail, ipath_fast_exit, ipath_fast_lend,
     ipath_fast_tail_exit, ipath_slow_ender, ipath_slow_ender_tail, ipath_slow_exit,
     ipath_slow_lend, ipath_slow_tail_exit,
 };
 use crate::probe::next::FOUND;
+use crate::probe::verify::ipath_verify_walk;
 use crate::sources::{Cpu, Sources, cpu, page};
 use crate::thread::registry::{self, REGISTRY};
 use crate::thread::{self, Thread};
