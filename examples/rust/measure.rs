@@ -1,0 +1,54 @@
+//! Measures functions of a process from a program of one's own, and prints their costliest paths.
+//!
+//! ```text
+//! cargo build --release -p ipath-examples
+//! target/release/wordcount &
+//! target/release/measure $! wordcount::normalise
+//! ```
+//!
+//! `measure PID FUNCTION...` measures for 3 seconds. A file in the place of the PID is a profile that has been
+//! written before.
+
+use std::error::Error;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use ipath_profile::{PathEntry, Profile};
+use ipath_session::{Options, attach};
+
+/// The most paths that are printed.
+const SHOWN: usize = 10;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let subject = arguments.next().ok_or("measure PID FUNCTION...")?;
+    let profile = match subject.parse() {
+        Ok(pid) => {
+            let measured = attach(pid, &Options::of_functions(arguments))?;
+            sleep(Duration::from_secs(3));
+            measured.detach()?
+        }
+        Err(_) => Profile::load(Path::new(&subject))?,
+    };
+    profile.check()?;
+    let mut paths: Vec<&PathEntry> = profile.paths.iter().collect();
+    paths.sort_by_key(|path| std::cmp::Reverse(wall(path)));
+    for path in paths.into_iter().take(SHOWN) {
+        let name = |&frame: &usize| profile.frames[frame].function.as_deref().unwrap_or("?");
+        let callers: Vec<&str> = path.stack.iter().map(name).collect();
+        println!(
+            "{:>12} ns {:>9} calls  {} < {}",
+            wall(path),
+            path.metrics.count,
+            profile.functions[path.function].name,
+            callers.join(" < ")
+        );
+    }
+    Ok(())
+}
+
+/// The sum of its times, in ns.
+fn wall(path: &PathEntry) -> i128 {
+    path.metrics.timers.get("wall").map_or(0, |wall| wall.sum)
+}

@@ -1,0 +1,284 @@
+//! Measuring a process from a program of one's own.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::process::Child;
+use std::sync::Arc;
+
+use ipath_profile::clock::ExitClock;
+use ipath_profile::{COUNT, Profile};
+use ipath_target::process::{Pid, Process, ProcessError};
+use ipath_target::tracee::TraceeError;
+use nix::sys::signal::SigSet;
+use patcher::select::{Pattern, PatternError};
+
+use crate::collect::Collector;
+use crate::counter::NoEvent;
+use crate::launch::{LaunchError, Launched};
+use crate::metric::Metric;
+use crate::session::{
+    self, Answering, Selected, Session, SessionError, Where, select_in, select_stopped,
+};
+
+/// What is measured, and how paths are kept. Options of later versions have defaults.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Patterns of functions, as the command takes them with `-f`.
+    pub functions: Vec<String>,
+    /// Metrics by name: `wall`, `cpu`, `arg1`, ... Calls are always counted.
+    pub metrics: Vec<String>,
+    /// The most distinct paths.
+    pub max_paths: u64,
+    /// The number of innermost callers that are kept; 0 for all.
+    pub depth: u64,
+    /// Fold recursion.
+    pub collapse_recursion: bool,
+    /// Keep paths apart by thread.
+    pub per_thread: bool,
+    /// Put a breakpoint on a function with no room for a jump. Each of its calls then costs a signal.
+    pub allow_traps: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            functions: Vec::new(),
+            metrics: vec!["wall".to_owned()],
+            max_paths: 65_536,
+            depth: 0,
+            collapse_recursion: false,
+            per_thread: false,
+            allow_traps: false,
+        }
+    }
+}
+
+impl Options {
+    /// The time of these functions.
+    pub fn of_functions<T: Into<String>>(patterns: impl IntoIterator<Item = T>) -> Self {
+        Self {
+            functions: patterns.into_iter().map(Into::into).collect(),
+            ..Self::default()
+        }
+    }
+
+    fn for_session(&self) -> Result<session::Options, Error> {
+        let names = self.metrics.iter().filter(|name| *name != COUNT);
+        let metric =
+            |name: &String| Metric::asked(name).map_err(|cause| Error::Metric(name.clone(), cause));
+        Ok(session::Options {
+            metrics: names.map(metric).collect::<Result<_, _>>()?,
+            condition: None,
+            max_paths: self.max_paths,
+            depth: self.depth,
+            collapse_recursion: self.collapse_recursion,
+            per_thread: self.per_thread,
+            no_correction: false,
+            exit_clock: ExitClock::default(),
+            no_system_calls: false,
+            parent: None,
+            family: None,
+            pending: Vec::new(),
+            named: self.functions.clone(),
+            tells_of_execs: true,
+            tells_of_exits: false,
+            allow_seccomp: false,
+        })
+    }
+}
+
+/// Why something could not be measured.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The pattern is none.
+    Pattern(String, PatternError),
+    /// There is no such metric, or it cannot be measured here.
+    Metric(String, NoEvent),
+    /// There is no such process, or it cannot be looked at.
+    Process(ProcessError),
+    /// No function matches these patterns.
+    NoFunction(Vec<String>),
+    /// The program could not be started.
+    Launch(LaunchError),
+    /// The session could not be made or changed. The process is as it was before.
+    Session(SessionError),
+    /// The process could not be let go on.
+    Tracee(TraceeError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pattern(pattern, cause) => write!(f, "pattern '{pattern}': {cause}"),
+            Self::Metric(name, cause) => write!(f, "metric {name}: {cause}"),
+            Self::Process(cause) => cause.fmt(f),
+            Self::NoFunction(patterns) => write!(f, "no function matches {}", patterns.join(", ")),
+            Self::Launch(cause) => cause.fmt(f),
+            Self::Session(cause) => cause.fmt(f),
+            Self::Tracee(cause) => cause.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<SessionError> for Error {
+    fn from(cause: SessionError) -> Self {
+        Self::Session(cause)
+    }
+}
+
+/// A process with functions that are measured. They are taken out when it is dropped.
+pub struct Measured {
+    session: Session,
+    collector: Collector,
+    /// The runtime asks for rules as long as this lives.
+    _answering: Answering,
+    is_out: bool,
+}
+
+/// Measures functions of a running process. It is stopped for milliseconds.
+///
+/// # Errors
+/// The options are wrong, no function matches, or the process cannot be changed. Nothing is left in it then.
+pub fn attach(pid: u32, options: &Options) -> Result<Measured, Error> {
+    let pid = i32::try_from(pid).map_or(Pid(0), Pid);
+    let process = Process::find(pid).map_err(Error::Process)?;
+    let for_session = options.for_session()?;
+    let patterns = patterns(&options.functions)?;
+    let mut selected = select_in(&process, &patterns, for_session.wanted())?;
+    prepare(&mut selected, options, &for_session)?;
+    let (session, _) = Session::create(&process, &for_session, selected, Where::Running)?;
+    Ok(Measured::new(session))
+}
+
+/// Starts a program and measures functions of it from its first instruction on. The child is the caller's to wait
+/// for.
+///
+/// # Errors
+/// The options are wrong, the program cannot be started, or no function matches. The program has not begun then.
+pub fn launch(program: &[OsString], options: &Options) -> Result<(Child, Measured), Error> {
+    let for_session = options.for_session()?;
+    let patterns = patterns(&options.functions)?;
+    let mask = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
+    let Launched {
+        mut child,
+        process,
+        mut stopped,
+    } = crate::launch::launch(program, mask, |_| ()).map_err(Error::Launch)?;
+    let created = (|| {
+        let space = Arc::clone(stopped.space());
+        let wanted = for_session.wanted();
+        let mut selected = select_stopped(space, &patterns, wanted, Some(&mut stopped), false)?;
+        prepare(&mut selected, options, &for_session)?;
+        let held = Where::Stopped(&mut stopped);
+        let (session, _) = Session::create(&process, &for_session, selected, held)?;
+        Ok(session)
+    })();
+    match created {
+        Ok(session) => {
+            let measured = Measured::new(session);
+            stopped.resume().map_err(Error::Tracee)?;
+            Ok((child, measured))
+        }
+        Err(error) => {
+            // The program has not begun, and shall not without what was asked for. It may have ended.
+            let _ = child.kill();
+            drop(stopped);
+            let _ = child.wait();
+            Err(error)
+        }
+    }
+}
+
+impl Measured {
+    fn new(session: Session) -> Self {
+        let process = session.process();
+        Self {
+            collector: Collector::of(process),
+            _answering: Answering::begin(process, None),
+            session,
+            is_out: false,
+        }
+    }
+
+    /// Measures further functions.
+    ///
+    /// # Errors
+    /// As with [`attach`]; what is measured stays.
+    pub fn add<T: AsRef<str>>(&mut self, functions: &[T]) -> Result<(), Error> {
+        let patterns = patterns(functions)?;
+        let selected = self.session.select(&patterns, None)?;
+        check(&selected, functions)?;
+        self.session.add("add", selected)?;
+        Ok(())
+    }
+
+    /// Takes functions out. Their paths stay in the profile.
+    ///
+    /// # Errors
+    /// No measured function matches, or the process cannot be changed.
+    pub fn remove<T: AsRef<str>>(&mut self, functions: &[T]) -> Result<(), Error> {
+        let matching = self.session.matching(&patterns(functions)?)?;
+        let functions_in = &self.session.document().functions;
+        if !matching.iter().any(|&id| functions_in[id].is_in()) {
+            return Err(Error::NoFunction(texts(functions)));
+        }
+        self.session.remove(&matching)?;
+        Ok(())
+    }
+
+    /// The profile up to now.
+    pub fn profile(&mut self) -> Profile {
+        self.collector.profile(&self.session)
+    }
+
+    /// Takes everything out, and gives the whole profile.
+    ///
+    /// # Errors
+    /// The process cannot be changed. `ipath detach PID` can be tried later.
+    pub fn detach(mut self) -> Result<Profile, Error> {
+        self.is_out = true;
+        self.session.detach()?;
+        Ok(self.collector.profile(&self.session))
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        if !self.is_out {
+            // Who wants to know whether it worked calls `detach`.
+            let _ = self.session.detach();
+        }
+    }
+}
+
+fn texts<T: AsRef<str>>(functions: &[T]) -> Vec<String> {
+    functions.iter().map(|f| f.as_ref().to_owned()).collect()
+}
+
+fn patterns<T: AsRef<str>>(functions: &[T]) -> Result<Vec<Pattern>, Error> {
+    let parse = |text: &T| {
+        let text = text.as_ref();
+        Pattern::parse(text).map_err(|cause| Error::Pattern(text.to_owned(), cause))
+    };
+    functions.iter().map(parse).collect()
+}
+
+fn prepare(
+    selected: &mut Selected,
+    options: &Options,
+    for_session: &session::Options,
+) -> Result<(), Error> {
+    selected.complete(&[], options.allow_traps, &for_session.items());
+    check(selected, &options.functions)
+}
+
+fn check<T: AsRef<str>>(selected: &Selected, functions: &[T]) -> Result<(), Error> {
+    if selected.selection.count() == 0 {
+        return Err(Error::NoFunction(texts(functions)));
+    }
+    Ok(())
+}
