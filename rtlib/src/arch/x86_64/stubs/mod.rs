@@ -259,21 +259,7 @@ entry_stub!(
 entry_stub!(
     /// The same, which makes every walk again that is remembered.
     ipath_verified_entry_stub,
-    "
-    push rsi                           // the function id, kept over the call
-    push r10                           // taken by compiled code
-    push r11                           // and this
-    pushfq                             // with the direction flag,
-    cld                                // which compiled code wants clear
-    mov edi, esi                       // first argument: the function id
-    lea rsi, [rsp + {pushed} + 16]     // second: the slot, above four pushes more
-    mov rdx, rbp                       // third: the frame pointer
-    call {verify}                      // ends the program if the walk differs
-    popfq                              // the direction flag
-    pop r11                            // and all else
-    pop r10                            // as it was
-    pop rsi                            // the function id
-    ",
+    parts::verify!(),
     { verify = sym ipath_verify_walk, }
 );
 macro_rules! exit_stub {

@@ -19,6 +19,27 @@ macro_rules! save {
     };
 }
 
+/// Makes the walk again that is remembered for the call of the function esi, before anything else of a stub.
+macro_rules! verify {
+    () => {
+        "
+    push rsi                           // the function id, kept over the call
+    push r10                           // taken by compiled code
+    push r11                           // and this
+    pushfq                             // with the direction flag,
+    cld                                // which compiled code wants clear
+    mov edi, esi                       // first argument: the function id
+    lea rsi, [rsp + {pushed} + 16]     // second: the slot, above four pushes more
+    mov rdx, rbp                       // third: the frame pointer
+    call {verify}                      // ends the program if the walk differs
+    popfq                              // the direction flag
+    pop r11                            // and all else
+    pop r10                            // as it was
+    pop rsi                            // the function id
+        "
+    };
+}
+
 /// Saves what compiled code takes besides: two registers, and the direction flag, which it wants to be clear.
 macro_rules! prepare {
     () => {
@@ -211,4 +232,4 @@ macro_rules! slow {
     };
 }
 
-pub(crate) use {compiled, enter, found, prepare, restore, save, slow};
+pub(crate) use {compiled, enter, found, prepare, restore, save, slow, verify};
