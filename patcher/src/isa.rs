@@ -76,6 +76,19 @@ pub enum Shape {
     Unknown,
 }
 
+/// What the loader fills a word with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// An address of the same file.
+    Relative,
+    /// What a function of the same file answers.
+    Resolved,
+    /// The address of a symbol.
+    Symbol,
+    /// Something else.
+    Other,
+}
+
 /// Where the target of an indirect jump comes from.
 #[derive(Debug)]
 pub struct JumpSource {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::isa::NAME;
+use crate::isa::elf::MACHINE;
 
 /// Why bytes are no image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,3 +60,16 @@ fn machine_name(machine: u16) -> Option<&'static str> {
 }
 
 impl std::error::Error for ImageError {}
+
+/// What is wrong with a file that begins so, if it is an ELF file for another machine. Figures follow its byte order (gABI,
+/// ELF Header: `EI_CLASS`, `EI_DATA`, `e_machine`).
+pub fn other_machine(head: &[u8; 20]) -> Option<ImageError> {
+    const BIG_ENDIAN: u8 = 2;
+    let (class, order, machine) = (head[4], head[5], [head[18], head[19]]);
+    let machine = match order {
+        BIG_ENDIAN => u16::from_be_bytes(machine),
+        _ => u16::from_le_bytes(machine),
+    };
+    let is_other = head.starts_with(b"\x7fELF") && (class, machine) != (2, MACHINE);
+    is_other.then_some(ImageError::OtherMachine { class, machine })
+}

@@ -7,7 +7,7 @@ use goblin::elf::Elf;
 use goblin::elf::header::{ET_DYN, Header};
 use goblin::elf::note::NT_GNU_BUILD_ID;
 use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_INTERP, PT_NOTE, ProgramHeader};
-use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS, SHT_SYMTAB, SectionHeader};
+use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS, SectionHeader};
 
 use super::bytes::{file_range, section_bytes, segment_bytes};
 use super::error::ImageError;
@@ -175,9 +175,14 @@ impl<'d> ElfFile<'d> {
             .is_some_and(|s| s.execute && at < s.file_end())
     }
 
+    /// The program header that says where the sorted table of the frame descriptions is.
+    pub(crate) fn frame_index(&self) -> Option<&ProgramHeader> {
+        self.program(PT_GNU_EH_FRAME)
+    }
+
     /// Does a program header say where the sorted table of the frame descriptions is, in what is loaded?
     pub fn has_frame_index(&self) -> bool {
-        let index = self.program(PT_GNU_EH_FRAME);
+        let index = self.frame_index();
         index.is_some_and(|p| self.segment_at(Svma(p.p_vaddr)).is_some())
     }
 
@@ -194,7 +199,7 @@ impl<'d> ElfFile<'d> {
         let Some(other) = SymbolFile::parse(data) else {
             return false;
         };
-        let has_all = self.sections.iter().any(|s| s.header.sh_type == SHT_SYMTAB);
+        let has_all = self.sections.iter().any(Section::holds_all_symbols);
         let mut code = self.sections.iter().filter(|s| s.holds_code()).peekable();
         let is_there = |own: &Section<'_>| {
             let mut same = other.sections.iter().filter(|s| s.holds_code());

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_LOAD, ProgramHeader};
-use goblin::elf::section_header::SectionHeader;
+use goblin::elf::section_header::{SHT_DYNSYM, SHT_RELA, SHT_SYMTAB, SectionHeader};
 
 use super::bytes::{c_str, section_bytes};
 use super::error::ImageError;
@@ -28,7 +28,7 @@ pub struct Segment {
 
 impl Segment {
     /// What a program header describes in a file of `len` bytes.
-    pub fn of(program: &ProgramHeader, len: u64) -> Self {
+    pub(super) fn of(program: &ProgramHeader, len: u64) -> Self {
         let held = len.saturating_sub(program.p_offset);
         let start = Svma(program.p_vaddr);
         let end = Svma(program.p_vaddr.saturating_add(program.p_memsz));
@@ -63,6 +63,21 @@ impl Section<'_> {
 
     pub(crate) fn holds_code(&self) -> bool {
         self.header.is_executable() && self.header.is_alloc()
+    }
+
+    /// Does it hold symbols, all or those for the loader?
+    pub(crate) fn holds_symbols(&self) -> bool {
+        matches!(self.header.sh_type, SHT_SYMTAB | SHT_DYNSYM)
+    }
+
+    /// Does it hold all symbols?
+    pub(crate) fn holds_all_symbols(&self) -> bool {
+        self.header.sh_type == SHT_SYMTAB
+    }
+
+    /// Does it hold relocations?
+    pub(crate) fn holds_relocations(&self) -> bool {
+        self.header.sh_type == SHT_RELA
     }
 
     /// True if it holds stubs that the linker made for calls into other modules.

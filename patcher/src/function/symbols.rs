@@ -3,8 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use goblin::elf::section_header::{SHT_DYNSYM, SHT_SYMTAB};
-
 use super::go;
 use super::names::{name_in, owner_of_part};
 use super::symbol::{Symbol, Texts};
@@ -38,7 +36,7 @@ pub(super) fn symbols<'t, 'd: 't>(
         is_separate: true,
     });
     let mut all = own.sections.iter();
-    if !all.any(|s| s.header.sh_type == SHT_SYMTAB) && separate.is_none() {
+    if !all.any(Section::holds_all_symbols) && separate.is_none() {
         // Of the names that a stripped program has lost it may still know some itself.
         symbols = pclntab().map_or_else(Vec::new, |table| go::functions(elf, table));
     }
@@ -46,9 +44,8 @@ pub(super) fn symbols<'t, 'd: 't>(
         let mut seen = HashSet::new();
         for section in tables.sections {
             let table = (section.header.sh_offset, section.header.sh_size);
-            let is_table = matches!(section.header.sh_type, SHT_SYMTAB | SHT_DYNSYM);
             // A damaged file could have one table a thousand times.
-            if is_table && seen.insert(table) && seen.len() <= 2 {
+            if section.holds_symbols() && seen.insert(table) && seen.len() <= 2 {
                 read(elf, &tables, section, &mut symbols);
             }
         }

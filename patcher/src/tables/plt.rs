@@ -1,8 +1,6 @@
 //! Names for the linkage stubs: a stub jumps through an entry of the global offset table, which
 //! a relocation fills with the address of a symbol (System V ABI, processor supplements, "Procedure Linkage Table").
 
-use goblin::elf::section_header::{SHT_DYNSYM, SHT_RELA, SHT_SYMTAB};
-
 use crate::addr::Svma;
 use crate::elf::{ElfFile, Section, c_str, half, section_bytes};
 use crate::isa::decode;
@@ -16,11 +14,7 @@ pub(crate) struct Plt<'d> {
 impl<'d> Plt<'d> {
     pub(crate) fn new(file: &ElfFile<'d>) -> Self {
         let mut entries = Vec::new();
-        for section in file
-            .sections()
-            .iter()
-            .filter(|s| s.header.sh_type == SHT_RELA)
-        {
+        for section in file.sections().iter().filter(|s| s.holds_relocations()) {
             entries.extend(relocated(file, section).unwrap_or_default());
         }
         entries.sort_unstable();
@@ -56,11 +50,10 @@ impl<'d> Plt<'d> {
 fn relocated<'d>(file: &ElfFile<'d>, section: &Section<'d>) -> Option<Vec<(Svma, &'d str)>> {
     const RELA: usize = 24;
     const SYMBOL: u64 = 24;
-    let is_table = |s: &&Section<'_>| matches!(s.header.sh_type, SHT_DYNSYM | SHT_SYMTAB);
     let symbols = file
         .sections()
         .get(section.header.sh_link as usize)
-        .filter(is_table)?;
+        .filter(|s| s.holds_symbols())?;
     let names = &file.sections().get(symbols.header.sh_link as usize)?.header;
     let bytes = |header| section_bytes(file.data(), header);
     let (rows, symbols) = (bytes(&section.header)?, bytes(&symbols.header)?);

@@ -9,7 +9,6 @@ use gimli::{
     EhFrameHdr, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer,
     RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
 };
-use goblin::elf::program_header::PT_GNU_EH_FRAME;
 
 use crate::addr::Svma;
 use crate::elf::{ElfFile, segment_bytes};
@@ -341,7 +340,7 @@ struct Index<'d> {
 
 impl<'d> Index<'d> {
     fn of(file: &ElfFile<'d>) -> Option<Self> {
-        let program = file.program(PT_GNU_EH_FRAME)?;
+        let program = file.frame_index()?;
         let bytes = segment_bytes(file.data(), program)?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(program.p_vaddr);
         let header = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
-use patcher::elf::ImageError;
+use patcher::elf::{ImageError, other_machine};
 
 /// Why a program cannot be started.
 #[derive(Debug)]
@@ -67,20 +67,6 @@ fn file(program: &OsStr, path: Option<OsString>) -> Option<PathBuf> {
     let can_be_executed = |file: &Path| access(file, AccessFlags::X_OK).is_ok();
     let found = files().find(|file| file.is_file() && can_be_executed(file));
     found.or_else(|| there.next())
-}
-
-/// What is wrong with a file that begins so, if it is an ELF file for another machine. Figures follow its byte order (gABI,
-/// ELF Header: `EI_CLASS`, `EI_DATA`, `e_machine`).
-fn other_machine(head: &[u8; 20]) -> Option<ImageError> {
-    const X86_64: u16 = 62;
-    const BIG_ENDIAN: u8 = 2;
-    let (class, order, machine) = (head[4], head[5], [head[18], head[19]]);
-    let machine = match order {
-        BIG_ENDIAN => u16::from_be_bytes(machine),
-        _ => u16::from_le_bytes(machine),
-    };
-    let is_other = head.starts_with(b"\x7fELF") && (class, machine) != (2, X86_64);
-    is_other.then_some(ImageError::OtherMachine { class, machine })
 }
 
 #[cfg(test)]
