@@ -5,10 +5,9 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use abi::image::FENCES;
-use goblin::elf::Elf;
-use goblin::elf::program_header::{PF_W, PT_LOAD};
-use goblin::elf::reloc::R_X86_64_RELATIVE;
 use patcher::Avma;
+use patcher::elf::LinkTables;
+use patcher::isa::Fill;
 
 use crate::segment::RuntimeDoc;
 use ipath_profile::clock::ExitClock;
@@ -46,7 +45,7 @@ impl RuntimeImage {
 
     /// Reads the image that was built into this program.
     pub fn load() -> Result<Self, String> {
-        let elf = Elf::parse(BYTES).map_err(|e| format!("runtime image: {e}"))?;
+        let elf = LinkTables::parse(BYTES).map_err(|e| format!("runtime image: {e}"))?;
         let mut image = Self {
             parts: Vec::new(),
             relocations: Vec::new(),
@@ -55,33 +54,33 @@ impl RuntimeImage {
             size: 0,
             writable: 0..0,
         };
-        for program in elf.program_headers.iter().filter(|p| p.p_type == PT_LOAD) {
+        for program in elf.segments() {
             let bytes = BYTES
-                .get(program.file_range())
+                .get(program.file_range)
                 .ok_or("runtime image: cut short")?;
-            image.parts.push((program.p_vaddr, bytes.to_vec()));
-            let end = (program.p_vaddr + program.p_memsz).next_multiple_of(PAGE);
+            image.parts.push((program.address, bytes.to_vec()));
+            let end = (program.address + program.size).next_multiple_of(PAGE);
             image.size = image.size.max(end);
-            if program.p_flags & PF_W != 0 {
-                image.writable = program.p_vaddr & !(PAGE - 1)..end;
+            if program.write {
+                image.writable = program.address & !(PAGE - 1)..end;
             }
         }
-        for relocation in elf.dynrelas.iter() {
-            if relocation.r_type != R_X86_64_RELATIVE {
+        for relocation in elf.dynamic_relocations() {
+            if relocation.fill() != Fill::Relative {
                 return Err(format!(
                     "runtime image: relocation of type {}",
-                    relocation.r_type
+                    relocation.kind
                 ));
             }
-            let (at, addend) = (relocation.r_offset, relocation.r_addend.unwrap_or(0) as u64);
+            let (at, addend) = (relocation.at, relocation.addend);
             if word_in(&mut image.parts, at).is_none() {
                 return Err(format!("runtime image: relocation of nothing at {at:#x}"));
             }
             image.relocations.push((at, addend));
         }
-        for symbol in elf.dynsyms.iter().filter(|s| s.st_shndx != 0) {
-            if let Some(name) = elf.dynstrtab.get_at(symbol.st_name) {
-                image.symbols.insert(name.to_owned(), symbol.st_value);
+        for symbol in elf.dynamic_symbols().filter(|s| s.section != 0) {
+            if let Some(name) = elf.name(&symbol) {
+                image.symbols.insert(name.to_owned(), symbol.value);
             }
         }
         image.fences = fences(&elf)?;
@@ -144,11 +143,11 @@ impl RuntimeImage {
 }
 
 /// The addresses in section [`FENCES`].
-fn fences(elf: &Elf<'_>) -> Result<Vec<u64>, String> {
-    let mut sections = elf.section_headers.iter();
-    let section = sections
-        .find(|section| elf.shdr_strtab.get_at(section.sh_name) == Some(FENCES))
-        .and_then(|section| BYTES.get(section.file_range()?))
+fn fences(elf: &LinkTables<'_>) -> Result<Vec<u64>, String> {
+    let section = elf
+        .sections()
+        .find(|section| section.name == Some(FENCES))
+        .and_then(|section| BYTES.get(section.range?))
         .ok_or(format!("runtime image: no section {FENCES}"))?;
     let (words, _) = section.as_chunks();
     Ok(words.iter().map(|&word| u64::from_le_bytes(word)).collect())

@@ -1,19 +1,11 @@
 //! Symbols of an ELF file by name, found without reading the names of all others: a program may have
 //! hundreds of thousands (gABI, chapter 4, "Symbol Table").
 
-use goblin::container::{Container, Ctx, Endian};
-use goblin::elf::Elf;
-use goblin::elf::sym::sym64::SIZEOF_SYM;
-use goblin::elf::sym::{Sym, Symtab};
 use memchr::memmem;
 use patcher::Svma;
+use patcher::elf::{LinkTables, symbol_rows};
 
 use crate::lines;
-
-const CTX: Ctx = Ctx {
-    container: Container::Big,
-    le: Endian::Little,
-};
 
 /// The symbol tables of a file, each with the section of its names.
 const TABLES: [(&str, &str); 2] = [(".dynsym", ".dynstr"), (".symtab", ".strtab")];
@@ -33,13 +25,10 @@ pub fn defined<const N: usize>(data: &[u8], names: [&str; N]) -> [Option<Svma>; 
         if places.iter().all(Vec::is_empty) {
             continue;
         }
-        let Ok(symbols) = Symtab::parse(&symbols, 0, symbols.len() / SIZEOF_SYM, CTX) else {
-            continue;
-        };
-        for symbol in symbols.iter().filter(|symbol| symbol.st_shndx != 0) {
-            let of = |places: &Vec<usize>| places.binary_search(&symbol.st_name).is_ok();
+        for symbol in symbol_rows(&symbols).filter(|symbol| symbol.is_defined) {
+            let of = |places: &Vec<usize>| places.binary_search(&symbol.name).is_ok();
             if let Some(which) = places.iter().position(of) {
-                found[which].get_or_insert(Svma(symbol.st_value));
+                found[which].get_or_insert(Svma(symbol.value));
             }
         }
     }
@@ -52,14 +41,10 @@ pub fn defined<const N: usize>(data: &[u8], names: [&str; N]) -> [Option<Svma>; 
 /// The same of a file without section headers: the loader finds the exported symbols by its dynamic
 /// section.
 fn exported<const N: usize>(data: &[u8], names: [&str; N]) -> [Option<Svma>; N] {
-    let Ok(elf) = Elf::parse(data) else {
+    let Ok(tables) = LinkTables::parse(data) else {
         return [None; N];
     };
-    names.map(|name| {
-        let is_it = |s: &Sym| s.st_shndx != 0 && elf.dynstrtab.get_at(s.st_name) == Some(name);
-        let found = elf.dynsyms.iter().find(is_it);
-        found.map(|symbol| Svma(symbol.st_value))
-    })
+    names.map(|name| tables.exported(name))
 }
 
 /// Where a name is in a string table, ascending. It may be the end of a longer one, too.
@@ -71,6 +56,8 @@ fn places(strings: &[u8], name: &str) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use goblin::elf::Elf;
 
     use super::*;
 

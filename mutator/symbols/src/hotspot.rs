@@ -11,8 +11,8 @@ use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use abi::cause::Cause;
-use goblin::elf::Elf;
 use patcher::Avma;
+use patcher::elf::LinkTables;
 use unwind::Rule;
 
 use crate::images;
@@ -293,13 +293,13 @@ impl<'m> Tables<'m> {
     fn read(module: &Module, memory: &'m Memory) -> Option<Self> {
         let opened = images::of_module(module).ok()?;
         let bias = module.bias(opened.image)?;
-        let elf = Elf::parse(opened.image.data()).ok()?;
+        let exported = LinkTables::parse(opened.image.data()).ok()?;
         let mut symbols = HashMap::new();
-        for symbol in &elf.dynsyms {
-            if let Some(name) = elf.dynstrtab.get_at(symbol.st_name)
+        for symbol in exported.dynamic_symbols() {
+            if let Some(name) = exported.name(&symbol)
                 && name.starts_with("gHotSpotVM")
             {
-                symbols.insert(name, bias.to_avma(patcher::Svma(symbol.st_value)));
+                symbols.insert(name, bias.to_avma(patcher::Svma(symbol.value)));
             }
         }
         let mut tables = Self {

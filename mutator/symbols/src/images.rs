@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
+use patcher::elf::LinkTables;
 use patcher::flow::{Recipe, frames, unnamed_functions};
 use patcher::function::Function;
 use patcher::image::{Image, ImageError};
@@ -338,14 +339,11 @@ pub fn loader<'m>(process: &Process, modules: &'m [Module]) -> Option<&'m Module
 /// True if a file without an interpreter loads other files. A static program contains the functions
 /// of a loader as well, but exports them only together with its own functions.
 fn is_loader(image: &Image<'_>) -> bool {
-    let Ok(elf) = goblin::elf::Elf::parse(image.data()) else {
+    let Ok(tables) = LinkTables::parse(image.data()) else {
         return false;
     };
-    let exports = |name: &str| {
-        let is_it = |s: &goblin::elf::Sym| elf.dynstrtab.get_at(s.st_name) == Some(name);
-        elf.dynsyms.iter().any(|s| s.st_shndx != 0 && is_it(&s))
-    };
-    elf.interpreter.is_none() && exports("_dl_debug_state") && !exports("main")
+    let exports = |name: &str| tables.exported(name).is_some();
+    !tables.has_interpreter() && exports("_dl_debug_state") && !exports("main")
 }
 
 /// Addresses in the loader of a process with these modules, by the names under which it exports them; none where there is no loader.

@@ -8,9 +8,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use goblin::elf::reloc::{R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT};
-use goblin::elf::{Elf, Reloc};
+use patcher::elf::{LinkTables, Relocation};
 use patcher::function::{Function, FunctionKind};
+use patcher::isa::Fill;
 use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan_allowed};
 use patcher::select::Pattern;
 use patcher::{Avma, Bias};
@@ -160,44 +160,34 @@ impl Filled {
             let Some(bias) = module.bias(image.image) else {
                 continue;
             };
-            if let Ok(elf) = Elf::parse(image.image.data()) {
+            if let Ok(elf) = LinkTables::parse(image.image.data()) {
                 filled.add(&elf, module, bias, memory);
             }
         }
         filled
     }
 
-    fn add(&mut self, elf: &Elf<'_>, module: &Module, bias: Bias, memory: &Memory) {
+    fn add(&mut self, elf: &LinkTables<'_>, module: &Module, bias: Bias, memory: &Memory) {
         let at = |address: u64| bias.to_avma(patcher::Svma(address));
-        let dynamic = elf.dynrelas.iter().chain(elf.pltrelocs.iter());
-        // A static program has no dynamic section, and these alone.
-        let sections = elf
-            .shdr_relocs
-            .iter()
-            .flat_map(|(_, section)| section.iter());
-        let relocations: Vec<Reloc> = match elf.dynamic {
-            Some(_) => dynamic.collect(),
-            None => sections.collect(),
-        };
         // A part of a file that is mapped a second time has no such words.
-        let is_mapped = |r: &Reloc| module.range.contains(&at(r.r_offset));
-        for relocation in relocations.into_iter().filter(is_mapped) {
-            let Ok(value) = memory.read_word(at(relocation.r_offset)) else {
+        let is_mapped = |r: &Relocation| module.range.contains(&at(r.at));
+        for relocation in elf.filled_at_start().into_iter().filter(is_mapped) {
+            let Ok(value) = memory.read_word(at(relocation.at)) else {
                 continue;
             };
-            match relocation.r_type {
-                R_X86_64_IRELATIVE => {
-                    let resolver = at(relocation.r_addend.unwrap_or(0) as u64);
+            match relocation.fill() {
+                Fill::Resolved => {
+                    let resolver = at(relocation.addend);
                     self.by_resolver.push((resolver, Avma(value)));
                 }
-                R_X86_64_JUMP_SLOT | R_X86_64_GLOB_DAT | R_X86_64_64 => {
-                    let symbol = elf.dynsyms.get(relocation.r_sym);
-                    let name = symbol.and_then(|s| elf.dynstrtab.get_at(s.st_name));
+                Fill::Symbol => {
+                    let symbol = elf.dynamic_symbol(relocation.symbol);
+                    let name = symbol.and_then(|s| elf.name(&s));
                     if let Some(name) = name.filter(|n| !n.is_empty()) {
                         self.by_name.push((name.to_owned(), Avma(value)));
                     }
                 }
-                _ => {}
+                Fill::Relative | Fill::Other => {}
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use patcher::elf::LinkTables;
 use patcher::image::Image;
 use patcher::select::{Near, Pattern, with_last};
 use patcher::{Bias, Svma};
@@ -269,10 +270,5 @@ fn definitions(pattern: &Pattern, modules: &[Module]) -> Vec<String> {
 
 /// True if the image takes a function of this name from another one.
 fn imports(image: &Image<'_>, name: &str) -> bool {
-    let Ok(elf) = goblin::elf::Elf::parse(image.data()) else {
-        return false;
-    };
-    let is_it =
-        |s: goblin::elf::Sym| s.st_shndx == 0 && elf.dynstrtab.get_at(s.st_name) == Some(name);
-    elf.dynsyms.iter().any(is_it)
+    LinkTables::parse(image.data()).is_ok_and(|tables| tables.imports(name))
 }

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use goblin::elf::header::ET_REL;
-use goblin::elf::{Elf, SectionHeader};
+use patcher::elf::{LinkSection, LinkTables};
 use patcher::flow::{Bases, Form, Registered, registered};
 use patcher::{Avma, Svma};
 
@@ -16,12 +15,6 @@ use ipath_target::process::{Mapping, Memory};
 /// The most bytes of one list of entries, and of all lists.
 const LARGEST: u64 = 16 << 20;
 const MOST_BYTES: usize = 64 << 20;
-
-/// Relocations of x86-64 (psABI, table 4.9).
-const R_X86_64_64: u32 = 1;
-const R_X86_64_PC32: u32 = 2;
-const R_X86_64_32: u32 = 10;
-const R_X86_64_PC64: u32 = 24;
 
 /// Unwind entries that were registered together, copied from the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,36 +168,33 @@ fn list_at(at: Avma, maps: &[Mapping], memory: &Memory) -> Option<Vec<u8>> {
 /// The sections of an ELF file in memory. A section that has been loaded is read from its loaded
 /// copy, which has its relocations applied.
 fn in_file(bytes: &[u8], at: u64, memory: &Memory) -> Vec<Section> {
-    let Ok(elf) = Elf::parse(bytes) else {
+    let Ok(tables) = LinkTables::parse(bytes) else {
         return Vec::new();
     };
-    let headers = elf.section_headers.iter();
-    let text = headers
-        .clone()
-        .find(|s| s.is_executable())
-        .map_or(0, |s| s.sh_addr);
-    let section = |(index, header): (usize, &SectionHeader)| {
-        let form = match elf.shdr_strtab.get_at(header.sh_name)? {
+    let text = tables.sections().find(|s| s.is_executable);
+    let text = text.map_or(0, |s| s.address);
+    let section = |(index, header): (usize, LinkSection<'_>)| {
+        let form = match header.name? {
             ".eh_frame" => Form::EhFrame,
             ".debug_frame" => Form::DebugFrame,
             _ => return None,
         };
-        let range = header.file_range()?;
+        let range = header.range.clone()?;
         let len = range.len();
-        let is_loaded = header.is_alloc() && header.sh_addr != 0 && len as u64 <= LARGEST;
-        let loaded = is_loaded.then(|| memory.read_vec(Avma(header.sh_addr), len).ok());
+        let is_loaded = header.is_allocated && header.address != 0 && len as u64 <= LARGEST;
+        let loaded = is_loaded.then(|| memory.read_vec(Avma(header.address), len).ok());
         let loaded = loaded.flatten().filter(|loaded| begins_entries(loaded));
         let is_there = loaded.is_some();
         let mut contents = match loaded {
             Some(loaded) => loaded,
             None => bytes.get(range)?.to_vec(),
         };
-        let section_at = match header.sh_addr {
-            0 => at.wrapping_add(header.sh_offset),
+        let section_at = match header.address {
+            0 => at.wrapping_add(header.offset),
             address => address,
         };
-        if !is_there && elf.header.e_type == ET_REL {
-            relocate(&elf, index, section_at, &mut contents);
+        if !is_there && tables.is_object() {
+            relocate(&tables, index, section_at, &mut contents);
         }
         Some(Section {
             bytes: contents,
@@ -213,7 +203,7 @@ fn in_file(bytes: &[u8], at: u64, memory: &Memory) -> Vec<Section> {
             form,
         })
     };
-    headers.enumerate().filter_map(section).collect()
+    tables.sections().enumerate().filter_map(section).collect()
 }
 
 /// True if a section `.eh_frame` begins with a CIE.
@@ -224,34 +214,21 @@ fn begins_entries(bytes: &[u8]) -> bool {
 }
 
 /// Applies the relocations of a section of an object file to its `contents`.
-fn relocate(elf: &Elf<'_>, section: usize, at: u64, contents: &mut [u8]) {
-    for (index, relocations) in &elf.shdr_relocs {
-        let is_its = elf.section_headers.get(*index);
-        if is_its.is_none_or(|header| header.sh_info as usize != section) {
+fn relocate(tables: &LinkTables<'_>, section: usize, at: u64, contents: &mut [u8]) {
+    for relocation in tables.relocations_of(section) {
+        let Some(symbol) = tables.symbol(relocation.symbol) else {
             continue;
-        }
-        for relocation in relocations.iter() {
-            let Some(symbol) = elf.syms.get(relocation.r_sym) else {
-                continue;
-            };
-            let base = elf.section_headers.get(symbol.st_shndx);
-            let base = base.map_or(0, |section| section.sh_addr);
-            let addend = relocation.r_addend.unwrap_or(0) as u64;
-            let value = base.wrapping_add(symbol.st_value).wrapping_add(addend);
-            let place = at.wrapping_add(relocation.r_offset);
-            let (value, size) = match relocation.r_type {
-                R_X86_64_64 => (value, 8),
-                R_X86_64_32 => (value, 4),
-                R_X86_64_PC64 => (value.wrapping_sub(place), 8),
-                R_X86_64_PC32 => (value.wrapping_sub(place), 4),
-                _ => continue,
-            };
-            let first = relocation.r_offset as usize;
-            let end = first.checked_add(size);
-            let to = end.and_then(|end| contents.get_mut(first..end));
-            if let Some(to) = to {
-                to.copy_from_slice(&value.to_le_bytes()[..size]);
-            }
+        };
+        let base = tables.section_address(symbol.section).unwrap_or_default();
+        let place = at.wrapping_add(relocation.at);
+        let Some((value, size)) = relocation.linked(base.wrapping_add(symbol.value), place) else {
+            continue;
+        };
+        let first = relocation.at as usize;
+        let end = first.checked_add(size);
+        let to = end.and_then(|end| contents.get_mut(first..end));
+        if let Some(to) = to {
+            to.copy_from_slice(&value.to_le_bytes()[..size]);
         }
     }
 }

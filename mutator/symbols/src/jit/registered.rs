@@ -5,9 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use goblin::elf::Elf;
-use goblin::elf::header::ET_REL;
 use patcher::Avma;
+use patcher::elf::LinkTables;
 
 use super::ranges::Ranges;
 use crate::elf_symbols;
@@ -150,21 +149,18 @@ impl Registers {
 /// Adds the functions of a file in memory. The sections of a loaded object file contain their
 /// addresses.
 fn name_functions(bytes: &[u8], time: u64, names: &mut Ranges) {
-    let Ok(elf) = Elf::parse(bytes) else {
+    let Ok(tables) = LinkTables::parse(bytes) else {
         return;
     };
-    let is_object = elf.header.e_type == ET_REL;
-    for symbol in elf.syms.iter().filter(|s| s.is_function() && s.st_size > 0) {
-        let section = elf.section_headers.get(symbol.st_shndx);
-        let base = section.map_or(0, |s| s.sh_addr);
-        let start = symbol
-            .st_value
-            .wrapping_add(if is_object { base } else { 0 });
-        let Some(name) = elf.strtab.get_at(symbol.st_name).filter(|n| !n.is_empty()) else {
+    let is_object = tables.is_object();
+    for symbol in tables.symbols().filter(|s| s.is_function && s.size > 0) {
+        let base = tables.section_address(symbol.section).unwrap_or_default();
+        let start = symbol.value.wrapping_add(if is_object { base } else { 0 });
+        let Some(name) = tables.name(&symbol).filter(|n| !n.is_empty()) else {
             continue;
         };
         let name: Arc<str> = name.into();
-        let end = start.saturating_add(symbol.st_size);
+        let end = start.saturating_add(symbol.size);
         names.insert(Avma(start)..Avma(end), time, &name);
     }
 }

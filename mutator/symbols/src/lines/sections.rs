@@ -3,12 +3,9 @@
 use super::bytes::{Bytes, Reader};
 use flate2::{Decompress, FlushDecompress};
 use gimli::{Dwarf, EndianReader, LittleEndian, Section as _, SectionId};
-use goblin::container::{Container, Ctx, Endian};
-use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
-use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS};
-use goblin::elf::{Elf, SectionHeader, header};
 use ipath_base::files::FileBytes;
 use ipath_base::starved::bearing;
+use patcher::elf::{Compression, StoredSection, compressed, stored_sections};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::Read;
@@ -20,15 +17,10 @@ const MOST: u64 = 4 << 30;
 const EACH: u64 = 64;
 const SMALL: u64 = 1 << 20;
 
-const CTX: Ctx = Ctx {
-    container: Container::Big,
-    le: Endian::Little,
-};
-
 /// The sections of one file by name.
 pub(super) struct Sections<'d> {
     data: Bytes<'d>,
-    headers: HashMap<String, SectionHeader>,
+    headers: HashMap<String, StoredSection>,
 }
 
 /// The sections that the DWARF of one file lies in.
@@ -39,7 +31,7 @@ pub(super) struct Debug<'d> {
 
 /// A section and, where it is compressed, its first bytes, as many as have been asked for; none once it is seen to be broken.
 struct DebugSection {
-    header: SectionHeader,
+    header: StoredSection,
     packing: Packing,
     decompressed: Mutex<Option<Arc<Vec<u8>>>>,
 }
@@ -68,43 +60,7 @@ const NOT_OF_LINES: [SectionId; 4] = [
 impl<'d> Sections<'d> {
     /// Reads the section headers of a 64-bit little-endian ELF file, and nothing else.
     pub(super) fn parse(data: Bytes<'d>) -> Option<Self> {
-        let elf = Elf::parse_header(&data).ok()?;
-        if elf.e_ident[header::EI_CLASS] != header::ELFCLASS64 || elf.endianness().ok()? != CTX.le {
-            return None;
-        }
-        let at = usize::try_from(elf.e_shoff).ok()?;
-        if at == 0 {
-            return None;
-        }
-        // Where the counts do not fit into the header they stand in section 0 (gABI, e_shnum).
-        let first = SectionHeader::parse(&data, at, 1, CTX)
-            .ok()?
-            .into_iter()
-            .next()?;
-        let count = match elf.e_shnum {
-            0 => usize::try_from(first.sh_size).ok()?,
-            n => n.into(),
-        };
-        const SHN_XINDEX: u16 = 0xffff;
-        let names = match elf.e_shstrndx {
-            SHN_XINDEX => first.sh_link as usize,
-            n => n.into(),
-        };
-        // A count that the file cannot hold must not make the parser reserve memory for it.
-        if count > data.len() / SectionHeader::size(CTX) {
-            return None;
-        }
-        let headers = SectionHeader::parse(&data, at, count, CTX).ok()?;
-        let names = data.get(headers.get(names)?.file_range()?)?.to_owned();
-        let name = |h: &SectionHeader| {
-            let text = names.get(h.sh_name..)?;
-            let text = &text[..text.iter().position(|&b| b == 0)?];
-            Some(std::str::from_utf8(text).ok()?.to_owned())
-        };
-        let headers = headers
-            .into_iter()
-            .filter_map(|h| Some((name(&h)?, h)))
-            .collect();
+        let headers = stored_sections(&data)?;
         Some(Self { data, headers })
     }
 
@@ -151,7 +107,7 @@ impl<'d> Sections<'d> {
         let here = |id: SectionId| {
             let name = name(id)?;
             let found = self.headers.get(name).map(|header| {
-                let is_packed = header.sh_flags & u64::from(SHF_COMPRESSED) != 0;
+                let is_packed = header.is_compressed;
                 (
                     header,
                     if is_packed {
@@ -165,7 +121,7 @@ impl<'d> Sections<'d> {
                 let packed = name.replacen(".debug", ".zdebug", 1);
                 Some((self.headers.get(&packed)?, Packing::Gnu))
             });
-            let (header, packing) = found.filter(|(header, _)| header.sh_type != SHT_NOBITS)?;
+            let (header, packing) = found.filter(|(header, _)| header.range.is_some())?;
             let section = DebugSection {
                 header: header.clone(),
                 packing,
@@ -253,9 +209,9 @@ impl DebugSection {
     }
 }
 
-fn contents<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
+fn contents<'d>(data: &Bytes<'d>, header: &StoredSection) -> Option<Bytes<'d>> {
     let bytes = stored(data, header)?;
-    if header.sh_flags & u64::from(SHF_COMPRESSED) == 0 {
+    if !header.is_compressed {
         return Some(bytes);
     }
     let compressed = Compressed::parse(&bytes, Packing::Gabi)?;
@@ -264,11 +220,8 @@ fn contents<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
 }
 
 /// The bytes of a section as they are in the file.
-fn stored<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
-    if header.sh_type == SHT_NOBITS {
-        return None;
-    }
-    data.part(header.file_range()?)
+fn stored<'d>(data: &Bytes<'d>, header: &StoredSection) -> Option<Bytes<'d>> {
+    data.part(header.range.clone()?)
 }
 
 /// The largest plausible size of this many compressed bytes.
@@ -278,7 +231,7 @@ pub(super) fn believed(packed: usize) -> u64 {
 
 /// A compressed section.
 struct Compressed<'b> {
-    by: u32,
+    by: Compression,
     size: usize,
     packed: &'b [u8],
 }
@@ -289,13 +242,9 @@ impl<'b> Compressed<'b> {
         let (by, size, packed) = match packing {
             Packing::Gnu => {
                 let (size, packed) = bytes.strip_prefix(b"ZLIB")?.split_first_chunk()?;
-                (ELFCOMPRESS_ZLIB, u64::from_be_bytes(*size), packed)
+                (Compression::Zlib, u64::from_be_bytes(*size), packed)
             }
-            Packing::Gabi | Packing::Plain => {
-                let form = CompressionHeader::parse(bytes, 0, CTX).ok()?;
-                let packed = bytes.get(CompressionHeader::size(CTX)..)?;
-                (form.ch_type, form.ch_size, packed)
-            }
+            Packing::Gabi | Packing::Plain => compressed(bytes)?,
         };
         (size <= believed(packed.len())).then_some(Self {
             by,
@@ -310,17 +259,17 @@ impl<'b> Compressed<'b> {
         bearing(|| out.try_reserve_exact(len)).ok()?;
         match self.by {
             // It fills what is reserved.
-            ELFCOMPRESS_ZLIB => Decompress::new(true)
+            Compression::Zlib => Decompress::new(true)
                 .decompress_vec(self.packed, &mut out, FlushDecompress::Finish)
                 .map(drop)
                 .ok(),
-            ELFCOMPRESS_ZSTD => ruzstd::decoding::StreamingDecoder::new(self.packed)
+            Compression::Zstd => ruzstd::decoding::StreamingDecoder::new(self.packed)
                 .ok()?
                 .take(len as u64)
                 .read_to_end(&mut out)
                 .map(drop)
                 .ok(),
-            _ => None,
+            Compression::Other => None,
         }?;
         out.truncate(len);
         (out.len() == len).then_some(out)

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
-use goblin::elf::Elf;
+use patcher::elf::LinkTables;
 use patcher::image::{Image, Segment};
 use patcher::{Avma, Bias, FileOffset, Svma};
 
@@ -136,7 +136,12 @@ impl Module {
         let bytes = self.open().ok()?;
         let key = (self.file(), bytes.stamp());
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let find = || Elf::parse(bytes.bytes()).ok()?.soname.map(str::to_owned);
+        let find = || {
+            LinkTables::parse(bytes.bytes())
+                .ok()?
+                .soname()
+                .map(str::to_owned)
+        };
         known.entry(key).or_insert_with(find).clone()
     }
 

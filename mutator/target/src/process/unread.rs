@@ -1,10 +1,7 @@
 //! What the memory of a process tells of a file that cannot be opened: its program headers, and the
 //! unwind tables that they lead to. The memory is the process's own: nothing in it is trusted.
 
-use goblin::container::{Container, Ctx, Endian};
-use goblin::elf::Elf;
-use goblin::elf::program_header::{PF_X, PT_GNU_EH_FRAME, PT_LOAD, ProgramHeader};
-use patcher::image::Segment;
+use patcher::elf::Programs;
 use patcher::{Bias, Svma};
 
 use super::modules::{Module, bias_by};
@@ -32,21 +29,14 @@ impl Module {
     pub fn bias_in_memory(&self) -> Option<Bias> {
         let first = self.code.first()?;
         let programs = self.programs_in_memory()?;
-        let code = programs
-            .iter()
-            .filter(|p| p.p_type == PT_LOAD && p.p_flags & PF_X != 0);
-        code.map(|p| Segment::of(p, u64::MAX))
-            .find_map(|s| bias_by(&s, first.range.start, first.offset))
+        let mut code = programs.segments().filter(|segment| segment.execute);
+        code.find_map(|s| bias_by(&s, first.range.start, first.offset))
     }
 
-    fn programs_in_memory(&self) -> Option<Vec<ProgramHeader>> {
+    fn programs_in_memory(&self) -> Option<Programs> {
         let memory = self.process().open_memory().ok()?;
         let head = memory.read_vec(self.range.start, abi::PAGE as usize).ok()?;
-        let header = Elf::parse_header(&head).ok()?;
-        let context = Ctx::new(Container::Big, Endian::Little);
-        let (at, count) = (header.e_phoff as usize, usize::from(header.e_phnum));
-        let fits = ProgramHeader::size(context) * count <= head.len();
-        fits.then(|| ProgramHeader::parse(&head, at, count, context).ok())?
+        Programs::parse(&head)
     }
 
     /// The unwind tables at this bias. `None` if there are none of the usual layout.
@@ -59,17 +49,15 @@ impl Module {
             let is_own = self.range.contains(&at) && at.0.checked_add(len)? <= self.range.end.0;
             is_own.then(|| memory.read_vec(at, len as usize).ok())?
         };
-        let index = programs.iter().find(|p| p.p_type == PT_GNU_EH_FRAME)?;
-        let table = read(index.p_vaddr, index.p_vaddr.checked_add(index.p_memsz)?)?;
+        let index = programs.frame_index()?;
+        let table = read(index.start, index.end)?;
         let offset = i32::from_le_bytes(*table.get(4..)?.first_chunk()?);
-        let entries = (index.p_vaddr + 4).checked_add_signed(offset.into())?;
-        let end = |p: &ProgramHeader| p.p_vaddr.saturating_add(p.p_memsz);
-        let segment = programs
-            .iter()
-            .find(|p| p.p_type == PT_LOAD && (p.p_vaddr..end(p)).contains(&entries))?;
+        let entries = (index.start + 4).checked_add_signed(offset.into())?;
+        let mut segments = programs.segments();
+        let segment = segments.find(|segment| segment.range.contains(&Svma(entries)))?;
         let tables = UnwindTables {
-            entries: (Svma(entries), read(entries, end(segment))?),
-            index: (Svma(index.p_vaddr), table),
+            entries: (Svma(entries), read(entries, segment.range.end.0)?),
+            index: (Svma(index.start), table),
         };
         tables.index.1.starts_with(&LAYOUT).then_some(tables)
     }
