@@ -13,7 +13,9 @@ use super::departing::Departures;
 use super::generated::{Call, Generated};
 use super::pending::LookedThrough;
 use super::registered::RegisteredCode;
-use super::tables::{answers, prepare, quick_answers, table_key};
+use super::tables::{
+    answers, prepare, publish_rules, publish_tables, publish_unasked, quick_answers, table_key,
+};
 use super::{Session, SessionError};
 use crate::segment::{Asking, Question, SegmentError};
 use ipath_profile::clock;
@@ -213,8 +215,8 @@ impl<'r> Answers<'r> {
             return Ok(());
         }
         self.session
-            .locked_as_it_is(|locked| match locked.has_room_for_unasked() {
-                true => locked.publish_unasked(rules, seen),
+            .locked_as_it_is(|locked| match locked.view().has_room_for_unasked() {
+                true => publish_unasked(locked, rules, seen),
                 false => Ok(()),
             })
     }
@@ -260,7 +262,7 @@ impl<'r> Answers<'r> {
             return Ok(());
         }
         self.session.locked_as_it_is(|locked| {
-            locked.publish_tables(&new)?;
+            publish_tables(locked, &new)?;
             Ok(locked.segment().write_document(locked.document())?)
         })
     }
@@ -336,7 +338,7 @@ impl<'r> Answers<'r> {
             let open: Vec<Question> = over.iter().filter(is_open).copied().collect();
             rules.retain(|&(at, _)| is_for(&open, at) || !is_for(over, at));
             if !open.is_empty() {
-                locked.publish_rules(rules, seen)?;
+                publish_rules(locked, rules, seen)?;
             }
             locked.segment.close_questions(&open);
             Ok(open)

@@ -8,7 +8,7 @@ use abi::segment::device_numbers;
 use patcher::select::Pattern;
 
 use super::Session;
-use super::locked::Locked;
+use crate::segment::Document;
 use ipath_base::files::file_name;
 use ipath_symbols::images::{self, OpenError};
 use ipath_target::process::identity::{self, FileId};
@@ -17,14 +17,12 @@ use ipath_target::process::modules::Module;
 /// The most entries to inspect: a library that is loaded repeatedly has many.
 const MOST: u32 = 4096;
 
-impl Locked<'_> {
-    /// Records the files that were searched for functions.
-    pub(super) fn note_looked_in(&mut self, modules: &[Module]) {
-        for module in modules {
-            let key = (module.path.clone(), module.file());
-            if !self.document.looked_in.contains(&key) {
-                self.document.looked_in.push(key);
-            }
+/// Records the files that were searched for functions.
+pub(super) fn note_looked_in(document: &mut Document, modules: &[Module]) {
+    for module in modules {
+        let key = (module.path.clone(), module.file());
+        if !document.looked_in.contains(&key) {
+            document.looked_in.push(key);
         }
     }
 }

@@ -79,7 +79,7 @@ impl Session {
         let made = self.make_in_child(child, stopped)?;
         let mut session = made.session;
         let mut locked = Locked::new(&mut session, space, made.lock);
-        let begun = locked.begin_in_child();
+        let begun = begin_in_child(&mut locked);
         drop(locked);
         match begun {
             Ok(()) => Ok(Some(session)),
@@ -418,25 +418,23 @@ fn begin_header(segment: &Segment, of_parent: &abi::segment::Header) {
         .compare_exchange(STATE_SETUP, STATE_ACTIVE, Release, Relaxed);
 }
 
-impl Locked<'_> {
-    /// Has the hooks of a child count from now on, where they are as the document says.
-    fn begin_in_child(&mut self) -> Result<(), SessionError> {
-        let space = Arc::clone(&self.space);
-        let maps = space.maps()?;
-        if self.segment_in(&maps).is_none() {
-            return Err(SegmentError::Corrupt("mappings").into());
-        }
-        let image = self.document.image;
-        if !self.own.admit(&maps, image) {
-            return Err(SegmentError::Corrupt("mappings").into());
-        }
-        // The runtime may wait for the command before the command has had time to look.
-        if self.document.is_waited_in() {
-            self.note_watched(AT_FIRST);
-        }
-        let alive = self.symbol(SYMBOL_ALIVE)?;
-        self.write_own(&[(alive, ALIVE.to_le_bytes().to_vec())])
+/// Has the hooks of a child count from now on, where they are as the document says.
+fn begin_in_child(locked: &mut Locked<'_>) -> Result<(), SessionError> {
+    let space = Arc::clone(&locked.space);
+    let maps = space.maps()?;
+    if locked.segment_in(&maps).is_none() {
+        return Err(SegmentError::Corrupt("mappings").into());
     }
+    let image = locked.document.image;
+    if !locked.own.admit(&maps, image) {
+        return Err(SegmentError::Corrupt("mappings").into());
+    }
+    // The runtime may wait for the command before the command has had time to look.
+    if locked.document.is_waited_in() {
+        locked.note_watched(AT_FIRST);
+    }
+    let alive = locked.symbol(SYMBOL_ALIVE)?;
+    locked.write_own(&[(alive, ALIVE.to_le_bytes().to_vec())])
 }
 
 impl Session {

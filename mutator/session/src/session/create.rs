@@ -10,10 +10,12 @@ use abi::segment::STATE_ACTIVE;
 use patcher::plan::Effects;
 
 use super::apply::AT_START;
+use super::end::unmap_in;
 use super::locked::Locked;
 use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
 use super::memory::Room;
-use super::pending::AT_FIRST;
+use super::pending::{AT_FIRST, note_met};
+use super::quiet::{populate_columns, reserve_after};
 use super::tables::prepare_all;
 use super::{Changed, Ended, Selected, Session, SessionError, VERIFY, filters, quiet};
 use crate::condition::{Condition, Operand};
@@ -203,12 +205,12 @@ impl Session {
         if let Some(state) = images::loader_state(process, locked.space.memory(), &modules) {
             parameters.loader_state.store(state.0, Relaxed);
         }
-        let result = locked.fill(image, hz, &parameters).and_then(|()| {
+        let result = fill_image(&mut locked, image, hz, &parameters).and_then(|()| {
             if let Some((draft, _lock)) = &draft {
                 draft.remove_name();
             }
             let met = selection.met_texts(&options.pending);
-            locked.note_met(&met);
+            note_met(&mut locked.document, &met);
             let changed = locked.add(AT_START, &modules, selection, stopped.as_deref_mut())?;
             if !options.pending.is_empty() {
                 locked.document.check_awaits()?;
@@ -224,7 +226,7 @@ impl Session {
         let result = result.inspect_err(|_| {
             let is_followed = stopped.is_some();
             let ended = match stopped {
-                Some(stopped) => locked.unmap_in(stopped).map(|()| Ended::Detached),
+                Some(stopped) => unmap_in(&mut locked, stopped).map(|()| Ended::Detached),
                 None => locked.end(),
             };
             // The first error is the one to report. Of a program that is gone its name goes. No command detaches a
@@ -241,50 +243,46 @@ impl Session {
 /// See the limits: threads without a C library and without system calls.
 const SAME_THREADS: &str = "threads that come to the place of ended ones count as those: the kernel may not be asked which they are";
 
-impl Locked<'_> {
-    /// Writes the runtime and its parameters; nothing of it runs yet.
-    fn fill(
-        &mut self,
-        image: &RuntimeImage,
-        hz: u64,
-        parameters: &Parameters,
-    ) -> Result<(), SessionError> {
-        let Extent { start: base, .. } = self.document.image;
-        let maps = self.space.maps()?;
-        if !self.own.admit(&maps, self.document.image) {
-            return Err(SegmentError::Corrupt("mappings").into());
-        }
-        if self.document.quiet {
-            let Extent { start, len } = self.reserve(image.size);
-            parameters.system_calls.store(0, Relaxed);
-            parameters.reserve.store(start.0, Relaxed);
-            parameters.reserve_len.store(len, Relaxed);
-            quiet::populate(&self.process, &self.segment, parameters)?;
-            if parameters.threads_apart.load(Relaxed) != 0
-                && parameters.tid_offset.load(Relaxed) < 0
-            {
-                self.document.notes.push(SAME_THREADS.to_owned());
-            }
-        }
-        self.publish_maps()?;
-        let at = |symbol| image.address(base, symbol).map_err(SessionError::Image);
-        let mut writes = image.writes(base, self.document.exit_clock);
-        writes.push((at(SYMBOL_PARAMETERS)?, bytes_of(parameters)));
-        for (symbol, bytes) in self.document.tables_of_schemas() {
-            writes.push((at(symbol)?, bytes));
-        }
-        writes.push((at(SYMBOL_ALIVE)?, ALIVE.to_le_bytes().to_vec()));
-        self.write_own(&writes)?;
-        self.populate_columns()?;
-        let header = self.segment.header();
-        header.started_tsc.store(clock::tsc(), Relaxed);
-        header.started_unix_ns.store(clock::unix_ns(), Relaxed);
-        header.clock_hz.store(hz, Relaxed);
-        self.segment.write_document(&self.document)?;
-        header.state.store(STATE_ACTIVE, Release);
-        step("state active");
-        Ok(())
+/// Writes the runtime and its parameters; nothing of it runs yet.
+fn fill_image(
+    locked: &mut Locked<'_>,
+    image: &RuntimeImage,
+    hz: u64,
+    parameters: &Parameters,
+) -> Result<(), SessionError> {
+    let Extent { start: base, .. } = locked.document.image;
+    let maps = locked.space.maps()?;
+    if !locked.own.admit(&maps, locked.document.image) {
+        return Err(SegmentError::Corrupt("mappings").into());
     }
+    if locked.document.quiet {
+        let Extent { start, len } = reserve_after(&locked.document, image.size);
+        parameters.system_calls.store(0, Relaxed);
+        parameters.reserve.store(start.0, Relaxed);
+        parameters.reserve_len.store(len, Relaxed);
+        quiet::populate(&locked.process, &locked.segment, parameters)?;
+        if parameters.threads_apart.load(Relaxed) != 0 && parameters.tid_offset.load(Relaxed) < 0 {
+            locked.document.notes.push(SAME_THREADS.to_owned());
+        }
+    }
+    locked.view().publish_maps()?;
+    let at = |symbol| image.address(base, symbol).map_err(SessionError::Image);
+    let mut writes = image.writes(base, locked.document.exit_clock);
+    writes.push((at(SYMBOL_PARAMETERS)?, bytes_of(parameters)));
+    for (symbol, bytes) in locked.document.tables_of_schemas() {
+        writes.push((at(symbol)?, bytes));
+    }
+    writes.push((at(SYMBOL_ALIVE)?, ALIVE.to_le_bytes().to_vec()));
+    locked.write_own(&writes)?;
+    populate_columns(locked)?;
+    let header = locked.segment.header();
+    header.started_tsc.store(clock::tsc(), Relaxed);
+    header.started_unix_ns.store(clock::unix_ns(), Relaxed);
+    header.clock_hz.store(hz, Relaxed);
+    locked.segment.write_document(&locked.document)?;
+    header.state.store(STATE_ACTIVE, Release);
+    step("state active");
+    Ok(())
 }
 
 impl Session {

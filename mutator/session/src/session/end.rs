@@ -9,15 +9,18 @@ use abi::PAGE;
 use abi::image::{OWN_MAPPINGS, SYMBOL_COROUTINES, SYMBOL_MAPS, SYMBOL_MAPS_USED};
 use patcher::Avma;
 
-use super::locked::Locked;
-use super::locked::{Found, close};
+use super::locked::{Found, Locked, close};
 use super::parked::{IN_STOP, saved_inside};
-use super::recover::unmap;
+use super::pending::{let_loads_go, tell_whether_awaited};
+use super::recover::{mark_leaving, unmap, unmap_now};
 use super::stack_scan::Stacks;
+use super::traps::{after_traps, unhandle_traps};
+use super::view::View;
 use super::write::{move_back, read};
-use super::{Session, SessionError};
+use super::{Session, SessionError, symbol};
 use crate::segment::{
-    Forking, FunctionDoc, Journal, PairDoc, RegionDoc, Role, SegmentError, SiteDoc, Witness,
+    Document, Forking, FunctionDoc, Journal, PairDoc, RegionDoc, Role, SegmentError, SiteDoc,
+    Witness,
 };
 use ipath_target::priority::Priority;
 use ipath_target::process::{Activity, Extent, Memory, Presence, Text, Tid, thread_state};
@@ -105,10 +108,10 @@ impl Session {
 impl Locked<'_> {
     pub(super) fn end(&mut self) -> Result<Ended, SessionError> {
         // Threads that wait for libraries to be looked at are in the runtime.
-        self.let_loads_go()?;
-        if let Err(error) = self.take_everything_out() {
+        let_loads_go(self)?;
+        if let Err(error) = take_everything_out(self) {
             // It is in the target still, or some of it: the error tells.
-            let _ = self.tell_whether_awaited();
+            let _ = tell_whether_awaited(self);
             return Err(error);
         }
         self.close();
@@ -137,110 +140,9 @@ impl Locked<'_> {
         }
         ended
     }
+}
 
-    fn take_everything_out(&mut self) -> Result<(), SessionError> {
-        let for_children = self.witnesses_of_children();
-        let functions = &self.document.functions;
-        let others =
-            (0..functions.len()).filter(|i| functions[*i].is_in() && !for_children.contains(i));
-        let others: Vec<usize> = others.collect();
-        self.take_out("detach", &others)?;
-        let functions = &self.document.functions;
-        let sites = for_children.iter().flat_map(|&i| &functions[i].sites);
-        let staying: Vec<u32> = sites.flat_map(|site| site.patches.clone()).collect();
-        // Patches that remain after a command was killed, and landings to which signal handlers return.
-        self.restore_standing(|patch| !staying.contains(patch))?;
-        let space = Arc::clone(&self.space);
-        let memory = space.memory();
-        // The runtime maps memory for itself, so its list is whole only when nobody is in it.
-        self.wait_until_left("detach", memory, TO_UNMAP)?;
-        if !for_children.is_empty() {
-            // Last: a handler on top of the recording of a call may have forked meanwhile.
-            self.take_out("detach", &for_children)?;
-            self.restore_standing(|_| true)?;
-            self.wait_until_left("detach", memory, TO_UNMAP)?;
-        }
-        if self.unhandle_traps()? {
-            self.wait_until_left("detach", memory, TO_UNMAP)?;
-        }
-        let mappings = self.mappings(memory)?;
-        self.document.cpu_ended_ns = self.process.cpu_time();
-        self.mark_leaving(&mappings)?;
-        self.unmap_now("detach", &self.in_order(&mappings))
-    }
-
-    /// Restores the original bytes of the remaining patches for which `is_meant` is true. Waits until no
-    /// signal handler will return to them.
-    fn restore_standing(&mut self, is_meant: impl Fn(&u32) -> bool) -> Result<(), SessionError> {
-        const FIRST: Duration = Duration::from_millis(1);
-        const LONGEST: Duration = Duration::from_millis(100);
-        let deadline = Instant::now() + TO_UNMAP.time;
-        let mut rest = FIRST;
-        loop {
-            let mut left = Journal(&self.segment).standing()?;
-            left.retain(&is_meant);
-            if left.is_empty() {
-                return Ok(());
-            }
-            let mut kept = None;
-            self.in_stop("detach", |locked, stopped, stacks| {
-                let functions = locked.document.functions.iter();
-                let sites: Vec<&SiteDoc> = functions.flat_map(|f| &f.sites).collect();
-                let awaited = locked.kept(stopped, stacks, &sites)?;
-                left.retain(|patch| !awaited.contains_key(patch));
-                kept = awaited.into_values().next();
-                let landings = locked.landings(sites.iter().copied())?;
-                locked.restore_entries(stopped.text(), &left)?;
-                let is_back = |pair: &&PairDoc| landings.values().any(|&at| at == pair.trampoline);
-                move_back(
-                    stopped,
-                    sites.iter().flat_map(|s| &s.hook_starts).filter(is_back),
-                )
-            })?;
-            let Some(at) = kept else {
-                return Ok(());
-            };
-            if Instant::now() > deadline {
-                return Err(stays(format_args!("{INTERRUPTED} {at}")));
-            }
-            let _step = Step::begin("waiting for signal handlers to return");
-            pause(rest);
-            rest = (rest * 2).min(LONGEST);
-        }
-    }
-
-    /// What sees to the children of threads that are amid the recording of a call.
-    fn witnesses_of_children(&self) -> Vec<usize> {
-        let functions = self.document.functions.iter().enumerate();
-        let of_children = functions
-            .filter(|(_, f)| f.is_in() && f.role == Role::Witness(Witness::Forks(Forking::Copies)));
-        of_children.map(|(id, _)| id).collect()
-    }
-
-    /// Where no function is in any more, nor awaited, takes out what sees to children once nobody is in the runtime. It stays in where
-    /// somebody stays there, or many are.
-    pub(super) fn take_out_last(&mut self, why: &str) -> Result<(), SessionError> {
-        let witnesses = self.witnesses_of_children();
-        let functions = &self.document.functions;
-        let is_needed = functions.iter().any(|f| f.is_in() && f.role.is_shown());
-        if witnesses.is_empty() || is_needed || !self.document.pending.is_empty() {
-            return Ok(());
-        }
-        let space = Arc::clone(&self.space);
-        match self.wait_until_left(why, space.memory(), TO_GO_ON) {
-            Ok(()) => self.take_out(why, &witnesses),
-            Err(SessionError::Held(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The mappings as they are taken out: the segment last, which tells of the others.
-    fn in_order(&self, mappings: &[Extent]) -> Vec<Extent> {
-        let mut order = adjoined(mappings);
-        order.push(self.document.segment);
-        order
-    }
-
+impl View<'_> {
     /// Reads again what has changed of the stacks since before this thread was stopped.
     pub(super) fn renew(
         &self,
@@ -258,18 +160,22 @@ impl Locked<'_> {
         Ok(())
     }
 
-    fn restore_entries(&self, text: Text<'_>, indexes: &[u32]) -> Result<(), SessionError> {
-        let journal = Journal(&self.segment);
+    pub(super) fn restore_entries(
+        &self,
+        text: Text<'_>,
+        indexes: &[u32],
+    ) -> Result<(), SessionError> {
+        let journal = Journal(self.segment);
         let patches: Result<Vec<_>, _> = indexes
             .iter()
             .map(|&i| journal.patch(i).map(|p| (i, p)))
             .collect();
-        self.restore(text, &patches?)
+        self.restore_patches(text, &patches?)
     }
 
     /// Everything the session has mapped but the segment, what the runtime mapped for itself
     /// included.
-    fn mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
+    pub(super) fn mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
         let mut mappings = self.own_mappings(memory)?;
         // What is mapped after its image goes with that.
         let image = self.document.image;
@@ -287,98 +193,20 @@ impl Locked<'_> {
         Ok(Stacks::of(maps, self.own_mappings(memory)?))
     }
 
-    /// Waits until no thread is in a trampoline or the runtime, nor will return there, nor any context that a
-    /// signal handler has left. Nothing leads there any more.
-    fn wait_until_left(
-        &mut self,
-        why: &str,
-        memory: &Memory,
-        patience: Patience,
-    ) -> Result<(), SessionError> {
-        /// The time for threads to leave by themselves: at first, and after turns.
-        const BY_THEMSELVES: Duration = Duration::from_secs(5);
-        const AGAIN: Duration = Duration::from_millis(200);
-        const UNTIL_ITS_TURN: Duration = Duration::from_millis(10);
-        let all = self.process.tids().map_or(0, |tids| tids.len());
-        let each =
-            u32::try_from(all).map_or(Duration::MAX, |all| patience.each.saturating_mul(all));
-        let deadline = Instant::now() + patience.time.saturating_add(each);
-        let step = Step::begin("waiting for threads to leave the runtime");
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        let most = patience.threads.saturating_mul(processors);
-        let mut late: Vec<Tid> = Vec::new();
-        // True if nobody was inside in the stop before.
-        let mut was_left = !self.may_be_parked(memory);
-        loop {
-            if !late.is_empty() {
-                let code = self.code();
-                let is_inside = |pc| is_in(&code, pc);
-                let duration = self.stop_all()?.give_turns(&late, is_inside)?;
-                self.note_stop(why, duration);
-            }
-            let mut stacks = self.stacks(memory)?;
-            let parked = self.parked_inside(memory, u64::MAX)?;
-            let mut stopped = self.stop_all()?;
-            let inside = self.threads_inside(memory, &mut stopped, &mut stacks);
-            // What goes on, and is left again, between the look and the stop, is seen in the stop, as far as
-            // that lasts.
-            let parked =
-                parked.map_or_else(|| self.parked_inside(memory, IN_STOP), |p| Ok(Some(p)));
-            let threads = stopped.threads().count();
-            let duration = stopped.resume()?;
-            self.note_stop(why, duration);
-            let inside = inside?;
-            step.at(threads - inside.len(), threads);
-            let who = match (inside.first(), parked?) {
-                (Some(first), _) => format!("thread {first}"),
-                (None, Some(at)) => format!("{INTERRUPTED} {at}"),
-                (None, None) if was_left => return Ok(()),
-                (None, None) => {
-                    // A thread that was inside then may have been left there since the look.
-                    was_left = true;
-                    continue;
-                }
-            };
-            was_left = !self.may_be_parked(memory);
-            if Instant::now() > deadline || inside.len() > most {
-                return Err(stays(format_args!("{who}")));
-            }
-            if inside.is_empty() {
-                pause(UNTIL_ITS_TURN);
-            }
-            let patience = if late.is_empty() {
-                BY_THEMSELVES
-            } else {
-                AGAIN
-            };
-            let has_left = self.let_leave(&inside, deadline.min(Instant::now() + patience));
-            // Any of them may hold the lock that the others wait for.
-            late = if has_left { Vec::new() } else { inside };
-        }
-    }
-
-    /// The trampolines and the runtime.
-    fn code(&self) -> Vec<Extent> {
-        let regions = self.document.regions.iter().map(RegionDoc::extent);
-        regions.chain([self.document.image]).collect()
-    }
-
-    /// True if the session follows stacks that Go's runtime moves.
-    pub(super) fn follows_goroutines(&self) -> bool {
-        let mut functions = self.document.functions.iter();
-        functions.any(|f| f.role == Role::Witness(Witness::Moves))
-    }
-
     /// True if there can be contexts that a signal handler has left in there: not where each thread keeps to one
     /// stack. Go's runtime handles signals on stacks of their own, and goes back over them.
-    fn may_be_parked(&self, memory: &Memory) -> bool {
+    pub(super) fn may_be_parked(&self, memory: &Memory) -> bool {
         let flag = self.symbol(SYMBOL_COROUTINES);
         let have_been = flag.and_then(|at| read(memory, at, size_of::<u32>()));
-        !self.follows_goroutines() && have_been.is_ok_and(|flag| flag != [0; 4])
+        !follows_goroutines(self.document) && have_been.is_ok_and(|flag| flag != [0; 4])
     }
 
     /// A program counter in there of such a context, as far as this many bytes tell.
-    fn parked_inside(&self, memory: &Memory, most: u64) -> Result<Option<Avma>, SessionError> {
+    pub(super) fn parked_inside(
+        &self,
+        memory: &Memory,
+        most: u64,
+    ) -> Result<Option<Avma>, SessionError> {
         if !self.may_be_parked(memory) {
             return Ok(None);
         }
@@ -386,11 +214,11 @@ impl Locked<'_> {
         let mut ours = self.mappings(memory)?;
         ours.push(self.document.segment);
         let ours: Vec<_> = ours.into_iter().map(Extent::range).collect();
-        let code = self.code();
+        let code = code_of(self.document);
         let is_inside = |pc| is_in(&code, pc);
         let maps = maps.iter();
         Ok(saved_inside(
-            &self.process,
+            self.process,
             memory,
             maps,
             &ours,
@@ -402,7 +230,7 @@ impl Locked<'_> {
     /// Waits until each of these threads has run for longer than it takes to get out, by itself,
     /// while all others run as well. Returns false if a thread has not had a processor by `until`, or if a
     /// signal has stopped its process.
-    fn let_leave(&self, inside: &[Tid], until: Instant) -> bool {
+    pub(super) fn let_leave(&self, inside: &[Tid], until: Instant) -> bool {
         /// A walk of a deep stack takes tens of microseconds.
         const ENOUGH_NS: u64 = 200_000;
         /// Each pause is twice as long as the one before. Where this thread wakes, another is
@@ -430,14 +258,14 @@ impl Locked<'_> {
         true
     }
 
-    fn threads_inside(
+    pub(super) fn threads_inside(
         &self,
         memory: &Memory,
         stopped: &mut Stopped,
         stacks: &mut Stacks,
     ) -> Result<Vec<Tid>, SessionError> {
-        let code = self.code();
-        let trapped = self.after_traps();
+        let code = code_of(self.document);
+        let trapped = after_traps(self.document);
         let is_inside = |pc: Avma| is_in(&code, pc) || trapped.contains(&pc);
         // Threads at copied instructions continue at the originals, where those have been restored.
         let functions = &self.document.functions;
@@ -453,38 +281,239 @@ impl Locked<'_> {
         }
         Ok(inside)
     }
+}
 
-    /// Takes the mappings of a session whose target is stopped and has not run since out again.
-    pub(super) fn unmap_in(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
-        let space = Arc::clone(&self.space);
-        let left = Journal(&self.segment).standing()?;
-        self.restore_entries(stopped.text(), &left)?;
-        let mappings = self.mappings(space.memory())?;
-        let code = CallCode::find(&self.process, &space.maps()?, space.memory())?;
-        unmap(&code, stopped, &self.in_order(&mappings))?;
-        self.close();
-        Ok(())
+fn take_everything_out(locked: &mut Locked<'_>) -> Result<(), SessionError> {
+    let for_children = witnesses_of_children(&locked.document);
+    let functions = &locked.document.functions;
+    let others =
+        (0..functions.len()).filter(|i| functions[*i].is_in() && !for_children.contains(i));
+    let others: Vec<usize> = others.collect();
+    locked.take_out("detach", &others)?;
+    let functions = &locked.document.functions;
+    let sites = for_children.iter().flat_map(|&i| &functions[i].sites);
+    let staying: Vec<u32> = sites.flat_map(|site| site.patches.clone()).collect();
+    // Patches that remain after a command was killed, and landings to which signal handlers return.
+    restore_standing(locked, |patch| !staying.contains(patch))?;
+    let space = Arc::clone(&locked.space);
+    let memory = space.memory();
+    // The runtime maps memory for itself, so its list is whole only when nobody is in it.
+    wait_until_left(locked, "detach", memory, TO_UNMAP)?;
+    if !for_children.is_empty() {
+        // Last: a handler on top of the recording of a call may have forked meanwhile.
+        locked.take_out("detach", &for_children)?;
+        restore_standing(locked, |_| true)?;
+        wait_until_left(locked, "detach", memory, TO_UNMAP)?;
     }
+    if unhandle_traps(locked)? {
+        wait_until_left(locked, "detach", memory, TO_UNMAP)?;
+    }
+    let mappings = locked.view().mappings(memory)?;
+    locked.document.cpu_ended_ns = locked.process.cpu_time();
+    mark_leaving(locked, &mappings)?;
+    unmap_now(locked, "detach", &in_order(&locked.document, &mappings))
+}
+
+/// Restores the original bytes of the remaining patches for which `is_meant` is true. Waits until no
+/// signal handler will return to them.
+fn restore_standing(
+    locked: &mut Locked<'_>,
+    is_meant: impl Fn(&u32) -> bool,
+) -> Result<(), SessionError> {
+    const FIRST: Duration = Duration::from_millis(1);
+    const LONGEST: Duration = Duration::from_millis(100);
+    let deadline = Instant::now() + TO_UNMAP.time;
+    let mut rest = FIRST;
+    loop {
+        let mut left = Journal(&locked.segment).standing()?;
+        left.retain(&is_meant);
+        if left.is_empty() {
+            return Ok(());
+        }
+        let mut kept = None;
+        locked.in_stop("detach", |locked, stopped, stacks| {
+            let functions = locked.document.functions.iter();
+            let sites: Vec<&SiteDoc> = functions.flat_map(|f| &f.sites).collect();
+            let awaited = locked.view().kept_patches(stopped, stacks, &sites)?;
+            left.retain(|patch| !awaited.contains_key(patch));
+            kept = awaited.into_values().next();
+            let landings = locked.view().landings_of(sites.iter().copied())?;
+            locked.view().restore_entries(stopped.text(), &left)?;
+            let is_back = |pair: &&PairDoc| landings.values().any(|&at| at == pair.trampoline);
+            move_back(
+                stopped,
+                sites.iter().flat_map(|s| &s.hook_starts).filter(is_back),
+            )
+        })?;
+        let Some(at) = kept else {
+            return Ok(());
+        };
+        if Instant::now() > deadline {
+            return Err(stays(format_args!("{INTERRUPTED} {at}")));
+        }
+        let _step = Step::begin("waiting for signal handlers to return");
+        pause(rest);
+        rest = (rest * 2).min(LONGEST);
+    }
+}
+
+/// What sees to the children of threads that are amid the recording of a call.
+fn witnesses_of_children(document: &Document) -> Vec<usize> {
+    let functions = document.functions.iter().enumerate();
+    let of_children = functions
+        .filter(|(_, f)| f.is_in() && f.role == Role::Witness(Witness::Forks(Forking::Copies)));
+    of_children.map(|(id, _)| id).collect()
+}
+
+/// Where no function is in any more, nor awaited, takes out what sees to children once nobody is in the runtime. It stays in where
+/// somebody stays there, or many are.
+pub(super) fn take_out_last(locked: &mut Locked<'_>, why: &str) -> Result<(), SessionError> {
+    let witnesses = witnesses_of_children(&locked.document);
+    let functions = &locked.document.functions;
+    let is_needed = functions.iter().any(|f| f.is_in() && f.role.is_shown());
+    if witnesses.is_empty() || is_needed || !locked.document.pending.is_empty() {
+        return Ok(());
+    }
+    let space = Arc::clone(&locked.space);
+    match wait_until_left(locked, why, space.memory(), TO_GO_ON) {
+        Ok(()) => locked.take_out(why, &witnesses),
+        Err(SessionError::Held(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The mappings as they are taken out: the segment last, which tells of the others.
+fn in_order(document: &Document, mappings: &[Extent]) -> Vec<Extent> {
+    let mut order = adjoined(mappings);
+    order.push(document.segment);
+    order
+}
+
+/// Waits until no thread is in a trampoline or the runtime, nor will return there, nor any context that a
+/// signal handler has left. Nothing leads there any more.
+fn wait_until_left(
+    locked: &mut Locked<'_>,
+    why: &str,
+    memory: &Memory,
+    patience: Patience,
+) -> Result<(), SessionError> {
+    /// The time for threads to leave by themselves: at first, and after turns.
+    const BY_THEMSELVES: Duration = Duration::from_secs(5);
+    const AGAIN: Duration = Duration::from_millis(200);
+    const UNTIL_ITS_TURN: Duration = Duration::from_millis(10);
+    let all = locked.process.tids().map_or(0, |tids| tids.len());
+    let each = u32::try_from(all).map_or(Duration::MAX, |all| patience.each.saturating_mul(all));
+    let deadline = Instant::now() + patience.time.saturating_add(each);
+    let step = Step::begin("waiting for threads to leave the runtime");
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let most = patience.threads.saturating_mul(processors);
+    let mut late: Vec<Tid> = Vec::new();
+    // True if nobody was inside in the stop before.
+    let mut was_left = !locked.view().may_be_parked(memory);
+    loop {
+        if !late.is_empty() {
+            let code = code_of(&locked.document);
+            let is_inside = |pc| is_in(&code, pc);
+            let duration = locked.stop_all()?.give_turns(&late, is_inside)?;
+            locked.note_stop(why, duration);
+        }
+        let mut stacks = locked.view().stacks(memory)?;
+        let parked = locked.view().parked_inside(memory, u64::MAX)?;
+        let mut stopped = locked.stop_all()?;
+        let inside = locked
+            .view()
+            .threads_inside(memory, &mut stopped, &mut stacks);
+        // What goes on, and is left again, between the look and the stop, is seen in the stop, as far as
+        // that lasts.
+        let parked = parked.map_or_else(
+            || locked.view().parked_inside(memory, IN_STOP),
+            |p| Ok(Some(p)),
+        );
+        let threads = stopped.threads().count();
+        let duration = stopped.resume()?;
+        locked.note_stop(why, duration);
+        let inside = inside?;
+        step.at(threads - inside.len(), threads);
+        let who = match (inside.first(), parked?) {
+            (Some(first), _) => format!("thread {first}"),
+            (None, Some(at)) => format!("{INTERRUPTED} {at}"),
+            (None, None) if was_left => return Ok(()),
+            (None, None) => {
+                // A thread that was inside then may have been left there since the look.
+                was_left = true;
+                continue;
+            }
+        };
+        was_left = !locked.view().may_be_parked(memory);
+        if Instant::now() > deadline || inside.len() > most {
+            return Err(stays(format_args!("{who}")));
+        }
+        if inside.is_empty() {
+            pause(UNTIL_ITS_TURN);
+        }
+        let patience = if late.is_empty() {
+            BY_THEMSELVES
+        } else {
+            AGAIN
+        };
+        let has_left = locked
+            .view()
+            .let_leave(&inside, deadline.min(Instant::now() + patience));
+        // Any of them may hold the lock that the others wait for.
+        late = if has_left { Vec::new() } else { inside };
+    }
+}
+
+/// The trampolines and the runtime.
+fn code_of(document: &Document) -> Vec<Extent> {
+    let regions = document.regions.iter().map(RegionDoc::extent);
+    regions.chain([document.image]).collect()
+}
+
+/// True if the session follows stacks that Go's runtime moves.
+pub(super) fn follows_goroutines(document: &Document) -> bool {
+    let mut functions = document.functions.iter();
+    functions.any(|f| f.role == Role::Witness(Witness::Moves))
+}
+
+/// Takes the mappings of a session whose target is stopped and has not run since out again.
+pub(super) fn unmap_in(locked: &mut Locked<'_>, stopped: &mut Stopped) -> Result<(), SessionError> {
+    let space = Arc::clone(&locked.space);
+    let left = Journal(&locked.segment).standing()?;
+    locked.view().restore_entries(stopped.text(), &left)?;
+    let mappings = locked.view().mappings(space.memory())?;
+    let code = CallCode::find(&locked.process, &space.maps()?, space.memory())?;
+    unmap(&code, stopped, &in_order(&locked.document, &mappings))?;
+    locked.close();
+    Ok(())
 }
 
 impl Session {
     /// What the runtime has mapped for itself.
     pub(super) fn own_mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
-        let table = self.symbol(SYMBOL_MAPS)?;
-        let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
-        let used = word(&read(memory, self.symbol(SYMBOL_MAPS_USED)?, 8)?);
-        let bytes = read(memory, table, used.min(OWN_MAPPINGS as u64) as usize * 16)?;
-        let own = bytes
-            .chunks_exact(16)
-            .map(|mapping| Extent::from((word(&mapping[..8]), word(&mapping[8..]))));
-        // The target's to write to.
-        let is_whole = |m: &Extent| {
-            let (start, len) = (m.start.0, m.len);
-            let pages = start.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
-            pages && start != 0 && len != 0 && start.checked_add(len).is_some()
-        };
-        Ok(own.filter(is_whole).collect())
+        own_mappings(&self.document, memory)
     }
+}
+
+/// What the runtime has mapped for itself.
+pub(super) fn own_mappings(
+    document: &Document,
+    memory: &Memory,
+) -> Result<Vec<Extent>, SessionError> {
+    let table = symbol(document, SYMBOL_MAPS)?;
+    let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
+    let used = word(&read(memory, symbol(document, SYMBOL_MAPS_USED)?, 8)?);
+    let bytes = read(memory, table, used.min(OWN_MAPPINGS as u64) as usize * 16)?;
+    let own = bytes
+        .chunks_exact(16)
+        .map(|mapping| Extent::from((word(&mapping[..8]), word(&mapping[8..]))));
+    // The target's to write to.
+    let is_whole = |m: &Extent| {
+        let (start, len) = (m.start.0, m.len);
+        let pages = start.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
+        pages && start != 0 && len != 0 && start.checked_add(len).is_some()
+    };
+    Ok(own.filter(is_whole).collect())
 }
 
 /// The start of the reason why the runtime stays mapped, if no thread is in it.

@@ -7,16 +7,14 @@ use std::path::PathBuf;
 use patcher::Avma;
 use patcher::plan::RefuseReason;
 
-use super::filters;
 use super::in_the_way::InTheWay;
-use super::legacy;
 use super::refusal::{Refusal, Refused};
+use super::{filters, legacy};
 use crate::segment::{SegmentError, TooMuch};
 use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, Hint, Word, Words, hint};
 use ipath_target::process::headroom::mib;
-use ipath_target::process::limits;
-use ipath_target::process::{Pid, Presence, Process, ProcessError, Space, Tid};
+use ipath_target::process::{Pid, Presence, Process, ProcessError, Space, Tid, limits};
 use ipath_target::tracee::TraceeError;
 
 /// What can go wrong with a session.

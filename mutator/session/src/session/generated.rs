@@ -6,8 +6,9 @@ use patcher::Avma;
 use unwind::Rule;
 
 use super::locked::Locked;
-use super::tables::{Table, generated_answer, table_key};
+use super::tables::{Table, generated_answer, publish_all, table_key};
 use super::{Session, SessionError};
+use crate::segment::Document;
 use ipath_profile::clock;
 use ipath_symbols::hotspot::{self, HotSpot};
 use ipath_target::process::identity::FileId;
@@ -58,7 +59,7 @@ impl Generated {
             return Ok(());
         };
         session.locked_as_it_is(|locked| {
-            locked.publish_machine(module, &machine)?;
+            publish_machine(locked, module, &machine)?;
             Ok(locked.segment().write_document(locked.document())?)
         })?;
         self.machine = Some(machine);
@@ -95,41 +96,46 @@ impl Generated {
     }
 }
 
-impl Locked<'_> {
-    /// Publishes what holds in the code of a virtual machine among these modules, where it is set up.
-    pub(super) fn publish_conventions(&mut self, modules: &[Module]) -> Result<(), SessionError> {
-        let found = modules.iter().find(|module| hotspot::is_one(module));
-        let Some(module) = found.filter(|module| !self.has_conventions(module)) else {
-            return Ok(());
-        };
-        match HotSpot::read(module, self.space.memory()) {
-            Some(machine) => self.publish_machine(module, &machine),
-            None => Ok(()),
-        }
+/// Publishes what holds in the code of a virtual machine among these modules, where it is set up.
+pub(super) fn publish_conventions(
+    locked: &mut Locked<'_>,
+    modules: &[Module],
+) -> Result<(), SessionError> {
+    let found = modules.iter().find(|module| hotspot::is_one(module));
+    let Some(module) = found.filter(|module| !has_conventions(&locked.document, module)) else {
+        return Ok(());
+    };
+    match HotSpot::read(module, locked.space.memory()) {
+        Some(machine) => publish_machine(locked, module, &machine),
+        None => Ok(()),
     }
+}
 
-    /// The same of one that has been read.
-    fn publish_machine(&mut self, module: &Module, machine: &HotSpot) -> Result<(), SessionError> {
-        if self.has_conventions(module) {
-            return Ok(());
-        }
-        let encoded = |rules: Vec<(Avma, Rule)>| {
-            let rows = rules.into_iter().map(|(at, rule)| (at, rule.encode()));
-            rows.collect()
-        };
-        let conventions = machine.conventions();
-        let tables = [
-            Table::of_conventions(conventions.range, encoded(conventions.rows)),
-            Table::of_rules(encoded(machine.rules())),
-        ];
-        self.publish_all(&tables, clock::tsc())?;
-        self.document.tables.push(key_of_code(module));
-        Ok(())
+/// The same of one that has been read.
+fn publish_machine(
+    locked: &mut Locked<'_>,
+    module: &Module,
+    machine: &HotSpot,
+) -> Result<(), SessionError> {
+    if has_conventions(&locked.document, module) {
+        return Ok(());
     }
+    let encoded = |rules: Vec<(Avma, Rule)>| {
+        let rows = rules.into_iter().map(|(at, rule)| (at, rule.encode()));
+        rows.collect()
+    };
+    let conventions = machine.conventions();
+    let tables = [
+        Table::of_conventions(conventions.range, encoded(conventions.rows)),
+        Table::of_rules(encoded(machine.rules())),
+    ];
+    publish_all(locked, &tables, clock::tsc())?;
+    locked.document.tables.push(key_of_code(module));
+    Ok(())
+}
 
-    fn has_conventions(&self, module: &Module) -> bool {
-        self.document.tables.contains(&key_of_code(module))
-    }
+fn has_conventions(document: &Document, module: &Module) -> bool {
+    document.tables.contains(&key_of_code(module))
 }
 
 /// What tells, beside the tables of its file, that those of a virtual machine's code have been published.

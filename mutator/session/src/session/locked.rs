@@ -10,6 +10,7 @@ use abi::segment::{STATE_ACTIVE, STATE_ENDED, STATE_LEAVING, STATE_SETUP};
 use patcher::Avma;
 
 use super::reading::Reading;
+use super::view::View;
 use super::{Session, SessionError};
 use crate::segment::{Claim, Document, Lock, RegionDoc, Segment, SegmentError, StopDoc};
 use ipath_profile::clock;
@@ -210,6 +211,16 @@ impl<'s> Locked<'s> {
     /// Stops all threads.
     pub(super) fn stop_all(&self) -> Result<Stopped, SessionError> {
         Ok(Stopped::all(&self.space)?)
+    }
+
+    /// The session, to look at.
+    pub(super) fn view(&self) -> View<'_> {
+        View {
+            process: &self.process,
+            segment: &self.segment,
+            document: &self.document,
+            space: &self.space,
+        }
     }
 
     /// Marks the session as over and takes its name away.

@@ -8,8 +8,10 @@ use patcher::Avma;
 use patcher::plan::RefuseReason;
 
 use super::locked::Locked;
+use super::refusing::refuse_known;
+use super::write::switch;
 use super::{Session, SessionError};
-use crate::segment::{FunctionDoc, Journal, ModuleDoc, Role};
+use crate::segment::{Document, FunctionDoc, Journal, ModuleDoc, Role};
 use ipath_symbols::debuginfod::hex;
 use ipath_symbols::images::{self, OpenImage};
 use ipath_target::process::modules::Module;
@@ -142,99 +144,96 @@ impl Session {
     }
 }
 
-impl Locked<'_> {
-    /// Notes which functions' text is not what was written any more; ids of those that are to be taken out for it.
-    pub(super) fn note_lost(&mut self) -> Result<Vec<usize>, SessionError> {
-        let space = Arc::clone(&self.space);
-        let mut lost = self.lost(&space)?;
-        if lost.iter().any(|lost| lost.cause != Cause::Unloaded) {
-            // Libraries cannot come and go now.
-            self.in_stop("recover", |locked, _, _| {
-                lost = locked.lost(&space)?;
-                Ok(())
-            })?;
-        }
-        if lost.is_empty() {
-            return Ok(Vec::new());
-        }
-        lost.iter().for_each(|lost| self.tell_lost(lost));
-        let (out, rest): (Vec<Lost>, Vec<Lost>) = lost.into_iter().partition(Lost::is_out);
-        self.note_out(&out)?;
-        let rest: Vec<usize> = rest.iter().map(|lost| lost.id).collect();
-        Ok(self.document.with_carried(&rest))
+/// Notes which functions' text is not what was written any more; ids of those that are to be taken out for it.
+pub(super) fn note_lost(locked: &mut Locked<'_>) -> Result<Vec<usize>, SessionError> {
+    let space = Arc::clone(&locked.space);
+    let mut lost = locked.lost(&space)?;
+    if lost.iter().any(|lost| lost.cause != Cause::Unloaded) {
+        // Libraries cannot come and go now.
+        locked.in_stop("recover", |locked, _, _| {
+            lost = locked.lost(&space)?;
+            Ok(())
+        })?;
     }
-
-    /// Takes note that functions are out with all that was written there.
-    fn note_out(&mut self, out: &[Lost]) -> Result<(), SessionError> {
-        let out: Vec<usize> = out.iter().map(|lost| lost.id).collect();
-        let out = self.document.with_carried(&out);
-        self.switch(&out, false)?;
-        let journal = Journal(&self.segment);
-        for &id in &out {
-            let sites = self.document.functions[id].sites.iter();
-            for &patch in sites.flat_map(|site| &site.patches) {
-                journal.undone(patch)?;
-            }
-        }
-        self.segment.write_document(&self.document)?;
-        Ok(())
+    if lost.is_empty() {
+        return Ok(Vec::new());
     }
+    lost.iter().for_each(|lost| tell_lost(locked, lost));
+    let (out, rest): (Vec<Lost>, Vec<Lost>) = lost.into_iter().partition(Lost::is_out);
+    note_out(locked, &out)?;
+    let rest: Vec<usize> = rest.iter().map(|lost| lost.id).collect();
+    Ok(locked.document.with_carried(&rest))
+}
 
-    fn tell_lost(&mut self, lost: &Lost) {
-        for id in self.document.with_carried(&[lost.id]) {
-            let function = &self.document.functions[id];
-            let (name, role) = (function.name.clone(), function.role);
-            let said = match lost.cause {
-                Cause::Changed => format!("{name} was taken out: something else has patched it"),
-                Cause::Restored => format!(
-                    "{name} was taken out: something else has patched it, or its library was loaded anew"
-                ),
-                // It may come back.
-                Cause::Unloaded if !role.is_shown() || !self.document.pending.is_empty() => {
-                    continue;
-                }
-                Cause::Unloaded => format!("{name} is out: its library has been unloaded"),
-            };
-            if role.is_shown() {
-                self.document.notes.push(said.clone());
-            }
-            if role.is_shown() && lost.cause != Cause::Unloaded {
-                self.refuse_known(id, RefuseReason::TextChanged);
-                self.document.taken_out += 1;
-            }
-            if role != Role::Carrier {
-                self.taken_out.push(said);
-            }
+/// Takes note that functions are out with all that was written there.
+fn note_out(locked: &mut Locked<'_>, out: &[Lost]) -> Result<(), SessionError> {
+    let out: Vec<usize> = out.iter().map(|lost| lost.id).collect();
+    let out = locked.document.with_carried(&out);
+    switch(locked, &out, false)?;
+    let journal = Journal(&locked.segment);
+    for &id in &out {
+        let sites = locked.document.functions[id].sites.iter();
+        for &patch in sites.flat_map(|site| &site.patches) {
+            journal.undone(patch)?;
         }
     }
+    locked.segment.write_document(&locked.document)?;
+    Ok(())
+}
 
-    /// Notes which files have others in their places by now, and which are back: what is known of the former holds no longer.
-    pub(super) fn note_replaced(&mut self, modules: &[Module]) {
-        let document = &mut self.document;
-        let (known, tables) = (&mut document.modules, &mut document.tables);
-        // They have been looked at: what is in is there.
-        let active = document.functions.iter().filter(|f| f.is_in());
-        let there: BTreeSet<usize> = active.map(|f| f.module).collect();
-        for module in modules {
-            let code = module.code_range();
-            let overlaps =
-                |other: &ModuleDoc| other.code.start < code.end && code.start < other.code.end;
-            let known = known.iter_mut().enumerate();
-            let others = known.filter(|(id, other)| !there.contains(id) && overlaps(other));
-            let mut others = others.map(|(_, other)| other).peekable();
-            if others.peek().is_none() {
+fn tell_lost(locked: &mut Locked<'_>, lost: &Lost) {
+    for id in locked.document.with_carried(&[lost.id]) {
+        let function = &locked.document.functions[id];
+        let (name, role) = (function.name.clone(), function.role);
+        let said = match lost.cause {
+            Cause::Changed => format!("{name} was taken out: something else has patched it"),
+            Cause::Restored => format!(
+                "{name} was taken out: something else has patched it, or its library was loaded anew"
+            ),
+            // It may come back.
+            Cause::Unloaded if !role.is_shown() || !locked.document.pending.is_empty() => {
                 continue;
             }
-            let Ok(image) = images::of_module(module) else {
-                continue;
-            };
-            for other in others {
-                let is_gone = !is_same_file(other, module, image);
-                if is_gone && !other.is_gone {
-                    tables.retain(|(start, ..)| !other.code.contains(&Avma(*start)));
-                }
-                other.is_gone = is_gone;
+            Cause::Unloaded => format!("{name} is out: its library has been unloaded"),
+        };
+        if role.is_shown() {
+            locked.document.notes.push(said.clone());
+        }
+        if role.is_shown() && lost.cause != Cause::Unloaded {
+            refuse_known(&mut locked.document, id, RefuseReason::TextChanged);
+            locked.document.taken_out += 1;
+        }
+        if role != Role::Carrier {
+            locked.taken_out.push(said);
+        }
+    }
+}
+
+/// Notes which files have others in their places by now, and which are back: what is known of the former holds no longer.
+pub(super) fn note_replaced(document: &mut Document, modules: &[Module]) {
+    let (known, tables) = (&mut document.modules, &mut document.tables);
+    // They have been looked at: what is in is there.
+    let active = document.functions.iter().filter(|f| f.is_in());
+    let there: BTreeSet<usize> = active.map(|f| f.module).collect();
+    for module in modules {
+        let code = module.code_range();
+        let overlaps =
+            |other: &ModuleDoc| other.code.start < code.end && code.start < other.code.end;
+        let known = known.iter_mut().enumerate();
+        let others = known.filter(|(id, other)| !there.contains(id) && overlaps(other));
+        let mut others = others.map(|(_, other)| other).peekable();
+        if others.peek().is_none() {
+            continue;
+        }
+        let Ok(image) = images::of_module(module) else {
+            continue;
+        };
+        for other in others {
+            let is_gone = !is_same_file(other, module, image);
+            if is_gone && !other.is_gone {
+                tables.retain(|(start, ..)| !other.code.contains(&Avma(*start)));
             }
+            other.is_gone = is_gone;
         }
     }
 }

@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 
 use abi::segment::{Header, NO_LIMIT};
 
-use super::locked::Locked;
+use super::view::View;
 use super::{Candidate, Session, SessionError};
 use ipath_target::process::headroom::{Headroom, headroom, mib};
 use ipath_target::process::{Presence, Process};
@@ -192,19 +192,18 @@ impl Session {
     }
 }
 
-impl Locked<'_> {
-    /// Takes the memory for these functions from the session's room, before anything is mapped or
+impl View<'_> {
+    /// Takes memory for functions, in bytes, from the session's room, before anything is mapped or
     /// patched for them.
     ///
     /// # Errors
     /// The session has less room left.
-    pub(super) fn take_memory(&self, candidates: &[Candidate]) -> Result<(), SessionError> {
-        let Some(headroom) = headroom(&self.process) else {
+    pub(super) fn take_memory(&self, needed: u64) -> Result<(), SessionError> {
+        let Some(headroom) = headroom(self.process) else {
             return Ok(());
         };
-        let needed = bytes_of(candidates);
         let header = self.segment.header();
-        let limit = bound(header, left_for(&self.process, &headroom));
+        let limit = bound(header, left_for(self.process, &headroom));
         let taken = header.memory_taken.fetch_add(needed, Relaxed);
         let checked = check(&headroom, limit.saturating_sub(taken), needed);
         checked.inspect_err(|_| {
@@ -214,7 +213,7 @@ impl Locked<'_> {
 }
 
 /// Bytes of trampolines, and of the text pages that become private copies of the process.
-fn bytes_of(candidates: &[Candidate]) -> u64 {
+pub(super) fn bytes_of(candidates: &[Candidate]) -> u64 {
     let of = |c: &Candidate| {
         let bias = c.bias;
         let site = move |s: &patcher::plan::Site| {

@@ -11,6 +11,7 @@ mod candidate;
 mod child;
 mod claims;
 mod create;
+mod decide;
 mod departing;
 mod descriptor;
 mod elsewhere;
@@ -18,6 +19,7 @@ mod end;
 mod enders;
 mod enter;
 mod error;
+mod execute;
 pub mod filters;
 mod forks;
 mod generated;
@@ -39,6 +41,7 @@ mod quiet;
 mod reading;
 mod recover;
 mod refusal;
+mod refusing;
 mod registered;
 mod remeasure;
 mod room;
@@ -52,6 +55,7 @@ mod traps;
 mod turn;
 mod unmatched;
 mod values;
+mod view;
 mod windows;
 mod witnesses;
 mod write;
@@ -331,11 +335,7 @@ impl Session {
 
     /// Where the runtime in the target has a symbol: it may be another build's.
     fn symbol(&self, name: &str) -> Result<Avma, SessionError> {
-        let Extent { start, len } = self.document.image;
-        let offset = self.document.runtime.symbols.get(name);
-        let offset = offset.filter(|&&offset| offset < len);
-        let offset = offset.ok_or(SegmentError::Corrupt("symbols"))?;
-        Ok(start.plus(*offset))
+        symbol(&self.document, name)
     }
 
     /// What each trampoline region begins with: the addresses of the runtime's stubs, in the order of `place::Cell`.
@@ -359,4 +359,13 @@ impl Session {
         }
         Ok(cells)
     }
+}
+
+/// Where the runtime in the target has a symbol: it may be another build's.
+fn symbol(document: &Document, name: &str) -> Result<Avma, SessionError> {
+    let Extent { start, len } = document.image;
+    let offset = document.runtime.symbols.get(name);
+    let offset = offset.filter(|&&offset| offset < len);
+    let offset = offset.ok_or(SegmentError::Corrupt("symbols"))?;
+    Ok(start.plus(*offset))
 }

@@ -54,12 +54,12 @@ impl Session {
             let are_in = locked.document.active();
             let met = selection.met(patterns);
             // Told first: what comes while the functions are put in is to be seen.
-            locked.await_patterns(patterns, &met)?;
+            await_patterns(locked, patterns, &met)?;
             let added = locked.add(why, &modules, selection, None);
             let added = added.and_then(|changed| locked.document.check_awaits().map(|()| changed));
             if added.is_err() {
                 locked.document.pending = awaited;
-                locked.tell_whether_awaited()?;
+                tell_whether_awaited(locked)?;
                 let mut new = locked.document.active();
                 new.retain(|id| !are_in.contains(id));
                 locked.remove(&new)?;
@@ -86,7 +86,7 @@ impl Session {
             if removed.is_err() {
                 locked.document.pending = pending;
             }
-            locked.tell_whether_awaited()?;
+            tell_whether_awaited(locked)?;
             let gone = gone.into_iter().map(|p| p.pattern).collect();
             removed.map(|changed| (gone, changed))
         })
@@ -196,7 +196,7 @@ impl Session {
             modules, selection, ..
         } = selected;
         self.change(Some(space), |locked| {
-            locked.add_pending(&modules, selection, &met)
+            add_pending(locked, &modules, selection, &met)
         })
     }
 }
@@ -225,52 +225,54 @@ impl Document {
     }
 }
 
-impl Locked<'_> {
-    /// Has patterns wait, and where some do already more; these are met.
-    fn await_patterns(&mut self, patterns: &[Pattern], met: &[String]) -> Result<(), SessionError> {
-        for pattern in patterns {
-            if !self.document.is_awaited(pattern) {
-                let new = PendingDoc::of(pattern.text());
-                self.document.pending.push(new);
-            }
-        }
-        self.note_met(met);
-        self.tell_whether_awaited()
-    }
-
-    /// Notes that these patterns have named something.
-    pub(super) fn note_met(&mut self, met: &[String]) {
-        for pending in &mut self.document.pending {
-            pending.is_met |= met.contains(&pending.pattern);
+/// Has patterns wait, and where some do already more; these are met.
+fn await_patterns(
+    locked: &mut Locked<'_>,
+    patterns: &[Pattern],
+    met: &[String],
+) -> Result<(), SessionError> {
+    for pattern in patterns {
+        if !locked.document.is_awaited(pattern) {
+            let new = PendingDoc::of(pattern.text());
+            locked.document.pending.push(new);
         }
     }
+    note_met(&mut locked.document, met);
+    tell_whether_awaited(locked)
+}
 
-    /// Tells the runtime whether anything is awaited.
-    pub(super) fn tell_whether_awaited(&mut self) -> Result<(), SessionError> {
-        self.segment.write_document(&self.document)?;
-        self.set_awaits(!self.document.pending.is_empty())
+/// Notes that these patterns have named something.
+pub(super) fn note_met(document: &mut Document, met: &[String]) {
+    for pending in &mut document.pending {
+        pending.is_met |= met.contains(&pending.pattern);
     }
+}
 
-    /// Has no thread wait for libraries to be looked at, and those that do go on.
-    pub(super) fn let_loads_go(&mut self) -> Result<(), SessionError> {
-        match self.document.pending.is_empty() {
-            true => Ok(()),
-            false => self.set_awaits(false),
-        }
-    }
+/// Tells the runtime whether anything is awaited.
+pub(super) fn tell_whether_awaited(locked: &mut Locked<'_>) -> Result<(), SessionError> {
+    locked.segment.write_document(&locked.document)?;
+    set_awaits(locked, !locked.document.pending.is_empty())
+}
 
-    fn set_awaits(&mut self, awaits: bool) -> Result<(), SessionError> {
-        let at = self.symbol(SYMBOL_PARAMETERS)?.plus(Parameters::AWAITS);
-        self.write_own(&[(at, u32::from(awaits).to_le_bytes().to_vec())])
+/// Has no thread wait for libraries to be looked at, and those that do go on.
+pub(super) fn let_loads_go(locked: &mut Locked<'_>) -> Result<(), SessionError> {
+    match locked.document.pending.is_empty() {
+        true => Ok(()),
+        false => set_awaits(locked, false),
     }
+}
 
-    fn add_pending(
-        &mut self,
-        modules: &[Module],
-        selection: Selection,
-        met: &[String],
-    ) -> Result<Changed, SessionError> {
-        self.note_met(met);
-        self.add("load", modules, selection, None)
-    }
+fn set_awaits(locked: &mut Locked<'_>, awaits: bool) -> Result<(), SessionError> {
+    let at = locked.symbol(SYMBOL_PARAMETERS)?.plus(Parameters::AWAITS);
+    locked.write_own(&[(at, u32::from(awaits).to_le_bytes().to_vec())])
+}
+
+fn add_pending(
+    locked: &mut Locked<'_>,
+    modules: &[Module],
+    selection: Selection,
+    met: &[String],
+) -> Result<Changed, SessionError> {
+    note_met(&mut locked.document, met);
+    locked.add("load", modules, selection, None)
 }

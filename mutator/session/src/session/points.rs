@@ -10,8 +10,9 @@ use patcher::select::{Pattern, Spot};
 use patcher::{Bias, Svma};
 
 use super::candidate::{Candidate, FunctionPlace, display_name};
-use super::locked::Locked;
+use super::decide::row_of;
 use super::pointed::{Point, Pointed, plan_with};
+use super::refusing::{add_refused, id_of_module};
 use super::select::is_meant;
 use super::unmatched::{Unmatched, near};
 use super::{Changed, Selected, Selection, Session, SessionError};
@@ -177,140 +178,141 @@ impl Candidate {
     }
 }
 
-impl Locked<'_> {
-    /// Has the candidates carry these points, or adds some that do; the ids of those that have been in the session before
-    /// and are out.
-    pub(super) fn join_points(
-        &mut self,
-        modules: &[Module],
-        candidates: &mut Vec<Candidate>,
-        points: Vec<Pointed>,
-        changed: &mut Changed,
-    ) -> Vec<usize> {
-        let mut known = Vec::new();
-        for mut pointed in points {
-            let module = &modules[pointed.module];
-            for point in std::mem::take(&mut pointed.points) {
-                if let Some(reason) = point.refused {
-                    self.refuse_point(module, &pointed, &point, reason, changed);
-                    continue;
-                }
-                let Some(id) = self.known_point((pointed.bias, point.at)) else {
-                    pointed.points.push(point);
-                    continue;
-                };
-                let names = match self.document.functions[id].is_in() {
-                    true => &mut changed.already,
-                    false => {
-                        known.push(id);
-                        &mut changed.functions
-                    }
-                };
-                names.push(point.name);
-            }
-            if pointed.points.is_empty() {
+/// Has the candidates carry these points, or adds some that do; the ids of those that have been in the session before
+/// and are out.
+pub(super) fn join_points(
+    document: &mut Document,
+    modules: &[Module],
+    candidates: &mut Vec<Candidate>,
+    points: Vec<Pointed>,
+    changed: &mut Changed,
+) -> Vec<usize> {
+    let mut known = Vec::new();
+    for mut pointed in points {
+        let module = &modules[pointed.module];
+        for point in std::mem::take(&mut pointed.points) {
+            if let Some(reason) = point.refused {
+                refuse_point(document, module, &pointed, &point, reason, changed);
                 continue;
             }
-            let refused = self.carry(candidates, &pointed);
-            for (point, reason) in refused {
-                self.refuse_point(module, &pointed, &point, reason, changed);
-            }
+            let Some(id) = known_point(document, (pointed.bias, point.at)) else {
+                pointed.points.push(point);
+                continue;
+            };
+            let names = match document.functions[id].is_in() {
+                true => &mut changed.already,
+                false => {
+                    known.push(id);
+                    &mut changed.functions
+                }
+            };
+            names.push(point.name);
         }
-        known
+        if pointed.points.is_empty() {
+            continue;
+        }
+        let refused = carry_points(document, candidates, &pointed);
+        for (point, reason) in refused {
+            refuse_point(document, module, &pointed, &point, reason, changed);
+        }
     }
+    known
+}
 
-    /// Has a candidate for the same function carry the points, or one of their own; those that are refused.
-    fn carry(
-        &self,
-        candidates: &mut Vec<Candidate>,
-        pointed: &Pointed,
-    ) -> Vec<(Point, RefuseReason)> {
-        let place = (pointed.bias, pointed.function.range.start);
-        let with = candidates.iter().position(|c| {
-            let is_same = c.role.is_measured() && c.place() == place;
-            is_same && self.known(c).is_none() && c.refused().is_none()
-        });
-        if let Some(with) = with {
-            let candidate = &mut candidates[with];
-            let alone = candidate.plan.clone();
-            let (want, allowed) = (alone.want, alone.allowed);
-            candidate.plan = plan_with(
-                candidate.image,
-                &alone.function,
-                want,
-                &pointed.points,
-                allowed,
-            );
-            candidate.points = pointed.points.clone();
-            candidate.try_traps();
-            let refused = candidate.drop_refused();
-            if candidate.plan.refused().is_none() {
-                return refused;
-            }
-            candidate.plan = alone;
-            candidate.points = Vec::new();
-        }
-        let mut candidate = pointed.carrier();
+/// Has a candidate for the same function carry the points, or one of their own; those that are refused.
+fn carry_points(
+    document: &Document,
+    candidates: &mut Vec<Candidate>,
+    pointed: &Pointed,
+) -> Vec<(Point, RefuseReason)> {
+    let place = (pointed.bias, pointed.function.range.start);
+    let with = candidates.iter().position(|c| {
+        let is_same = c.role.is_measured() && c.place() == place;
+        is_same && row_of(document, c).is_none() && c.refused().is_none()
+    });
+    if let Some(with) = with {
+        let candidate = &mut candidates[with];
+        let alone = candidate.plan.clone();
+        let (want, allowed) = (alone.want, alone.allowed);
+        candidate.plan = plan_with(
+            candidate.image,
+            &alone.function,
+            want,
+            &pointed.points,
+            allowed,
+        );
+        candidate.points = pointed.points.clone();
         candidate.try_traps();
         let refused = candidate.drop_refused();
-        if !candidate.points.is_empty() {
-            candidates.push(candidate);
+        if candidate.plan.refused().is_none() {
+            return refused;
         }
-        refused
+        candidate.plan = alone;
+        candidate.points = Vec::new();
     }
+    let mut candidate = pointed.carrier();
+    candidate.try_traps();
+    let refused = candidate.drop_refused();
+    if !candidate.points.is_empty() {
+        candidates.push(candidate);
+    }
+    refused
+}
 
-    fn refuse_point(
-        &mut self,
-        module: &Module,
-        pointed: &Pointed,
-        point: &Point,
-        reason: RefuseReason,
-        changed: &mut Changed,
-    ) {
-        let refused = (point.name.clone(), reason.into());
-        changed.refused.push(refused);
-        let module = self.id_of_module(module, pointed.image, pointed.bias);
-        self.add_refused(RefusedDoc {
+fn refuse_point(
+    document: &mut Document,
+    module: &Module,
+    pointed: &Pointed,
+    point: &Point,
+    reason: RefuseReason,
+    changed: &mut Changed,
+) {
+    let refused = (point.name.clone(), reason.into());
+    changed.refused.push(refused);
+    let module = id_of_module(document, module, pointed.image, pointed.bias);
+    add_refused(
+        document,
+        RefusedDoc {
             name: point.name.clone(),
             module,
             address: point.at,
             reason: reason.to_string(),
             role: Role::Point,
-        });
-    }
+        },
+    );
+}
 
-    fn known_point(&self, place: FunctionPlace) -> Option<usize> {
-        let is_it = |f: &FunctionDoc| f.role.is_point() && self.document.place_of(f) == Some(place);
-        self.document.functions.iter().position(is_it)
-    }
+fn known_point(document: &Document, place: FunctionPlace) -> Option<usize> {
+    let is_it = |f: &FunctionDoc| f.role.is_point() && document.place_of(f) == Some(place);
+    document.functions.iter().position(is_it)
+}
 
-    /// The carriers of these functions and points that are out.
-    pub(super) fn carriers_of(&self, ids: &[usize]) -> BTreeSet<usize> {
-        let functions = &self.document.functions;
-        let carriers = ids.iter().filter_map(|&id| functions[id].carried_by);
-        carriers.filter(|&id| !functions[id].is_in()).collect()
-    }
+/// The carriers of these functions and points that are out.
+pub(super) fn carriers_of(document: &Document, ids: &[usize]) -> BTreeSet<usize> {
+    let functions = &document.functions;
+    let carriers = ids.iter().filter_map(|&id| functions[id].carried_by);
+    carriers.filter(|&id| !functions[id].is_in()).collect()
+}
 
-    /// Carriers of nothing that stays in once `leaving` is out.
-    pub(super) fn idle_carriers(&self, leaving: &[usize]) -> Vec<usize> {
-        let functions = self.document.functions.iter().enumerate();
-        let staying = functions
-            .clone()
-            .filter(|(id, f)| f.is_in() && !leaving.contains(id));
-        let needed: BTreeSet<usize> = staying.filter_map(|(_, f)| f.carried_by).collect();
-        let carriers = functions.filter(|(_, f)| f.is_in() && f.role == Role::Carrier);
-        let ids = carriers.map(|(id, _)| id);
-        ids.filter(|id| !needed.contains(id)).collect()
-    }
+/// Carriers of nothing that stays in once `leaving` is out.
+pub(super) fn idle_carriers(document: &Document, leaving: &[usize]) -> Vec<usize> {
+    let functions = document.functions.iter().enumerate();
+    let staying = functions
+        .clone()
+        .filter(|(id, f)| f.is_in() && !leaving.contains(id));
+    let needed: BTreeSet<usize> = staying.filter_map(|(_, f)| f.carried_by).collect();
+    let carriers = functions.filter(|(_, f)| f.is_in() && f.role == Role::Carrier);
+    let ids = carriers.map(|(id, _)| id);
+    ids.filter(|id| !needed.contains(id)).collect()
+}
 
-    /// Says in the profile that points have no times.
-    pub(super) fn note_points(&mut self) {
-        let has_points = self.document.functions.iter().any(|f| f.role.is_point());
-        let has_times = self.document.metrics.len() > 1;
-        let notes = &mut self.document.notes;
-        if has_points && has_times && notes.iter().all(|note| note != NOTE) {
-            notes.push(NOTE.to_owned());
-        }
+/// Says in the profile that points have no times.
+pub(super) fn note_points(document: &mut Document) {
+    let has_points = document.functions.iter().any(|f| f.role.is_point());
+    let has_times = document.metrics.len() > 1;
+    let notes = &mut document.notes;
+    if has_points && has_times && notes.iter().all(|note| note != NOTE) {
+        notes.push(NOTE.to_owned());
     }
 }
 

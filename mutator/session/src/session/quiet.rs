@@ -20,7 +20,8 @@ use abi::segment::{
 use super::SessionError;
 use super::locked::Locked;
 use super::memory::Room;
-use crate::segment::{SchemaDoc, Segment};
+use super::view::View;
+use crate::segment::{Document, SchemaDoc, Segment};
 use ipath_profile::clock;
 use ipath_target::process::{Extent, Process};
 use ipath_target::progress::{THREADS, over};
@@ -117,20 +118,7 @@ fn populate_area(segment: &Segment, index: usize, wanted: u64) -> Result<u64, Se
     Ok(len)
 }
 
-impl Locked<'_> {
-    /// Has memory for the further columns of records once something is measured that has some, and tells the runtime.
-    pub(super) fn populate_columns(&mut self) -> Result<(), SessionError> {
-        let has_further = |schema: &SchemaDoc| schema.columns.len() > 1;
-        if !self.document.quiet || !self.document.schemas.iter().any(has_further) {
-            return Ok(());
-        }
-        let len = (COLUMNS >> scaled(&self.process)).max(LEAST_OF_AN_AREA);
-        let len = populate_area(&self.segment, AREA_COLUMNS, len)?;
-        let at = self.symbol(SYMBOL_PARAMETERS)?;
-        let at = at.plus((offset_of!(Parameters, populated) + 8 * AREA_COLUMNS) as u64);
-        self.write_own(&[(at, len.to_le_bytes().to_vec())])
-    }
-
+impl View<'_> {
     /// Tells a runtime what is mapped by now that may not look, or cannot: a program can go where there is no /proc (chroot(2)).
     pub(super) fn publish_maps(&self) -> Result<(), SessionError> {
         let seen = clock::tsc();
@@ -149,14 +137,27 @@ impl Locked<'_> {
         }
         Ok(())
     }
+}
 
-    /// The memory for its threads, after the image's own.
-    pub(super) fn reserve(&self, image: u64) -> Extent {
-        let Extent { start, len } = self.document.image;
-        Extent {
-            start: start.plus(image),
-            len: len - image,
-        }
+/// Has memory for the further columns of records once something is measured that has some, and tells the runtime.
+pub(super) fn populate_columns(locked: &mut Locked<'_>) -> Result<(), SessionError> {
+    let has_further = |schema: &SchemaDoc| schema.columns.len() > 1;
+    if !locked.document.quiet || !locked.document.schemas.iter().any(has_further) {
+        return Ok(());
+    }
+    let len = (COLUMNS >> scaled(&locked.process)).max(LEAST_OF_AN_AREA);
+    let len = populate_area(&locked.segment, AREA_COLUMNS, len)?;
+    let at = locked.symbol(SYMBOL_PARAMETERS)?;
+    let at = at.plus((offset_of!(Parameters, populated) + 8 * AREA_COLUMNS) as u64);
+    locked.write_own(&[(at, len.to_le_bytes().to_vec())])
+}
+
+/// The memory for its threads, after the image's own.
+pub(super) fn reserve_after(document: &Document, image: u64) -> Extent {
+    let Extent { start, len } = document.image;
+    Extent {
+        start: start.plus(image),
+        len: len - image,
     }
 }
 

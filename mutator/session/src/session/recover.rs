@@ -16,6 +16,10 @@ use patcher::Avma;
 
 use super::SessionError;
 use super::locked::Locked;
+use super::lost::note_lost;
+use super::points::idle_carriers;
+use super::turn::recover_remeasured;
+use super::view::View;
 use super::write::read;
 use crate::segment::{Claim, Journal, RegionDoc, SegmentError, is_segment_name, is_unnamed};
 use ipath_target::faults::step;
@@ -30,68 +34,19 @@ const MARK: usize = 16;
 impl Locked<'_> {
     /// Brings the session to a state that its document describes.
     pub(super) fn recover(&mut self) -> Result<(), SessionError> {
-        let lost = self.note_lost()?;
-        self.recover_regions()?;
-        self.recover_remeasured()?;
-        let mut broken = self.broken()?;
+        let lost = note_lost(self)?;
+        recover_regions(self)?;
+        recover_remeasured(self)?;
+        let mut broken = self.view().broken()?;
         broken.extend(lost);
         broken = self.document.with_carried(&broken);
-        broken.extend(self.idle_carriers(&broken));
+        broken.extend(idle_carriers(&self.document, &broken));
         broken.sort_unstable();
         broken.dedup();
         if broken.is_empty() {
             return Ok(());
         }
         self.take_out("recover", &broken)?;
-        self.segment.write_document(&self.document)?;
-        Ok(())
-    }
-
-    /// Functions that are neither wholly in nor wholly out.
-    fn broken(&self) -> Result<Vec<usize>, SessionError> {
-        let journal = Journal(&self.segment);
-        let table = self.symbol(SYMBOL_PROBES)?;
-        let functions = &self.document.functions;
-        let states = read(self.space.memory(), table, 8 * functions.len())?;
-        let standing = journal.standing()?;
-        let mut broken = Vec::new();
-        for (id, function) in functions.iter().enumerate() {
-            let state = states[8 * id..8 * id + 4].try_into();
-            let generation = state.map_or(0, u32::from_le_bytes);
-            let patches = || function.sites.iter().flat_map(|s| &s.patches);
-            let is_whole = if function.is_in() {
-                let mut written = true;
-                for &patch in function.sites_in().iter().flat_map(|s| &s.patches) {
-                    written &= journal.state(patch)? == JOURNAL_WRITTEN;
-                }
-                written && generation == function.generation
-            } else {
-                generation == 0 && !patches().any(|p| standing.binary_search(p).is_ok())
-            };
-            if !is_whole {
-                broken.push(id);
-            }
-        }
-        Ok(broken)
-    }
-
-    /// Takes out regions for trampolines that were not finished, so that none is in use.
-    pub(super) fn recover_regions(&mut self) -> Result<(), SessionError> {
-        let regions = self.document.regions.iter();
-        let unready = regions.filter(|r| !r.ready).map(RegionDoc::extent);
-        let unready: Vec<Extent> = unready.collect();
-        if unready.is_empty() {
-            return Ok(());
-        }
-        let cells = self.cells()?;
-        let stop = self.settled(|memory, maps, code, stopped| {
-            let ours = unready
-                .iter()
-                .filter(|&&extent| is_unused(maps, memory, extent, &cells));
-            unmap(code, stopped, ours)
-        })?;
-        self.note_stop("recover", stop);
-        self.document.regions.retain(|r| r.ready);
         self.segment.write_document(&self.document)?;
         Ok(())
     }
@@ -107,7 +62,7 @@ impl Locked<'_> {
         let mark = document.leaving_mark.as_bytes();
         let unmarked = !is_setup && mark.is_empty();
         let space = Arc::clone(&self.space);
-        self.settled(|memory, maps, code, stopped| {
+        self.view().settled(|memory, maps, code, stopped| {
             // It goes last. Without it all has gone, with the program that it was in, too.
             let is_segment_here = self.segment_in(maps).is_some();
             let is_left = |&extent: &Extent| {
@@ -139,13 +94,43 @@ impl Locked<'_> {
             unmap(code, stopped, &ours)
         })?;
         self.close();
-        self.remove_draft();
+        self.view().remove_draft();
         Ok(())
+    }
+}
+
+impl View<'_> {
+    /// Functions that are neither wholly in nor wholly out.
+    pub(super) fn broken(&self) -> Result<Vec<usize>, SessionError> {
+        let journal = Journal(self.segment);
+        let table = self.symbol(SYMBOL_PROBES)?;
+        let functions = &self.document.functions;
+        let states = read(self.space.memory(), table, 8 * functions.len())?;
+        let standing = journal.standing()?;
+        let mut broken = Vec::new();
+        for (id, function) in functions.iter().enumerate() {
+            let state = states[8 * id..8 * id + 4].try_into();
+            let generation = state.map_or(0, u32::from_le_bytes);
+            let patches = || function.sites.iter().flat_map(|s| &s.patches);
+            let is_whole = if function.is_in() {
+                let mut written = true;
+                for &patch in function.sites_in().iter().flat_map(|s| &s.patches) {
+                    written &= journal.state(patch)? == JOURNAL_WRITTEN;
+                }
+                written && generation == function.generation
+            } else {
+                generation == 0 && !patches().any(|p| standing.binary_search(p).is_ok())
+            };
+            if !is_whole {
+                broken.push(id);
+            }
+        }
+        Ok(broken)
     }
 
     /// Removes the named segment that its maker has left which told of this one, where this one has no name.
-    fn remove_draft(&self) {
-        let named = || Claim::find::<SegmentError>(&self.process, || Ok(Vec::new()));
+    pub(super) fn remove_draft(&self) {
+        let named = || Claim::find::<SegmentError>(self.process, || Ok(Vec::new()));
         if self.segment.path().is_some() {
             return;
         }
@@ -160,69 +145,97 @@ impl Locked<'_> {
 
     /// Does something in one stop, in which no thread of the target has a call before it that a killed
     /// command has pointed it at: what is mapped then stays so. How long the stop was.
-    fn settled(
+    pub(super) fn settled(
         &self,
         work: impl FnOnce(&Memory, &[Mapping], &CallCode, &mut Stopped) -> Result<(), SessionError>,
     ) -> Result<Duration, SessionError> {
-        let space = &self.space;
+        let space = self.space;
         // What is looked for is in files, and takes longer than a stop may.
         let code = CallCode::find(space.process(), &space.maps()?, space.memory())?;
-        let mut stopped = self.stop_all()?;
+        let mut stopped = Stopped::all(self.space)?;
         stopped.lead_back()?;
         let maps = space.maps()?;
         let result = work(space.memory(), &maps, &code, &mut stopped);
         let duration = stopped.resume()?;
         result.map(|()| duration)
     }
+}
 
-    /// Says in the document and in the target what is about to be taken out of it. From then on
-    /// the session is over, and what of it is still there can be told from what the program maps
-    /// instead.
-    pub(super) fn mark_leaving(&mut self, mappings: &[Extent]) -> Result<(), SessionError> {
-        self.document.leaving = mappings.to_vec();
-        self.segment.write_document(&self.document)?;
-        self.segment.header().state.store(STATE_LEAVING, Release);
-        step("state leaving");
-        let maps = self.space.maps()?;
-        for &extent in mappings {
-            if !self.own.admit(&maps, extent) {
-                return Err(SessionError::Held(format!(
-                    "what was mapped at {} is not there any more",
-                    extent.start
-                )));
-            }
-        }
-        let random = ipath_target::random::bytes::<{ MARK / 2 }>();
-        let mark: Vec<u8> = random
+/// Takes out regions for trampolines that were not finished, so that none is in use.
+pub(super) fn recover_regions(locked: &mut Locked<'_>) -> Result<(), SessionError> {
+    let regions = locked.document.regions.iter();
+    let unready = regions.filter(|r| !r.ready).map(RegionDoc::extent);
+    let unready: Vec<Extent> = unready.collect();
+    if unready.is_empty() {
+        return Ok(());
+    }
+    let cells = locked.cells()?;
+    let stop = locked.view().settled(|memory, maps, code, stopped| {
+        let ours = unready
             .iter()
-            .flat_map(|b| format!("{b:02x}").into_bytes())
-            .collect();
-        let writes = mappings.iter().map(|m| (m.start, mark.clone()));
-        self.write_own(&writes.collect::<Vec<_>>())?;
-        self.document.leaving_mark = String::from_utf8_lossy(&mark).into_owned();
-        self.segment.write_document(&self.document)?;
-        Ok(())
-    }
+            .filter(|&&extent| is_unused(maps, memory, extent, &cells));
+        unmap(code, stopped, ours)
+    })?;
+    locked.note_stop("recover", stop);
+    locked.document.regions.retain(|r| r.ready);
+    locked.segment.write_document(&locked.document)?;
+    Ok(())
+}
 
-    /// Stops the target and takes these mappings out.
-    pub(super) fn unmap_now(&mut self, why: &str, mappings: &[Extent]) -> Result<(), SessionError> {
-        /// Mappings taken out in one stop.
-        const BATCH: usize = 64;
-        if mappings.is_empty() {
-            return Ok(());
+/// Says in the document and in the target what is about to be taken out of it. From then on
+/// the session is over, and what of it is still there can be told from what the program maps
+/// instead.
+pub(super) fn mark_leaving(
+    locked: &mut Locked<'_>,
+    mappings: &[Extent],
+) -> Result<(), SessionError> {
+    locked.document.leaving = mappings.to_vec();
+    locked.segment.write_document(&locked.document)?;
+    locked.segment.header().state.store(STATE_LEAVING, Release);
+    step("state leaving");
+    let maps = locked.space.maps()?;
+    for &extent in mappings {
+        if !locked.own.admit(&maps, extent) {
+            return Err(SessionError::Held(format!(
+                "what was mapped at {} is not there any more",
+                extent.start
+            )));
         }
-        let space = Arc::clone(&self.space);
-        let code = CallCode::find(space.process(), &space.maps()?, space.memory())?;
-        for batch in mappings.chunks(BATCH) {
-            // All threads, though one makes the calls: it would wait for a processor otherwise.
-            let mut stopped = self.stop_all()?;
-            let result = unmap(&code, &mut stopped, batch);
-            let duration = stopped.resume()?;
-            self.note_stop(why, duration);
-            result?;
-        }
-        Ok(())
     }
+    let random = ipath_target::random::bytes::<{ MARK / 2 }>();
+    let mark: Vec<u8> = random
+        .iter()
+        .flat_map(|b| format!("{b:02x}").into_bytes())
+        .collect();
+    let writes = mappings.iter().map(|m| (m.start, mark.clone()));
+    locked.write_own(&writes.collect::<Vec<_>>())?;
+    locked.document.leaving_mark = String::from_utf8_lossy(&mark).into_owned();
+    locked.segment.write_document(&locked.document)?;
+    Ok(())
+}
+
+/// Stops the target and takes these mappings out.
+pub(super) fn unmap_now(
+    locked: &mut Locked<'_>,
+    why: &str,
+    mappings: &[Extent],
+) -> Result<(), SessionError> {
+    /// Mappings taken out in one stop.
+    const BATCH: usize = 64;
+    if mappings.is_empty() {
+        return Ok(());
+    }
+    let space = Arc::clone(&locked.space);
+    let code = CallCode::find(space.process(), &space.maps()?, space.memory())?;
+    for batch in mappings.chunks(BATCH) {
+        // All threads, though one makes the calls: it would wait for a processor otherwise.
+        let mut stopped = locked.stop_all()?;
+        let result = unmap(&code, &mut stopped, batch);
+        let duration = stopped.resume()?;
+        locked.note_stop(why, duration);
+        result?;
+    }
+    Ok(())
 }
 
 fn is_marked(memory: &Memory, start: Avma, mark: &[u8]) -> bool {

@@ -12,7 +12,7 @@ use patcher::flow::Registered;
 use patcher::{Avma, Svma};
 
 use super::locked::Locked;
-use super::tables::Table;
+use super::tables::{Table, publish_all};
 use super::{Session, SessionError};
 use crate::segment::RegisteredTable;
 use ipath_profile::clock;
@@ -68,7 +68,7 @@ impl RegisteredCode {
             Err(_) => return Ok(()),
         };
         if !change.over.is_empty() || !change.new.is_empty() {
-            session.locked_as_it_is(|locked| locked.change_registered(&change, seen))?;
+            session.locked_as_it_is(|locked| change_registered(locked, &change, seen))?;
         }
         self.rests_until = Some(Instant::now() + PERIOD.max(begun.elapsed() * SHARE));
         Ok(())
@@ -123,49 +123,51 @@ impl RegisteredTable {
     }
 }
 
-impl Locked<'_> {
-    /// Publishes tables for the current registrations, before the runtime asks for rules.
-    pub(super) fn publish_registered(&mut self) -> Result<(), SessionError> {
-        let maps = self.space.maps()?;
-        if !maps.iter().any(makes_code) {
-            return Ok(());
-        }
-        // All modules are needed: tables of entries that are not found are dropped.
-        let modules = modules(self.space.process(), &maps);
-        let published = self.segment.registered();
-        let mut code = RegisteredCode::default();
-        let (change, seen) = code.change(&published, &modules, &maps, self.space.memory());
-        self.change_registered(&change, seen)
+/// Publishes tables for the current registrations, before the runtime asks for rules.
+pub(super) fn publish_registered(locked: &mut Locked<'_>) -> Result<(), SessionError> {
+    let maps = locked.space.maps()?;
+    if !maps.iter().any(makes_code) {
+        return Ok(());
     }
+    // All modules are needed: tables of entries that are not found are dropped.
+    let modules = modules(locked.space.process(), &maps);
+    let published = locked.segment.registered();
+    let mut code = RegisteredCode::default();
+    let (change, seen) = code.change(&published, &modules, &maps, locked.space.memory());
+    change_registered(locked, &change, seen)
+}
 
-    fn change_registered(&mut self, change: &Change, seen: u64) -> Result<(), SessionError> {
-        self.forget(&change.over)?;
-        let new = change.new.iter();
-        let new = new.map(|(entries, described)| Table::of_registered(entries, described));
-        self.publish_all(&new.collect::<Vec<_>>(), seen)?;
-        if self.segment.taken_back() > seen {
-            // The new entries may have been deregistered after they were read.
-            let is_new = |table: &RegisteredTable| {
-                let mut new = change.new.iter();
-                new.any(|(entries, _)| entries.key == table.key)
-            };
-            let tables = self.segment.registered();
-            let doubtful: Vec<_> = tables.into_iter().filter(is_new).collect();
-            return self.forget(&doubtful);
-        }
-        Ok(())
+fn change_registered(
+    locked: &mut Locked<'_>,
+    change: &Change,
+    seen: u64,
+) -> Result<(), SessionError> {
+    forget_tables(locked, &change.over)?;
+    let new = change.new.iter();
+    let new = new.map(|(entries, described)| Table::of_registered(entries, described));
+    publish_all(locked, &new.collect::<Vec<_>>(), seen)?;
+    if locked.segment.taken_back() > seen {
+        // The new entries may have been deregistered after they were read.
+        let is_new = |table: &RegisteredTable| {
+            let mut new = change.new.iter();
+            new.any(|(entries, _)| entries.key == table.key)
+        };
+        let tables = locked.segment.registered();
+        let doubtful: Vec<_> = tables.into_iter().filter(is_new).collect();
+        return forget_tables(locked, &doubtful);
     }
+    Ok(())
+}
 
-    /// Drops tables, and makes the runtime forget rules found by them.
-    fn forget(&mut self, tables: &[RegisteredTable]) -> Result<(), SessionError> {
-        /// The time of a table that does not hold.
-        const NEVER: u64 = 0;
-        for table in tables {
-            self.segment.drop_registered(table);
-        }
-        let dropped: Vec<Table> = tables.iter().map(Table::of_dropped).collect();
-        self.publish_all(&dropped, NEVER)
+/// Drops tables, and makes the runtime forget rules found by them.
+fn forget_tables(locked: &mut Locked<'_>, tables: &[RegisteredTable]) -> Result<(), SessionError> {
+    /// The time of a table that does not hold.
+    const NEVER: u64 = 0;
+    for table in tables {
+        locked.segment.drop_registered(table);
     }
+    let dropped: Vec<Table> = tables.iter().map(Table::of_dropped).collect();
+    publish_all(locked, &dropped, NEVER)
 }
 
 impl Table {

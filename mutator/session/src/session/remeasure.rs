@@ -6,8 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use patcher::plan::{Effects, RefuseReason};
 
+use super::decide::row_of;
+use super::enders::note_enders;
+use super::lending::switch_lending;
 use super::locked::Locked;
 use super::pointed::plan_with;
+use super::turn::turn_all;
 use super::{Candidate, Changed, Selection, Session, SessionError};
 use crate::segment::{Document, FunctionDoc, MadeFor, Remeasure, Role, State};
 use ipath_profile::clock;
@@ -41,7 +45,7 @@ impl Session {
         ids: &[usize],
         names: Vec<String>,
     ) -> Result<Changed, SessionError> {
-        self.change(None, |locked| locked.take_metrics(ids, names))
+        self.change(None, |locked| take_metrics(locked, ids, names))
     }
 
     /// What schemas are made for now.
@@ -59,232 +63,210 @@ impl Session {
 /// What the document says of what is measured, to be put back.
 pub(super) struct Measures(Document);
 
-impl Locked<'_> {
-    /// What is measured by now.
-    pub(super) fn measures(&self) -> Measures {
-        let document = &self.document;
-        Measures(Document {
-            metrics: document.metrics.clone(),
-            schemas: document.schemas.clone(),
-            counters: document.counters.clone(),
-            notes: document.notes.clone(),
-            ..Document::default()
-        })
-    }
+fn take_metrics(
+    locked: &mut Locked<'_>,
+    ids: &[usize],
+    names: Vec<String>,
+) -> Result<Changed, SessionError> {
+    let made = locked.made_for();
+    let turns = decide_taking(&mut locked.document, ids, names, made)?;
+    let mut changed = Changed::default();
+    turn_all(locked, "remove", turns, &mut changed)?;
+    switch_lending(locked)?;
+    note_enders(&mut locked.document);
+    locked.segment.write_document(&locked.document)?;
+    Ok(changed)
+}
 
-    /// Forgets what nothing measures after all.
-    pub(super) fn put_back(&mut self, Measures(before): Measures) {
-        let document = &mut self.document;
-        document.metrics = before.metrics;
-        document.schemas = before.schemas;
-        document.counters = before.counters;
-        document.notes = before.notes;
-    }
+/// What is measured by now.
+pub(super) fn measures_of(document: &Document) -> Measures {
+    Measures(Document {
+        metrics: document.metrics.clone(),
+        schemas: document.schemas.clone(),
+        counters: document.counters.clone(),
+        notes: document.notes.clone(),
+        ..Document::default()
+    })
+}
 
-    /// The schemas of what was selected, and what becomes of those functions that are known.
-    pub(super) fn decide(&mut self, selection: &mut Selection) -> Result<Vec<Turn>, SessionError> {
-        let before = self.measures();
-        let decided = self.decide_all(selection);
-        if decided.is_err() {
-            self.put_back(before);
-        }
-        decided
-    }
+/// Forgets what nothing measures after all.
+pub(super) fn put_back(document: &mut Document, Measures(before): Measures) {
+    document.metrics = before.metrics;
+    document.schemas = before.schemas;
+    document.counters = before.counters;
+    document.notes = before.notes;
+}
 
-    fn decide_all(&mut self, selection: &mut Selection) -> Result<Vec<Turn>, SessionError> {
-        let made = self.made_for();
-        let mut of_new = self.document.schema;
-        if let Some(change) = &selection.remeasure {
-            self.check_quiet(change)?;
-            let metrics = Remeasure::Set(change.metrics().to_vec());
-            of_new = self.document.remeasure(of_new, &metrics, made)?;
-        }
-        let mut turns = Vec::new();
-        let measured = selection.candidates.iter_mut();
-        for candidate in measured.filter(|c| c.role.is_measured()) {
-            candidate.schema = of_new;
-            let Some(id) = self.known(candidate) else {
-                continue;
-            };
-            let function = &self.document.functions[id];
-            let (is_in, of, values) = (function.is_in(), function.schema, function.values);
-            candidate.schema = match &selection.remeasure {
-                Some(change) if is_in => self.document.remeasure(of, change, made)?,
-                Some(_) => of_new,
-                None => of,
-            };
-            if candidate.schema != of && candidate.unreadable.is_none() {
-                turns.push(Turn {
-                    id,
-                    schema: candidate.schema,
-                    values: values | candidate.values,
-                    waits: false,
-                });
-            }
-        }
-        Ok(turns)
+/// The schemas of what was selected, and what becomes of those functions that are known.
+pub(super) fn decide_turns(
+    document: &mut Document,
+    selection: &mut Selection,
+    made: MadeFor,
+) -> Result<Vec<Turn>, SessionError> {
+    let before = measures_of(document);
+    let decided = decide_all(document, selection, made);
+    if decided.is_err() {
+        put_back(document, before);
     }
+    decided
+}
 
-    fn check_quiet(&self, change: &Remeasure) -> Result<(), SessionError> {
-        let mut metrics = change.metrics().iter();
-        let asks = metrics.find(|metric| self.document.quiet && metric.needs_system_calls());
-        match asks {
-            Some(metric) => Err(SessionError::NeedsSystemCalls(metric.name())),
-            None => Ok(()),
-        }
+fn decide_all(
+    document: &mut Document,
+    selection: &mut Selection,
+    made: MadeFor,
+) -> Result<Vec<Turn>, SessionError> {
+    let mut of_new = document.schema;
+    if let Some(change) = &selection.remeasure {
+        check_quiet(document, change)?;
+        let metrics = Remeasure::Set(change.metrics().to_vec());
+        of_new = document.remeasure(of_new, &metrics, made)?;
     }
-
-    /// Plans the exits of functions that need some and have none laid out. What cannot have them is refused; where it is
-    /// out, it comes in as if it were new instead.
-    pub(super) fn plan_exits(
-        &mut self,
-        candidates: &mut Vec<Candidate>,
-        turns: &mut Vec<Turn>,
-        changed: &mut Changed,
-    ) {
-        let mut exits = Vec::new();
-        let mut dropped = BTreeSet::new();
-        for turn in turns.iter_mut() {
-            let function = &self.document.functions[turn.id];
-            if !self.document.needs_exits(turn.schema) || !function.exits.is_empty() {
-                continue;
-            }
-            let known = candidates.iter().position(|c| {
-                let is_it = || self.known(c) == Some(turn.id);
-                c.role.is_measured() && is_it()
+    let mut turns = Vec::new();
+    let measured = selection.candidates.iter_mut();
+    for candidate in measured.filter(|c| c.role.is_measured()) {
+        candidate.schema = of_new;
+        let Some(id) = row_of(document, candidate) else {
+            continue;
+        };
+        let function = &document.functions[id];
+        let (is_in, of, values) = (function.is_in(), function.schema, function.values);
+        candidate.schema = match &selection.remeasure {
+            Some(change) if is_in => document.remeasure(of, change, made)?,
+            Some(_) => of_new,
+            None => of,
+        };
+        if candidate.schema != of && candidate.unreadable.is_none() {
+            turns.push(Turn {
+                id,
+                schema: candidate.schema,
+                values: values | candidate.values,
+                waits: false,
             });
-            let Some(at) = known else {
-                continue;
-            };
-            let candidate = candidates[at].exits(turn.id);
-            let refused = match candidate.plan.refused() {
-                Some((_, reason)) => Some(reason),
-                None if self.overlaps_own(&candidate, turn.id) => {
-                    Some(RefuseReason::ExitsOverlapEntry)
-                }
-                None => None,
-            };
-            match refused {
-                None => {
-                    turn.waits = !candidate.plan.exits.is_empty();
-                    exits.extend(turn.waits.then_some(candidate));
-                }
-                Some(_) if !function.is_in() => {
-                    self.document.functions[turn.id].state = State::Retired;
-                    dropped.insert(turn.id);
-                }
-                Some(reason) => {
-                    let refused = candidates.remove(at);
-                    changed.unchanged.push((refused.name, reason.into()));
-                    dropped.insert(turn.id);
-                }
+        }
+    }
+    Ok(turns)
+}
+
+fn check_quiet(document: &Document, change: &Remeasure) -> Result<(), SessionError> {
+    let mut metrics = change.metrics().iter();
+    let asks = metrics.find(|metric| document.quiet && metric.needs_system_calls());
+    match asks {
+        Some(metric) => Err(SessionError::NeedsSystemCalls(metric.name())),
+        None => Ok(()),
+    }
+}
+
+/// Plans the exits of functions that need some and have none laid out. What cannot have them is refused; where it is
+/// out, it comes in as if it were new instead.
+pub(super) fn plan_exits(
+    document: &mut Document,
+    candidates: &mut Vec<Candidate>,
+    turns: &mut Vec<Turn>,
+    changed: &mut Changed,
+) {
+    let mut exits = Vec::new();
+    let mut dropped = BTreeSet::new();
+    for turn in turns.iter_mut() {
+        let function = &document.functions[turn.id];
+        if !document.needs_exits(turn.schema) || !function.exits.is_empty() {
+            continue;
+        }
+        let known = candidates.iter().position(|c| {
+            let is_it = || row_of(document, c) == Some(turn.id);
+            c.role.is_measured() && is_it()
+        });
+        let Some(at) = known else {
+            continue;
+        };
+        let candidate = candidates[at].exits(turn.id);
+        let refused = match candidate.plan.refused() {
+            Some((_, reason)) => Some(reason),
+            None if overlaps_own(document, &candidate, turn.id) => {
+                Some(RefuseReason::ExitsOverlapEntry)
+            }
+            None => None,
+        };
+        match refused {
+            None => {
+                turn.waits = !candidate.plan.exits.is_empty();
+                exits.extend(turn.waits.then_some(candidate));
+            }
+            Some(_) if !function.is_in() => {
+                document.functions[turn.id].state = State::Retired;
+                dropped.insert(turn.id);
+            }
+            Some(reason) => {
+                let refused = candidates.remove(at);
+                changed.unchanged.push((refused.name, reason.into()));
+                dropped.insert(turn.id);
             }
         }
-        turns.retain(|turn| !dropped.contains(&turn.id));
-        candidates.extend(exits);
     }
+    turns.retain(|turn| !dropped.contains(&turn.id));
+    candidates.extend(exits);
+}
 
-    /// True if these exits need bytes that the function's own sites change or depend on.
-    fn overlaps_own(&self, exits: &Candidate, id: usize) -> bool {
-        let at = |range: &std::ops::Range<patcher::Svma>| {
-            exits.bias.to_avma(range.start)..exits.bias.to_avma(range.end)
+/// True if these exits need bytes that the function's own sites change or depend on.
+fn overlaps_own(document: &Document, exits: &Candidate, id: usize) -> bool {
+    let at = |range: &std::ops::Range<patcher::Svma>| {
+        exits.bias.to_avma(range.start)..exits.bias.to_avma(range.end)
+    };
+    let sites = &document.functions[id].sites;
+    sites.iter().any(|own| {
+        let kept = own.kept.at..own.kept.at.plus(own.kept.bytes.len() as u64);
+        let changed = [&own.window, &own.landing];
+        let meets = |a: &std::ops::Range<patcher::Avma>, b: &std::ops::Range<patcher::Avma>| {
+            !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
         };
-        let sites = &self.document.functions[id].sites;
-        sites.iter().any(|own| {
-            let kept = own.kept.at..own.kept.at.plus(own.kept.bytes.len() as u64);
-            let changed = [&own.window, &own.landing];
-            let meets = |a: &std::ops::Range<patcher::Avma>, b: &std::ops::Range<patcher::Avma>| {
-                !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
-            };
-            exits.plan.sites.iter().any(|site| {
-                let new = [Some(at(&site.window)), site.landing.as_ref().map(at)];
-                let depends = site.pun.as_ref().map(|pun| at(&pun.depends));
-                let mut new = new.iter().flatten();
-                new.any(|new| changed.iter().any(|own| meets(new, own)) || meets(new, &kept))
-                    || depends.is_some_and(|new| changed.iter().any(|own| meets(&new, own)))
-            })
+        exits.plan.sites.iter().any(|site| {
+            let new = [Some(at(&site.window)), site.landing.as_ref().map(at)];
+            let depends = site.pun.as_ref().map(|pun| at(&pun.depends));
+            let mut new = new.iter().flatten();
+            new.any(|new| changed.iter().any(|own| meets(new, own)) || meets(new, &kept))
+                || depends.is_some_and(|new| changed.iter().any(|own| meets(&new, own)))
         })
-    }
+    })
+}
 
-    /// Has functions that come in measure what has been decided; the turns of the others.
-    pub(super) fn come_in_changed(&mut self, turns: Vec<Turn>, coming: &[usize]) -> Vec<Turn> {
-        let (coming, others): (Vec<Turn>, Vec<Turn>) = turns
-            .into_iter()
-            .partition(|turn| coming.contains(&turn.id));
-        for turn in coming {
-            self.note_turn(turn);
-            let needs_exits = self.document.needs_exits(turn.schema);
-            self.document.functions[turn.id].set_exits(needs_exits);
-        }
-        others
+/// Has functions that come in measure what has been decided; the turns of the others.
+pub(super) fn come_in_changed(
+    document: &mut Document,
+    turns: Vec<Turn>,
+    coming: &[usize],
+) -> Vec<Turn> {
+    let (coming, others): (Vec<Turn>, Vec<Turn>) = turns
+        .into_iter()
+        .partition(|turn| coming.contains(&turn.id));
+    for turn in coming {
+        note_turn(document, turn);
+        let needs_exits = document.needs_exits(turn.schema);
+        document.functions[turn.id].set_exits(needs_exits);
     }
+    others
+}
 
-    /// Says in the document what a function measures from now on.
-    pub(super) fn note_turn(&mut self, turn: Turn) {
-        let function = &mut self.document.functions[turn.id];
-        function.schema = turn.schema;
-        function.values = turn.values;
-        function.remeasured = true;
-    }
+/// Says in the document what a function measures from now on.
+pub(super) fn note_turn(document: &mut Document, turn: Turn) {
+    let function = &mut document.functions[turn.id];
+    function.schema = turn.schema;
+    function.values = turn.values;
+    function.remeasured = true;
+}
 
-    /// Those of the turns that can be made: not where exits had to be laid out and were not.
-    pub(super) fn possible(&self, mut turns: Vec<Turn>) -> Vec<Turn> {
-        let has_exits = |turn: &Turn| !self.document.functions[turn.id].exits.is_empty();
-        turns.retain(|turn| !turn.waits || has_exits(turn));
-        turns
-    }
+/// Those of the turns that can be made: not where exits had to be laid out and were not.
+pub(super) fn possible_turns(document: &Document, mut turns: Vec<Turn>) -> Vec<Turn> {
+    let has_exits = |turn: &Turn| !document.functions[turn.id].exits.is_empty();
+    turns.retain(|turn| !turn.waits || has_exits(turn));
+    turns
+}
 
-    /// True if it is of use to know how calls end: of functions that are in, or of these.
-    pub(super) fn sees_ends(&self, candidates: &[Candidate]) -> bool {
-        let in_session = |f: &FunctionDoc| f.is_in() && f.role.is_shown() && f.has_exits();
-        let measured = candidates.iter().filter(|c| c.role.is_measured());
-        let mut to_come = measured.filter(|c| c.refused().is_none() && c.schema_needs_exits(self));
-        self.document.functions.iter().any(in_session) || to_come.next().is_some()
-    }
-
-    fn take_metrics(&mut self, ids: &[usize], names: Vec<String>) -> Result<Changed, SessionError> {
-        let functions = &self.document.functions;
-        let is_in = |id: &&usize| {
-            let function = functions.get(**id);
-            function.is_some_and(|f| f.is_in() && f.role.is_measured())
-        };
-        let ids: Vec<usize> = ids.iter().filter(is_in).copied().collect();
-        let measures = |id: usize| self.document.measured_of(&functions[id]);
-        for name in &names {
-            if !ids.iter().any(|&id| measures(id).contains(&name.as_str())) {
-                let of = ids.iter().map(|&id| {
-                    let measured = measures(id).into_iter().map(str::to_owned);
-                    (functions[id].name.clone(), measured.collect())
-                });
-                return Err(SessionError::NotMeasured(name.clone(), of.collect()));
-            }
-        }
-        let before = self.measures();
-        let mut turns = Vec::new();
-        let (change, made) = (Remeasure::Take(names), self.made_for());
-        for id in ids {
-            let FunctionDoc { schema, values, .. } = self.document.functions[id];
-            match self.document.remeasure(schema, &change, made) {
-                Ok(new) if new == schema => {}
-                Ok(new) => turns.push(Turn {
-                    id,
-                    schema: new,
-                    values,
-                    waits: false,
-                }),
-                Err(error) => {
-                    self.put_back(before);
-                    return Err(error.into());
-                }
-            }
-        }
-        let mut changed = Changed::default();
-        self.turn("remove", turns, &mut changed)?;
-        self.switch_lending()?;
-        self.note_enders();
-        self.segment.write_document(&self.document)?;
-        Ok(changed)
-    }
+/// True if it is of use to know how calls end: of functions that are in, or of these.
+pub(super) fn sees_ends(document: &Document, candidates: &[Candidate]) -> bool {
+    let in_session = |f: &FunctionDoc| f.is_in() && f.role.is_shown() && f.has_exits();
+    let measured = candidates.iter().filter(|c| c.role.is_measured());
+    let mut to_come = measured.filter(|c| c.refused().is_none() && document.needs_exits(c.schema));
+    document.functions.iter().any(in_session) || to_come.next().is_some()
 }
 
 impl Candidate {
@@ -301,9 +283,53 @@ impl Candidate {
         exits.try_traps();
         exits
     }
+}
 
-    /// True if it is to have exits, be they laid out already or planned.
-    fn schema_needs_exits(&self, locked: &Locked<'_>) -> bool {
-        locked.document.needs_exits(self.schema)
+/// Decides what becomes of functions that measure these metrics no longer. The document gets the
+/// schemas for it.
+///
+/// # Errors
+/// None of them measures one of the metrics. The document stays as it was.
+pub(super) fn decide_taking(
+    document: &mut Document,
+    ids: &[usize],
+    names: Vec<String>,
+    made: MadeFor,
+) -> Result<Vec<Turn>, SessionError> {
+    let functions = &document.functions;
+    let is_in = |id: &&usize| {
+        let function = functions.get(**id);
+        function.is_some_and(|f| f.is_in() && f.role.is_measured())
+    };
+    let ids: Vec<usize> = ids.iter().filter(is_in).copied().collect();
+    let measures = |id: usize| document.measured_of(&functions[id]);
+    for name in &names {
+        if !ids.iter().any(|&id| measures(id).contains(&name.as_str())) {
+            let of = ids.iter().map(|&id| {
+                let measured = measures(id).into_iter().map(str::to_owned);
+                (functions[id].name.clone(), measured.collect())
+            });
+            return Err(SessionError::NotMeasured(name.clone(), of.collect()));
+        }
     }
+    let before = measures_of(document);
+    let mut turns = Vec::new();
+    let change = Remeasure::Take(names);
+    for id in ids {
+        let FunctionDoc { schema, values, .. } = document.functions[id];
+        match document.remeasure(schema, &change, made) {
+            Ok(new) if new == schema => {}
+            Ok(new) => turns.push(Turn {
+                id,
+                schema: new,
+                values,
+                waits: false,
+            }),
+            Err(error) => {
+                put_back(document, before);
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(turns)
 }

@@ -7,42 +7,49 @@ use patcher::Avma;
 use patcher::plan::{Allowed, FunctionPlan, RefuseReason};
 
 use super::claims::Claims;
-use super::locked::Locked;
+use super::decide::row_of;
 use super::place::Places;
 use super::pointed::plan_with;
 use super::{Candidate, SessionError};
+use crate::segment::Document;
+use ipath_target::process::{Mapping, ProcessError};
 
-impl Locked<'_> {
-    /// Plans candidates again without puns whose punned jumps have nowhere to lead. Those that depend on bytes of
-    /// other candidates too, where breakpoints may serve instead.
-    pub(super) fn plan_for_room(&self, candidates: &mut [Candidate]) -> Result<(), SessionError> {
-        if !candidates.iter().any(Candidate::is_punned) {
-            return Ok(());
-        }
-        let places = Places::new(&self.document, self.space.maps_with_heap()?);
-        let taken = candidates.iter().filter(|c| c.plan.refused().is_none());
-        let taken: BTreeMap<Avma, Avma> = taken.map(|c| (c.range().start, c.range().end)).collect();
-        for candidate in candidates.iter_mut().filter(|c| c.is_punned()) {
-            let in_the_way = candidate.traps && candidate.depends_on(&taken);
-            let roomless = in_the_way || !places.have_stones_for(candidate);
-            if roomless && self.known(candidate).is_none() {
-                candidate.plan_without_puns();
-            }
-        }
-        Ok(())
-    }
+/// Reads the mappings of the target, with the heap that may grow. This takes a while in some targets.
+pub(super) type Maps<'m> = dyn Fn() -> Result<Vec<Mapping>, ProcessError> + 'm;
 
-    /// Takes a candidate in if nothing is in its way, by breakpoints where they may serve instead.
-    pub(super) fn admit(&self, claims: &mut Claims, candidate: &mut Candidate) -> bool {
-        if claims.admit(candidate) {
-            return true;
-        }
-        if !candidate.traps || !candidate.is_punned() {
-            return false;
-        }
-        candidate.plan_without_puns();
-        candidate.plan.refused().is_none() && claims.admit(candidate)
+/// Plans candidates again without puns whose punned jumps have nowhere to lead. Those that depend on bytes of
+/// other candidates too, where breakpoints may serve instead.
+pub(super) fn plan_for_room(
+    document: &Document,
+    candidates: &mut [Candidate],
+    maps: &Maps<'_>,
+) -> Result<(), SessionError> {
+    if !candidates.iter().any(Candidate::is_punned) {
+        return Ok(());
     }
+    let places = Places::new(document, maps()?);
+    let taken = candidates.iter().filter(|c| c.plan.refused().is_none());
+    let taken: BTreeMap<Avma, Avma> = taken.map(|c| (c.range().start, c.range().end)).collect();
+    for candidate in candidates.iter_mut().filter(|c| c.is_punned()) {
+        let in_the_way = candidate.traps && candidate.depends_on(&taken);
+        let roomless = in_the_way || !places.have_stones_for(candidate);
+        if roomless && row_of(document, candidate).is_none() {
+            candidate.plan_without_puns();
+        }
+    }
+    Ok(())
+}
+
+/// Takes a candidate in if nothing is in its way, by breakpoints where they may serve instead.
+pub(super) fn admit_candidate(claims: &mut Claims, candidate: &mut Candidate) -> bool {
+    if claims.admit(candidate) {
+        return true;
+    }
+    if !candidate.traps || !candidate.is_punned() {
+        return false;
+    }
+    candidate.plan_without_puns();
+    candidate.plan.refused().is_none() && claims.admit(candidate)
 }
 
 impl Candidate {

@@ -20,7 +20,10 @@ use patcher::{Avma, Bias, Svma};
 use unwind::Rule;
 
 use super::SessionError;
+use super::generated::publish_conventions;
 use super::locked::Locked;
+use super::registered::publish_registered;
+use super::view::View;
 use ipath_profile::clock;
 use ipath_symbols::images::{self, OpenImage};
 use ipath_symbols::recipes::rule;
@@ -29,86 +32,15 @@ use ipath_target::process::identity::FileId;
 use ipath_target::process::modules::Module;
 use ipath_target::progress::Step;
 
-impl Locked<'_> {
-    /// Publishes tables for those of these modules that need them and have none yet.
-    pub(super) fn publish_tables(&mut self, modules: &[Module]) -> Result<(), SessionError> {
-        let seen = clock::tsc();
-        let maps = self.space.maps()?;
-        let is_there = |module: &&Module| module.code.iter().all(|code| is_mapped_in(&maps, code));
-        let mut tables = Vec::new();
-        let mut all_rules = Vec::new();
-        for module in modules.iter().filter(is_there) {
-            let key = table_key(module);
-            if self.document.tables.contains(&key) {
-                continue;
-            }
-            let Ok(opened) = images::of_module(module) else {
-                continue;
-            };
-            let Some(bias) = module.bias(opened.image) else {
-                continue;
-            };
-            if !is_found(module, opened.image) {
-                tables.extend(index(module, opened.image, bias));
-            }
-            all_rules.push(rules(opened, bias));
-            self.document.tables.push(key);
-        }
-        tables.extend(in_pieces(all_rules).into_iter().map(Table::of_rules));
-        self.publish_all(&tables, seen)?;
-        self.publish_registered()?;
-        self.publish_conventions(modules)
-    }
-
-    /// Publishes rules of return addresses in code that was seen there at `seen`, by the time-stamp counter.
-    pub(super) fn publish_rules(
-        &mut self,
-        rules: Vec<(Avma, u64)>,
-        seen: u64,
-    ) -> Result<(), SessionError> {
-        self.publish_all(&[Table::of_rules(rules)], seen)
-    }
-
-    /// The same of return addresses that nobody has asked for: no walk has come to them, so the epoch goes on.
-    pub(super) fn publish_unasked(
-        &mut self,
-        rules: Vec<(Avma, u64)>,
-        seen: u64,
-    ) -> Result<(), SessionError> {
-        self.publish(&Table::of_rules(rules), seen)
-    }
-
+impl View<'_> {
     /// Is less than half of the room for tables in use?
     pub(super) fn has_room_for_unasked(&self) -> bool {
         let (_, room) = self.segment.area_bytes(AREA_TABLES);
         self.segment.header().tables_used.load(Acquire) < room / 2
     }
 
-    /// Appends tables, and begins another epoch unless there was room for none.
-    pub(super) fn publish_all(&mut self, tables: &[Table], seen: u64) -> Result<(), SessionError> {
-        let used = |locked: &Self| locked.segment.header().tables_used.load(Acquire);
-        let before = used(self);
-        for table in tables {
-            self.publish(table, seen)?;
-        }
-        match used(self) == before {
-            true => Ok(()),
-            false => self.begin_epoch(),
-        }
-    }
-
-    /// Has the runtime make walks by the tables that have been published by now.
-    pub(super) fn begin_epoch(&mut self) -> Result<(), SessionError> {
-        let at = self.symbol(SYMBOL_EPOCH)?;
-        let mut epoch = [0; size_of::<u32>()];
-        let read = self.space.memory().read(at, &mut epoch);
-        read.map_err(|e| SessionError::Memory("read", at, e))?;
-        let epoch = u32::from_le_bytes(epoch).wrapping_add(EPOCH_OF_TABLES);
-        self.write_own(&[(at, epoch.to_le_bytes().to_vec())])
-    }
-
     /// Appends a table; nothing where there is no room: paths end there then, and say so.
-    fn publish(&self, table: &Table, seen: u64) -> Result<(), SessionError> {
+    pub(super) fn publish_table(&self, table: &Table, seen: u64) -> Result<(), SessionError> {
         if table.rows.is_empty() {
             return Ok(());
         }
@@ -120,6 +52,84 @@ impl Locked<'_> {
         }
         Ok(())
     }
+}
+
+/// Publishes tables for those of these modules that need them and have none yet.
+pub(super) fn publish_tables(
+    locked: &mut Locked<'_>,
+    modules: &[Module],
+) -> Result<(), SessionError> {
+    let seen = clock::tsc();
+    let maps = locked.space.maps()?;
+    let is_there = |module: &&Module| module.code.iter().all(|code| is_mapped_in(&maps, code));
+    let mut tables = Vec::new();
+    let mut all_rules = Vec::new();
+    for module in modules.iter().filter(is_there) {
+        let key = table_key(module);
+        if locked.document.tables.contains(&key) {
+            continue;
+        }
+        let Ok(opened) = images::of_module(module) else {
+            continue;
+        };
+        let Some(bias) = module.bias(opened.image) else {
+            continue;
+        };
+        if !is_found(module, opened.image) {
+            tables.extend(index(module, opened.image, bias));
+        }
+        all_rules.push(rules(opened, bias));
+        locked.document.tables.push(key);
+    }
+    tables.extend(in_pieces(all_rules).into_iter().map(Table::of_rules));
+    publish_all(locked, &tables, seen)?;
+    publish_registered(locked)?;
+    publish_conventions(locked, modules)
+}
+
+/// Publishes rules of return addresses in code that was seen there at `seen`, by the time-stamp counter.
+pub(super) fn publish_rules(
+    locked: &mut Locked<'_>,
+    rules: Vec<(Avma, u64)>,
+    seen: u64,
+) -> Result<(), SessionError> {
+    publish_all(locked, &[Table::of_rules(rules)], seen)
+}
+
+/// The same of return addresses that nobody has asked for: no walk has come to them, so the epoch goes on.
+pub(super) fn publish_unasked(
+    locked: &mut Locked<'_>,
+    rules: Vec<(Avma, u64)>,
+    seen: u64,
+) -> Result<(), SessionError> {
+    locked.view().publish_table(&Table::of_rules(rules), seen)
+}
+
+/// Appends tables, and begins another epoch unless there was room for none.
+pub(super) fn publish_all(
+    locked: &mut Locked<'_>,
+    tables: &[Table],
+    seen: u64,
+) -> Result<(), SessionError> {
+    let used = |locked: &Locked<'_>| locked.segment.header().tables_used.load(Acquire);
+    let before = used(locked);
+    for table in tables {
+        locked.view().publish_table(table, seen)?;
+    }
+    match used(locked) == before {
+        true => Ok(()),
+        false => begin_epoch(locked),
+    }
+}
+
+/// Has the runtime make walks by the tables that have been published by now.
+pub(super) fn begin_epoch(locked: &mut Locked<'_>) -> Result<(), SessionError> {
+    let at = locked.symbol(SYMBOL_EPOCH)?;
+    let mut epoch = [0; size_of::<u32>()];
+    let read = locked.space.memory().read(at, &mut epoch);
+    read.map_err(|e| SessionError::Memory("read", at, e))?;
+    let epoch = u32::from_le_bytes(epoch).wrapping_add(EPOCH_OF_TABLES);
+    locked.write_own(&[(at, epoch.to_le_bytes().to_vec())])
 }
 
 /// True if code of a module is mapped. Code copied to anonymous memory is part of a mapping.

@@ -17,7 +17,7 @@ use patcher::Avma;
 use super::locked::Locked;
 use super::write::read;
 use super::{Candidate, Selection, SessionError};
-use crate::segment::SiteDoc;
+use crate::segment::{Document, SiteDoc};
 use ipath_target::tracee::{CallCode, Remote, Stopped, TRAP_BIT};
 
 /// The signals that a C library has for itself, 32 and 33, and takes out of every mask that a program sets. Who blocks one of these as well is
@@ -52,121 +52,119 @@ impl Candidate {
     }
 }
 
-impl Locked<'_> {
-    /// Tells the handler where breakpoints lead.
-    pub(super) fn fill_traps(&mut self, ids: &[usize]) -> Result<(), SessionError> {
-        let functions = ids.iter().map(|&id| &self.document.functions[id]);
-        let traps: Vec<&SiteDoc> = functions
-            .flat_map(|f| &f.sites)
-            .filter(|s| s.trap)
-            .collect();
-        if traps.is_empty() {
-            return Ok(());
-        }
-        let table = self.symbol(SYMBOL_TRAPS)?;
-        let bytes = read(self.space.memory(), table, TRAP_BUCKETS * 16)?;
-        let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
-        let known = bytes.chunks_exact(16);
-        let mut addresses: Vec<u64> = known.map(|trap| word(&trap[..8])).collect();
-        let used = addresses.iter().filter(|&&a| a != 0).count();
-        // Looking up what is not there ends at a free bucket.
-        if used + traps.len() > TRAP_BUCKETS * 3 / 4 {
-            return Err(SessionError::TooMany);
-        }
-        let mut writes = Vec::new();
-        for site in traps {
-            let address = site.window.start.0;
-            let mut bucket = trap_bucket(address);
-            while addresses[bucket] != 0 && addresses[bucket] != address {
-                bucket = (bucket + 1) % TRAP_BUCKETS;
-            }
-            addresses[bucket] = address;
-            let at = table.plus(bucket as u64 * 16);
-            let leads_to = site.trampoline.start.0.to_le_bytes();
-            writes.push((at.plus(ADDRESS), leads_to.to_vec()));
-            writes.push((at, address.to_le_bytes().to_vec()));
-        }
-        self.write_own(&writes)
+/// Tells the handler where breakpoints lead.
+pub(super) fn fill_traps(locked: &mut Locked<'_>, ids: &[usize]) -> Result<(), SessionError> {
+    let functions = ids.iter().map(|&id| &locked.document.functions[id]);
+    let traps: Vec<&SiteDoc> = functions
+        .flat_map(|f| &f.sites)
+        .filter(|s| s.trap)
+        .collect();
+    if traps.is_empty() {
+        return Ok(());
     }
+    let table = locked.symbol(SYMBOL_TRAPS)?;
+    let bytes = read(locked.space.memory(), table, TRAP_BUCKETS * 16)?;
+    let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
+    let known = bytes.chunks_exact(16);
+    let mut addresses: Vec<u64> = known.map(|trap| word(&trap[..8])).collect();
+    let used = addresses.iter().filter(|&&a| a != 0).count();
+    // Looking up what is not there ends at a free bucket.
+    if used + traps.len() > TRAP_BUCKETS * 3 / 4 {
+        return Err(SessionError::TooMany);
+    }
+    let mut writes = Vec::new();
+    for site in traps {
+        let address = site.window.start.0;
+        let mut bucket = trap_bucket(address);
+        while addresses[bucket] != 0 && addresses[bucket] != address {
+            bucket = (bucket + 1) % TRAP_BUCKETS;
+        }
+        addresses[bucket] = address;
+        let at = table.plus(bucket as u64 * 16);
+        let leads_to = site.trampoline.start.0.to_le_bytes();
+        writes.push((at.plus(ADDRESS), leads_to.to_vec()));
+        writes.push((at, address.to_le_bytes().to_vec()));
+    }
+    locked.write_own(&writes)
+}
 
-    /// Has breakpoints handled, if any of these functions has one and they are not yet.
-    pub(super) fn handle_traps(
-        &mut self,
-        code: &CallCode,
-        stopped: &mut Stopped,
-        ids: &[usize],
-    ) -> Result<(), SessionError> {
-        let functions = ids.iter().map(|&id| &self.document.functions[id]);
-        let wanted = functions.flat_map(|f| &f.sites).any(|s| s.trap);
-        if !wanted {
-            return Ok(());
-        }
-        if self.document.quiet {
-            let why = "breakpoints need system calls, which the runtime may not make in it";
-            return Err(SessionError::Held(why.to_owned()));
-        }
-        for thread in stopped.threads() {
-            let mask = thread.signal_mask()?;
-            if mask & TRAP_BIT != 0 {
-                return Err(SessionError::TrapBlocked {
-                    tid: thread.tid(),
-                    passes: mask & OF_C_LIBRARY != 0,
-                });
-            }
-        }
-        if self.document.trap_handler {
-            return Ok(());
-        }
-        let flags = (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER;
-        let handler = self.symbol(SYMBOL_TRAP_HANDLER)?;
-        let restorer = self.symbol(SYMBOL_TRAP_RESTORER)?;
-        let new = self.symbol(SYMBOL_TRAP_ACTIONS)?;
-        let words = [handler.0, flags, restorer.0, u64::MAX];
-        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let written = self.own.write(self.space.memory(), new, &bytes);
-        written.map_err(|e| SessionError::Memory("write", new, e))?;
-        self.document.trap_handler = true;
-        self.segment.write_document(&self.document)?;
-        let mut remote = Remote::new(code, stopped)?;
-        sigaction(&mut remote, new, new.plus(ACTION))
+/// Has breakpoints handled, if any of these functions has one and they are not yet.
+pub(super) fn handle_traps(
+    locked: &mut Locked<'_>,
+    code: &CallCode,
+    stopped: &mut Stopped,
+    ids: &[usize],
+) -> Result<(), SessionError> {
+    let functions = ids.iter().map(|&id| &locked.document.functions[id]);
+    let wanted = functions.flat_map(|f| &f.sites).any(|s| s.trap);
+    if !wanted {
+        return Ok(());
     }
+    if locked.document.quiet {
+        let why = "breakpoints need system calls, which the runtime may not make in it";
+        return Err(SessionError::Held(why.to_owned()));
+    }
+    for thread in stopped.threads() {
+        let mask = thread.signal_mask()?;
+        if mask & TRAP_BIT != 0 {
+            return Err(SessionError::TrapBlocked {
+                tid: thread.tid(),
+                passes: mask & OF_C_LIBRARY != 0,
+            });
+        }
+    }
+    if locked.document.trap_handler {
+        return Ok(());
+    }
+    let flags = (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER;
+    let handler = locked.symbol(SYMBOL_TRAP_HANDLER)?;
+    let restorer = locked.symbol(SYMBOL_TRAP_RESTORER)?;
+    let new = locked.symbol(SYMBOL_TRAP_ACTIONS)?;
+    let words = [handler.0, flags, restorer.0, u64::MAX];
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let written = locked.own.write(locked.space.memory(), new, &bytes);
+    written.map_err(|e| SessionError::Memory("write", new, e))?;
+    locked.document.trap_handler = true;
+    locked.segment.write_document(&locked.document)?;
+    let mut remote = Remote::new(code, stopped)?;
+    sigaction(&mut remote, new, new.plus(ACTION))
+}
 
-    /// Puts back what SIGTRAP did before, unless the program has changed it since; whether there was anything to put
-    /// back. Then threads may still be in the handler that are on the way to the program's own.
-    pub(super) fn unhandle_traps(&mut self) -> Result<bool, SessionError> {
-        if !self.document.trap_handler {
-            return Ok(false);
+/// Puts back what SIGTRAP did before, unless the program has changed it since; whether there was anything to put
+/// back. Then threads may still be in the handler that are on the way to the program's own.
+pub(super) fn unhandle_traps(locked: &mut Locked<'_>) -> Result<bool, SessionError> {
+    if !locked.document.trap_handler {
+        return Ok(false);
+    }
+    let handler = locked.symbol(SYMBOL_TRAP_HANDLER)?;
+    let actions = locked.symbol(SYMBOL_TRAP_ACTIONS)?;
+    let space = Arc::clone(&locked.space);
+    let memory = space.memory();
+    let code = CallCode::find(&locked.process, &space.maps()?, memory)?;
+    let put_back = |stopped: &mut Stopped| {
+        let mut remote = Remote::new(&code, stopped)?;
+        sigaction(&mut remote, Avma(0), actions)?;
+        let now = read(memory, actions, MASK_BYTES as usize)?;
+        if now == handler.0.to_le_bytes() {
+            sigaction(&mut remote, actions.plus(ACTION), Avma(0))?;
         }
-        let handler = self.symbol(SYMBOL_TRAP_HANDLER)?;
-        let actions = self.symbol(SYMBOL_TRAP_ACTIONS)?;
-        let space = Arc::clone(&self.space);
-        let memory = space.memory();
-        let code = CallCode::find(&self.process, &space.maps()?, memory)?;
-        let put_back = |stopped: &mut Stopped| {
-            let mut remote = Remote::new(&code, stopped)?;
-            sigaction(&mut remote, Avma(0), actions)?;
-            let now = read(memory, actions, MASK_BYTES as usize)?;
-            if now == handler.0.to_le_bytes() {
-                sigaction(&mut remote, actions.plus(ACTION), Avma(0))?;
-            }
-            Ok::<(), SessionError>(())
-        };
-        let mut stopped = self.stop_all()?;
-        let result = put_back(&mut stopped);
-        let duration = stopped.resume()?;
-        self.note_stop("detach", duration);
-        result?;
-        self.document.trap_handler = false;
-        self.segment.write_document(&self.document)?;
-        Ok(true)
-    }
+        Ok::<(), SessionError>(())
+    };
+    let mut stopped = locked.stop_all()?;
+    let result = put_back(&mut stopped);
+    let duration = stopped.resume()?;
+    locked.note_stop("detach", duration);
+    result?;
+    locked.document.trap_handler = false;
+    locked.segment.write_document(&locked.document)?;
+    Ok(true)
+}
 
-    /// The addresses after our breakpoints: where a thread stands that has met one and not been to the handler yet.
-    pub(super) fn after_traps(&self) -> Vec<Avma> {
-        let sites = self.document.functions.iter().flat_map(|f| &f.sites);
-        let traps = sites.filter(|s| s.trap);
-        traps.map(|s| s.window.start.plus(1)).collect()
-    }
+/// The addresses after our breakpoints: where a thread stands that has met one and not been to the handler yet.
+pub(super) fn after_traps(document: &Document) -> Vec<Avma> {
+    let sites = document.functions.iter().flat_map(|f| &f.sites);
+    let traps = sites.filter(|s| s.trap);
+    traps.map(|s| s.window.start.plus(1)).collect()
 }
 
 fn sigaction(remote: &mut Remote<'_>, new: Avma, old: Avma) -> Result<(), SessionError> {

@@ -14,8 +14,15 @@ use abi::probe::{Kind, Probe};
 use abi::segment::{AREA_RECORDS, NODE_IS_PATH};
 use patcher::Avma;
 
+use super::decide::{idle_witnesses, in_one_stop};
+use super::enders::idle_enders;
+use super::lending::{lend_no_more, stop_lending, switch_lending};
 use super::locked::Locked;
-use super::remeasure::Turn;
+use super::quiet::populate_columns;
+use super::remeasure::{Turn, note_turn};
+use super::tables::begin_epoch;
+use super::traps::{fill_traps, handle_traps};
+use super::view::View;
 use super::write::{Part, read, with_hosts, write};
 use super::{Changed, SessionError};
 use crate::segment::{Journal, Reach, SiteDoc};
@@ -30,89 +37,70 @@ const UNTIL_ENDED: Duration = Duration::from_millis(200);
 /// As long as none has ended in, those that are left take longer.
 const NONE_ENDED: Duration = Duration::from_millis(20);
 
-impl Locked<'_> {
-    /// Has functions that are in measure what has been decided. What could not be changed is refused by name, the rest goes on.
-    ///
-    /// # Errors
-    /// [`SessionError::Refused`] where nothing at all has come of it.
-    pub(super) fn turn(
-        &mut self,
-        why: &str,
-        turns: Vec<Turn>,
-        changed: &mut Changed,
-    ) -> Result<(), SessionError> {
-        if turns.is_empty() {
-            return Ok(());
-        }
-        let needs_exits = |turn: &Turn| self.document.needs_exits(turn.schema);
-        let has_exits = |turn: &Turn| self.document.functions[turn.id].has_exits();
-        let has_sites = |turn: &Turn| !self.document.functions[turn.id].sites_out().is_empty();
-        let (entering, others): (Vec<Turn>, Vec<Turn>) = turns
-            .into_iter()
-            .partition(|turn| needs_exits(turn) && !has_exits(turn) && has_sites(turn));
-        let (leaving, others): (Vec<Turn>, Vec<Turn>) = others
-            .into_iter()
-            .partition(|turn| !needs_exits(turn) && has_exits(turn));
-        let ids = |turns: &[Turn]| turns.iter().map(|turn| turn.id).collect::<Vec<usize>>();
-        let leaving_ids = ids(&leaving);
-        for &turn in others.iter().chain(&leaving) {
-            self.note_turn(turn);
-            let needs_exits = self.document.needs_exits(turn.schema);
-            self.document.functions[turn.id].set_exits(needs_exits);
-        }
-        // Written down before: whoever finds this half done takes out the exits that are to go, and those that have come in part.
-        self.segment.write_document(&self.document)?;
-        self.write_schemas()?;
-        let details = |turns: &[Turn]| turns.iter().map(|t| (t.id, t.values)).collect::<Vec<_>>();
-        for turns in [&entering, &others] {
-            self.write_details(&details(turns))?;
-        }
-        let rows = self.rows(&ids(&others), None)?;
-        self.write_own(&rows)?;
-        self.lend_no_more(&leaving_ids)?;
-        let rows = self.rows(&leaving_ids, Some(Kind::Ending))?;
-        self.write_own(&rows)?;
-        let entered = self.put_exits_in(why, entering, changed)?;
-        // From here on no walk is remembered with a record by what was measured before.
-        self.begin_epoch()?;
-        self.segment.write_document(&self.document)?;
-        self.let_end(&leaving_ids);
-        self.take_exits_out(why, &leaving_ids)?;
-        for turn in others.iter().chain(&leaving).chain(&entered) {
-            let function = &self.document.functions[turn.id];
-            let measured = self.document.measured_of(function);
-            let measured = measured.into_iter().map(str::to_owned).collect();
-            changed.remeasured.push((function.name.clone(), measured));
-        }
-        let mut idle = self.idle_witnesses(&[]);
-        idle.extend(self.idle_enders(&[]));
-        idle.sort_unstable();
-        idle.dedup();
-        self.take_out(why, &idle)?;
-        changed.refusal().map_or(Ok(()), Err)
+/// Has functions that are in measure what has been decided. What could not be changed is refused by name, the rest goes on.
+///
+/// # Errors
+/// [`SessionError::Refused`] where nothing at all has come of it.
+pub(super) fn turn_all(
+    locked: &mut Locked<'_>,
+    why: &str,
+    turns: Vec<Turn>,
+    changed: &mut Changed,
+) -> Result<(), SessionError> {
+    if turns.is_empty() {
+        return Ok(());
     }
-
-    /// Has the runtime know all schemas and counters.
-    pub(super) fn write_schemas(&mut self) -> Result<(), SessionError> {
-        self.populate_columns()?;
-        let mut writes = Vec::new();
-        for (symbol, bytes) in self.document.tables_of_schemas() {
-            writes.push((self.symbol(symbol)?, bytes));
-        }
-        self.write_own(&writes)
+    let needs_exits = |turn: &Turn| locked.document.needs_exits(turn.schema);
+    let has_exits = |turn: &Turn| locked.document.functions[turn.id].has_exits();
+    let has_sites = |turn: &Turn| !locked.document.functions[turn.id].sites_out().is_empty();
+    let (entering, others): (Vec<Turn>, Vec<Turn>) = turns
+        .into_iter()
+        .partition(|turn| needs_exits(turn) && !has_exits(turn) && has_sites(turn));
+    let (leaving, others): (Vec<Turn>, Vec<Turn>) = others
+        .into_iter()
+        .partition(|turn| !needs_exits(turn) && has_exits(turn));
+    let ids = |turns: &[Turn]| turns.iter().map(|turn| turn.id).collect::<Vec<usize>>();
+    let leaving_ids = ids(&leaving);
+    for &turn in others.iter().chain(&leaving) {
+        note_turn(&mut locked.document, turn);
+        let needs_exits = locked.document.needs_exits(turn.schema);
+        locked.document.functions[turn.id].set_exits(needs_exits);
     }
-
-    fn write_details(&mut self, values: &[(usize, u64)]) -> Result<(), SessionError> {
-        let details = self.symbol(SYMBOL_DETAILS)?;
-        let writes = values.iter().map(|&(id, values)| {
-            let at = details.plus(8 * id as u64);
-            (at, values.to_le_bytes().to_vec())
-        });
-        self.write_own(&writes.collect::<Vec<_>>())
+    // Written down before: whoever finds this half done takes out the exits that are to go, and those that have come in part.
+    locked.segment.write_document(&locked.document)?;
+    write_schemas(locked)?;
+    let details = |turns: &[Turn]| turns.iter().map(|t| (t.id, t.values)).collect::<Vec<_>>();
+    for turns in [&entering, &others] {
+        write_details(locked, &details(turns))?;
     }
+    let rows = locked.view().rows_of(&ids(&others), None)?;
+    locked.write_own(&rows)?;
+    lend_no_more(locked, &leaving_ids)?;
+    let rows = locked.view().rows_of(&leaving_ids, Some(Kind::Ending))?;
+    locked.write_own(&rows)?;
+    let entered = put_exits_in(locked, why, entering, changed)?;
+    // From here on no walk is remembered with a record by what was measured before.
+    begin_epoch(locked)?;
+    locked.segment.write_document(&locked.document)?;
+    locked.view().let_end(&leaving_ids);
+    take_exits_out(locked, why, &leaving_ids)?;
+    for turn in others.iter().chain(&leaving).chain(&entered) {
+        let function = &locked.document.functions[turn.id];
+        let measured = locked.document.measured_of(function);
+        let measured = measured.into_iter().map(str::to_owned).collect();
+        changed.remeasured.push((function.name.clone(), measured));
+    }
+    let mut idle = idle_witnesses(&locked.document, &[]);
+    idle.extend(idle_enders(&locked.document, &[]));
+    idle.sort_unstable();
+    idle.dedup();
+    locked.take_out(why, &idle)?;
+    changed.refusal().map_or(Ok(()), Err)
+}
 
+impl View<'_> {
     /// The rows of functions as the document has them, or of this kind.
-    fn rows(
+    pub(super) fn rows_of(
         &self,
         ids: &[usize],
         kind: Option<Kind>,
@@ -129,74 +117,25 @@ impl Locked<'_> {
         Ok(ids.iter().map(row).collect())
     }
 
-    fn write_rows(&self, text: Text<'_>, ids: &[usize]) -> Result<(), SessionError> {
-        for (at, row) in self.rows(ids, None)? {
+    pub(super) fn write_rows(&self, text: Text<'_>, ids: &[usize]) -> Result<(), SessionError> {
+        for (at, row) in self.rows_of(ids, None)? {
             write(text, at, &row)?;
             step("row");
         }
         Ok(())
     }
 
-    /// Puts the exits of functions in, in stops of which each is short; those that came in.
-    fn put_exits_in(
-        &mut self,
-        why: &str,
-        mut turns: Vec<Turn>,
-        changed: &mut Changed,
-    ) -> Result<Vec<Turn>, SessionError> {
-        let mut entered = Vec::new();
-        if turns.is_empty() {
-            return Ok(entered);
-        }
-        let all: Vec<usize> = turns.iter().map(|turn| turn.id).collect();
-        self.fill_traps(&all)?;
-        let space = Arc::clone(&self.space);
-        let code = CallCode::find(&self.process, &space.maps()?, space.memory())?;
-        while !turns.is_empty() {
-            let ids: Vec<usize> = turns.iter().map(|turn| turn.id).collect();
-            let rest = turns.split_off(self.in_one_stop(ids.iter()));
-            let mut batch = std::mem::replace(&mut turns, rest);
-            while !batch.is_empty() {
-                let ids: Vec<usize> = batch.iter().map(|turn| turn.id).collect();
-                let done = self.in_stop(why, |locked, stopped, stacks| {
-                    locked.handle_traps(&code, stopped, &ids)?;
-                    locked.write_in(stopped, stacks, (&ids, Part::Exits))?;
-                    for &turn in &batch {
-                        locked.note_turn(turn);
-                        let function = &mut locked.document.functions[turn.id];
-                        function.reach = Reach::Whole;
-                        // Calls whose returns were not seen are told from those that begin now.
-                        function.generation += 1;
-                    }
-                    locked.write_rows(stopped.text(), &ids)
-                });
-                match done {
-                    Ok(()) => entered.append(&mut batch),
-                    Err(SessionError::InTheWay(what)) => {
-                        batch.retain(|turn| !what.functions().contains(&turn.id));
-                        for &id in what.functions() {
-                            let name = self.document.functions[id].name.clone();
-                            changed.unchanged.push((name, what.reason().into()));
-                        }
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(entered)
-    }
-
     /// Waits until calls of these functions have ended that are measured from their entry, for a while.
-    fn let_end(&self, ids: &[usize]) {
+    pub(super) fn let_end(&self, ids: &[usize]) {
         const PAUSE: Duration = Duration::from_millis(1);
         if ids.is_empty() {
             return;
         }
         let begin = Instant::now();
-        let (mut least, mut since) = (self.open(ids), begin);
+        let (mut least, mut since) = (self.open_calls(ids), begin);
         while least > 0 && begin.elapsed() < UNTIL_ENDED && since.elapsed() < NONE_ENDED {
             pause(PAUSE);
-            let open = self.open(ids);
+            let open = self.open_calls(ids);
             if open < least {
                 (least, since) = (open, Instant::now());
             }
@@ -204,7 +143,7 @@ impl Locked<'_> {
     }
 
     /// Calls of these functions whose returns are yet to come, as far as they are measured to those.
-    fn open(&self, ids: &[usize]) -> u64 {
+    pub(super) fn open_calls(&self, ids: &[usize]) -> u64 {
         let used = self.segment.header().records_used.load(Acquire);
         let used = self.segment.used(AREA_RECORDS, used);
         let open = |index: u64| {
@@ -230,54 +169,13 @@ impl Locked<'_> {
         (0..used).filter_map(open).fold(0, u64::saturating_add)
     }
 
-    /// Takes the exits of functions out that the document says are out.
-    fn take_exits_out(&mut self, why: &str, ids: &[usize]) -> Result<(), SessionError> {
-        if ids.is_empty() {
-            return Ok(());
-        }
-        self.stop_lending(ids)?;
-        let mut ids = ids.to_vec();
-        while !ids.is_empty() {
-            let rest = ids.split_off(self.in_one_stop(ids.iter()));
-            let batch = std::mem::replace(&mut ids, rest);
-            self.in_stop(why, |locked, stopped, stacks| {
-                locked.write_exits_out(stopped, stacks, &batch)?;
-                locked.write_rows(stopped.text(), &batch)
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Brings functions in order whose change a killed command has left half done: exits that are not wholly in go, and the
-    /// runtime is told what the document says.
-    pub(super) fn recover_remeasured(&mut self) -> Result<(), SessionError> {
-        let half = self.half_turned(self.space.memory())?;
-        if half.is_empty() {
-            return Ok(());
-        }
-        for &(id, generation) in &half {
-            self.document.functions[id].generation = generation;
-        }
-        let ids: Vec<usize> = half.iter().map(|&(id, _)| id).collect();
-        self.segment.write_document(&self.document)?;
-        self.write_schemas()?;
-        let values = |&id: &usize| (id, self.document.functions[id].values);
-        let values: Vec<(usize, u64)> = ids.iter().map(values).collect();
-        self.write_details(&values)?;
-        self.take_exits_out("recover", &ids)?;
-        self.begin_epoch()?;
-        self.switch_lending()?;
-        self.segment.write_document(&self.document)?;
-        Ok(())
-    }
-
     /// Functions that are in with exits that are neither wholly in nor out, or of which the runtime has been told something
     /// else than the document says, each with the generation that it has.
-    fn half_turned(&self, memory: &Memory) -> Result<Vec<(usize, u32)>, SessionError> {
+    pub(super) fn half_turned(&self, memory: &Memory) -> Result<Vec<(usize, u32)>, SessionError> {
         let functions = &self.document.functions;
         let table = self.symbol(SYMBOL_PROBES)?;
         let rows = read(memory, table, ROW * functions.len())?;
-        let standing = Journal(&self.segment).standing()?;
+        let standing = Journal(self.segment).standing()?;
         let mut half = Vec::new();
         for ((id, function), row) in functions.iter().enumerate().zip(rows.chunks_exact(ROW)) {
             let generation = row[..4].try_into().map_or(0, u32::from_le_bytes);
@@ -293,7 +191,7 @@ impl Locked<'_> {
             let mut out = out.filter(|&patch| standing.binary_search(patch).is_ok());
             // A landing stays until the signal handlers that return to it have returned.
             let sites: Vec<&SiteDoc> = function.sites_out().iter().collect();
-            let landings = with_hosts(&sites, self.landings(sites.iter().copied())?);
+            let landings = with_hosts(&sites, self.landings_of(sites.iter().copied())?);
             let is_standing = out.any(|patch| !landings.contains_key(patch));
             if is_known && (is_standing || !is_told) {
                 half.push((id, generation));
@@ -301,4 +199,115 @@ impl Locked<'_> {
         }
         Ok(half)
     }
+}
+
+/// Has the runtime know all schemas and counters.
+pub(super) fn write_schemas(locked: &mut Locked<'_>) -> Result<(), SessionError> {
+    populate_columns(locked)?;
+    let mut writes = Vec::new();
+    for (symbol, bytes) in locked.document.tables_of_schemas() {
+        writes.push((locked.symbol(symbol)?, bytes));
+    }
+    locked.write_own(&writes)
+}
+
+fn write_details(locked: &mut Locked<'_>, values: &[(usize, u64)]) -> Result<(), SessionError> {
+    let details = locked.symbol(SYMBOL_DETAILS)?;
+    let writes = values.iter().map(|&(id, values)| {
+        let at = details.plus(8 * id as u64);
+        (at, values.to_le_bytes().to_vec())
+    });
+    locked.write_own(&writes.collect::<Vec<_>>())
+}
+
+/// Puts the exits of functions in, in stops of which each is short; those that came in.
+fn put_exits_in(
+    locked: &mut Locked<'_>,
+    why: &str,
+    mut turns: Vec<Turn>,
+    changed: &mut Changed,
+) -> Result<Vec<Turn>, SessionError> {
+    let mut entered = Vec::new();
+    if turns.is_empty() {
+        return Ok(entered);
+    }
+    let all: Vec<usize> = turns.iter().map(|turn| turn.id).collect();
+    fill_traps(locked, &all)?;
+    let space = Arc::clone(&locked.space);
+    let code = CallCode::find(&locked.process, &space.maps()?, space.memory())?;
+    while !turns.is_empty() {
+        let ids: Vec<usize> = turns.iter().map(|turn| turn.id).collect();
+        let rest = turns.split_off(in_one_stop(&locked.document, ids.iter()));
+        let mut batch = std::mem::replace(&mut turns, rest);
+        while !batch.is_empty() {
+            let ids: Vec<usize> = batch.iter().map(|turn| turn.id).collect();
+            let done = locked.in_stop(why, |locked, stopped, stacks| {
+                handle_traps(locked, &code, stopped, &ids)?;
+                locked
+                    .view()
+                    .write_in(stopped, stacks, (&ids, Part::Exits))?;
+                for &turn in &batch {
+                    note_turn(&mut locked.document, turn);
+                    let function = &mut locked.document.functions[turn.id];
+                    function.reach = Reach::Whole;
+                    // Calls whose returns were not seen are told from those that begin now.
+                    function.generation += 1;
+                }
+                locked.view().write_rows(stopped.text(), &ids)
+            });
+            match done {
+                Ok(()) => entered.append(&mut batch),
+                Err(SessionError::InTheWay(what)) => {
+                    batch.retain(|turn| !what.functions().contains(&turn.id));
+                    for &id in what.functions() {
+                        let name = locked.document.functions[id].name.clone();
+                        changed.unchanged.push((name, what.reason().into()));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(entered)
+}
+
+/// Takes the exits of functions out that the document says are out.
+fn take_exits_out(locked: &mut Locked<'_>, why: &str, ids: &[usize]) -> Result<(), SessionError> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    stop_lending(locked, ids)?;
+    let mut ids = ids.to_vec();
+    while !ids.is_empty() {
+        let rest = ids.split_off(in_one_stop(&locked.document, ids.iter()));
+        let batch = std::mem::replace(&mut ids, rest);
+        locked.in_stop(why, |locked, stopped, stacks| {
+            locked.view().write_exits_out(stopped, stacks, &batch)?;
+            locked.view().write_rows(stopped.text(), &batch)
+        })?;
+    }
+    Ok(())
+}
+
+/// Brings functions in order whose change a killed command has left half done: exits that are not wholly in go, and the
+/// runtime is told what the document says.
+pub(super) fn recover_remeasured(locked: &mut Locked<'_>) -> Result<(), SessionError> {
+    let half = locked.view().half_turned(locked.space.memory())?;
+    if half.is_empty() {
+        return Ok(());
+    }
+    for &(id, generation) in &half {
+        locked.document.functions[id].generation = generation;
+    }
+    let ids: Vec<usize> = half.iter().map(|&(id, _)| id).collect();
+    locked.segment.write_document(&locked.document)?;
+    write_schemas(locked)?;
+    let values = |&id: &usize| (id, locked.document.functions[id].values);
+    let values: Vec<(usize, u64)> = ids.iter().map(values).collect();
+    write_details(locked, &values)?;
+    take_exits_out(locked, "recover", &ids)?;
+    begin_epoch(locked)?;
+    switch_lending(locked)?;
+    locked.segment.write_document(&locked.document)?;
+    Ok(())
 }

@@ -3,13 +3,16 @@
 use patcher::Avma;
 
 use super::Changed;
+use super::end::follows_goroutines;
 use super::error::SessionError;
 use super::in_the_way::InTheWay;
 use super::locked::Locked;
 use super::parked::{IN_STOP, saved_inside};
+use super::refusing::refuse_known;
 use super::stack_scan::Stacks;
-use super::write::Part;
-use crate::segment::SiteDoc;
+use super::view::View;
+use super::write::{Part, switch};
+use crate::segment::{Document, SiteDoc};
 use ipath_target::process::{Extent, Mapping, Memory, Tid};
 use ipath_target::tracee::Stopped;
 
@@ -25,7 +28,7 @@ fn ways_back(memory: &Memory, sp: Avma) -> impl Iterator<Item = Avma> {
     words.into_iter()
 }
 
-impl Locked<'_> {
+impl View<'_> {
     /// Moves threads out of the windows; `InTheWay` where one cannot be moved.
     pub(super) fn clear_windows(
         &self,
@@ -48,7 +51,7 @@ impl Locked<'_> {
         };
         let mut moves = Vec::new();
         let mut staying: Vec<(usize, Tid)> = Vec::new();
-        let left = self.left_trampolines(ids);
+        let left = left_trampolines(self.document, ids);
         for thread in stopped.threads() {
             if let Some((id, site)) = inside(thread.pc()) {
                 match site.pcs.iter().find(|p| p.original == thread.pc()) {
@@ -84,23 +87,6 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// The trampolines of rows that these functions had before. A thread in one goes on where the old patches end, which may
-    /// be amid the new ones.
-    fn left_trampolines(&self, ids: &[usize]) -> Vec<(usize, Extent)> {
-        let functions = &self.document.functions;
-        let retired = functions
-            .iter()
-            .filter(|f| f.is_retired() && f.role.is_shown());
-        let of_retired = retired.flat_map(|old| {
-            let place = self.document.place_of(old);
-            let is_it = move |id: &&usize| self.document.place_of(&functions[**id]) == place;
-            let now = ids.iter().find(is_it);
-            now.into_iter()
-                .flat_map(|&id| old.sites.iter().map(move |site| (id, site.trampoline)))
-        });
-        of_retired.collect()
-    }
-
     /// A program counter that `is_inside` holds for of a context that a signal handler has left, with a thread that
     /// may go on there: where a thread runs on another stack than its own, the mapping of that is looked through.
     pub(super) fn parked(
@@ -110,7 +96,7 @@ impl Locked<'_> {
         stacks: &Stacks,
         is_inside: impl Fn(Avma) -> bool,
     ) -> Option<(Avma, Tid)> {
-        if self.follows_goroutines() {
+        if follows_goroutines(self.document) {
             return None;
         }
         let mut elsewhere: Vec<(&Mapping, Tid)> = Vec::new();
@@ -124,38 +110,55 @@ impl Locked<'_> {
         }
         let (_, tid) = *elsewhere.first()?;
         let maps = elsewhere.iter().map(|(m, _)| *m);
-        let found = saved_inside(&self.process, memory, maps, &[], IN_STOP, is_inside);
+        let found = saved_inside(self.process, memory, maps, &[], IN_STOP, is_inside);
         Some((found?, tid))
     }
+}
 
-    /// Goes on without the functions that something is in the way of, which are refused by name; gives the
-    /// error back where none is left then. Those of a library that has gone come in with it again where patterns wait.
-    pub(super) fn give_up(
-        &mut self,
-        in_the_way: InTheWay,
-        ids: &mut Vec<usize>,
-        changed: &mut Changed,
-    ) -> Result<(), SessionError> {
-        let given_up: Vec<usize> = in_the_way.functions().iter().copied().collect();
-        let given_up = self.document.with_carried(&given_up);
-        let waits = in_the_way.is_unloaded() && !self.document.pending.is_empty();
-        self.switch(&given_up, false)?;
-        ids.retain(|id| !given_up.contains(id));
-        for &id in &given_up {
-            let name = self.document.functions[id].name.clone();
-            if self.document.functions[id].role.is_shown() {
-                changed.functions.retain(|n| *n != name);
-                changed.trapped.retain(|n| *n != name);
-                if waits {
-                    continue;
-                }
-                self.refuse_known(id, in_the_way.reason());
-                changed.refused.push((name, in_the_way.reason().into()));
+/// The trampolines of rows that these functions had before. A thread in one goes on where the old patches end, which may
+/// be amid the new ones.
+fn left_trampolines(document: &Document, ids: &[usize]) -> Vec<(usize, Extent)> {
+    let functions = &document.functions;
+    let retired = functions
+        .iter()
+        .filter(|f| f.is_retired() && f.role.is_shown());
+    let of_retired = retired.flat_map(|old| {
+        let place = document.place_of(old);
+        let is_it = move |id: &&usize| document.place_of(&functions[**id]) == place;
+        let now = ids.iter().find(is_it);
+        now.into_iter()
+            .flat_map(|&id| old.sites.iter().map(move |site| (id, site.trampoline)))
+    });
+    of_retired.collect()
+}
+
+/// Goes on without the functions that something is in the way of, which are refused by name; gives the
+/// error back where none is left then. Those of a library that has gone come in with it again where patterns wait.
+pub(super) fn give_up(
+    locked: &mut Locked<'_>,
+    in_the_way: InTheWay,
+    ids: &mut Vec<usize>,
+    changed: &mut Changed,
+) -> Result<(), SessionError> {
+    let given_up: Vec<usize> = in_the_way.functions().iter().copied().collect();
+    let given_up = locked.document.with_carried(&given_up);
+    let waits = in_the_way.is_unloaded() && !locked.document.pending.is_empty();
+    switch(locked, &given_up, false)?;
+    ids.retain(|id| !given_up.contains(id));
+    for &id in &given_up {
+        let name = locked.document.functions[id].name.clone();
+        if locked.document.functions[id].role.is_shown() {
+            changed.functions.retain(|n| *n != name);
+            changed.trapped.retain(|n| *n != name);
+            if waits {
+                continue;
             }
+            refuse_known(&mut locked.document, id, in_the_way.reason());
+            changed.refused.push((name, in_the_way.reason().into()));
         }
-        match changed.functions.is_empty() && !waits {
-            true => Err(SessionError::InTheWay(in_the_way)),
-            false => Ok(()),
-        }
+    }
+    match changed.functions.is_empty() && !waits {
+        true => Err(SessionError::InTheWay(in_the_way)),
+        false => Ok(()),
     }
 }

@@ -11,12 +11,12 @@ use patcher::image::Image;
 use patcher::plan::{Allowed, FunctionPlan, RefuseReason, plan_allowed};
 
 use super::candidate::{Candidate, Origin, display_name};
-use super::forks;
-use super::locked::Locked;
-use super::slices;
-use crate::segment::{Forking, Role, Witness};
-use ipath_symbols::images;
-use ipath_symbols::jit;
+use super::enders::measured_places;
+
+use super::remeasure::sees_ends;
+use super::{forks, slices};
+use crate::segment::{Document, Forking, Role, Witness};
+use ipath_symbols::{images, jit};
 use ipath_target::process::modules::{Module, VDSO};
 
 /// Linkage names, and what their entry tells.
@@ -152,56 +152,54 @@ fn follows(candidate: &Candidate) -> bool {
     )
 }
 
-impl Locked<'_> {
-    /// What of the witnesses is needed besides the candidates: those of which a child may come tell so themselves, as do such
-    /// that are in.
-    pub(super) fn but_measured(
-        &self,
-        candidates: &mut [Candidate],
-        witnesses: Vec<Candidate>,
-    ) -> Vec<Candidate> {
-        let measured = self.measured_places();
-        let mut is_needed = |witness: &Candidate| {
-            let Some(forking) = witness.role.forking() else {
-                return true;
-            };
-            let mut same = candidates.iter_mut().filter(|c| {
-                c.role.is_measured() && c.plan.refused().is_none() && c.place() == witness.place()
-            });
-            match same.next() {
-                Some(measured) => {
-                    measured.children = Some(forking);
-                    false
-                }
-                None => !measured.contains(&witness.place()),
-            }
+/// What of the witnesses is needed besides the candidates: those of which a child may come tell so themselves, as do such
+/// that are in.
+pub(super) fn but_measured(
+    document: &Document,
+    candidates: &mut [Candidate],
+    witnesses: Vec<Candidate>,
+) -> Vec<Candidate> {
+    let measured = measured_places(document);
+    let mut is_needed = |witness: &Candidate| {
+        let Some(forking) = witness.role.forking() else {
+            return true;
         };
-        witnesses.into_iter().filter(|r| is_needed(r)).collect()
-    }
-
-    /// The files of modules with functions that are measured whose stacks Go may move, without a probe that
-    /// follows them.
-    pub(super) fn unfollowed(&self, modules: &[Module]) -> Vec<String> {
-        if !self.sees_ends(&[]) {
-            return Vec::new();
-        }
-        let active = |role: Role| {
-            let functions = self.document.functions.iter();
-            let found = functions.filter(move |f| f.is_in() && f.role == role);
-            found.map(|f| f.module).collect::<BTreeSet<usize>>()
-        };
-        let followed = active(Role::Witness(Witness::Moves));
-        let left = active(Role::Measured)
-            .into_iter()
-            .filter(|id| !followed.contains(id));
-        let docs = left.filter_map(|id| self.document.modules.get(id));
-        let of_go = docs.filter_map(|doc| {
-            let module = modules.iter().find(|m| m.path == doc.path)?;
-            let table = images::of_module(module).ok()?.image.functions();
-            (!table.with_name(|name| name == MOVER).is_empty()).then(|| doc.path.clone())
+        let mut same = candidates.iter_mut().filter(|c| {
+            c.role.is_measured() && c.plan.refused().is_none() && c.place() == witness.place()
         });
-        of_go.collect()
+        match same.next() {
+            Some(measured) => {
+                measured.children = Some(forking);
+                false
+            }
+            None => !measured.contains(&witness.place()),
+        }
+    };
+    witnesses.into_iter().filter(|r| is_needed(r)).collect()
+}
+
+/// The files of modules with functions that are measured whose stacks Go may move, without a probe that
+/// follows them.
+pub(super) fn unfollowed(document: &Document, modules: &[Module]) -> Vec<String> {
+    if !sees_ends(document, &[]) {
+        return Vec::new();
     }
+    let active = |role: Role| {
+        let functions = document.functions.iter();
+        let found = functions.filter(move |f| f.is_in() && f.role == role);
+        found.map(|f| f.module).collect::<BTreeSet<usize>>()
+    };
+    let followed = active(Role::Witness(Witness::Moves));
+    let left = active(Role::Measured)
+        .into_iter()
+        .filter(|id| !followed.contains(id));
+    let docs = left.filter_map(|id| document.modules.get(id));
+    let of_go = docs.filter_map(|doc| {
+        let module = modules.iter().find(|m| m.path == doc.path)?;
+        let table = images::of_module(module).ok()?.image.functions();
+        (!table.with_name(|name| name == MOVER).is_empty()).then(|| doc.path.clone())
+    });
+    of_go.collect()
 }
 
 fn functions(image: &Image<'_>) -> Vec<(Function, Witness)> {

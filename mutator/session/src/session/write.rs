@@ -12,8 +12,9 @@ use super::in_the_way::InTheWay;
 use super::locked::Locked;
 use super::lost::is_mapped;
 use super::stack_scan::Stacks;
+use super::view::View;
 use super::{SessionError, legacy};
-use crate::segment::{FunctionDoc, Journal, KeptDoc, PairDoc, SegmentError, SiteDoc};
+use crate::segment::{Document, FunctionDoc, Journal, KeptDoc, PairDoc, SegmentError, SiteDoc};
 use ipath_profile::clock;
 use ipath_target::process::{Memory, Text};
 use ipath_target::tracee::Stopped;
@@ -36,49 +37,49 @@ impl Part {
     }
 }
 
-impl Locked<'_> {
-    /// Tells the runtime that functions are in, or no longer.
-    pub(super) fn switch(&mut self, ids: &[usize], on: bool) -> Result<(), SessionError> {
-        let mut writes = Vec::new();
-        let table = self.symbol(SYMBOL_PROBES)?;
-        let details = self.symbol(SYMBOL_DETAILS)?;
-        let now = clock::ns_since_start(self.segment.header(), clock::tsc());
-        for &id in ids {
-            let function = &mut self.document.functions[id];
-            if let Some(out) = function.out_ns.take_if(|_| on) {
-                function.away_ns += now.saturating_sub(out);
-            }
-            function.state = function.state.switched(on);
-            function.lending = 0;
-            function.is_lending = false;
-            if on {
-                function.generation += 1;
-            }
-            let mut row = function.row().to_vec();
-            if !on {
-                row[..4].fill(0);
-            }
-            let values = function.values.to_le_bytes().to_vec();
-            writes.push((details.plus(8 * id as u64), values));
-            writes.push((table.plus(8 * id as u64), row));
+/// Tells the runtime that functions are in, or no longer.
+pub(super) fn switch(locked: &mut Locked<'_>, ids: &[usize], on: bool) -> Result<(), SessionError> {
+    let mut writes = Vec::new();
+    let table = locked.symbol(SYMBOL_PROBES)?;
+    let details = locked.symbol(SYMBOL_DETAILS)?;
+    let now = clock::ns_since_start(locked.segment.header(), clock::tsc());
+    for &id in ids {
+        let function = &mut locked.document.functions[id];
+        if let Some(out) = function.out_ns.take_if(|_| on) {
+            function.away_ns += now.saturating_sub(out);
         }
-        self.write_own(&writes)
+        function.state = function.state.switched(on);
+        function.lending = 0;
+        function.is_lending = false;
+        if on {
+            function.generation += 1;
+        }
+        let mut row = function.row().to_vec();
+        if !on {
+            row[..4].fill(0);
+        }
+        let values = function.values.to_le_bytes().to_vec();
+        writes.push((details.plus(8 * id as u64), values));
+        writes.push((table.plus(8 * id as u64), row));
     }
+    locked.write_own(&writes)
+}
 
+impl View<'_> {
     /// Puts the probes of functions in while all threads are stopped.
     pub(super) fn write_in(
-        &mut self,
+        &self,
         stopped: &mut Stopped,
         stacks: &mut Stacks,
         (ids, part): (&[usize], Part),
     ) -> Result<(), SessionError> {
-        let space = Arc::clone(&self.space);
+        let space = Arc::clone(self.space);
         let memory = space.memory();
         self.check_text(memory, ids, part)?;
         self.clear_windows(memory, stopped, stacks, (ids, part))?;
         let text = stopped.text();
-        let patches = self.patches(&self.sites_of(ids, |f| part.of(f)))?;
-        let journal = Journal(&self.segment);
+        let patches = self.patches_of(&sites_of(self.document, ids, |f| part.of(f)))?;
+        let journal = Journal(self.segment);
         journal.intend(patches.iter().map(|&(index, _)| index))?;
         for (index, patch) in &patches {
             write(text, patch.at, &patch.new)?;
@@ -89,8 +90,13 @@ impl Locked<'_> {
 
     /// An error where the text of functions is not what it was analysed as: it is another file's by now, or a debugger or another tool
     /// has changed it.
-    fn check_text(&self, memory: &Memory, ids: &[usize], part: Part) -> Result<(), SessionError> {
-        let journal = Journal(&self.segment);
+    pub(super) fn check_text(
+        &self,
+        memory: &Memory,
+        ids: &[usize],
+        part: Part,
+    ) -> Result<(), SessionError> {
+        let journal = Journal(self.segment);
         let is_ours = |site: &SiteDoc| {
             for &index in &site.patches {
                 let patch = journal.patch(index)?;
@@ -121,7 +127,11 @@ impl Locked<'_> {
     }
 
     /// What is in the way of functions whose text is another: that they are there no longer, as far as that is so.
-    fn in_the_way(&self, changed: BTreeSet<usize>, at: Avma) -> Result<SessionError, SessionError> {
+    pub(super) fn in_the_way(
+        &self,
+        changed: BTreeSet<usize>,
+        at: Avma,
+    ) -> Result<SessionError, SessionError> {
         let maps = self.space.maps()?;
         let module = |id: usize| {
             let module = self.document.functions[id].module;
@@ -153,12 +163,12 @@ impl Locked<'_> {
     /// Restores the original bytes of functions while all threads are stopped. A thread inside a
     /// trampoline may continue there. A thread before a hook is moved back, and skips the hook.
     pub(super) fn write_out(
-        &mut self,
+        &self,
         stopped: &mut Stopped,
         stacks: &mut Stacks,
         ids: &[usize],
     ) -> Result<(), SessionError> {
-        let sites = self.sites_of(ids, |f| &f.sites);
+        let sites = sites_of(self.document, ids, |f| &f.sites);
         self.write_back(stopped, stacks, &sites, |_, _| true)
     }
 
@@ -170,7 +180,7 @@ impl Locked<'_> {
         stacks: &mut Stacks,
         ids: &[usize],
     ) -> Result<(), SessionError> {
-        let sites = self.sites_of(ids, FunctionDoc::sites_out);
+        let sites = sites_of(self.document, ids, FunctionDoc::sites_out);
         self.write_back(stopped, stacks, &sites, |site, pc| {
             !site.trampoline.contains(pc)
         })
@@ -178,18 +188,18 @@ impl Locked<'_> {
 
     /// Restores the original bytes of sites, except those in [`Locked::kept`]. Moves threads from the
     /// program counters of a site for which `is_left` is true.
-    fn write_back(
+    pub(super) fn write_back(
         &self,
         stopped: &mut Stopped,
         stacks: &mut Stacks,
         sites: &[&SiteDoc],
         is_left: impl Fn(&SiteDoc, Avma) -> bool,
     ) -> Result<(), SessionError> {
-        let landings = self.landings(sites.iter().copied())?;
-        let kept = self.kept(stopped, stacks, sites)?;
-        let mut patches = self.patches(sites)?;
+        let landings = self.landings_of(sites.iter().copied())?;
+        let kept = self.kept_patches(stopped, stacks, sites)?;
+        let mut patches = self.patches_of(sites)?;
         patches.retain(|(index, _)| !kept.contains_key(index));
-        self.restore(stopped.text(), &patches)?;
+        self.restore_patches(stopped.text(), &patches)?;
         // After the restore: a thread must not continue inside a window that is still patched.
         let is_kept = |site: &SiteDoc| site.patches.iter().any(|index| kept.contains_key(index));
         let sites = sites.iter().filter(|site| !is_kept(site));
@@ -203,13 +213,13 @@ impl Locked<'_> {
 
     /// Patches that must stay for now, each with the address of a landing: the landings to which signal
     /// handlers will return, and the windows that contain such landings.
-    pub(super) fn kept(
+    pub(super) fn kept_patches(
         &self,
         stopped: &mut Stopped,
         stacks: &mut Stacks,
         sites: &[&SiteDoc],
     ) -> Result<BTreeMap<u32, Avma>, SessionError> {
-        let landings = self.landings(sites.iter().copied())?;
+        let landings = self.landings_of(sites.iter().copied())?;
         if landings.is_empty() {
             return Ok(landings);
         }
@@ -229,11 +239,11 @@ impl Locked<'_> {
     }
 
     /// The landings of these sites whose jumps are in the target, by patch number.
-    pub(super) fn landings<'s>(
+    pub(super) fn landings_of<'s>(
         &self,
         sites: impl Iterator<Item = &'s SiteDoc>,
     ) -> Result<BTreeMap<u32, Avma>, SessionError> {
-        let journal = Journal(&self.segment);
+        let journal = Journal(self.segment);
         let mut landings = BTreeMap::new();
         for site in sites.filter(|site| !site.landing.is_empty()) {
             for &index in &site.patches {
@@ -253,12 +263,12 @@ impl Locked<'_> {
     /// Writes original bytes where ours stand, wholly or in part, in the reverse order of their
     /// making; what somebody else has written there since stays. A breakpoint of somebody else's stays in the
     /// midst of them: what it stands for are the original bytes.
-    pub(super) fn restore(
+    pub(super) fn restore_patches(
         &self,
         text: Text<'_>,
         patches: &[(u32, Patch)],
     ) -> Result<(), SessionError> {
-        let journal = Journal(&self.segment);
+        let journal = Journal(self.segment);
         // Or what is half done looked as if somebody else had changed it.
         journal.intend(patches.iter().map(|&(index, _)| index))?;
         for (index, patch) in patches.iter().rev() {
@@ -271,22 +281,22 @@ impl Locked<'_> {
         Ok(())
     }
 
-    fn sites_of<'d>(
-        &'d self,
-        ids: &[usize],
-        of: impl Fn(&'d FunctionDoc) -> &'d [SiteDoc],
-    ) -> Vec<&'d SiteDoc> {
-        let functions = ids.iter().map(|&id| &self.document.functions[id]);
-        functions.flat_map(of).collect()
-    }
-
-    fn patches(&self, sites: &[&SiteDoc]) -> Result<Vec<(u32, Patch)>, SessionError> {
-        let journal = Journal(&self.segment);
+    pub(super) fn patches_of(&self, sites: &[&SiteDoc]) -> Result<Vec<(u32, Patch)>, SessionError> {
+        let journal = Journal(self.segment);
         let indexes = sites.iter().flat_map(|s| &s.patches);
         indexes
             .map(|&index| Ok((index, journal.patch(index)?)))
             .collect()
     }
+}
+
+fn sites_of<'d>(
+    document: &'d Document,
+    ids: &[usize],
+    of: impl Fn(&'d FunctionDoc) -> &'d [SiteDoc],
+) -> Vec<&'d SiteDoc> {
+    let functions = ids.iter().map(|&id| &document.functions[id]);
+    functions.flat_map(of).collect()
 }
 
 impl SiteDoc {

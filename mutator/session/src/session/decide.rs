@@ -1,0 +1,269 @@
+//! What becomes of a session: decided from its document, before anything of the target changes.
+
+use super::claims::Claims;
+use super::enders::{find_enders, idle_enders, way_for};
+use super::memory::bytes_of;
+use super::points::{carriers_of, idle_carriers, join_points};
+use super::refusing::refuse_candidate;
+use super::remeasure::{Measures, Turn, decide_turns, measures_of, plan_exits, sees_ends};
+use super::room::{Maps, admit_candidate, plan_for_room};
+use super::witnesses::{but_measured, put_moves_first, witnesses};
+use super::{Candidate, Changed, Refusal, Selection, SessionError};
+use crate::segment::{Document, Forking, MadeFor, Role, State, Witness};
+use ipath_target::process::modules::Module;
+use patcher::plan::RefuseReason;
+#[cfg(test)]
+mod tests;
+
+/// A change that has been decided, and of which nothing has been done yet.
+pub(super) struct Change {
+    /// The document with the decision. No function of it comes in or goes by that.
+    pub(super) document: Document,
+    /// What is measured before.
+    pub(super) before: Measures,
+    /// True if the functions are to measure something else than the session does.
+    pub(super) is_other: bool,
+    /// The memory that it takes of the target, in bytes.
+    pub(super) bytes: u64,
+    /// What goes first.
+    pub(super) way: Way,
+    /// Ids of the functions that come in again.
+    pub(super) ids: Vec<usize>,
+    /// The functions that are new to the session.
+    pub(super) fresh: Vec<Candidate>,
+    /// The functions that come to measure something else.
+    pub(super) turns: Vec<Turn>,
+    /// What there is to say of it.
+    pub(super) changed: Changed,
+}
+
+/// What makes way for functions that come in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Way {
+    /// Ids of what is taken out.
+    pub(super) out: Vec<usize>,
+    /// Ids of what will not come in again.
+    pub(super) retired: Vec<usize>,
+}
+
+/// Decides what becomes of a selection.
+///
+/// # Errors
+/// A schema has no room, the metrics cannot be measured in this process, or its mappings cannot be
+/// read.
+pub(super) fn decide(
+    document: &Document,
+    mut selection: Selection,
+    modules: &[Module],
+    maps: &Maps<'_>,
+    made: MadeFor,
+) -> Result<Change, SessionError> {
+    let mut document = document.clone();
+    let mut changed = Changed::default();
+    let is_bare = |c: &&Candidate| c.is_bare && c.refused().is_none();
+    let bare = selection.candidates.iter().filter(is_bare);
+    changed.bare = bare.map(|c| c.name.clone()).collect();
+    let before = measures_of(&document);
+    let is_other = selection.remeasure.is_some();
+    let mut turns = decide_turns(&mut document, &mut selection, made)?;
+    let (candidates, known) = in_turn(
+        &mut document,
+        modules,
+        selection,
+        &mut turns,
+        &mut changed,
+        maps,
+    )?;
+    let bytes = bytes_of(&candidates);
+    let way = way_for(&document, &candidates);
+    let (mut ids, fresh) = way.made(&mut document, |document| {
+        admit_all(document, modules, candidates, &turns, &mut changed)
+    });
+    ids.extend(known);
+    ids.extend(carriers_of(&document, &ids));
+    Ok(Change {
+        document,
+        before,
+        is_other,
+        bytes,
+        way,
+        ids,
+        fresh,
+        turns,
+        changed,
+    })
+}
+
+impl Way {
+    /// Does something with the document as it will be once way is made.
+    fn made<R>(&self, document: &mut Document, work: impl FnOnce(&mut Document) -> R) -> R {
+        let of_all = self.out.iter().chain(&self.retired);
+        let before: Vec<(usize, State)> = of_all
+            .map(|&id| (id, document.functions[id].state))
+            .collect();
+        for &id in &self.out {
+            document.functions[id].state = State::Out;
+        }
+        for &id in &self.retired {
+            document.functions[id].state = State::Retired;
+        }
+        let result = work(document);
+        for (id, state) in before {
+            document.functions[id].state = state;
+        }
+        result
+    }
+}
+
+/// A removal that has been decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Removal {
+    /// Ids of the functions and points to be removed that are in.
+    pub(super) ids: Vec<usize>,
+    /// Ids of all that is taken out: these, and what nothing needs without them.
+    pub(super) out: Vec<usize>,
+}
+
+/// Decides what goes with these functions and points.
+pub(super) fn decide_removal(document: &Document, ids: &[usize]) -> Removal {
+    let functions = &document.functions;
+    let is_in = |id: &usize| {
+        functions
+            .get(*id)
+            .is_some_and(|f| f.is_in() && f.role.is_shown())
+    };
+    let ids: Vec<usize> = ids.iter().copied().filter(is_in).collect();
+    let mut out = ids.clone();
+    out.extend(idle_witnesses(document, &ids));
+    out.extend(idle_enders(document, &ids));
+    out.extend(idle_carriers(document, &ids));
+    out.sort_unstable();
+    out.dedup();
+    Removal { ids, out }
+}
+
+/// What was selected and the witnesses it needs, in the order in which they are put in, and the ids of points that have been
+/// in the session before.
+fn in_turn(
+    document: &mut Document,
+    modules: &[Module],
+    selection: Selection,
+    turns: &mut Vec<Turn>,
+    changed: &mut Changed,
+    maps: &Maps<'_>,
+) -> Result<(Vec<Candidate>, Vec<usize>), SessionError> {
+    let mut candidates = selection.candidates;
+    let known = join_points(
+        document,
+        modules,
+        &mut candidates,
+        selection.points,
+        changed,
+    );
+    plan_exits(document, &mut candidates, turns, changed);
+    let mut witnesses = witnesses(modules, sees_ends(document, &candidates), selection.allowed);
+    witnesses.retain(|c| document.needs(c.role));
+    let witnesses = but_measured(document, &mut candidates, witnesses);
+    candidates.extend(witnesses);
+    candidates.extend(find_enders(
+        document,
+        modules,
+        &candidates,
+        selection.allowed,
+    ));
+    plan_for_room(document, &mut candidates, maps)?;
+    // Those with puns last: what a pun depends on is better changed by the function that it belongs to. Points after the
+    // functions that tell of what goes on. And what nobody has asked for after all others.
+    let has_puns = |c: &Candidate| c.plan.sites.iter().any(|s| s.pun.is_some());
+    candidates.sort_by_key(|c| (c.role == Role::Ender, c.role == Role::Carrier, has_puns(c)));
+    put_moves_first(&mut candidates);
+    Ok((candidates, known))
+}
+
+/// The ids of candidates that were in the session before and are not in the target now, and those that are new
+/// to the session. The others are refused, or in already.
+fn admit_all(
+    document: &mut Document,
+    modules: &[Module],
+    candidates: Vec<Candidate>,
+    turns: &[Turn],
+    changed: &mut Changed,
+) -> (Vec<usize>, Vec<Candidate>) {
+    let (mut ids, mut fresh) = (Vec::new(), Vec::new());
+    let mut claims = Claims::of(document);
+    for mut candidate in candidates {
+        let known = row_of(document, &candidate);
+        let refusal = match candidate.plan.refused() {
+            Some((_, reason)) => Some(reason),
+            None if candidate.unreadable.is_some() => None,
+            None if known.is_some() || admit_candidate(&mut claims, &mut candidate) => None,
+            None => Some(RefuseReason::OverlapsFunction),
+        };
+        let refusal = refusal.map(Refusal::from);
+        if let Some(reason) = refusal.or_else(|| candidate.unreadable()) {
+            refuse_candidate(document, modules, &candidate, reason, changed);
+            continue;
+        }
+        let Some(id) = known else {
+            fresh.push(candidate);
+            continue;
+        };
+        let is_in = document.functions[id].is_in();
+        let is_turned = turns.iter().any(|turn| turn.id == id);
+        if candidate.role.is_measured() && !(is_in && is_turned) {
+            let names = match is_in {
+                true => &mut changed.already,
+                false => &mut changed.functions,
+            };
+            names.push(candidate.name);
+        }
+        if !is_in {
+            ids.push(id);
+        }
+    }
+    (ids, fresh)
+}
+
+/// The witnesses, where nothing stays in that they serve once `leaving` is out. A thread may still be amid the recording of a call then:
+/// what sees to children of such stays ([`Locked::take_out_last`]).
+pub(super) fn idle_witnesses(document: &Document, leaving: &[usize]) -> Vec<usize> {
+    let functions = document.functions.iter().enumerate();
+    let active = functions.filter(|(id, f)| f.is_in() && !leaving.contains(id));
+    let (witnesses, others): (Vec<_>, Vec<_>) = active.partition(|(_, f)| !f.role.is_shown());
+    let has_exits = others.iter().any(|(_, f)| f.has_exits());
+    // Where calls are only counted, nobody needs to know that they have ended.
+    let waits = !document.pending.is_empty();
+    let is_idle = |role: Role| match (others.is_empty(), role.witness()) {
+        // What comes of libraries that are awaited is to be seen.
+        (true, Some(Witness::Forks(Forking::Copies))) => false,
+        (true, Some(witness)) => !(waits && witness.is_for_counts()),
+        (true, None) => true,
+        (false, Some(witness)) => !has_exits && witness.tells_of_ends(),
+        (false, None) => false,
+    };
+    let idle = witnesses.into_iter().filter(|(_, f)| is_idle(f.role));
+    idle.map(|(id, _)| id).collect()
+}
+
+pub(super) fn row_of(document: &Document, candidate: &Candidate) -> Option<usize> {
+    if candidate.exits_of.is_some() {
+        return None;
+    }
+    let place = Some(candidate.place());
+    document.functions.iter().position(|f| {
+        let is_same = f.role == candidate.role && !f.is_retired();
+        // Others may carry other points.
+        is_same && f.role != Role::Carrier && document.place_of(f) == place
+    })
+}
+
+/// How many of these functions are patched in one stop, which lasts some microseconds for each site.
+pub(super) fn in_one_stop<'i>(document: &Document, ids: impl Iterator<Item = &'i usize>) -> usize {
+    const SITES: usize = 1000;
+    let mut sites = 0;
+    let fits = |id: &&usize| {
+        sites += document.functions[**id].sites.len();
+        sites <= SITES
+    };
+    ids.take_while(fits).count().max(1)
+}

@@ -1,0 +1,129 @@
+//! A change that has been decided, made in the target.
+
+use super::apply::AT_START;
+use super::decide::{Change, Way};
+use super::enter::prepare;
+use super::lending::switch_lending;
+use super::locked::Locked;
+use super::remeasure::{come_in_changed, possible_turns, put_back};
+use super::traps::fill_traps;
+use super::turn::{turn_all, write_schemas};
+use super::write::switch;
+use super::{Changed, SessionError, bare};
+use crate::segment::{Document, State};
+use ipath_profile::clock;
+use ipath_target::process::modules::Module;
+use ipath_target::tracee::Stopped;
+/// What has been done of a change.
+pub(super) struct Executed {
+    /// Ids of what came in; `None` if nothing was to be done.
+    pub(super) ids: Option<Vec<usize>>,
+    /// What there is to say of it.
+    pub(super) changed: Changed,
+}
+
+impl Change {
+    /// Makes the change. `stopped` are the threads of a process that is stopped already and stays so.
+    pub(super) fn execute(
+        self,
+        locked: &mut Locked<'_>,
+        why: &str,
+        modules: &[Module],
+        mut stopped: Option<&mut Stopped>,
+    ) -> Result<Executed, SessionError> {
+        let Self {
+            mut ids,
+            mut changed,
+            ..
+        } = self;
+        locked.document = self.document;
+        locked.view().take_memory(self.bytes)?;
+        make_way(locked, why, &self.way)?;
+        let prepared = prepare(
+            locked,
+            modules,
+            self.fresh,
+            &ids,
+            stopped.as_deref_mut(),
+            &mut changed,
+        )?;
+        ids.extend(prepared);
+        let turns = possible_turns(&locked.document, self.turns);
+        let turns = come_in_changed(&mut locked.document, turns, &ids);
+        if let Some(refusal) = changed.refusal().filter(|_| turns.is_empty()) {
+            put_back(&mut locked.document, self.before);
+            locked.segment.write_document(&locked.document)?;
+            return Err(refusal);
+        }
+        if ids.is_empty() && turns.is_empty() {
+            return Ok(Executed { ids: None, changed });
+        }
+        if self.is_other {
+            locked.segment.write_document(&locked.document)?;
+            write_schemas(locked)?;
+        }
+        changed.trapped = with_traps(&locked.document, &ids);
+        fill_traps(locked, &ids)?;
+        // Where the trampolines are by now.
+        if locked.document.quiet {
+            locked.view().publish_maps()?;
+        }
+        if why != AT_START {
+            let now = clock::ns_since_start(locked.segment.header(), clock::tsc());
+            note_since(&mut locked.document, &ids, now);
+        }
+        switch(locked, &ids, true)?;
+        // Written down before the first byte changes: whoever finds this session half done can
+        // take the bytes out again.
+        locked.segment.write_document(&locked.document)?;
+        if let Err(error) = locked.put_in(why, ids.clone(), stopped, &mut changed) {
+            // What is in of it comes out again, and nothing is counted that would be half.
+            let _ = locked.take_out(why, &ids);
+            locked.segment.write_document(&locked.document)?;
+            return Err(error);
+        }
+        turn_all(locked, why, turns, &mut changed)?;
+        switch_lending(locked)?;
+        Ok(Executed {
+            ids: Some(ids),
+            changed,
+        })
+    }
+}
+
+/// Takes out what makes way.
+fn make_way(locked: &mut Locked<'_>, why: &str, way: &Way) -> Result<(), SessionError> {
+    locked.take_out(why, &way.out)?;
+    for &id in &way.retired {
+        locked.document.functions[id].state = State::Retired;
+    }
+    Ok(())
+}
+
+/// The names of those functions that breakpoints lead to.
+pub(super) fn with_traps(document: &Document, ids: &[usize]) -> Vec<String> {
+    let functions = ids.iter().map(|&id| &document.functions[id]);
+    let trapped = functions.filter(|f| f.sites.iter().any(|s| s.trap));
+    trapped.map(|f| f.name.clone()).collect()
+}
+
+/// Notes of functions that have never been in when that is.
+pub(super) fn note_since(document: &mut Document, ids: &[usize], now: u64) {
+    for &id in ids {
+        let function = &mut document.functions[id];
+        // One that was in before has been laid out anew.
+        if function.generation == 0 && !function.remeasured {
+            function.since_ns = Some(now);
+        }
+    }
+}
+
+/// Notes of whose values nothing is known.
+pub(super) fn note_bare(document: &mut Document, names: &[String]) {
+    let notes = &mut document.notes;
+    for note in names.iter().map(|name| bare(name)) {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+}

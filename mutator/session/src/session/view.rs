@@ -1,0 +1,31 @@
+//! A session and its target, to look at.
+
+use std::sync::Arc;
+
+use patcher::Avma;
+
+use super::end::own_mappings;
+use super::{SessionError, symbol};
+use crate::segment::{Document, Segment};
+use ipath_target::process::{Extent, Memory, Process, Space};
+
+/// A session and the address space of its target. The document and the lock stay as they are.
+#[derive(Clone, Copy)]
+pub(super) struct View<'s> {
+    pub(super) process: &'s Process,
+    pub(super) segment: &'s Segment,
+    pub(super) document: &'s Document,
+    pub(super) space: &'s Arc<Space>,
+}
+
+impl View<'_> {
+    /// The address of a symbol of the runtime.
+    pub(super) fn symbol(&self, name: &str) -> Result<Avma, SessionError> {
+        symbol(self.document, name)
+    }
+
+    /// What the runtime has mapped for itself.
+    pub(super) fn own_mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
+        own_mappings(self.document, memory)
+    }
+}
