@@ -27,7 +27,7 @@ use super::write::{Part, switch};
 use super::{Changed, Selected, Selection, Session, SessionError, select_in};
 use crate::segment::{Remeasure, SchemaDoc};
 use ipath_profile::clock;
-use ipath_symbols::images::{self};
+use ipath_symbols::images;
 use ipath_target::priority::Priority;
 use ipath_target::process::Space;
 use ipath_target::process::modules::{Module, modules};

@@ -1,5 +1,7 @@
 //! What becomes of a session: decided from its document, before anything of the target changes.
 
+use patcher::plan::RefuseReason;
+
 use super::claims::Claims;
 use super::enders::{find_enders, idle_enders, way_for};
 use super::memory::bytes_of;
@@ -11,7 +13,7 @@ use super::witnesses::{but_measured, put_moves_first, witnesses};
 use super::{Candidate, Changed, Refusal, Selection, SessionError};
 use crate::segment::{Document, Forking, MadeFor, Role, State, Witness};
 use ipath_target::process::modules::Module;
-use patcher::plan::RefuseReason;
+
 #[cfg(test)]
 mod tests;
 
@@ -225,7 +227,7 @@ fn admit_all(
 }
 
 /// The witnesses, where nothing stays in that they serve once `leaving` is out. A thread may still be amid the recording of a call then:
-/// what sees to children of such stays ([`Locked::take_out_last`]).
+/// what sees to children of such stays (`take_out_last`).
 pub(super) fn idle_witnesses(document: &Document, leaving: &[usize]) -> Vec<usize> {
     let functions = document.functions.iter().enumerate();
     let active = functions.filter(|(id, f)| f.is_in() && !leaving.contains(id));

@@ -3,7 +3,7 @@
 //!
 //! What a measured function's tail calls lead to directly is found before it is put in. Such a function is measured itself, or
 //! becomes an *ender*, whose returns end what has been lent to them; its own tail calls lead to further ones. The runtime
-//! lends the activations of a function while all that can end them are in: [`Locked::switch_lending`].
+//! lends the activations of a function while all that can end them are in: [`switch_lending`](super::lending::switch_lending).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

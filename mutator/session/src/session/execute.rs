@@ -14,6 +14,7 @@ use crate::segment::{Document, State};
 use ipath_profile::clock;
 use ipath_target::process::modules::Module;
 use ipath_target::tracee::Stopped;
+
 /// What has been done of a change.
 pub(super) struct Executed {
     /// Ids of what came in; `None` if nothing was to be done.

@@ -130,7 +130,7 @@ fn next_number(document: &mut Document) -> u16 {
 }
 
 /// The measured functions all of whose callees to lend to are in, and all that those go on to.
-fn lending_functions(document: &Document) -> BTreeSet<usize> {
+pub(super) fn lending_functions(document: &Document) -> BTreeSet<usize> {
     let functions = &document.functions;
     let lends = |id: &usize| {
         let f = &functions[*id];
@@ -174,7 +174,10 @@ fn tail_calls(document: &Document, of: &[usize]) -> Vec<(usize, Option<usize>)> 
 }
 
 /// Those that lend with those that they lend to, by group.
-fn lending_groups(document: &Document, lending: &BTreeSet<usize>) -> Vec<BTreeSet<usize>> {
+pub(super) fn lending_groups(
+    document: &Document,
+    lending: &BTreeSet<usize>,
+) -> Vec<BTreeSet<usize>> {
     let mut neighbours: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut seen = lending.clone();
     let mut work: Vec<usize> = lending.iter().copied().collect();

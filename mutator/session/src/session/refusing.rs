@@ -1,5 +1,8 @@
 //! What the document says of refused functions and of modules.
 
+use patcher::Bias;
+use patcher::plan::RefuseReason;
+
 use super::decide::row_of;
 use super::lost::is_same_file;
 use super::{Candidate, Changed, Refusal};
@@ -7,8 +10,7 @@ use crate::segment::{Document, ModuleDoc, RefusedDoc, Role};
 use ipath_symbols::debuginfod::hex;
 use ipath_symbols::images::OpenImage;
 use ipath_target::process::modules::Module;
-use patcher::Bias;
-use patcher::plan::RefuseReason;
+
 /// Notes down that a function cannot be instrumented; nobody has asked for a witness.
 pub(super) fn refuse_candidate(
     document: &mut Document,

@@ -269,7 +269,7 @@ fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Table> {
     })
 }
 
-/// Finds out what [`Locked::publish_tables`] needs to know of the instructions of a module.
+/// Finds out what [`publish_tables`] needs to know of the instructions of a module.
 pub(super) fn prepare(module: &Module) {
     if let Ok(opened) = images::of_module(module) {
         let _step = Step::begin(format!("reading the unwind tables of {}", module.path));

@@ -186,7 +186,7 @@ impl View<'_> {
         })
     }
 
-    /// Restores the original bytes of sites, except those in [`Locked::kept`]. Moves threads from the
+    /// Restores the original bytes of sites, except those in [`View::kept_patches`]. Moves threads from the
     /// program counters of a site for which `is_left` is true.
     pub(super) fn write_back(
         &self,
