@@ -203,7 +203,7 @@ fn describe(session: &Session, seen: Seen) -> String {
         let (name, module) = (printable(&function.name), printable(module));
         let measured = document.measured_of(function).join(",");
         // What the first line says is not said again.
-        let measured = match function.role.is_point() || measured == metrics.join(",") {
+        let measured = match !function.role.is_measured() || measured == metrics.join(",") {
             true => String::new(),
             false => format!("{}  ", printable(&measured)),
         };

@@ -80,7 +80,7 @@ pub(super) fn add(
 fn measured(profile: &Profile, document: &Document, function: &FunctionDoc) -> Option<Vec<String>> {
     let measured = document.measured_of(function);
     let is_all = measured.iter().eq(profile.metrics.iter().map(|m| &m.name));
-    let is_told = !function.role.is_point() && (function.remeasured || !is_all);
+    let is_told = function.role.is_measured() && (function.remeasured || !is_all);
     is_told.then(|| measured.into_iter().map(str::to_owned).collect())
 }
 

@@ -105,7 +105,7 @@ const MOST_ASKED: usize = 1024;
 pub(super) fn shared(document: &Document, ids: &[usize]) -> Vec<(String, Vec<String>)> {
     let ids: HashSet<&usize> = ids.iter().collect();
     let asked = document.measured().filter(|(id, _)| ids.contains(id));
-    let functions = asked.filter(|(_, f)| f.is_in() && !f.role.is_point());
+    let functions = asked.filter(|(_, f)| f.is_in() && f.role.is_measured());
     let each = functions.map(|(_, f)| (f.name.clone(), also_called(&f.linkage, &f.aliases)));
     each.filter(|(_, others)| !others.is_empty()).collect()
 }
@@ -115,7 +115,7 @@ pub(super) fn shared(document: &Document, ids: &[usize]) -> Vec<(String, Vec<Str
 pub(super) fn partly(document: &Document, ids: &[usize]) -> Vec<(String, Elsewhere)> {
     let active = || {
         let active = document.measured().filter(|(_, f)| f.is_in());
-        active.filter(|(_, f)| !f.role.is_point())
+        active.filter(|(_, f)| f.role.is_measured())
     };
     let measured: HashSet<(usize, &String)> = active()
         .flat_map(|(_, f)| names(&f.linkage, &f.aliases).map(|name| (f.module, name)))

@@ -351,7 +351,7 @@ fn functions_in(session: &Session) -> impl Iterator<Item = (usize, Avma)> {
     let document = session.document();
     let active = document
         .measured()
-        .filter(|(_, f)| f.is_in() && !f.role.is_point());
+        .filter(|(_, f)| f.is_in() && f.role.is_measured());
     active.filter_map(|(id, function)| {
         let (bias, address) = document.place_of(function)?;
         Some((id, bias.to_avma(address)))

@@ -218,7 +218,7 @@ impl Source for Live {
         let place = document
             .functions
             .get(id)
-            .filter(|f| f.is_in() && !f.role.is_point());
+            .filter(|f| f.is_in() && f.role.is_measured());
         let place = place.and_then(|f| document.place_of(f));
         let (bias, address) = place.ok_or("it is no function that is in")?;
         let at = format!("{:#x}", bias.to_avma(address).0);
