@@ -20,7 +20,7 @@ use std::time::Duration;
 pub use clock::Clock;
 pub use of::{MayBeOf, Of, Subject};
 use parse::{address, duration, ranks, share};
-pub use profiles::{Diff, Export, Format, Report, Sort};
+pub use profiles::{Diff, Export, Report, Sort};
 pub use push::Push;
 pub use second_side::options_in_front;
 pub use slips::slip;

@@ -39,24 +39,113 @@ pub enum Metric {
 /// What is either a counter's or the time-stamp counter's.
 const CYCLES: &str = "cycles";
 
-/// All but values and counters.
-const NAMED: [(&str, Metric); 9] = [
-    ("wall", Metric::Wall),
-    ("cpu", Metric::Cpu),
-    ("blocked", Metric::Blocked),
-    ("run-delay", Metric::RunDelay),
-    ("block-io", Metric::BlockIo),
-    (CYCLES, Metric::Cycles),
-    ("page-faults", Metric::PageFaults),
-    ("major-faults", Metric::MajorFaults),
-    ("context-switches", Metric::ContextSwitches),
-];
+/// What is known of a metric that is no value and no counter.
+struct Row {
+    /// As on the command line and in the profile.
+    name: &'static str,
+    /// A name that perf has for it.
+    also: Option<&'static str>,
+    metric: Metric,
+    /// As in the profile.
+    unit: &'static str,
+    /// True if what is read are ticks of the time-stamp counter, and the unit is ns.
+    is_in_ticks: bool,
+    /// The columns of a record that have it.
+    columns: &'static [Derived],
+    /// True if it takes a system call to find out.
+    needs_system_calls: bool,
+}
 
-/// Names that perf has for some of those.
-const ALSO: [(&str, Metric); 3] = [
-    ("faults", Metric::PageFaults),
-    ("cs", Metric::ContextSwitches),
-    ("cpu-cycles", Metric::Cycles),
+/// A metric of counts that the kernel gives.
+const fn counted(
+    name: &'static str,
+    also: Option<&'static str>,
+    metric: Metric,
+    unit: &'static str,
+    columns: &'static [Derived],
+) -> Row {
+    Row {
+        name,
+        also,
+        metric,
+        unit,
+        is_in_ticks: false,
+        columns,
+        needs_system_calls: true,
+    }
+}
+
+/// A time in ns that the kernel gives.
+const fn waited(name: &'static str, metric: Metric, columns: &'static [Derived]) -> Row {
+    counted(name, None, metric, "ns", columns)
+}
+
+/// A time that is read in ticks.
+const fn timed(
+    name: &'static str,
+    metric: Metric,
+    columns: &'static [Derived],
+    needs_system_calls: bool,
+) -> Row {
+    Row {
+        is_in_ticks: true,
+        needs_system_calls,
+        ..counted(name, None, metric, "ns", columns)
+    }
+}
+
+const CLOCK: u8 = source::CLOCK as u8;
+const CPU: u8 = source::CPU as u8;
+
+/// All but values and counters, in the order in which users see them.
+const NAMED: [Row; 9] = [
+    timed("wall", Metric::Wall, &[Derived::Growth(CLOCK)], false),
+    timed("cpu", Metric::Cpu, &[Derived::Growth(CPU)], true),
+    timed(
+        "blocked",
+        Metric::Blocked,
+        &[Derived::Rest(CLOCK, CPU)],
+        true,
+    ),
+    waited(
+        "run-delay",
+        Metric::RunDelay,
+        &[Derived::Growth(source::RUN_DELAY as u8)],
+    ),
+    waited(
+        "block-io",
+        Metric::BlockIo,
+        &[Derived::Growth(source::BLOCK_IO as u8)],
+    ),
+    // Of reference cycles, which are the CPU time in ticks.
+    counted(
+        CYCLES,
+        Some("cpu-cycles"),
+        Metric::Cycles,
+        "cycles",
+        &[Derived::Growth(CPU)],
+    ),
+    counted(
+        "page-faults",
+        Some("faults"),
+        Metric::PageFaults,
+        "faults",
+        &[Derived::Growth(source::PAGE_FAULTS as u8)],
+    ),
+    counted(
+        "major-faults",
+        None,
+        Metric::MajorFaults,
+        "faults",
+        &[Derived::Growth(source::MAJOR_FAULTS as u8)],
+    ),
+    counted(
+        "context-switches",
+        Some("cs"),
+        Metric::ContextSwitches,
+        "switches",
+        &[Derived::Growth(source::CONTEXT_SWITCHES as u8)],
+    ),
 ];
 
 /// What processors have under one of two names, or not at all.
@@ -69,9 +158,8 @@ const STALLED_AT: [(&str, &str); 2] = [
 impl Metric {
     /// The metric of a name, if it is none of a counter.
     pub fn named(name: &str) -> Option<Self> {
-        let mut named = NAMED.iter().chain(&ALSO);
-        let named = named.find(|(known, _)| *known == name);
-        let named = named.map(|&(_, metric)| metric);
+        let is_it = |row: &&Row| row.name == name || row.also == Some(name);
+        let named = NAMED.iter().find(is_it).map(|row| row.metric);
         named.or_else(|| name.parse().ok().map(Self::Value))
     }
 
@@ -96,7 +184,8 @@ impl Metric {
     /// The name that may have been meant by one that is none.
     pub fn nearest(name: &str) -> Option<&'static str> {
         const BOUND: usize = 2;
-        let names = NAMED.iter().chain(&ALSO).map(|&(name, _)| name);
+        let names = NAMED.iter().flat_map(|row| [Some(row.name), row.also]);
+        let names = names.flatten();
         let apart = names
             .chain(counter::general())
             .map(|known| (levenshtein(known, name), known));
@@ -107,7 +196,7 @@ impl Metric {
 
     /// The names there are.
     pub fn names() -> String {
-        let names: Vec<&str> = NAMED.iter().map(|&(name, _)| name).collect();
+        let names: Vec<&str> = NAMED.iter().map(|row| row.name).collect();
         format!(
             "count, {}, arg1 to arg6, ret; of the processor's counters instructions, cache-misses, branch-misses, \
              stalled-cycles and others by perf's names, as far as it has them",
@@ -130,19 +219,19 @@ impl Metric {
     }
 
     fn named_here() -> impl Iterator<Item = &'static str> {
-        let names = NAMED.iter().map(|&(name, _)| name);
+        let names = NAMED.iter().map(|row| row.name);
         names.chain(counter::here().filter(|&name| Self::named(name).is_none()))
     }
 
     /// As in the profile.
     pub fn name(self) -> String {
         match self {
-            Self::Value(item) => return item.to_string(),
-            Self::Counter(event) => return event.name.to_owned(),
-            _ => {}
+            Self::Value(item) => item.to_string(),
+            Self::Counter(event) => event.name.to_owned(),
+            _ => self
+                .row()
+                .map_or_else(String::new, |row| row.name.to_owned()),
         }
-        let named = NAMED.iter().find(|&&(_, metric)| metric == self);
-        named.map_or_else(String::new, |&(name, _)| name.to_owned())
     }
 
     /// What is to be known of it beside its name.
@@ -167,44 +256,39 @@ impl Metric {
     /// As in the profile.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::Wall | Self::Cpu | Self::Blocked | Self::RunDelay | Self::BlockIo => "ns",
-            Self::Cycles => "cycles",
-            Self::PageFaults | Self::MajorFaults => "faults",
-            Self::ContextSwitches => "switches",
             Self::Counter(Event { name: CYCLES, .. }) => "cycles",
             Self::Counter(_) => "events",
-            Self::Value(_) => "",
+            _ => self.row().map_or("", |row| row.unit),
         }
     }
 
     /// `(mult, shift)` from what is read to the unit: `read * mult >> shift`.
     pub fn scale(self, hz: u64) -> (u64, u64) {
-        match self {
-            Self::Wall | Self::Cpu | Self::Blocked => clock::scale_to_ns(hz),
-            _ => (1 << SCALE_SHIFT, SCALE_SHIFT.into()),
+        if self.row().is_some_and(|row| row.is_in_ticks) {
+            return clock::scale_to_ns(hz);
         }
+        (1 << SCALE_SHIFT, SCALE_SHIFT.into())
     }
 
     /// The columns of a record that have it; what the session counts by its name has `counter`.
     pub fn columns(self, counter: Option<usize>) -> Vec<Derived> {
-        let growth = |number: usize| vec![Derived::Growth(number as u8)];
-        let value = |number| vec![Derived::Value(number), Derived::Negative(number)];
-        match self {
-            Self::Wall => growth(source::CLOCK),
+        match (self, counter) {
             // What is called cycles stays what it was at first.
-            Self::Cycles | Self::Counter(_) => growth(match counter {
-                Some(counter) => source::COUNTER + counter,
-                None => source::CPU,
-            }),
-            Self::Cpu => growth(source::CPU),
-            Self::Blocked => vec![Derived::Rest(source::CLOCK as u8, source::CPU as u8)],
-            Self::RunDelay => growth(source::RUN_DELAY),
-            Self::BlockIo => growth(source::BLOCK_IO),
-            Self::PageFaults => growth(source::PAGE_FAULTS),
-            Self::MajorFaults => growth(source::MAJOR_FAULTS),
-            Self::ContextSwitches => growth(source::CONTEXT_SWITCHES),
-            Self::Value(item) => value(number_of(item)),
+            (Self::Cycles | Self::Counter(_), Some(counter)) => {
+                vec![Derived::Growth((source::COUNTER + counter) as u8)]
+            }
+            (Self::Counter(_), None) => vec![Derived::Growth(CPU)],
+            (Self::Value(item), _) => {
+                let number = number_of(item);
+                vec![Derived::Value(number), Derived::Negative(number)]
+            }
+            _ => self.row().map_or_else(Vec::new, |row| row.columns.to_vec()),
         }
+    }
+
+    /// What the table has of it.
+    fn row(self) -> Option<&'static Row> {
+        NAMED.iter().find(|row| row.metric == self)
     }
 
     /// True if it is known only when a call ends.
@@ -219,7 +303,8 @@ impl Metric {
 
     /// True if it takes a system call to find out.
     pub fn needs_system_calls(self) -> bool {
-        !matches!(self, Self::Wall | Self::Value(_))
+        self.row()
+            .map_or(!self.is_value(), |row| row.needs_system_calls)
     }
 }
 
@@ -245,12 +330,12 @@ mod tests {
     #[test]
     fn names_lead_to_metrics_and_back() {
         let values = Item::all().map(Metric::Value);
-        for metric in NAMED.iter().map(|&(_, m)| m).chain(values) {
+        for metric in NAMED.iter().map(|row| row.metric).chain(values) {
             assert_eq!(Metric::named(&metric.name()), Some(metric));
         }
-        for (name, metric) in ALSO {
-            assert_eq!(Metric::named(name), Some(metric));
-        }
+        assert_eq!(Metric::named("faults"), Some(Metric::PageFaults));
+        assert_eq!(Metric::named("cs"), Some(Metric::ContextSwitches));
+        assert_eq!(Metric::named("cpu-cycles"), Some(Metric::Cycles));
         for none in ["", "arg", "arg0", "arg7", "arg01", "arg+1", "Wall", "ret1"] {
             assert_eq!(Metric::named(none), None, "{none}");
         }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use ipath_profile::export::{self, FORMATS, Format};
 
 use super::parse::{growth, share};
 
@@ -98,31 +100,11 @@ pub struct Diff {
     pub quiet: bool,
 }
 
-/// Formats a profile is converted to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// One line a path: root;…;caller;function VALUE
-    Folded,
-    /// A flame graph, SVG
-    Flamegraph,
-    /// For speedscope.app
-    Speedscope,
-    /// For go tool pprof and other readers of its gzip-compressed protobuf
-    Pprof,
-    /// For callgrind_annotate and KCachegrind
-    Callgrind,
-    /// For profiler.firefox.com
-    Firefox,
-    /// One line for each path with all its figures
-    Csv,
-    /// For Hatchet's GraphFrame.from_literal, JSON
-    Hatchet,
-    /// A folder of profile.N.C.T, for ParaProf, PerfExplorer and Hatchet
-    Tau,
-    /// A page for a browser: flame graph, tables, histograms; one file that needs no network
-    Html,
-    /// The profile itself
-    Json,
+/// The format of a name, one of those that there are.
+fn format() -> impl TypedValueParser<Value = &'static Format> {
+    let value = |format: &Format| PossibleValue::new(format.name).help(format.about);
+    PossibleValuesParser::new(FORMATS.iter().map(value))
+        .map(|name| export::format(&name).expect("one of the possible values"))
 }
 
 /// How a profile is converted.
@@ -130,8 +112,8 @@ pub enum Format {
 #[group(id = "of_export")]
 pub struct Export {
     /// Format
-    #[arg(long)]
-    pub to: Format,
+    #[arg(long, value_parser = format())]
+    pub to: &'static Format,
     /// File to write, for tau a folder; - is standard output
     #[arg(short, long)]
     pub output: PathBuf,
