@@ -84,7 +84,7 @@ impl Follower {
         parent: Option<Pid>,
     ) -> Result<(), ipath_target::tracee::TraceeError> {
         // It and what it starts are not of this process's job.
-        ipath_target::rest::never();
+        ipath_target::suspension::never();
         let process = process.clone();
         let followed = self
             .tracer

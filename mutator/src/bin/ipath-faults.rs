@@ -1,4 +1,4 @@
-//! The command as tests can make it fail: see `faults.rs` of the library.
+//! The command as tests can make it fail: see `fault_injection.rs`.
 
 use std::process::ExitCode;
 

@@ -4,12 +4,12 @@ use patcher::select::{Pattern, Spot};
 
 use super::existing::refuse_existing;
 use super::find::{self, Wanted};
+use super::live::{AtEnd, Live};
 use super::measure::{check, options, patterns, spots, unwatched, waiting};
 use super::others::tell_left_out;
 use super::outcome::tell_refused;
 use super::remarks::warn;
 use super::renewal::Renewal;
-use super::source::{AtEnd, Live};
 use super::target::find;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
@@ -17,7 +17,7 @@ use ipath_base::error::Failure;
 use ipath_base::hint::{CommandLine, hint};
 use ipath_session::mpi;
 use ipath_session::session::{Options, Selected, Session, SessionError, Where, select_in};
-use ipath_target::guest::Runner;
+use ipath_target::emulators::Runner;
 use ipath_target::process::{Pid, Process};
 
 /// Instruments a running process, shows what happens, and takes everything out again.

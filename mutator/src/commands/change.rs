@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::job::sum_of;
 use super::measure::{MANY, check, metric_names, metrics, patterns, spots, unwatched, waiting};
 use super::outcome::{added, listed, tell_refused};
 use super::output::print;
+use super::processes::sum_of;
 use super::rank_file::with_rank;
 use super::remarks::warn;
 use super::target::{is_family_of, open_all, open_all_of};
@@ -21,7 +21,7 @@ use ipath_session::collect::Collector;
 use ipath_session::segment::{Remeasure, family_at, is_in_use, named};
 use ipath_session::session::{Ended, Over, Session, SessionError};
 use ipath_symbols::debuginfod;
-use ipath_target::guest::Runner;
+use ipath_target::emulators::Runner;
 use ipath_target::process::{Pid, Presence, Process};
 
 /// Refuses to change a session whose process has ended or cannot be traced now.

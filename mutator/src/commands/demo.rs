@@ -6,9 +6,9 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::live::{AtEnd, Live};
 use super::measure::check;
 use super::output::print_data;
-use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Patterns, Show};
 use ipath_base::error::{Failure, io_text};

@@ -1,7 +1,7 @@
 //! Processes of a job whose sessions are made while the others are watched.
 
 use super::kind::Failed;
-use super::source::Live;
+use super::live::Live;
 use ipath_base::error::Failure;
 use ipath_session::session::Changed;
 use ipath_target::process::Process;

@@ -1,11 +1,11 @@
 //! `attach --mpi`: a session in each rank that a launcher has started here.
 
 use super::attach::selected;
-use super::job::Job;
 use super::kind::Kind;
+use super::live::AtEnd;
 use super::measure::{options, paths_of, patterns, spots};
+use super::processes::Job;
 use super::rank_file::of_own_rank;
-use super::source::AtEnd;
 use super::target::find;
 use super::together;
 use super::watch::{Watch, hold, watch};

@@ -14,6 +14,7 @@ use nix::unistd;
 
 use super::attach::selected;
 use super::find::{self, Wanted};
+use super::live::{AtEnd, Live};
 use super::measure::{MANY, check, options, patterns, spots, waiting};
 use super::outcome::tell_refused;
 use super::panics::caught;
@@ -22,7 +23,6 @@ use super::remarks::warn;
 use super::renewal::{Again, Renewal};
 use super::replaced::Begun;
 use super::search::{Prey, Searching};
-use super::source::{AtEnd, Live};
 use super::spool::Spool;
 use super::unbegun::Unbegun;
 use super::watch::{Watch, enders, hold, watch};

@@ -1,9 +1,9 @@
 //! Sessions in several processes that run already, shown as one.
 
 use super::each::in_each;
-use super::job::Job;
 use super::later::Later;
-use super::source::{AtEnd, Live};
+use super::live::{AtEnd, Live};
+use super::processes::Job;
 use ipath_base::error::Failure;
 use ipath_session::session::{Changed, Session};
 use ipath_target::process::Process;

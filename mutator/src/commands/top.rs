@@ -1,7 +1,7 @@
 //! `top`.
 
-use super::job::Job;
-use super::source::{AtEnd, Live};
+use super::live::{AtEnd, Live};
+use super::processes::Job;
 use super::target::open_all;
 use super::watch::{Watch, hold, watch};
 use crate::cli::Show;

@@ -7,12 +7,12 @@ use patcher::select::{Pattern, Spot};
 
 use super::existing::refuse_existing_of_tree;
 use super::find;
-use super::job::Job;
 use super::kind::Kind;
+use super::live::AtEnd;
 use super::measure::{check_found, options, paths_of, patterns, spots};
 use super::others::tree;
+use super::processes::Job;
 use super::remarks::warn;
-use super::source::AtEnd;
 use super::target::{find, target_of};
 use super::together;
 use super::watch::{Watch, hold, watch};
@@ -22,7 +22,7 @@ use ipath_base::hint::{CommandLine, Hint, hint};
 use ipath_session::session::{
     Changed, Options, Selected, Session, SessionError, Unmatched, Where, select_in,
 };
-use ipath_target::guest::Runner;
+use ipath_target::emulators::Runner;
 use ipath_target::process::{Pid, Process};
 
 const OPERATION: &str = "attach";

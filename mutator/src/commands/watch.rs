@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 
+use super::live::Watched;
 use super::next::{Measured, next};
 use super::output::{print, print_data};
 use super::panics::caught;
 use super::remarks::{self, warn};
-use super::source::Watched;
 use crate::cli::{Output, Show};
 use ipath_base::destination::Destination;
 use ipath_base::error::{Failure, io_text};
@@ -20,9 +20,9 @@ use ipath_base::printable::Page;
 use ipath_profile::Profile;
 use ipath_profile::report::{self, Screen};
 use ipath_symbols::debuginfod;
+use ipath_target::fault_injection::stumble;
 use ipath_target::process::Pid;
 use ipath_target::signals::{Asked, Signals};
-use ipath_target::stumble::stumble;
 use ipath_view::View;
 use ipath_view::outlet::{Outlet, is_nobody};
 

@@ -7,6 +7,7 @@
 
 mod dump;
 mod entries;
+pub mod jvm;
 mod perf_map;
 mod ranges;
 mod registered;

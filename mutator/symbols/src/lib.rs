@@ -2,7 +2,6 @@
 
 pub mod debuginfod;
 pub mod elf_symbols;
-pub mod hotspot;
 pub mod images;
 pub mod jit;
 pub mod lines;

@@ -1,15 +1,14 @@
 //! Processes as `ipath` sees and changes them: maps, memory, threads, ptrace(2), and what signals do to the command
 //! meanwhile.
 
-pub mod faults;
-pub mod guest;
+pub mod emulators;
+pub mod fault_injection;
 pub mod inherited;
 pub mod priority;
 pub mod process;
 pub mod progress;
 pub mod random;
-pub mod rest;
 pub mod saturated;
 pub mod signals;
-pub mod stumble;
+pub mod suspension;
 pub mod tracee;

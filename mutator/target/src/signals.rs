@@ -15,7 +15,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::inherited;
 use crate::process::Process;
-use crate::rest::rest;
+use crate::suspension::rest;
 use ipath_base::starved;
 
 /// Those that tell of a fault are delivered where it happens; those that go on or do nothing by
@@ -211,7 +211,7 @@ impl Signals {
     }
 
     /// Stops this process as Ctrl-Z does where nobody holds it back; returns once it is continued. False where it is not to be
-    /// (`rest.rs`).
+    /// (`suspension.rs`).
     pub fn suspend(&self) -> bool {
         rest(|| {
             self.unheld(Signal::SIGTSTP, || {

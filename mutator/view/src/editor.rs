@@ -9,7 +9,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
 use super::inputs::Edited;
-use super::job::stop_job;
+use super::suspension::stop_job;
 use super::terminal::Tty;
 use ipath_target::signals::{Asked, Signals};
 

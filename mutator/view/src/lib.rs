@@ -14,7 +14,6 @@ mod draw;
 mod editor;
 mod fuzzy;
 mod inputs;
-mod job;
 mod key;
 mod keyboard;
 mod layout;
@@ -24,6 +23,7 @@ pub mod outlet;
 mod screen;
 mod source;
 mod state;
+mod suspension;
 mod terminal;
 #[cfg(test)]
 mod tests;

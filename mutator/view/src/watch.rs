@@ -5,7 +5,7 @@ use super::draw::draw;
 use super::inputs::{Edited, Input, Inputs, wipe};
 use super::{Action, Event, Source, State};
 use ipath_profile::Changed;
-use ipath_target::stumble::stumble;
+use ipath_target::fault_injection::stumble;
 use ratatui::Terminal;
 use ratatui::backend::Backend;
 use ratatui::layout::Size;

@@ -19,7 +19,7 @@ use super::role::{Forking, Reach, Role, State, Witness};
 use super::schema::{CounterDoc, SchemaDoc};
 use super::{Segment, SegmentError, addresses};
 use ipath_profile::clock::ExitClock;
-use ipath_target::faults::step;
+use ipath_target::fault_injection::step;
 use ipath_target::process::Extent;
 
 /// Everything about a session but its counters and the journal of patched bytes.

@@ -10,7 +10,7 @@ use patcher::Avma;
 use patcher::emit::Patch;
 
 use super::{Segment, SegmentError};
-use ipath_target::faults::step;
+use ipath_target::fault_injection::step;
 
 /// The journal of a segment.
 pub struct Journal<'s>(pub &'s Segment);

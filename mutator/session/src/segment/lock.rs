@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::SegmentError;
-use ipath_target::faults::step;
+use ipath_target::fault_injection::step;
 use ipath_target::progress::Step;
 use ipath_target::tracee::pause;
 

@@ -13,7 +13,7 @@ use abi::segment::{Header, MAGIC};
 
 use super::error::SegmentError;
 use super::lock::{Lock, PATIENCE};
-use ipath_target::faults::step;
+use ipath_target::fault_injection::step;
 use ipath_target::process::identity::file_id;
 use ipath_target::process::{Mapping, Process};
 

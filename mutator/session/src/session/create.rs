@@ -26,7 +26,7 @@ use crate::segment::{Document, MetricDoc, PendingDoc, SchemaDoc, SegmentError, S
 use ipath_profile::clock::{self, ExitClock};
 use ipath_symbols::images;
 use ipath_symbols::values::Item;
-use ipath_target::faults::{look, step};
+use ipath_target::fault_injection::{look, step};
 use ipath_target::priority::Priority;
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Extent, Process, host, read_text};

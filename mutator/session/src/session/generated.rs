@@ -10,7 +10,7 @@ use super::tables::{Table, generated_answer, publish_all, table_key};
 use super::{Session, SessionError};
 use crate::segment::Document;
 use ipath_profile::clock;
-use ipath_symbols::hotspot::{self, HotSpot};
+use ipath_symbols::jit::jvm::{self, HotSpot};
 use ipath_target::process::identity::FileId;
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Mapping, Process};
@@ -40,7 +40,7 @@ impl Generated {
         let maps = session.process.maps()?;
         let modules = modules(&session.process, &maps);
         self.seen = seen;
-        self.is_expected = modules.iter().any(hotspot::is_one);
+        self.is_expected = modules.iter().any(jvm::is_one);
         self.look(session, &modules)
     }
 
@@ -50,7 +50,7 @@ impl Generated {
         session: &mut Session,
         modules: &[Module],
     ) -> Result<(), SessionError> {
-        let found = modules.iter().find(|module| hotspot::is_one(module));
+        let found = modules.iter().find(|module| jvm::is_one(module));
         let Some(module) = found.filter(|_| self.machine.is_none()) else {
             return Ok(());
         };
@@ -79,7 +79,7 @@ impl Generated {
         let Ok(memory) = process.open_memory() else {
             return Vec::new();
         };
-        let has_machine = modules.iter().any(hotspot::is_one);
+        let has_machine = modules.iter().any(jvm::is_one);
         let rule = |&(at, distance): &Call| {
             let is_in = |m: &&Mapping| m.execute && !m.name.starts_with('/') && m.contains(at);
             let range = &maps.iter().find(is_in)?.range;
@@ -101,7 +101,7 @@ pub(super) fn publish_conventions(
     locked: &mut Locked<'_>,
     modules: &[Module],
 ) -> Result<(), SessionError> {
-    let found = modules.iter().find(|module| hotspot::is_one(module));
+    let found = modules.iter().find(|module| jvm::is_one(module));
     let Some(module) = found.filter(|module| !has_conventions(&locked.document, module)) else {
         return Ok(());
     };

@@ -22,7 +22,7 @@ use super::turn::recover_remeasured;
 use super::view::View;
 use super::write::read;
 use crate::segment::{Claim, Journal, RegionDoc, SegmentError, is_segment_name, is_unnamed};
-use ipath_target::faults::step;
+use ipath_target::fault_injection::step;
 use ipath_target::process::identity::{FileId, file_id};
 use ipath_target::process::memory::is_anonymous;
 use ipath_target::process::{Extent, Mapping, Memory, Space};

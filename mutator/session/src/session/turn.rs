@@ -26,7 +26,7 @@ use super::view::View;
 use super::write::{Part, read, with_hosts, write};
 use super::{Changed, SessionError};
 use crate::segment::{Journal, Reach, SiteDoc};
-use ipath_target::faults::step;
+use ipath_target::fault_injection::step;
 use ipath_target::process::{Memory, Text};
 use ipath_target::tracee::{CallCode, pause};
 

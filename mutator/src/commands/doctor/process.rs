@@ -11,7 +11,7 @@ use super::memory::{addresses, mappings, memory};
 use super::unread::unread;
 use ipath_session::session::filters;
 use ipath_symbols::jit::JitNames;
-use ipath_target::guest::Runner;
+use ipath_target::emulators::Runner;
 use ipath_target::process::{Pid, Process, ProcessError};
 
 /// The lines about a process: one of it, and one for each thing that stands in the way.

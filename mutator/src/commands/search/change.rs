@@ -6,9 +6,9 @@ use patcher::Avma;
 use patcher::select::Pattern;
 
 use super::super::existing::is_of_family;
+use super::super::live::{AtEnd, Live};
 use super::super::outcome::tell_refused;
 use super::super::remarks::warn;
-use super::super::source::{AtEnd, Live};
 use super::super::suggest::UNKNOWN;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};

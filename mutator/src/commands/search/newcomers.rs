@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::super::live::{AtEnd, Live};
 use super::super::others::tree;
 use super::super::remarks::warn;
-use super::super::source::{AtEnd, Live};
 use super::common::Shifts;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};

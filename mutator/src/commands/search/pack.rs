@@ -7,7 +7,7 @@ use std::time::Instant;
 use patcher::Avma;
 
 use super::super::each::in_some;
-use super::super::source::Live;
+use super::super::live::Live;
 use super::super::suggest;
 use super::common::{Common, Shifts};
 use super::for_work::ForWork;

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use patcher::Avma;
 
 use super::{Extent, Mapping, Tid};
-use crate::faults::{refuses_writes, step};
+use crate::fault_injection::{refuses_writes, step};
 
 /// The memory of one address space, for reading.
 #[derive(Debug)]

@@ -13,9 +13,9 @@ use patcher::Avma;
 
 use super::memory::Memory;
 use super::presence::Presence;
-use super::text::read_on;
+use super::procfs::read_on;
 use super::{Mapping, Process, ProcessError, is_no_process, maps, read_text};
-use crate::faults::look;
+use crate::fault_injection::look;
 
 /// An address space and the process it was found in.
 #[derive(Debug)]

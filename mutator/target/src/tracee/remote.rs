@@ -9,7 +9,7 @@ use super::calls::FAULTS;
 use super::sys::Change;
 use super::way_back::{Code, WayBack, is_lasting};
 use super::{Stopped, StoppedThread, TraceeError, sequence, sys, wait};
-use crate::faults::step;
+use crate::fault_injection::step;
 use crate::process::{Mapping, Memory, Pid, Process, Text, Tid};
 
 /// Bytes of the `syscall` instruction.

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use patcher::Avma;
 
 use super::followed;
-use crate::faults::step;
+use crate::fault_injection::step;
 use crate::process::{Tid, read_text, status_line};
 
 // Requests of linux/ptrace.h that libc does not name.

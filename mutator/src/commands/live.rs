@@ -19,9 +19,9 @@ use ipath_profile::{Changed, Profile, Unseen};
 use ipath_session::collect::Collector;
 use ipath_session::segment::SegmentError;
 use ipath_session::session::{Answering, Departures, Over, Session, SessionError};
-use ipath_target::guest::Runner;
+use ipath_target::emulators::Runner;
+use ipath_target::fault_injection::stumble;
 use ipath_target::process::{Pid, Process};
-use ipath_target::stumble::stumble;
 use ipath_view::{Names, Sample, Source};
 
 /// What becomes of the session when the watching ends.

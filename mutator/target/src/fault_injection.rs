@@ -1,6 +1,10 @@
 //! Dying, stopping, being signalled and failing on purpose, for tests of what becomes of a target then. It exists
 //! in the program with the feature `faults` only.
 
+mod panics;
+
+pub use panics::stumble;
+
 /// A moment between two changes to the outside world, or before a wait for another command.
 ///
 /// With the feature `faults` and `IPATH_DIE_AT=N` in the environment, the N-th of them ends this process by

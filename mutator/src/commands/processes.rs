@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use super::kind::{Failed, Kind};
 use super::later::Later;
+use super::live::{AtEnd, Live, Watched};
 use super::outcome::tell_refused;
 use super::remarks::{self, warn};
-use super::source::{AtEnd, Live, Watched};
 use super::watch::destination;
 use ipath_base::error::{Failure, io_text};
 use ipath_profile::merge::{Merger, PathsOf};

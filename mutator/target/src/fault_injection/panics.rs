@@ -1,4 +1,4 @@
-//! Panicking on purpose, for tests of what becomes of a target then ([`crate::faults`]).
+//! Panicking on purpose, for tests of what becomes of a target then ([`crate::fault_injection`]).
 
 /// With the feature `faults` and `IPATH_PANIC_AT=WHAT` in the environment, a panic the first time
 /// that the program comes here; on a thread of its own where it is `WHAT:thread`.

@@ -14,13 +14,13 @@ pub mod memory;
 pub mod modules;
 pub mod pidfd;
 mod presence;
+mod procfs;
 mod remapped;
 mod root;
 pub mod shadow;
 mod sharing;
 mod space;
 mod state;
-mod text;
 pub mod unread;
 
 use std::ffi::CStr;
@@ -45,10 +45,10 @@ pub use life::STOPS;
 pub use maps::Mapping;
 pub use memory::{Memory, Own, Text};
 pub use presence::Presence;
+pub use procfs::{host, read_text};
 pub use root::Root;
 pub use space::Space;
 pub use state::{state_letter, thread_state};
-pub use text::{host, read_text};
 
 /// Why a process cannot be worked on.
 #[derive(Debug)]

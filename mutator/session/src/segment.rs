@@ -36,7 +36,7 @@ use abi::segment::{Column, Header, Record, RecordHead, columns_stride};
 use memmap2::MmapRaw;
 
 use ipath_base::guard::Watch;
-use ipath_target::faults::step;
+use ipath_target::fault_injection::step;
 use ipath_target::process::identity::{FileId, file_id};
 use ipath_target::process::{Mapping, Presence, Process};
 use lock::PATIENCE;

@@ -36,7 +36,7 @@ use crate::process::{
 
 use crate::priority::Priority;
 use crate::progress::Step;
-use crate::rest::Work;
+use crate::suspension::Work;
 
 use wait::{Waited, is_dead, wait_for_stop};
 
