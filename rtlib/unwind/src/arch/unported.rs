@@ -1,13 +1,13 @@
 //! A processor without a port. Registers, rules, and steps are those of x86-64, and signal frames
 //! lead nowhere.
 
-#[path = "../x86_64/register.rs"]
+#[path = "x86_64/register.rs"]
 pub mod register;
-#[path = "../x86_64/regs.rs"]
+#[path = "x86_64/regs.rs"]
 mod regs;
-#[path = "../x86_64/rule.rs"]
+#[path = "x86_64/rule.rs"]
 pub mod rule;
-#[path = "../x86_64/step.rs"]
+#[path = "x86_64/step.rs"]
 mod step;
 
 pub use regs::{Regs, Saved};
