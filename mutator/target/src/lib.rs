@@ -1,6 +1,7 @@
 //! Processes as `ipath` sees and changes them: maps, memory, threads, ptrace(2), and what signals do to the command
 //! meanwhile.
 
+pub mod arch;
 pub mod emulators;
 pub mod fault_injection;
 pub mod inherited;

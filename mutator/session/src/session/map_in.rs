@@ -229,7 +229,7 @@ fn map_parts(
     }
     let base = document.image.start;
     let has_self_pointer = stopped.threads().all(|thread| {
-        let base = thread.fs_base();
+        let base = thread.thread_pointer();
         base != Avma(0) && memory.read_word(base).is_ok_and(|word| word == base.0)
     });
     let has_rdfsbase = process.auxiliary(AT_HWCAP2).unwrap_or(0) & FSGSBASE != 0;
@@ -241,7 +241,7 @@ fn map_parts(
     let mut known = HashSet::new();
     if !stopped
         .threads()
-        .all(|thread| known.insert(thread.fs_base()))
+        .all(|thread| known.insert(thread.thread_pointer()))
     {
         let why = "its threads cannot be told apart: two have the same FS base (clone(2) without \
                    CLONE_SETTLS)";
@@ -449,7 +449,7 @@ fn tid_offset(process: &Process, memory: &Memory, thread: &Remote<'_>) -> Option
         .parse::<u32>()
         .ok()?
         .to_le_bytes();
-    let block = memory.read_vec(thread.fs_base(), BLOCK).ok()?;
+    let block = memory.read_vec(thread.thread_pointer(), BLOCK).ok()?;
     let mut places = (0..BLOCK).step_by(4).filter(|&at| block[at..at + 4] == tid);
     let place = places.next()?;
     places.next().is_none().then_some(place as i32)

@@ -102,7 +102,7 @@ impl View<'_> {
         let mut elsewhere: Vec<(&Mapping, Tid)> = Vec::new();
         for thread in stopped.threads() {
             let is_first = thread.tid().0 == self.process.pid.0;
-            let block = (!is_first).then(|| thread.fs_base());
+            let block = (!is_first).then(|| thread.thread_pointer());
             let sp = stacks.of_application(memory, thread.sp());
             let stack = stacks.elsewhere(sp, block);
             let is_new = |m: &&Mapping| elsewhere.iter().all(|(known, _)| known != m);

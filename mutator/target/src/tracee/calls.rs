@@ -1,5 +1,7 @@
 //! What a stop means to a thread's system calls and signals.
 
+use crate::arch::system_call::IO_PGETEVENTS;
+
 /// Signals that the kernel sends a thread for what the thread does: blocked, they would end the process or
 /// have their handler forgotten (kernel/signal.c `force_sig_info_to_task`).
 pub(super) const FAULTS: [i32; 6] = [
@@ -15,9 +17,7 @@ pub(super) const FAULTS: [i32; 6] = [
 /// those that a stop interrupts. Of each, nothing has been done when it returns EINTR. Others have
 /// done something: close(2) has closed its descriptor, which may be another file's by now, and
 /// connect(2) goes on connecting.
-pub(super) fn can_be_made_again(number: u64) -> bool {
-    /// Which libc does not name.
-    const IO_PGETEVENTS: i64 = 333;
+pub(super) fn can_be_made_again(number: i64) -> bool {
     const CALLS: [i64; 23] = [
         libc::SYS_epoll_wait,
         libc::SYS_epoll_pwait,
@@ -44,7 +44,7 @@ pub(super) fn can_be_made_again(number: u64) -> bool {
         libc::SYS_sendmsg,
         libc::SYS_sendmmsg,
     ];
-    CALLS.iter().any(|&call| call as u64 == number)
+    CALLS.contains(&number)
 }
 
 #[cfg(test)]
@@ -59,15 +59,15 @@ mod tests {
             libc::SYS_dup2,
             libc::SYS_close_range,
         ] {
-            assert!(!can_be_made_again(number as u64), "{number}");
+            assert!(!can_be_made_again(number), "{number}");
         }
         for number in [
             libc::SYS_epoll_wait,
             libc::SYS_semop,
             libc::SYS_rt_sigtimedwait,
         ] {
-            assert!(can_be_made_again(number as u64), "{number}");
+            assert!(can_be_made_again(number), "{number}");
         }
-        assert!(!can_be_made_again(u64::MAX));
+        assert!(!can_be_made_again(-1));
     }
 }

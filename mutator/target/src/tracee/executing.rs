@@ -95,9 +95,7 @@ fn let_go(tid: Tid) -> Result<Executed, TraceeError> {
 /// True if a thread has stopped at the return of execve(2), which returns only on failure.
 fn has_failed(tid: Tid) -> Result<bool, TraceeError> {
     let registers = sys::registers(tid).map_err(|e| TraceeError::registers(tid, e))?;
-    let number = registers.orig_rax as i64;
+    let number = registers.system_call();
     let is_exec = number == libc::SYS_execve || number == libc::SYS_execveat;
-    // At the start of each call the kernel sets rax to -ENOSYS (arch/x86/entry/entry_64.S).
-    let is_begin = registers.rax as i64 == -i64::from(libc::ENOSYS);
-    Ok(is_exec && !is_begin)
+    Ok(is_exec && !registers.is_at_beginning())
 }

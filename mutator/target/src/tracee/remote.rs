@@ -9,11 +9,9 @@ use super::calls::FAULTS;
 use super::sys::Change;
 use super::way_back::{Code, WayBack, is_lasting};
 use super::{Stopped, StoppedThread, TraceeError, sequence, sys, wait};
+use crate::arch::code::SYSTEM_CALL;
 use crate::fault_injection::step;
 use crate::process::{Mapping, Memory, Pid, Process, Text, Tid};
-
-/// Bytes of the `syscall` instruction.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// The signals a thread blocks while it works for us: all but those.
 fn blocked() -> u64 {
@@ -25,7 +23,7 @@ fn blocked() -> u64 {
 /// What of a process's code system calls can be made with, looked for before it is stopped.
 #[derive(Debug)]
 pub struct CallCode {
-    /// A `syscall` instruction.
+    /// The instruction of a system call.
     instruction: Avma,
     /// What lets a thread come back from it by itself.
     way_back: Option<Code>,
@@ -34,7 +32,7 @@ pub struct CallCode {
 }
 
 impl CallCode {
-    /// Looks through the process's executable memory: the vdso has a `syscall`, libc has many.
+    /// Looks through the process's executable memory: the vdso has a system call, libc has many.
     pub fn find(process: &Process, maps: &[Mapping], memory: &Memory) -> Result<Self, TraceeError> {
         let way_back = Code::find(maps, memory);
         let instruction = match way_back {
@@ -55,8 +53,8 @@ impl CallCode {
         let is_there = match self.way_back {
             Some(code) => code.is_there(memory),
             None => {
-                let now = memory.read_vec(self.instruction, SYSCALL.len());
-                now.is_ok_and(|now| now == SYSCALL)
+                let now = memory.read_vec(self.instruction, SYSTEM_CALL.len());
+                now.is_ok_and(|now| now == SYSTEM_CALL)
             }
         };
         match is_there {
@@ -71,12 +69,12 @@ fn find_syscall(maps: &[Mapping], memory: &Memory) -> Option<Avma> {
     maps.iter().filter(|m| is_lasting(m)).find_map(|m| {
         let len = (m.range.end.0 - m.range.start.0).min(AT_ONCE);
         let bytes = memory.read_vec(m.range.start, len as usize).ok()?;
-        let at = memchr::memmem::find(&bytes, &SYSCALL)?;
+        let at = memchr::memmem::find(&bytes, &SYSTEM_CALL)?;
         Some(m.range.start.plus(at as u64))
     })
 }
 
-/// Makes system calls on a thread: it is pointed at a `syscall` instruction the process already
+/// Makes system calls on a thread: it is pointed at the instruction of one that the process already
 /// has and led over it, all its signals blocked, so that nothing of the program runs. When
 /// dropped, the thread has its signal mask and its registers again. Should we be killed before, it
 /// gets them by itself wherever there is a way back (`way_back.rs`).
@@ -155,9 +153,9 @@ impl<'t> Remote<'t> {
         self.thread.tid()
     }
 
-    /// The thread's FS base.
-    pub fn fs_base(&self) -> Avma {
-        self.thread.fs_base()
+    /// The thread's thread pointer.
+    pub fn thread_pointer(&self) -> Avma {
+        self.thread.thread_pointer()
     }
 
     /// Makes the call; its result, or the error it returned under the name given.
@@ -170,20 +168,10 @@ impl<'t> Remote<'t> {
         let tid = self.thread.tid();
         let failed = |e| TraceeError::registers(tid, e);
         let mut registers = *self.thread.registers();
-        registers.rip = self.instruction.0;
-        registers.rax = number as u64;
-        // No call is under way: else the kernel would try to restart one.
-        registers.orig_rax = u64::MAX;
-        [
-            registers.rdi,
-            registers.rsi,
-            registers.rdx,
-            registers.r10,
-            registers.r8,
-            registers.r9,
-        ] = arguments;
+        registers.set_pc(self.instruction.0);
+        registers.prepare_call(number, arguments);
         if let Some(way_back) = &self.way_back {
-            registers.rsp = way_back.sp.0;
+            registers.set_sp(way_back.sp.0);
         }
         self.thread.borrow(&registers)?;
         if !self.begun {
@@ -196,26 +184,26 @@ impl<'t> Remote<'t> {
         self.go_to_call(name)?;
         step(name);
         let after = sys::registers(tid).map_err(failed)?;
-        if after.rip != self.instruction.0 + SYSCALL.len() as u64 {
-            let what = format!("{name}: stopped at {:#x}", after.rip);
+        if after.pc() != self.instruction.0 + SYSTEM_CALL.len() as u64 {
+            let what = format!("{name}: stopped at {:#x}", after.pc());
             return Err(TraceeError::Unexpected(tid, what));
         }
         /// The code of a SIGSYS by which a filter has answered (SECCOMP_RET_TRAP).
         const SYS_SECCOMP: i32 = 1;
         let trapped = || sys::queued(tid).map(|q| q.contains(&(libc::SIGSYS, SYS_SECCOMP)));
-        if !self.unfiltered && after.rax == number as u64 && trapped().map_err(failed)? {
+        if !self.unfiltered && after.would_call(number) && trapped().map_err(failed)? {
             self.swallow_trap(name)?;
             return Err(TraceeError::Filtered(name));
         }
-        let result = after.rax as i64;
+        let result = after.result();
         if (-4095..0).contains(&result) {
             return Err(TraceeError::Call(name, Errno::from_raw(-result as i32)));
         }
-        Ok(after.rax)
+        Ok(result as u64)
     }
 
     /// Calls the resolver of an indirect function, which takes nothing and returns an address: it
-    /// returns to a `syscall` instruction, where its answer stands in the place of a number.
+    /// returns to the instruction of a system call, where its answer stands in the place of a number.
     /// `None` where it could do harm, or does not come to that within a moment.
     pub fn resolve(mut self, resolver: Avma) -> Result<Option<Avma>, TraceeError> {
         const PATIENCE: Duration = Duration::from_millis(100);
@@ -232,9 +220,9 @@ impl<'t> Remote<'t> {
             return Ok(None);
         }
         let mut registers = *self.thread.registers();
-        registers.rip = resolver.0;
-        registers.rsp = sp.0;
-        registers.orig_rax = u64::MAX;
+        registers.set_pc(resolver.0);
+        registers.set_sp(sp.0);
+        registers.leave_call();
         self.thread.borrow(&registers)?;
         sys::set_signal_mask(tid, blocked()).map_err(failed)?;
         self.begun = true;
@@ -244,10 +232,10 @@ impl<'t> Remote<'t> {
             match wait::change(tid, deadline)? {
                 Change::Call => {
                     let mut at = sys::registers(tid).map_err(failed)?;
-                    let there = at.rip == self.instruction.0 + SYSCALL.len() as u64;
-                    let answer = Avma(at.orig_rax);
+                    let there = at.pc() == self.instruction.0 + SYSTEM_CALL.len() as u64;
+                    let answer = Avma(at.system_call() as u64);
                     // No call is made, and the thread is at its end.
-                    at.orig_rax = u64::MAX;
+                    at.leave_call();
                     self.thread.borrow(&at)?;
                     self.go_to_call("ifunc")?;
                     break there.then_some(answer);
@@ -445,7 +433,7 @@ impl<'t> Remote<'t> {
         /// Below all that stands on the stack, and all that is laid there to find a way back.
         const BELOW: u64 = 16 << 10;
         let tid = self.thread.tid();
-        let at = (self.thread.registers().rsp - BELOW) & !0xf;
+        let at = (self.thread.registers().sp() - BELOW) & !0xf;
         // `struct kernel_sigaction`: handler, flags, restorer and mask.
         let mut action = [0; 32];
         action[..8].copy_from_slice(&(libc::SIG_IGN as u64).to_le_bytes());

@@ -5,6 +5,8 @@ use nix::errno::Errno;
 use patcher::Avma;
 
 use super::followed;
+use crate::arch::Registers;
+use crate::arch::signal_frame::EXTENDED_STATE;
 use crate::fault_injection::step;
 use crate::process::{Tid, read_text, status_line};
 
@@ -21,8 +23,6 @@ const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 const EVENT_STOP: i32 = 128;
 /// PTRACE_O_SUSPEND_SECCOMP: the thread's filters do not act while it is traced by this tracer.
 const SUSPEND_SECCOMP: usize = libc::PTRACE_O_SUSPEND_SECCOMP as usize;
-/// The register set with the extended state, linux/elf.h.
-const NT_X86_XSTATE: usize = 0x202;
 
 /// What a traced thread has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +188,7 @@ pub fn listen(tid: Tid) -> Result<(), Errno> {
 /// True if a thread that has stopped at a system call is at the awaited one.
 pub fn is_at_awaited_call(tid: Tid) -> bool {
     let at = followed::awaited_call(tid);
-    at.is_some_and(|at| registers(tid).is_ok_and(|now| now.rip == at.0))
+    at.is_some_and(|at| registers(tid).is_ok_and(|now| now.pc() == at.0))
 }
 
 /// Resumes the thread, traced, with a signal or 0. It runs to its next system call if one is
@@ -223,23 +223,22 @@ pub fn detach(tid: Tid, signal: i32) -> Result<(), Errno> {
 }
 
 /// The registers.
-pub fn registers(tid: Tid) -> Result<libc::user_regs_struct, Errno> {
-    // SAFETY: plain integers, for which zero is a value.
-    let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+pub fn registers(tid: Tid) -> Result<Registers, Errno> {
+    let mut registers = Registers::zeroed();
     let to = &raw mut registers as usize;
     request(libc::PTRACE_GETREGS, tid, 0, to)?;
     Ok(registers)
 }
 
 /// Sets the registers.
-pub fn set_registers(tid: Tid, registers: &libc::user_regs_struct) -> Result<(), Errno> {
-    let from: *const libc::user_regs_struct = registers;
+pub fn set_registers(tid: Tid, registers: &Registers) -> Result<(), Errno> {
+    let from: *const Registers = registers;
     request(libc::PTRACE_SETREGS, tid, 0, from as usize).map(drop)?;
     step("set registers");
     Ok(())
 }
 
-/// The extended state in the form XSAVE gives it.
+/// The extended state.
 pub fn extended_state(tid: Tid) -> Result<Vec<u8>, Errno> {
     /// AMX, the largest there is, needs 11 KiB.
     const MOST: usize = 32 * 1024;
@@ -249,7 +248,7 @@ pub fn extended_state(tid: Tid) -> Result<Vec<u8>, Errno> {
         iov_len: MOST,
     };
     let to = &raw mut vector as usize;
-    request(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, to)?;
+    request(libc::PTRACE_GETREGSET, tid, EXTENDED_STATE, to)?;
     state.truncate(vector.iov_len);
     Ok(state)
 }
@@ -261,7 +260,7 @@ pub fn set_extended_state(tid: Tid, state: &[u8]) -> Result<(), Errno> {
         iov_len: state.len(),
     };
     let from = &raw mut vector as usize;
-    request(libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, from).map(drop)
+    request(libc::PTRACE_SETREGSET, tid, EXTENDED_STATE, from).map(drop)
 }
 
 /// The signal mask.

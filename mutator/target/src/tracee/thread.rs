@@ -6,6 +6,8 @@ use patcher::Avma;
 use super::attaching::attaching;
 use super::calls::{FAULTS, can_be_made_again};
 use super::{TraceeError, followed, sys};
+use crate::arch::Registers;
+use crate::arch::code::PAST_BREAKPOINT;
 use crate::process::Tid;
 
 /// A thread in ptrace-stop, which resuming consumes. Its registers in the kernel are
@@ -14,7 +16,7 @@ use crate::process::Tid;
 #[derive(Debug)]
 pub struct StoppedThread {
     tid: Tid,
-    registers: libc::user_regs_struct,
+    registers: Registers,
     /// True if the kernel has other registers than these: see [`super::Remote`].
     borrowed: bool,
     /// A signal whose delivery the stop held up, or 0.
@@ -34,8 +36,6 @@ const ERESTARTSYS: i64 = 512;
 const ERESTARTNOINTR: i64 = 513;
 const ERESTARTNOHAND: i64 = 514;
 const ERESTART_RESTARTBLOCK: i64 = 516;
-/// Bytes of the `syscall` instruction.
-const SYSCALL: u64 = 2;
 
 impl StoppedThread {
     pub(super) fn at_stop(tid: Tid, signal: i32, in_group: bool) -> Result<Self, TraceeError> {
@@ -69,33 +69,34 @@ impl StoppedThread {
 
     /// Some calls (epoll_wait, semop, sigtimedwait and others, signal(7)) return EINTR after any
     /// stop, even where no signal came. At the stop the number of the call still stands in
-    /// orig_rax; ERESTARTNOHAND in rax makes the kernel restart it, unless a handler really runs.
+    /// its place; ERESTARTNOHAND as its result makes the kernel restart it, unless a handler really runs.
     fn mend_interrupted_call(&mut self) -> Result<(), TraceeError> {
         if self.is_in_call()
-            && self.registers.rax as i64 == -i64::from(libc::EINTR)
-            && can_be_made_again(self.registers.orig_rax)
+            && self.registers.result() == -i64::from(libc::EINTR)
+            && can_be_made_again(self.registers.system_call())
         {
-            self.registers.rax = -ERESTARTNOHAND as u64;
+            self.registers.set_result(-ERESTARTNOHAND);
             self.flush()?;
         }
         Ok(())
     }
 
     fn is_in_call(&self) -> bool {
-        (self.registers.orig_rax as i64) >= 0
+        self.registers.system_call() >= 0
     }
 
     /// True if it sleeps in a call that the kernel would go on with for the rest of its time, and
     /// could not if it came back another way: rt_sigreturn(2) has it end with EINTR. Or has not come to that yet
     /// since the stop before: then it is about to make restart_syscall(2).
     pub(super) fn is_in_timed_call(&self) -> bool {
-        let rax = self.registers.rax as i64;
-        rax == libc::SYS_restart_syscall || self.is_in_call() && rax == -ERESTART_RESTARTBLOCK
+        let is_to_be_restarted = self.registers.result() == -ERESTART_RESTARTBLOCK;
+        self.registers.would_call(libc::SYS_restart_syscall)
+            || self.is_in_call() && is_to_be_restarted
     }
 
     /// The registers with which it would go on by itself: a system call it was taken out of is
     /// made again.
-    pub(super) fn restarting(&self) -> libc::user_regs_struct {
+    pub(super) fn restarting(&self) -> Registers {
         let mut registers = self.registers;
         let restarts = [
             ERESTARTSYS,
@@ -103,9 +104,8 @@ impl StoppedThread {
             ERESTARTNOHAND,
             ERESTART_RESTARTBLOCK,
         ];
-        if self.is_in_call() && restarts.contains(&-(registers.rax as i64)) {
-            registers.rax = registers.orig_rax;
-            registers.rip -= SYSCALL;
+        if self.is_in_call() && restarts.contains(&-registers.result()) {
+            registers.repeat_call();
         }
         registers
     }
@@ -117,14 +117,14 @@ impl StoppedThread {
 
     /// True if it sleeps in futex(2).
     pub(super) fn waits_for_lock(&self) -> bool {
-        self.registers.orig_rax == libc::SYS_futex as u64
+        self.registers.system_call() == libc::SYS_futex
     }
 
     /// Takes it back to a breakpoint that it has come to, and that is gone.
     pub fn step_back(&mut self, breakpoint: Avma) -> Result<(), TraceeError> {
-        if self.signal == libc::SIGTRAP && self.pc() == breakpoint.plus(1) {
+        if self.signal == libc::SIGTRAP && self.pc() == breakpoint.plus(PAST_BREAKPOINT) {
             self.signal = 0;
-            self.registers.rip = breakpoint.0;
+            self.registers.set_pc(breakpoint.0);
             self.flush()?;
         }
         Ok(())
@@ -133,8 +133,8 @@ impl StoppedThread {
     /// Moves the thread to the start of removed code if it is inside that code.
     pub fn leave_code(&mut self, code: &std::ops::Range<Avma>) -> Result<(), TraceeError> {
         if code.contains(&self.pc()) {
-            self.registers.rip = code.start.0;
-            self.registers.orig_rax = u64::MAX;
+            self.registers.set_pc(code.start.0);
+            self.registers.leave_call();
             self.flush()?;
         }
         Ok(())
@@ -155,17 +155,17 @@ impl StoppedThread {
 
     /// Where it will go on.
     pub fn pc(&self) -> Avma {
-        Avma(self.registers.rip)
+        Avma(self.registers.pc())
     }
 
     /// Its stack pointer.
     pub fn sp(&self) -> Avma {
-        Avma(self.registers.rsp)
+        Avma(self.registers.sp())
     }
 
-    /// Its FS base.
-    pub fn fs_base(&self) -> Avma {
-        Avma(self.registers.fs_base)
+    /// Its thread pointer.
+    pub fn thread_pointer(&self) -> Avma {
+        Avma(self.registers.thread_pointer())
     }
 
     /// True if what it asks of the kernel may come back to it by SIGSYS instead: then no call can be made on it.
@@ -180,15 +180,15 @@ impl StoppedThread {
 
     /// Lets it go on elsewhere.
     pub fn set_pc(&mut self, pc: Avma) -> Result<(), TraceeError> {
-        self.registers.rip = pc.0;
+        self.registers.set_pc(pc.0);
         self.flush()
     }
 
     /// Lets it go on elsewhere, out of any system call, with another stack pointer.
     pub(super) fn go_to(&mut self, pc: Avma, sp: Avma) -> Result<(), TraceeError> {
-        self.registers.rip = pc.0;
-        self.registers.rsp = sp.0;
-        self.registers.orig_rax = u64::MAX;
+        self.registers.set_pc(pc.0);
+        self.registers.set_sp(sp.0);
+        self.registers.leave_call();
         self.flush()
     }
 
@@ -200,12 +200,12 @@ impl StoppedThread {
     }
 
     /// Its registers.
-    pub fn registers(&self) -> &libc::user_regs_struct {
+    pub fn registers(&self) -> &Registers {
         &self.registers
     }
 
     /// Gives the thread registers that are not its own.
-    pub(super) fn borrow(&mut self, registers: &libc::user_regs_struct) -> Result<(), TraceeError> {
+    pub(super) fn borrow(&mut self, registers: &Registers) -> Result<(), TraceeError> {
         (self.borrowed, self.has_worked) = (true, true);
         sys::set_registers(self.tid, registers).map_err(|e| TraceeError::registers(self.tid, e))
     }
@@ -321,10 +321,8 @@ mod tests {
 
     #[test]
     fn calls_that_go_on_with_the_rest_of_their_time() {
-        let is_timed = |orig_rax: i64, rax: i64| {
-            // SAFETY: plain integers, for which zero is a value.
-            let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-            (registers.orig_rax, registers.rax) = (orig_rax as u64, rax as u64);
+        let is_timed = |number: i64, result: i64| {
+            let registers = Registers::at_end_of_call(number, result);
             let thread = StoppedThread {
                 tid: Tid(1),
                 registers,

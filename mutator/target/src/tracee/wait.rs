@@ -117,7 +117,7 @@ pub fn seize_to_follow(tid: Tid) -> Result<(), TraceeError> {
     let failed = |e| TraceeError::Resume(tid, e);
     let place = || {
         let registers = sys::registers(tid).map_err(|e| TraceeError::registers(tid, e))?;
-        Ok::<_, TraceeError>((registers.rip, registers.rsp))
+        Ok::<_, TraceeError>((registers.pc(), registers.sp()))
     };
     let first = place()?;
     sys::detach(tid, libc::SIGSTOP).map_err(failed)?;

@@ -1,36 +1,31 @@
 //! The way back: what lets a thread that makes system calls for us return to its own work by
 //! itself, should we be killed meanwhile.
 //!
-//! The thread is pointed at a `syscall; ret` of the process, and its stack pointer at a frame as a signal's delivery
+//! The thread is pointed at a system call of the process that a return follows, and its stack pointer at a frame as a signal's delivery
 //! would leave it (arch/x86/include/asm/sigframe.h `struct rt_sigframe`). That lies below its stack pointer and red
 //! zone, where a signal would put it too. Whoever goes on from there makes the call, returns into the restorer,
 //! and rt_sigreturn(2) gives the thread everything it had: registers, signal mask, extended state.
 
-use std::arch::x86_64::__cpuid_count;
 use std::sync::{Mutex, PoisonError};
 
-use abi::arch::signal_frame::{self, RESTORER, SHORT_RESTORER};
+use abi::arch::signal_frame::{LEN, RESTORER, SHORT_RESTORER};
 use abi::arch::stack::RED_ZONE;
 use patcher::Avma;
 
 use super::sys::Change;
 use super::{StoppedThread, TraceeError, sys, wait};
+use crate::arch::code::{SYSTEM_CALL, SYSTEM_CALL_AND_RETURN as CALL};
+use crate::arch::signal_frame::{NO_STACK, NO_STACK_AT, extended, frame};
 use crate::process::shadow;
 use crate::process::{Mapping, Memory, Pid, Text, Tid, read_text};
 
-/// `syscall; ret`.
-const CALL: [u8; 3] = [0x0f, 0x05, 0xc3];
-/// No flags of sigaltstack(2), in the place of such: refused, and with it any change of the alternate stack.
-const NO_STACK: u64 = 0x77;
-/// Where in a frame they are: after the return address, `uc_flags`, `uc_link` and `ss_sp`.
-const NO_STACK_AT: u64 = 32;
 /// Room that must be left below it on its stack.
 const SPARE: u64 = 16 * 1024;
 
 /// Code of the process that the way back leads over.
 #[derive(Clone, Copy, Debug)]
 pub struct Code {
-    /// A `syscall` instruction that a `ret` follows.
+    /// The instruction of a system call that a return follows.
     pub call: Avma,
     /// A call of rt_sigreturn.
     pub restorer: Avma,
@@ -123,7 +118,7 @@ impl WayBack {
         let state = extended(&sys::extended_state(thread.tid()).ok()?)?;
         let below = thread.sp().0 - RED_ZONE;
         let at_state = (below - state.len() as u64) & !63;
-        let sp = (at_state - signal_frame::LEN) & !15;
+        let sp = (at_state - LEN) & !15;
         let stack = maps.iter().find(|m| m.contains(thread.sp()))?;
         if !is_own_stack(memory, stack, thread, sp - SPARE) {
             return None;
@@ -198,8 +193,8 @@ fn to_call(tid: Tid) -> Result<(), TraceeError> {
 /// A thread is on its way back where its code is at one of the four places that the way leads over, and the
 /// frame is where it is at that place.
 fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
-    /// Bytes of `syscall`, which the two restorers end with.
-    const SYSCALL: u64 = 2;
+    /// Bytes of the instruction that the two restorers end with.
+    const LAST: u64 = SYSTEM_CALL.len() as u64;
     const WORD: u64 = size_of::<u64>() as u64;
     let starts =
         |at: Avma, code: &[u8]| memory.read_vec(at, code.len()).is_ok_and(|now| now == code);
@@ -208,7 +203,7 @@ fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
         codes.into_iter().find(|code| starts(at, code))
     };
     let registers = thread.restarting();
-    let (pc, sp) = (Avma(registers.rip), thread.sp());
+    let (pc, sp) = (Avma(registers.pc()), thread.sp());
     let frame_at = |at: u64| {
         memory
             .read_word(Avma(at + NO_STACK_AT))
@@ -217,7 +212,7 @@ fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
     if frame_at(sp.0) {
         let restorer = Avma(memory.read_word(sp).ok()?);
         restores(restorer)?;
-        let made = starts(Avma(pc.0.checked_sub(SYSCALL)?), &CALL);
+        let made = starts(Avma(pc.0.checked_sub(LAST)?), &CALL);
         return match starts(pc, &CALL) {
             true => Some(Place::Before(restorer)),
             false => made.then_some(Place::After),
@@ -226,12 +221,12 @@ fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
     if sp.0 < WORD || !frame_at(sp.0 - WORD) {
         return None;
     }
-    let lens = [RESTORER.len(), SHORT_RESTORER.len()].map(|len| len as u64 - SYSCALL);
+    let lens = [RESTORER.len(), SHORT_RESTORER.len()].map(|len| len as u64 - LAST);
     let within = lens.into_iter().any(|len| {
         let start = pc.0.checked_sub(len).map(Avma);
         start
             .and_then(restores)
-            .is_some_and(|code| code.len() as u64 == len + SYSCALL)
+            .is_some_and(|code| code.len() as u64 == len + LAST)
     });
     (restores(pc).is_some() || within).then_some(Place::After)
 }
@@ -239,14 +234,14 @@ fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
 /// True if `lowest` and everything from there to the stack pointer is stack of this thread's own
 /// and nobody else's: the main thread's, or one at whose upper end the C library has put the
 /// thread's control block, which points at itself (psABI 3.4.6). A coroutine's stack may end anywhere: Go's
-/// lie in one mapping, and what the FS base is for there as well.
+/// lie in one mapping, and what the thread pointer is for there as well.
 fn is_own_stack(memory: &Memory, stack: &Mapping, thread: &StoppedThread, lowest: u64) -> bool {
     let roomy = stack.range.start.0 <= lowest && stack.write;
     if stack.name == "[stack]" {
         // It grows down as it is written to.
         return true;
     }
-    let block = thread.fs_base();
+    let block = thread.thread_pointer();
     let is_block = || memory.read_word(block).is_ok_and(|word| word == block.0);
     roomy && stack.contains(block) && thread.sp() < block && is_block()
 }
@@ -257,93 +252,4 @@ fn has_shadow_stack(thread: &StoppedThread) -> bool {
     let path = format!("/proc/{}/status", thread.tid());
     let status = read_text(path).unwrap_or_default();
     shadow::is_in(&status)
-}
-
-/// The extended state as a signal frame has it: what PTRACE_GETREGSET gives, with the software's
-/// bytes filled in (arch/x86/include/uapi/asm/sigcontext.h `struct _fpx_sw_bytes`).
-fn extended(regset: &[u8]) -> Option<Vec<u8>> {
-    use signal_frame::extended::{self, MAGIC1, MAGIC2};
-    const SOFTWARE: usize = extended::SOFTWARE as usize;
-    const HEADER: usize = extended::FXSAVE as usize;
-    const LEGACY: usize = extended::LEGACY as usize;
-    /// AMX, which a thread has to ask for: none that has is used.
-    const TILES: u64 = 1 << 17 | 1 << 18;
-    let word = |at: usize| {
-        let bytes = regset.get(at..at + 8)?.try_into().ok()?;
-        Some(u64::from_le_bytes(bytes))
-    };
-    // What the system has enabled, and what of it is not in its initial state.
-    let (enabled, used) = (word(SOFTWARE)?, word(HEADER)?);
-    if used & TILES != 0 {
-        return None;
-    }
-    let features = enabled & !TILES;
-    let component = |number: u32| {
-        // CPUID leaf 13: size and offset of a component in the standard form.
-        let leaf = __cpuid_count(0xd, number);
-        (leaf.ebx + leaf.eax) as usize
-    };
-    let components = (2..63).filter(|n| features & (1 << n) != 0);
-    let size = components.map(component).fold(LEGACY, usize::max);
-    let mut state = regset.get(..size)?.to_vec();
-    let total = size as u32 + 4;
-    let mut software = Vec::new();
-    software.extend(MAGIC1.to_le_bytes());
-    software.extend(total.to_le_bytes());
-    software.extend(features.to_le_bytes());
-    software.extend((size as u32).to_le_bytes());
-    software.resize(HEADER - SOFTWARE, 0);
-    state[SOFTWARE..HEADER].copy_from_slice(&software);
-    state.extend(MAGIC2.to_le_bytes());
-    Some(state)
-}
-
-/// `struct rt_sigframe` up to its siginfo, with these registers and this signal mask.
-fn frame(
-    restorer: Avma,
-    registers: &libc::user_regs_struct,
-    mask: u64,
-    extended_state: u64,
-) -> Vec<u8> {
-    /// UC_FP_XSTATE, UC_SIGCONTEXT_SS and UC_STRICT_RESTORE_SS.
-    const FLAGS: u64 = 7;
-    const CS: u64 = 0x33;
-    const SS: u64 = 0x2b;
-    let r = registers;
-    let general = [
-        r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx, r.rdx,
-        r.rax, r.rcx, r.rsp, r.rip, r.eflags,
-    ];
-    let mut words = vec![restorer.0, FLAGS, 0, 0, NO_STACK, 0];
-    words.extend(general);
-    words.push(CS | SS << 48);
-    // Error code, trap number, old mask and fault address mean nothing to rt_sigreturn.
-    words.extend([0; 4]);
-    words.push(extended_state);
-    words.extend([0; 8]);
-    words.push(mask);
-    words.iter().flat_map(|w| w.to_le_bytes()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_frame_is_laid_out_as_the_kernel_reads_it() {
-        // SAFETY: plain integers, for which zero is a value.
-        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-        registers.rip = 0x1111;
-        registers.r8 = 0x2222;
-        let bytes = frame(Avma(0x3333), &registers, 0x4444, 0x5555);
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        // Offsets by offsetof() on the kernel's structures.
-        assert_eq!(word(0), 0x3333);
-        assert_eq!(word(NO_STACK_AT as usize), NO_STACK);
-        assert_eq!(word(48), 0x2222);
-        assert_eq!(word(176), 0x1111);
-        assert_eq!(word(232), 0x5555);
-        assert_eq!(word(304), 0x4444);
-        assert_eq!(bytes.len(), 312);
-    }
 }
