@@ -17,7 +17,6 @@ mod own;
 mod paths;
 mod purpose;
 mod record;
-mod registers;
 mod ring;
 mod role;
 mod several;

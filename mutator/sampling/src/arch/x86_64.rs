@@ -1,13 +1,17 @@
-//! The registers of a thread in user mode.
+//! x86-64.
 
-use framehop::x86_64::{Reg, UnwindRegsX86_64};
+use framehop::x86_64::Reg;
+pub use framehop::x86_64::{
+    CacheX86_64 as Cache, UnwindRegsX86_64 as UnwindRegs, UnwinderX86_64 as Unwinder,
+};
+use ipath_target::arch::Registers as AllRegisters;
 
-/// How many are sampled: the general ones and the instruction pointer.
-pub(super) const REGISTERS: usize = 17;
+/// How many registers are sampled: the general ones and the instruction pointer.
+pub const REGISTERS: usize = 17;
 
 /// Their bits in `sample_regs_user`: AX to IP are 0 to 8, R8 to R15 are 16 to 23
 /// (arch/x86/include/uapi/asm/perf_regs.h). They come in this order.
-pub(super) const MASK: u64 = 0x1ff | 0xff << 16;
+pub const MASK: u64 = 0x1ff | 0xff << 16;
 
 const ORDER: [Reg; 8] = [
     Reg::RAX,
@@ -33,12 +37,12 @@ const HIGH: [Reg; 8] = [
 
 /// What an unwinder needs of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Registers(pub(super) UnwindRegsX86_64);
+pub struct Registers(pub UnwindRegs);
 
 impl Registers {
     /// Those of a sample.
-    pub(super) fn of(words: &[u64; REGISTERS]) -> Self {
-        let mut all = UnwindRegsX86_64::new(words[IP], 0, 0);
+    pub fn of(words: &[u64; REGISTERS]) -> Self {
+        let mut all = UnwindRegs::new(words[IP], 0, 0);
         let low = ORDER.iter().zip(words);
         let high = HIGH.iter().zip(&words[IP + 1..]);
         for (&register, &word) in low.chain(high) {
@@ -48,30 +52,41 @@ impl Registers {
     }
 
     /// Those of a thread in ptrace-stop.
-    pub(super) fn of_stopped(all: &libc::user_regs_struct) -> Self {
-        Self::of(&[
-            all.rax, all.rbx, all.rcx, all.rdx, all.rsi, all.rdi, all.rbp, all.rsp, all.rip,
-            all.r8, all.r9, all.r10, all.r11, all.r12, all.r13, all.r14, all.r15,
-        ])
+    pub fn of_stopped(all: &AllRegisters) -> Self {
+        Self::of(&all.as_sampled())
     }
 
     /// Of a thread of which no more is known than these.
-    pub(super) fn bare(ip: u64, sp: u64) -> Self {
+    pub fn bare(pc: u64, sp: u64) -> Self {
         /// No frame is there. A frame pointer of 0 would mean the root.
         const UNKNOWN: u64 = 1;
-        Self(UnwindRegsX86_64::new(ip, sp, UNKNOWN))
+        Self(UnwindRegs::new(pc, sp, UNKNOWN))
     }
 
-    pub(super) fn ip(&self) -> u64 {
+    /// The program counter.
+    pub fn pc(&self) -> u64 {
         self.0.ip()
     }
 
-    pub(super) fn sp(&self) -> u64 {
+    /// The stack pointer.
+    pub fn sp(&self) -> u64 {
         self.0.sp()
     }
 
+    /// The frame pointer.
     #[cfg(test)]
-    pub(super) fn bp(&self) -> u64 {
+    pub fn fp(&self) -> u64 {
         self.0.bp()
     }
+}
+
+/// The frame pointer of a frame.
+pub fn frame_pointer(registers: &UnwindRegs) -> u64 {
+    registers.bp()
+}
+
+/// Goes to the caller's frame.
+pub fn go_to_caller(registers: &mut UnwindRegs, sp: u64, fp: u64) {
+    registers.set_bp(fp);
+    registers.set_sp(sp);
 }

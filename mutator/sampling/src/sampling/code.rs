@@ -5,17 +5,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use framehop::x86_64::{CacheX86_64, UnwinderX86_64};
-use framehop::{FrameAddress, Unwinder};
+use framehop::{FrameAddress, Unwinder as _};
 use patcher::flow::{Recipe, frames_around};
 use patcher::function::demangle;
 use patcher::select::name_of_start;
 use patcher::{Avma, Bias, Svma};
 
 use super::own;
-use super::registers::Registers;
 use super::role::{Role, role_of};
 use super::unwinding::{before, left, unwound, unwound_in_memory};
+use crate::arch::{Cache, Registers, Unwinder};
 use ipath_profile::folding::Fold;
 use ipath_profile::services::is_service;
 use ipath_symbols::debuginfod;
@@ -91,8 +90,8 @@ pub(super) struct Code {
     mapped: Vec<(Range<Avma>, Option<usize>)>,
     /// What of these ipath has put there.
     own: Vec<Extent>,
-    unwinder: UnwinderX86_64<&'static [u8]>,
-    cache: CacheX86_64,
+    unwinder: Unwinder<&'static [u8]>,
+    cache: Cache,
     functions: Vec<Seen>,
     /// Function by an address in it.
     known: HashMap<u64, FunctionId>,
@@ -150,8 +149,8 @@ impl Code {
             current: Vec::new(),
             mapped: Vec::new(),
             own: Vec::new(),
-            unwinder: UnwinderX86_64::new(),
-            cache: CacheX86_64::new(),
+            unwinder: Unwinder::new(),
+            cache: Cache::new(),
             functions: Vec::new(),
             known: HashMap::new(),
             ids: HashMap::new(),
@@ -235,8 +234,8 @@ impl Code {
         }
         // Where another file was before, its tables say nothing any more; where one has come back, they do again.
         if current != self.current {
-            self.unwinder = UnwinderX86_64::new();
-            self.cache = CacheX86_64::new();
+            self.unwinder = Unwinder::new();
+            self.cache = Cache::new();
             for loaded in current.iter().map(|&index| &self.loaded[index]) {
                 if let Some((opened, bias)) = loaded.image {
                     self.unwinder
@@ -468,7 +467,7 @@ impl Code {
             word.try_into().map(u64::from_le_bytes).map_err(drop)
         };
         let mut all = registers.0;
-        let mut at = FrameAddress::InstructionPointer(registers.ip());
+        let mut at = FrameAddress::InstructionPointer(registers.pc());
         let mut path = Path::default();
         while path.functions.len() < MOST_FRAMES {
             let inside = Avma(at.address_for_lookup());

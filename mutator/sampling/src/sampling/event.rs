@@ -11,8 +11,8 @@ use perf_event_open_sys::bindings::{
 use perf_event_open_sys::{ioctls, perf_event_open};
 
 use super::record::{OF_CLOCK, OF_SWITCHES};
-use super::registers::MASK;
 use super::ring::Ring;
+use crate::arch::MASK;
 use ipath_target::process::Tid;
 
 /// What can be seen of a process, the least last.

@@ -4,8 +4,8 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use super::code::{Code, Path};
-use super::registers::Registers;
 use super::role::Role;
+use crate::arch::Registers;
 
 /// A path that has been seen, by number.
 pub(super) type PathId = u32;

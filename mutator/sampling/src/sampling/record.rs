@@ -2,7 +2,7 @@
 
 use perf_event_open_sys::bindings as perf;
 
-use super::registers::{REGISTERS, Registers};
+use crate::arch::{REGISTERS, Registers};
 
 /// What every sample holds beside its number, and, as far as it is not of the stack, every other record at its end.
 const EACH: u64 = perf::PERF_SAMPLE_IDENTIFIER as u64
@@ -161,7 +161,7 @@ mod tests {
         let registers = sample.registers.unwrap();
         // By number of linux/perf_regs.h: bp 6, sp 7, ip 8.
         assert_eq!(
-            (registers.bp(), registers.sp(), registers.ip()),
+            (registers.fp(), registers.sp(), registers.pc()),
             (106, 107, 108)
         );
         for len in 0..bytes.len() {

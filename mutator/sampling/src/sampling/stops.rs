@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::activity::now;
 use super::paths::{PathId, Paths};
-use super::registers::Registers;
 use super::thread::Met;
 use super::watched::Watched;
 use super::windows::{how_met, stack_at};
+use crate::arch::Registers;
 use ipath_target::process::{Activity, Process, Tid, is_passing, read_text, thread_state};
 use ipath_target::random;
 use ipath_target::tracee::{TraceeError, glance, tracing};

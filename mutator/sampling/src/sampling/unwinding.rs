@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use framehop::ExplicitModuleSectionInfo;
-use framehop::x86_64::UnwindRegsX86_64;
 use patcher::flow::{Base, Recipe, frames_before};
 use patcher::{Bias, Svma};
 use unwind::{At, Loaded, Step, step};
 
+use crate::arch::{UnwindRegs, frame_pointer, go_to_caller};
 use ipath_symbols::images::OpenImage;
 use ipath_symbols::recipes::rule;
 use ipath_target::process::modules::Module;
@@ -27,7 +27,7 @@ pub(super) fn before(opened: &OpenImage, at: Svma) -> Option<Recipe> {
 /// Takes the registers from a frame to its caller's by a recipe. Returns the return address; `None` from
 /// the outermost frame.
 pub(super) fn left(
-    registers: &mut UnwindRegsX86_64,
+    registers: &mut UnwindRegs,
     recipe: Recipe,
     read: &mut impl FnMut(u64) -> Result<u64, ()>,
 ) -> Result<Option<u64>, ()> {
@@ -42,12 +42,11 @@ pub(super) fn left(
     }
     let mut words = Loaded {
         load: |at| read(at).ok(),
-        fp: registers.bp(),
+        fp: frame_pointer(registers),
     };
     match step(rule(recipe).encode(), at, END, &mut words) {
         Step::Caller(caller) => {
-            registers.set_bp(words.fp);
-            registers.set_sp(caller.sp);
+            go_to_caller(registers, caller.sp, words.fp);
             Ok(Some(caller.pc))
         }
         Step::Root => Ok(None),

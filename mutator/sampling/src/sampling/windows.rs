@@ -12,9 +12,9 @@ use super::event::{Events, Manner, NoEvents, Sight};
 use super::limits::Limits;
 use super::paths::Paths;
 use super::record::Record;
-use super::registers::Registers;
 use super::thread::Met;
 use super::watched::{Watched, Window};
+use crate::arch::Registers;
 use ipath_target::process::{Process, Tid, read_text};
 use ipath_target::random;
 
