@@ -5,7 +5,6 @@
 //! `r_state` is RT_CONSISTENT: every library of the start is mapped and relocated, and no constructor has run
 //! (glibc elf/rtld.c, link.h `struct r_debug`; musl ldso/dynlink.c).
 
-mod call;
 mod error;
 mod loader;
 mod program;

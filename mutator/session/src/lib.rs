@@ -21,6 +21,7 @@
 //!
 //! The hidden modules are for the command `ipath` alone, and change without notice.
 
+mod arch;
 #[doc(hidden)]
 pub mod collect;
 #[doc(hidden)]

@@ -9,17 +9,13 @@ use patcher::Avma;
 use patcher::elf::LinkTables;
 use patcher::isa::Fill;
 
+use crate::arch::fence::{FENCE, NO_FENCE};
 use crate::segment::RuntimeDoc;
 use ipath_profile::clock::ExitClock;
 
 const BYTES: &[u8] = include_bytes!(env!("IPATH_RUNTIME_IMAGE"));
 
 const PAGE: u64 = abi::PAGE;
-
-/// `lfence`.
-const FENCE: [u8; 3] = [0x0f, 0xae, 0xe8];
-/// `nop dword ptr [rax]`.
-const NO_FENCE: [u8; 3] = [0x0f, 0x1f, 0x00];
 
 /// The runtime as it is laid into a target: executable pages, then writable ones.
 pub struct RuntimeImage {
@@ -87,7 +83,7 @@ impl RuntimeImage {
         for &at in &image.fences {
             let bytes = bytes_in::<{ FENCE.len() }>(&mut image.parts, at);
             if bytes.is_none_or(|bytes| bytes[..] != FENCE) {
-                return Err(format!("runtime image: no lfence at {at:#x}"));
+                return Err(format!("runtime image: no fence at {at:#x}"));
             }
         }
         Ok(image)

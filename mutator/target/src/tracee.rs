@@ -44,7 +44,7 @@ pub use error::TraceeError;
 pub use executing::{Executed, leave, see_exec};
 pub use remote::{CallCode, Remote};
 pub use serve::{go_on, let_go_on, pause};
-pub use sys::{Change, begun, change, collect_stop, cont, to_call};
+pub use sys::{Change, begun, change, collect_stop, cont, registers, set_registers, to_call};
 pub use thread::{StoppedThread, TRAP_BIT, block, mend};
 pub use tracer::{Follow, Tracer};
 pub use wait::{leave_exec, next, seize_to_follow, step};

@@ -9,18 +9,18 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd;
 use patcher::Avma;
+use patcher::isa::BREAKPOINT;
 
-use super::call;
 use super::error::LaunchError;
+use crate::arch::loader_call;
 use ipath_symbols::images;
+use ipath_target::arch::code::PAST_BREAKPOINT;
 use ipath_target::process::modules::modules;
 use ipath_target::process::{Process, Space, Tid};
 use ipath_target::tracee::{
-    CallCode, Change, Remote, Stopped, TRAP_BIT, TraceeError, block, followed, next, step, to_call,
+    CallCode, Change, Remote, Stopped, TRAP_BIT, TraceeError, block, followed, next, registers,
+    set_registers, step, to_call,
 };
-
-/// What a debugger puts there.
-const BREAKPOINT: u8 = 0xcc;
 
 /// Where a program has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,11 +108,15 @@ impl Loader {
             return Ok(None);
         };
         let state = images::loader_state(process, space.memory(), &modules);
-        let mut there = [0; call::ROOM];
+        let mut there = [0; loader_call::ROOM];
         let read = space.memory().read(report, &mut there);
         read.map_err(|e| unexpected(Tid(process.pid.0), &e))?;
-        let (report, by, len) = match call::place(&there) {
-            Some(skipped) => (report.plus(skipped as u64), By::Call, call::CODE.len()),
+        let (report, by, len) = match loader_call::place(&there) {
+            Some(skipped) => (
+                report.plus(skipped as u64),
+                By::Call,
+                loader_call::CODE.len(),
+            ),
             None => (report, By::Trap, 1),
         };
         let mut original = vec![0; len];
@@ -145,7 +149,7 @@ impl Loader {
         match self.by {
             By::Call => {
                 followed::set_call(pid, Some(self.call()));
-                self.write(&call::CODE)
+                self.write(&loader_call::CODE)
             }
             By::Trap => {
                 followed::set_breakpoint(pid, Some(self.report));
@@ -156,7 +160,7 @@ impl Loader {
 
     /// The address at which a program stops in the system call.
     fn call(&self) -> Avma {
-        self.report.plus(call::RETURN as u64)
+        self.report.plus(loader_call::RETURN as u64)
     }
 
     fn forget(&self) {
@@ -203,12 +207,9 @@ impl Loader {
     /// The program cannot be read or led back.
     pub fn arrived_by_call(&self) -> Result<Option<Arrived>, TraceeError> {
         let tid = Tid(self.space.process().pid.0);
-        let raw = unistd::Pid::from_raw(tid.0);
-        let registers = |e| TraceeError::Registers(tid, e);
-        let mut at = ptrace::getregs(raw).map_err(registers)?;
-        // At the start of each call the kernel sets rax to -ENOSYS.
-        let is_begin = at.rax as i64 == -i64::from(libc::ENOSYS);
-        if self.by != By::Call || is_begin || at.rip != self.call().0 {
+        let failed = |e| TraceeError::Registers(tid, e);
+        let mut at = registers(tid).map_err(failed)?;
+        if self.by != By::Call || at.is_at_beginning() || at.pc() != self.call().0 {
             return Ok(None);
         }
         if !self.is_consistent()? {
@@ -216,10 +217,10 @@ impl Loader {
         }
         // Set before the code is removed: if ipath is killed in between, the program repeats the
         // call.
-        at.rip = self.report.0;
+        at.set_pc(self.report.0);
         // No call is in progress that a stop could restart.
-        at.orig_rax = u64::MAX;
-        ptrace::setregs(raw, at).map_err(registers)?;
+        at.leave_call();
+        set_registers(tid, &at).map_err(failed)?;
         self.disarm()?;
         Ok(Some(Arrived::Loaded))
     }
@@ -242,16 +243,15 @@ impl Loader {
     /// The program cannot be read or reset.
     pub fn arrived(&self) -> Result<Arrived, TraceeError> {
         let tid = Tid(self.space.process().pid.0);
-        let raw = unistd::Pid::from_raw(tid.0);
-        let registers = |e| TraceeError::Registers(tid, e);
+        let failed = |e| TraceeError::Registers(tid, e);
         self.disarm()?;
-        let mut at = ptrace::getregs(raw).map_err(registers)?;
-        if self.by != By::Trap || at.rip != self.report.0 + 1 {
+        let mut at = registers(tid).map_err(failed)?;
+        if self.by != By::Trap || at.pc() != self.report.0 + PAST_BREAKPOINT {
             self.trap.restore(&self.space, true)?;
             return Ok(Arrived::Elsewhere);
         }
-        at.rip = self.report.0;
-        ptrace::setregs(raw, at).map_err(registers)?;
+        at.set_pc(self.report.0);
+        set_registers(tid, &at).map_err(failed)?;
         let is_loaded = self.is_consistent()?;
         self.trap.restore(&self.space, is_loaded)?;
         match is_loaded {

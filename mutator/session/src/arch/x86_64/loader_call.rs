@@ -18,18 +18,18 @@
 /// ```text
 /// xor esi, esi; xor edx, edx; mov eax, 10; syscall; ret
 /// ```
-pub(super) const CODE: [u8; 12] = [0x31, 0xf6, 0x31, 0xd2, 0xb8, 10, 0, 0, 0, 0x0f, 0x05, 0xc3];
+pub const CODE: [u8; 12] = [0x31, 0xf6, 0x31, 0xd2, 0xb8, 10, 0, 0, 0, 0x0f, 0x05, 0xc3];
 /// Bytes from the start of the code to the instruction after `syscall`.
-pub(super) const RETURN: usize = 11;
+pub const RETURN: usize = 11;
 /// Bytes that are inspected: a function and the padding after it.
-pub(super) const ROOM: usize = 32;
+pub const ROOM: usize = 32;
 
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const RET: u8 = 0xc3;
 
 /// The number of leading bytes to keep before the code, or `None` if there is no room. The function
 /// must be a plain return, followed by no-ops that align the next function.
-pub(super) fn place(there: &[u8; ROOM]) -> Option<usize> {
+pub fn place(there: &[u8; ROOM]) -> Option<usize> {
     let skipped = match there.starts_with(&ENDBR64) {
         true => ENDBR64.len(),
         false => 0,

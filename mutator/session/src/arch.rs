@@ -1,0 +1,8 @@
+//! What the processor decides: code as bytes that is found in programs, and that is written into them. A port adds a
+//! folder with the same names.
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::{fence, loader_call};
