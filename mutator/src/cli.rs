@@ -67,12 +67,13 @@ impl Cli {
             Command::Add { patterns, .. } | Command::Remove { patterns, .. } => patterns,
             _ => return Ok(self),
         };
-        match patterns.func.is_empty() && patterns.at.is_empty() {
-            false => Ok(self),
-            true => Err(Self::command().error(
+        if !(patterns.func.is_empty() && patterns.at.is_empty()) {
+            Ok(self)
+        } else {
+            Err(Self::command().error(
                 ErrorKind::MissingRequiredArgument,
                 "the following required arguments were not provided:\n  --func <PATTERN>",
-            )),
+            ))
         }
     }
 }

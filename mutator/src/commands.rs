@@ -136,9 +136,10 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             show,
             program,
         } => {
-            return match measure.follow {
-                true => follow::run(&measure, &refine, &show, &program),
-                false => run::run(&measure, &refine, &show, &program),
+            return if measure.follow {
+                follow::run(&measure, &refine, &show, &program)
+            } else {
+                run::run(&measure, &refine, &show, &program)
             };
         }
         Command::List {
@@ -156,9 +157,10 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             limit,
             json,
         } => {
-            let pid = match children {
-                true => named::root_of(operation, of.subject())?,
-                false => process(operation, &of)?,
+            let pid = if children {
+                named::root_of(operation, of.subject())?
+            } else {
+                process(operation, &of)?
             };
             suggest::suggest(pid, children, duration, limit, json)
         }

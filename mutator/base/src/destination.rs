@@ -41,11 +41,12 @@ impl Destination {
         if kind.is_dir() || (kind.is_symlink() && is_folder()) {
             return Err(io::Error::other("is a directory"));
         }
-        match kind.is_file() || kind.is_symlink() {
-            true => Ok(Self::File(path.to_owned())),
-            false => Err(io::Error::other(
+        if kind.is_file() || kind.is_symlink() {
+            Ok(Self::File(path.to_owned()))
+        } else {
+            Err(io::Error::other(
                 "neither a file, nor a pipe, nor a character device",
-            )),
+            ))
         }
     }
 
@@ -162,9 +163,10 @@ fn open_direct(path: &Path, more: i32) -> io::Result<File> {
         })?;
     // Another may have taken its place since it was looked at.
     let kind = file.metadata()?.file_type();
-    match kind.is_fifo() || kind.is_char_device() {
-        true => Ok(file),
-        false => Err(io::Error::other("no longer a pipe or device")),
+    if kind.is_fifo() || kind.is_char_device() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("no longer a pipe or device"))
     }
 }
 

@@ -69,10 +69,7 @@ impl Failure {
 
     /// The exit status of the command.
     pub fn status(&self) -> u8 {
-        match self.is_usage {
-            true => USAGE,
-            false => FAILED,
-        }
+        if self.is_usage { USAGE } else { FAILED }
     }
 
     /// True for a defect of this program.

@@ -132,9 +132,10 @@ pub struct Word<'t>(pub &'t str);
 impl fmt::Display for Word<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,+@".contains(c);
-        match !self.0.is_empty() && self.0.chars().all(is_plain) {
-            true => f.write_str(self.0),
-            false => f.write_str(&quoted(self.0)),
+        if !self.0.is_empty() && self.0.chars().all(is_plain) {
+            f.write_str(self.0)
+        } else {
+            f.write_str(&quoted(self.0))
         }
     }
 }
@@ -209,9 +210,10 @@ mod tests {
             let given = arguments(&line.to_string());
             assert_eq!(&given[..2], ["attach", "7"]);
             let shown = printable(name);
-            match name.starts_with('-') {
-                true => assert_eq!(&given[2..], [format!("-f={shown}")]),
-                false => assert_eq!(&given[2..], ["-f", &shown]),
+            if name.starts_with('-') {
+                assert_eq!(&given[2..], [format!("-f={shown}")])
+            } else {
+                assert_eq!(&given[2..], ["-f", &shown])
             }
         }
     }

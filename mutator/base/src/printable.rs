@@ -80,9 +80,10 @@ impl<W: io::Write> io::Write for Pages<W> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(piece);
         let is_harmless = |c| c == '\n' || !is_active(c);
-        match text.chars().all(is_harmless) {
-            true => self.0.write_all(text.as_bytes())?,
-            false => self.0.write_all(Page::of(&text).as_str().as_bytes())?,
+        if text.chars().all(is_harmless) {
+            self.0.write_all(text.as_bytes())?
+        } else {
+            self.0.write_all(Page::of(&text).as_str().as_bytes())?
         }
         Ok(piece.len())
     }

@@ -83,9 +83,10 @@ unsafe impl GlobalAlloc for Allocator {
 
 fn alloc_or_end(bytes: usize, alloc: impl Fn() -> *mut u8) -> *mut u8 {
     let at = alloc();
-    match at.is_null() && !BEARS.try_with(Cell::get).unwrap_or(false) {
-        true => starved(bytes, alloc),
-        false => at,
+    if at.is_null() && !BEARS.try_with(Cell::get).unwrap_or(false) {
+        starved(bytes, alloc)
+    } else {
+        at
     }
 }
 

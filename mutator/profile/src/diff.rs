@@ -245,9 +245,10 @@ impl Pair<'_> {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
             return;
         };
-        self.p_count = match is_one {
-            true => p_of_counts(old.total.counts.count, new.total.counts.count),
-            false => old.runs.p_of(&new.runs, Run::calls),
+        self.p_count = if is_one {
+            p_of_counts(old.total.counts.count, new.total.counts.count)
+        } else {
+            old.runs.p_of(&new.runs, Run::calls)
         };
         self.p_alone = match metric {
             COUNT => self.p_count,

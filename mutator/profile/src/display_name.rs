@@ -207,11 +207,10 @@ pub fn fit_each(names: &[(&str, usize)]) -> Vec<String> {
     for (index, (&(name, width), parts)) in names.iter().zip(&parts).enumerate() {
         let short = parts.as_ref().map(|parts| parts.write(Form::SHORT));
         let short = short.unwrap_or_else(|| name.to_owned());
-        let short = match short.width() <= width {
-            true => short,
-            false => {
-                narrow_closure(&short, width).unwrap_or_else(|| without_middle(&short, "", width))
-            }
+        let short = if short.width() <= width {
+            short
+        } else {
+            narrow_closure(&short, width).unwrap_or_else(|| without_middle(&short, "", width))
         };
         alike.entry(short).or_default().push(index);
     }
@@ -372,15 +371,17 @@ impl Screen<'_> {
             let last = self.parts[*index]
                 .as_ref()
                 .map_or(String::new(), Parsed::last);
-            let last = match last.starts_with(&method) && last.width() <= most {
-                true => &last,
-                false => &method,
+            let last = if last.starts_with(&method) && last.width() <= most {
+                &last
+            } else {
+                &method
             };
             return cut_around(&before, differs_at, last, width);
         }
-        let lead = match before.width() <= width / 3 {
-            true => before.as_str(),
-            false => "",
+        let lead = if before.width() <= width / 3 {
+            before.as_str()
+        } else {
+            ""
         };
         let whole = ahead + method.chars().count();
         let (lead, rest, differs_at) = match (differs_at >= whole, lead.width() + method.width()) {
@@ -417,10 +418,11 @@ fn cut_around(body: &str, differs_at: usize, end: &str, width: usize) -> String 
         return format!("{body}{end}");
     }
     let room = width.saturating_sub(end.width() + GAP.width());
-    let head = match differs_at + LEAST / 2 < room {
+    let head = if differs_at + LEAST / 2 < room {
         // The start contains the difference.
-        true => room,
-        false => room / 3,
+        room
+    } else {
+        room / 3
     };
     let head = start_of(body, head);
     let room = room - head.width();
@@ -430,12 +432,11 @@ fn cut_around(body: &str, differs_at: usize, end: &str, width: usize) -> String 
     // The middle begins a few characters before the difference.
     let begin = differs_at.saturating_sub(LEAST / 2);
     let middle: String = body.chars().skip(begin).collect();
-    match middle.width() <= room {
-        true => format!("{head}{GAP}{middle}{end}"),
-        false => {
-            let middle = start_of(&middle, room - GAP.width());
-            format!("{head}{GAP}{middle}{GAP}{end}")
-        }
+    if middle.width() <= room {
+        format!("{head}{GAP}{middle}{end}")
+    } else {
+        let middle = start_of(&middle, room - GAP.width());
+        format!("{head}{GAP}{middle}{GAP}{end}")
     }
 }
 

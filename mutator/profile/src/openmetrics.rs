@@ -172,10 +172,7 @@ fn histograms(profile: &Profile) -> impl Iterator<Item = &Metric> {
 
 /// The name of a metric's family, and what of the metric's unit is one of its own.
 fn family(metric: &str, unit: &str) -> (String, f64) {
-    let letter = |c: char| match c.is_ascii_alphanumeric() {
-        true => c,
-        false => '_',
-    };
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = metric.chars().map(letter).collect();
     match unit {
         "ns" => (format!("ipath_{name}_seconds"), 1e9),

@@ -165,9 +165,10 @@ impl Profile {
     /// The time that passed from a moment of the session on, of all processes together.
     pub(crate) fn elapsed_ns(&self, since: u64) -> u64 {
         let processes = self.processes.iter().map(|process| process.elapsed_ns);
-        match self.processes.is_empty() {
-            true => self.session.elapsed_ns.saturating_sub(since),
-            false => processes.fold(0, |sum, ns| sum.saturating_add(ns.saturating_sub(since))),
+        if self.processes.is_empty() {
+            self.session.elapsed_ns.saturating_sub(since)
+        } else {
+            processes.fold(0, |sum, ns| sum.saturating_add(ns.saturating_sub(since)))
         }
     }
 
@@ -543,9 +544,10 @@ impl PathEntry {
     /// The activations, where the walk has come to no root. What has no frame at all is not such a path, but
     /// holds the calls of all paths beyond the limit.
     pub fn incomplete(&self) -> u64 {
-        match self.complete || self.stack.is_empty() {
-            true => 0,
-            false => self.metrics.count,
+        if self.complete || self.stack.is_empty() {
+            0
+        } else {
+            self.metrics.count
         }
     }
 }

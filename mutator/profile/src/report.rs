@@ -254,9 +254,10 @@ impl<'p> Report<'p> {
 
     /// Columns of a name.
     fn longest(&self) -> usize {
-        match self.options.verbose {
-            true => usize::MAX,
-            false => table::LONGEST,
+        if self.options.verbose {
+            usize::MAX
+        } else {
+            table::LONGEST
         }
     }
 
@@ -265,9 +266,10 @@ impl<'p> Report<'p> {
     }
 
     fn head(&self, out: &mut impl Write) -> io::Result<()> {
-        match self.options.quiet {
-            true => Ok(()),
-            false => head::write(self.profile, out),
+        if self.options.quiet {
+            Ok(())
+        } else {
+            head::write(self.profile, out)
         }
     }
 

@@ -39,9 +39,10 @@ pub(super) fn patterns(text: &str) -> Vec<String> {
         }
         part.push(c);
     }
-    match depth == 0 && !in_regex {
-        true => parts,
-        false => vec![text.to_owned()],
+    if depth == 0 && !in_regex {
+        parts
+    } else {
+        vec![text.to_owned()]
     }
 }
 
@@ -91,9 +92,10 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 /// `NAME=VALUE`, the value being empty where the label is to be left out.
 pub(super) fn label(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("a label is NAME=VALUE")?;
-    match label_name(name) == name {
-        true => Ok((name.to_owned(), value.to_owned())),
-        false => Err("a label has a name of letters, digits and _".to_owned()),
+    if label_name(name) == name {
+        Ok((name.to_owned(), value.to_owned()))
+    } else {
+        Err("a label has a name of letters, digits and _".to_owned())
     }
 }
 

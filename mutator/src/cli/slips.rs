@@ -52,10 +52,13 @@ fn hint(error: &clap::Error, args: &[&str]) -> Option<String> {
         }
         (_, Some("--func"), Some("")) => Some(format!("{FUNCTIONS}; --follow measures children")),
         (_, Some(name), Some(value)) => of_value(name, value),
-        (ErrorKind::UnknownArgument, Some(name), _) => match name.starts_with('-') {
-            true => of_option(name, command, args),
-            false => of_argument(argument?, command),
-        },
+        (ErrorKind::UnknownArgument, Some(name), _) => {
+            if name.starts_with('-') {
+                of_option(name, command, args)
+            } else {
+                of_argument(argument?, command)
+            }
+        }
         _ => None,
     }
 }

@@ -54,19 +54,19 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         }
     };
     let selected = selected(OPERATION, &process, &patterns, &spots, measure, &options);
-    let selected = selected.map_err(|failure| match started_ranks(&process) {
-        true => failure.hint("it has started ranks of an MPI job: --mpi measures those"),
-        false => failure,
+    let selected = selected.map_err(|failure| {
+        if started_ranks(&process) {
+            failure.hint("it has started ranks of an MPI job: --mpi measures those")
+        } else {
+            failure
+        }
     })?;
     let waiting = waiting(&selected.selection);
     let signals = hold(OPERATION)?;
     let (session, changed) =
         Session::create(&process, &options, selected, Where::Running).map_err(failure)?;
     ipath_session::segment::sweep();
-    let at_end = match keep {
-        true => AtEnd::Keep,
-        false => AtEnd::TakeOut,
-    };
+    let at_end = if keep { AtEnd::Keep } else { AtEnd::TakeOut };
     let mut live = Live::renewed(session, at_end, Renewal::of(&process, None));
     tell_refused(&changed);
     waiting.iter().for_each(|line| warn(line));

@@ -65,12 +65,11 @@ fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<
         "add" => given.func.is_empty(),
         _ => !given.at.is_empty(),
     };
-    match of_points && !metric.is_empty() {
-        true => {
-            let cause = "points are counted, and nothing else is measured at them";
-            Err(Failure::new(operation, "-m", cause).usage())
-        }
-        false => Ok(()),
+    if of_points && !metric.is_empty() {
+        let cause = "points are counted, and nothing else is measured at them";
+        Err(Failure::new(operation, "-m", cause).usage())
+    } else {
+        Ok(())
     }
 }
 
@@ -85,9 +84,10 @@ pub(super) fn add(
     let patterns = patterns(OPERATION, &given.func)?;
     let spots = spots(OPERATION, &given.at)?;
     check_points(OPERATION, given, metric)?;
-    let remeasure = match metric.is_empty() {
-        true => None,
-        false => Some(Remeasure::Add(metrics(OPERATION, metric)?)),
+    let remeasure = if metric.is_empty() {
+        None
+    } else {
+        Some(Remeasure::Add(metrics(OPERATION, metric)?))
     };
     let add = |session: &mut Session| {
         let process = session.process().clone();
@@ -103,9 +103,10 @@ pub(super) fn add(
         check(OPERATION, &subject, given, &selected.selection, is_pending)?;
         let said = waiting(&selected.selection);
         let signals = hold(OPERATION)?;
-        let changed = match is_pending {
-            true => session.add_awaiting(OPERATION, selected, &patterns),
-            false => session.add(OPERATION, selected),
+        let changed = if is_pending {
+            session.add_awaiting(OPERATION, selected, &patterns)
+        } else {
+            session.add(OPERATION, selected)
         };
         let changed = changed.map_err(failure)?;
         signals.release();
@@ -170,9 +171,10 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
                 let active = session.document().measured().filter(|(_, f)| f.is_in());
                 let names: Vec<String> = active.map(|(_, f)| f.name.clone()).collect();
                 let cause = format!("no instrumented function matches '{text}'");
-                let hint = match names.is_empty() {
-                    true => "nothing is instrumented".into(),
-                    false => hint!("instrumented are {}", Hint::some_of(&names, MANY)),
+                let hint = if names.is_empty() {
+                    "nothing is instrumented".into()
+                } else {
+                    hint!("instrumented are {}", Hint::some_of(&names, MANY))
                 };
                 return Err(Failure::new(OPERATION, process.pid, cause).hint(hint));
             }

@@ -41,12 +41,13 @@ pub(super) fn diff(
     for (profile, path) in before.iter().zip(&old).chain(after.iter().zip(&new)) {
         let missing = |e| {
             let failure = Failure::new(OPERATION, path.display(), e);
-            match is_known {
+            if is_known {
                 // The other runs contain the metric, so the run is wrong, not the command line.
-                true => failure.hint(
-                    "measure this run again with this metric (-m), leave it out, or choose another --metric",
-                ),
-                false => failure.usage(),
+                failure.hint(
+                "measure this run again with this metric (-m), leave it out, or choose another --metric",
+            )
+            } else {
+                failure.usage()
             }
         };
         profile.metric(metric).map_err(missing)?;

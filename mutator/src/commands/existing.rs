@@ -59,9 +59,10 @@ pub(super) fn is_of_family(process: &Process, first: Option<&Process>) -> bool {
 }
 
 fn refuse_any(process: &Process, sessions: &[Session]) -> Result<(), Failure> {
-    match sessions.iter().any(is_active) {
-        true => Err(SessionError::Exists.failure(OPERATION, process)),
-        false => Ok(()),
+    if sessions.iter().any(is_active) {
+        Err(SessionError::Exists.failure(OPERATION, process))
+    } else {
+        Ok(())
     }
 }
 

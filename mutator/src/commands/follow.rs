@@ -62,9 +62,10 @@ fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, F
         spots,
         options,
         allows_traps: measure.patterns.allow_trap,
-        most: match measure.patterns.yes {
-            true => abi::MOST_FUNCTIONS,
-            false => MANY,
+        most: if measure.patterns.yes {
+            abi::MOST_FUNCTIONS
+        } else {
+            MANY
         },
         met: Arc::default(),
     })
@@ -89,9 +90,10 @@ pub(super) fn attach(
     wanted.options.family = Some(process.clone());
     let failure = |e: SessionError| e.failure(ATTACH, &process);
     process.check().map_err(|e| failure(e.into()))?;
-    match children {
-        true => refuse_existing_of_tree(&process)?,
-        false => refuse_existing(&process)?,
+    if children {
+        refuse_existing_of_tree(&process)?
+    } else {
+        refuse_existing(&process)?
     }
     let select = || {
         let selected = select_in(&process, &wanted.patterns, wanted.options.wanted());
@@ -297,13 +299,12 @@ pub(super) fn run(
     let subject = program.first().map_or(OsStr::new(""), |p| p);
     let name = subject.to_string_lossy().into_owned();
     let unknown = |e: LaunchError| Failure::new(RUN, &name, e);
-    let search = match refine.search {
-        true => {
-            let mut options = options(RUN, measure)?;
-            let search = Searching::new(RUN, (measure, refine, show), &mut options)?;
-            Some((search, options))
-        }
-        false => None,
+    let search = if refine.search {
+        let mut options = options(RUN, measure)?;
+        let search = Searching::new(RUN, (measure, refine, show), &mut options)?;
+        Some((search, options))
+    } else {
+        None
     };
     let wanted = match &search {
         Some((_, options)) => {
@@ -314,9 +315,10 @@ pub(super) fn run(
     };
     let output = Watch::beside_program(show)?;
     launch::check(subject).map_err(|e| Failure::new(RUN, &name, e))?;
-    let spool = match output.is_view() && search.is_none() {
-        true => Spool::new(),
-        false => Spool::default(),
+    let spool = if output.is_view() && search.is_none() {
+        Spool::new()
+    } else {
+        Spool::default()
     };
     let signals = hold(RUN)?;
     let before = signals.before();

@@ -55,9 +55,10 @@ impl Kind {
             }
         };
         let text: Vec<String> = said.into_iter().map(line).collect();
-        match is_done {
-            true => Ok(text.join("; ")),
-            false => Err(text.join("; ")),
+        if is_done {
+            Ok(text.join("; "))
+        } else {
+            Err(text.join("; "))
         }
     }
 
@@ -83,9 +84,10 @@ fn name(process: &Process) -> Option<String> {
     let exe = process.exe()?.display().to_string();
     let args = process.args();
     let (name, _) = program(&exe, &args);
-    Some(match name.starts_with('/') {
-        true => file_name(&name).to_owned(),
-        false => name.into_owned(),
+    Some(if name.starts_with('/') {
+        file_name(&name).to_owned()
+    } else {
+        name.into_owned()
     })
 }
 

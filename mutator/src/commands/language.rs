@@ -93,9 +93,10 @@ fn by_name(name: &str, is_library: bool) -> Option<Language> {
         ("libcoreclr.so", DotNet),
         ("libv8.so", JavaScript),
     ];
-    let is_it = |&(begin, _): &&(&str, Language)| match is_library {
-        true => name.starts_with(begin),
-        false => {
+    let is_it = |&(begin, _): &&(&str, Language)| {
+        if is_library {
+            name.starts_with(begin)
+        } else {
             let rest = name.strip_prefix(begin);
             // python3.11, php8.2, php-fpm8.2; but no python-config or nodemon.
             rest.is_some_and(|rest| {
@@ -105,9 +106,10 @@ fn by_name(name: &str, is_library: bool) -> Option<Language> {
             })
         }
     };
-    let mut known = match is_library {
-        true => LIBRARIES.iter(),
-        false => PROGRAMS.iter(),
+    let mut known = if is_library {
+        LIBRARIES.iter()
+    } else {
+        PROGRAMS.iter()
     };
     known.find(is_it).map(|(_, language)| *language)
 }

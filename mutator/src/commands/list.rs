@@ -81,9 +81,10 @@ pub(super) fn list(
     if let Some(failure) = failure.as_ref().filter(|_| listing.functions.is_empty()) {
         return Err(failure.clone());
     }
-    match json {
-        true => print_json(&listing)?,
-        false => print(&Page::of(&as_text(&listing)))?,
+    if json {
+        print_json(&listing)?
+    } else {
+        print(&Page::of(&as_text(&listing)))?
     }
     failure.map_or(Ok(()), Err)
 }

@@ -334,9 +334,12 @@ impl Live {
             (AtEnd::Nothing, _) | (AtEnd::Keep, None) | (_, Some(Over::Detached)) => Ok(()),
             // Where its process is gone, its name goes. A second try finishes what a defect of this
             // program has left half done.
-            _ => detach(&mut self.session).or_else(|failure| match failure.is_internal() {
-                true => detach(&mut self.session).and(Err(failure)),
-                false => Err(failure),
+            _ => detach(&mut self.session).or_else(|failure| {
+                if failure.is_internal() {
+                    detach(&mut self.session).and(Err(failure))
+                } else {
+                    Err(failure)
+                }
             }),
         }
     }

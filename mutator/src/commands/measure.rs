@@ -62,9 +62,10 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         no_system_calls: measure.no_system_calls,
         parent: None,
         family: None,
-        pending: match measure.pending {
-            true => measure.patterns.func.clone(),
-            false => Vec::new(),
+        pending: if measure.pending {
+            measure.patterns.func.clone()
+        } else {
+            Vec::new()
         },
         named: measure.patterns.func.clone(),
         tells_of_execs: true,
@@ -213,9 +214,10 @@ pub(super) fn unwatched(pid: Pid) -> String {
 
 /// Which paths of several processes are one.
 pub(super) fn paths_of(per_process: bool) -> PathsOf {
-    match per_process {
-        true => PathsOf::Each,
-        false => PathsOf::All,
+    if per_process {
+        PathsOf::Each
+    } else {
+        PathsOf::All
     }
 }
 
@@ -250,9 +252,10 @@ pub(super) fn check_found(
     let refused: Vec<_> = refused.chain(points).collect();
     if refused.len() == count {
         let is_patched = |c: &Candidate| c.plan.refused().is_none();
-        let cause = match selection.candidates.iter().all(is_patched) {
-            true => none_measured(&refused),
-            false => none_patched(&refused),
+        let cause = if selection.candidates.iter().all(is_patched) {
+            none_measured(&refused)
+        } else {
+            none_patched(&refused)
         };
         return Err(Failure::new(operation, subject, cause));
     }

@@ -47,9 +47,10 @@ pub(super) fn next(profile: &Profile, measured: Measured, file: Option<&Path>) -
     match (measured, is_there) {
         (Measured::Attached, true) => {
             let attach = CommandLine::ipath("attach").pid(pid);
-            let attach = match profile.is_of_tree() {
-                true => attach.with("--children"),
-                false => attach,
+            let attach = if profile.is_of_tree() {
+                attach.with("--children")
+            } else {
+                attach
             };
             let attach = attach.func(&pattern);
             let attach = match profile.search {
@@ -60,9 +61,10 @@ pub(super) fn next(profile: &Profile, measured: Measured, file: Option<&Path>) -
             Some(hint!("{}", attach))
         }
         _ => {
-            let run = match profile.is_of_tree() {
-                true => CommandLine::ipath("run --follow"),
-                false => CommandLine::ipath("run"),
+            let run = if profile.is_of_tree() {
+                CommandLine::ipath("run --follow")
+            } else {
+                CommandLine::ipath("run")
             };
             let run = run.func(&pattern);
             let target = &profile.target;

@@ -265,9 +265,10 @@ impl Pushing<'_> {
             return Ok(self.options.timeout);
         };
         let left = end.saturating_duration_since(Instant::now());
-        match left.is_zero() {
-            true => Err(Stopped::GivenUp),
-            false => Ok(left.min(self.options.timeout)),
+        if left.is_zero() {
+            Err(Stopped::GivenUp)
+        } else {
+            Ok(left.min(self.options.timeout))
         }
     }
 

@@ -56,10 +56,7 @@ pub(super) fn attach(
             e => Failure::of(OPERATION, e).maybe_hint(hint),
         }
     })?;
-    let at_end = match keep {
-        true => AtEnd::Keep,
-        false => AtEnd::TakeOut,
-    };
+    let at_end = if keep { AtEnd::Keep } else { AtEnd::TakeOut };
     let create = |process: &Process| {
         let failure = |e: SessionError| match (&e, launcher) {
             (SessionError::Exists, Some(launcher)) => {

@@ -40,9 +40,10 @@ pub(super) fn warn(text: &str) {
     let mut waiting = waiting();
     let line = format!("ipath: {}\n", printable(text));
     waiting.bytes.extend(line.into_bytes());
-    match waiting.is_held {
-        true => waiting.latest = Some(text.to_owned()),
-        false => write_some(&mut waiting.bytes, io::stderr()),
+    if waiting.is_held {
+        waiting.latest = Some(text.to_owned())
+    } else {
+        write_some(&mut waiting.bytes, io::stderr())
     }
 }
 

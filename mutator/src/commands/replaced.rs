@@ -131,13 +131,14 @@ impl Begun {
 pub(super) fn replaced(then: &str, now: &str) -> String {
     let (then, now) = (printable(then), printable(now));
     // A shell that executes a shell runs another script.
-    match then == now && !is_shell(&then) {
-        true => format!(
+    if then == now && !is_shell(&then) {
+        format!(
             "{then} has executed itself anew (exec), and was measured until then; --follow goes on with it"
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "{then} has been replaced by {now} (exec), and was measured until then; --follow goes on with {now}"
-        ),
+        )
     }
 }
 

@@ -53,9 +53,12 @@ pub(super) fn report(file: &Path, asked: cli::Report) -> Result<(), Failure> {
     if json {
         return print_json(&report::json(&profile, &shown, &options));
     }
-    print_by(|out| match tree {
-        true => report::tree(&profile, &shown, &options, out),
-        false => report::selected(&profile, &shown, &options, out),
+    print_by(|out| {
+        if tree {
+            report::tree(&profile, &shown, &options, out)
+        } else {
+            report::selected(&profile, &shown, &options, out)
+        }
     })
 }
 

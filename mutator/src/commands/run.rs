@@ -51,13 +51,14 @@ pub(super) fn run(
     let spots = spots(OPERATION, &measure.patterns.at)?;
     let mut options = options(OPERATION, measure)?;
     let output = Watch::beside_program(show)?;
-    let search = match refine.search {
-        true => Some(Searching::new(
+    let search = if refine.search {
+        Some(Searching::new(
             OPERATION,
             (measure, refine, show),
             &mut options,
-        )?),
-        false => None,
+        )?)
+    } else {
+        None
     };
     let subject = program
         .first()
@@ -71,9 +72,10 @@ pub(super) fn run(
         let hint = "name functions with -f, or have them found with --search; `ipath suggest PID` lists those worth it of a process that runs";
         return Err(find::nothing_named(OPERATION, &subject).hint(hint));
     }
-    let spool = match output.is_view() && search.is_none() {
-        true => Spool::new(),
-        false => Spool::default(),
+    let spool = if output.is_view() && search.is_none() {
+        Spool::new()
+    } else {
+        Spool::default()
     };
     let signals = hold(OPERATION)?;
     let enders = enders(OPERATION, &signals)?;
@@ -144,9 +146,10 @@ pub(super) fn run(
         spots,
         options: options.clone(),
         allows_traps: measure.patterns.allow_trap,
-        most: match measure.patterns.yes {
-            true => abi::MOST_FUNCTIONS,
-            false => MANY,
+        most: if measure.patterns.yes {
+            abi::MOST_FUNCTIONS
+        } else {
+            MANY
         },
     };
     let renewal = Renewal::of(&process, Some(again));

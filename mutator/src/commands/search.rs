@@ -264,29 +264,27 @@ pub(super) fn attach(
         let process = process.clone();
         Ok(Prey { process, given })
     };
-    let preys = match children {
-        true => {
-            refuse_existing_of_tree(&process)?;
-            in_some(tree(&process).iter().map(prey))?
-        }
-        false => {
-            refuse_existing(&process)?;
-            let first = prey(&process)?;
-            let otherwise = "--children searches in them, too";
-            let alike = process.alike_descendants();
-            tell_left_out(OPERATION, pid, alike, "measured", otherwise);
-            vec![first]
-        }
+    let preys = if children {
+        refuse_existing_of_tree(&process)?;
+        in_some(tree(&process).iter().map(prey))?
+    } else {
+        refuse_existing(&process)?;
+        let first = prey(&process)?;
+        let otherwise = "--children searches in them, too";
+        let alike = process.alike_descendants();
+        tell_left_out(OPERATION, pid, alike, "measured", otherwise);
+        vec![first]
     };
     let signals = hold(OPERATION)?;
-    let follower = match measure.follow {
-        true => Some(follow(
+    let follower = if measure.follow {
+        Some(follow(
             &process,
             &preys,
             wanted(measure, &patterns, &options),
             searching.paths_of,
-        )?),
-        false => None,
+        )?)
+    } else {
+        None
     };
     let signals = (signals, &[][..]);
     searching.search(
@@ -332,9 +330,10 @@ pub(super) fn wanted(measure: &Measure, patterns: &[Pattern], options: &Options)
             ..options.clone()
         },
         allows_traps: measure.patterns.allow_trap,
-        most: match measure.patterns.yes {
-            true => abi::MOST_FUNCTIONS,
-            false => MANY,
+        most: if measure.patterns.yes {
+            abi::MOST_FUNCTIONS
+        } else {
+            MANY
         },
         met: Arc::default(),
     }

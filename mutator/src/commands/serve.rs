@@ -84,9 +84,10 @@ fn answer(requests: Vec<Request>, metrics: impl FnOnce(&[Format]) -> Vec<Arc<str
     let is_for_them = |request: &Request| request.path == PATH && request.is_read;
     let (for_them, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(is_for_them);
     for request in others {
-        let answer = match request.path == PATH {
-            true => Answer::line((405, "Method Not Allowed"), "GET it\n".to_owned()),
-            false => Answer::line((404, "Not Found"), format!("it is at {PATH}\n")),
+        let answer = if request.path == PATH {
+            Answer::line((405, "Method Not Allowed"), "GET it\n".to_owned())
+        } else {
+            Answer::line((404, "Not Found"), format!("it is at {PATH}\n"))
         };
         request.answer(answer);
     }

@@ -73,9 +73,10 @@ pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> 
     for (path, process) in all {
         let seen = Seen::of(&process, path.as_deref());
         match Session::open(&process) {
-            Ok(session) => text.push_str(&match is_verbose {
-                true => describe(&session, seen),
-                false => format!("{}\n", in_short(&session, seen)),
+            Ok(session) => text.push_str(&if is_verbose {
+                describe(&session, seen)
+            } else {
+                format!("{}\n", in_short(&session, seen))
             }),
             // It has ended since, or a process has begun one just now.
             Err(SessionError::Segment(SegmentError::Missing)) => {}
@@ -143,9 +144,10 @@ fn in_short(session: &Session, seen: Seen) -> String {
         0 => String::new(),
         n => format!(" and {n} more"),
     };
-    let active = match names.is_empty() {
-        true => String::new(),
-        false => format!("  in: {}{more}", names.join(", ")),
+    let active = if names.is_empty() {
+        String::new()
+    } else {
+        format!("  in: {}{more}", names.join(", "))
     };
     let counted = |n: usize, what: &str| match n {
         0 => String::new(),
@@ -203,9 +205,10 @@ fn describe(session: &Session, seen: Seen) -> String {
         let (name, module) = (printable(&function.name), printable(module));
         let measured = document.measured_of(function).join(",");
         // What the first line says is not said again.
-        let measured = match !function.role.is_measured() || measured == metrics.join(",") {
-            true => String::new(),
-            false => format!("{}  ", printable(&measured)),
+        let measured = if !function.role.is_measured() || measured == metrics.join(",") {
+            String::new()
+        } else {
+            format!("{}  ", printable(&measured))
         };
         // Writing to a string does not fail.
         let _ = writeln!(text, "    {name}  {module}  {measured}{state}");

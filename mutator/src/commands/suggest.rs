@@ -53,9 +53,10 @@ pub(super) fn suggest(
     json: bool,
 ) -> Result<(), Failure> {
     let process = find(OPERATION, pid)?;
-    let processes = match children {
-        true => tree(&process),
-        false => vec![process.clone()],
+    let processes = if children {
+        tree(&process)
+    } else {
+        vec![process.clone()]
     };
     let signals = hold(OPERATION)?;
     signals.watch(&processes.iter().collect::<Vec<_>>());

@@ -49,20 +49,19 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         return Err(Failure::new(OPERATION, pid, "no function is named").hint(hint));
     }
     refuse_existing_of_tree(&root)?;
-    let patterns = match is_to_choose {
-        false => patterns,
-        true => {
-            let signals = hold(OPERATION)?;
-            let wanted = find::choose_in_tree(OPERATION, &root, &signals)?;
-            signals.release();
-            match wanted {
-                find::Wanted::Functions(patterns) => patterns,
-                find::Wanted::Nothing => return Ok(()),
-                find::Wanted::OtherProgram => {
-                    return Err(Failure::new(OPERATION, pid, find::OTHER_PROGRAM));
-                }
-                find::Wanted::Over(why) => return Err(Failure::new(OPERATION, pid, why)),
+    let patterns = if !is_to_choose {
+        patterns
+    } else {
+        let signals = hold(OPERATION)?;
+        let wanted = find::choose_in_tree(OPERATION, &root, &signals)?;
+        signals.release();
+        match wanted {
+            find::Wanted::Functions(patterns) => patterns,
+            find::Wanted::Nothing => return Ok(()),
+            find::Wanted::OtherProgram => {
+                return Err(Failure::new(OPERATION, pid, find::OTHER_PROGRAM));
             }
+            find::Wanted::Over(why) => return Err(Failure::new(OPERATION, pid, why)),
         }
     };
     let wanted = Wanted {
@@ -73,10 +72,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         met: RefCell::default(),
         near: OnceCell::new(),
     };
-    let at_end = match keep {
-        true => AtEnd::Keep,
-        false => AtEnd::TakeOut,
-    };
+    let at_end = if keep { AtEnd::Keep } else { AtEnd::TakeOut };
     let signals = hold(OPERATION)?;
     let mut job = Job::new(Kind::Process, paths_of(measure.per_process));
     job.set_head(target_of(&root));
@@ -187,11 +183,12 @@ impl Wanted<'_> {
         let met = self.met.borrow();
         let texts = self.patterns.iter().map(Pattern::text);
         for text in texts.filter(|text| !met.contains(*text)) {
-            match self.measure.pending {
-                true => warn(&format!("'{text}' waits for a library that has it")),
-                false => warn(&format!(
+            if self.measure.pending {
+                warn(&format!("'{text}' waits for a library that has it"))
+            } else {
+                warn(&format!(
                     "{OPERATION} {pid}: no function in its {processes} processes matches '{text}'"
-                )),
+                ))
             }
         }
     }

@@ -159,9 +159,10 @@ pub(super) fn watch(
         Mode::Silent => look_until_end(&mut live, show.interval, deadline, None, &signals),
     });
     let (ended, mut profile) = live.finish();
-    let stays_in = match output.is_view() {
-        true => live.kept_in(),
-        false => Vec::new(),
+    let stays_in = if output.is_view() {
+        live.kept_in()
+    } else {
+        Vec::new()
     };
     drop(view);
     drop(held);

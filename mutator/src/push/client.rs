@@ -35,9 +35,10 @@ impl Client {
             // Nothing is sent for so long that a server may have given a connection up.
             .max_idle_connections(0)
             .user_agent(concat!("ipath/", env!("CARGO_PKG_VERSION")));
-        let config = match server.url().starts_with("https:") {
-            true => config.tls_config(tls()?),
-            false => config,
+        let config = if server.url().starts_with("https:") {
+            config.tls_config(tls()?)
+        } else {
+            config
         };
         Ok(Self {
             agent: config.build().new_agent(),

@@ -41,15 +41,13 @@ impl Series {
 
 /// A label's name as servers take it: `[a-zA-Z_][a-zA-Z0-9_]*`, of which those that begin with two underscores are their own.
 pub fn label_name(name: &str) -> String {
-    let letter = |c: char| match c.is_ascii_alphanumeric() {
-        true => c,
-        false => '_',
-    };
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = name.chars().map(letter).collect();
     let name = name.trim_start_matches('_');
-    match name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() {
-        true => format!("_{name}"),
-        false => name.to_owned(),
+    if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() {
+        format!("_{name}")
+    } else {
+        name.to_owned()
     }
 }
 

@@ -60,9 +60,10 @@ impl Server {
         let mut by_path = [Kind::Pyroscope, Kind::Parca].into_iter();
         let by_path = by_path.find(|kind| path.ends_with(kind.path()));
         let kind = kind.or(by_path).unwrap_or(Kind::Pyroscope);
-        let rest = match path.ends_with(kind.path()) {
-            true => "",
-            false => kind.path(),
+        let rest = if path.ends_with(kind.path()) {
+            ""
+        } else {
+            kind.path()
         };
         Ok(Self {
             kind,

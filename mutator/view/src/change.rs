@@ -47,12 +47,11 @@ impl Change {
 
     /// The text for the column: the change of the mean, or without a metric that of the calls a second.
     pub(super) fn cell(&self, has_metric: bool) -> String {
-        let (pair, is_significant) = match has_metric {
-            true => (self.means(), self.is_mean_significant),
-            false => {
-                let rates = (self.before.rate(), self.after.rate());
-                (Some(rates), self.is_rate_significant)
-            }
+        let (pair, is_significant) = if has_metric {
+            (self.means(), self.is_mean_significant)
+        } else {
+            let rates = (self.before.rate(), self.after.rate());
+            (Some(rates), self.is_rate_significant)
         };
         let text = pair.and_then(|(before, after)| difference(before, after));
         let mark = if is_significant { "*" } else { " " };

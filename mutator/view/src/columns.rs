@@ -48,9 +48,10 @@ impl Column {
                 return in_heading(name);
             }
         };
-        match self.is_of_metric() {
-            true => format!("{} {name}", in_heading(state.metric().0)),
-            false => name.to_owned(),
+        if self.is_of_metric() {
+            format!("{} {name}", in_heading(state.metric().0))
+        } else {
+            name.to_owned()
         }
     }
 
@@ -265,9 +266,10 @@ impl State {
             Sort::By(column) => column.title(self).to_lowercase(),
             Sort::Name => "name".to_owned(),
         };
-        match self.columns.is_reversed {
-            true => format!("{name}, reversed"),
-            false => name,
+        if self.columns.is_reversed {
+            format!("{name}, reversed")
+        } else {
+            name
         }
     }
 
@@ -293,9 +295,10 @@ impl State {
                 order.then_with(|| tree.counted(b).calls.cmp(&tree.counted(a).calls))
             }
         };
-        let order = match self.columns.is_reversed {
-            true => order.reverse(),
-            false => order,
+        let order = if self.columns.is_reversed {
+            order.reverse()
+        } else {
+            order
         };
         // Equal rows must not change places from sample to sample.
         order.then_with(by_name).then(a.cmp(&b))
@@ -378,9 +381,10 @@ fn sums(state: &State, node: NodeId) -> impl Fn(&str) -> Option<(i128, u64)> {
 
 /// All digits of a value where the column has room for them.
 fn fitting(text: String, value: f64) -> String {
-    match text.chars().count() < WIDTH {
-        true => text,
-        false => human::number(value),
+    if text.chars().count() < WIDTH {
+        text
+    } else {
+        human::number(value)
     }
 }
 
@@ -405,9 +409,12 @@ fn spark(rates: &[f32]) -> String {
     let parts = rates
         .rchunks(part)
         .map(|part| part.iter().copied().fold(0.0, f32::max));
-    let height = |rate: f32| match rate > 0.0 {
-        true => BARS[((rate / most * 8.0).ceil() as usize).clamp(1, 8) - 1],
-        false => ' ',
+    let height = |rate: f32| {
+        if rate > 0.0 {
+            BARS[((rate / most * 8.0).ceil() as usize).clamp(1, 8) - 1]
+        } else {
+            ' '
+        }
     };
     let bars: Vec<char> = parts.map(height).collect();
     bars.into_iter().rev().collect()

@@ -56,9 +56,10 @@ fn named(key: Option<Key>, n: usize) -> Decoded {
 /// After `ESC [`: parameters and intermediates, then a final byte (ECMA-48, 5.4).
 fn sequence(rest: &[u8]) -> Decoded {
     let Some(end) = rest.iter().position(|b| !matches!(b, 0x20..=0x3f)) else {
-        return match rest.len() < LONGEST {
-            true => Decoded::Part,
-            false => Decoded::Nothing(rest.len() + 2),
+        return if rest.len() < LONGEST {
+            Decoded::Part
+        } else {
+            Decoded::Nothing(rest.len() + 2)
         };
     };
     if let [b'<', report @ ..] = &rest[..end] {

@@ -51,12 +51,11 @@ fn with_gaps(name: &[u8], word: &[u8]) -> Option<i32> {
         let Some(letter) = wanted else {
             break;
         };
-        match letter.eq_ignore_ascii_case(&name[at]) {
-            true => {
-                score += BEGINNING * i32::from(begins_word(name, at));
-                wanted = rest.next();
-            }
-            false => score -= 1,
+        if letter.eq_ignore_ascii_case(&name[at]) {
+            score += BEGINNING * i32::from(begins_word(name, at));
+            wanted = rest.next();
+        } else {
+            score -= 1
         }
     }
     Some(score)

@@ -26,9 +26,10 @@ impl Layout {
         // Three rows are kept for the table before the rest is spent on what frames it.
         let spare = take(2);
         let header = take(header);
-        let detail = match is_detailed {
-            true => take(DETAIL.min(1 + height / 3)),
-            false => take(brief.min(1 + height / 6)),
+        let detail = if is_detailed {
+            take(DETAIL.min(1 + height / 3))
+        } else {
+            take(brief.min(1 + height / 6))
         };
         let rows = height.min(1) + spare + left;
         Self {

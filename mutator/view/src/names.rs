@@ -109,9 +109,10 @@ impl Finder {
         };
         self.is_stale = false;
         self.at = 0;
-        self.found = match self.is_pattern() {
-            true => Vec::new(),
-            false => names.matching(self.line.text().trim(), MOST),
+        self.found = if self.is_pattern() {
+            Vec::new()
+        } else {
+            names.matching(self.line.text().trim(), MOST)
         };
     }
 

@@ -16,9 +16,10 @@ pub(super) const USUAL: Size = Size {
 /// The size of the terminal that controls this process.
 pub(super) fn size() -> io::Result<Size> {
     let (width, height) = terminal::size()?;
-    Ok(match width == 0 || height == 0 {
-        true => USUAL,
-        false => Size { width, height },
+    Ok(if width == 0 || height == 0 {
+        USUAL
+    } else {
+        Size { width, height }
     })
 }
 

@@ -264,9 +264,10 @@ impl State {
         if !names.is_empty() {
             let have_come = before.processes.len() < profile.processes.len()
                 || !before.session.pending.is_empty();
-            let how = match have_come {
-                true => "measured from now on:",
-                false => "another command has added",
+            let how = if have_come {
+                "measured from now on:"
+            } else {
+                "another command has added"
             };
             let told = format!("{how} {}", names.join(", "));
             self.say(Ok(told));

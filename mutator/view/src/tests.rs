@@ -63,9 +63,10 @@ fn screen(state: &mut State, width: u16, height: u16) -> String {
 /// The names of the visible rows, indented as they are.
 fn names(state: &State) -> Vec<String> {
     let name = |row: &Row| {
-        let lines = match row.is_whole {
-            true => state.tree.lines_of(row.key.node),
-            false => vec![(row.key.site, row.key.level)],
+        let lines = if row.is_whole {
+            state.tree.lines_of(row.key.node)
+        } else {
+            vec![(row.key.site, row.key.level)]
         };
         let line = |&(site, level): &(usize, usize)| {
             let line = state.tree.line(TreeKey {

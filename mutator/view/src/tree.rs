@@ -130,12 +130,11 @@ impl Tree {
         let elapsed = profile.session.elapsed_ns;
         self.interval = before.map(|before| elapsed.saturating_sub(before));
         self.sites.learn(profile, is_new);
-        let known = match is_new {
-            true => self.arrange_anew(profile),
-            false => {
-                self.add_paths(profile, self.callers.leaves.len());
-                Vec::new()
-            }
+        let known = if is_new {
+            self.arrange_anew(profile)
+        } else {
+            self.add_paths(profile, self.callers.leaves.len());
+            Vec::new()
         };
         self.paths.update(profile, changed, &known);
         self.add_functions(profile, is_new);

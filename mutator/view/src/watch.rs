@@ -188,9 +188,10 @@ where
     };
     let is_changed = answer.is_ok();
     state.update(Event::Answer(answer));
-    match is_changed && samples.take(state, source) {
-        true => Ok(Then::End),
-        false => Ok(Then::GoOn),
+    if is_changed && samples.take(state, source) {
+        Ok(Then::End)
+    } else {
+        Ok(Then::GoOn)
     }
 }
 
@@ -232,9 +233,10 @@ impl Samples {
     fn take(&mut self, state: &mut State, source: &mut dyn Source) -> bool {
         match source.sample() {
             Ok(sample) => {
-                let changed = match self.are_missed {
-                    true => Changed::All,
-                    false => sample.changed,
+                let changed = if self.are_missed {
+                    Changed::All
+                } else {
+                    sample.changed
                 };
                 self.are_missed = state.paused;
                 state.stand(sample.stands);

@@ -48,9 +48,12 @@ impl Sites {
         };
         let functions = profile.functions.iter().map(|f| {
             let at = address(Some(f.module), f.address);
-            let name = || match f.linkage.is_empty() {
-                true => f.name.clone(),
-                false => f.linkage.clone(),
+            let name = || {
+                if f.linkage.is_empty() {
+                    f.name.clone()
+                } else {
+                    f.linkage.clone()
+                }
             };
             format!(
                 "{}{}",

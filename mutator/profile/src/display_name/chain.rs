@@ -85,9 +85,12 @@ pub fn fit_chains(chains: &[Chain], arrow: &str) -> Vec<String> {
         let names: Vec<String> = own
             .map(|(link, short)| format!("{short}{}", link.mark))
             .collect();
-        let first = |n: usize| match n == names.len() {
-            true => names.join(arrow),
-            false => format!("{}{arrow}{GAP}", names[..n].join(arrow)),
+        let first = |n: usize| {
+            if n == names.len() {
+                names.join(arrow)
+            } else {
+                format!("{}{arrow}{GAP}", names[..n].join(arrow))
+            }
         };
         // An omission at the end covers the one before it.
         let ends_in_gap = |&n: &usize| n < names.len() && chain.links[n - 1].is_gap();

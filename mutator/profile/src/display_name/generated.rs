@@ -40,9 +40,10 @@ impl Generated {
 
     /// The form in which the name is shown if no other name looks like it.
     pub(super) fn shown(&self, form: Form) -> String {
-        match form.is_qualified {
-            true => self.written(&self.package, "", false, false),
-            false => self.function.clone(),
+        if form.is_qualified {
+            self.written(&self.package, "", false, false)
+        } else {
+            self.function.clone()
         }
     }
 
@@ -111,9 +112,10 @@ impl Source {
     }
 
     fn text(&self, has_path: bool, has_column: bool) -> String {
-        let path = match has_path || self.path.starts_with("node:") {
-            true => &self.path,
-            false => self.path.rsplit('/').next().unwrap_or(&self.path),
+        let path = if has_path || self.path.starts_with("node:") {
+            &self.path
+        } else {
+            self.path.rsplit('/').next().unwrap_or(&self.path)
         };
         let column = self.column.as_ref().filter(|_| has_column);
         let numbers = self.line.iter().chain(column);

@@ -60,9 +60,10 @@ impl Parts {
         let mut parsed = whole.filter_map(|(name, mark)| Some((syntax::parse(name)?, mark)));
         let (nodes, mark) = parsed.next()?;
         let nodes = tidy(&nodes);
-        let (clone, mark) = match is_copy(mark) {
-            true => (mark, ""),
-            false => ("", mark),
+        let (clone, mark) = if is_copy(mark) {
+            (mark, "")
+        } else {
+            ("", mark)
         };
         let mut parts = Self {
             result: Name::new(),
@@ -111,18 +112,17 @@ impl Parts {
                 self.path.push(std::mem::take(segment));
                 rest = after;
             } else if let Some(after) = tail.strip_prefix(' ') {
-                match segment.arguments.is_some() || segment.is_operator() {
-                    true => segment.take(" "),
+                if segment.arguments.is_some() || segment.is_operator() {
+                    segment.take(" ")
+                } else {
                     // All text before the space belongs to the result type.
-                    false => {
-                        for segment in self.path.drain(..).chain([std::mem::take(segment)]) {
-                            if !self.result.is_empty() && !ends_with(&self.result, ' ') {
-                                push(&mut self.result, "::");
-                            }
-                            segment.write(&mut self.result, Form::WHOLE);
+                    for segment in self.path.drain(..).chain([std::mem::take(segment)]) {
+                        if !self.result.is_empty() && !ends_with(&self.result, ' ') {
+                            push(&mut self.result, "::");
                         }
-                        push(&mut self.result, " ");
+                        segment.write(&mut self.result, Form::WHOLE);
                     }
+                    push(&mut self.result, " ");
                 }
                 rest = after;
             } else {
@@ -146,9 +146,10 @@ impl Parts {
         if form.has_result {
             out.extend(self.result.iter().cloned());
         }
-        let first = match form.is_qualified {
-            true => 0,
-            false => self.first_needed(),
+        let first = if form.is_qualified {
+            0
+        } else {
+            self.first_needed()
         };
         for (index, segment) in self.path[first..].iter().enumerate() {
             if index > 0 {
@@ -329,10 +330,11 @@ fn write_list(out: &mut Name, opening: char, items: &[Name], how: Templates) {
         Templates::Short => items.iter().map(|item| last_names(item)).collect(),
         Templates::Whole => items.to_vec(),
     };
-    match items.is_empty() {
+    if items.is_empty() {
         // A group has at least one item, so empty brackets are written as text.
-        true => push(out, &format!("{opening}{}", closing_of(opening))),
-        false => out.push(Node::Group(opening, items)),
+        push(out, &format!("{opening}{}", closing_of(opening)))
+    } else {
+        out.push(Node::Group(opening, items))
     }
 }
 

@@ -184,9 +184,10 @@ fn functions_of_large_projects_look_different() {
 
 /// The columns of the first name of a chain with its mark.
 fn firsts_room(width: usize, has_caller: bool) -> usize {
-    match has_caller {
-        true => (width - " < ".len()) / 2,
-        false => width,
+    if has_caller {
+        (width - " < ".len()) / 2
+    } else {
+        width
     }
 }
 

@@ -137,12 +137,11 @@ fn last_of_paths(text: &str) -> String {
     while let Some((before, after)) = rest.split_once("::") {
         let kept = before.trim_end_matches(is_word);
         // `::` after a bracket belongs to the name before the bracket.
-        match kept.len() == before.len() && !before.is_empty() {
-            true => {
-                out.push_str(before);
-                out.push_str("::");
-            }
-            false => out.push_str(kept),
+        if kept.len() == before.len() && !before.is_empty() {
+            out.push_str(before);
+            out.push_str("::");
+        } else {
+            out.push_str(kept)
         }
         rest = after;
     }

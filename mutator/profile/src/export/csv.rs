@@ -86,11 +86,10 @@ fn shown(number: Option<impl ToString>) -> String {
 /// may have made.
 fn field(text: &str) -> Cow<'_, str> {
     let is_formula = text.starts_with(['=', '+', '-', '@']);
-    match is_formula || text.contains(['"', ',', '\r', '\n']) {
-        true => {
-            let quote = if is_formula { "'" } else { "" };
-            Cow::Owned(format!("\"{quote}{}\"", text.replace('"', "\"\"")))
-        }
-        false => Cow::Borrowed(text),
+    if is_formula || text.contains(['"', ',', '\r', '\n']) {
+        let quote = if is_formula { "'" } else { "" };
+        Cow::Owned(format!("\"{quote}{}\"", text.replace('"', "\"\"")))
+    } else {
+        Cow::Borrowed(text)
     }
 }

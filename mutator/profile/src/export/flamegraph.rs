@@ -119,8 +119,8 @@ impl Picture<'_> {
         let target = &self.model.profile.target;
         let name = printable(&program(&target.exe, &target.args).0).into_owned();
         let total = self.shown(self.tree.total(0));
-        let what = match self.is_difference {
-            true => format!(
+        let what = if self.is_difference {
+            format!(
                 "{total} of {}: {} is red if more than before, blue if less, grey within chance, yellow if new{}",
                 printable(&self.metric.name),
                 match self.metric.name.as_str() {
@@ -131,8 +131,9 @@ impl Picture<'_> {
                     0 => "",
                     _ => ", white if not measured before",
                 }
-            ),
-            false => format!("{total} of {}", printable(&self.metric.name)),
+            )
+        } else {
+            format!("{total} of {}", printable(&self.metric.name))
         };
         writeln!(
             out,
@@ -171,9 +172,10 @@ impl Picture<'_> {
             if left + room + reserved > WIDTH - MARGIN {
                 continue;
             }
-            let colour = match is_pale {
-                true => "rgb(232,232,232)".to_owned(),
-                false => Shades::legend(module),
+            let colour = if is_pale {
+                "rgb(232,232,232)".to_owned()
+            } else {
+                Shades::legend(module)
             };
             let text = left + 13.0;
             writeln!(
@@ -241,9 +243,10 @@ impl Picture<'_> {
         if self.is_difference {
             said.push_str(&change_of(&node.all));
         }
-        let colour = match self.is_difference {
-            true => self.change(&node.all),
-            false => self.shades.colour(node.name, name, node.is_end),
+        let colour = if self.is_difference {
+            self.change(&node.all)
+        } else {
+            self.shades.colour(node.name, name, node.is_end)
         };
         let percent = |pixels: f64| 100.0 * pixels / ROOM;
         let (left, width) = (percent(rectangle.left), percent(rectangle.width));
@@ -259,9 +262,10 @@ impl Picture<'_> {
         )?;
         let letters = ((rectangle.width - 4.0) / LETTER) as usize;
         if letters >= 3 {
-            let text: String = match name.chars().count() > letters {
-                true => name.chars().take(letters - 2).chain("..".chars()).collect(),
-                false => name.clone(),
+            let text: String = if name.chars().count() > letters {
+                name.chars().take(letters - 2).chain("..".chars()).collect()
+            } else {
+                name.clone()
             };
             let y = top + 12;
             write!(

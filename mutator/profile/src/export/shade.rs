@@ -59,9 +59,10 @@ impl Shades {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
         });
         let part = f64::from(hash % 64) / 64.0;
-        match is_measured {
-            true => rgb(self.module(name), 0.75, 0.6 + 0.12 * part),
-            false => rgb(self.module(name), 0.4, 0.84 + 0.06 * part),
+        if is_measured {
+            rgb(self.module(name), 0.75, 0.6 + 0.12 * part)
+        } else {
+            rgb(self.module(name), 0.4, 0.84 + 0.06 * part)
         }
     }
 }

@@ -54,9 +54,10 @@ impl Costs {
 
     /// Together; none where it is known of no process.
     pub(super) fn sum(&self) -> Option<Overhead> {
-        let of = match self.is_without_cpu {
-            true => self.elapsed_ns,
-            false => self.cpu_ns,
+        let of = if self.is_without_cpu {
+            self.elapsed_ns
+        } else {
+            self.cpu_ns
         };
         (self.calls > 0.0).then(|| Overhead {
             call_ns: self.total_ns as f64 / self.calls,

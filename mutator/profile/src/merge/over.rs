@@ -162,9 +162,10 @@ impl Over {
         };
         let each: Vec<InProcess> = each.into_iter().filter_map(of_process).collect();
         let known = each.iter().map(|of| of.count);
-        match known.fold(0, u64::saturating_add) == calls {
-            true => each,
-            false => Vec::new(),
+        if known.fold(0, u64::saturating_add) == calls {
+            each
+        } else {
+            Vec::new()
         }
     }
 

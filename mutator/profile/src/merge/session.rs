@@ -27,23 +27,20 @@ impl Sessions {
 
 /// Adds target, session and losses of another profile; those of the first are what the sum begins with.
 pub(super) fn add(sum: &mut Profile, profile: &Profile, is_first: bool) {
-    match is_first {
-        true => {
-            sum.losses.clone_from(&profile.losses);
-            sum.exactness = profile.exactness;
-            for stop in std::mem::take(&mut sum.session.stops) {
-                add_stop(&mut sum.session.stops, &stop);
-            }
+    if is_first {
+        sum.losses.clone_from(&profile.losses);
+        sum.exactness = profile.exactness;
+        for stop in std::mem::take(&mut sum.session.stops) {
+            add_stop(&mut sum.session.stops, &stop);
         }
-        false => {
-            add_target(&mut sum.target, &profile.target);
-            add_session(&mut sum.session, &profile.session);
-            add_losses(&mut sum.losses, &profile.losses);
-            // A profile without this field has no verdicts on its calls.
-            match (&mut sum.exactness, &profile.exactness) {
-                (Some(sum), Some(exactness)) => sum.add(exactness),
-                (sum, _) => *sum = None,
-            }
+    } else {
+        add_target(&mut sum.target, &profile.target);
+        add_session(&mut sum.session, &profile.session);
+        add_losses(&mut sum.losses, &profile.losses);
+        // A profile without this field has no verdicts on its calls.
+        match (&mut sum.exactness, &profile.exactness) {
+            (Some(sum), Some(exactness)) => sum.add(exactness),
+            (sum, _) => *sum = None,
         }
     }
     if !profile.threads.is_empty() {

@@ -303,14 +303,16 @@ fn check_values(
     closed: u64,
     stats: &TimerStats,
 ) -> Result<(), Inconsistent> {
-    let most = match is_argument(&metric.name) {
-        true => path.metrics.count,
-        false => closed,
+    let most = if is_argument(&metric.name) {
+        path.metrics.count
+    } else {
+        closed
     };
     // Calls before it was added have none, nor those of functions that do not measure it.
-    let least = match metric.since_ns.is_some() || !is_of_all {
-        true => 0,
-        false => Ends::of(path).with_value(&metric.name),
+    let least = if metric.since_ns.is_some() || !is_of_all {
+        0
+    } else {
+        Ends::of(path).with_value(&metric.name)
     };
     let held = stats.values();
     if !(least..=most).contains(&held) {

@@ -90,9 +90,10 @@ impl Gathered {
             return;
         }
         let rest = &mut self.rest;
-        (rest.min, rest.max) = match std::mem::replace(&mut self.is_empty, false) {
-            true => (other.min, other.max),
-            false => (rest.min.min(other.min), rest.max.max(other.max)),
+        (rest.min, rest.max) = if std::mem::replace(&mut self.is_empty, false) {
+            (other.min, other.max)
+        } else {
+            (rest.min.min(other.min), rest.max.max(other.max))
         };
         rest.sum = rest.sum.saturating_add(other.sum);
         rest.elsewhere = rest.elsewhere.saturating_add(other.elsewhere);
@@ -174,9 +175,10 @@ impl Distribution {
         if elsewhere == 0 && buckets.clone().next().is_none() {
             return;
         }
-        self.buckets.reserve_exact(match self.buckets.is_empty() {
-            true => buckets.clone().count(),
-            false => 0,
+        self.buckets.reserve_exact(if self.buckets.is_empty() {
+            buckets.clone().count()
+        } else {
+            0
         });
         (self.min, self.max) = match self.held() {
             0 => (min, max),
@@ -380,9 +382,10 @@ impl Above {
     fn place(&self) -> f64 {
         let total = |of: fn(&(f64, f64, f64)) -> f64| self.others.iter().map(of).sum::<f64>();
         let (lows, widths) = (total(|b| b.0 * b.2), total(|b| b.1 * b.2));
-        match widths > 0.0 {
-            true => ((self.sum - self.range - lows) / widths).clamp(0.0, 1.0),
-            false => 0.0,
+        if widths > 0.0 {
+            ((self.sum - self.range - lows) / widths).clamp(0.0, 1.0)
+        } else {
+            0.0
         }
     }
 }

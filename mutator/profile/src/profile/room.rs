@@ -64,9 +64,10 @@ impl Losses {
 impl Profile {
     /// The text for callers that are not known. `None` on a complete path.
     pub fn unknown_callers(&self, path: &PathEntry) -> Option<&'static str> {
-        match path.complete {
-            true => None,
-            false => Some(self.unknown_callers_of(&path.stack)),
+        if path.complete {
+            None
+        } else {
+            Some(self.unknown_callers_of(&path.stack))
         }
     }
 

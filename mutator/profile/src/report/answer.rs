@@ -371,9 +371,10 @@ impl Report<'_> {
 
     /// ` of all processes`, if a search was in several.
     pub(super) fn of_processes(&self) -> &'static str {
-        match self.profile.processes.is_empty() {
-            true => "",
-            false => " of all processes",
+        if self.profile.processes.is_empty() {
+            ""
+        } else {
+            " of all processes"
         }
     }
 
@@ -385,9 +386,10 @@ impl Report<'_> {
         let frames = self.frames(stack, stack.len().min(LEAST));
         let direct = frames.iter().position(|frame| frame.fold.is_none());
         let own = frames.iter().position(|frame| frame.is_own);
-        let how = match own.is_some() && own != direct {
-            true => "reached from",
-            false => "called by",
+        let how = if own.is_some() && own != direct {
+            "reached from"
+        } else {
+            "called by"
         };
         let caller = own.or(direct).and_then(|index| frames.get(index));
         let caller = caller.or(frames.first());
@@ -406,9 +408,10 @@ impl Report<'_> {
         }
         match (caller, is_complete) {
             (Some(frame), _) => {
-                let site = match frame.has_line() {
-                    true => frame.site(),
-                    false => format!("{} in {}", frame.site(), frame.place),
+                let site = if frame.has_line() {
+                    frame.site()
+                } else {
+                    format!("{} in {}", frame.site(), frame.place)
                 };
                 format!("{}, {how} {}{site}", names[0], names[1])
             }
@@ -438,9 +441,12 @@ impl Report<'_> {
                 line.end_with(format!("[{}]", human::count(path.paths, "path")));
             }
             let total = path.cpu_ns.saturating_add(path.waiting_ns);
-            let share = |share: f64| match share > 0.0 {
-                true => human::percent(share),
-                false => "-".to_owned(),
+            let share = |share: f64| {
+                if share > 0.0 {
+                    human::percent(share)
+                } else {
+                    "-".to_owned()
+                }
             };
             let cells = vec![
                 share(path.cpu_share),

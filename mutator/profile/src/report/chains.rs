@@ -277,9 +277,10 @@ fn write_paths(lines: &[&Line], after: &[String], width: usize) -> Vec<String> {
             let text = |&index: &usize| {
                 let line = lines[index];
                 let at = at.min(line.links.len().saturating_sub(1)).max(1);
-                match at < line.links.len() {
-                    true => fit_chains(&[chain(index, way(line, at))], ARROW).concat(),
-                    false => texts[index].clone(),
+                if at < line.links.len() {
+                    fit_chains(&[chain(index, way(line, at))], ARROW).concat()
+                } else {
+                    texts[index].clone()
                 }
             };
             group.iter().map(text).collect::<Vec<String>>()

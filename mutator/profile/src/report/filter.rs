@@ -196,11 +196,12 @@ impl Filter {
             wanted == self.under.len()
         };
         shown.paths.retain(|&p| passes(&profile.paths[p]));
-        match shown.paths.is_empty() {
-            false => Ok(()),
-            true => Err(NotThere::Under(
+        if !shown.paths.is_empty() {
+            Ok(())
+        } else {
+            Err(NotThere::Under(
                 self.under.iter().map(|p| p.text().to_owned()).collect(),
-            )),
+            ))
         }
     }
 

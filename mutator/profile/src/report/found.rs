@@ -98,9 +98,10 @@ pub(super) fn explained(found: &Found) -> String {
 }
 
 fn share(share: f64) -> String {
-    match share > 0.0 {
-        true => human::percent(share),
-        false => "-".to_owned(),
+    if share > 0.0 {
+        human::percent(share)
+    } else {
+        "-".to_owned()
     }
 }
 

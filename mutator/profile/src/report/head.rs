@@ -86,9 +86,10 @@ pub(crate) fn elapsed(profile: &Profile) -> String {
             human::processes(profile.processes.len() as u64)
         ),
     };
-    let times = match time(least) == time(most) {
-        true => time(least),
-        false => format!("{} to {}", time(least), time(most)),
+    let times = if time(least) == time(most) {
+        time(least)
+    } else {
+        format!("{} to {}", time(least), time(most))
     };
     format!("{} ({which} for {times})", time(whole))
 }
@@ -125,9 +126,10 @@ const FEW: u64 = 100_000_000;
 const USUAL: f64 = 1000.0;
 
 fn cost(session: &Session, overhead: &Overhead, out: &mut impl Write) -> io::Result<()> {
-    let is_corrected = match overhead.corrected {
-        true => "corrected",
-        false => "not corrected",
+    let is_corrected = if overhead.corrected {
+        "corrected"
+    } else {
+        "not corrected"
     };
     writeln!(
         out,

@@ -49,9 +49,10 @@ pub fn share(part: i128, whole: i128) -> String {
 
 /// `part` / `whole` like [`run_share`]; `-` if `whole` is 0.
 pub fn of_run(part: i128, whole: i128) -> String {
-    match whole > 0 {
-        true => run_share(part as f64 / whole as f64),
-        false => share(part, whole),
+    if whole > 0 {
+        run_share(part as f64 / whole as f64)
+    } else {
+        share(part, whole)
     }
 }
 
@@ -59,9 +60,10 @@ pub fn of_run(part: i128, whole: i128) -> String {
 /// time. It is shown as their average number: `3.60x`.
 pub fn run_share(share: f64) -> String {
     // Shares that round to 100.0 % are those of one thread.
-    match share >= 1.0005 {
-        true => times(share),
-        false => percent(share),
+    if share >= 1.0005 {
+        times(share)
+    } else {
+        percent(share)
     }
 }
 
@@ -101,9 +103,10 @@ pub fn processes(n: u64) -> String {
 /// `≥12.3 ms`: marks a quantity if `tail` of its calls left by a tail call, because the callee's part
 /// is missing. Values of calls (arguments) have no unit and are complete.
 pub fn at_least(text: String, unit: &str, tail: u64) -> String {
-    match tail > 0 && is_markable(unit) && text.starts_with(|c: char| c.is_ascii_digit()) {
-        true => format!("≥{text}"),
-        false => text,
+    if tail > 0 && is_markable(unit) && text.starts_with(|c: char| c.is_ascii_digit()) {
+        format!("≥{text}")
+    } else {
+        text
     }
 }
 
@@ -208,12 +211,13 @@ pub fn elsewhere<'n>(clones: impl Iterator<Item = &'n str>, inlined: u64) -> Opt
     });
     let clones = clones.into_iter().map(demangle);
     let all: Vec<String> = copies.into_iter().chain(clones).collect();
-    let others = match all.is_empty() {
-        true => None,
-        false => Some(format!(
+    let others = if all.is_empty() {
+        None
+    } else {
+        Some(format!(
             "not every call is counted: others go to {}",
             all.join(", ")
-        )),
+        ))
     };
     let said: Vec<String> = body.into_iter().chain(others).collect();
     (!said.is_empty()).then(|| said.join("; "))

@@ -50,13 +50,14 @@ pub(super) fn number(profile: &Profile) -> String {
     let programs = profile.processes.len();
     let of = profile.processes.iter().map(|p| (&p.host, p.pid));
     let processes = of.collect::<BTreeSet<_>>().len();
-    match processes == programs {
-        true => human::processes(programs as u64),
-        false => format!(
+    if processes == programs {
+        human::processes(programs as u64)
+    } else {
+        format!(
             "{} in {}",
             human::count(programs as u64, "program"),
             human::processes(processes as u64)
-        ),
+        )
     }
 }
 
@@ -73,9 +74,10 @@ pub(super) fn parts<'f>(
         return Cow::Owned(added_up(&apart));
     }
     let known = function.processes.iter().map(|of| of.count);
-    match known.fold(0, u64::saturating_add) == calls {
-        true => Cow::Borrowed(&function.processes),
-        false => Cow::Borrowed(&[]),
+    if known.fold(0, u64::saturating_add) == calls {
+        Cow::Borrowed(&function.processes)
+    } else {
+        Cow::Borrowed(&[])
     }
 }
 

@@ -23,9 +23,10 @@ const VALUES: usize = 5;
 
 /// `cpu p99`, `share`.
 fn heading_of(metric: &Metric, at: usize, heading: &str) -> String {
-    match at < VALUES {
-        true => format!("{} {heading}", printable(off_cpu::heading(&metric.name))),
-        false => heading.to_owned(),
+    if at < VALUES {
+        format!("{} {heading}", printable(off_cpu::heading(&metric.name)))
+    } else {
+        heading.to_owned()
     }
 }
 
@@ -131,10 +132,11 @@ impl<'p> Rows<'p> {
             let value = values.quantile(per_mille);
             value.map_or_else(|| "-".to_owned(), |value| human::quantity(value, unit))
         };
-        let share = match all.has_negative() {
+        let share = if all.has_negative() {
             // Parts of a sum whose terms cancel out say nothing.
-            true => String::new(),
-            false => human::share(values.sum(), all.sum()),
+            String::new()
+        } else {
+            human::share(values.sum(), all.sum())
         };
         let marked = |text: String| human::at_least(text, unit, part.tail);
         [

@@ -143,9 +143,10 @@ impl Change {
     }
 
     fn cost(&self, timed: bool) -> (i128, u64) {
-        let cost = match timed {
-            true => self.values.sum(),
-            false => self.calls.into(),
+        let cost = if timed {
+            self.values.sum()
+        } else {
+            self.calls.into()
         };
         (cost, self.calls)
     }
@@ -227,10 +228,11 @@ impl Summary<'_> {
                 None => (change.calls.into(), whole.calls.into()),
             };
             let is_one = chains.iter().filter(|other| *other == links).count() == 1;
-            let links = match is_one {
-                true => links.clone(),
+            let links = if is_one {
+                links.clone()
+            } else {
                 // By what tells their call sites apart.
-                false => self.chain(*path, true),
+                self.chain(*path, true)
             };
             let share = human::share(part, all);
             heads.push(format!("    {share:>7} {:>10} calls  ", change.calls));

@@ -55,9 +55,10 @@ impl Frame {
 
     /// The place of its call: ` at app.c:12`, or an offset if the line is not known.
     pub(super) fn site(&self) -> String {
-        match self.has_line() {
-            true => format!(" at {}", self.place),
-            false => self.suffix.clone(),
+        if self.has_line() {
+            format!(" at {}", self.place)
+        } else {
+            self.suffix.clone()
         }
     }
 }

@@ -52,9 +52,10 @@ impl Node {
             caller.add(path, sum, is_point);
             node = caller;
         }
-        let end = match path.stack.len() > depth {
-            true => Some("..."),
-            false => end_of(profile, path),
+        let end = if path.stack.len() > depth {
+            Some("...")
+        } else {
+            end_of(profile, path)
         };
         if let Some(end) = end {
             let calls = node.ends.entry(end).or_default();

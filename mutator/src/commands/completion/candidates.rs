@@ -41,9 +41,10 @@ impl Words {
 
     /// True if a name can be a candidate.
     fn takes(&self, name: &str) -> bool {
-        match self.quotes {
-            true => !name.is_empty() && !name.contains(char::is_control),
-            false => is_plain(name),
+        if self.quotes {
+            !name.is_empty() && !name.contains(char::is_control)
+        } else {
+            is_plain(name)
         }
     }
 

@@ -108,13 +108,14 @@ fn how_to_get(of: &[&Module], has_build_id: bool) -> Hint {
     packages.sort_unstable();
     packages.dedup();
     let packages: Vec<String> = packages.iter().map(|name| debug_package(name)).collect();
-    let install = match packages.is_empty() {
-        true => None,
-        false => Some(hint!(
+    let install = if packages.is_empty() {
+        None
+    } else {
+        Some(hint!(
             "install {} ({})",
             Hint::some_of(&packages, 4),
             Word(archive())
-        )),
+        ))
     };
     let server = match (has_build_id, debuginfod::is_on()) {
         (false, _) => None,

@@ -168,9 +168,10 @@ fn scheduling(process: &Process) -> Option<Line> {
 
 fn shadow_stacks(process: &Process) -> Option<Line> {
     let mend = "no call is moved in it: a function that begins with one too near is refused as `shadow-stack`";
-    match process.has_shadow_stacks() {
-        true => warn(process, "runs with user shadow stacks", mend),
-        false => None,
+    if process.has_shadow_stacks() {
+        warn(process, "runs with user shadow stacks", mend)
+    } else {
+        None
     }
 }
 

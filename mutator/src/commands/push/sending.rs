@@ -84,13 +84,14 @@ pub(super) fn hear(signals: &Signals, awaited: Awaited<'_>) -> Heard {
     let left = limit.saturating_duration_since(Instant::now());
     let ready = signals.wait([(sending.end.as_fd(), PollFlags::POLLIN)], Some(left));
     let is_ready = ready.is_ok_and(|[flags]| !flags.is_empty());
-    match is_ready || left.is_zero() {
-        true => Heard::Outcome(
+    if is_ready || left.is_zero() {
+        Heard::Outcome(
             sending
                 .outcome
                 .try_recv()
                 .unwrap_or_else(|_| Outcome::Later("no answer has come".to_owned(), None)),
-        ),
-        false => Heard::Nothing,
+        )
+    } else {
+        Heard::Nothing
     }
 }

@@ -44,9 +44,10 @@ impl<T> Best<T> {
             Some((best, _)) if best.is_within_limit => f64::INFINITY,
             _ => f64::NEG_INFINITY,
         };
-        match rank.explained >= most + GAIN {
-            true => self.gainless = 0,
-            false => self.gainless += 1,
+        if rank.explained >= most + GAIN {
+            self.gainless = 0
+        } else {
+            self.gainless += 1
         }
         if rank.explained >= most - LOSS {
             // Keeps the maximum, so that the losses of successive steps do not add up.

@@ -39,9 +39,12 @@ impl Brief {
         });
         let mut texts = shapes.map(|(counted, most, columns)| {
             let lists = lists.iter().enumerate();
-            self.joined(lists.map(|(index, (verb, names))| match index < counted {
-                true => format!("{verb} {}", names.len()),
-                false => list(verb, names, most, columns),
+            self.joined(lists.map(|(index, (verb, names))| {
+                if index < counted {
+                    format!("{verb} {}", names.len())
+                } else {
+                    list(verb, names, most, columns)
+                }
             }))
         });
         let found = texts.find(|text| text.width() <= width);
@@ -85,9 +88,10 @@ pub(super) fn explains(share: Cost) -> String {
     let said: Vec<String> = said
         .map(|(share, of)| format!("{} of {of}", human::rounded(*share)))
         .collect();
-    match said.is_empty() {
-        true => "explains nothing yet".to_owned(),
-        false => format!("explains {}", said.join(", ")),
+    if said.is_empty() {
+        "explains nothing yet".to_owned()
+    } else {
+        format!("explains {}", said.join(", "))
     }
 }
 

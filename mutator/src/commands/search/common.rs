@@ -54,9 +54,10 @@ impl Common {
             return known.start;
         }
         let overlaps = |known: &Range<u64>| known.start < range.end && range.start < known.end;
-        let start = match self.files.values().any(overlaps) {
-            true => self.end.max(FREE),
-            false => range.start,
+        let start = if self.files.values().any(overlaps) {
+            self.end.max(FREE)
+        } else {
+            range.start
         };
         let end = start.saturating_add(range.end - range.start);
         if start >= FREE {

@@ -155,14 +155,13 @@ impl<'h> Hunt<'h> {
                 return Ok(over);
             }
             let begun = Sampler::moment();
-            match self.pack.is_given() {
-                true => self.create_given(lives)?,
-                false => {
-                    let step = self.search.begin(&self.stacks);
-                    self.tell("by samples", &step);
-                    self.put_in(lives, step.add)?;
-                    self.print_step();
-                }
+            if self.pack.is_given() {
+                self.create_given(lives)?
+            } else {
+                let step = self.search.begin(&self.stacks);
+                self.tell("by samples", &step);
+                self.put_in(lives, step.add)?;
+                self.print_step();
             }
             self.pack.stopped_since(begun);
         }

@@ -101,9 +101,10 @@ impl Pack {
 
     fn member(&mut self, process: Process) -> Member {
         let maps = process.maps().unwrap_or_default();
-        let shifts = match maps.is_empty() {
-            true => Shifts::default(),
-            false => self.common.shifts(modules(&process, &maps).iter()),
+        let shifts = if maps.is_empty() {
+            Shifts::default()
+        } else {
+            self.common.shifts(modules(&process, &maps).iter())
         };
         Member {
             process,

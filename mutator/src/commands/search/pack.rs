@@ -339,9 +339,10 @@ impl Pack {
     ) -> Window {
         self.renew_shifts();
         // Processes that are not sampled are assumed to wait as the others do.
-        let of_all = match self.is_one() {
-            true => ForWork::default(),
-            false => ForWork::of(&self.sum_of(&new.sampled), functions, false),
+        let of_all = if self.is_one() {
+            ForWork::default()
+        } else {
+            ForWork::of(&self.sum_of(&new.sampled), functions, false)
         };
         let begin = Moment::nothing();
         let old_of = |index: usize| old.of_members.get(index).unwrap_or(&begin);

@@ -19,9 +19,10 @@ fn shares(share: Cost, off: &str) -> String {
     let said: Vec<String> = said
         .map(|(share, of)| format!("{} of {of}", human::rounded(*share)))
         .collect();
-    match said.is_empty() {
-        true => "nothing".to_owned(),
-        false => said.join(" and "),
+    if said.is_empty() {
+        "nothing".to_owned()
+    } else {
+        said.join(" and ")
     }
 }
 
@@ -69,9 +70,10 @@ pub(super) fn stopped(at: &Stopped) -> String {
     if at.is_enough {
         return format!("ended: {} is explained", human::rounded(bounds.explain));
     }
-    let why = match at.is_stuck {
-        true => "ended: further steps explained no more",
-        false => "ended: nothing more to add or to drop",
+    let why = if at.is_stuck {
+        "ended: further steps explained no more"
+    } else {
+        "ended: nothing more to add or to drop"
     };
     let more = |limit: f64| human::rounded((4.0 * limit).min(1.0)).replace(' ', "");
     if at.costly > 0 {

@@ -95,9 +95,10 @@ pub(super) fn text(
     }
     if let Some(first) = suggestion.candidates.iter().find(|c| c.refused().is_none()) {
         let attach = CommandLine::ipath("attach").pid(subject.pid);
-        let attach = match subject.children {
-            true => attach.with("--children"),
-            false => attach,
+        let attach = if subject.children {
+            attach.with("--children")
+        } else {
+            attach
         };
         // Writing to a string does not fail.
         let _ = writeln!(
@@ -201,9 +202,10 @@ fn all_callers(candidates: &[Candidate], width: Option<usize>) -> Vec<String> {
             let names = shown.iter().map(|link| link.name.clone() + &link.mark);
             let gap = (!more.is_empty()).then(|| "…".to_owned());
             let names: Vec<String> = names.chain(gap).collect();
-            match names.is_empty() {
-                true => String::new(),
-                false => format!("{:indent$}< {}\n", "", names.join(ARROW)),
+            if names.is_empty() {
+                String::new()
+            } else {
+                format!("{:indent$}< {}\n", "", names.join(ARROW))
             }
         };
         return candidates.iter().map(line).collect();
@@ -215,9 +217,12 @@ fn all_callers(candidates: &[Candidate], width: Option<usize>) -> Vec<String> {
             room: width.saturating_sub(indent + 2),
         })
         .collect();
-    let line = |(chain, text): (&Chain, String)| match chain.links.is_empty() {
-        true => String::new(),
-        false => format!("{:indent$}< {text}\n", ""),
+    let line = |(chain, text): (&Chain, String)| {
+        if chain.links.is_empty() {
+            String::new()
+        } else {
+            format!("{:indent$}< {text}\n", "")
+        }
     };
     chains
         .iter()

@@ -20,9 +20,10 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
     let Some(row) = state.selected_row() else {
         return;
     };
-    let mut lines = match state.is_detailed() {
-        true => whole_title(state, row.key, area.width.into()),
-        false => vec![title(state, row.key, area.width.into())],
+    let mut lines = if state.is_detailed() {
+        whole_title(state, row.key, area.width.into())
+    } else {
+        vec![title(state, row.key, area.width.into())]
     };
     lines.extend(since_mark(state));
     if state.is_detailed() && area.height > 1 {

@@ -46,28 +46,27 @@ pub(super) fn help(top: usize, frame: &mut Frame<'_>, area: Rect) {
     let pages = usize::from((area.width / WIDE).max(1));
     let all = lines.len();
     let is_cut = all > height * pages && height > 1;
-    let (area, height) = match is_cut {
-        true => {
-            let last = Rect {
-                y: area.bottom() - 1,
-                height: 1,
-                ..area
-            };
-            let height = height - 1;
-            let first = top.min(all.saturating_sub(height * pages));
-            let shown = format!(
-                " lines {} to {} of {all}: Up, Down, PgUp, PgDn",
-                first + 1,
-                (first + height * pages).min(all)
-            );
-            frame.render_widget(Line::styled(shown, BOLD), last);
-            let area = Rect {
-                height: area.height - 1,
-                ..area
-            };
-            (area, height)
-        }
-        false => (area, height),
+    let (area, height) = if is_cut {
+        let last = Rect {
+            y: area.bottom() - 1,
+            height: 1,
+            ..area
+        };
+        let height = height - 1;
+        let first = top.min(all.saturating_sub(height * pages));
+        let shown = format!(
+            " lines {} to {} of {all}: Up, Down, PgUp, PgDn",
+            first + 1,
+            (first + height * pages).min(all)
+        );
+        frame.render_widget(Line::styled(shown, BOLD), last);
+        let area = Rect {
+            height: area.height - 1,
+            ..area
+        };
+        (area, height)
+    } else {
+        (area, height)
     };
     let most = all.saturating_sub(height * pages);
     let mut rest = lines.into_iter().skip(top.min(most));

@@ -46,9 +46,10 @@ pub(super) fn fit_line(line: Line<'_>, room: usize) -> Line<'_> {
             spans.push(span);
             continue;
         }
-        let cut = match width == left {
-            true => fit(&format!("{}…", span.content), left),
-            false => fit(&span.content, left),
+        let cut = if width == left {
+            fit(&format!("{}…", span.content), left)
+        } else {
+            fit(&span.content, left)
         };
         spans.push(Span::styled(cut, span.style));
         break;

@@ -118,9 +118,10 @@ fn begin(
     let mut spans = Vec::new();
     let mut numbers = 0;
     for &column in columns {
-        let cell = match row.is_repeated {
-            true => String::new(),
-            false => column.cell(state, node),
+        let cell = if row.is_repeated {
+            String::new()
+        } else {
+            column.cell(state, node)
         };
         let gap = " ".repeat(column.width(state).saturating_sub(cell.width()));
         numbers += gap.width() + cell.width();
@@ -174,21 +175,23 @@ fn finish(state: &State, row: &Row, begun: Begun, name: String) -> Line<'static>
     let is_found = state.sought.as_ref().is_some_and(|sought| {
         let all = state.tree.sites(node).iter();
         let mut lines = all.flat_map(|&site| state.tree.site(site).lines.iter());
-        match row.is_whole {
-            true => lines.any(|line| sought.is_match(&line.name)),
-            false => state
+        if row.is_whole {
+            lines.any(|line| sought.is_match(&line.name))
+        } else {
+            state
                 .tree
                 .line(row.key)
-                .is_some_and(|l| sought.is_match(&l.name)),
+                .is_some_and(|l| sought.is_match(&l.name))
         }
     });
     let style = if is_found { style.underlined() } else { style };
     let mut left = room.saturating_sub(name.width() + 2);
     spans.push(Span::styled(name, style));
     let counted = state.tree.counted(node);
-    let incomplete = match is_top {
-        true => human::incomplete(counted.incomplete, counted.calls),
-        false => None,
+    let incomplete = if is_top {
+        human::incomplete(counted.incomplete, counted.calls)
+    } else {
+        None
     };
     let removed = is_top.then(|| removed(state, node)).flatten();
     for remark in [removed, incomplete, place].into_iter().flatten() {
@@ -214,9 +217,12 @@ fn rails(row: &Row, room: usize) -> String {
         return String::new();
     };
     let mut text: Vec<&str> = (0..levels)
-        .map(|level| match level < 64 && row.rails >> level & 1 == 1 {
-            true => "│ ",
-            false => "  ",
+        .map(|level| {
+            if level < 64 && row.rails >> level & 1 == 1 {
+                "│ "
+            } else {
+                "  "
+            }
         })
         .collect();
     text.push(

@@ -96,15 +96,19 @@ impl State {
                     self.arrange();
                 }
             }
-            Command::Unfilter => match self.tree.drop_filter() {
-                true => self.arrange(),
-                false => self.say(Ok("nothing is filtered out".to_owned())),
-            },
+            Command::Unfilter => {
+                if self.tree.drop_filter() {
+                    self.arrange()
+                } else {
+                    self.say(Ok("nothing is filtered out".to_owned()))
+                }
+            }
             Command::Compare => {
                 let selected = self.selected_row().map(|row| row.key);
-                self.compared = match self.compared == selected {
-                    true => None,
-                    false => selected,
+                self.compared = if self.compared == selected {
+                    None
+                } else {
+                    selected
                 };
                 self.is_detailed = Some(true);
             }
@@ -186,12 +190,11 @@ impl State {
             column < right
         });
         let sort = pressed.map_or(Sort::Name, |&column| Sort::By(column));
-        match sort == self.sort() {
-            true => {
-                self.columns.is_reversed = !self.columns.is_reversed;
-                self.arrange();
-            }
-            false => self.sort_by(sort),
+        if sort == self.sort() {
+            self.columns.is_reversed = !self.columns.is_reversed;
+            self.arrange();
+        } else {
+            self.sort_by(sort)
         }
     }
 

@@ -93,9 +93,10 @@ impl Source for Fake {
     }
 
     fn finder(&mut self) -> Result<Box<dyn Finder>, String> {
-        match self.is_sampled {
-            true => Ok(Box::new(Sampled(Instant::now()))),
-            false => Err("it cannot be sampled".to_owned()),
+        if self.is_sampled {
+            Ok(Box::new(Sampled(Instant::now())))
+        } else {
+            Err("it cannot be sampled".to_owned())
         }
     }
 

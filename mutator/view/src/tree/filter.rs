@@ -102,9 +102,10 @@ pub(crate) fn expression(text: &str) -> Result<Regex, String> {
         return Err("nothing to look for".to_owned());
     }
     let has_capital = text.chars().any(char::is_uppercase);
-    let whole = match has_capital {
-        true => text.to_owned(),
-        false => format!("{ANY_CASE}{text})"),
+    let whole = if has_capital {
+        text.to_owned()
+    } else {
+        format!("{ANY_CASE}{text})")
     };
     // What is no expression, such as the beginning of `operator(`, means itself.
     let literal = || Regex::new(&format!("{ANY_CASE}{})", regex::escape(text)));

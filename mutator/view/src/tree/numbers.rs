@@ -406,9 +406,10 @@ impl Paths {
                 (own, Some(base)) if base.exclusive == Total::NONE => own,
                 (own, Some(base)) => own.saturating_sub(base.exclusive),
             },
-            ends: match is_new {
-                true => now.values.ends().unwrap_or(Total::UNKNOWN),
-                false => Total::UNKNOWN,
+            ends: if is_new {
+                now.values.ends().unwrap_or(Total::UNKNOWN)
+            } else {
+                Total::UNKNOWN
             },
             is_above: false,
         }

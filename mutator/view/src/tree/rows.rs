@@ -87,15 +87,16 @@ impl Tree {
 
     /// How large a part of another node's one is: of its first metric, where there is one.
     fn part(&self, node: NodeId, whole: NodeId) -> f64 {
-        let (part, whole) = match self.paths.metrics().is_empty() {
-            true => (
+        let (part, whole) = if self.paths.metrics().is_empty() {
+            (
                 self.counted(node).calls as f64,
                 self.counted(whole).calls as f64,
-            ),
-            false => (
+            )
+        } else {
+            (
                 self.total(node, 0).sum() as f64,
                 self.total(whole, 0).sum() as f64,
-            ),
+            )
         };
         if whole > 0.0 { part / whole } else { 1.0 }
     }

@@ -129,17 +129,19 @@ impl Trie {
                 Some(&child) => {
                     let sites = self.sites(child);
                     let common = sites.iter().zip(rest).take_while(|(a, b)| a == b).count();
-                    at = match common < sites.len() {
-                        true => self.split(child, common),
-                        false => child,
+                    at = if common < sites.len() {
+                        self.split(child, common)
+                    } else {
+                        child
                     };
                     common
                 }
                 None => {
                     let further = rest[1..].iter().position(|&site| is_alone(site));
-                    let stretch = match is_alone(next) {
-                        true => 1,
-                        false => further.map_or(rest.len(), |n| n + 1),
+                    let stretch = if is_alone(next) {
+                        1
+                    } else {
+                        further.map_or(rest.len(), |n| n + 1)
                     };
                     at = self.push(at, &rest[..stretch]);
                     stretch
@@ -198,9 +200,10 @@ impl Trie {
         for (neighbour, is_before) in [(previous, true), (next, false)] {
             if neighbour != NONE {
                 let neighbour = self.node_mut(neighbour);
-                match is_before {
-                    true => neighbour.next = upper,
-                    false => neighbour.previous = upper,
+                if is_before {
+                    neighbour.next = upper
+                } else {
+                    neighbour.previous = upper
                 }
             }
         }

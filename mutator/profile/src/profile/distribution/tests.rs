@@ -16,9 +16,10 @@ fn recorded(values: &[i64]) -> TimerStats {
     sorted.sort_by_key(|v| v.unsigned_abs());
     for v in sorted {
         let k = v.unsigned_abs().max(1).ilog2() as u8;
-        let hist = match v < 0 {
-            true => &mut stats.hist_negative,
-            false => &mut stats.hist,
+        let hist = if v < 0 {
+            &mut stats.hist_negative
+        } else {
+            &mut stats.hist
         };
         match hist.last_mut().filter(|last| last.0 == k) {
             Some(last) => last.1 += 1,
