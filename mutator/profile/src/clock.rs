@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use abi::image::SCALE_SHIFT;
 use abi::segment::Header;
 
+use crate::arch::ticks;
+
 /// How an exit reads the time-stamp counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -20,8 +22,7 @@ pub enum ExitClock {
 
 /// The time-stamp counter.
 pub fn tsc() -> u64 {
-    // SAFETY: reads a counter.
-    unsafe { core::arch::x86_64::_rdtsc() }
+    ticks()
 }
 
 /// Time since 1970 in ns.

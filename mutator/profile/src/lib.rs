@@ -26,6 +26,7 @@
 //! # }
 //! ```
 
+mod arch;
 #[doc(hidden)]
 pub mod clock;
 pub mod diff;
