@@ -15,7 +15,7 @@ use super::layout::ASKED;
 pub struct Question {
     /// The return address.
     pub at: Avma,
-    /// Bytes from the stack pointer to where rbp points to; negative where that is not known.
+    /// Bytes from the stack pointer to where the frame pointer points to; negative where that is not known.
     pub distance: i64,
     /// How many had been asked before.
     pub number: u64,

@@ -22,7 +22,7 @@ use ipath_target::process::modules::Module;
 /// The file of the virtual machine.
 const FILE: &str = "libjvm.so";
 
-/// As `push rbp; mov rbp, rsp` leaves it.
+/// As the beginning of a function with a frame pointer leaves it.
 const FRAME_POINTER: Rule = Rule::FRAME_POINTER;
 
 /// Nothing is told, and nothing may be guessed: return addresses of the interpreter follow no call.

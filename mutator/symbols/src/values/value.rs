@@ -3,9 +3,10 @@
 /// The register that has a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Of an argument: rdi, rsi, rdx, rcx, r8, r9, counted from 0. Of a return value: rax, which is 0.
+    /// Of an argument: the general register that has it by the calling convention, counted from 0. Of a return value:
+    /// the first that has one, which is 0.
     Integer(u8),
-    /// xmm0 to xmm7.
+    /// The vector register, counted in the same way.
     Vector(u8),
 }
 
