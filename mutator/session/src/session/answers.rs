@@ -12,10 +12,9 @@ use super::ahead::Ahead;
 use super::departing::Departures;
 use super::generated::{Call, Generated};
 use super::pending::LookedThrough;
+use super::published::publish_tables;
 use super::registered::RegisteredCode;
-use super::tables::{
-    answers, prepare, publish_rules, publish_tables, publish_unasked, quick_answers, table_key,
-};
+use super::tables::{answers, prepare, publish_rules, publish_unasked, quick_answers, table_key};
 use super::{Session, SessionError};
 use crate::segment::{Asking, Question, SegmentError};
 use ipath_profile::clock;

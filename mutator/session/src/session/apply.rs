@@ -17,9 +17,9 @@ use super::lending::stop_lending;
 use super::locked::Locked;
 use super::lost::note_replaced;
 use super::points::note_points;
+use super::published::publish_tables;
 use super::refusing::forget_refusals;
 use super::stack_scan::Stacks;
-use super::tables::publish_tables;
 use super::traps::handle_traps;
 use super::windows::give_up;
 use super::witnesses::unfollowed;
@@ -38,8 +38,6 @@ use ipath_target::tracee::{CallCode, Stopped, pause, tracing};
 const ATTEMPTS: usize = 200;
 /// The time limit: stopping thousands of threads takes seconds each time.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Why functions come in that a session begins with.
-pub(super) const AT_START: &str = "attach";
 /// How long threads run on between.
 const PAUSE: Duration = Duration::from_millis(2);
 

@@ -2,12 +2,11 @@
 
 use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
-use patcher::plan::FunctionPlan;
+use patcher::plan::{FunctionPlan, RefuseReason};
 use patcher::select::name_of_start;
 use patcher::{Bias, Svma};
 
 use super::elsewhere::Elsewhere;
-use super::pointed::Point;
 use super::refusal::Refusal;
 use crate::segment::{Forking, Role};
 use ipath_symbols::images::OpenImage;
@@ -113,4 +112,19 @@ pub(super) fn display_name(function: &Function, module: &str) -> String {
     } else {
         function.name()
     }
+}
+
+/// A point.
+#[derive(Clone)]
+pub struct Point {
+    /// Where.
+    pub(super) at: Svma,
+    /// What it is called.
+    pub(super) name: String,
+    /// Where its function has its frame: [`Standing`].
+    pub(super) standing: u64,
+    /// Why it cannot be had, whatever else is.
+    pub(super) refused: Option<RefuseReason>,
+    /// Why it cannot without a breakpoint.
+    pub(super) no_room: Option<RefuseReason>,
 }

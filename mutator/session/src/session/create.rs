@@ -9,8 +9,8 @@ use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use abi::segment::STATE_ACTIVE;
 use patcher::plan::Effects;
 
-use super::apply::AT_START;
 use super::end::unmap_in;
+use super::execute::AT_START;
 use super::locked::Locked;
 use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
 use super::memory::Room;

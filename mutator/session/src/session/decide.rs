@@ -9,6 +9,7 @@ use super::points::{carriers_of, idle_carriers, join_points};
 use super::refusing::refuse_candidate;
 use super::remeasure::{Measures, Turn, decide_turns, measures_of, plan_exits, sees_ends};
 use super::room::{Maps, admit_candidate, plan_for_room};
+use super::rows::{Way, row_of};
 use super::witnesses::{but_measured, put_moves_first, witnesses};
 use super::{Candidate, Changed, Refusal, Selection, SessionError};
 use crate::segment::{Document, Forking, MadeFor, Role, State, Witness};
@@ -37,15 +38,6 @@ pub(super) struct Change {
     pub(super) turns: Vec<Turn>,
     /// What there is to say of it.
     pub(super) changed: Changed,
-}
-
-/// What makes way for functions that come in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Way {
-    /// Ids of what is taken out.
-    pub(super) out: Vec<usize>,
-    /// Ids of what will not come in again.
-    pub(super) retired: Vec<usize>,
 }
 
 /// Decides what becomes of a selection.
@@ -245,18 +237,6 @@ pub(super) fn idle_witnesses(document: &Document, leaving: &[usize]) -> Vec<usiz
     };
     let idle = witnesses.into_iter().filter(|(_, f)| is_idle(f.role));
     idle.map(|(id, _)| id).collect()
-}
-
-pub(super) fn row_of(document: &Document, candidate: &Candidate) -> Option<usize> {
-    if candidate.exits_of.is_some() {
-        return None;
-    }
-    let place = Some(candidate.place());
-    document.functions.iter().position(|f| {
-        let is_same = f.role == candidate.role && !f.is_retired();
-        // Others may carry other points.
-        is_same && f.role != Role::Carrier && document.place_of(f) == place
-    })
 }
 
 /// How many of these functions are patched in one stop, which lasts some microseconds for each site.

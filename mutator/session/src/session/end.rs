@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use abi::PAGE;
-use abi::image::{OWN_MAPPINGS, SYMBOL_COROUTINES, SYMBOL_MAPS, SYMBOL_MAPS_USED};
+use abi::image::SYMBOL_COROUTINES;
 use patcher::Avma;
 
 use super::locked::{Found, Locked, close};
+use super::own::{own_mappings, read};
 use super::parked::{IN_STOP, saved_inside};
 use super::pending::{let_loads_go, tell_whether_awaited};
 use super::recover::{mark_leaving, unmap, unmap_now};
+use super::rows::follows_goroutines;
 use super::stack_scan::Stacks;
 use super::traps::{after_traps, unhandle_traps};
 use super::view::View;
-use super::write::{move_back, read};
-use super::{Session, SessionError, symbol};
+use super::write::move_back;
+use super::{Session, SessionError};
 use crate::segment::{
     Document, Forking, FunctionDoc, Journal, PairDoc, RegionDoc, Role, SegmentError, SiteDoc,
     Witness,
@@ -470,12 +471,6 @@ fn code_of(document: &Document) -> Vec<Extent> {
     regions.chain([document.image]).collect()
 }
 
-/// True if the session follows stacks that Go's runtime moves.
-pub(super) fn follows_goroutines(document: &Document) -> bool {
-    let mut functions = document.functions.iter();
-    functions.any(|f| f.role == Role::Witness(Witness::Moves))
-}
-
 /// Takes the mappings of a session whose target is stopped and has not run since out again.
 pub(super) fn unmap_in(locked: &mut Locked<'_>, stopped: &mut Stopped) -> Result<(), SessionError> {
     let space = Arc::clone(&locked.space);
@@ -493,27 +488,6 @@ impl Session {
     pub(super) fn own_mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
         own_mappings(&self.document, memory)
     }
-}
-
-/// What the runtime has mapped for itself.
-pub(super) fn own_mappings(
-    document: &Document,
-    memory: &Memory,
-) -> Result<Vec<Extent>, SessionError> {
-    let table = symbol(document, SYMBOL_MAPS)?;
-    let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
-    let used = word(&read(memory, symbol(document, SYMBOL_MAPS_USED)?, 8)?);
-    let bytes = read(memory, table, used.min(OWN_MAPPINGS as u64) as usize * 16)?;
-    let own = bytes
-        .chunks_exact(16)
-        .map(|mapping| Extent::from((word(&mapping[..8]), word(&mapping[8..]))));
-    // The target's to write to.
-    let is_whole = |m: &Extent| {
-        let (start, len) = (m.start.0, m.len);
-        let pages = start.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
-        pages && start != 0 && len != 0 && start.checked_add(len).is_some()
-    };
-    Ok(own.filter(is_whole).collect())
 }
 
 /// The start of the reason why the runtime stays mapped, if no thread is in it.

@@ -13,10 +13,9 @@ use patcher::{Bias, Svma};
 
 use super::candidate::{Candidate, FunctionPlace, Origin, display_name};
 use super::claims::Claims;
-use super::decide::{Way, row_of};
-use super::end::follows_goroutines;
 use super::locked::Locked;
 use super::remeasure::sees_ends;
+use super::rows::{Way, follows_goroutines, row_of};
 use super::{Selection, SessionError, allowed};
 use crate::segment::{Document, Role, Witness};
 use ipath_symbols::images::{self, OpenImage};

@@ -1,11 +1,11 @@
 //! A change that has been decided, made in the target.
 
-use super::apply::AT_START;
-use super::decide::{Change, Way};
+use super::decide::Change;
 use super::enter::prepare;
 use super::lending::switch_lending;
 use super::locked::Locked;
 use super::remeasure::{come_in_changed, possible_turns, put_back};
+use super::rows::Way;
 use super::traps::fill_traps;
 use super::turn::{turn_all, write_schemas};
 use super::write::switch;
@@ -14,6 +14,9 @@ use crate::segment::{Document, State};
 use ipath_profile::clock;
 use ipath_target::process::modules::Module;
 use ipath_target::tracee::Stopped;
+
+/// Why functions come in that a session begins with.
+pub(super) const AT_START: &str = "attach";
 
 /// What has been done of a change.
 pub(super) struct Executed {

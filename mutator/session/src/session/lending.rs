@@ -13,8 +13,8 @@ use patcher::Svma;
 use super::SessionError;
 use super::enders::ending_places;
 use super::locked::Locked;
+use super::own::read;
 use super::view::View;
-use super::write::read;
 use crate::segment::Document;
 
 /// A function's number, and whether it lends.

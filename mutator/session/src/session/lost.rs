@@ -9,11 +9,11 @@ use patcher::plan::RefuseReason;
 
 use super::locked::Locked;
 use super::refusing::refuse_known;
+use super::rows::{is_mapped, is_same_file};
 use super::write::switch;
 use super::{Session, SessionError};
 use crate::segment::{Document, FunctionDoc, Journal, ModuleDoc, Role};
-use ipath_symbols::debuginfod::hex;
-use ipath_symbols::images::{self, OpenImage};
+use ipath_symbols::images;
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Mapping, Memory, Space};
 
@@ -110,25 +110,6 @@ impl Session {
         }
         Ok(lost)
     }
-}
-
-/// True if the file of a module is what is mapped at `at`.
-pub(super) fn is_mapped(maps: &[Mapping], at: Avma, module: &ModuleDoc) -> bool {
-    let there = maps.iter().find(|m| m.contains(at));
-    // The document of another build of ipath may not name the file. The mapping is not the file's
-    // either if the program has copied its code to anonymous memory.
-    let is_copy = |m: &Mapping| m.execute && m.file.1 == 0;
-    there.is_some_and(|m| m.file == module.file || module.file.0.is_empty() || is_copy(m))
-}
-
-/// True if a module of the session is this one: by build id, else by when its file was written.
-pub(super) fn is_same_file(known: &ModuleDoc, module: &Module, image: &OpenImage) -> bool {
-    let is_same = match (&known.build_id, image.image.build_id()) {
-        (Some(known), Some(build_id)) => *known == hex(build_id),
-        (None, None) => known.stamp == image.stamp(),
-        _ => false,
-    };
-    is_same && known.file == module.file()
 }
 
 impl Session {

@@ -6,7 +6,7 @@ use patcher::function::Function;
 use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_points};
 use patcher::{Bias, Svma};
 
-use super::candidate::Origin;
+use super::candidate::{Origin, Point};
 use super::refusal::Refusal;
 use ipath_symbols::images::OpenImage;
 use ipath_target::process::modules::{Module, VDSO};
@@ -28,21 +28,6 @@ pub struct Pointed {
     pub(super) allowed: Allowed,
     /// Breakpoints may lead to what nothing else can.
     pub(super) traps: bool,
-}
-
-/// A point.
-#[derive(Clone)]
-pub struct Point {
-    /// Where.
-    pub(super) at: Svma,
-    /// What it is called.
-    pub(super) name: String,
-    /// Where its function has its frame: [`Standing`].
-    pub(super) standing: u64,
-    /// Why it cannot be had, whatever else is.
-    pub(super) refused: Option<RefuseReason>,
-    /// Why it cannot without a breakpoint.
-    pub(super) no_room: Option<RefuseReason>,
 }
 
 impl Pointed {

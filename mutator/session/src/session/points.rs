@@ -9,10 +9,10 @@ use patcher::plan::RefuseReason;
 use patcher::select::{Pattern, Spot};
 use patcher::{Bias, Svma};
 
-use super::candidate::{Candidate, FunctionPlace, display_name};
-use super::decide::row_of;
-use super::pointed::{Point, Pointed, plan_with};
+use super::candidate::{Candidate, FunctionPlace, Point, display_name};
+use super::pointed::{Pointed, plan_with};
 use super::refusing::{add_refused, id_of_module};
+use super::rows::row_of;
 use super::select::is_meant;
 use super::unmatched::{Unmatched, near};
 use super::{Changed, Selected, Selection, Session, SessionError};

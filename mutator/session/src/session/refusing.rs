@@ -3,8 +3,7 @@
 use patcher::Bias;
 use patcher::plan::RefuseReason;
 
-use super::decide::row_of;
-use super::lost::is_same_file;
+use super::rows::{is_same_file, row_of};
 use super::{Candidate, Changed, Refusal};
 use crate::segment::{Document, ModuleDoc, RefusedDoc, Role};
 use ipath_symbols::debuginfod::hex;

@@ -6,12 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use patcher::plan::{Effects, RefuseReason};
 
-use super::decide::row_of;
-use super::enders::note_enders;
-use super::lending::switch_lending;
-use super::locked::Locked;
 use super::pointed::plan_with;
-use super::turn::turn_all;
+use super::rows::row_of;
 use super::{Candidate, Changed, Selection, Session, SessionError};
 use crate::segment::{Document, FunctionDoc, MadeFor, Remeasure, Role, State};
 use ipath_profile::clock;
@@ -36,18 +32,6 @@ pub(super) struct Turn {
 }
 
 impl Session {
-    /// Has functions, by id, measure these metrics no longer.
-    ///
-    /// # Errors
-    /// One of the metrics is measured of none of them; then nothing is changed.
-    pub fn take_metrics(
-        &mut self,
-        ids: &[usize],
-        names: Vec<String>,
-    ) -> Result<Changed, SessionError> {
-        self.change(None, |locked| take_metrics(locked, ids, names))
-    }
-
     /// What schemas are made for now.
     pub(super) fn made_for(&self) -> MadeFor {
         let header = self.segment.header();
@@ -62,21 +46,6 @@ impl Session {
 
 /// What the document says of what is measured, to be put back.
 pub(super) struct Measures(Document);
-
-fn take_metrics(
-    locked: &mut Locked<'_>,
-    ids: &[usize],
-    names: Vec<String>,
-) -> Result<Changed, SessionError> {
-    let made = locked.made_for();
-    let turns = decide_taking(&mut locked.document, ids, names, made)?;
-    let mut changed = Changed::default();
-    turn_all(locked, "remove", turns, &mut changed)?;
-    switch_lending(locked)?;
-    note_enders(&mut locked.document);
-    locked.segment.write_document(&locked.document)?;
-    Ok(changed)
-}
 
 /// What is measured by now.
 pub(super) fn measures_of(document: &Document) -> Measures {

@@ -7,9 +7,9 @@ use patcher::Avma;
 use patcher::plan::{Allowed, FunctionPlan, RefuseReason};
 
 use super::claims::Claims;
-use super::decide::row_of;
 use super::place::Places;
 use super::pointed::plan_with;
+use super::rows::row_of;
 use super::{Candidate, SessionError};
 use crate::segment::Document;
 use ipath_target::process::{Mapping, ProcessError};

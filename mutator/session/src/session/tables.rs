@@ -20,11 +20,8 @@ use patcher::{Avma, Bias, Svma};
 use unwind::Rule;
 
 use super::SessionError;
-use super::generated::publish_conventions;
 use super::locked::Locked;
-use super::registered::publish_registered;
 use super::view::View;
-use ipath_profile::clock;
 use ipath_symbols::images::{self, OpenImage};
 use ipath_symbols::recipes::rule;
 use ipath_target::process::Mapping;
@@ -52,39 +49,6 @@ impl View<'_> {
         }
         Ok(())
     }
-}
-
-/// Publishes tables for those of these modules that need them and have none yet.
-pub(super) fn publish_tables(
-    locked: &mut Locked<'_>,
-    modules: &[Module],
-) -> Result<(), SessionError> {
-    let seen = clock::tsc();
-    let maps = locked.space.maps()?;
-    let is_there = |module: &&Module| module.code.iter().all(|code| is_mapped_in(&maps, code));
-    let mut tables = Vec::new();
-    let mut all_rules = Vec::new();
-    for module in modules.iter().filter(is_there) {
-        let key = table_key(module);
-        if locked.document.tables.contains(&key) {
-            continue;
-        }
-        let Ok(opened) = images::of_module(module) else {
-            continue;
-        };
-        let Some(bias) = module.bias(opened.image) else {
-            continue;
-        };
-        if !is_found(module, opened.image) {
-            tables.extend(index(module, opened.image, bias));
-        }
-        all_rules.push(rules(opened, bias));
-        locked.document.tables.push(key);
-    }
-    tables.extend(in_pieces(all_rules).into_iter().map(Table::of_rules));
-    publish_all(locked, &tables, seen)?;
-    publish_registered(locked)?;
-    publish_conventions(locked, modules)
 }
 
 /// Publishes rules of return addresses in code that was seen there at `seen`, by the time-stamp counter.
@@ -133,7 +97,7 @@ pub(super) fn begin_epoch(locked: &mut Locked<'_>) -> Result<(), SessionError> {
 }
 
 /// True if code of a module is mapped. Code copied to anonymous memory is part of a mapping.
-fn is_mapped_in(maps: &[Mapping], code: &Mapping) -> bool {
+pub(super) fn is_mapped_in(maps: &[Mapping], code: &Mapping) -> bool {
     let (start, end) = (code.range.start, code.range.end);
     let holds = |m: &Mapping| m.execute && m.range.start <= start && end <= m.range.end;
     maps.contains(code) || maps.iter().any(|m| m.file.1 == 0 && holds(m))
@@ -154,7 +118,7 @@ const MOST_RULES: usize = 1 << 16;
 
 /// The rules of each module as those of tables, in the order of what most depends on: roots, modules with few rules,
 /// modules with many.
-fn in_pieces(mut modules: Vec<Vec<(Avma, u64)>>) -> Vec<Vec<(Avma, u64)>> {
+pub(super) fn in_pieces(mut modules: Vec<Vec<(Avma, u64)>>) -> Vec<Vec<(Avma, u64)>> {
     modules.sort_by_key(Vec::len);
     let is_root = |row: &(Avma, u64)| row.1 == Rule::Root.encode();
     let roots = modules.iter().flatten().copied().filter(is_root);
@@ -240,7 +204,7 @@ impl Table {
 
 /// Does the runtime find the unwind entries by itself: by program headers that lie in the mapping of the file's
 /// beginning (`rtlib/src/code/modules.rs`)?
-fn is_found(module: &Module, image: &Image<'_>) -> bool {
+pub(super) fn is_found(module: &Module, image: &Image<'_>) -> bool {
     let mapped = module
         .head
         .as_ref()
@@ -249,7 +213,7 @@ fn is_found(module: &Module, image: &Image<'_>) -> bool {
 }
 
 /// Where the unwind entries of the module are; `None` where it has none.
-fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Table> {
+pub(super) fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Table> {
     let frames = image.frames()?;
     let (start, end) = (
         bias.to_avma(frames.range.start),
@@ -269,7 +233,7 @@ fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Table> {
     })
 }
 
-/// Finds out what [`publish_tables`] needs to know of the instructions of a module.
+/// Finds out what `publish_tables` needs to know of the instructions of a module.
 pub(super) fn prepare(module: &Module) {
     if let Ok(opened) = images::of_module(module) {
         let _step = Step::begin(format!("reading the unwind tables of {}", module.path));
@@ -298,7 +262,7 @@ pub(super) fn prepare_all(modules: &[Module]) {
 }
 
 /// How the frames of calls that no loaded unwind entry covers are left.
-fn rules(opened: &OpenImage, bias: Bias) -> Vec<(Avma, u64)> {
+pub(super) fn rules(opened: &OpenImage, bias: Bias) -> Vec<(Avma, u64)> {
     let found = opened.frames().iter();
     let rows = found.map(|&(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
     rows.collect()

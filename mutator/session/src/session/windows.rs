@@ -3,12 +3,12 @@
 use patcher::Avma;
 
 use super::Changed;
-use super::end::follows_goroutines;
 use super::error::SessionError;
 use super::in_the_way::InTheWay;
 use super::locked::Locked;
 use super::parked::{IN_STOP, saved_inside};
 use super::refusing::refuse_known;
+use super::rows::follows_goroutines;
 use super::stack_scan::Stacks;
 use super::view::View;
 use super::write::{Part, switch};

@@ -10,7 +10,7 @@ use patcher::emit::Patch;
 
 use super::in_the_way::InTheWay;
 use super::locked::Locked;
-use super::lost::is_mapped;
+use super::rows::is_mapped;
 use super::stack_scan::Stacks;
 use super::view::View;
 use super::{SessionError, legacy};
@@ -333,12 +333,6 @@ pub(super) fn move_back<'p>(
         }
     }
     Ok(())
-}
-
-pub(super) fn read(memory: &Memory, at: Avma, len: usize) -> Result<Vec<u8>, SessionError> {
-    memory
-        .read_vec(at, len)
-        .map_err(|e| SessionError::Memory("read", at, e))
 }
 
 /// What is to be written where a patch has been: `None` where it is gone already, or where something else

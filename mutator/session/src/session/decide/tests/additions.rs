@@ -12,7 +12,8 @@ use super::program::{
 };
 use crate::metric::Metric;
 use crate::segment::{Document, Forking, Reach, RefusedDoc, Remeasure, Role, State, Witness};
-use crate::session::pointed::{Point, Pointed};
+use crate::session::candidate::Point;
+use crate::session::pointed::Pointed;
 use crate::session::refusing::forget_refusals;
 use crate::session::{Refusal, SessionError};
 
