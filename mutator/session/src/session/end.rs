@@ -9,11 +9,11 @@ use abi::image::SYMBOL_COROUTINES;
 use patcher::Avma;
 
 use super::locked::{Found, Locked, close};
-use super::own::{own_mappings, read};
 use super::parked::{IN_STOP, saved_inside};
 use super::pending::{let_loads_go, tell_whether_awaited};
 use super::recover::{mark_leaving, unmap, unmap_now};
 use super::rows::follows_goroutines;
+use super::runtime_memory::{own_mappings, read};
 use super::stack_scan::Stacks;
 use super::traps::{after_traps, unhandle_traps};
 use super::view::View;

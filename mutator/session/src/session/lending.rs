@@ -13,7 +13,7 @@ use patcher::Svma;
 use super::SessionError;
 use super::enders::ending_places;
 use super::locked::Locked;
-use super::own::read;
+use super::runtime_memory::read;
 use super::view::View;
 use crate::segment::Document;
 

@@ -15,7 +15,7 @@ use abi::image::{
 use patcher::Avma;
 
 use super::locked::Locked;
-use super::own::read;
+use super::runtime_memory::read;
 use super::{Candidate, Selection, SessionError};
 use crate::segment::{Document, SiteDoc};
 use ipath_target::tracee::{CallCode, Remote, Stopped, TRAP_BIT};

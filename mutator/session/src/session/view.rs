@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use patcher::Avma;
 
-use super::own::own_mappings;
+use super::runtime_memory::own_mappings;
 use super::{SessionError, symbol};
 use crate::segment::{Document, Segment};
 use ipath_target::process::{Extent, Memory, Process, Space};
