@@ -128,9 +128,10 @@ impl Follower {
 
     /// The sum of the sessions that are over; of all that are by now, where it is to be `whole`.
     pub fn gathered(&self, whole: bool) -> Merger {
-        match whole {
-            true => self.gathering.whole(),
-            false => self.gathering.sum(),
+        if whole {
+            self.gathering.whole()
+        } else {
+            self.gathering.sum()
         }
     }
 

@@ -192,13 +192,14 @@ impl Segment {
             _ => Ok(Vec::new()),
         };
         let claim = Claim::find(process, maps)?.ok_or(SegmentError::Missing)?;
-        match claim.is_begun()? {
-            true => Self::of(claim, process),
+        if claim.is_begun()? {
+            Self::of(claim, process)
+        } else {
             // Its maker holds the lock, or was killed before it had touched the target.
-            false => match Lock::take(&claim.file, Duration::ZERO) {
+            match Lock::take(&claim.file, Duration::ZERO) {
                 Ok(_) => Err(SegmentError::Missing),
                 Err(error) => Err(error),
-            },
+            }
         }
     }
 
@@ -296,9 +297,10 @@ impl Segment {
     /// An error where somebody has made the file shorter than it was.
     pub fn check_whole(&self) -> Result<(), SegmentError> {
         let len = self.file.metadata().map_err(|e| self.io(e))?.len();
-        match self.watch.is_cut() || len < self.size() {
-            true => Err(SegmentError::Corrupt("made shorter")),
-            false => Ok(()),
+        if self.watch.is_cut() || len < self.size() {
+            Err(SegmentError::Corrupt("made shorter"))
+        } else {
+            Ok(())
         }
     }
 

@@ -46,9 +46,10 @@ pub(super) fn add(
             file,
             line,
             entry: function.entry.clone(),
-            exits: match function.has_exits() {
-                true => function.exits.clone(),
-                false => Vec::new(),
+            exits: if function.has_exits() {
+                function.exits.clone()
+            } else {
+                Vec::new()
             },
             since_ns: function.since_ns,
             away_ns: function.away_ns

@@ -66,9 +66,10 @@ pub(super) fn refresh<'n>(
         is_replaced,
     } = measured;
     let header = segment.header();
-    let until = match is_in_target {
-        true => process.cpu_time(),
-        false => document.cpu_ended_ns,
+    let until = if is_in_target {
+        process.cpu_time()
+    } else {
+        document.cpu_ended_ns
     };
     let times = until.zip(document.cpu_begun_ns);
     let session = &mut profile.session;

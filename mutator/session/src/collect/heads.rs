@@ -82,10 +82,13 @@ impl Heads {
             };
             match self.all.get_mut(index as usize) {
                 None => self.all.push(head),
-                Some(before) if *before == head => match head.is_odd() {
-                    true => self.still.push(index),
-                    false => continue,
-                },
+                Some(before) if *before == head => {
+                    if head.is_odd() {
+                        self.still.push(index)
+                    } else {
+                        continue;
+                    }
+                }
                 Some(before) if before.path != 0 && !before.is_of_same(&head) => return false,
                 Some(before) => *before = head,
             }

@@ -108,9 +108,10 @@ impl Paths {
             if last.replace(key) != Some(key) {
                 self.frames = self.frames.saturating_add(depth(segment, key.path));
             }
-            let path = match self.has_too_many_frames() {
-                true => SHARED,
-                false => key.path,
+            let path = if self.has_too_many_frames() {
+                SHARED
+            } else {
+                key.path
             };
             placed.push((Key { path, ..key }, key, record));
         }

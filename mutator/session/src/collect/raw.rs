@@ -48,9 +48,10 @@ impl RawColumn {
 
     fn add(&mut self, other: &Self) {
         if !other.histogram.is_empty() {
-            self.min = match self.histogram.is_empty() {
-                true => other.min,
-                false => self.min.min(other.min),
+            self.min = if self.histogram.is_empty() {
+                other.min
+            } else {
+                self.min.min(other.min)
             };
             self.max = self.max.max(other.max);
         }

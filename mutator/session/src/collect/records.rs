@@ -131,9 +131,10 @@ impl<'s> Reader<'s> {
             let Some(metric) = rule.metric.and_then(|at| raw.metrics.get_mut(at)) else {
                 continue;
             };
-            let into = match rule.is_negative {
-                true => &mut metric.negative,
-                false => &mut metric.positive,
+            let into = if rule.is_negative {
+                &mut metric.negative
+            } else {
+                &mut metric.positive
             };
             read_column(self.segment, column, of_all, entered, into);
             if rule.kind == Kind::Value {

@@ -65,9 +65,10 @@ impl Measures {
         for (measure, stats) in self.0.iter().zip(timers.stats_mut()) {
             // Document and records may disagree: every metric has its numbers, be they zeroes.
             if let Some(numbers) = raw.metrics.get(measure.at) {
-                match measure.is_value {
-                    true => write_value(numbers, stats),
-                    false => measure.write(&numbers.positive, stats),
+                if measure.is_value {
+                    write_value(numbers, stats)
+                } else {
+                    measure.write(&numbers.positive, stats)
                 }
             }
         }

@@ -126,9 +126,10 @@ impl Family {
 
     /// Begins a session in a process without one, unless no more sessions may begin.
     fn measure_unless_closed(&self, process: &Process) -> Result<(), Unmeasured> {
-        match self.is_closed {
-            true => Ok(()),
-            false => self.measure_program(process),
+        if self.is_closed {
+            Ok(())
+        } else {
+            self.measure_program(process)
         }
     }
 }

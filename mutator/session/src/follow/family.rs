@@ -250,9 +250,10 @@ impl Family {
             return;
         };
         (member.session, member.loading, member.shares) = (None, None, None);
-        let loading = match self.is_closed {
-            true => Ok(Loading::Loaded),
-            false => load(&member.process),
+        let loading = if self.is_closed {
+            Ok(Loading::Loaded)
+        } else {
+            load(&member.process)
         };
         match loading {
             Ok(Loading::By(loader)) => member.loading = Some(loader),

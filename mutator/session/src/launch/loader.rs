@@ -254,9 +254,10 @@ impl Loader {
         set_registers(tid, &at).map_err(failed)?;
         let is_loaded = self.is_consistent()?;
         self.trap.restore(&self.space, is_loaded)?;
-        match is_loaded {
-            true => Ok(Arrived::Loaded),
-            false => Ok(Arrived::Loading),
+        if is_loaded {
+            Ok(Arrived::Loaded)
+        } else {
+            Ok(Arrived::Loading)
         }
     }
 

@@ -162,12 +162,13 @@ fn events(random: &mut Random) -> Vec<(Event, u64)> {
         let bits = random.below(18);
         now += 1 + random.below(1 << bits);
         let goes_down = found.len() < EVENTS && depth < MOST_DEPTH && random.below(2) == 0;
-        let event = match goes_down || depth == 0 {
-            true => Event::Enter {
+        let event = if goes_down || depth == 0 {
+            Event::Enter {
                 function: entered[random.below(entered.len() as u64) as usize],
                 site: random.below(3) as usize,
-            },
-            false => Event::Leave,
+            }
+        } else {
+            Event::Leave
         };
         match event {
             Event::Enter { function, .. } => depth += through(function).0,

@@ -112,9 +112,10 @@ fn unused(path: &Path) -> io::Result<File> {
     if unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) } != 0 {
         return Err(io::Error::other("another ipath uses it"));
     }
-    match is_written(&file)? {
-        false => Ok(file),
-        true => Err(io::Error::other("a process has it mapped")),
+    if !is_written(&file)? {
+        Ok(file)
+    } else {
+        Err(io::Error::other("a process has it mapped"))
     }
 }
 

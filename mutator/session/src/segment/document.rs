@@ -402,9 +402,10 @@ impl FunctionDoc {
 
     /// Says whether its exits are in while it is, if it has some.
     pub fn set_exits(&mut self, are_in: bool) {
-        self.reach = match are_in || self.exits.is_empty() {
-            true => Reach::Whole,
-            false => Reach::Entry,
+        self.reach = if are_in || self.exits.is_empty() {
+            Reach::Whole
+        } else {
+            Reach::Entry
         };
     }
 
@@ -418,9 +419,10 @@ impl FunctionDoc {
 
     /// The sites whose patches are not in the text.
     pub fn sites_restored(&self) -> &[SiteDoc] {
-        match self.is_in() {
-            true => self.sites_out(),
-            false => &self.sites,
+        if self.is_in() {
+            self.sites_out()
+        } else {
+            &self.sites
         }
     }
 
@@ -436,9 +438,10 @@ impl FunctionDoc {
 
     /// What its row has of the calls that it lends and ends.
     pub fn lending_word(&self) -> u16 {
-        match self.is_lending {
-            true => self.lending | LENDS,
-            false => self.lending,
+        if self.is_lending {
+            self.lending | LENDS
+        } else {
+            self.lending
         }
     }
 }

@@ -109,9 +109,10 @@ impl SchemaDoc {
             schema.bound = bound;
         }
         schema.complete(hz);
-        match schema.columns.len() > MAX_COLUMNS {
-            true => Err(TooMuch::Columns),
-            false => Ok(schema),
+        if schema.columns.len() > MAX_COLUMNS {
+            Err(TooMuch::Columns)
+        } else {
+            Ok(schema)
         }
     }
 
@@ -216,9 +217,10 @@ fn compared(condition: &Condition, hz: u64) -> (Derived, i64) {
     let bound = condition.value();
     let is_ticks = matches!(metric, Metric::Wall | Metric::Cpu | Metric::Blocked);
     let scaled = i128::from(bound) * i128::from(hz) / NS;
-    let bound = match is_ticks {
-        true => i64::try_from(scaled).unwrap_or(i64::MAX),
-        false => bound,
+    let bound = if is_ticks {
+        i64::try_from(scaled).unwrap_or(i64::MAX)
+    } else {
+        bound
     };
     (of, bound)
 }

@@ -144,9 +144,10 @@ impl<'r> Answers<'r> {
 
     /// Sleeps until something is asked: how long to rest then.
     fn sleep(&self) -> Duration {
-        let patience = match self.unwritten.is_empty() {
-            true => PERIOD,
-            false => SHORT,
+        let patience = if self.unwritten.is_empty() {
+            PERIOD
+        } else {
+            SHORT
         };
         let begun = Instant::now();
         self.session.segment.await_question(self.seen, patience);
@@ -154,9 +155,10 @@ impl<'r> Answers<'r> {
         // Where it cannot sleep by the segment it must not be awake all the time.
         let segment = &self.session.segment;
         let is_awaited = segment.unseen_loads().is_some() || segment.departing().is_some();
-        match is_asked || is_awaited || begun.elapsed() >= patience {
-            true => Duration::ZERO,
-            false => REST,
+        if is_asked || is_awaited || begun.elapsed() >= patience {
+            Duration::ZERO
+        } else {
+            REST
         }
     }
 
@@ -213,11 +215,13 @@ impl<'r> Answers<'r> {
         if rules.is_empty() || self.is_over(Duration::ZERO) {
             return Ok(());
         }
-        self.session
-            .locked_as_it_is(|locked| match locked.view().has_room_for_unasked() {
-                true => publish_unasked(locked, rules, seen),
-                false => Ok(()),
-            })
+        self.session.locked_as_it_is(|locked| {
+            if locked.view().has_room_for_unasked() {
+                publish_unasked(locked, rules, seen)
+            } else {
+                Ok(())
+            }
+        })
     }
 
     /// What has been asked since the last time, ascending.

@@ -167,14 +167,16 @@ impl Session {
             room,
         } = child;
         let (scratch, header) = (fresh.scratch, self.segment.header());
-        let named = match has_room() {
-            true => Segment::create(child, &shape).ok(),
-            false => None,
+        let named = if has_room() {
+            Segment::create(child, &shape).ok()
+        } else {
+            None
         };
         let opened = named.as_ref().and_then(|(segment, _)| {
-            let fd = match segment.is_draft() {
-                true => None,
-                false => open_named(child, remote, scratch, segment),
+            let fd = if segment.is_draft() {
+                None
+            } else {
+                open_named(child, remote, scratch, segment)
             };
             if fd.is_none() {
                 segment.remove_name();
@@ -445,9 +447,10 @@ impl Session {
         let journal = Journal(&self.segment);
         let (mut patched, mut is_right) = (false, true);
         for function in &self.document.functions {
-            let inside = match function.is_in() {
-                true => function.sites_in().len(),
-                false => 0,
+            let inside = if function.is_in() {
+                function.sites_in().len()
+            } else {
+                0
             };
             for (index, site) in function.sites.iter().enumerate() {
                 for &patch in &site.patches {

@@ -25,9 +25,10 @@ enum Use {
 
 impl Use {
     fn of(role: Role) -> Self {
-        match role.may_be_measured() {
-            true => Self::Calls,
-            false => Self::Witness,
+        if role.may_be_measured() {
+            Self::Calls
+        } else {
+            Self::Witness
         }
     }
 }
@@ -69,9 +70,10 @@ impl Needs {
 }
 
 fn owner(candidate: &Candidate) -> Owner {
-    let of = match candidate.points.is_empty() {
-        true => Use::of(candidate.role),
-        false => Use::Points(None),
+    let of = if candidate.points.is_empty() {
+        Use::of(candidate.role)
+    } else {
+        Use::Points(None)
     };
     (candidate.place(), of)
 }

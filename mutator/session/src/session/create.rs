@@ -171,9 +171,10 @@ impl Session {
         if document.quiet {
             options.check_quiet()?;
         }
-        let reserve = match document.quiet {
-            true => quiet::reserve(process),
-            false => 0,
+        let reserve = if document.quiet {
+            quiet::reserve(process)
+        } else {
+            0
         };
         let room = Room::find(process, image.size, options.max_paths)?;
         document.notes.extend(room.as_ref().and_then(Room::note));

@@ -205,9 +205,10 @@ fn admit_all(
         let is_in = document.functions[id].is_in();
         let is_turned = turns.iter().any(|turn| turn.id == id);
         if candidate.role.is_measured() && !(is_in && is_turned) {
-            let names = match is_in {
-                true => &mut changed.already,
-                false => &mut changed.functions,
+            let names = if is_in {
+                &mut changed.already
+            } else {
+                &mut changed.functions
             };
             names.push(candidate.name);
         }

@@ -339,11 +339,8 @@ fn used_by_ipath(refused: &[(String, Refusal)]) -> Option<Hint> {
 /// way.
 fn out_of_reach(refused: &[(String, Refusal)], process: &Process) -> Option<Hint> {
     let is_any = first(refused, RefuseReason::PunOutOfReach).is_some();
-    is_any.then(|| match legacy::is_in(process) {
-        true => legacy::mend(process),
-        false => "where a program is loaded decides what is in reach: start it again, or give --allow-trap"
-            .into(),
-    })
+    is_any.then(|| if legacy::is_in(process) { legacy::mend(process) } else { "where a program is loaded decides what is in reach: start it again, or give --allow-trap"
+    .into() })
 }
 
 /// What to do about functions whose entry is patched where their exits would be.

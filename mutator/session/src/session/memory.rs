@@ -156,14 +156,15 @@ impl Room {
 }
 
 fn check(headroom: &Headroom, may: u64, needed: u64) -> Result<(), SessionError> {
-    match needed <= may {
-        true => Ok(()),
-        false => Err(SessionError::LittleMemory {
+    if needed <= may {
+        Ok(())
+    } else {
+        Err(SessionError::LittleMemory {
             group: headroom.group.clone(),
             left: headroom.left,
             needed,
             may,
-        }),
+        })
     }
 }
 

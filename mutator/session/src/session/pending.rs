@@ -116,9 +116,10 @@ impl Session {
 
     pub(super) fn note_watched(&self, seconds: u64) {
         let hz = self.segment.header().clock_hz.load(Ordering::Relaxed);
-        let by = match self.process.inner_pid() == self.process.pid.0 {
-            true => u64::from(std::process::id()),
-            false => 0,
+        let by = if self.process.inner_pid() == self.process.pid.0 {
+            u64::from(std::process::id())
+        } else {
+            0
         };
         let until = clock::tsc().saturating_add(hz.saturating_mul(seconds));
         self.segment.note_watched(until, by);
@@ -215,12 +216,11 @@ impl Document {
             return Err(SessionError::Held(why.to_owned()));
         }
         let tells = |f: &FunctionDoc| f.role == Role::Witness(Witness::Loads) && f.is_in();
-        match self.functions.iter().any(tells) {
-            true => Ok(()),
-            false => {
-                let why = "it has no loader that tells of libraries (_dl_debug_state): name its functions once they are loaded";
-                Err(SessionError::Held(why.to_owned()))
-            }
+        if self.functions.iter().any(tells) {
+            Ok(())
+        } else {
+            let why = "it has no loader that tells of libraries (_dl_debug_state): name its functions once they are loaded";
+            Err(SessionError::Held(why.to_owned()))
         }
     }
 }
@@ -256,9 +256,10 @@ pub(super) fn tell_whether_awaited(locked: &mut Locked<'_>) -> Result<(), Sessio
 
 /// Has no thread wait for libraries to be looked at, and those that do go on.
 pub(super) fn let_loads_go(locked: &mut Locked<'_>) -> Result<(), SessionError> {
-    match locked.document.pending.is_empty() {
-        true => Ok(()),
-        false => set_awaits(locked, false),
+    if locked.document.pending.is_empty() {
+        Ok(())
+    } else {
+        set_awaits(locked, false)
     }
 }
 

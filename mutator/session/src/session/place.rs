@@ -223,24 +223,25 @@ impl Places {
         }
         region.used = end;
         let cell = |cell: Cell| region.start.plus(8 * cell as u64);
-        let hooks = match is_ender {
-            false => Hooks {
+        let hooks = if !is_ender {
+            Hooks {
                 entry_cell: cell(Cell::Entry),
                 exit_cell: cell(Cell::Exit),
                 tail_cell: cell(Cell::Tail),
                 lend_cell: cell(Cell::Lend),
                 point_cell: Some(cell(Cell::Point)),
                 id,
-            },
+            }
+        } else {
             // What it goes on to by a tail call ends the calls as well.
-            true => Hooks {
+            Hooks {
                 entry_cell: cell(Cell::Idle),
                 exit_cell: cell(Cell::Ender),
                 tail_cell: cell(Cell::EnderTail),
                 lend_cell: cell(Cell::Idle),
                 point_cell: None,
                 id,
-            },
+            }
         };
         Some((at, hooks))
     }

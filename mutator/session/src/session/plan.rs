@@ -68,9 +68,10 @@ impl Place<'_> {
         query: &Query<'_>,
         wanted: Option<&FxHashSet<&[u8]>>,
     ) -> HashMap<String, u64> {
-        let most = match query.in_full {
-            true => usize::MAX,
-            false => MOST_DWARF,
+        let most = if query.in_full {
+            usize::MAX
+        } else {
+            MOST_DWARF
         };
         inlined_in(self.image, self.path, most, wanted)
     }

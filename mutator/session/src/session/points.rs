@@ -199,12 +199,11 @@ pub(super) fn join_points(
                 pointed.points.push(point);
                 continue;
             };
-            let names = match document.functions[id].is_in() {
-                true => &mut changed.already,
-                false => {
-                    known.push(id);
-                    &mut changed.functions
-                }
+            let names = if document.functions[id].is_in() {
+                &mut changed.already
+            } else {
+                known.push(id);
+                &mut changed.functions
             };
             names.push(point.name);
         }

@@ -131,9 +131,10 @@ impl View<'_> {
         bytes.extend(text);
         let used = &self.segment.header().tables_used;
         let at = used.load(Acquire);
-        match self.segment.write_bytes(AREA_TABLES, at, &bytes)? {
-            true => used.store(at + bytes.len() as u64, Release),
-            false => return Err(self.segment.full().into()),
+        if self.segment.write_bytes(AREA_TABLES, at, &bytes)? {
+            used.store(at + bytes.len() as u64, Release)
+        } else {
+            return Err(self.segment.full().into());
         }
         Ok(())
     }

@@ -74,9 +74,10 @@ impl Locked<'_> {
                     false => here && is_marked(memory, extent.start, mark),
                 }
             };
-            let planned = match is_setup {
-                true => vec![image],
-                false => document.leaving.clone(),
+            let planned = if is_setup {
+                vec![image]
+            } else {
+                document.leaving.clone()
             };
             let mut ours: Vec<Extent> = planned.into_iter().filter(is_left).collect();
             // Last, because it is what tells of the others where it has no name.

@@ -110,9 +110,10 @@ pub fn select(
         most: abi::MOST_FUNCTIONS,
     };
     let mut candidates = Vec::new();
-    let missed = match patterns.is_empty() {
-        true => Missed::default(),
-        false => select_in_modules(modules, query, |c| candidates.push(c)),
+    let missed = if patterns.is_empty() {
+        Missed::default()
+    } else {
+        select_in_modules(modules, query, |c| candidates.push(c))
     };
     Selection {
         allowed,
@@ -231,9 +232,10 @@ fn select_shown(
 ) {
     for (pattern, matched) in query.patterns.iter().zip(matched) {
         let meant = places.iter().filter(|place| place.is_meant(pattern));
-        let found = match *matched {
-            true => None,
-            false => by_shown_name(pattern, meant.clone().map(|place| place.image)),
+        let found = if *matched {
+            None
+        } else {
+            by_shown_name(pattern, meant.clone().map(|place| place.image))
         };
         let Some(found) = found else { continue };
         let patterns = std::slice::from_ref(&found);
@@ -395,9 +397,12 @@ fn unmatched(
     };
     let patterns = query.patterns.iter().zip(matched);
     let unmatched = patterns.filter(|(_, matched)| !**matched);
-    let unmatched = unmatched.map(|(pattern, _)| match query.is_quick {
-        true => Unmatched::only(pattern),
-        false => of_pattern(pattern),
+    let unmatched = unmatched.map(|(pattern, _)| {
+        if query.is_quick {
+            Unmatched::only(pattern)
+        } else {
+            of_pattern(pattern)
+        }
     });
     unmatched.collect()
 }

@@ -107,9 +107,10 @@ impl SignalFrame {
     /// interrupted stack pointer, or on the alternate stack, which it notes (arch/x86/kernel/signal.c
     /// `get_sigframe`).
     pub(super) fn may_be_left_to(&self, sp: Avma) -> bool {
-        match self.is_on_alternate() {
-            true => sp >= self.alternate.start,
-            false => self.is_on_its_own(),
+        if self.is_on_alternate() {
+            sp >= self.alternate.start
+        } else {
+            self.is_on_its_own()
         }
     }
 

@@ -80,9 +80,10 @@ pub(super) fn publish_all(
     for table in tables {
         locked.view().publish_table(table, seen)?;
     }
-    match used(locked) == before {
-        true => Ok(()),
-        false => begin_epoch(locked),
+    if used(locked) == before {
+        Ok(())
+    } else {
+        begin_epoch(locked)
     }
 }
 

@@ -157,8 +157,9 @@ pub(super) fn give_up(
             changed.refused.push((name, in_the_way.reason().into()));
         }
     }
-    match changed.functions.is_empty() && !waits {
-        true => Err(SessionError::InTheWay(in_the_way)),
-        false => Ok(()),
+    if changed.functions.is_empty() && !waits {
+        Err(SessionError::InTheWay(in_the_way))
+    } else {
+        Ok(())
     }
 }

@@ -211,9 +211,10 @@ fn functions(image: &Image<'_>) -> Vec<(Function, Witness)> {
     let (has_libc, has_go) = (has(&[OF_LIBC]), has(&OF_GO));
     // The C library itself, in a static program too.
     let is_libc = || has_libc || image.interpreter().is_none() && image.entry() != Svma(0);
-    let forking = match !has_go && is_libc() {
-        true => forks::forking(image),
-        false => Vec::new(),
+    let forking = if !has_go && is_libc() {
+        forks::forking(image)
+    } else {
+        Vec::new()
     };
     let with_witness = known.into_iter().filter_map(|function| {
         let mut names = once(&function.linkage).chain(&function.aliases);

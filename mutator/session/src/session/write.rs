@@ -152,9 +152,10 @@ impl View<'_> {
             Some(&id) => InTheWay::unloaded(unloaded, module(id)?.file_name().to_owned()),
             None => {
                 let (memory, own) = (self.space.memory(), self.document.image);
-                match legacy::is_jump(&maps, memory, at, own) {
-                    true => InTheWay::inherited(changed, at),
-                    false => InTheWay::text(changed, at),
+                if legacy::is_jump(&maps, memory, at, own) {
+                    InTheWay::inherited(changed, at)
+                } else {
+                    InTheWay::text(changed, at)
                 }
             }
         }))

@@ -52,9 +52,9 @@ impl Memory {
     }
 }
 
-/// What holds every thread of a process in ptrace-stop for as long as it lives; nothing else may
-/// implement this.
-pub trait WholeProcess {
+/// What holds every thread of a process in ptrace-stop for as long as it lives. Other crates can neither
+/// implement this nor make a [`Text`].
+pub(crate) trait WholeProcess {
     /// One of the threads.
     fn any_thread(&self) -> Option<Tid>;
     /// The memory of the address space they are in.
@@ -70,7 +70,7 @@ pub struct Text<'s> {
 
 impl<'s> Text<'s> {
     /// The right that lasts as long as the stop does.
-    pub fn of(stopped: &'s impl WholeProcess) -> Self {
+    pub(crate) fn of(stopped: &'s impl WholeProcess) -> Self {
         Self {
             memory: stopped.memory(),
             thread: stopped.any_thread(),

@@ -30,9 +30,10 @@ const RET: u8 = 0xc3;
 /// The number of leading bytes to keep before the code, or `None` if there is no room. The function
 /// must be a plain return, followed by no-ops that align the next function.
 pub fn place(there: &[u8; ROOM]) -> Option<usize> {
-    let skipped = match there.starts_with(&ENDBR64) {
-        true => ENDBR64.len(),
-        false => 0,
+    let skipped = if there.starts_with(&ENDBR64) {
+        ENDBR64.len()
+    } else {
+        0
     };
     let end = skipped + CODE.len();
     let mut at = skipped + 1;
