@@ -5,4 +5,6 @@
 mod x86_64;
 
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{fence, loader_call};
+pub use x86_64::{
+    fence, forking, is_thread_pointer_readable, loader_call, signal_frame, stack_switch,
+};

@@ -50,7 +50,6 @@ mod rows;
 mod runtime_memory;
 mod select;
 mod shown;
-mod signal_frame;
 mod slices;
 mod stack_scan;
 mod tables;

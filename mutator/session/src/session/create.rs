@@ -12,7 +12,7 @@ use patcher::plan::Effects;
 use super::end::unmap_in;
 use super::execute::AT_START;
 use super::locked::Locked;
-use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
+use super::map_in::{ControlBlock, Placed, Ready, ThreadPointer, map_in};
 use super::memory::Room;
 use super::pending::{AT_FIRST, note_met};
 use super::quiet::{populate_columns, reserve_after};
@@ -310,8 +310,8 @@ impl Session {
             folds: u64::from(options.collapse_recursion).into(),
             distrust: u64::from(std::env::var_os(VERIFY).is_some_and(|v| v == "distrust")).into(),
             tid_offset: control_block.tid_offset.unwrap_or(-1).into(),
-            reads_tp: u32::from(control_block.fs_base == FsBase::Register).into(),
-            may_read_tp: u32::from(control_block.has_rdfsbase).into(),
+            reads_tp: u32::from(control_block.thread_pointer == ThreadPointer::Register).into(),
+            may_read_tp: u32::from(control_block.may_read).into(),
             system_calls: 1.into(),
             awaits_libraries: u32::from(!options.pending.is_empty()).into(),
             threads_apart: u32::from(options.per_thread).into(),

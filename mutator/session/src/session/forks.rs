@@ -3,22 +3,18 @@
 //! have a copy of it.
 //!
 //! Some have no name, so they are found by their code: a system call of `vfork`, `clone`, `clone3`,
-//! `fork` or `execve` (psABI A.2.1: the number is in rax). A false match costs the next call one
-//! system call.
+//! `fork` or `execve`. A false match costs the next call one system call.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use patcher::function::Function;
 use patcher::image::Image;
 
-use crate::segment::{Forking, Witness};
+use crate::arch::forking::{of_musl, system_calls};
+use crate::segment::Witness;
 
 /// What Go's standard library begins programs by (syscall/asm_linux_amd64.s), by one name or, since 1.17, the other.
 pub(super) const OF_GO: [&str; 2] = ["syscall.rawVforkSyscall", "syscall.rawVforkSyscall.abi0"];
-
-/// Bytes between the instruction that gives the call's number and the call, at most.
-const NEAR: usize = 40;
 
 /// The functions of an image.
 pub(super) fn forking(image: &Image<'_>) -> Vec<(Function, Witness)> {
@@ -45,167 +41,4 @@ pub(super) fn forking(image: &Image<'_>) -> Vec<(Function, Witness)> {
         }
     }
     found.into_values().collect()
-}
-
-/// Where code prepares one of the calls: glibc's unwind entries end before the call itself.
-fn system_calls(text: &[u8]) -> impl Iterator<Item = (usize, Witness)> + '_ {
-    const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    let calls = memchr::memmem::find_iter(text, &SYSCALL);
-    calls.filter_map(|at| {
-        let mut before = at.saturating_sub(NEAR)..at;
-        let code = &text[before.clone()];
-        let found = |from| Some((from, of_number(number(&text[from..at])?)?));
-        let (from, witness) = before.find_map(found)?;
-        match witness {
-            Witness::Forks(Forking::Clone) if copies(code) => {
-                Some((from, Witness::Forks(Forking::Copies)))
-            }
-            _ => Some((from, witness)),
-        }
-    })
-}
-
-/// True if code gives a `clone` flags that are always the same, by `mov edi, imm32`, and ask for a child with memory of its own.
-fn copies(code: &[u8]) -> bool {
-    const SIGNAL: i32 = 0xff;
-    let mut flags = code.windows(5).filter_map(|insn| match *insn {
-        [0xbf, a, b, c, d] => Some(i32::from_le_bytes([a, b, c, d])),
-        _ => None,
-    });
-    flags.any(|flags| flags & SIGNAL == libc::SIGCHLD && flags & libc::CLONE_VM == 0)
-}
-
-/// musl's, which have no unwind entries either: how they begin (src/process/x86_64/vfork.s, src/thread/x86_64/clone.s),
-/// and end.
-const OF_MUSL: [(&[u8], &[u8], Witness); 2] = [
-    // pop rdx; mov eax, 58; syscall; push rdx; mov rdi, rax | jmp __syscall_ret
-    (
-        &[
-            0x5a, 0xb8, 0x3a, 0, 0, 0, 0x0f, 0x05, 0x52, 0x48, 0x89, 0xc7,
-        ],
-        &[0xe9],
-        Witness::Forks(Forking::Always),
-    ),
-    // xor eax, eax; mov al, 56; mov r11, rdi | hlt; ret
-    (
-        &[0x31, 0xc0, 0xb0, 0x38, 0x49, 0x89, 0xfb],
-        &[0xf4, 0xc3],
-        Witness::Forks(Forking::Clone),
-    ),
-];
-
-/// Where code of musl begins children.
-fn of_musl(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Witness)> + '_ {
-    /// Bytes of such a function, at most.
-    const LONGEST: usize = 80;
-    /// Of a jump after its first byte.
-    const DISPLACEMENT: usize = 4;
-    OF_MUSL
-        .into_iter()
-        .flat_map(move |(begins, ends, witness)| {
-            memchr::memmem::find_iter(text, begins).filter_map(move |start| {
-                let from = start + begins.len();
-                let rest = text.get(from..(start + LONGEST).min(text.len()))?;
-                let end = from + memchr::memmem::find(rest, ends)? + ends.len();
-                let end = match ends {
-                    [0xe9] => end + DISPLACEMENT,
-                    _ => end,
-                };
-                (end <= text.len()).then_some((start..end, witness))
-            })
-        })
-}
-
-/// What is put into eax by the instruction that begins here: `mov eax, imm32`, or `mov al, imm8` of what is 0.
-fn number(code: &[u8]) -> Option<i64> {
-    match *code {
-        [0xb8, a, b, c, d, ..] => Some(u32::from_le_bytes([a, b, c, d]).into()),
-        [0xb0, number, ..] => Some(number.into()),
-        _ => None,
-    }
-}
-
-fn of_number(number: i64) -> Option<Witness> {
-    match number {
-        libc::SYS_vfork => Some(Witness::Forks(Forking::Always)),
-        libc::SYS_clone => Some(Witness::Forks(Forking::Clone)),
-        libc::SYS_clone3 => Some(Witness::Forks(Forking::Clone3)),
-        libc::SYS_fork => Some(Witness::Forks(Forking::Copies)),
-        libc::SYS_execve | libc::SYS_execveat => Some(Witness::Execs),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calls_are_known_by_their_number() {
-        // glibc 2.36's vfork, clone3 and clone, from where they put the number into eax; and a call of getpid.
-        let vfork = [0x5f, 0xb8, 0x3a, 0, 0, 0, 0x0f, 0x05, 0x57];
-        let clone3 = [0xb8, 0xb3, 0x01, 0, 0, 0x0f, 0x05, 0x48, 0x85, 0xc0];
-        let clone = [0xb8, 0x38, 0, 0, 0, 0x0f, 0x05];
-        // glibc's _Fork: mov edi, 0x1200011; lea r10, [rax + 0x2d0]; mov eax, 56; syscall. musl's: mov eax, 57; syscall.
-        let copies = [
-            0xbf, 0x11, 0, 0x20, 0x01, 0x4c, 0x8d, 0x90, 0xd0, 0x02, 0, 0, 0xb8, 0x38, 0, 0, 0,
-            0x0f, 0x05,
-        ];
-        let of_musl = [0xb8, 0x39, 0, 0, 0, 0x0f, 0x05];
-        let getpid = [0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3];
-        let execve = [0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05, 0x48, 0x3d];
-        let padding = [0x90; NEAR];
-        let code = [
-            &padding[..],
-            &getpid,
-            &padding,
-            &vfork,
-            &padding,
-            &clone3,
-            &padding,
-            &clone,
-            &padding,
-            &copies,
-            &padding,
-            &of_musl,
-            &padding,
-            &execve,
-        ]
-        .concat();
-        let found: Vec<_> = system_calls(&code).map(|(_, witness)| witness).collect();
-        let copies = [Witness::Forks(Forking::Copies); 2];
-        let expected = [
-            Witness::Forks(Forking::Always),
-            Witness::Forks(Forking::Clone3),
-            Witness::Forks(Forking::Clone),
-        ];
-        assert_eq!(found, [&expected[..], &copies, &[Witness::Execs]].concat());
-    }
-
-    #[test]
-    fn functions_of_musl_are_known_by_their_code() {
-        // musl 1.2.3's.
-        let vfork = [
-            0x5a, 0xb8, 0x3a, 0, 0, 0, 0x0f, 0x05, 0x52, 0x48, 0x89, 0xc7, 0xe9, 0x70, 0x3b, 0, 0,
-        ];
-        let clone = [
-            0x31, 0xc0, 0xb0, 0x38, 0x49, 0x89, 0xfb, 0x48, 0x89, 0xd7, 0x4c, 0x89, 0xc2, 0x4d,
-            0x89, 0xc8, 0x4c, 0x8b, 0x54, 0x24, 0x08, 0x4d, 0x89, 0xd9, 0x48, 0x83, 0xe6, 0xf0,
-            0x48, 0x83, 0xee, 0x08, 0x48, 0x89, 0x0e, 0x0f, 0x05, 0x85, 0xc0, 0x75, 0x0f, 0x31,
-            0xed, 0x5f, 0x41, 0xff, 0xd1, 0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05, 0xf4,
-            0xc3,
-        ];
-        let code = [&vfork[..], &[0xcc; 3], &clone].concat();
-        let found: Vec<_> = of_musl(&code).collect();
-        assert_eq!(
-            found,
-            [
-                (0..17, Witness::Forks(Forking::Always)),
-                (20..20 + clone.len(), Witness::Forks(Forking::Clone))
-            ]
-        );
-        for cut in 0..code.len() {
-            assert!(of_musl(&code[..cut]).all(|(range, _)| range.end <= cut));
-        }
-    }
 }

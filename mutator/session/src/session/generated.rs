@@ -15,7 +15,7 @@ use ipath_target::process::identity::FileId;
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Mapping, Process};
 
-/// A return address, and the bytes from the stack pointer to where rbp points to; negative where that is not known.
+/// A return address, and the bytes from the stack pointer to where the frame pointer points to; negative where that is not known.
 pub(super) type Call = (Avma, i64);
 
 /// Who generates code in a process, as far as that is known.

@@ -16,6 +16,7 @@ use patcher::Avma;
 
 use super::locked::make_way;
 use super::{SessionError, descriptor};
+use crate::arch::is_thread_pointer_readable;
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Lock, Segment, SegmentError, Shape, has_mapped};
 use ipath_target::process::identity::file_id;
@@ -52,17 +53,17 @@ pub(super) struct Placed {
 
 /// By what the runtime tells threads apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FsBase {
+pub(super) enum ThreadPointer {
     /// The first word there is its own address: psABI 3.4.6, and so for all whose threads are libc's.
     SelfPointer,
-    /// `rdfsbase` reads the register.
+    /// An instruction reads the register.
     Register,
 }
 
-impl FsBase {
+impl ThreadPointer {
     /// `None` where neither is there: threads would be taken for each other.
-    fn known(has_self_pointer: bool, has_rdfsbase: bool) -> Option<Self> {
-        match (has_self_pointer, has_rdfsbase) {
+    fn known(has_self_pointer: bool, may_read: bool) -> Option<Self> {
+        match (has_self_pointer, may_read) {
             (true, _) => Some(Self::SelfPointer),
             (false, true) => Some(Self::Register),
             (false, false) => None,
@@ -70,14 +71,14 @@ impl FsBase {
     }
 }
 
-/// What the runtime may rely on at the FS base of every thread.
+/// What the runtime may rely on at the thread pointer of every thread.
 #[derive(Clone, Copy)]
 pub(super) struct ControlBlock {
     /// By what it is known.
-    pub(super) fs_base: FsBase,
-    /// True if the register may be read: AT_HWCAP2, bit 1.
-    pub(super) has_rdfsbase: bool,
-    /// Bytes from the FS base to the thread's id.
+    pub(super) thread_pointer: ThreadPointer,
+    /// True if the register may be read.
+    pub(super) may_read: bool,
+    /// Bytes from the thread pointer to the thread's id.
     pub(super) tid_offset: Option<i32>,
 }
 
@@ -138,7 +139,7 @@ fn named_segment(ready: &Ready<'_>) -> Result<Named, SessionError> {
 }
 
 /// What came of the mapping: a segment of the target's own where it cannot open the named one, what threads
-/// have at their FS base, and how long the stop was.
+/// have at their thread pointer, and how long the stop was.
 type Mapped = (Named, ControlBlock, Option<Duration>);
 
 fn map_with(
@@ -209,7 +210,7 @@ fn map_with(
 }
 
 /// Maps both; a segment of the target's own, where it cannot open the named one, and what threads
-/// have at their FS base.
+/// have at their thread pointer.
 fn map_parts(
     ready: &Ready<'_>,
     document: &Document,
@@ -219,7 +220,6 @@ fn map_parts(
 ) -> Result<(Named, ControlBlock), SessionError> {
     let Ready { process, space, .. } = *ready;
     const AT_HWCAP2: u64 = 26;
-    const FSGSBASE: u64 = 2;
     let memory = space.memory();
     // Only one command can have the process stopped: what it finds now nobody adds to.
     let is_ours = |m: &_| named.as_ref().is_some_and(|(segment, _)| segment.is_in(m));
@@ -232,8 +232,8 @@ fn map_parts(
         let base = thread.thread_pointer();
         base != Avma(0) && memory.read_word(base).is_ok_and(|word| word == base.0)
     });
-    let has_rdfsbase = process.auxiliary(AT_HWCAP2).unwrap_or(0) & FSGSBASE != 0;
-    let fs_base = FsBase::known(has_self_pointer, has_rdfsbase).ok_or_else(|| {
+    let may_read = is_thread_pointer_readable(process.auxiliary(AT_HWCAP2).unwrap_or(0));
+    let thread_pointer = ThreadPointer::known(has_self_pointer, may_read).ok_or_else(|| {
         let why = "its threads cannot be told apart: no self-pointer at %fs:0, and the kernel or the \
                    processor does not let programs read the FS base (AT_HWCAP2)";
         SessionError::Held(why.to_owned())
@@ -253,8 +253,8 @@ fn map_parts(
     }
     let mut remote = Remote::new(code, stopped)?;
     let control_block = ControlBlock {
-        fs_base,
-        has_rdfsbase,
+        thread_pointer,
+        may_read,
         tid_offset: tid_offset(process, memory, &remote),
     };
     if document.quiet {
@@ -437,7 +437,7 @@ pub(super) fn own_file(
     }
 }
 
-/// Bytes from the FS base to the id of a thread: the one place in the control block of the
+/// Bytes from the thread pointer to the id of a thread: the one place in the control block of the
 /// stopped thread that holds it. glibc and musl have it at places of their own.
 fn tid_offset(process: &Process, memory: &Memory, thread: &Remote<'_>) -> Option<i32> {
     const BLOCK: usize = 1024;
@@ -457,13 +457,22 @@ fn tid_offset(process: &Process, memory: &Memory, thread: &Remote<'_>) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::FsBase;
+    use super::ThreadPointer;
 
     #[test]
     fn threads_that_cannot_be_told_apart_are_refused() {
-        assert_eq!(FsBase::known(true, false), Some(FsBase::SelfPointer));
-        assert_eq!(FsBase::known(true, true), Some(FsBase::SelfPointer));
-        assert_eq!(FsBase::known(false, true), Some(FsBase::Register));
-        assert_eq!(FsBase::known(false, false), None);
+        assert_eq!(
+            ThreadPointer::known(true, false),
+            Some(ThreadPointer::SelfPointer)
+        );
+        assert_eq!(
+            ThreadPointer::known(true, true),
+            Some(ThreadPointer::SelfPointer)
+        );
+        assert_eq!(
+            ThreadPointer::known(false, true),
+            Some(ThreadPointer::Register)
+        );
+        assert_eq!(ThreadPointer::known(false, false), None);
     }
 }

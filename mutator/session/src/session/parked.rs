@@ -11,12 +11,10 @@ use abi::PAGE;
 use memchr::memmem::Finder;
 use patcher::Avma;
 
-use super::signal_frame::{AT_SEGMENTS, FRAME, SEGMENTS, SignalFrame, word};
 use super::stack_scan::is_restorer;
+use crate::arch::signal_frame::{AT_MARK, FRAME, MARK, PC_TO_MARK, SignalFrame, word};
 use ipath_target::process::{Mapping, Memory, Process};
 
-/// Bytes from the rip to the segments.
-const BEFORE: u64 = 16;
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;
 /// Addresses whose pages are looked up at once.
@@ -58,24 +56,24 @@ fn saved_in(
     left: &mut u64,
     is_inside: impl Fn(Avma) -> bool,
 ) -> Option<Avma> {
-    let segments = Finder::new(&SEGMENTS);
+    let marks = Finder::new(&MARK);
     let (mut at, mut read_to) = (range.start, Avma(0));
     while at < range.end {
         let chunk = at..range.end.min(at.plus(CHUNK));
         *left = left.checked_sub((chunk.end.0 - chunk.start.0) / PAGE * ENTRY)?;
         for run in pages.runs(chunk.clone()) {
             *left = left.checked_sub(run.end.0 - run.start.0)?;
-            // What stands before the segments may be in the run before. A page that there is not is not touched:
+            // What stands before the mark may be in the run before. A page that there is not is not touched:
             // it may be somebody's to fill (userfaultfd(2)).
             let from = if run.start == read_to {
-                Avma(run.start.0 - BEFORE)
+                Avma(run.start.0 - PC_TO_MARK)
             } else {
                 run.start
             };
             read_to = run.end;
             let bytes = read_through(memory, from..run.end);
-            let mut found = segments.find_iter(&bytes).filter_map(|index| {
-                let pc = Avma(word(&bytes, index.checked_sub(BEFORE as usize)?)?);
+            let mut found = marks.find_iter(&bytes).filter_map(|index| {
+                let pc = Avma(word(&bytes, index.checked_sub(PC_TO_MARK as usize)?)?);
                 let at = from.plus(index as u64);
                 let is_it = is_inside(pc) && is_in_use(pages, memory, at, &range);
                 is_it.then_some(pc)
@@ -125,9 +123,9 @@ fn without(range: Range<Avma>, others: &[Range<Avma>]) -> Vec<Range<Avma>> {
     left
 }
 
-/// True if the frame whose segments are at `at`, in this memory, is in use, or may be a copy of one that is.
+/// True if the frame whose mark is at `at`, in this memory, is in use, or may be a copy of one that is.
 fn is_in_use(pages: &Pages, memory: &Memory, at: Avma, range: &Range<Avma>) -> bool {
-    let start = Avma(at.0.wrapping_sub(AT_SEGMENTS));
+    let start = Avma(at.0.wrapping_sub(AT_MARK));
     // With all that may lie over it, as far as there are pages.
     let from = Avma(start.0.saturating_sub(FRAME) / PAGE * PAGE).max(range.start);
     let near = from..range.end.min(start.plus(2 * FRAME));
@@ -143,10 +141,10 @@ fn is_in_use(pages: &Pages, memory: &Memory, at: Avma, range: &Range<Avma>) -> b
     if frame.returns_on_alternate() {
         return false;
     }
-    let segments = Finder::new(&SEGMENTS);
-    let mut others = segments
+    let marks = Finder::new(&MARK);
+    let mut others = marks
         .find_iter(&bytes)
-        .filter_map(|at| parse((at as u64).checked_sub(AT_SEGMENTS)?));
+        .filter_map(|at| parse((at as u64).checked_sub(AT_MARK)?));
     let is_restorer = |at| is_restorer(memory, at);
     !others.any(|other| frame.is_overwritten_by(&other, is_restorer))
 }

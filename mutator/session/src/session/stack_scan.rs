@@ -7,7 +7,7 @@ use std::ops::Range;
 use abi::arch::signal_frame::{RESTORER, SHORT_RESTORER};
 use patcher::Avma;
 
-use super::signal_frame::{FRAME, SignalFrame, word};
+use crate::arch::signal_frame::{FRAME, SignalFrame, word};
 use ipath_target::process::{Extent, Mapping, Memory};
 
 /// Stacks of one thread that are looked at: its own, and alternate ones for signals.
@@ -106,7 +106,7 @@ impl Stacks {
         if let Some(own) = self.own_stack(sp) {
             for frame in self.frames(memory, sp..own.end) {
                 found.extend(frame.goes_on_at());
-                wanted.push(self.of_application(memory, frame.rsp));
+                wanted.push(self.of_application(memory, frame.sp));
             }
         }
         while let Some(sp) = wanted.pop() {
@@ -120,7 +120,7 @@ impl Stacks {
             looked_at.push(sp..end);
             for frame in self.frames(memory, sp..end) {
                 found.extend(frame.goes_on_at());
-                wanted.push(frame.rsp);
+                wanted.push(frame.sp);
             }
         }
         found

@@ -270,7 +270,7 @@ pub(super) fn rules(opened: &OpenImage, bias: Bias) -> Vec<(Avma, u64)> {
 }
 
 /// How the frames of the calls that return to `asked`, ascending, are left, as far as the instructions tell; each with
-/// the bytes from the stack pointer to where rbp points to.
+/// the bytes from the stack pointer to where the frame pointer points to.
 pub(super) fn answers(module: &Module, asked: &[(Avma, i64)]) -> Vec<(Avma, u64)> {
     rules_of(module, |opened, bias| {
         frames_of(opened.image, &opened.context, &in_file(asked, bias))

@@ -7,6 +7,7 @@ use abi::image::{SYMBOL_DETAILS, SYMBOL_PROBES};
 use abi::segment::JOURNAL_UNDONE;
 use patcher::Avma;
 use patcher::emit::Patch;
+use patcher::isa::BREAKPOINT;
 
 use super::in_the_way::InTheWay;
 use super::locked::Locked;
@@ -339,7 +340,6 @@ pub(super) fn move_back<'p>(
 /// What is to be written where a patch has been: `None` where it is gone already, or where something else
 /// stands by now.
 fn original(now: &[u8], patch: &Patch) -> Option<Vec<u8>> {
-    const BREAKPOINT: u8 = 0xcc;
     let bytes = now.iter().zip(&patch.old).zip(&patch.new);
     let original = bytes.map(|((&now, &old), &new)| match now {
         _ if now == new || now == old => Some(old),

@@ -124,7 +124,7 @@ fn a_later_frame_over_another_is_told() {
                 assert_eq!(new.at.0 - old.at.0, distance);
                 assert!(on.is_over(&new, &old), "{distance}: {old:x?} {new:x?}");
                 assert!(!on.is_over(&old, &new), "{distance}");
-                assert_eq!(new.goes_on_at(), Some(new.rip), "{distance}");
+                assert_eq!(new.goes_on_at(), Some(new.pc), "{distance}");
                 let extended = new.extended.expect("is whole");
                 assert!(new.has_state() && new.is_in_place(extended));
             }
@@ -144,7 +144,7 @@ fn what_is_left_of_an_earlier_frame_tells_nothing() {
             // Where the kernel has left of it what it is found by, in gaps of the later one.
             let is_frame = old.segments == SEGMENTS && old.has_state();
             assert!(!is_frame || on.is_over(&new, &old), "{distance}");
-            assert_eq!(new.goes_on_at(), Some(new.rip), "{distance}");
+            assert_eq!(new.goes_on_at(), Some(new.pc), "{distance}");
         }
     }
 }
@@ -168,7 +168,7 @@ fn registers_that_hold_an_earlier_frame_tell_nothing() {
         }
         let (old, new) = (on.frame(old), on.frame(new));
         assert!(!on.is_over(&old, &new), "{distance}");
-        assert_eq!(new.goes_on_at(), Some(new.rip), "{distance}");
+        assert_eq!(new.goes_on_at(), Some(new.pc), "{distance}");
     }
 }
 
@@ -242,9 +242,9 @@ fn other_code_is_not_gone_on_with() {
 #[test]
 fn handlers_that_can_be_under_way() {
     let mut frame = frame(&[0; 2048], FROM);
-    (frame.rsp, frame.alternate) = (Avma(FROM + 0x800), Extent::default());
+    (frame.sp, frame.alternate) = (Avma(FROM + 0x800), Extent::default());
     assert!(frame.may_be_left_to(Avma(FROM - 64)));
-    frame.rsp = Avma(FROM - 8);
+    frame.sp = Avma(FROM - 8);
     assert!(!frame.may_be_left_to(Avma(FROM - 64)));
     frame.alternate = Extent::from((FROM - 0x1000, 0x2000));
     assert!(frame.is_on_alternate() && frame.may_be_left_to(Avma(FROM - 64)));

@@ -4,7 +4,7 @@
 use std::arch::x86_64::__cpuid_count;
 use std::ops::Range;
 
-pub(super) use abi::arch::signal_frame::SEGMENTS as AT_SEGMENTS;
+use abi::arch::signal_frame::SEGMENTS as AT_SEGMENTS;
 use abi::arch::signal_frame::extended::{FXSAVE, LEGACY, MAGIC1, MAGIC2, SOFTWARE};
 use abi::arch::signal_frame::{ALTERNATE, FLAGS, LEN, PC, REGISTERS, SP, STATE};
 use abi::arch::stack::RED_ZONE;
@@ -13,7 +13,14 @@ use patcher::Avma;
 use ipath_target::process::Extent;
 
 /// CS, GS, FS and SS of 64-bit code, which follow rip and rflags.
-pub(super) const SEGMENTS: [u8; 8] = [0x33, 0, 0, 0, 0, 0, 0x2b, 0];
+const SEGMENTS: [u8; 8] = [0x33, 0, 0, 0, 0, 0, 0x2b, 0];
+
+/// What stands in each frame that 64-bit code goes on after: its segments.
+pub const MARK: [u8; 8] = SEGMENTS;
+/// Bytes from a frame's first to that.
+pub const AT_MARK: u64 = AT_SEGMENTS;
+/// Bytes from the program counter to that.
+pub const PC_TO_MARK: u64 = AT_SEGMENTS - PC;
 
 const ALTERNATE_SIZE: u64 = ALTERNATE + 2 * WORD;
 const WORD: u64 = size_of::<u64>() as u64;
@@ -32,21 +39,21 @@ const MAGIC2_LEN: u64 = size_of::<u32>() as u64;
 /// A frame that is on the stack it has interrupted begins at most so far below: AMX has 11 KiB of state.
 const MOST: u64 = 64 << 10;
 /// Bytes of a frame: more than any has.
-pub(super) const FRAME: u64 = 16 << 10;
+pub const FRAME: u64 = 16 << 10;
 
 /// A signal frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SignalFrame {
+pub struct SignalFrame {
     /// Its first byte.
-    pub(super) at: Avma,
+    pub at: Avma,
     /// `uc_flags`.
     flags: u64,
     /// What it returns to: a call of rt_sigreturn.
-    pub(super) restorer: Avma,
+    pub restorer: Avma,
     /// The interrupted stack pointer.
-    pub(super) rsp: Avma,
+    pub sp: Avma,
     /// The interrupted program counter.
-    pub(super) rip: Avma,
+    pub pc: Avma,
     /// cs, gs, fs and ss.
     segments: [u8; 8],
     /// The extended state.
@@ -63,7 +70,7 @@ pub(super) struct SignalFrame {
 
 impl SignalFrame {
     /// What stands `at` bytes from the first of `bytes`, which is at `from`, taken for a frame.
-    pub(super) fn parse(bytes: &[u8], from: Avma, at: usize) -> Option<Self> {
+    pub fn parse(bytes: &[u8], from: Avma, at: usize) -> Option<Self> {
         let word = |offset: u64| word(bytes, at + offset as usize);
         let extended = Extended::parse(word);
         let end = extended.filter(|extended| {
@@ -75,8 +82,8 @@ impl SignalFrame {
             at,
             flags: word(FLAGS)?,
             restorer: Avma(word(0)?),
-            rsp: Avma(word(SP)?),
-            rip: Avma(word(PC)?),
+            sp: Avma(word(SP)?),
+            pc: Avma(word(PC)?),
             segments: word(AT_SEGMENTS)?.to_le_bytes(),
             state: Avma(word(STATE)?),
             extended,
@@ -93,20 +100,20 @@ impl SignalFrame {
 
     /// True if it is on an alternate stack that its handler returns on. From one that is given up meanwhile a
     /// handler may go on elsewhere, and leave it: sigaltstack(2), SS_AUTODISARM.
-    pub(super) fn returns_on_alternate(&self) -> bool {
+    pub fn returns_on_alternate(&self) -> bool {
         self.is_on_alternate() && !self.is_disarmed
     }
 
     /// True if it can be on the stack that it has interrupted.
     fn is_on_its_own(&self) -> bool {
-        self.at < self.rsp && self.rsp.0 - self.at.0 < MOST
+        self.at < self.sp && self.sp.0 - self.at.0 < MOST
     }
 
     /// True if a handler that was called on it can be under way at `sp`. The frame of one that has returned stays,
     /// and may lie above another thread's stack in the same mapping, as in Go's heap. The kernel puts a frame below the
     /// interrupted stack pointer, or on the alternate stack, which it notes (arch/x86/kernel/signal.c
     /// `get_sigframe`).
-    pub(super) fn may_be_left_to(&self, sp: Avma) -> bool {
+    pub fn may_be_left_to(&self, sp: Avma) -> bool {
         if self.is_on_alternate() {
             sp >= self.alternate.start
         } else {
@@ -117,14 +124,14 @@ impl SignalFrame {
     /// Where 64-bit code goes on when the handler has returned; none where other code does. rt_sigreturn takes the
     /// code segment from the frame (arch/x86/kernel/signal_64.c `restore_sigcontext`), so this holds of every frame that is
     /// in use, whoever has changed or copied it.
-    pub(super) fn goes_on_at(&self) -> Option<Avma> {
+    pub fn goes_on_at(&self) -> Option<Avma> {
         /// `__USER_CS`, and the segment by which Xen returns to a guest's program.
         const CODE: [u16; 2] = [0x33, 0xe033];
         /// The kernel sets these.
         const PRIVILEGE: u16 = 3;
         let [low, high, ..] = self.segments;
         let segment = u16::from_le_bytes([low, high]) | PRIVILEGE;
-        CODE.contains(&segment).then_some(self.rip)
+        CODE.contains(&segment).then_some(self.pc)
     }
 
     /// Was the other one laid down later, over a part of this one? Then the handler that was called on this one has
@@ -144,11 +151,7 @@ impl SignalFrame {
     /// Where the state of AMX is not in use there is a gap before the word after the extended state, in which none of the other's marks may
     /// lie. Then this one is known by what the other has written over, where that is more than the other's marks tell of
     /// ([`Self::torn`]).
-    pub(super) fn is_overwritten_by(
-        &self,
-        other: &Self,
-        is_restorer: impl Fn(Avma) -> bool,
-    ) -> bool {
+    pub fn is_overwritten_by(&self, other: &Self, is_restorer: impl Fn(Avma) -> bool) -> bool {
         if other.at == self.at || !other.is_of_kernel() {
             return false;
         }
@@ -201,7 +204,7 @@ impl SignalFrame {
     /// no copy of one.
     fn is_in_place(&self, extended: Extended) -> bool {
         let taken = RED_ZONE + extended.len + MAGIC2_LEN;
-        let state = self.rsp.0.saturating_sub(taken) / 64 * 64;
+        let state = self.sp.0.saturating_sub(taken) / 64 * 64;
         self.is_on_its_own() && state == self.at.plus(TO_STATE).0
     }
 
@@ -285,7 +288,7 @@ impl Extended {
 }
 
 /// The word at an index of these bytes.
-pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
+pub fn word(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(size_of::<u64>())?)?;
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
