@@ -1,8 +1,9 @@
 //! What the processor decides stands in folders named `arch`: names of registers, assembly, code as bytes. A port
 //! adds to them alone.
 //!
-//! Elsewhere the runtime is the same on every processor.
+//! Elsewhere the runtime and the command are the same on every processor.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,11 +11,26 @@ use std::process::Command;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprArray, ExprLit, Item, Lit, Macro, Pat, PatSlice, Token};
 
-/// A field of the kernel's `struct perf_event_mmap_page`, on every processor.
-const KERNELS: &str = "cap_user_rdpmc";
+/// A field of the kernel's `struct perf_event_mmap_page`, on every processor, and a file of the driver of counters.
+const KERNELS: [&str; 2] = ["cap_user_rdpmc", "devices/cpu/rdpmc"];
+
+/// Files with bytes that are no code: how the addresses in an index of unwind tables are encoded (LSB 10.6).
+const FORMATS: [&str; 1] = ["mutator/target/src/process/unread.rs"];
 
 /// Folders of the runtime's crates.
 const CRATES: [&str; 3] = ["rtlib/src", "rtlib/abi/src", "rtlib/unwind/src"];
+
+/// Folders of the command's crates.
+const COMMAND: [&str; 8] = [
+    "mutator/base/src",
+    "mutator/profile/src",
+    "mutator/sampling/src",
+    "mutator/session/src",
+    "mutator/src",
+    "mutator/symbols/src",
+    "mutator/target/src",
+    "mutator/view/src",
+];
 
 /// Instructions that compiled code has functions for, or no use.
 const INSTRUCTIONS: [&str; 9] = [
@@ -33,22 +49,77 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The files of the runtime outside of `arch`, with their text.
-fn files() -> Vec<(PathBuf, String)> {
+/// The files below these folders outside of `arch`, with their text.
+fn files_below(folders: &[&str]) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    let mut folders: Vec<PathBuf> = CRATES.iter().map(|c| root().join(c)).collect();
+    let mut folders: Vec<PathBuf> = folders.iter().map(|c| root().join(c)).collect();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).expect("a folder of sources") {
             let path = entry.expect("can be read").path();
             if path.is_dir() {
                 folders.extend((!path.ends_with("arch")).then_some(path));
-            } else {
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).expect("text");
                 found.push((path, text));
             }
         }
     }
+    found
+}
+
+/// The text of a file without its tests, and the paths of the modules that are tests. Those of the command are made
+/// of programs: there is no code without registers and bytes.
+fn without_tests(path: &Path, text: &str) -> (String, Vec<PathBuf>) {
+    let is_root = path.ends_with("lib.rs") || path.ends_with("main.rs");
+    let folder = if is_root {
+        path.parent().expect("a folder").to_owned()
+    } else {
+        path.with_extension("")
+    };
+    let (mut kept, mut modules) = (String::new(), Vec::new());
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line != "#[cfg(test)]" {
+            kept.push_str(line);
+            kept.push('\n');
+            continue;
+        }
+        let item = lines.next().unwrap_or_default();
+        let module = item
+            .split_once("mod ")
+            .and_then(|(_, rest)| rest.strip_suffix(';'));
+        if let Some(module) = module {
+            modules.push(folder.join(module));
+        } else if item.ends_with('{') {
+            // Up to the end of the item.
+            let _ = lines.find(|line| *line == "}");
+        }
+    }
+    (kept, modules)
+}
+
+/// The files of the command without tests.
+fn files_of_command() -> Vec<(PathBuf, String)> {
+    let all = files_below(&COMMAND);
+    let (mut found, mut tests) = (Vec::new(), BTreeSet::new());
+    for (path, text) in all {
+        let (kept, modules) = without_tests(&path, &text);
+        tests.extend(modules);
+        found.push((path, kept));
+    }
+    found.retain(|(path, _)| {
+        let path = path.with_extension("");
+        !path.ancestors().any(|above| tests.contains(above))
+    });
+    assert!(found.len() > 200, "the command has files");
+    found
+}
+
+/// The files of the runtime outside of `arch`, and those of the command, with their text.
+fn files() -> Vec<(PathBuf, String)> {
+    let mut found = files_below(&CRATES);
     assert!(found.len() > 50, "the runtime has files");
+    found.extend(files_of_command());
     found
 }
 
@@ -79,7 +150,9 @@ fn foreign_words(text: &str) -> Vec<&str> {
 fn registers_and_instructions_are_named_in_their_folder() {
     for (path, text) in files() {
         for (number, line) in (1..).zip(text.lines()) {
-            let line = line.replace(KERNELS, "");
+            let line = KERNELS
+                .iter()
+                .fold(line.to_owned(), |line, name| line.replace(name, ""));
             let found = foreign_words(&line);
             assert!(found.is_empty(), "{}:{number}: {found:?}", path.display());
         }
@@ -89,7 +162,14 @@ fn registers_and_instructions_are_named_in_their_folder() {
 #[test]
 fn assembly_stands_in_its_folder() {
     for (path, text) in files() {
-        for word in ["asm!", "core::arch", "unsafe(naked)"] {
+        for word in [
+            "asm!",
+            "core::arch",
+            "std::arch",
+            "framehop::x86_64",
+            "unsafe(naked)",
+            "user_regs_struct",
+        ] {
             assert!(!text.contains(word), "{}: {word}", path.display());
         }
     }
@@ -188,7 +268,8 @@ fn bytes_in(text: &str) -> usize {
 fn code_as_bytes_stands_in_its_folder() {
     for (path, text) in files() {
         // Unwind tables made by hand are bytes, too.
-        if !path.ends_with("tests.rs") {
+        let is_format = FORMATS.iter().any(|format| path.ends_with(format));
+        if !path.ends_with("tests.rs") && !is_format {
             assert_eq!(bytes_in(&text), 0, "{}", path.display());
         }
     }
@@ -214,6 +295,19 @@ fn what_belongs_to_a_processor_is_found() {
         "#[cfg(test)] mod tests { const CALL: [u8; 2] = [0xff, 0xd0]; }",
     ];
     assert_eq!(others.map(bytes_in), [0; 3]);
+}
+
+#[test]
+fn tests_of_the_command_are_left_out() {
+    let text =
+        "fn f() {}\n#[cfg(test)]\nmod tests;\n#[cfg(test)]\nmod more {\n    g\n}\nfn h() {}\n";
+    let kept = (
+        "fn f() {}\nfn h() {}\n".to_owned(),
+        vec!["a/b/tests".into()],
+    );
+    assert_eq!(without_tests(Path::new("a/b.rs"), text), kept);
+    let (_, modules) = without_tests(Path::new("a/lib.rs"), text);
+    assert_eq!(modules, [PathBuf::from("a/tests")]);
 }
 
 /// At least nine in ten lines of assembly say what they are for.
@@ -304,9 +398,11 @@ fn the_runtime_compiles_without_a_port() {
 #[test]
 fn porting_names_every_file() {
     let page = fs::read_to_string(root().join("docs/internals/porting.md")).expect("the page");
-    let mut folders: Vec<PathBuf> = CRATES
-        .iter()
+    let crates = CRATES.iter().chain(&COMMAND);
+    let mut folders: Vec<PathBuf> = crates
         .map(|c| root().join(c).join("arch/x86_64"))
+        // A small one is a file.
+        .filter(|folder| folder.is_dir())
         .collect();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).expect("a folder of sources") {
@@ -318,7 +414,8 @@ fn porting_names_every_file() {
             } else {
                 format!("`{name}`")
             };
-            assert!(name == "mod.rs" || page.contains(&quoted), "{name}");
+            let has_folder = !is_folder && path.with_extension("").is_dir();
+            assert!(has_folder || page.contains(&quoted), "{name}");
             folders.extend(is_folder.then_some(path));
         }
     }
