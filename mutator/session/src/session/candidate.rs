@@ -121,7 +121,7 @@ pub struct Point {
     pub(super) at: Svma,
     /// What it is called.
     pub(super) name: String,
-    /// Where its function has its frame: [`Standing`].
+    /// Where its function has its frame: [`abi::point::Standing`].
     pub(super) standing: u64,
     /// Why it cannot be had, whatever else is.
     pub(super) refused: Option<RefuseReason>,
