@@ -9,9 +9,10 @@ use std::time::Duration;
 use crate::corpus;
 
 /// Processor time that a case may use, ns. Without optimization all takes longer.
-const MOST: u64 = match cfg!(debug_assertions) {
-    true => 10_000_000_000,
-    false => 1_000_000_000,
+const MOST: u64 = if cfg!(debug_assertions) {
+    10_000_000_000
+} else {
+    1_000_000_000
 };
 
 struct Shared {

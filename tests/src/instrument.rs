@@ -269,9 +269,10 @@ impl Driver {
         };
         let own: Vec<&str> = ours.stderr.lines().filter(|l| !is_refusal(l)).collect();
         let own = own.join("\n");
-        ours.stderr = match ours.stderr.ends_with('\n') && !own.is_empty() {
-            true => own + "\n",
-            false => own,
+        ours.stderr = if ours.stderr.ends_with('\n') && !own.is_empty() {
+            own + "\n"
+        } else {
+            own
         };
         // After the program's output comes the summary.
         if (self.read)(&ours.stdout).starts_with(&(self.read)(&self.plain.stdout)) {

@@ -71,10 +71,7 @@ fn open_event(pid: Pid) -> bool {
     let word = ptrace::read(pid, registers.rdi as ptrace::AddressType).expect("its attributes");
     let is_of_processor = word & 0xffff_ffff != SOFTWARE;
     registers.orig_rax = libc::SYS_dup as u64;
-    registers.rdi = match is_of_processor {
-        true => EVENT_FD,
-        false => THREAD_FD,
-    };
+    registers.rdi = if is_of_processor { EVENT_FD } else { THREAD_FD };
     ptrace::setregs(pid, registers).expect("stopped");
     is_of_processor
 }

@@ -25,9 +25,10 @@ fn typed(line: &str, folder: &Path, pid: u32) -> Finished {
     const AS_FAR_AS_CTRL_C: &str = "timeout --preserve-status --signal=INT 8";
     let line = line.replace("4242", &pid.to_string());
     let is_endless = line.starts_with("ipath attach") || line.contains("--every");
-    let line = match is_endless {
-        true => format!("{AS_FAR_AS_CTRL_C} {line}"),
-        false => line,
+    let line = if is_endless {
+        format!("{AS_FAR_AS_CTRL_C} {line}")
+    } else {
+        line
     };
     let own = ipath();
     let bin = own.parent().expect("a folder").display();
@@ -111,9 +112,10 @@ enum User {
 /// each user. Returns the output of the shell, and the folder.
 fn typed_page(page: &str, before: &str) -> Vec<(Finished, Scratch)> {
     let is_root = nix::unistd::geteuid().is_root();
-    let users = match is_root {
-        true => &[User::Own, User::Nobody][..],
-        false => &[User::Own],
+    let users = if is_root {
+        &[User::Own, User::Nobody][..]
+    } else {
+        &[User::Own]
     };
     let blocks = blocks(page);
     users

@@ -146,9 +146,10 @@ fn other_root() {
         for folder in ["proc", "old"] {
             std::fs::create_dir_all(root.join(folder)).expect("make a folder");
         }
-        let mounts = match has_proc {
-            true => "mount --bind \"$1\" \"$1\" && mount --rbind /proc \"$1/proc\"",
-            false => "mount --bind \"$1\" \"$1\"",
+        let mounts = if has_proc {
+            "mount --bind \"$1\" \"$1\" && mount --rbind /proc \"$1/proc\""
+        } else {
+            "mount --bind \"$1\" \"$1\""
         };
         let script = format!("{mounts} && {script}");
         let args = [

@@ -226,13 +226,12 @@ fn dev_shm_full() {
         let options = [&ATTACH[..], &["-f", "fib"]].concat();
         target.ipath("attach", &options).expect(0);
         go_on(&mut target.0, "begun");
-        match is_filled {
-            true => target.run("dd", &FILLING).expect(1),
+        if is_filled {
+            target.run("dd", &FILLING).expect(1)
+        } else {
             // All but a part of what it needs.
-            false => {
-                let part = [&FILLING[..], &["count=1280"]].concat();
-                target.run("dd", &part).expect(0)
-            }
+            let part = [&FILLING[..], &["count=1280"]].concat();
+            target.run("dd", &part).expect(0)
         };
         go_on(&mut target.0, "sum ");
         target.ipath("snapshot", &["-o", &file]).expect(0);

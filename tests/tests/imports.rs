@@ -175,9 +175,12 @@ impl Names {
     /// The paths that a tree of imports names, each with the name it has here; none for all of a module.
     fn paths(before: &[String], tree: &UseTree) -> Vec<(Vec<String>, Option<String>)> {
         let with = |name: &Ident| [before, &[name.to_string()]].concat();
-        let ending = |name: &Ident| match name == "self" {
-            true => before.to_vec(),
-            false => with(name),
+        let ending = |name: &Ident| {
+            if name == "self" {
+                before.to_vec()
+            } else {
+                with(name)
+            }
         };
         match tree {
             UseTree::Path(path) => Self::paths(&with(&path.ident), &path.tree),

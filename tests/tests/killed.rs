@@ -40,17 +40,15 @@ enum Place {
 
 /// The option that names a function, or an instruction.
 fn option(name: &str) -> &'static str {
-    match name.contains("+0x") {
-        true => "--at",
-        false => "-f",
-    }
+    if name.contains("+0x") { "--at" } else { "-f" }
 }
 
 /// What names a function or an instruction, or is an option itself.
 fn named<'n>(name: &&'n str) -> Vec<&'n str> {
-    match name.starts_with("--") {
-        true => vec![*name],
-        false => vec![option(name), *name],
+    if name.starts_with("--") {
+        vec![*name]
+    } else {
+        vec![option(name), *name]
     }
 }
 
@@ -485,9 +483,10 @@ fn recovery_beside_load() {
         while begin.elapsed() < moment && !running.has_ended() {
             sleep(Duration::from_micros(100));
         }
-        *took = match running.has_ended() {
-            true => (*took + begin.elapsed()) / 2,
-            false => (*took * 21 / 20).min(Duration::from_secs(5)),
+        *took = if running.has_ended() {
+            (*took + begin.elapsed()) / 2
+        } else {
+            (*took * 21 / 20).min(Duration::from_secs(5))
         };
         running.signal(Signal::SIGKILL);
         let (code, said) = running.finish();

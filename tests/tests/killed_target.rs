@@ -168,9 +168,10 @@ fn killed_target_at_any_moment() {
         }
         let is_amid = !running.has_ended();
         amid += usize::from(is_amid);
-        longest[which] = match is_amid {
-            true => (longest[which] * 21 / 20).min(Duration::from_secs(5)),
-            false => (longest[which] + begin.elapsed()) / 2,
+        longest[which] = if is_amid {
+            (longest[which] * 21 / 20).min(Duration::from_secs(5))
+        } else {
+            (longest[which] + begin.elapsed()) / 2
         };
         target.signal(Signal::SIGKILL);
         end(

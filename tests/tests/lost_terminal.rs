@@ -243,9 +243,10 @@ fn closed_pipe_of_run() {
 
 /// What ends a watch that is to panic at a place: where it comes there while it watches, the panic alone.
 fn until(place: &str) -> &'static [&'static str] {
-    match ["collect", "detach", "report"].contains(&place) {
-        true => &["--duration", "100ms"],
-        false => &[],
+    if ["collect", "detach", "report"].contains(&place) {
+        &["--duration", "100ms"]
+    } else {
+        &[]
     }
 }
 

@@ -95,9 +95,10 @@ fn tail_callees_with_neighbours() {
         (false, &["to_short"]),
         (true, &["to_short"]),
     ] {
-        let done = match add {
-            true => session.add(functions),
-            false => session.remove(functions),
+        let done = if add {
+            session.add(functions)
+        } else {
+            session.remove(functions)
         };
         let is_refused = |why| done.stderr.contains(why);
         let has_no_room = is_refused("overlaps-function") || is_refused(NO_PLACE);

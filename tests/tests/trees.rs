@@ -490,9 +490,10 @@ fn descendants_of_another_kind_are_said() {
     elf32::write(&other);
     let folder = scratch.path().display();
     // An ordinary user cannot start the program as another one.
-    let as_nobody = match nix::unistd::geteuid().is_root() {
-        true => format!("setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups "),
-        false => String::new(),
+    let as_nobody = if nix::unistd::geteuid().is_root() {
+        format!("setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups ")
+    } else {
+        String::new()
     };
     let script = format!(
         "chmod 777 {folder}; {0} & WORKED={folder} {as_nobody}{1} 2 & wait",

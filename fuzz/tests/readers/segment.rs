@@ -41,9 +41,10 @@ impl Scratch {
     pub fn new(target: &str) -> Self {
         let name = format!("ipath-fuzz-{target}-{}", std::process::id());
         // In memory where that can be: each case writes it anew.
-        let folder = match Path::new("/dev/shm").is_dir() {
-            true => PathBuf::from("/dev/shm"),
-            false => std::env::temp_dir(),
+        let folder = if Path::new("/dev/shm").is_dir() {
+            PathBuf::from("/dev/shm")
+        } else {
+            std::env::temp_dir()
         };
         let path = folder.join(name);
         let file = File::options()
@@ -89,10 +90,7 @@ impl Scratch {
         let size = self.word(offset_of!(Header, size));
         let stated = field(input, offset_of!(Header, size));
         // A size that can be, or one that the header contradicts.
-        let len = match stated <= 2 * size {
-            true => stated,
-            false => size,
-        };
+        let len = if stated <= 2 * size { stated } else { size };
         self.file.set_len(0).expect("emptied");
         self.file.set_len(len).expect("a size");
         let (header, rest) = input.split_at(HEADER.min(input.len()));
