@@ -18,7 +18,7 @@ BEGIN, END = "<!-- Figures, by tests/bench/page. -->", "<!-- End of the figures.
 SERIES = ["depths", "threads", "cycles", "paths", "chain", "cold", "tails", "metrics", "corrected", "select"]
 SERIES += ["peers", "programs"]
 # The cost of a call depends on these.
-MEASURED = ["rtlib", "patcher/src/emit", "tests/bench"]
+MEASURED = ["rtlib", "patcher/src/emit", "patcher/src/isa", "tests/bench"]
 
 
 def fail(text):
