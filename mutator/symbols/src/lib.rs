@@ -1,5 +1,6 @@
 //! What files and processes tell of code: functions, lines, values of arguments, and names of generated code.
 
+mod arch;
 pub mod debuginfod;
 pub mod elf_symbols;
 pub mod images;

@@ -5,7 +5,6 @@
 
 mod bare;
 mod by_reference;
-mod classes;
 mod described;
 mod entries;
 mod function;
@@ -13,13 +12,13 @@ mod item;
 mod language;
 mod location;
 mod parts;
-mod reason;
+pub(crate) mod reason;
 mod shape;
 mod signature;
 mod spelling;
 #[cfg(test)]
 mod tests;
-mod value;
+pub(crate) mod value;
 
 pub use item::Item;
 pub use reason::{Reason, Unreadable};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use patcher::Avma;
 
 use super::ranges::Ranges;
+use crate::arch::MACHINE;
 
 /// Records of a file that are read in all.
 const MOST: u64 = 1 << 22;
@@ -16,7 +17,6 @@ const LONGEST: usize = 4096;
 
 /// `JiTD`, as an x86-64 program writes it.
 const MAGIC: u32 = 0x4a69_5444;
-const EM_X86_64: u32 = 62;
 /// Bytes of a file's header, and of a record's prefix.
 const HEADER: usize = 40;
 const PREFIX: usize = 16;
@@ -57,7 +57,7 @@ impl Dump {
             from.read_exact(&mut header)?;
             let size = number(&header, 8);
             let is_ours = number(&header, 0) == MAGIC
-                && number(&header, 12) == EM_X86_64
+                && number(&header, 12) == MACHINE
                 && number(&header, 20) == pid as u32
                 && size as usize >= HEADER;
             self.is_broken = !is_ours;
@@ -127,7 +127,7 @@ mod tests {
 
     fn header() -> Vec<u8> {
         let mut bytes = Vec::new();
-        for number in [MAGIC, 1, HEADER as u32, EM_X86_64, 0, PID as u32] {
+        for number in [MAGIC, 1, HEADER as u32, MACHINE, 0, PID as u32] {
             bytes.extend(number.to_le_bytes());
         }
         bytes.resize(HEADER, 0);

@@ -1,6 +1,5 @@
 //! The arguments and the return value of one function, as the debug information describes them.
 
-use super::classes::{self, Placed, Shape};
 use super::entries::{self, Entries, Entry};
 use super::function::{self, Parameters, is_artificial};
 use super::language::{self, Language};
@@ -8,6 +7,7 @@ use super::location::{self, Found};
 use super::reason::Reason;
 use super::spelling;
 use super::{bare, shape};
+use crate::arch::classes::{self, Placed, Shape};
 use gimli::constants;
 use patcher::Svma;
 

@@ -7,9 +7,10 @@ use super::entries::{Entries, Entry};
 use super::reason::Reason;
 use super::value::Place;
 use gimli::constants;
-use gimli::{AttributeValue, Expression, Operation, RawLocListEntry, Reader as _, Register};
+use gimli::{AttributeValue, Expression, Operation, RawLocListEntry, Reader as _};
 use patcher::Svma;
 
+use crate::arch::dwarf::place;
 use crate::lines::Reader;
 
 /// Where an argument is.
@@ -30,11 +31,6 @@ pub(super) enum Found {
     /// In the function's own frame.
     Frame,
 }
-
-/// DWARF's numbers of the registers of arguments in their order: psABI, figure 3.36.
-const INTEGERS: [u16; 6] = [5, 4, 1, 2, 8, 9];
-const FIRST_VECTOR: u16 = 17;
-const VECTORS: u16 = 8;
 
 /// Where the argument `parameter` of `function` is at its entry.
 pub(super) fn at_entry<'d>(
@@ -130,7 +126,7 @@ fn read<'d>(
     }
     match operations[..] {
         [Operation::Register { register }] => {
-            place(register).map_or(Found::OtherRegister, Found::Register)
+            place(register.0).map_or(Found::OtherRegister, Found::Register)
         }
         [
             Operation::RegisterOffset {
@@ -138,22 +134,12 @@ fn read<'d>(
                 offset: 0,
                 ..
             },
-        ] => place(register).map_or(Found::Nothing, Found::AtRegister),
+        ] => place(register.0).map_or(Found::Nothing, Found::AtRegister),
         [.., Operation::Deref { .. }] => Found::ByAddress,
         // The CFA is where the arguments on the stack begin.
         [Operation::FrameOffset { offset }] if offset >= 0 && is_cfa(function) => Found::Stack,
         [Operation::FrameOffset { .. }] => Found::Frame,
         _ => Found::Nothing,
-    }
-}
-
-fn place(register: Register) -> Option<Place> {
-    let integer = INTEGERS.iter().position(|&number| number == register.0);
-    let vector = register.0.checked_sub(FIRST_VECTOR);
-    match (integer, vector) {
-        (Some(n), _) => Some(Place::Integer(n as u8)),
-        (None, Some(n)) if n < VECTORS => Some(Place::Vector(n as u8)),
-        _ => None,
     }
 }
 

@@ -1,10 +1,10 @@
 //! The numbers that a value is made of, and their places in it: DWARF 5, sections 5.1 and 5.5 to 5.7.
 
 use super::bare::{DEPTH, bare};
-use super::classes::{Class, Leaf, Number, Part};
 use super::entries::{Entries, Entry};
 use super::reason::Reason;
 use super::value::Kind;
+use crate::arch::classes::{Class, Leaf, Number, Part};
 use crate::lines::Reader;
 use gimli::constants::{self, DwAte};
 use gimli::{AttributeValue, Expression, Operation};

@@ -2,10 +2,10 @@
 
 use super::bare::{bare, is_class};
 use super::by_reference::{Copies, copies};
-use super::classes::{Class, Part, Shape};
 use super::entries::{Entries, Entry};
 use super::parts::parts;
 use super::reason::Reason;
+use crate::arch::classes::{Class, Part, Shape};
 use gimli::constants;
 
 /// Bytes of the largest vector; what is larger is in memory.

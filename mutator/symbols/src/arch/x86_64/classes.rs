@@ -1,26 +1,26 @@
 //! Classes of values and their registers: System V psABI for x86-64, section 3.2.3, "Parameter Passing".
 
-use super::reason::Reason;
-use super::value::{Kind, Place};
+use crate::values::reason::Reason;
+use crate::values::value::{Kind, Place};
 
 /// A number that is read from one register: its lowest bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Number {
-    pub(super) kind: Kind,
+pub struct Number {
+    pub kind: Kind,
     /// 1, 2, 4 or 8 bytes.
-    pub(super) width: u8,
+    pub width: u8,
 }
 
 impl Number {
     /// True for a float, of which callers without a prototype make a double.
-    pub(super) fn is_single(self) -> bool {
+    pub fn is_single(self) -> bool {
         self.kind == Kind::Float && self.width == 4
     }
 }
 
 /// The class of an eightbyte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub enum Class {
     None,
     Integer,
     Sse,
@@ -33,19 +33,19 @@ pub(super) enum Class {
 
 /// What has no parts: a number, a pointer, a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Leaf {
-    pub(super) classes: [Class; 2],
+pub struct Leaf {
+    pub classes: [Class; 2],
     /// Bytes.
-    pub(super) size: u64,
+    pub size: u64,
     /// What its address is a multiple of; otherwise what has it as a part is in memory.
-    pub(super) align: u64,
+    pub align: u64,
     /// None where it is not one number of a format that can be read.
-    pub(super) number: Option<Number>,
+    pub number: Option<Number>,
 }
 
 /// A part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub enum Part {
     /// Bytes from the start of the value, and what is there.
     Leaf(u64, Leaf),
     /// The first and the last byte that a bit field has bits of.
@@ -54,7 +54,7 @@ pub(super) enum Part {
 
 /// A value as far as its registers are concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub enum Shape {
     /// So many bytes, made of parts.
     Value(u64, Vec<Part>),
     /// A class whose copies need code: its address is passed, and the caller gives the address to return it at.
@@ -65,7 +65,7 @@ pub(super) enum Shape {
 
 /// The registers that a value takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Registers {
+pub enum Registers {
     /// Some of each kind, at most two together; and the number, where it is one.
     Some {
         integer: u8,
@@ -191,10 +191,10 @@ const INTEGERS: u8 = 6;
 const VECTORS: u8 = 8;
 
 /// A number and its place.
-pub(super) type Placed = Result<(Number, Place), Reason>;
+pub type Placed = Result<(Number, Place), Reason>;
 
 /// Where the arguments and the return value of a function are, which returns and takes values of these shapes.
-pub(super) fn place(returned: Option<&Shape>, arguments: &[Shape]) -> (Vec<Placed>, Placed) {
+pub fn place(returned: Option<&Shape>, arguments: &[Shape]) -> (Vec<Placed>, Placed) {
     // How many registers have been given; none where that is not known.
     let (mut integers, mut vectors) = (Some(0), Some(0));
     let returned = match returned.map(|shape| (shape, shape.registers())) {
