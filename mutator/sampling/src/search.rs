@@ -219,9 +219,10 @@ impl Search {
         }
         let add = self.instead(sampled);
         let is_unchanged = add.is_empty() && drop.is_empty();
-        let next = match is_unchanged || self.measured.is_empty() {
-            true => Next::End,
-            false => Next::Look,
+        let next = if is_unchanged || self.measured.is_empty() {
+            Next::End
+        } else {
+            Next::Look
         };
         Step {
             add,
@@ -267,9 +268,10 @@ impl Search {
 
     /// What is to be explained: of a search within functions the time that those have.
     fn whole(&self, window: &Window) -> Cost {
-        match self.within.is_empty() {
-            true => window.whole,
-            false => self.within_those(window).map(|path| path.cost).sum(),
+        if self.within.is_empty() {
+            window.whole
+        } else {
+            self.within_those(window).map(|path| path.cost).sum()
         }
     }
 

@@ -185,10 +185,7 @@ fn find(build_id: &[u8]) -> Result<PathBuf, NotFetched> {
 
 /// How many have come: where it is another number than before, something is known that was not.
 pub fn arrived() -> u64 {
-    match is_on() {
-        true => state().arrived,
-        false => 0,
-    }
+    if is_on() { state().arrived } else { 0 }
 }
 
 /// True if something is on its way.
@@ -230,9 +227,12 @@ pub fn report() -> Option<String> {
             "debuginfod: DEBUGINFOD_URLS is set, and {CLIENT} is not installed (elfutils; the package debuginfod in Debian)"
         ));
     }
-    let listed = |what: &str, names: &[String]| match names.is_empty() {
-        true => None,
-        false => Some(format!("{what} {}", names.join(", "))),
+    let listed = |what: &str, names: &[String]| {
+        if names.is_empty() {
+            None
+        } else {
+            Some(format!("{what} {}", names.join(", ")))
+        }
     };
     let waiting = state.queue.iter().map(|wanted| wanted.of.clone());
     let waiting: Vec<String> = state.under_way.iter().cloned().chain(waiting).collect();

@@ -32,9 +32,10 @@ pub fn defined<const N: usize>(data: &[u8], names: [&str; N]) -> [Option<Svma>; 
             }
         }
     }
-    match has_table {
-        true => found,
-        false => exported(data, names),
+    if has_table {
+        found
+    } else {
+        exported(data, names)
     }
 }
 

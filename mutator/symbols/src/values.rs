@@ -62,9 +62,10 @@ impl<'l, 'd> Values<'l, 'd> {
             Ok(None) => self.undescribed(function).map(|()| None),
             described => described,
         };
-        let name = match function.linkage.is_empty() {
-            true => function.range.start.to_string(),
-            false => function.name(),
+        let name = if function.linkage.is_empty() {
+            function.range.start.to_string()
+        } else {
+            function.name()
         };
         Signature::new(name, known)
     }

@@ -189,9 +189,10 @@ impl Process {
         if tgid != pid.0 {
             return Self::find(Pid(tgid));
         }
-        match matches!(state, 'Z' | 'X') && process.has_ended() {
-            true => Err(ProcessError::Zombie(pid)),
-            false => Ok(process),
+        if matches!(state, 'Z' | 'X') && process.has_ended() {
+            Err(ProcessError::Zombie(pid))
+        } else {
+            Ok(process)
         }
     }
 

@@ -63,9 +63,10 @@ fn lock() -> MutexGuard<'static, State> {
 pub fn tell(subject: String, say: fn(&str)) {
     let mut state = lock();
     (state.subject, state.say) = (subject, Some(say));
-    state.patience = match io::stderr().is_terminal() {
-        true => SOON,
-        false => LATER,
+    state.patience = if io::stderr().is_terminal() {
+        SOON
+    } else {
+        LATER
     };
 }
 
@@ -173,9 +174,10 @@ fn look() {
 /// busy.
 fn busy_since(state: &State, before: Instant) -> Option<Instant> {
     let oldest = state.steps.first()?;
-    Some(match oldest.is_recurrent {
-        true => oldest.since,
-        false => before,
+    Some(if oldest.is_recurrent {
+        oldest.since
+    } else {
+        before
     })
 }
 

@@ -319,9 +319,10 @@ impl Stopped {
     /// Lets all go on but `kept`.
     fn release_all_but(&mut self, kept: &BTreeSet<Tid>) -> Result<(), TraceeError> {
         for (tid, thread) in std::mem::take(&mut self.threads) {
-            match kept.contains(&tid) {
-                true => drop(self.threads.insert(tid, thread)),
-                false => thread.resume()?,
+            if kept.contains(&tid) {
+                drop(self.threads.insert(tid, thread))
+            } else {
+                thread.resume()?
             }
         }
         Ok(())

@@ -297,14 +297,13 @@ impl Code {
                 return id as FunctionId;
             }
             let seen = self.seen_at(module, start, start);
-            match seen.linkage.is_empty() {
-                true => id as FunctionId,
-                false => {
-                    let key = (module, seen.start, None);
-                    let id = *self.ids.entry(key).or_insert(id as FunctionId);
-                    self.functions[id as usize] = seen;
-                    id
-                }
+            if seen.linkage.is_empty() {
+                id as FunctionId
+            } else {
+                let key = (module, seen.start, None);
+                let id = *self.ids.entry(key).or_insert(id as FunctionId);
+                self.functions[id as usize] = seen;
+                id
             }
         };
         Some(functions.map(now).collect())
@@ -505,9 +504,10 @@ impl Code {
         let inside = bias.to_svma(Avma(at.address_for_lookup()));
         let is_return = matches!(at, FrameAddress::ReturnAddress(_));
         let after = bias.to_svma(Avma(at.address()));
-        let recipes = match loaded.is_looked_through {
-            true => opened.frames(),
-            false => &[],
+        let recipes = if loaded.is_looked_through {
+            opened.frames()
+        } else {
+            &[]
         };
         let published = recipes.binary_search_by_key(&after, |(after, _)| *after);
         let published = published.ok().map(|index| recipes[index].1);
@@ -519,16 +519,18 @@ impl Code {
         if published.is_some() {
             return published;
         }
-        let known = match is_return {
-            true => &mut loaded.after,
-            false => &mut loaded.before,
+        let known = if is_return {
+            &mut loaded.after
+        } else {
+            &mut loaded.before
         };
-        *known.entry(after).or_insert_with(|| match is_return {
-            true => {
+        *known.entry(after).or_insert_with(|| {
+            if is_return {
                 let found = frames_around(opened.image, after);
                 found.iter().find(|(at, _)| *at == after).map(|(_, r)| *r)
+            } else {
+                before(opened, after)
             }
-            false => before(opened, after),
         })
     }
 }

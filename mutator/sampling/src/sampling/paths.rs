@@ -94,10 +94,7 @@ impl Paths {
         let all = std::mem::take(&mut self.all);
         let mut new = Vec::with_capacity(all.len());
         for (path, is_kept) in all.into_iter().zip(is_kept) {
-            let path = match is_kept {
-                true => path,
-                false => path.innermost(),
-            };
+            let path = if is_kept { path } else { path.innermost() };
             new.push(self.id(path));
         }
         new

@@ -53,12 +53,13 @@ impl Estimate {
     }
 
     fn share_of(self, whole: f64) -> Share {
-        match whole > 0.0 {
-            true => Share {
+        if whole > 0.0 {
+            Share {
                 value: self.value / whole,
                 error: (self.squared_error.sqrt() / whole).min(1.0),
-            },
-            false => Share::default(),
+            }
+        } else {
+            Share::default()
         }
     }
 }

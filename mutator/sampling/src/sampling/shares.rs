@@ -337,9 +337,12 @@ impl Code {
             .map(|(_, seen)| seen.cpu + seen.waited)
             .sum::<f64>()
             <= 0.0;
-        let weight = |seen: &Seen| match is_idle {
-            true => seen.for_work,
-            false => seen.cpu + seen.waited,
+        let weight = |seen: &Seen| {
+            if is_idle {
+                seen.for_work
+            } else {
+                seen.cpu + seen.waited
+            }
         };
         let paths = paths.iter().zip(seen).filter(|(_, s)| weight(s) > 0.0);
         let mut ways: Vec<(&[FunctionId], f64, bool)> = Vec::new();
@@ -361,9 +364,8 @@ impl Code {
                 .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
             let Some((Some(next), _)) = heaviest else {
                 let ends = ways.iter().filter(|(way, ..)| way.len() == depth);
-                let cut = |&(_, weight, is_whole): &(_, f64, bool)| match is_whole {
-                    true => -weight,
-                    false => weight,
+                let cut = |&(_, weight, is_whole): &(_, f64, bool)| {
+                    if is_whole { -weight } else { weight }
                 };
                 if ends.map(cut).sum::<f64>() > 0.0 {
                     callers.push(UNKNOWN_CALLERS.to_owned());

@@ -55,9 +55,10 @@ impl Sampler {
         let waited = |seen: &Seen| seen.waited + seen.for_work;
         let sampled: f64 = all.paths.values().map(waited).sum();
         // Of the waits that were sampled each stands for as many as there were.
-        let scale = match sampled > 0.0 {
-            true => all.waited / sampled,
-            false => 0.0,
+        let scale = if sampled > 0.0 {
+            all.waited / sampled
+        } else {
+            0.0
         };
         let mut found = SampledStacks {
             lived: Duration::from_nanos(all.lived as u64),

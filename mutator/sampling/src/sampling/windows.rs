@@ -147,13 +147,12 @@ impl Windows {
                     return;
                 }
                 let path = paths.walk(sample.registers.as_ref(), sample.stack);
-                match sample.event == clock_id {
-                    true => time.on_processor(path, sample.number),
-                    false => {
-                        let since = sample.number.saturating_sub(*counted).max(1);
-                        *counted = sample.number;
-                        time.about_to_leave(path, since);
-                    }
+                if sample.event == clock_id {
+                    time.on_processor(path, sample.number)
+                } else {
+                    let since = sample.number.saturating_sub(*counted).max(1);
+                    *counted = sample.number;
+                    time.about_to_leave(path, since);
                 }
             }
             Record::Switch { time: at, way } => {
@@ -210,9 +209,10 @@ impl Windows {
     /// The thread whose turn it is, where so many can be looked at: of those that do little a quarter of the room is kept.
     fn next(&mut self, slots: usize) -> Option<i32> {
         let is_kept = 4 * self.open >= 3 * slots && !self.queue.is_empty();
-        match is_kept {
-            true => self.queue.pop_front(),
-            false => self.busy.pop_front().or_else(|| self.queue.pop_front()),
+        if is_kept {
+            self.queue.pop_front()
+        } else {
+            self.busy.pop_front().or_else(|| self.queue.pop_front())
         }
     }
 
@@ -244,9 +244,10 @@ impl Windows {
             return;
         }
         self.close(thread);
-        match thread.is_busy() {
-            true => self.busy.push_back(tid),
-            false => self.queue.push_back(tid),
+        if thread.is_busy() {
+            self.busy.push_back(tid)
+        } else {
+            self.queue.push_back(tid)
         }
     }
 
@@ -411,12 +412,11 @@ impl Windows {
 /// The CPU time between two samples of a thread, ns, and the number of its waits for each sampled one,
 /// in a window of this length.
 fn rates(thread: &Watched, length: u64) -> (u64, u64) {
-    let (period, waits) = match length < SHORT {
-        true => {
-            let turns = thread.pace.turns * length as f64 / 1e9;
-            (SHORT_PERIOD, turns / SHORT_WAITS)
-        }
-        false => (PERIOD, thread.pace.turns / WAITS),
+    let (period, waits) = if length < SHORT {
+        let turns = thread.pace.turns * length as f64 / 1e9;
+        (SHORT_PERIOD, turns / SHORT_WAITS)
+    } else {
+        (PERIOD, thread.pace.turns / WAITS)
     };
     (period * thread.thin, near(waits as u64 * thread.thin))
 }
@@ -425,9 +425,10 @@ fn rates(thread: &Watched, length: u64) -> (u64, u64) {
 /// bytes.
 fn after_loss(thin: u64, bytes: usize) -> (usize, u64) {
     let ring = (2 * bytes).next_power_of_two() / 2;
-    match ring > MOST_OF_RING {
-        true => (ring, (2 * thin).min(MOST_THINNED)),
-        false => (ring, thin),
+    if ring > MOST_OF_RING {
+        (ring, (2 * thin).min(MOST_THINNED))
+    } else {
+        (ring, thin)
     }
 }
 

@@ -18,10 +18,7 @@ impl Cost {
     /// has no shares.
     pub fn share_of(self, whole: Self, least: f64) -> Self {
         let significant = |part: f64| part > 0.0 && part >= least * whole.sum();
-        let share = |part: f64, of: f64| match significant(of) {
-            true => part / of,
-            false => 0.0,
-        };
+        let share = |part: f64, of: f64| if significant(of) { part / of } else { 0.0 };
         Self {
             cpu: share(self.cpu, whole.cpu),
             off: share(self.off, whole.off),

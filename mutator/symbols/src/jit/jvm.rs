@@ -106,9 +106,10 @@ impl HotSpot {
         let end = self.heaps.last().map_or(Avma(0), |heap| heap.range.end);
         let mut rows = Vec::new();
         for heap in &self.heaps {
-            let rule = match heap.is_of_methods && self.preserves_frame_pointer {
-                true => FRAME_POINTER,
-                false => UNKNOWN,
+            let rule = if heap.is_of_methods && self.preserves_frame_pointer {
+                FRAME_POINTER
+            } else {
+                UNKNOWN
             };
             rows.extend([(heap.range.start, rule), (heap.range.end, UNKNOWN)]);
         }

@@ -251,9 +251,10 @@ mod tests {
             found: BTreeSet::new(),
         };
         let root = root.as_ptr() as u64;
-        match is_tree {
-            true => reading.tree(root, 0)?,
-            false => reading.list(root)?,
+        if is_tree {
+            reading.tree(root, 0)?
+        } else {
+            reading.list(root)?
         }
         Some(reading.found.into_iter().collect())
     }

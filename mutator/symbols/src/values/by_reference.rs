@@ -93,9 +93,10 @@ fn copies_of<'d>(
     }
     // Where nothing says that there are copies there may be none, which counts as code.
     let may_lack_copies = (is_assigned || is_deleted) && !is_defaulted;
-    Ok(match may_lack_copies {
-        true => all.with(Copies::Unknown),
-        false => all,
+    Ok(if may_lack_copies {
+        all.with(Copies::Unknown)
+    } else {
+        all
     })
 }
 

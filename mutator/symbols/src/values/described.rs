@@ -207,9 +207,10 @@ impl<'d> Context<'_, 'd> {
         if bare.number(constants::DW_AT_byte_size) == Some(0) {
             return Ok(None);
         }
-        match bare::is_scalar(self.entries, of)? {
-            true => Ok(Some(self.shape(of))),
-            false => Err(Reason::Rust(name.unwrap_or_default().to_owned())),
+        if bare::is_scalar(self.entries, of)? {
+            Ok(Some(self.shape(of)))
+        } else {
+            Err(Reason::Rust(name.unwrap_or_default().to_owned()))
         }
     }
 }
@@ -225,9 +226,10 @@ impl Parameter {
             (Err(Reason::InMemory), Found::Register(_) | Found::AtRegister(_)) => false,
             _ => true,
         };
-        match agrees {
-            true => Ok(()),
-            false => Err(Reason::Elsewhere(self.name.clone().unwrap_or_default())),
+        if agrees {
+            Ok(())
+        } else {
+            Err(Reason::Elsewhere(self.name.clone().unwrap_or_default()))
         }
     }
 }

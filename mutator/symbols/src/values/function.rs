@@ -111,9 +111,10 @@ impl<'d> Parameters<'d> {
             // A definition lists its own parameters, and names them. A declaration has none where the class has a unit
             // of its own.
             let count = own.all.iter().filter(written).count();
-            return match source.all.is_empty() || count == of_source.len() {
-                true => Ok(own),
-                false => Err(Reason::Parameters),
+            return if source.all.is_empty() || count == of_source.len() {
+                Ok(own)
+            } else {
+                Err(Reason::Parameters)
             };
         }
         if own.all.is_empty() && source.all.len() == of_source.len() {
@@ -191,9 +192,10 @@ pub(super) fn has_types(entry: &Entry<'_>) -> Result<bool, Reason> {
 /// The suffix of the name of a function that the compiler has made of another and may have given other arguments.
 pub(super) fn changing_suffix(linkage: &str) -> Option<&str> {
     // Rust's older names have dots of their own, before a hash.
-    let own = match linkage.starts_with("_ZN") {
-        true => linkage.rfind("17h").unwrap_or(0),
-        false => 0,
+    let own = if linkage.starts_with("_ZN") {
+        linkage.rfind("17h").unwrap_or(0)
+    } else {
+        0
     };
     let (_, suffix) = linkage.get(own..)?.split_once('.')?;
     // A static made global by link-time optimization, or renamed; another name; the same for other processors.

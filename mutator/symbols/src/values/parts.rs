@@ -248,9 +248,10 @@ impl<'e, 'd> Parts<'e, 'd> {
         one.add(&to, 0, depth)?;
         let given = of.number(constants::DW_AT_alignment).unwrap_or(0);
         let is_less = |part: &Part| matches!(part, Part::Leaf(_, leaf) if leaf.align > given);
-        match one.found.iter().any(is_less) {
-            true => Err(Reason::NotDescribed),
-            false => Ok(()),
+        if one.found.iter().any(is_less) {
+            Err(Reason::NotDescribed)
+        } else {
+            Ok(())
         }
     }
 }

@@ -37,9 +37,10 @@ fn shown(bytes: &[u8], count: Option<usize>) -> Vec<String> {
     let words = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
     let written = parts().map(|part| words(&part));
     let written: Vec<String> = written.filter(|part| !part.is_empty()).collect();
-    match written.is_empty() {
-        true => vec![String::new()],
-        false => written,
+    if written.is_empty() {
+        vec![String::new()]
+    } else {
+        written
     }
 }
 

@@ -103,9 +103,10 @@ impl Module {
         let args = self.process.args();
         let first = args.first()?.split_whitespace().next()?;
         let name = Some(file_name(first)).filter(|n| !n.is_empty())?;
-        let candidates: Vec<PathBuf> = match first.contains('/') {
-            true => vec![self.process.cwd().unwrap_or_default().join(first)],
-            false => FOLDERS.iter().map(|f| Path::new(f).join(name)).collect(),
+        let candidates: Vec<PathBuf> = if first.contains('/') {
+            vec![self.process.cwd().unwrap_or_default().join(first)]
+        } else {
+            FOLDERS.iter().map(|f| Path::new(f).join(name)).collect()
         };
         let root = Root::of(&self.process).ok()?;
         // Both as stat(2) has them: that of a mapping is another on some file systems.

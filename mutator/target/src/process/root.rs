@@ -42,9 +42,10 @@ impl Root {
     /// There is nothing of that name, or a link.
     pub fn place_itself(&self, path: &Path) -> io::Result<File> {
         let place = self.place_by(path, OFlag::O_NOFOLLOW)?;
-        match place.metadata()?.file_type().is_symlink() {
-            true => Err(io::Error::from_raw_os_error(libc::ELOOP)),
-            false => Ok(place),
+        if place.metadata()?.file_type().is_symlink() {
+            Err(io::Error::from_raw_os_error(libc::ELOOP))
+        } else {
+            Ok(place)
         }
     }
 

@@ -199,9 +199,10 @@ fn open_maps(process: &Process) -> Result<(File, Vec<u8>), ProcessError> {
     process.of_living("maps", |path| {
         let mut file = File::open(path)?;
         let text = read_all(&mut file)?;
-        match text.is_empty() {
-            true => Err(io::Error::from_raw_os_error(libc::ESRCH)),
-            false => Ok((file, text)),
+        if text.is_empty() {
+            Err(io::Error::from_raw_os_error(libc::ESRCH))
+        } else {
+            Ok((file, text))
         }
     })
 }

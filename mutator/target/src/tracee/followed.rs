@@ -35,9 +35,12 @@ pub fn set_call(pid: Pid, at: Option<Avma>) {
 
 /// The address of the system call that is awaited in a thread's process, if any.
 pub(super) fn awaited_call(tid: Tid) -> Option<Avma> {
-    CALLS.with_borrow(|calls| match calls.is_empty() {
-        true => None,
-        false => calls.get(&process_of(tid)?).copied(),
+    CALLS.with_borrow(|calls| {
+        if calls.is_empty() {
+            None
+        } else {
+            calls.get(&process_of(tid)?).copied()
+        }
     })
 }
 

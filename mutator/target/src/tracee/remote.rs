@@ -57,9 +57,10 @@ impl CallCode {
                 now.is_ok_and(|now| now == SYSTEM_CALL)
             }
         };
-        match is_there {
-            true => Ok(()),
-            false => Err(TraceeError::NoSyscall(self.pid)),
+        if is_there {
+            Ok(())
+        } else {
+            Err(TraceeError::NoSyscall(self.pid))
         }
     }
 }

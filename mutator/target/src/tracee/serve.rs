@@ -90,8 +90,9 @@ pub fn let_go_on(tid: Tid, change: Change) -> bool {
 
 /// Lets a thread go on from a stop for no signal.
 pub fn go_on(tid: Tid, in_group: bool) {
-    let _ = match in_group {
-        true => sys::listen(tid),
-        false => sys::cont(tid, 0),
+    let _ = if in_group {
+        sys::listen(tid)
+    } else {
+        sys::cont(tid, 0)
     };
 }

@@ -19,9 +19,10 @@ impl Stopped {
         at_once: Duration,
         step: &Step,
     ) -> Result<Vec<Tid>, TraceeError> {
-        let (seized, refused) = match tids.iter().all(|&tid| followed::is_one(tid)) {
-            true => (tids.to_vec(), None),
-            false => attaching(self.pid, || self.seize_all(tids)),
+        let (seized, refused) = if tids.iter().all(|&tid| followed::is_one(tid)) {
+            (tids.to_vec(), None)
+        } else {
+            attaching(self.pid, || self.seize_all(tids))
         };
         // All threads run up to here.
         if self.threads.is_empty() {

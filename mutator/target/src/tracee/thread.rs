@@ -244,9 +244,10 @@ impl StoppedThread {
 
     fn release(&mut self) -> Result<(), TraceeError> {
         self.held = false;
-        let flushed = match self.borrowed {
-            true => self.flush().or_else(|e| e.if_gone::<()>().map(drop)),
-            false => Ok(()),
+        let flushed = if self.borrowed {
+            self.flush().or_else(|e| e.if_gone::<()>().map(drop))
+        } else {
+            Ok(())
         };
         self.send_kept();
         match self.let_go() {

@@ -213,9 +213,10 @@ fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
         let restorer = Avma(memory.read_word(sp).ok()?);
         restores(restorer)?;
         let made = starts(Avma(pc.0.checked_sub(LAST)?), &CALL);
-        return match starts(pc, &CALL) {
-            true => Some(Place::Before(restorer)),
-            false => made.then_some(Place::After),
+        return if starts(pc, &CALL) {
+            Some(Place::Before(restorer))
+        } else {
+            made.then_some(Place::After)
         };
     }
     if sp.0 < WORD || !frame_at(sp.0 - WORD) {

@@ -94,9 +94,10 @@ impl World {
     }
 
     fn idle(&self, node: usize) -> f64 {
-        match self.idle.contains(&node) {
-            true => self.nodes[node].own.sum(),
-            false => 0.0,
+        if self.idle.contains(&node) {
+            self.nodes[node].own.sum()
+        } else {
+            0.0
         }
     }
 

@@ -349,9 +349,10 @@ fn types_are_found_in_the_supplement_of_dwz() {
     let state = std::cell::Cell::new((false, false));
     let built = assembled("dwz", source, |line| {
         let (in_parameter, at_form) = state.get();
-        let in_parameter = match line.contains("DW_TAG_") {
-            true => line.contains("DW_TAG_formal_parameter"),
-            false => in_parameter,
+        let in_parameter = if line.contains("DW_TAG_") {
+            line.contains("DW_TAG_formal_parameter")
+        } else {
+            in_parameter
         };
         state.set((in_parameter, in_parameter && line.contains("(DW_AT_type)")));
         if at_form {
