@@ -1,5 +1,5 @@
-//! What the crates of `ipath` share below their own subjects: errors and hints as users read them, text that no
-//! terminal obeys, and files that may be anything.
+//! The base of all crates of `ipath`: errors and hints for users, text without control sequences, and files
+//! that may be anything.
 
 pub mod destination;
 pub mod error;

@@ -1,4 +1,4 @@
-//! What the processor decides: the clock of calls. A port adds a module with the same names.
+//! Code for one processor: the clock of calls. A port adds a module with the same names.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

@@ -1,4 +1,4 @@
-//! What the processor decides: which registers the kernel samples, and how frames are unwound with them. A port adds a
+//! Code for one processor: the registers that the kernel samples, and unwinding with them. A port adds a
 //! module with the same names.
 
 #[cfg(target_arch = "x86_64")]

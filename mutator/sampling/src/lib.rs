@@ -1,4 +1,4 @@
-//! Samples of what a program does, by the kernel's performance events, and the search for what it waits for.
+//! Samples of a program by the kernel's performance events, and the search for the causes of its waits.
 
 mod arch;
 pub mod sampling;

@@ -1,4 +1,4 @@
-//! What the processor decides: code as bytes that is found in programs, and that is written into them. A port adds a
+//! Code for one processor: instructions that sessions find in programs or write into them. A port adds a
 //! folder with the same names.
 
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! Sessions: what is put into a process, measured there, collected and taken out again.
+//! Sessions: they put probes into a process, measure there, collect profiles, and remove the probes.
 //!
 //! ```no_run
 //! use std::{thread::sleep, time::Duration};

@@ -20,7 +20,7 @@ use crate::session::{
     self, Answering, Selected, Session, SessionError, Where, select_in, select_stopped,
 };
 
-/// What is measured, and how paths are kept. Options of later versions have defaults.
+/// The functions and metrics, and how paths are kept. Options of later versions have defaults.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -184,7 +184,7 @@ pub fn launch(program: &[OsString], options: &Options) -> Result<(Child, Measure
             Ok((child, measured))
         }
         Err(error) => {
-            // The program has not begun, and shall not without what was asked for. It may have ended.
+            // The program has not begun, and must not begin unmeasured. It may have ended.
             let _ = child.kill();
             drop(stopped);
             let _ = child.wait();
@@ -207,7 +207,7 @@ impl Measured {
     /// Measures further functions.
     ///
     /// # Errors
-    /// As with [`attach`]; what is measured stays.
+    /// As with [`attach`]. Functions that are measured already stay.
     pub fn add<T: AsRef<str>>(&mut self, functions: &[T]) -> Result<(), Error> {
         let patterns = patterns(functions)?;
         let selected = self.session.select(&patterns, None)?;
@@ -249,7 +249,7 @@ impl Measured {
 impl Drop for Measured {
     fn drop(&mut self) {
         if !self.is_out {
-            // Who wants to know whether it worked calls `detach`.
+            // A caller that needs the result calls `detach`.
             let _ = self.session.detach();
         }
     }

@@ -39,7 +39,7 @@ pub enum Metric {
 /// What is either a counter's or the time-stamp counter's.
 const CYCLES: &str = "cycles";
 
-/// What is known of a metric that is no value and no counter.
+/// The properties of a metric that is neither a value nor a counter.
 struct Row {
     /// As on the command line and in the profile.
     name: &'static str,
@@ -48,9 +48,9 @@ struct Row {
     metric: Metric,
     /// As in the profile.
     unit: &'static str,
-    /// True if what is read are ticks of the time-stamp counter, and the unit is ns.
+    /// True if the source counts ticks of the time-stamp counter, and the unit is ns.
     is_in_ticks: bool,
-    /// The columns of a record that have it.
+    /// Its columns in a record.
     columns: &'static [Derived],
     /// True if it takes a system call to find out.
     needs_system_calls: bool,
@@ -286,7 +286,7 @@ impl Metric {
         }
     }
 
-    /// What the table has of it.
+    /// Its row in the table.
     fn row(self) -> Option<&'static Row> {
         NAMED.iter().find(|row| row.metric == self)
     }

@@ -1,4 +1,4 @@
-//! What the processor decides: where the calling convention has arguments and return values, and the numbers of
+//! Code for one processor: the places of arguments and return values by the calling convention, and the numbers of
 //! registers in debug information. A port adds a folder with the same names.
 
 #[cfg(target_arch = "x86_64")]

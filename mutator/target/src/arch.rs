@@ -1,4 +1,4 @@
-//! What the processor decides: the registers of a stopped thread, code as bytes, and what a signal's delivery lays on
+//! Code for one processor: the registers of a stopped thread, instructions as bytes, and the frame of a signal on
 //! the stack. A port adds a folder with the same names.
 
 #[cfg(target_arch = "x86_64")]

@@ -47,7 +47,7 @@ pub enum Writes {
 /// Opens a file of a folder.
 pub type OpenFile<'f> = &'f mut dyn FnMut(&str) -> io::Result<Box<dyn Write>>;
 
-/// What is asked of an export.
+/// The options of an export.
 #[derive(Clone, Copy, Default)]
 pub struct Asked<'a> {
     /// The metric; none for all where the format has room for several.

@@ -1,4 +1,4 @@
-//! What orders the reads of the clock in the image.
+//! The fence that orders the reads of the clock in the image.
 
 /// `lfence`.
 pub const FENCE: [u8; 3] = [0x0f, 0xae, 0xe8];

@@ -15,11 +15,11 @@ use ipath_target::process::Extent;
 /// CS, GS, FS and SS of 64-bit code, which follow rip and rflags.
 const SEGMENTS: [u8; 8] = [0x33, 0, 0, 0, 0, 0, 0x2b, 0];
 
-/// What stands in each frame that 64-bit code goes on after: its segments.
+/// The mark of a frame: the segments of 64-bit code.
 pub const MARK: [u8; 8] = SEGMENTS;
-/// Bytes from a frame's first to that.
+/// Bytes from the start of a frame to its mark.
 pub const AT_MARK: u64 = AT_SEGMENTS;
-/// Bytes from the program counter to that.
+/// Bytes from the program counter to the mark.
 pub const PC_TO_MARK: u64 = AT_SEGMENTS - PC;
 
 const ALTERNATE_SIZE: u64 = ALTERNATE + 2 * WORD;
