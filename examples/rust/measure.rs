@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! cargo build --release -p ipath-examples
+//! cargo build --release -p ipath-session --example measure
 //! target/release/wordcount &
-//! target/release/measure $! wordcount::normalise
+//! target/release/examples/measure $! wordcount::normalise
 //! ```
 //!
-//! `measure PID FUNCTION...` measures for 3 seconds. A file in the place of the PID is a profile that has been
-//! written before.
+//! `measure PID FUNCTION...` measures for 3 seconds. The PID may also be the file of a profile.
 
 use std::error::Error;
 use std::path::Path;

@@ -127,15 +127,24 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// An I/O error in the words of strerror(3), without Rust's "(os error N)".
+/// Where a shorter or plainer word than that of strerror(3) is shown.
+const WORDS: [(i32, &str); 5] = [
+    (libc::EAGAIN, "try again"),
+    (libc::EBADF, "bad file number"),
+    (libc::EIO, "i/o error"),
+    (libc::ELOOP, "too many symbolic links encountered"),
+    (libc::ENOMEM, "out of memory"),
+];
+
+/// An I/O error in words, those of strerror(3) but for some, without Rust's "(os error N)".
 pub fn io_text(error: &io::Error) -> String {
+    let number = error.raw_os_error();
+    if let Some((_, words)) = WORDS.iter().find(|(known, _)| Some(*known) == number) {
+        return (*words).to_owned();
+    }
     let text = error.to_string();
-    let words = text
-        .split_once(" (os error ")
-        .map(|(words, _)| words.to_lowercase());
-    words
-        .filter(|_| error.raw_os_error().is_some())
-        .unwrap_or(text)
+    let words = text.split_once(" (os error ").filter(|_| number.is_some());
+    words.map_or(text.clone(), |(words, _)| words.to_lowercase())
 }
 
 #[cfg(test)]
