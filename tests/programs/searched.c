@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 
@@ -122,10 +123,23 @@ NOINLINE void forever(void)
         sink++;
 }
 
+/* As many as take a millisecond of the processor. */
+static long of_handle = 200000;
+
 NOINLINE void handle(void)
 {
-    for (long i = 0; i < 200000; i++)
+    for (long i = 0; i < of_handle; i++)
         sink += i;
+}
+
+static void calibrate(void)
+{
+    struct timespec begin, end;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    handle();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    long ns = (end.tv_sec - begin.tv_sec) * 1000000000 + end.tv_nsec - begin.tv_nsec;
+    of_handle = of_handle * 1000000 / (ns < 1000 ? 1000 : ns);
 }
 
 NOINLINE void order(int items)
@@ -159,6 +173,7 @@ int main(int argc, char **argv)
     sigaction(SIGTERM, &ending, NULL);
     for (int i = 0; i < ENTRIES; i++)
         table[i] = i;
+    calibrate();
     int threads = strcmp(kind, "barrier") == 0 ? THREADS : 0, got;
     pthread_t handles[THREADS];
     pthread_barrier_init(&barrier, NULL, THREADS);
