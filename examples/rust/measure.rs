@@ -11,6 +11,7 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -20,9 +21,19 @@ use ipath_session::{Options, attach};
 /// The most paths that are printed.
 const SHOWN: usize = 10;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match measure() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("measure: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let subject = arguments.next().ok_or("measure PID FUNCTION...")?;
+    let subject = arguments.next().ok_or("usage: measure PID FUNCTION...")?;
     let profile = match subject.parse() {
         Ok(pid) => {
             let measured = attach(pid, &Options::of_functions(arguments))?;
@@ -35,8 +46,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut paths: Vec<&PathEntry> = profile.paths.iter().collect();
     paths.sort_by_key(|path| std::cmp::Reverse(wall(path)));
     for path in paths.into_iter().take(SHOWN) {
-        let name = |&frame: &usize| profile.frames[frame].function.as_deref().unwrap_or("?");
-        let callers: Vec<&str> = path.stack.iter().map(name).collect();
+        let name = |&frame: &usize| profile.frame_name(&profile.frames[frame]);
+        let callers: Vec<String> = path.stack.iter().map(name).collect();
         println!(
             "{:>12} ns {:>9} calls  {} < {}",
             wall(path),
