@@ -469,7 +469,7 @@ pub struct Measure {
     #[arg(long)]
     pub allow_seccomp: bool,
     /// Most distinct paths; further ones share one per function
-    #[arg(long, value_name = "N", default_value_t = 65536,
+    #[arg(long, value_name = "N", default_value_t = ipath_session::session::MAX_PATHS,
           value_parser = clap::value_parser!(u64).range(1..=1 << 22))]
     pub max_paths: u64,
 }

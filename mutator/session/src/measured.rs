@@ -5,7 +5,6 @@ use std::fmt;
 use std::process::Child;
 use std::sync::Arc;
 
-use ipath_profile::clock::ExitClock;
 use ipath_profile::{COUNT, Profile};
 use ipath_target::process::{Pid, Process, ProcessError};
 use ipath_target::tracee::TraceeError;
@@ -45,7 +44,7 @@ impl Default for Options {
         Self {
             functions: Vec::new(),
             metrics: vec!["wall".to_owned()],
-            max_paths: 65_536,
+            max_paths: session::MAX_PATHS,
             depth: 0,
             collapse_recursion: false,
             per_thread: false,
@@ -69,21 +68,12 @@ impl Options {
             |name: &String| Metric::asked(name).map_err(|cause| Error::Metric(name.clone(), cause));
         Ok(session::Options {
             metrics: names.map(metric).collect::<Result<_, _>>()?,
-            condition: None,
             max_paths: self.max_paths,
             depth: self.depth,
             collapse_recursion: self.collapse_recursion,
             per_thread: self.per_thread,
-            no_correction: false,
-            exit_clock: ExitClock::default(),
-            no_system_calls: false,
-            parent: None,
-            family: None,
-            pending: Vec::new(),
             named: self.functions.clone(),
-            tells_of_execs: true,
-            tells_of_exits: false,
-            allow_seccomp: false,
+            ..session::Options::default()
         })
     }
 }

@@ -88,7 +88,7 @@ use reading::Reading;
 
 pub use answers::Answering;
 pub use candidate::{Candidate, Point};
-pub use create::{Options, Where};
+pub use create::{MAX_PATHS, Options, Where};
 pub use departing::Departures;
 pub use elsewhere::Elsewhere;
 pub use end::Ended;

@@ -12,7 +12,6 @@ use super::output::print_data;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Patterns, Show};
 use ipath_base::error::{Failure, io_text};
-use ipath_profile::clock::ExitClock;
 use ipath_session::metric::Metric;
 use ipath_session::session::{Options, Session, SessionError, Where, select_in};
 use ipath_target::process::{Pid, Process};
@@ -36,21 +35,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     let patterns = super::measure::patterns(OPERATION, &[FUNCTION.to_owned()])?;
     let options = Options {
         metrics: vec![Metric::Wall],
-        condition: None,
-        max_paths: 65536,
-        depth: 0,
-        collapse_recursion: false,
-        per_thread: false,
-        no_correction: false,
-        exit_clock: ExitClock::default(),
-        no_system_calls: false,
-        parent: None,
-        family: None,
-        pending: Vec::new(),
-        named: Vec::new(),
-        tells_of_execs: true,
-        tells_of_exits: false,
-        allow_seccomp: false,
+        ..Options::default()
     };
     let selected = select_in(&started.process, &patterns, options.wanted()).map_err(failure)?;
     let given = Patterns {

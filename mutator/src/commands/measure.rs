@@ -60,17 +60,14 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         no_correction: measure.no_correction,
         exit_clock: measure.clock.into(),
         no_system_calls: measure.no_system_calls,
-        parent: None,
-        family: None,
         pending: if measure.pending {
             measure.patterns.func.clone()
         } else {
             Vec::new()
         },
         named: measure.patterns.func.clone(),
-        tells_of_execs: true,
-        tells_of_exits: false,
         allow_seccomp: measure.allow_seccomp,
+        ..Options::default()
     })
 }
 

@@ -70,6 +70,33 @@ pub struct Options {
     pub allow_seccomp: bool,
 }
 
+/// The most distinct paths, if not told otherwise.
+pub const MAX_PATHS: u64 = 65_536;
+
+/// Counts of calls by their whole paths.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            metrics: Vec::new(),
+            condition: None,
+            max_paths: MAX_PATHS,
+            depth: 0,
+            collapse_recursion: false,
+            per_thread: false,
+            no_correction: false,
+            exit_clock: ExitClock::default(),
+            no_system_calls: false,
+            parent: None,
+            family: None,
+            pending: Vec::new(),
+            named: Vec::new(),
+            tells_of_execs: true,
+            tells_of_exits: false,
+            allow_seccomp: false,
+        }
+    }
+}
+
 impl Options {
     /// The values of a call that are needed.
     pub fn items(&self) -> Vec<Item> {

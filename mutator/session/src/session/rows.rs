@@ -18,6 +18,8 @@ pub(super) struct Way {
     pub(super) retired: Vec<usize>,
 }
 
+/// The id of the row that a candidate has already. `None` if it is new, or stands for the exits of
+/// another row alone.
 pub(super) fn row_of(document: &Document, candidate: &Candidate) -> Option<usize> {
     if candidate.exits_of.is_some() {
         return None;
