@@ -1,4 +1,4 @@
-"""The licences of ipath and of all that is linked into it, as one text.
+"""Prints the licenses of ipath and of all packages that are linked into it.
 
 usage: python3 packaging/licences.py TARGET
 """
@@ -13,12 +13,15 @@ LICENCE = re.compile(r"^(licen[cs]e|copying|notice|unlicense|copyright)", re.IGN
 
 
 def linked(metadata, target):
-    """The packages that the program is made of: not what only builds or tests it, nor what it could be built with."""
-    # cargo metadata has optional packages, too, that no feature asks for.
+    """Return the packages that are linked into the program, sorted by name and version.
+
+    Excludes dependencies for builds and tests, and optional ones that are not enabled.
+    """
+    # Not from cargo metadata: it includes optional packages that no feature enables.
     command = ["cargo", "tree", "--locked", "--package=ipath", f"--target={target}", "--edges=normal,no-proc-macro"]
     command += ["--prefix=none", "--format={p}"]
     tree = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    # A line is `NAME vVERSION`, and more for what does not come from a registry.
+    # A line is `NAME vVERSION`, with a suffix for packages that are not from a registry.
     named = {tuple(line.split()[:2]) for line in tree.splitlines()}
     own = set(metadata["workspace_members"])
     outer = [p for p in metadata["packages"] if p["id"] not in own]
@@ -27,7 +30,7 @@ def linked(metadata, target):
 
 
 def texts(package):
-    """The licence texts that stand in a package."""
+    """Yields the license texts in the source folder of a package."""
     folder = os.path.dirname(package["manifest_path"])
     names = sorted(name for name in os.listdir(folder) if LICENCE.match(name))
     files = [os.path.join(folder, name) for name in names]

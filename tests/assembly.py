@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Counts the lines of assembly that say what they are for.
+"""Counts the lines of assembly with a comment.
 
 Reads the Rust files in folders named `arch`. A line of assembly is a line of a string in a macro
-that starts with a mnemonic; a single word in parentheses is the register of an operand. Its intent is a comment on the same line.
+that starts with a mnemonic. A single word in parentheses is not: it is the register of an operand.
+The comment must be on the same line.
 
-Prints lines, lines with a comment, and the share of each file and of all. Fails if the share of all
-is below the one given.
+Prints the lines, the lines with a comment, and their share for each file and in total. Fails if the
+total share is below SHARE.
 
     tests/assembly.py [--least SHARE] [--missing]
 """
@@ -15,7 +16,7 @@ import pathlib
 import re
 import sys
 
-# Macros of Rust whose strings are not assembly.
+# Rust macros whose strings are not assembly.
 OTHERS = {"assert", "assert_eq", "assert_ne", "matches", "panic", "format", "println", "offset_of"}
 CALL = re.compile(r"\b(\w+)!\s*[\w$]*\s*[({\[]")
 MNEMONIC = re.compile(r"(?:[\w$]+:\s*)?[a-z][a-z0-9]+(?:\s|$)")
@@ -23,7 +24,7 @@ FOLDERS = {".git", "target"}
 
 
 def macros(text):
-    """Yields the start and the end of each macro call and definition outside of others."""
+    """Yields the start and the end of each macro call and definition that is not nested."""
     at = 0
     while found := CALL.search(text, at):
         at = found.end()
@@ -36,7 +37,7 @@ def macros(text):
 
 
 def closing(text, at):
-    """The place after the bracket that closes the one before `at`."""
+    """The offset after the bracket that closes the bracket before `at`."""
     depth = 1
     while depth and at < len(text):
         if text.startswith("//", at):
@@ -51,7 +52,7 @@ def closing(text, at):
 
 
 def string_end(text, at):
-    """The place after the string that starts at `at`."""
+    """The offset after the string that starts at `at`."""
     at += 1
     while text[at] != '"':
         at += 2 if text[at] == "\\" else 1
@@ -59,7 +60,7 @@ def string_end(text, at):
 
 
 def strings(text, start, end):
-    """Yields the places of the strings between two places, without those in comments and attributes."""
+    """Yields the start and the end of each string in a range, except in comments and attributes."""
     at = start
     while at < end:
         if text.startswith("//", at) or text.startswith("#[", at):
@@ -73,7 +74,7 @@ def strings(text, start, end):
 
 
 def assembly(text):
-    """Yields each line of assembly with its number, and True if it has a comment."""
+    """Yields the number and the code of each line of assembly, and True if it has a comment."""
     for start, end in macros(text):
         for first, after in strings(text, start, end):
             at = first

@@ -1,11 +1,11 @@
-/* Who holds the lock? Four threads post orders to one ledger, and now and then it is put in order, with the lock held.
+/* Who holds the lock? Four threads post orders to one ledger. Occasionally one of them sorts it, holding the lock.
  *
  *     make -C examples c
  *     examples/c/ledger &
  *     ipath attach $! -f pthread_mutex_lock -f post -m cpu,blocked
  *
- * What you see: `pthread_mutex_lock` is blocked, from `post`; and `post` itself has CPU time of its own, which is what
- * others wait for: `i` (its callees) leads to `put_in_order`.
+ * What you see: calls of `pthread_mutex_lock` from `post` are blocked. `post` has CPU time of its own, and this is the
+ * time for which the others wait: `i` (its callees) leads to `put_in_order`.
  *
  *     ledger [SECONDS]        10 by default */
 #include <pthread.h>

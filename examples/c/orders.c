@@ -1,12 +1,12 @@
-/* Who calls `hash_lookup`, and for whom is it slow? A shop takes orders, checks its stock and
- * writes bills; all three look things up in the same two tables, and one table has a bad hash.
+/* Who calls `hash_lookup`, and for which caller is it slow? A shop takes orders, checks its stock
+ * and writes bills. All three use the same two tables, one of which has a bad hash function.
  *
  *     make -C examples c
  *     examples/c/orders &
  *     ipath attach $! -f hash_lookup
  *
- * What you see: one path, through `write_bill` and `find_customer`, has by far the greatest mean,
- * because all the customers' names start alike and only the first letters are hashed.
+ * What you see: the path through `write_bill` and `find_customer` has by far the largest mean. All
+ * names of customers begin alike, and only the first letters are hashed.
  *
  *     orders [SECONDS]        10 by default */
 #include <stdint.h>
@@ -35,7 +35,7 @@ static uint32_t hash(const struct table *table, const char *name)
     return h % SLOTS;
 }
 
-/* The slot of a name, or of the free place where it belongs. */
+/* The slot of a name, or the free slot for it. */
 NOINLINE static int hash_lookup(const struct table *table, const char *name)
 {
     uint32_t slot = hash(table, name);

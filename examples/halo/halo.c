@@ -1,12 +1,12 @@
-/* Where does an MPI program wait? A grid is split between the ranks; in each step they exchange
- * the edges of their parts with non-blocking messages, and every message ends in MPI_Wait, reached
- * through several wrappers. One of the callers waits far longer than the others. To find it:
+/* Where does an MPI program wait? A grid is split between the ranks. In each step they exchange
+ * the edges of their parts by non-blocking messages. Every message ends in MPI_Wait, which is
+ * reached through several wrappers. One caller waits far longer than the others. To find it:
  *
  *     make -C examples
  *     mpirun -n 2 examples/halo/halo &
  *     ipath attach $(pgrep -n -x halo) -f MPI_Wait
  *
- * What you see: `exchange_corners` waits for a neighbour whose `refine_corners` has more work
+ * What you see: `exchange_corners` waits for a neighbor whose `refine_corners` has more work
  * (only rank 0 has corners to refine), while the other callers of MPI_Wait return at once.
  *
  *     halo [STEPS]        a step takes about 2 ms; the default of 5000 about 10 seconds */
@@ -40,7 +40,7 @@ NOINLINE static void complete_both(MPI_Request *receive, MPI_Request *send)
     rows++;
 }
 
-/* Sends and receives one row; a neighbour outside the grid is MPI_PROC_NULL. */
+/* Sends and receives one row; a neighbor outside the grid is MPI_PROC_NULL. */
 NOINLINE static void swap_row(double *mine, double *theirs, int neighbour, int tag)
 {
     MPI_Request receive, send;
@@ -69,7 +69,7 @@ NOINLINE static void refine_corners(void)
             corners[i] = 0.5 * corners[i] + 0.5 * grid[1 + i][round % WIDTH];
 }
 
-/* The effect of it: here the other ranks wait. */
+/* The effect: here the other ranks wait. */
 NOINLINE static void exchange_corners(void)
 {
     int partner = rank ^ 1;
@@ -96,7 +96,7 @@ NOINLINE static double smooth(void)
     return change;
 }
 
-/* Passes a sum down the ranks, by calling itself once for each part of it. */
+/* Passes a sum down the ranks, with a recursive call for each part. */
 NOINLINE static double pass_flux(double own, int part)
 {
     double theirs = 0;

@@ -1,4 +1,4 @@
-//! Measures functions of a process from a program of one's own, and prints their costliest paths.
+//! Measures functions of a process from your own program, and prints their costliest paths.
 //!
 //! ```text
 //! cargo build --release -p ipath-examples
@@ -18,7 +18,7 @@ use std::time::Duration;
 use ipath_profile::{PathEntry, Profile};
 use ipath_session::{Options, attach};
 
-/// The most paths that are printed.
+/// The maximum number of paths printed.
 const SHOWN: usize = 10;
 
 fn main() -> ExitCode {
@@ -59,7 +59,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The sum of its times, in ns.
+/// The sum of the path's times in nanoseconds, or 0 if they are not measured.
 fn wall(path: &PathEntry) -> i128 {
     path.metrics.timers.get("wall").map_or(0, |wall| wall.sum)
 }

@@ -1,12 +1,12 @@
-//! The kept inputs.
+//! The corpus of inputs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The files of a folder below `corpus/`, by name.
+/// Reads the files in a folder of `corpus/`, sorted by name.
 ///
 /// # Panics
-/// When there is none.
+/// If the folder has no file or cannot be read.
 pub fn load(folder: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("corpus")
@@ -20,10 +20,10 @@ pub fn load(folder: &str) -> Vec<Vec<u8>> {
     files.iter().map(read).collect()
 }
 
-/// Keeps an input that has failed; where.
+/// Saves an input that failed, and returns its path.
 pub fn keep(target: &str, seed: u64, case: u64, input: &[u8]) -> PathBuf {
     let path = std::env::temp_dir().join(format!("ipath-fuzz-{target}-{seed}-{case}"));
-    // What fails here fails a test already.
+    // The test has already failed, so an error here is ignored.
     let _ = fs::write(&path, input);
     path
 }

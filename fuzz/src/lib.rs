@@ -1,8 +1,9 @@
-//! Fuzzing without a compiler of its own: inputs of a kept corpus are changed at random, and a reader must
-//! neither panic on what comes out, nor take more memory or time than it may.
+//! Fuzzing without compiler instrumentation. Inputs from a corpus are mutated at random. A reader
+//! must not panic on the results, nor exceed limits of memory and time.
 //!
-//! Deterministic: a seed and the number of a case name its input. `IPATH_FUZZ_CASES` says how many cases each
-//! target runs, `IPATH_FUZZ_SEED` where they begin, `IPATH_FUZZ_INPUT` names a file to be read instead.
+//! Deterministic: a seed and a case number determine an input. `IPATH_FUZZ_CASES` sets the number
+//! of cases of each target and `IPATH_FUZZ_SEED` the first seed. `IPATH_FUZZ_INPUT` names a file to
+//! read instead.
 
 pub mod corpus;
 pub mod memory;

@@ -1,21 +1,21 @@
-//! An allocator that counts what each thread holds, and gives no thread more than a case may take.
+//! An allocator that counts the bytes held by each thread, and limits them during a case.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Bytes that a case may hold.
-pub const MOST: i64 = 512 << 20;
+/// The maximum number of bytes that a case may hold.
+pub const MAX_BYTES: i64 = 512 << 20;
 
 thread_local! {
     static HELD: Cell<i64> = const { Cell::new(0) };
     static LIMIT: Cell<i64> = const { Cell::new(i64::MAX) };
 }
 
-/// The system's allocator with a count.
+/// The system allocator with a counter.
 pub struct Counted;
 
 fn add(bytes: i64) -> bool {
-    // A thread that ends has no count any more.
+    // A thread that is exiting has no counter any more.
     let held = HELD.try_with(|held| {
         held.set(held.get().saturating_add(bytes));
         held.get()
@@ -23,13 +23,13 @@ fn add(bytes: i64) -> bool {
     let limit = LIMIT.try_with(Cell::get).unwrap_or(i64::MAX);
     let is_over = held.is_ok_and(|held| held > limit);
     if is_over {
-        // What follows may allocate, too: the message, for one.
+        // The code that follows may allocate, for example the message.
         let _ = LIMIT.try_with(|limit| limit.set(i64::MAX));
     }
     !is_over
 }
 
-// SAFETY: every call goes to the system's allocator, or returns null, which says that there is no memory.
+// SAFETY: every call goes to the system allocator, or returns null, which means out of memory.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !add(layout.size() as i64) {
@@ -46,12 +46,12 @@ unsafe impl GlobalAlloc for Counted {
     }
 }
 
-/// Limits what this thread may hold from now on to [`MOST`] more than it does.
+/// Limits this thread to [`MAX_BYTES`] more than it holds now.
 pub(crate) fn begin() {
-    LIMIT.with(|limit| limit.set(HELD.with(Cell::get).saturating_add(MOST)));
+    LIMIT.with(|limit| limit.set(HELD.with(Cell::get).saturating_add(MAX_BYTES)));
 }
 
-/// Ends the limit.
+/// Removes the limit.
 pub(crate) fn end() {
     LIMIT.with(|limit| limit.set(i64::MAX));
 }

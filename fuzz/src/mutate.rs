@@ -1,4 +1,4 @@
-//! Ways to change an input.
+//! Mutations of inputs.
 
 mod bytes;
 mod elf;

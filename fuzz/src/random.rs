@@ -1,18 +1,18 @@
-//! Random numbers that a seed decides.
+//! Random numbers determined by a seed.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a case.
+    /// Creates the sequence of a case.
     pub fn new(seed: u64, case: u64) -> Self {
         let mut random = Self(seed ^ case.wrapping_mul(0xd134_2543_de82_ef95));
         random.word();
         random
     }
 
-    /// Any 64 bits.
+    /// Returns any 64 bits.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -21,7 +21,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 where that is 0.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         match end {
             0 => 0,
@@ -29,12 +29,12 @@ impl Random {
         }
     }
 
-    /// One of these.
+    /// Returns one of these. `None` if there are none.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         of.get(self.below(of.len()))
     }
 
-    /// A number at which readers go wrong; `len` is that of the input.
+    /// Returns a number that often exposes errors of readers. `len` is the size of the input.
     pub fn interesting(&mut self, len: usize) -> u64 {
         let len = len as u64;
         let known = [

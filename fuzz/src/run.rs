@@ -1,4 +1,4 @@
-//! Running the cases of a target.
+//! Runs the cases of a target.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,26 +6,27 @@ use crate::random::Random;
 use crate::watch::Watch;
 use crate::{corpus, memory};
 
-/// Changes of an input, at most.
+/// The maximum number of mutations of an input.
 const CHANGES: usize = 8;
 
-/// A reader and how its inputs are made.
+/// A reader, and the way in which its inputs are made.
 pub struct Target {
     /// Its name.
     pub name: &'static str,
-    /// The folder with its inputs.
+    /// The folder of its corpus.
     pub corpus: &'static str,
-    /// Changes an input once.
+    /// Mutates an input once.
     pub change: fn(&mut Random, &[Vec<u8>], &mut Vec<u8>),
-    /// Cases of an ordinary test run.
+    /// The number of cases in an ordinary test run.
     pub cases: u64,
 }
 
-/// Gives a reader the corpus as it is, and then changed. The reader says whether it has taken an input for what it
-/// reads: of one that it refuses at once little is learned.
+/// Passes the corpus to a reader, first unchanged and then mutated. The reader returns true if it
+/// accepted an input: an input that is rejected at once tests little.
 ///
 /// # Panics
-/// When the reader does, with the place where the input is kept, or takes nothing of the corpus.
+/// If the reader panics, reporting the path of the saved input, or if it accepts no input of the
+/// corpus.
 pub fn run(target: &Target, mut read: impl FnMut(&[u8]) -> bool) {
     if let Some(path) = std::env::var_os("IPATH_FUZZ_INPUT") {
         let input = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

@@ -1,5 +1,5 @@
-//! A thread that ends the run when a case has used its processor time up. It is the time of the case's own thread
-//! that counts, so a busy machine changes nothing.
+//! A thread that ends the run if a case has used up its processor time. It measures the time of the
+//! case's own thread, so the load of the machine does not matter.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use crate::corpus;
 
-/// Processor time that a case may use, ns. Without optimization all takes longer.
-const MOST: u64 = if cfg!(debug_assertions) {
+/// The processor time that a case may use, in nanoseconds. Unoptimized code takes longer.
+const MAX_CPU_NS: u64 = if cfg!(debug_assertions) {
     10_000_000_000
 } else {
     1_000_000_000
 };
 
 struct Shared {
-    /// The case, counted from 1; 0 between cases.
+    /// The number of the case, from 1. 0 between cases.
     case: AtomicU64,
-    /// Processor time at its begin, ns.
+    /// The processor time at its start, in nanoseconds.
     begun: AtomicU64,
     is_over: AtomicU64,
     input: std::sync::Mutex<Vec<u8>>,
 }
 
-/// Watches the cases of the thread that made it.
+/// Watches the cases of the thread that created it.
 pub(crate) struct Watch(Arc<Shared>);
 
 impl Watch {
@@ -42,7 +42,7 @@ impl Watch {
                 std::thread::sleep(Duration::from_millis(100));
                 let (case, begun) = (watched.case.load(SeqCst), watched.begun.load(SeqCst));
                 let used = time_of(of_case).saturating_sub(begun);
-                if case == 0 || used < MOST || watched.case.load(SeqCst) != case {
+                if case == 0 || used < MAX_CPU_NS || watched.case.load(SeqCst) != case {
                     continue;
                 }
                 let input = watched.input.lock().map(|i| i.clone()).unwrap_or_default();
@@ -90,7 +90,7 @@ fn time_of(clock: libc::clockid_t) -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: writes the struct given.
+    // SAFETY: writes the given struct.
     match unsafe { libc::clock_gettime(clock, &raw mut time) } {
         0 => time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64,
         _ => 0,

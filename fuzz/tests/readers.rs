@@ -1,4 +1,4 @@
-//! The five readers: what they are given may come from anybody.
+//! The five readers, whose inputs may come from anyone.
 
 #[path = "readers/document.rs"]
 mod document;

@@ -1,7 +1,7 @@
 //! Compiles the runtime into the image that the command carries and writes into targets.
 //!
-//! `rustc` is called directly: the runtime has no dependency but `abi` and `unwind`, needs flags of its own
-//! (freestanding, position-independent, no vectorizing), and a nested cargo would want a second
+//! `rustc` is called directly. The runtime depends only on `abi` and `unwind`, and needs its own
+//! flags (freestanding, position-independent, no vectorizing). A nested cargo would need a second
 //! target directory and lock.
 
 use std::env;
@@ -40,7 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let image = out.join("runtime.elf");
     let mut command = rustc(&runtime.join("src/lib.rs"), "rtlib", "cdylib", &image)?;
     if env::var_os("CARGO_FEATURE_FAULTS").is_some() {
-        // Its functions are not where the other build has them, to see that no command relies on that.
+        // Moves functions to other addresses than in the other build. So tests show that no command
+        // relies on their addresses.
         command.args(["-C", "llvm-args=-align-all-functions=6"]);
     }
     command
@@ -54,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let link = [
         "-nostdlib",
         "-nostartfiles",
-        // Nothing in the image may ask the loader for anything: there is none.
+        // The image must not depend on a loader: there is none.
         "-Wl,-Bsymbolic",
         "-Wl,--no-undefined",
         // One executable part, constants included, and one writable part.
@@ -81,7 +82,7 @@ fn rustc(source: &Path, name: &str, kind: &str, output: &Path) -> Result<Command
         "2024",
     ]);
     command.arg("-o").arg(output);
-    // Where the source is on this machine does not go into the image.
+    // Keeps the location of the source on this machine out of the image.
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
     let mut remap = root.into_os_string();
     remap.push("=/ipath");
@@ -98,7 +99,8 @@ fn rustc(source: &Path, name: &str, kind: &str, output: &Path) -> Result<Command
         // Keeps vector registers out of code that has no use for them.
         "no-vectorize-loops",
         "no-vectorize-slp",
-        // Every branch can be followed in the code: a test does, to see what runs where.
+        // Makes every branch visible in the code. A test follows the branches to see which code
+        // runs where.
         "llvm-args=-min-jump-table-entries=1000",
         "debuginfo=0",
         "strip=symbols",

@@ -1,4 +1,4 @@
-//! The command line as clap sees it.
+//! The command line as parsed by clap.
 
 // A comment on a flattened field would become the help of the command.
 #![allow(missing_docs)]
@@ -44,15 +44,17 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// The command line with each pattern by itself, if nothing is missing.
+    /// Splits the values of `--func` and `--edges` at commas and checks that all required arguments
+    /// are present.
     ///
     /// # Errors
     /// The command needs a function or a process, and none is given.
     pub fn checked(mut self) -> Result<Self, clap::Error> {
         if let Some(patterns) = self.command.patterns() {
-            let given = std::mem::take(&mut patterns.func);
-            let parts = given.iter().flat_map(|text| parse::patterns(text));
-            patterns.func = parts.collect();
+            for given in [&mut patterns.func, &mut patterns.edges] {
+                let parts = given.iter().flat_map(|text| parse::patterns(text));
+                *given = parts.collect();
+            }
         }
         if let Command::Attach { of, job, .. } = &self.command
             && of.subject().is_none()
@@ -67,7 +69,7 @@ impl Cli {
             Command::Add { patterns, .. } | Command::Remove { patterns, .. } => patterns,
             _ => return Ok(self),
         };
-        if !(patterns.func.is_empty() && patterns.at.is_empty()) {
+        if !patterns.func.is_empty() || patterns.has_places() {
             Ok(self)
         } else {
             Err(Self::command().error(
@@ -79,6 +81,7 @@ impl Cli {
 }
 
 impl Command {
+    /// The patterns of functions. `None` for commands that take none.
     fn patterns(&mut self) -> Option<&mut Patterns> {
         match self {
             Self::Attach { measure, .. } | Self::Run { measure, .. } => Some(&mut measure.patterns),
@@ -87,7 +90,7 @@ impl Command {
         }
     }
 
-    /// The name of the operation in messages.
+    /// The name of the command in messages. `ipath` for commands whose messages name no operation.
     pub fn operation(&self) -> &'static str {
         match self {
             Self::Attach { .. } => "attach",
@@ -107,7 +110,7 @@ impl Command {
         }
     }
 
-    /// The operation and its subject, as in messages.
+    /// The name of the command in messages, followed by the process if one is given: `attach 4242`.
     pub fn subject(&self) -> String {
         let of = match self {
             Self::Attach { of, .. } | Self::Status { of, .. } | Self::Doctor { of } => of.subject(),
@@ -128,9 +131,9 @@ impl Command {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Instrument functions of a running process and show the cost of each call path, live. Without a
-    /// function it shows the session of the process. If there is none, it offers the costliest functions
-    /// to choose from (see suggest)
+    /// Instrument functions of a running process and show the cost of each call path, live. Without
+    /// a function it shows the session of the process. If there is none, it offers the costliest
+    /// functions to choose from (see suggest)
     #[command(
         after_help = "Examples:\n  ipath attach 4242 -f MPI_Wait -f 'libc.so*!malloc'\n  \
         ipath attach 4242 --search"
@@ -150,8 +153,8 @@ pub enum Command {
         #[arg(long, conflicts_with_all = ["search", "follow"])]
         keep: bool,
     },
-    /// Start a program with functions instrumented from its first instruction. Without a function it
-    /// runs, and ipath offers its costliest functions to choose from (see suggest)
+    /// Start a program with functions instrumented from its first instruction. Without a function
+    /// it runs, and ipath offers its costliest functions to choose from (see suggest)
     #[command(
         after_help = "Examples:\n  ipath run -f qsort -o sort.json -- sort words.txt\n  \
         ipath run --search -- ./app"
@@ -177,25 +180,28 @@ pub enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Every module of a process, not the program alone
+        /// List every module of a process, not only the program
         #[arg(long)]
         all_modules: bool,
+        /// Show the basic blocks and loops of each function, by the numbers that `--at` takes
+        #[arg(long)]
+        blocks: bool,
     },
-    /// Sample a process for a while, and list the functions worth measuring: those with the most CPU time
-    /// and those that wait longest
+    /// Sample a process for a while, and list the functions worth measuring: those with the most
+    /// CPU time and those that wait longest
     #[command(after_help = "Example: ipath suggest 4242 --duration 5s\n\n\
-        Figures are estimates, each with its error in 95 of 100 cases. `ipath attach 4242 -f FUNC` measures \
-        exactly.")]
+        Figures are estimates, each with its 95 % confidence interval. \
+        `ipath attach 4242 -f FUNC` measures exactly.")]
     Suggest {
         #[command(flatten)]
         of: Of,
-        /// The process and all that it has started and still runs, together
+        /// Sample the process together with all its running descendants
         #[arg(long)]
         children: bool,
-        /// How long to look (500ms, 2s, 1m)
+        /// How long to sample (500ms, 2s, 1m)
         #[arg(long, value_parser = duration, default_value = "2s")]
         duration: Duration,
-        /// Most functions; 0 for all
+        /// Maximum number of functions; 0 for all
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: usize,
         /// Print JSON
@@ -207,7 +213,7 @@ pub enum Command {
     Status {
         #[command(flatten)]
         of: MayBeOf,
-        /// Name each function of every session; of one process that is done in any case
+        /// Name each function of every session; for one process this is the default
         #[arg(short, long)]
         verbose: bool,
         /// Remove the remains of sessions whose processes have ended
@@ -222,18 +228,19 @@ pub enum Command {
         #[command(flatten)]
         show: Show,
     },
-    /// Instrument further functions of a session, or have some measure more
+    /// Instrument more functions in a session, or add metrics to some
     #[command(after_help = "Example: ipath add 4242 -f MPI_Wait -m cpu,arg2")]
     Add {
         #[command(flatten)]
         of: Of,
         #[command(flatten)]
         patterns: Patterns,
-        /// Metrics, named as for attach. Functions of the session measure them in addition; new functions
-        /// measure only them. Without this option new functions have the metrics of the session
+        /// Metrics, named as for attach. Functions of the session measure them in addition; new
+        /// functions measure only them. Without this option new functions have the metrics of the
+        /// session
         #[arg(short, long, value_delimiter = ',')]
         metric: Vec<String>,
-        /// Apply the patterns to libraries that are loaded later, too, as for attach
+        /// Also apply the patterns to libraries that are loaded later, as for attach
         #[arg(long, conflicts_with = "metric")]
         pending: bool,
     },
@@ -244,7 +251,8 @@ pub enum Command {
         of: Of,
         #[command(flatten)]
         patterns: Patterns,
-        /// Metrics that the functions measure no longer; they stay in, and their calls are counted as before
+        /// Metrics that the functions stop measuring; they stay in, and their calls are counted as
+        /// before
         #[arg(short, long, value_delimiter = ',')]
         metric: Vec<String>,
     },
@@ -290,7 +298,8 @@ pub enum Command {
         #[command(flatten)]
         options: Export,
     },
-    /// Compare two profiles, or several runs a side, path by path: what changed, and how likely that is chance
+    /// Compare two profiles, or several runs per side, path by path: the changes, and how likely
+    /// each is due to chance
     #[command(
         override_usage = "ipath diff [OPTIONS] OLD NEW\n       ipath diff OLD... -- NEW... [OPTIONS]",
         after_help = "Examples:\n  ipath diff before.json after.json\n  \
@@ -299,7 +308,7 @@ pub enum Command {
         Exit status: 3 if --threshold is exceeded, else 0; 1 and 2 as always."
     )]
     Diff {
-        /// The old profile and the new one; with --, those of all old runs
+        /// The old profile and the new one; with --, the profiles of all old runs
         #[arg(required = true, value_name = "OLD")]
         old: Vec<PathBuf>,
         /// The profiles of all new runs
@@ -321,7 +330,8 @@ pub enum Command {
         #[arg(short, long)]
         output: PathBuf,
     },
-    /// Serve the measurements of a session to Prometheus and others that read OpenMetrics. The id of a launcher stands for all ranks of its job
+    /// Serve the measurements of a session to Prometheus and other readers of OpenMetrics. The id
+    /// of a launcher stands for all ranks of its job
     #[command(after_help = "Example: ipath serve-metrics 4242 --under handle_request")]
     ServeMetrics {
         #[command(flatten)]
@@ -329,32 +339,35 @@ pub enum Command {
         /// Address and port
         #[arg(long, value_name = "ADDR", value_parser = address, default_value = "127.0.0.1:9464")]
         listen: SocketAddr,
-        /// Keep calls apart that came through this function
+        /// Keep calls through this function apart
         #[arg(long, value_name = "FUNC")]
         under: Vec<String>,
     },
-    /// Send a profile, or the measurements of a session, to a server for the profiles of many machines:
-    /// Pyroscope or Parca
+    /// Send a profile, or the measurements of a session, to a server for the profiles of many
+    /// machines: Pyroscope or Parca
     #[command(
         after_help = "Examples:\n  ipath push p.json --to http://127.0.0.1:4040\n  \
         ipath push 4242 --to http://127.0.0.1:4040 --every 10s --label team=solver\n  \
         ipath push 4242 --to http://127.0.0.1:7070 --as parca\n\n\
-        With IPATH_PUSH_TOKEN in the environment, that is sent as `Authorization: Bearer`."
+        If IPATH_PUSH_TOKEN is set, it is sent as `Authorization: Bearer`."
     )]
     Push {
-        /// Profile, or id of a process that has a session; that of a launcher for all ranks of its job
+        /// Profile, or id of a process that has a session; the id of a launcher stands for all
+        /// ranks of its job
         #[arg(value_name = "FILE|PID")]
         target: OsString,
         #[command(flatten)]
         options: Push,
     },
-    /// Check this machine and a process: permissions, missing debug files, code that is not measured
+    /// Check this machine and a process: permissions, missing debug files, code that is not
+    /// measured
     #[command(after_help = "Examples:\n  ipath doctor\n  ipath doctor 4242")]
     Doctor {
         #[command(flatten)]
         of: MayBeOf,
     },
-    /// Show the live view on a small program of ipath's own. Without a terminal it ends after 5 seconds
+    /// Show the live view on a small program of ipath's own. Without a terminal it ends after 5
+    /// seconds
     #[command(after_help = "Example: ipath demo --duration 3s")]
     Demo {
         #[command(flatten)]
@@ -368,12 +381,12 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write those of all commands
+    /// Print the manual page, or write the pages of all commands
     #[command(
         after_help = "Examples:\n  ipath man | man -l -\n  ipath man -o ~/.local/share/man/man1"
     )]
     Man {
-        /// The folder to write ipath.1 and a page for each command into
+        /// Folder for ipath.1 and a page for each command
         #[arg(short, long, value_name = "FOLDER")]
         output: Option<PathBuf>,
     },
@@ -385,18 +398,19 @@ pub enum Command {
 /// The processes of a job.
 #[derive(Debug, Args)]
 pub struct Job {
-    /// All ranks of the MPI job that the process has started on this machine, together
+    /// Measure all ranks of the MPI job that the process has started on this machine, together
     #[arg(long, groups = ["of_job", "several"], conflicts_with_all = ["search", "follow"])]
     pub mpi: bool,
-    /// All ranks of the MPI job on this machine, for an ipath that the job's launcher starts once on each: `mpirun --map-by ppr:1:node
-    /// ipath attach --local-ranks -f MPI_Wait -o p%r.json`
+    /// Measure all ranks of the MPI job on this machine. For use when the job's launcher starts
+    /// ipath once per machine: `mpirun --map-by ppr:1:node ipath attach --local-ranks -f MPI_Wait
+    /// -o p%r.json`
     #[arg(long, groups = ["of_job", "several"], conflicts_with_all = ["search", "follow", "process"])]
     pub local_ranks: bool,
-    /// The process and all that it has started and still runs, together, such as a server with its workers. The name of a
-    /// server stands for the process that has started the others
+    /// Measure the process together with all its running descendants, such as a server with its
+    /// workers. The name of a server stands for the process that started the others
     #[arg(long, group = "several", conflicts_with = "of_job")]
     pub children: bool,
-    /// These ranks alone (0,3 or 0-3)
+    /// Only these ranks (0,3 or 0-3)
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ranks, requires = "of_job")]
     pub ranks: Vec<RangeInclusive<u32>>,
 }
@@ -404,18 +418,31 @@ pub struct Job {
 /// The functions to measure.
 #[derive(Debug, Args)]
 pub struct Patterns {
-    /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET; several with commas
+    /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET;
+    /// several with commas
     #[arg(short, long = "func", value_name = "PATTERN")]
     pub func: Vec<String>,
-    /// Instruction whose passes are counted: FUNC+0xOFFSET, module+0xOFFSET or 0xADDR
+    /// Instructions whose executions are counted: FUNC+0xOFFSET, FUNC:blockN, FUNC:loopN,
+    /// module+0xOFFSET, 0xADDR or FILE:LINE
     #[arg(long, value_name = "PLACE")]
     pub at: Vec<String>,
-    /// Go on with more than 64 functions
+    /// Functions whose control flow is counted: each basic block, branch and loop; several with
+    /// commas
+    #[arg(long, value_name = "PATTERN")]
+    pub edges: Vec<String>,
+    /// Continue with more than 64 functions
     #[arg(long)]
     pub yes: bool,
-    /// Use breakpoints where nothing else has room: slow, and SIGTRAP gets a handler in the process
+    /// Use breakpoints where nothing else fits: slow, and the process gets a handler for SIGTRAP
     #[arg(long)]
     pub allow_trap: bool,
+}
+
+impl Patterns {
+    /// True if instructions or edges are counted.
+    pub fn has_places(&self) -> bool {
+        !self.at.is_empty() || !self.edges.is_empty()
+    }
 }
 
 /// The metrics, and how calls are recorded.
@@ -424,10 +451,11 @@ pub struct Patterns {
 pub struct Measure {
     #[command(flatten)]
     pub patterns: Patterns,
-    /// Metrics: count (always included); wall, cpu, blocked (wall without cpu), run-delay and block-io, in ns;
-    /// page-faults, major-faults, context-switches; arg1 to arg6 and ret, the values of a call; cycles, instructions, cache-misses,
-    /// branch-misses, stalled-cycles and other counters of the processor, by perf's names
-    /// (L1-dcache-load-misses, r01c2, cpu/event=0x3c,umask=0x1/)
+    /// Metrics: count (always included); wall, cpu, blocked (wall without cpu), run-delay and
+    /// block-io, in ns; page-faults, major-faults, context-switches; arg1 to arg6 and ret, the
+    /// values of a call; cycles, instructions, cache-misses, branch-misses, stalled-cycles and
+    /// other counters of the processor, by perf's names (L1-dcache-load-misses, r01c2,
+    /// cpu/event=0x3c,umask=0x1/)
     #[arg(short, long, value_delimiter = ',', default_value = "count,wall")]
     pub metric: Vec<String>,
     /// Count only calls for which a comparison holds: `arg3 > 4096`, `ret < 0`, `wall > 10ms`
@@ -436,14 +464,15 @@ pub struct Measure {
     /// Keep the K innermost callers
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub depth: Option<u64>,
-    /// Fold recursion: a call site that is already on the path takes it back to its first place, from
-    /// the root on. So A→B→A→B→f counts as A→B→f, and deep recursion gives few paths
+    /// Fold recursion: a call site that is already on the path cuts the path back to its first
+    /// place, counted from the root. So A→B→A→B→f counts as A→B→f, and deep recursion gives few
+    /// paths
     #[arg(long)]
     pub collapse_recursion: bool,
     /// Keep paths apart by thread
     #[arg(long)]
     pub per_thread: bool,
-    /// Keep paths apart by process, where several are measured together
+    /// Keep paths apart by process, if several are measured together
     #[arg(long, requires = "several")]
     pub per_process: bool,
     /// Keep the cost of measuring in times; by default it is subtracted
@@ -452,23 +481,24 @@ pub struct Measure {
     /// How an exit reads the clock
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub clock: Clock,
-    /// Make no system call in the runtime, for a program that will put itself under a seccomp filter;
-    /// the default for a program that is under a filter already
+    /// Make no system call in the runtime, for a program that will put itself under a seccomp
+    /// filter; the default for a program that is under a filter already
     #[arg(long)]
     pub no_system_calls: bool,
-    /// Apply the patterns to libraries that are loaded later (dlopen), too. Their functions are
-    /// instrumented before the library's own code runs. A pattern without a match is no error then
+    /// Also apply the patterns to libraries that are loaded later (dlopen). Their functions are
+    /// instrumented before the library's own code runs. A pattern without a match is then not an
+    /// error
     #[arg(long, conflicts_with_all = ["search", "no_system_calls"])]
     pub pending: bool,
-    /// Measure the children of the process, too, from their first instruction on: those of fork, vfork,
-    /// clone and posix_spawn, and the programs that they execute, with the same patterns
+    /// Also measure the children of the process (fork, vfork, clone and posix_spawn) and the
+    /// programs that they execute, from their first instruction, with the same patterns
     #[arg(long, group = "several", conflicts_with = "no_system_calls")]
     pub follow: bool,
-    /// Attach without CAP_SYS_ADMIN to a program under a seccomp filter, which ends the program if it
-    /// forbids the system calls of ipath
+    /// Attach although ipath cannot suspend the seccomp filter of the program, for which it needs
+    /// CAP_SYS_ADMIN. The filter may kill the program for the system calls of ipath
     #[arg(long)]
     pub allow_seccomp: bool,
-    /// Most distinct paths; further ones share one per function
+    /// Maximum number of distinct paths; further ones share one per function
     #[arg(long, value_name = "N", default_value_t = ipath_session::session::MAX_PATHS,
           value_parser = clap::value_parser!(u64).range(1..=1 << 22))]
     pub max_paths: u64,
@@ -477,22 +507,23 @@ pub struct Measure {
 /// Finding the functions by itself.
 #[derive(Debug, Args)]
 pub struct Refine {
-    /// Find the costly call paths automatically: measure the costliest functions by samples, then add
-    /// functions that carry the cost and drop others, until 90 % of CPU time and of waiting is
-    /// explained. With -f it searches within those functions. Each step takes --interval and is printed
-    #[arg(long, conflicts_with_all = ["at", "when", "depth"])]
+    /// Find the costly call paths automatically: measure the costliest functions by samples, then
+    /// add functions that carry the cost and drop others, until 90 % of CPU time and of waiting is
+    /// explained. With -f it searches within those functions. Each step takes --interval and is
+    /// printed
+    #[arg(long, conflicts_with_all = ["at", "edges", "when", "depth"])]
     pub search: bool,
-    /// Least share of CPU time or of waiting of a path to find
+    /// Minimum share of CPU time or of waiting for a path to be found
     #[arg(long, value_name = "P%", value_parser = share, default_value = "1%", requires = "search")]
     pub min_share: f64,
-    /// Most of the CPU time that measuring may take in a search
+    /// Maximum share of CPU time that measuring may take in a search
     #[arg(long, value_name = "P%", value_parser = share, default_value = "5%", requires = "search")]
     pub max_overhead: f64,
-    /// Most functions that a search measures at once
+    /// Maximum number of functions that a search measures at once
     #[arg(long, value_name = "N", default_value_t = 16, requires = "search",
           value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub max_functions: u64,
-    /// Print the steps of a search in full on a terminal, too
+    /// Print the steps of a search in full on a terminal as well
     #[arg(short, long, requires = "search")]
     pub verbose: bool,
 }
@@ -503,11 +534,11 @@ pub struct Show {
     /// End after this time (500ms, 2s, 1m)
     #[arg(long, value_parser = duration)]
     pub duration: Option<Duration>,
-    /// Time between two looks
+    /// Time between two updates
     #[arg(long, value_parser = duration, default_value = "1s")]
     pub interval: Duration,
-    /// Write the final profile; - is standard output, which then has nothing else. `run` then leaves
-    /// standard output to the program. %r is replaced by the rank in an MPI job
+    /// Write the final profile; - is standard output, which then has nothing else. `run -o FILE`
+    /// leaves standard output to the program. %r is replaced by the rank in an MPI job
     #[arg(short, long)]
     pub output: Option<PathBuf>,
     /// Print nothing on standard output
@@ -528,7 +559,7 @@ pub enum Output {
     Text,
     /// The final profile
     Json,
-    /// A profile each interval, one a line
+    /// A profile each interval, one per line
     Jsonl,
 }
 

@@ -9,6 +9,7 @@ mod doctor;
 mod each;
 mod existing;
 mod export;
+mod failures;
 mod find;
 mod follow;
 mod kind;
@@ -53,13 +54,13 @@ use std::process::ExitCode;
 
 use crate::cli::{self, Cli, Command, MayBeOf, Measure, Of, Refine, Show};
 use crate::config::{self, Rejected};
-use ipath_base::error::{Failure, USAGE};
+use crate::failure::{Failure, USAGE};
 use ipath_base::starved;
 use ipath_symbols::debuginfod;
 use ipath_target::process::{Pid, take_name};
 use ipath_target::{progress, saturated};
 
-/// Does what arguments say, of which the first is the program.
+/// Runs the command line `args`, whose first element is the program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     if let Some(code) = completion::answer(&args) {
@@ -97,11 +98,12 @@ fn run(cli: Cli) -> ExitCode {
     finish(panics::caught("the command", || obey(cli)))
 }
 
-/// Has the C library map every large block by itself, and unmap it when it is freed. Left alone, it takes blocks as large as
-/// the largest freed so far from its heap, where they stay (mallopt(3), M_MMAP_THRESHOLD).
+/// Makes the C library map each large block separately, and unmap it when freed. By default its
+/// threshold rises to the largest block freed so far. Smaller blocks then come from the heap, where
+/// they stay (mallopt(3), M_MMAP_THRESHOLD).
 fn give_large_blocks_back() {
     const LARGE: libc::c_int = 128 << 10;
-    // SAFETY: no other thread has begun.
+    // SAFETY: no other thread has started.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
 }
 
@@ -147,7 +149,8 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             patterns,
             json,
             all_modules,
-        } => list::list(&target, &patterns, json, all_modules),
+            blocks,
+        } => list::list(&target, &patterns, json, all_modules, blocks),
         Command::Status { clean: true, .. } => status::clean(),
         Command::Status { of, verbose, .. } => status::status(may_be(operation, &of)?, verbose),
         Command::Suggest {
@@ -201,7 +204,8 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-/// The process to attach to.
+/// The process to attach to; with `--children` the root of its process tree. `None` if none is
+/// named.
 fn attached(operation: &str, of: &MayBeOf, job: &cli::Job) -> Result<Option<Pid>, Failure> {
     match (job.children, of.subject()) {
         (true, Some(subject)) => named::root_of(operation, subject).map(Some),
@@ -209,23 +213,23 @@ fn attached(operation: &str, of: &MayBeOf, job: &cli::Job) -> Result<Option<Pid>
     }
 }
 
-/// Shows the existing session of a process if the options of `attach` do not ask for a new one. Returns
-/// false if nothing is shown.
+/// Shows the existing session of a process if the options of `attach` do not request a new one.
+/// Returns false if nothing was shown.
 fn is_shown(pid: Pid, measure: &Measure, refine: &Refine, show: &Show) -> Result<bool, Failure> {
     let patterns = &measure.patterns;
-    if !patterns.func.is_empty() || !patterns.at.is_empty() || refine.search {
+    if !patterns.func.is_empty() || patterns.has_places() || refine.search {
         return Ok(false);
     }
     let show = rank_file::of_rank_of(pid, show)?;
     existing::show_existing(pid, measure, &show)
 }
 
-/// The process that a command is about.
+/// The process that a command operates on.
 fn process(operation: &str, of: &Of) -> Result<Pid, Failure> {
     named::pid_of(operation, of.subject())
 }
 
-/// The same of a command that may be about none.
+/// The process that a command operates on. `None` if none is named.
 fn may_be(operation: &str, of: &MayBeOf) -> Result<Option<Pid>, Failure> {
     let subject = of.subject();
     subject

@@ -1,4 +1,5 @@
-//! Defaults of options, from a file of the user's: they are put in front of the arguments before those are parsed for good.
+//! Default options from the user's file. They are inserted before the arguments, which are then
+//! parsed again.
 
 mod defaults;
 mod file;
@@ -9,27 +10,27 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, options_in_front};
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 
-/// What ipath(1) says of the file, in the form of man(7).
+/// The part of ipath(1) about the file, in man(7) format.
 pub(crate) const MANUAL: &str = r"
 .SH FILES
 .TP
 \fI$XDG_CONFIG_HOME/ipath/config.toml\fR, else \fI~/.config/ipath/config.toml\fR
-Defaults of options, in TOML: before all tables those of \fBattach\fR, \fBrun\fR, \fBtop\fR and \fBdemo\fR, in a table those
-of the command that it is named after, by the long names of the options. What is typed wins.
+Defaults of options, in TOML, by the long names of the options. Those before all tables are for \fBattach\fR, \fBrun\fR,
+\fBtop\fR and \fBdemo\fR, those in a table for the command of that name. Options on the command line win.
 .SH ENVIRONMENT
 .TP
 \fBIPATH_CONFIG\fR
-The file to read instead; where it is empty, none is.
+The file to read instead; if it is empty, no file is read.
 ";
 
-/// Why a command line is not obeyed.
+/// The reason why a command line is rejected.
 #[derive(Debug)]
 pub enum Rejected {
-    /// The arguments are not of any use, or ask for help alone.
+    /// The arguments are invalid, or only request help.
     Arguments(clap::Error),
-    /// The file of defaults is not.
+    /// The file of defaults is invalid.
     Defaults(Failure),
 }
 
@@ -39,11 +40,13 @@ impl From<clap::Error> for Rejected {
     }
 }
 
-/// What arguments say (the first is the program), and where they do not, the user's file of defaults. It is read for commands
-/// alone that can have defaults, and after the arguments have been found right: help and errors do not depend on it.
+/// Parses arguments, the first of which is the program, with defaults from the user's file.
+///
+/// The file is read only for commands that can have defaults, and only after the arguments have
+/// proven valid. So help and errors do not depend on it.
 ///
 /// # Errors
-/// The arguments or the file are wrong.
+/// The arguments or the file are invalid.
 pub fn command_line(args: &[OsString]) -> Result<Cli, Rejected> {
     let args = options_in_front(args.to_vec());
     let given = Cli::command().try_get_matches_from(&args)?;

@@ -17,23 +17,25 @@ pub use message::Answer;
 
 /// The longest head of a request, in bytes.
 const LONGEST: usize = 16 << 10;
-/// How long one may take to ask, and as long again to read the answer.
+/// The time limit for reading a request, and again for writing the answer.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 10 });
 /// The stack size of a connection's thread, in bytes.
 const STACK: usize = 256 << 10;
-/// Bytes of a body that are read and forgotten, so that the answer is not lost with them.
+/// The most bytes of a body that are read and dropped. Otherwise the close would reset the
+/// connection and lose the answer.
 const MOST_OF_BODY: usize = 256 << 10;
 
-/// A request. One that is dropped is not answered.
+/// A request. Dropping it closes the connection without an answer.
 #[derive(Debug)]
 pub struct Request {
-    /// What is asked for, without a query.
+    /// The requested path, without a query.
     pub path: String,
-    /// True of GET and HEAD.
+    /// True for GET and HEAD.
     pub is_read: bool,
-    /// The header `Accept`.
+    /// The value of the request's header `Accept`.
     pub accept: String,
     connections: Connections,
+    /// The number of its connection.
     number: u64,
 }
 
@@ -48,7 +50,7 @@ impl Request {
         }
     }
 
-    /// Answers it.
+    /// Sends `answer` to the client that made the request.
     pub fn answer(self, answer: Answer) {
         self.connections.answer(self.number, answer);
     }
@@ -60,17 +62,17 @@ impl Drop for Request {
     }
 }
 
-/// Listens as long as this process lives.
+/// A server that listens until this process ends.
 pub struct Server {
     address: SocketAddr,
     connections: Connections,
 }
 
 impl Server {
-    /// Listens at an address.
+    /// Listens on an address.
     ///
     /// # Errors
-    /// It cannot.
+    /// The address cannot be bound, or the thread cannot be created.
     pub fn listen(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         // The library asks for a queue of 128. The kernel drops what exceeds the queue, and such a
@@ -88,12 +90,13 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns all requests that wait for an answer. Waits up to `time` for the first one.
+    /// Returns all requests that wait for an answer. Waits up to `time` for the first one. Empty if
+    /// none comes.
     pub fn requests(&self, time: Duration) -> Vec<Request> {
         let queued = self.connections.queued(time).into_iter();
         queued.map(|q| Request::of(&self.connections, q)).collect()
@@ -104,7 +107,7 @@ fn accept(listener: &TcpListener, open: &Connections) {
     const PAUSE: Duration = Duration::from_millis(50);
     for (number, stream) in (0..).zip(listener.incoming()) {
         let Ok(stream) = stream else {
-            // There is no descriptor for it, for now.
+            // Out of descriptors for now.
             std::thread::sleep(PAUSE);
             continue;
         };
@@ -112,7 +115,7 @@ fn accept(listener: &TcpListener, open: &Connections) {
             continue;
         };
         let serve = move || {
-            // What goes wrong is between this connection and who has made it.
+            // An error affects only this connection.
             let _ = serve(stream, &one);
         };
         let _ = std::thread::Builder::new()
@@ -163,7 +166,8 @@ fn serve(mut stream: TcpStream, open: &Open) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what has come by a moment, which is something or the end.
+/// Reads available bytes before the deadline. Returns their number, which is 0 at the end of the
+/// stream. An error after the deadline.
 fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::Result<usize> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -173,7 +177,7 @@ fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::R
     stream.read(bytes)
 }
 
-/// Writes all bytes by the deadline, however slowly the peer reads.
+/// Writes all bytes by the deadline, however slowly the peer reads. An error after the deadline.
 fn write_until(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -189,7 +193,8 @@ fn write_until(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::
     Ok(())
 }
 
-/// Reads the head of a request. Returns the request, or the answer to a malformed one.
+/// Reads the head of a request. Returns the request, or the answer to a malformed one. An error if
+/// the connection ends before, or the time is up.
 fn read_head(stream: &mut TcpStream) -> io::Result<Result<Asked, Answer>> {
     let until = Instant::now() + PATIENCE;
     let (mut head, mut bytes) = (Vec::new(), [0; 2048]);
@@ -215,11 +220,11 @@ fn read_head(stream: &mut TcpStream) -> io::Result<Result<Asked, Answer>> {
 
 #[cfg(test)]
 mod tests {
-    use super::connections::MOST;
+    use super::connections::MAX_CONNECTIONS;
     use super::*;
     use std::sync::Arc;
 
-    /// What of a request is not read takes neither memory nor time of others.
+    /// Unread bodies and stalled requests do not delay other requests.
     #[test]
     fn requests_with_bodies_are_answered() {
         let server = Server::listen(([127, 0, 0, 1], 0).into()).unwrap();
@@ -265,8 +270,10 @@ mod tests {
             );
         }
         assert!(server.requests(Duration::ZERO).is_empty());
-        // Nor do any number of those who never ask.
-        let stalled: Vec<TcpStream> = (0..3 * MOST).map(|_| send("GET /metr")).collect();
+        // Stalled clients do not delay others, however many there are.
+        let stalled: Vec<TcpStream> = (0..3 * MAX_CONNECTIONS)
+            .map(|_| send("GET /metr"))
+            .collect();
         let answer = ask("GET /c HTTP/1.1\r\n\r\n");
         assert!(answer.ends_with("true /c"), "{answer}");
         drop(stalled);
@@ -294,13 +301,13 @@ mod tests {
         // A waiting client is not displaced by clients that are gone.
         let mut patient = ask("/patient");
         let mut kept = Vec::new();
-        for number in 0..12 * MOST {
+        for number in 0..12 * MAX_CONNECTIONS {
             let stream = ask("/gone");
             // Every third client stays and never reads.
-            kept.extend((number % 3 == 0 && kept.len() < MOST / 2).then_some(stream));
+            kept.extend((number % 3 == 0 && kept.len() < MAX_CONNECTIONS / 2).then_some(stream));
         }
         // Other tests in this program have connections, too.
-        assert!(serving() <= 3 * MOST, "{} threads", serving());
+        assert!(serving() <= 3 * MAX_CONNECTIONS, "{} threads", serving());
         let reader = std::thread::spawn(move || {
             let mut all = Vec::new();
             patient.read_to_end(&mut all).map(|_| all.len())
@@ -311,7 +318,11 @@ mod tests {
         let status = (200, "OK");
         loop {
             let requests = server.requests(Duration::from_secs(1));
-            assert!(requests.len() <= MOST, "{} are queued", requests.len());
+            assert!(
+                requests.len() <= MAX_CONNECTIONS,
+                "{} are queued",
+                requests.len()
+            );
             if requests.is_empty() && reader.is_finished() {
                 break;
             }
@@ -324,7 +335,7 @@ mod tests {
             }
         }
         // Connections in the socket's backlog are answered, too, a few at a time.
-        assert!(answered >= MOST / 2, "{answered}");
+        assert!(answered >= MAX_CONNECTIONS / 2, "{answered}");
         let read = reader.join().unwrap().unwrap();
         assert!(read > text.len(), "{read} bytes");
     }

@@ -3,5 +3,6 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod failure;
 mod http;
 pub mod push;

@@ -1,6 +1,7 @@
-//! Profiles for the servers that keep those of many machines: what a request to each kind looks like, and what an answer means.
+//! Profiles for servers that store the profiles of many machines: the requests for each kind of
+//! server, and the meaning of its answers.
 //!
-//! Not its business: which profiles, and when; that is the command's.
+//! The command chooses the profiles and the times.
 
 mod answer;
 mod client;

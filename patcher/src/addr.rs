@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// A stated virtual memory address: what the ELF file says, before it is loaded.
+/// A stated virtual memory address: an address as the ELF file gives it, before loading.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Svma(pub u64);
 
@@ -11,7 +11,7 @@ pub struct Svma(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Avma(pub u64);
 
-/// What the loader added: `avma = svma + bias`, wrapping.
+/// The load bias: `avma = svma + bias`, wrapping.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bias(pub u64);
 
@@ -20,36 +20,36 @@ pub struct Bias(pub u64);
 pub struct FileOffset(pub u64);
 
 impl Bias {
-    /// The bias under which `svma` of the file lies at `avma` of the process.
+    /// The bias with which `svma` of the file is at `avma` in the process.
     pub fn between(svma: Svma, avma: Avma) -> Self {
         Self(avma.0.wrapping_sub(svma.0))
     }
 
-    /// Where `svma` lies in the process.
+    /// The address of `svma` in the process.
     pub fn to_avma(self, svma: Svma) -> Avma {
         Avma(svma.0.wrapping_add(self.0))
     }
 
-    /// Where `avma` stands in the file.
+    /// The address of `avma` in the file.
     pub fn to_svma(self, avma: Avma) -> Svma {
         Svma(avma.0.wrapping_sub(self.0))
     }
 }
 
 impl Svma {
-    /// The address `bytes` further on.
+    /// The address `bytes` bytes higher, wrapping.
     pub fn plus(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
 
-    /// The range of `len` bytes that starts here.
+    /// The range of `len` bytes that starts at this address.
     pub fn range(self, len: u64) -> Range<Self> {
         self..self.plus(len)
     }
 }
 
 impl Avma {
-    /// The address `bytes` further on.
+    /// The address `bytes` bytes higher, wrapping.
     pub fn plus(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))
     }

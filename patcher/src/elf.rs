@@ -1,4 +1,4 @@
-//! What an ELF file says of itself: headers, segments, sections, relocations, properties.
+//! The metadata of an ELF file: headers, segments, sections, relocations, properties.
 
 mod bytes;
 mod error;

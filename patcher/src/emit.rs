@@ -1,12 +1,12 @@
 //! Patches and trampolines: a [`Site`] at its addresses in a process.
 //!
-//! A jump at the window leads to the trampoline. That has a hook before each probe point, the displaced instructions,
-//! and a jump back to what is after the window. The stub that a hook calls preserves every register and the flags, and
-//! nothing else in a hook touches the flags. A punned jump leads to a stepping stone first, at one of the few addresses
-//! that it can name.
+//! A jump at the window leads to the trampoline. The trampoline has a hook before each probe point,
+//! the displaced instructions, and a jump back to the end of the window. The stub that a hook calls
+//! preserves every register and the flags, and nothing else in a hook changes the flags. A punned
+//! jump leads to a stepping stone first, at one of the few addresses that it can encode.
 //!
-//! At an entry, a return and a tail jump nothing lives below the stack pointer, so the hook may push. At any other
-//! instruction the red zone does, so there the hook keeps clear of it.
+//! At an entry, a return or a tail jump, nothing below the stack pointer is live, so the hook may
+//! push. At any other instruction the red zone is live, so the hook skips it.
 
 mod terms;
 mod trampoline;
@@ -16,26 +16,26 @@ use crate::isa::{self, BREAKPOINT};
 use crate::plan::{Site, Tactic};
 
 pub use crate::isa::STONE;
-pub use terms::{EmitError, Hooks, PcPair};
+pub use terms::{CountCells, EmitError, Hooks, PcPair};
 
 /// Bytes to overwrite in the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// Where.
+    /// The address of the first byte.
     pub at: Avma,
-    /// What stands there before.
+    /// The bytes expected there before patching.
     pub old: Vec<u8>,
-    /// What stands there afterwards; as long as `old`.
+    /// The bytes to write; as long as `old`.
     pub new: Vec<u8>,
 }
 
-/// Where the code of a site goes.
+/// Addresses for the code of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodePlace {
     /// The trampoline, within 2 GiB of the site.
     pub trampoline: Avma,
-    /// The stepping stone of a site with [`Tactic::Pun`], among the targets of its
-    /// [`Pun`](crate::plan::Pun).
+    /// The address of the stepping stone of a site with [`Tactic::Pun`], one of the targets of its
+    /// [`Pun`](crate::plan::Pun). `None` for other sites.
     pub stone: Option<Avma>,
 }
 
@@ -48,32 +48,39 @@ impl From<Avma> for CodePlace {
     }
 }
 
-/// What a site needs in a process.
+/// The patches and the code of a site in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emitted {
-    /// To be written while all threads are stopped, after the trampoline is in place.
+    /// Patches to write while all threads are stopped, after the trampoline is in place.
     pub patches: Vec<Patch>,
-    /// The trampoline.
+    /// The trampoline's code.
     pub code: Vec<u8>,
-    /// The stepping stone, of [`STONE`] bytes; empty where there is none.
+    /// The stepping stone, of [`STONE`] bytes; empty if the site has none.
     pub stone: Vec<u8>,
-    /// Equal program counters. On the way into the trampoline the first pair with the address
-    /// counts. On the way out each address stands in one pair at most. A thread elsewhere in the
-    /// trampoline is in a hook or between the parts of one original instruction. It has to run on
-    /// first.
+    /// Equivalent program counters.
+    ///
+    /// To move a thread into the trampoline, use the first pair with its original address. In the
+    /// other direction, each trampoline address is in at most one pair. A thread at any other
+    /// address of the trampoline is in a hook, or between the parts of one original instruction.
+    /// Let it run on first.
     pub pcs: Vec<PcPair>,
-    /// Where hooks begin: (the probe point's instruction, the hook). Only for leaving the
-    /// trampoline: a thread at the hook is about to execute that instruction.
+    /// Addresses at which a thread is about to execute the original instruction of the pair: starts
+    /// of hooks, the stepping stone, and the landing of a short jump. Use these pairs only to undo
+    /// the patches.
     pub hook_starts: Vec<PcPair>,
 }
 
 impl Site {
-    /// The trampoline is never longer than this.
+    /// An upper bound of the trampoline's length, in bytes.
     pub fn max_len(&self) -> usize {
         trampoline::max_len(self)
     }
 
-    /// The site for a module loaded with `bias`, its code at `place`.
+    /// Emits the site for a module loaded with `bias`, with its code at `place`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the trampoline cannot work at `place`, or if `hooks` has no stub for a point.
     pub fn emit(
         &self,
         bias: Bias,
@@ -90,7 +97,8 @@ impl Site {
                 trampoline: at,
             });
         }
-        // The long jump goes with the patch, so a thread that has taken the short one goes back.
+        // Undoing the patch removes the long jump. A thread that has taken the short one must go
+        // back.
         let landing = self.landing.as_ref().map(|range| PcPair {
             original: bias.to_avma(self.window.start),
             trampoline: bias.to_avma(range.start),
@@ -149,8 +157,8 @@ impl Site {
         Ok(patches)
     }
 
-    /// `jump`, and breakpoints up to the end of the window, where nothing ever arrives. What other
-    /// sites land in is left to them.
+    /// Patches for `jump`, followed by breakpoints up to the end of the window, where control never
+    /// arrives. The bytes of other sites' landings are left out.
     fn filled(&self, at: Avma, jump: &[u8]) -> Vec<Patch> {
         let [old, _] = &self.old;
         let mut new = jump.to_vec();

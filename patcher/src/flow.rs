@@ -1,4 +1,4 @@
-//! Control flow of one function: its instructions, where branches land, where it is left.
+//! Control flow of one function: its instructions, its branch targets, and its exits.
 
 mod address_set;
 mod arrivals;
@@ -30,6 +30,7 @@ mod registered;
 mod returning;
 mod scan;
 mod sweep;
+mod switches;
 mod tables;
 
 use std::ops::Range;
@@ -60,16 +61,17 @@ pub use module::ModuleContext;
 pub use recipe::{Frame, Recipe, recipes};
 pub use registered::{Bases, Form, Registered, registered};
 pub(crate) use sweep::one;
+pub use switches::JumpTargets;
 
 impl Flow {
-    /// Analyses `function`; `None` where the file has no bytes for it.
+    /// Analyzes `function`. `None` if the file has no bytes for a part of it.
     pub fn of(image: &Image<'_>, context: &ModuleContext<'_>, function: &Function) -> Option<Self> {
         let mut ranges = vec![function.range.clone()];
         ranges.extend(function.cold.iter().cloned());
         loop {
             let flow = Self::of_ranges(image, context, ranges.clone())?;
-            // In a stripped file a cold part has no name, only an unwind entry of its own. It is
-            // found by a jump to it while the frame still stands.
+            // In a stripped file, a cold part has no name, only its own unwind entry. It is found
+            // through a jump to it while the function's frame still exists.
             let found = leave::unnamed_parts(image, context, &flow);
             if found.is_empty() {
                 return Some(flow);

@@ -1,4 +1,4 @@
-//! The functions of an image: from its symbol tables, and from its unwind tables where those know
+//! The functions of an image, from its symbol tables and from its unwind tables, which may know
 //! more.
 
 mod also;

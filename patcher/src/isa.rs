@@ -1,87 +1,89 @@
-//! The instruction set: what the analysis and the patches ask of it, and the only place that knows its registers and
-//! bytes. One folder answers for one instruction set, with the same names. What one has and another has not, such as
-//! jumps of two lengths or displacements that are bytes of the next instruction, is asked for with sizes and answers
-//! that may be "none".
+//! The instruction set: the interface that the analysis and the patches use.
+//!
+//! Only this module knows registers and encodings. Each instruction set has a folder, and all
+//! folders export the same names. Some features exist on one instruction set only, such as jumps of
+//! two lengths, or displacements that overlap the next instruction. The interface describes them by
+//! sizes, and by results that may be `None`.
 
 mod x86_64;
 
 pub use x86_64::*;
 
-/// How control goes on after an instruction.
+/// The successor of an instruction in the control flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// With the next one.
+    /// Control continues at the next instruction.
     Next,
-    /// At a fixed address.
+    /// A jump to a fixed address.
     Jump,
-    /// At a fixed address, if a condition holds.
+    /// A jump to a fixed address if a condition holds, else the next instruction.
     ConditionalJump,
-    /// At an address from a register or memory.
+    /// A jump to an address from a register or memory.
     IndirectJump,
-    /// In a function at a fixed address, or in the kernel, and then with the next one.
+    /// A call of a function at a fixed address or of the kernel, then the next instruction.
     Call,
-    /// In a function at an address from a register or memory, and then with the next one.
+    /// A call of a function at an address from a register or memory, then the next instruction.
     IndirectCall,
-    /// At the return address.
+    /// A return to the return address.
     Return,
-    /// Otherwise.
+    /// Any other successor.
     Other,
 }
 
 /// A direct branch of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Branch {
-    /// Where it lands.
+    /// The target address.
     pub to: u64,
     /// The address of the branch instruction.
     pub from: u64,
 }
 
-/// What a call does to the stack pointer.
+/// The effect of a call on the stack pointer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
-    /// Anything: some functions take their arguments off the stack.
+    /// The effect is unknown: some functions pop their arguments off the stack.
     MayMove,
-    /// Nothing, as the calling convention has it.
+    /// No effect: the callee restores the stack pointer, as the calling convention requires.
     Keep,
 }
 
-/// Where a function has the frame pointer of its caller.
+/// The location of the caller's frame pointer while a function runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallerFramePointer {
     /// Still in its register.
     InPlace,
-    /// On the stack, relative to the stack pointer at the function's entry.
+    /// On the stack, at this offset in bytes from the stack pointer at the function's entry.
     At(i64),
-    /// Nowhere: the frame pointer has been set to 0, and no function has called this one.
+    /// Nowhere: the frame pointer has been set to 0, because this function has no caller.
     Zeroed,
-    /// Not known.
+    /// Unknown.
     #[default]
     Unknown,
 }
 
-/// How the target of an indirect jump is computed.
+/// The computation of an indirect jump's target.
 ///
-/// In ascending order of what is left open.
+/// In ascending order of uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shape {
-    /// A 64-bit word from a place that is not indexed, or a register set elsewhere: a function
+    /// A 64-bit word from an address without an index, or a register set elsewhere: a function
     /// pointer or a saved label.
     Pointer,
-    /// A 64-bit word from an indexed place: a table of addresses.
+    /// A 64-bit word from an address with an index: a table of addresses.
     Addresses,
     /// A 32-bit table entry plus a base.
     Offsets,
-    /// Arithmetic that is not understood.
+    /// Arithmetic that the analysis does not understand.
     Unknown,
 }
 
-/// What the loader fills a word with.
+/// The value that the loader stores in a relocated word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// An address of the same file.
+    /// An address in the same file.
     Relative,
-    /// What a function of the same file answers.
+    /// The result of calling a resolver function in the same file.
     Resolved,
     /// The address of a symbol.
     Symbol,
@@ -89,11 +91,12 @@ pub enum Fill {
     Other,
 }
 
-/// Where the target of an indirect jump comes from.
+/// The source of an indirect jump's target.
 #[derive(Debug)]
 pub struct JumpSource {
-    /// On all paths to the jump: the least understood.
+    /// The least certain shape over all paths to the jump.
     pub shape: Shape,
-    /// Indexes of the instructions that read it from an indexed place.
+    /// Indexes of the instructions that read the target from an indexed address, in the list given
+    /// to [`jump_source`].
     pub reads: Vec<usize>,
 }

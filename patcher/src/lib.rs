@@ -1,4 +1,6 @@
-//! Pure analysis of ELF code: bytes in, plan out. Knows no process. What it knows of the processor is in [`isa`].
+//! Static analysis and patch planning for ELF code: bytes in, plan out.
+//!
+//! The crate never touches a process. Everything that depends on the processor is in [`isa`].
 #![forbid(unsafe_code)]
 
 pub mod addr;
@@ -7,6 +9,7 @@ pub mod emit;
 pub mod flow;
 pub mod function;
 pub mod image;
+pub mod inside;
 pub mod isa;
 #[cfg(test)]
 mod looks;

@@ -1,4 +1,4 @@
-//! How much the analysis looks at, for tests that this grows no faster than what is analysed.
+//! Counts the work of the analysis, so that tests can check that it grows linearly with its input.
 
 use std::cell::Cell;
 
@@ -6,12 +6,12 @@ thread_local! {
     static LOOKS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts `more`.
+/// Adds `more` to this thread's count of analysis work.
 pub fn add(more: usize) {
     LOOKS.set(LOOKS.get() + more);
 }
 
-/// What has been counted since the last question.
+/// Returns this thread's count of analysis work since the last call, and resets the count to 0.
 pub fn take() -> usize {
     LOOKS.take()
 }

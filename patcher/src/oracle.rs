@@ -1,13 +1,13 @@
-//! For tests: programs to look at, and what binutils say about them.
+//! Test support: sample programs, and readelf's view of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The C library.
+/// The path of the C library.
 pub(crate) const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
-/// A folder of its own, removed with this value.
+/// A temporary folder, removed when dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -20,7 +20,8 @@ impl Folder {
         Self(path)
     }
 
-    /// Writes the sources, runs `tool` on them, and gives back what it made.
+    /// Writes the sources (name, text), runs `tool` on them, and returns the contents of its output
+    /// file.
     pub(crate) fn build(&self, tool: &str, flags: &[&str], sources: &[(&str, &str)]) -> Vec<u8> {
         for (name, text) in sources {
             std::fs::write(self.0.join(name), text).expect("a source");
@@ -39,11 +40,12 @@ impl Folder {
         self.read("out")
     }
 
+    /// The contents of the file `name` in the folder.
     pub(crate) fn read(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.0.join(name)).expect("the file is there")
     }
 
-    /// Runs a tool that changes files here.
+    /// Runs a tool that changes files in the folder.
     pub(crate) fn run(&self, tool: &str, arguments: &[&str]) {
         let status = Command::new(tool)
             .current_dir(&self.0)
@@ -58,7 +60,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed stays in the system's temporary folder.
+        // On failure, the folder remains in the system's temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -69,21 +71,23 @@ fn readelf(arguments: &[&str], file: &Path) -> String {
         .arg(file)
         .output()
         .expect("binutils");
-    // Its exit status complains about debug files that are not installed.
+    // The exit status is ignored: it reports debug files that are not installed.
     assert!(!output.stdout.is_empty(), "readelf {}", file.display());
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A symbol as readelf shows it.
+/// A symbol from readelf's output.
 #[derive(Clone, Debug)]
 pub(crate) struct Symbol {
     pub(crate) address: u64,
     pub(crate) size: u64,
+    /// The type as readelf prints it, such as `FUNC`.
     pub(crate) kind: String,
+    /// The name without its symbol version.
     pub(crate) name: String,
 }
 
-/// Every symbol that stands in a section of the file.
+/// All symbols that are defined in a section of the file.
 pub(crate) fn symbols(file: &Path) -> Vec<Symbol> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -105,17 +109,18 @@ pub(crate) fn symbols(file: &Path) -> Vec<Symbol> {
     readelf(&["-sW"], file).lines().filter_map(symbol).collect()
 }
 
-/// A frame description: where it begins and ends, and the rows of its table: address, CFA, and
-/// whether the return address is undefined.
+/// A frame description: its range, and the rows of its table. A row has the address, the CFA, and
+/// true if the return address is undefined.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) rows: Vec<(u64, String, bool)>,
+    /// True for the frame of a signal handler's caller.
     pub(crate) is_signal: bool,
 }
 
-/// Every frame description of `.eh_frame`.
+/// All frame descriptions in `.eh_frame`.
 pub(crate) fn frames(file: &Path) -> Vec<Frame> {
     let text = readelf(&["--debug-dump=frames-interp"], file);
     let mut frames: Vec<Frame> = Vec::new();
@@ -158,7 +163,7 @@ pub(crate) fn frames(file: &Path) -> Vec<Frame> {
     frames
 }
 
-/// Programs with everything that symbol tables can have, in C and assembler.
+/// A program with everything that symbol tables can contain, in C and assembly.
 pub(crate) const C: [(&str, &str); 3] = [
     (
         "a.c",
@@ -266,7 +271,7 @@ pub(crate) const C: [(&str, &str); 3] = [
     ),
 ];
 
-/// A program with overloads, templates, hidden names and exceptions.
+/// A program with overloads, templates, hidden names, and exceptions.
 pub(crate) const CPP: (&str, &str) = (
     "a.cpp",
     r#"

@@ -1,7 +1,8 @@
-//! Probe points of a function and the sites where they are patched in.
+//! Probe points of a function, and the sites at which they are patched in.
 //!
-//! A plan is made from the file alone. It says for every wanted probe point by which [`Tactic`] it
-//! is available, or why it is not. The bytes to overwrite are in [`Site`]s that never overlap.
+//! A plan is made from the file alone. For every wanted probe point it names the [`Tactic`] that
+//! makes it available, or the reason why it is not. The bytes to overwrite are in [`Site`]s that
+//! never overlap.
 
 mod assemble;
 mod candidates;
@@ -39,7 +40,7 @@ pub use refuse::RefuseReason;
 pub(crate) use site::Row;
 pub use site::Site;
 
-/// Plans `function` of `image`; `context` is that image's.
+/// Plans `function` of `image`. `context` must have been made from the same image.
 pub fn plan(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -49,8 +50,10 @@ pub fn plan(
     plan_allowed(image, context, function, want, Allowed::ALL)
 }
 
-/// The same for a process that allows this. What it cannot have without moved calls, and could with them, is refused
-/// for that.
+/// Like [`plan`], within the limits that the process sets by `allowed`.
+///
+/// A probe point that could only be patched with moved calls is refused with
+/// [`RefuseReason::ShadowStack`] if these are not allowed.
 pub fn plan_allowed(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -61,8 +64,9 @@ pub fn plan_allowed(
     plan_points(image, context, function, (want, &[]), allowed)
 }
 
-/// The same with hooks before the instructions at `points`, each with its number. Several at one instruction run by
-/// ascending number.
+/// Like [`plan_allowed`], with a hook before each instruction in `points`.
+///
+/// Each point has a number. Hooks at the same instruction run in ascending order of their numbers.
 pub fn plan_points(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -70,6 +74,26 @@ pub fn plan_points(
     (want, points): (Effects, &[(Svma, u32)]),
     allowed: Allowed,
 ) -> FunctionPlan {
+    let points = points.iter().map(|&(at, number)| ProbePoint {
+        at,
+        effect: Effect::Point(number),
+    });
+    let points: Vec<ProbePoint> = points.collect();
+    plan_inside(image, context, function, (want, &points), allowed)
+}
+
+/// Like [`plan_points`], with hooks for these points and counts.
+///
+/// # Panics
+/// If one of `points` is an entry or an exit.
+pub fn plan_inside(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    (want, points): (Effects, &[ProbePoint]),
+    allowed: Allowed,
+) -> FunctionPlan {
+    assert!(points.iter().all(|point| point.effect.is_inside()));
     let with = |allowed| plan_with(image, context, function, (want, points), allowed);
     let mut plan = with(allowed);
     if allowed.moved_calls || plan.refused().is_none() {
@@ -97,20 +121,15 @@ fn plan_with(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
     function: &Function,
-    (want, points): (Effects, &[(Svma, u32)]),
+    (want, points): (Effects, &[ProbePoint]),
     allowed: Allowed,
 ) -> FunctionPlan {
     debug_assert!(
         std::ptr::eq(image.data(), context.data),
         "the context of another image"
     );
-    let points = points.iter().map(|&(at, number)| ProbePoint {
-        at,
-        effect: Effect::Point(number),
-    });
-    let points: Vec<ProbePoint> = points.collect();
     let refuse = |reason| FunctionPlan {
-        points: planned(&points, std::iter::repeat(Err(reason))),
+        points: planned(points, std::iter::repeat(Err(reason))),
         allowed,
         ..FunctionPlan::refusal(function, reason)
     };
@@ -131,8 +150,8 @@ fn plan_with(
         return refuse(RefuseReason::Fragment);
     }
     let mut ladder = ladder::Ladder::new(image, context, &flow, allowed);
-    let outcomes = ladder.climb(want, &points);
-    // Half of them written would have jumps into the middle of the other half.
+    let outcomes = ladder.climb(want, points);
+    // If only some sites were written, their jumps would lead into the middle of other windows.
     let Some(sites) = ladder.into_sites() else {
         return refuse(RefuseReason::BranchIntoWindow);
     };
@@ -148,7 +167,7 @@ fn plan_with(
             outcome: outcomes.entry,
         },
         exits: planned(&exits.collect::<Vec<_>>(), outcomes.exits),
-        points: planned(&points, outcomes.points),
+        points: planned(points, outcomes.points),
         sites,
         first,
         returns_to_caller: want.exits && returns_to_caller(image, &flow),
@@ -157,8 +176,10 @@ fn plan_with(
     }
 }
 
-/// How many of these sites, from the first on, the entry and the points need: those up to the last one that has such a
-/// hook, that leads a jump past the entry's, or that serves another site. Every beginning of them is safe.
+/// The number of sites at the start of `sites` that the entry and the points need.
+///
+/// A needed site has a hook for the entry or a point, leads a jump past the entry hook, or serves
+/// another site. Every prefix of `sites` is safe to apply alone.
 fn first(sites: &[Site], flow: &Flow) -> usize {
     let is_needed = |site: &Site| {
         let serves_exits = site.points.iter().all(|p| p.effect.is_exit());
@@ -168,7 +189,7 @@ fn first(sites: &[Site], flow: &Flow) -> usize {
     sites.iter().rposition(is_needed).map_or(0, |last| last + 1)
 }
 
-/// Each of `points` with its outcome.
+/// Pairs each of `points` with its outcome.
 fn planned(
     points: &[ProbePoint],
     outcomes: impl IntoIterator<Item = Result<Tactic, RefuseReason>>,
@@ -179,10 +200,12 @@ fn planned(
         .collect()
 }
 
-/// No more functions than this are looked at to find the one that some code is a part of.
+/// The maximum number of functions examined to find the owner of a piece of code.
 const MOST_OWNERS: usize = 8;
 
-/// Does another function, into whose middle this code jumps, count it as a part of its own?
+/// True if another function contains this code as a part.
+///
+/// The candidates are the functions into whose middle this code jumps.
 fn is_claimed(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow) -> bool {
     let start = flow.ranges[0].start;
     let mut owners: Vec<Range<Svma>> = Vec::new();

@@ -1,4 +1,4 @@
-//! Patterns that name functions.
+//! Patterns that select functions.
 
 mod glob;
 mod near;
@@ -21,22 +21,26 @@ use glob::Glob;
 pub use near::{Near, with_last};
 pub use pattern::PatternError;
 use pattern::What;
-pub use spot::Spot;
+pub use spot::{SourceLine, Spot};
 
-/// Characters that make a pattern mean something else than a name: globs, expressions, modules.
+/// Characters that give a pattern a special meaning: globs, regular expressions, modules.
 pub const MEANING: [char; 4] = ['*', '?', '/', '!'];
 
-/// A pattern as the command line takes it.
+/// A pattern, as given on the command line.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: String,
+    /// The glob for the file names of modules; `None` for all modules.
     module: Option<Glob>,
     what: What,
 }
 
 impl Pattern {
-    /// Reads a pattern: `name`, `Class::method`, a demangled signature, a glob, `/regex/`,
+    /// Parses a pattern: `name`, `Class::method`, a demangled signature, a glob, `/regex/`,
     /// `module!pattern`, `0xADDR`, `module+0xOFFSET`.
+    ///
+    /// # Errors
+    /// The text is empty, or its regular expression, glob or address is invalid.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let (module, what) = pattern::read(text)?;
         Ok(Self {
@@ -46,8 +50,8 @@ impl Pattern {
         })
     }
 
-    /// A pattern of the same text and module for the functions with this demangled name without arguments. No
-    /// character of the name has a meaning.
+    /// A pattern with the same text and module that selects functions by exact name. `name` is
+    /// demangled and without arguments; its characters have no special meaning.
     pub fn for_name(&self, name: &str) -> Self {
         Self {
             what: What::Name {
@@ -58,24 +62,24 @@ impl Pattern {
         }
     }
 
-    /// The text it was read from.
+    /// The text from which the pattern was parsed.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// True if functions of the module with this file name are meant.
+    /// True if the pattern names no module, or one that matches this file name.
     pub fn module_matches(&self, file_name: &str) -> bool {
         self.module
             .as_ref()
             .is_none_or(|glob| glob.matches(file_name))
     }
 
-    /// True if it names a module.
+    /// True if the pattern names a module.
     pub fn has_module(&self) -> bool {
         self.module.is_some()
     }
 
-    /// The name, where it is one.
+    /// The name, if the pattern is a name; otherwise `None`.
     pub fn name(&self) -> Option<&str> {
         match &self.what {
             What::Name { text, .. } => Some(text),
@@ -83,12 +87,12 @@ impl Pattern {
         }
     }
 
-    /// True if it is an address, in a process or a file.
+    /// True if the pattern is an address in a process or in a file.
     pub fn is_address(&self) -> bool {
         matches!(self.what, What::Address(_) | What::Offset(_))
     }
 
-    /// The address in a process, where it is one.
+    /// The address in a process, if the pattern is one; otherwise `None`.
     pub fn absolute_address(&self) -> Option<Avma> {
         match self.what {
             What::Address(address) => Some(Avma(address)),
@@ -96,7 +100,7 @@ impl Pattern {
         }
     }
 
-    /// The address in the file, where it is one.
+    /// The address in the file, if the pattern is one; otherwise `None`.
     pub fn address_in_file(&self) -> Option<Svma> {
         match self.what {
             What::Offset(at) => Some(Svma(at)),
@@ -104,9 +108,11 @@ impl Pattern {
         }
     }
 
-    /// Every function of `image`, a file of the name `module`, that matches, by address. A function found under
-    /// an alias comes under that name. An address selects the function that contains it, in its main or in a
-    /// split-off part.
+    /// The matching functions of `image`, a file with the name `module`, by address.
+    ///
+    /// A function found under an alias is returned under that name. An address selects the function
+    /// that contains it, in its main part or in a split-off part. An address in a process is taken
+    /// as a link-time address. The pattern's own module is not compared with `module`.
     pub fn select(&self, image: &Image<'_>, module: &str) -> Vec<Function> {
         if let What::Address(at) | What::Offset(at) = self.what {
             return Self::select_at(image, Svma(at)).into_iter().collect();
@@ -123,12 +129,14 @@ impl Pattern {
         found
     }
 
-    /// The function that contains `at`, in its main or in a split-off part.
+    /// The function that contains `at`, in its main part or in a split-off part; `None` if none
+    /// does.
     pub fn select_at(image: &Image<'_>, at: Svma) -> Option<Function> {
         image.functions().function_at(at)
     }
 
-    /// Names that the user may have meant, nearest first.
+    /// Up to `most` names of functions of `image` that the user may have meant, nearest first.
+    /// Empty if the pattern is neither a name nor a glob.
     pub fn suggestions(&self, image: &Image<'_>, most: usize) -> Vec<Near> {
         match &self.what {
             What::Name { text, .. } | What::Glob { text, .. } => {
@@ -138,7 +146,7 @@ impl Pattern {
         }
     }
 
-    /// True if it names the function without a name that starts at `start` of the file `module`.
+    /// True if the pattern selects the function without a name at `start` in the file `module`.
     fn names_start(&self, module: &str, start: Svma) -> bool {
         match &self.what {
             What::Glob { glob, .. } => glob.matches(&name_of_start(module, start)),
@@ -147,13 +155,16 @@ impl Pattern {
         }
     }
 
-    /// True if a glob or expression is about a linkage name: a mangled one has letters in it that are no part of a name that anybody has
-    /// given (`_ZStplI` is `std::operator+`), and is meant by its beginning alone.
+    /// True if a glob or regular expression is matched against the linkage name as it is.
+    ///
+    /// A mangled name contains letters that are not part of any name in the source (`_ZStplI` is
+    /// `std::operator+`). So it is matched only if the pattern contains a mangling prefix.
     fn can_be_linkage(&self, linkage: &str) -> bool {
         !is_mangled(linkage) || ["_Z", "_R"].iter().any(|begin| self.text.contains(begin))
     }
 
-    /// True if it names a function that has this linkage name.
+    /// True if the pattern selects a function with this linkage name. Always false for an address.
+    /// The pattern's own module is not considered.
     pub fn names(&self, linkage: &str) -> bool {
         match &self.what {
             What::Name { text, spelling } => {
@@ -182,12 +193,12 @@ impl Pattern {
     }
 }
 
-/// What the function at `start` of the file `module` is called where it has no name.
+/// The name shown for a function without a name at `start` in the file `module`.
 pub fn name_of_start(module: &str, start: Svma) -> String {
     format!("{module}+{start}")
 }
 
-/// True if `text` is the demangled name without arguments, or the full signature.
+/// True if `text` is the demangled form of `linkage` without arguments, or its full signature.
 fn is_named(linkage: &str, text: &str) -> bool {
     demangle_without_arguments(linkage) == text
         || text.contains('(')
@@ -195,7 +206,7 @@ fn is_named(linkage: &str, text: &str) -> bool {
                 || is_alike(&demangle_without_return_type(linkage), text))
 }
 
-/// True if two signatures differ in spaces at most.
+/// True if two signatures differ at most in spaces.
 fn is_alike(a: &str, b: &str) -> bool {
     let letters = |text: &str| text.bytes().filter(|&b| b != b' ').collect::<Vec<u8>>();
     letters(a) == letters(b)

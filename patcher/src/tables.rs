@@ -1,4 +1,5 @@
-//! What tables in a file say about its code: unwind entries, landing pads, linkage stubs, Go's functions.
+//! Tables in a file that describe its code: unwind entries, landing pads, linkage stubs, Go's
+//! functions.
 
 mod go_text;
 mod lsda;

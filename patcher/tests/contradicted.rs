@@ -7,8 +7,8 @@ use std::time::Instant;
 use patcher::flow::contradicted;
 use patcher::image::Image;
 
-/// The number of contradicted rows in each file of `IPATH_CONTRADICTED` (separated by colons).
-/// `--nocapture` shows them.
+/// Prints the number of contradicted rows in each file of `IPATH_CONTRADICTED` (separated by
+/// colons), and the first rows. `--nocapture` shows them.
 #[test]
 fn how_many_rows_are_contradicted() {
     let files = std::env::var("IPATH_CONTRADICTED").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How much of real code can be patched. `--nocapture` shows the figures.
+//! The share of real code that can be patched. `--nocapture` shows the figures.
 
 mod libraries;
 
@@ -9,16 +9,26 @@ use patcher::function::{Function, FunctionKind};
 use patcher::image::Image;
 use patcher::plan::{Allowed, Effects, ModuleContext, RefuseReason, plan, plan_points};
 
+/// The numbers of probe points that are available in a file.
 #[derive(Default)]
 struct Coverage {
+    /// The number of functions.
     functions: usize,
+    /// The number of functions whose entry is available.
     entry: usize,
+    /// The number of functions whose entry and exits are all available.
     full: usize,
+    /// The number of exits.
     exits: usize,
+    /// The number of available exits.
     exits_had: usize,
+    /// The number of refused probe points, by kind and reason.
     reasons: BTreeMap<String, usize>,
+    /// The number of available probe points, by kind and tactic.
     tactics: BTreeMap<String, usize>,
+    /// The number of points, without those in code that may be data.
     points: usize,
+    /// The number of available points.
     points_had: usize,
 }
 
@@ -40,7 +50,7 @@ impl Coverage {
                     exits: true,
                 },
             );
-            // A stripped file lists split-off parts of functions by themselves.
+            // In a stripped file, split-off parts of functions are listed separately.
             if plan.entry.outcome == Err(RefuseReason::Fragment) {
                 continue;
             }
@@ -78,7 +88,7 @@ impl Coverage {
         coverage
     }
 
-    /// Points alone, without entry and exits.
+    /// Adds the points in `function`, planned without entry and exits.
     fn add_points(&mut self, image: &Image<'_>, context: &ModuleContext<'_>, function: &Function) {
         let none = Effects {
             entry: false,
@@ -92,7 +102,7 @@ impl Coverage {
                 Err(reason) => (&mut self.reasons, format!("point {reason}")),
             };
             *map.entry(key).or_default() += 1;
-            // No-ops that align code, mostly: no path reaches them.
+            // These are mostly no-ops that align code: no path reaches them.
             self.points += usize::from(point.outcome != Err(RefuseReason::DataInCode));
             self.points_had += usize::from(point.outcome.is_ok());
         }
@@ -115,7 +125,8 @@ impl Coverage {
     }
 }
 
-/// The least shares, in percent, of functions with entry, and of exits, that must be available.
+/// Checks the minimum shares of available entries and exits, in percent, and that 98 percent of the
+/// points are available.
 fn holds(name: &str, data: &[u8], entry: usize, exits: usize) {
     let started = Instant::now();
     let coverage = Coverage::of(data);

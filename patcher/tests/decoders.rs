@@ -1,5 +1,5 @@
-//! Every trampoline, decoded by two decoders: they agree on every instruction, and every displaced
-//! instruction means what it meant in its place.
+//! Decodes every trampoline with two decoders. They must agree on every instruction, and every
+//! displaced instruction must mean the same as at its original address.
 
 mod libraries;
 
@@ -18,13 +18,14 @@ use patcher::{Avma, Bias};
 const BIAS: Bias = Bias(0x7f00_0000_0000);
 const TRAMPOLINES: u64 = BIAS.0 + (1 << 30);
 
-/// What an instruction refers to, in terms both decoders can be asked for.
+/// The operands of an instruction, in terms that both decoders report.
 #[derive(Debug, PartialEq, Eq)]
 struct Meaning {
+    /// The length of the instruction in bytes; 0 if it is not compared.
     length: usize,
     registers: Vec<String>,
     immediates: Vec<u64>,
-    /// Base, index, scale, displacement; a rip-relative operand as its absolute address.
+    /// Base, index, scale, displacement; for a rip-relative operand, the absolute address.
     memory: Vec<(String, String, i32, i64)>,
 }
 
@@ -60,7 +61,7 @@ fn by_iced(insn: &Instruction) -> Meaning {
                 name(insn.memory_base()),
                 name(insn.memory_index()),
                 insn.memory_index_scale() as i32,
-                // One shows -1 as 0xffffffff where the address has 32 bits.
+                // One shows -1 as 0xffffffff if the address has 32 bits.
                 match insn.memory_base().size() {
                     4 => i64::from(insn.memory_displacement32() as i32),
                     _ => insn.memory_displacement64() as i64,
@@ -105,8 +106,8 @@ fn by_capstone(capstone: &Capstone, insn: &Insn<'_>) -> Meaning {
     meaning
 }
 
-/// Instructions whose operands the two decoders list differently on purpose: one counts operands
-/// that the encoding implies, or shows an immediate at another width.
+/// True if the decoders list the operands in the same way. One of them counts implied operands, or
+/// shows an immediate with another width.
 fn comparable(insn: &Instruction) -> bool {
     let plain = (0..insn.op_count()).all(|op| {
         matches!(
@@ -124,7 +125,7 @@ fn comparable(insn: &Instruction) -> bool {
     plain && !x87 && !masked && insn.op_count() <= 2 && !insn.is_string_instruction()
 }
 
-/// Decodes `emitted` with both and compares; gives the number of instructions.
+/// Decodes `emitted` with both decoders and compares. Returns the number of instructions.
 fn agree(capstone: &Capstone, emitted: &Emitted, base: u64) -> usize {
     let insns = capstone
         .disasm_all(&emitted.code, base)
@@ -141,14 +142,14 @@ fn agree(capstone: &Capstone, emitted: &Emitted, base: u64) -> usize {
             a.memory.clear();
             b.memory.clear();
         }
-        // One shows -1 as 0xffffffff with some instructions and not with others.
+        // One shows -1 as 0xffffffff for some instructions only.
         if (0..ours.op_count()).any(|op| ours.op_kind(op) == OpKind::Immediate8to32) {
             for immediate in a.immediates.iter_mut().chain(&mut b.immediates) {
                 *immediate &= 0xffff_ffff;
             }
         }
         if !comparable(&ours) {
-            // The lengths and the places in memory still have to be the same.
+            // The lengths and the memory operands must still be equal.
             a.registers.clear();
             b.registers.clear();
             a.immediates.clear();
@@ -161,7 +162,7 @@ fn agree(capstone: &Capstone, emitted: &Emitted, base: u64) -> usize {
     count
 }
 
-/// The one instruction at the start of `bytes`, without what depends on its address.
+/// The instruction at the start of `bytes`, without the parts that depend on its address.
 fn meaning(capstone: &Capstone, bytes: &[u8], at: u64) -> (String, Meaning) {
     let insns = capstone
         .disasm_count(bytes, at, 1)
@@ -188,6 +189,7 @@ fn check(name: &str, data: &[u8]) {
         tail_cell: Avma(TRAMPOLINES - 24),
         lend_cell: Avma(TRAMPOLINES - 24),
         point_cell: Some(Avma(TRAMPOLINES - 24)),
+        counts: None,
         id: 0x1234_5678,
     };
     let (mut instructions, mut pointed, mut moved) = (0, 0, HashMap::new());
@@ -230,12 +232,12 @@ fn check(name: &str, data: &[u8]) {
                 }
                 let before = meaning(&capstone, bytes, pair.original.0);
                 let after = meaning(&capstone, &emitted.code[offset..], pair.trampoline.0);
-                // Branches may go to a copy, and calls become a push and a jump.
+                // Branches may lead to a copy, and calls become a push and a jump.
                 let branches = before.0.starts_with('j')
                     || before.0.starts_with("notrack")
                     || before.0.starts_with("loop")
                     || before.0.contains("call");
-                // After the copy of another window, which ends where this one begins.
+                // After the copy of another window that ends where this one begins.
                 let back = after.0 == "jmp" && after.1.immediates == [pair.original.0];
                 if !branches && !back {
                     assert_eq!(before, after, "{name} {original}");
@@ -256,7 +258,8 @@ fn check(name: &str, data: &[u8]) {
     );
 }
 
-/// Where the jump at `at` leads, as both decoders see it, if `written` stands over the image.
+/// The target of the jump at `at` according to both decoders, with `written` applied over the
+/// image.
 fn leads(capstone: &Capstone, image: &Image<'_>, written: &HashMap<u64, u8>, at: Avma) -> Avma {
     let byte = |at: u64| {
         let original = || image.bytes(BIAS.to_svma(Avma(at)), 1);
@@ -273,7 +276,7 @@ fn leads(capstone: &Capstone, image: &Image<'_>, written: &HashMap<u64, u8>, at:
     Avma(ours.near_branch_target())
 }
 
-/// Every window, landing and stepping stone of a plan leads on to its trampoline.
+/// Every window, landing and stepping stone of a plan leads to its trampoline.
 fn check_jumps(name: &str, data: &[u8], puns_wanted: bool) {
     let capstone = Capstone::new().x86().mode(ArchMode::Mode64).detail(true);
     let capstone = capstone.build().expect("capstone");
@@ -285,6 +288,7 @@ fn check_jumps(name: &str, data: &[u8], puns_wanted: bool) {
         tail_cell: Avma(TRAMPOLINES - 24),
         lend_cell: Avma(TRAMPOLINES - 24),
         point_cell: None,
+        counts: None,
         id: 1,
     };
     let want = Effects {
@@ -335,7 +339,7 @@ fn check_jumps(name: &str, data: &[u8], puns_wanted: bool) {
 #[test]
 fn both_decoders_see_every_patched_jump_lead_to_its_code() {
     check_jumps("libc.so.6", &libraries::libc(), false);
-    // Its functions stand close together.
+    // Its functions are close together.
     if let Ok(data) = std::fs::read("/usr/bin/python3.11") {
         check_jumps("python3.11", &data, true);
     }

@@ -1,4 +1,4 @@
-//! Random functions do the same with and without probes, and run each hook exactly once.
+//! Random functions behave the same with and without probes, and run each hook exactly once.
 
 #[path = "execution/harness.rs"]
 mod harness;
@@ -76,11 +76,11 @@ fn a_loop_to_an_entry_after_a_landing_marker_is_one_call() {
     assert!(plan.sites.iter().any(|s| s.window.start == entry));
 }
 
-/// A landing marker and a short jump, with nothing free after them. The compiler makes that of one function that does
-/// what another does. The entry alone is available where the entry and the exit are.
+/// A landing marker and a short jump, with no free bytes after them. Compilers generate this for a
+/// function identical to another. The entry must be available both with and without the exit.
 #[test]
 fn an_entry_without_room_takes_the_landing_marker_before_it() {
-    // endbr64; jmp to what follows, which is another function's: add rax, rdi; ret
+    // endbr64; jmp to the next function: add rax, rdi; ret
     let body: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa, 0xeb, 0x00];
     let next: &[u8] = &[0x48, 0x01, 0xf8, 0xc3];
     let code = [body, next].concat();
@@ -108,7 +108,7 @@ fn an_entry_without_room_takes_the_landing_marker_before_it() {
     }
 }
 
-/// Two returns of which neither has room, close to a stretch that can hold a landing.
+/// Two returns without room, close to a range that has room for a landing.
 #[test]
 fn returns_without_room_take_springboards() {
     let plan = fixed(|a| {
@@ -139,10 +139,10 @@ fn returns_without_room_take_springboards() {
     assert_eq!(springboards, 2, "{:?}", plan.exits);
 }
 
-/// Functions of one to four bytes, with up to four bytes of padding: what has no room for a jump
-/// has room for a pun, and what follows stays as it is.
+/// Functions of one to four bytes, with up to four bytes of padding. If a jump does not fit, a pun
+/// does, and the bytes after it stay unchanged.
 #[test]
-fn tiny_function() {
+fn tiny_function_is_punned_if_it_has_no_room_for_a_jump() {
     let bodies: [&[u8]; 6] = [
         &[0xc3],                   // ret
         &[0xf3, 0xc3],             // rep ret
@@ -188,7 +188,7 @@ fn tiny_function() {
     assert!(puns > 10, "{puns}");
 }
 
-/// After the last byte of a file's text nothing is known, so nothing can be built on it.
+/// The bytes after the end of a file's text are not known, so a pun cannot depend on them.
 #[test]
 fn a_tiny_function_at_the_end_of_the_text_is_refused() {
     let mut code = vec![0xcc; (DATA - TEXT) as usize - 1];
@@ -218,13 +218,13 @@ fn most_random_functions_can_be_had_completely() {
         let plan = function.case(BOTH, &[]).plan();
         plan.refused().is_none()
     });
-    // Otherwise the comparison would compare a function with itself. Many of them have dead code
-    // between two returns, which may be data as well and is in no window.
+    // Otherwise, a function would be compared with itself. Many random functions have dead code
+    // between two returns, which may be data and is in no window.
     let complete = complete.count();
     assert!(complete > 300, "{complete} of 500");
 }
 
-/// The jump back is led away before the window is overwritten, although it stands after it.
+/// The jump back is patched before the window is overwritten, although it has a higher address.
 #[test]
 fn a_loop_head_in_the_first_bytes_is_led_to_a_copy() {
     let plan = fixed(|a| {
@@ -280,12 +280,12 @@ fn a_call_in_the_window_returns_to_the_original_address() {
     assert!(plan.sites[0].ends_in_call());
 }
 
-/// Hooks of exits push, and what they would overwrite may be of use here.
+/// Hooks of exits push, and would overwrite memory that may still be used here.
 #[test]
 fn exits_with_something_below_the_stack_pointer_are_refused() {
     // mov [rsp - 8], rax; jmp [rsp - 8]
     let jumps: &[u8] = &[0x48, 0x89, 0x44, 0x24, 0xf8, 0xff, 0x64, 0x24, 0xf8];
-    // mov [rsp - 8], rax, and on into the next function
+    // mov [rsp - 8], rax, falling through into the next function
     let runs_on: &[u8] = &[0x48, 0x89, 0x44, 0x24, 0xf8];
     // mov rax, [rsp - 8]; ret
     let next: &[u8] = &[0x48, 0x8b, 0x44, 0x24, 0xf8, 0xc3];

@@ -1,5 +1,5 @@
-//! How frames stand before each instruction: what the instructions tell, with the unwind tables hidden, against what the
-//! compiler says of the same ones. `--nocapture` shows the figures.
+//! Compares frames before each instruction with the compiler's unwind tables. The frames are
+//! derived from the instructions, with the tables hidden. `--nocapture` shows the figures.
 
 mod compiler;
 mod libraries;
@@ -20,8 +20,8 @@ const LIBRARIES: [&str; 4] = [
     "libpython3.11.so.1.0",
 ];
 
-/// The file with its unwind tables out of sight: what leads to their index is gone, and a terminator (LSB 5, 10.6.1)
-/// stands where the first entry was.
+/// The file with hidden unwind tables. The reference to their index is removed, and a terminator
+/// (LSB 5, 10.6.1) replaces the first entry.
 fn without_tables(data: &[u8]) -> Vec<u8> {
     let elf = Elf::parse(data).expect("an ELF file");
     let name = |at| elf.shdr_strtab.get_at(at);
@@ -47,14 +47,15 @@ fn instructions(image: &Image<'_>, function: &Function) -> Vec<Svma> {
     decoder.into_iter().map(|insn| Svma(insn.ip())).collect()
 }
 
-/// Functions with a name and with code.
+/// The functions that have a name and code.
 fn functions(image: &Image<'_>) -> Vec<Function> {
     let all = image.functions().iter();
     all.filter(|f| f.kind != FunctionKind::Ifunc && !f.linkage.is_empty())
         .collect()
 }
 
-/// The frame that the compiler names, and whether it counts from rsp.
+/// The compiler's frame, and the register that it is relative to. `None` if neither the stack
+/// pointer nor the frame pointer alone locates the frame.
 fn frame(recipe: Recipe) -> Option<(Base, Frame)> {
     match recipe {
         Recipe::FromStackPointer(frame) => Some((Base::StackPointer, frame)),
@@ -63,13 +64,15 @@ fn frame(recipe: Recipe) -> Option<(Base, Frame)> {
     }
 }
 
+/// The numbers of instructions, by the relation of both frames.
 #[derive(Default)]
 struct Agreement {
     same: usize,
+    /// Both are right, but one is relative to the stack pointer, the other to the frame pointer.
     by_other_register: usize,
-    /// The compiler goes on naming where the caller's rbp was saved, after it has been taken from there.
+    /// The compiler still states the save slot after the caller's rbp has been restored.
     put_back: usize,
-    /// The compiler says that nothing has called the function.
+    /// The compiler states that the function has no caller.
     outermost: usize,
     missing: usize,
     different: Vec<String>,
@@ -129,13 +132,13 @@ fn frames_by_instructions_are_what_the_compiler_says() {
             found.different.len()
         );
         assert_eq!(found.different, [""; 0], "{name}");
-        // Where a thread begins, and before it says so itself.
+        // At the start of a thread, before the tables declare it outermost.
         assert!(found.outermost < 4, "{name}: {}", found.outermost);
         assert!(found.same > 1000, "{name}");
     }
 }
 
-/// Almost all instructions of libraries can be counted by their paths.
+/// Almost all instructions of libraries can be counted by call path.
 #[test]
 fn frames_are_known_before_almost_every_instruction() {
     for name in LIBRARIES {

@@ -1,5 +1,6 @@
-//! How the frames of Go's functions are left, from the table that Go's runtime has, against what Go's linker says of
-//! the same calls in `.debug_frame`, and against their instructions. `--nocapture` shows the figures.
+//! Recipes for the frames of Go's functions, from the table of Go's runtime. They are compared with
+//! the linker's `.debug_frame` for the same calls, and with the instructions. `--nocapture` shows
+//! the figures.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use patcher::Svma;
 use patcher::flow::{ModuleContext, Recipe, frames, recipes};
 use patcher::image::Image;
 
-/// The program in tests/programs, built in this way.
+/// The program `go_switch.go`, built with the flag `mode`.
 fn built(mode: &str) -> Vec<u8> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/programs/go_switch.go");
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
@@ -37,8 +38,8 @@ fn built(mode: &str) -> Vec<u8> {
     data
 }
 
-/// For each return address in the file's text, the function it is in, and where the linker says that the canonical
-/// frame address is, in bytes from rsp.
+/// The function around each return address in the file's text, and the linker's distance from rsp
+/// to the canonical frame address, in bytes.
 fn said(image: &Image<'_>) -> BTreeMap<Svma, (Svma, i64)> {
     let (_, section) = image.section(".debug_frame").expect("it is not stripped");
     let mut section = DebugFrame::new(section, LittleEndian);
@@ -74,7 +75,8 @@ fn said(image: &Image<'_>) -> BTreeMap<Svma, (Svma, i64)> {
     found
 }
 
-/// Does the function set the stack pointer to another stack, or align it? What is said of its calls is not so then.
+/// True if the function switches to another stack or aligns the stack. The linker's statements on
+/// its calls are wrong in this case.
 fn switches(image: &Image<'_>, function: Svma) -> bool {
     let found = image.functions().function_at(function);
     let range = found.expect("it is in the table").range;
@@ -114,7 +116,7 @@ fn frames_of_go_are_what_its_linker_says() {
     }
 }
 
-/// Where the instructions alone tell, they tell the same, also of the caller's frame pointer.
+/// If the instructions alone give a recipe, it is the same, including the caller's frame pointer.
 #[test]
 fn frames_of_go_are_what_its_instructions_say() {
     let data = built("-buildmode=exe");
@@ -137,7 +139,7 @@ fn frames_of_go_are_what_its_instructions_say() {
     assert!(same > 5_000, "{same}");
 }
 
-/// The header without the text start, as Go's linker writes it from Go 1.26 on, and as an external
+/// The header lacks the text start, as Go's linker writes it from Go 1.26 on, and as an external
 /// linker does. The module record contains it.
 #[test]
 fn frames_of_go_are_known_without_the_start_of_its_text() {

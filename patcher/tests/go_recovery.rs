@@ -1,4 +1,4 @@
-//! Go functions that recover from panics: what stands after their code for the runtime alone to go to.
+//! Go functions that recover from panics, with code at the end that only the runtime continues at.
 
 mod program;
 
@@ -10,23 +10,23 @@ use program::TEXT;
 
 const DEFERRETURN: &str = "runtime.deferreturn";
 
-/// What stands between a function's last return and the call at which it goes on.
+/// The bytes between a function's last return and the call at which it continues.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Between {
     Nothing,
     Padding,
-    /// Code that nothing reaches, and that runs on into the call.
+    /// Unreachable code that falls through into the call.
     Code,
-    /// A jump to the call that nothing reaches.
+    /// An unreachable jump to the call.
     Jump,
-    /// A byte that is no instruction.
+    /// A byte that is not an instruction.
     Data,
 }
 
-/// A program of a function `main.f`, which calls the one after it; that one has the name given.
+/// A program with a function `main.f`, which calls the next function.
 struct Program {
     file: Vec<u8>,
-    /// Where the call and the return are that only the runtime comes to.
+    /// The addresses of the call and the return that only the runtime reaches.
     tail: (u64, u64),
 }
 
@@ -119,7 +119,7 @@ fn other_code_that_nothing_reaches_is_left_alone() {
     }
 }
 
-/// The entry of a function that does nothing but panic is too short to end before the call.
+/// The entry of a function that only panics is too short to end before the call.
 #[test]
 fn no_window_has_the_call_in_its_middle() {
     let panics: fn(&mut CodeAssembler) -> Assembled = |code| {

@@ -1,5 +1,5 @@
-//! Recipes from instructions alone against what the compiler says of the same calls: every call of these
-//! libraries that has both. `--nocapture` shows the figures.
+//! Compares recipes from instructions alone with the compiler's unwind tables. It covers every call
+//! of these libraries that has both. `--nocapture` shows the figures.
 
 mod compiler;
 mod libraries;
@@ -18,10 +18,11 @@ use patcher::flow::{
 use patcher::function::FunctionKind;
 use patcher::image::Image;
 
+/// The numbers of calls, by the relation of both recipes.
 #[derive(Default)]
 struct Agreement {
     same: usize,
-    /// Both right: a frame with a frame pointer can be left by either register.
+    /// Both are right: a frame with a frame pointer can be left by either register.
     by_other_register: usize,
     different: Vec<String>,
     missing: usize,
@@ -65,7 +66,7 @@ fn compare(data: &[u8]) -> Agreement {
     let mut compiler = Compiler::new(&image);
     let mut found = Agreement::default();
     for function in image.functions().iter() {
-        // Those without a name are known by their unwind entries alone, and may be parts of others.
+        // Functions without a name are known from unwind entries only, and may be parts of others.
         if function.kind == FunctionKind::Ifunc || function.name().is_empty() {
             continue;
         }
@@ -79,7 +80,7 @@ fn compare(data: &[u8]) -> Agreement {
     found
 }
 
-/// The file without its symbols, as if they had never been made: no sections.
+/// The file without its symbols, as if it never had any: without sections.
 fn nameless(data: &[u8]) -> Vec<u8> {
     const SECTIONS: [std::ops::Range<usize>; 2] = [0x28..0x30, 0x3c..0x40];
     let mut data = data.to_owned();
@@ -89,7 +90,7 @@ fn nameless(data: &[u8]) -> Vec<u8> {
     data
 }
 
-/// The same without the segment for the unwind tables.
+/// The file without its symbols, and also without the segment for the unwind tables.
 fn blind(data: &[u8]) -> Vec<u8> {
     const PT_NULL: [u8; 4] = [0; 4];
     const PT_GNU_EH_FRAME: [u8; 4] = 0x6474_e550_u32.to_le_bytes();
@@ -104,7 +105,7 @@ fn blind(data: &[u8]) -> Vec<u8> {
     data
 }
 
-/// All code with unwind entries.
+/// The ranges of all code with unwind entries.
 fn described(image: &Image<'_>) -> Vec<(Svma, Svma)> {
     let (start, bytes) = image.section(".eh_frame").expect("unwind tables");
     let bases = BaseAddresses::default().set_eh_frame(start.0);
@@ -123,10 +124,11 @@ fn described(image: &Image<'_>) -> Vec<(Svma, Svma)> {
     found
 }
 
-/// The same with unwind entries for all code but that of every so-manieth of them, which has an entry for no
-/// byte.
+/// The file without sections, and with unwind entries for all code, except that every `each`-th
+/// entry is made to cover no bytes.
 fn one_eyed(data: &[u8], each: usize) -> Vec<u8> {
-    /// Length, place of the CIE and address stand before it in an entry of 32 bits as compilers make them.
+    /// The offset of the covered length in an entry of the 32-bit format as compilers make them, in
+    /// bytes. The entry's length, CIE pointer and address precede it.
     const LENGTH: usize = 12;
     let mut found = nameless(data);
     let image = Image::parse(data).expect("an ELF image");
@@ -147,8 +149,9 @@ fn one_eyed(data: &[u8], each: usize) -> Vec<u8> {
     found
 }
 
-/// Of a library without symbols and with few or no tables, compared with what its tables say. Calls that those
-/// left cover are nobody's concern.
+/// Compares the recipes for `hidden`, a library without symbols and with few or no tables, with the
+/// tables in `data`. Only calls that the tables in `hidden` do not cover count. Also returns the
+/// number of these calls.
 fn compare_hidden(data: &[u8], hidden: &[u8]) -> (Agreement, usize) {
     let image = Image::parse(hidden).expect("an ELF image");
     let ours = patcher::flow::unnamed_recipes(&image, &ModuleContext::new(&image));
@@ -179,7 +182,7 @@ fn compare_hidden(data: &[u8], hidden: &[u8]) -> (Agreement, usize) {
     (found, calls)
 }
 
-/// All calls of the code with unwind entries, by what the compiler says of them.
+/// The return addresses of all calls in code with unwind entries, each with the compiler's recipe.
 fn said_of_calls(data: &[u8]) -> Vec<(Svma, Recipe)> {
     let image = Image::parse(data).expect("an ELF image");
     let mut compiler = Compiler::new(&image);
@@ -203,11 +206,12 @@ fn said_of_calls(data: &[u8]) -> Vec<(Svma, Recipe)> {
     found
 }
 
-/// What returns show where rbp was seen somewhere: in the right place, and in any other, as where it is no frame
-/// pointer.
+/// Recipes from returns for each observed rbp: at the right address, and at another, as if rbp was
+/// not a frame pointer.
 #[test]
 fn frames_by_epilogues_are_not_wrong() {
-    /// Bytes from the canonical frame address down to where a frame pointer points to.
+    /// The distance from the canonical frame address down to the address in a frame pointer, in
+    /// bytes.
     const BELOW: i64 = 16;
     let (mut right, mut by_chance, mut all) = (0, 0, 0);
     let mut ahead = 0;
@@ -243,7 +247,7 @@ fn frames_by_epilogues_are_not_wrong() {
                     }
                 }
                 Some(found) if by_frame(found) => panic!("{name} {:#x}: {found:?}", after.0),
-                // Where rbp is a number, that can be any by chance.
+                // If rbp holds a number, it may match by chance.
                 Some(_) => by_chance += 1,
                 None => {}
             }
@@ -259,7 +263,8 @@ fn frames_by_epilogues_are_not_wrong() {
     assert!(by_chance * 200 < all, "{by_chance} of {all}");
 }
 
-/// From the instructions alone; what is missing makes paths incomplete. `--nocapture` shows how much.
+/// Recipes from the instructions alone. A missing recipe makes paths incomplete; `--nocapture`
+/// shows how many are missing.
 #[test]
 fn recipes_of_stripped_code_are_never_wrong() {
     let mut all = 0;
@@ -286,7 +291,7 @@ fn recipes_of_stripped_code_are_never_wrong() {
     assert!(all > 10_000, "{all}");
 }
 
-/// A few functions without entries amid those that have them, and no symbols.
+/// Some functions without unwind entries among others with entries, and no symbols.
 #[test]
 fn recipes_of_gaps_are_never_wrong() {
     let mut all = 0;
@@ -328,7 +333,8 @@ fn recipes_are_what_the_compiler_says() {
     assert!(all > 10_000, "{all}");
 }
 
-/// Where the compiler goes by a frame pointer right below the return address it says nothing of the stack pointer.
+/// True if the recipes agree. If the compiler's recipe uses a frame pointer right below the return
+/// address, it does not state the stack pointer.
 fn is_same_frame(said: Recipe, found: Recipe) -> bool {
     let by_frame = Recipe::FromFramePointer(Frame {
         cfa: 16,
@@ -341,7 +347,7 @@ fn is_same_frame(said: Recipe, found: Recipe) -> bool {
     said == found || said == by_frame && has_frame(found)
 }
 
-/// What functions that make a frame pointer at once show of their calls, wherever they are seen to be called.
+/// Recipes from functions that set up a frame pointer at once, for every call that leads to one.
 #[test]
 fn frames_of_called_functions_are_not_wrong() {
     let (mut right, mut around, mut all) = (0, 0, 0);
@@ -352,7 +358,7 @@ fn frames_of_called_functions_are_not_wrong() {
         let hidden = blind(&data);
         let image = Image::parse(&hidden).expect("an ELF image");
         let said_of: BTreeMap<Svma, Recipe> = said_of_calls(&data).into_iter().collect();
-        // Is it one that the compiler tells of? Then it is the same.
+        // True if the compiler has a recipe for the call. It must be the same.
         let is_told = |at: Svma, recipe: Recipe, by: Svma| {
             let said = said_of.get(&at);
             let is_right = said.is_none_or(|&said| is_same_frame(said, recipe));

@@ -1,5 +1,5 @@
-//! Functions that users ask for first: big, hand-written, stripped, tiny. All must be available, entry
-//! and every exit, where the file is installed.
+//! Functions that users ask for first: big, hand-written, stripped, tiny. If the file is installed,
+//! the entry and every exit must be available.
 
 mod libraries;
 
@@ -55,8 +55,8 @@ fn the_c_library() {
     all_had(&libraries::libc(), &names);
 }
 
-/// The half of `clone3` that only a new thread runs has a description of its own, which says that
-/// nobody has called it.
+/// The part of `clone3` that only a new thread runs has its own frame description, which states
+/// that it has no caller.
 #[test]
 fn where_a_thread_begins_is_no_function() {
     let data = libraries::libc();
@@ -110,8 +110,8 @@ fn the_python_interpreter() {
     }
 }
 
-/// The interpreter's loop has computed gotos through tables of addresses and over a hundred exits
-/// to nothing but its own labels.
+/// The interpreter's loop has computed gotos through tables of addresses. They lead only to the
+/// loop's own labels, so they are no exits.
 #[test]
 fn computed_gotos_stay_in_the_function() {
     if let Ok(data) = std::fs::read("/usr/bin/python3.11") {
@@ -141,7 +141,7 @@ fn a_stripped_server() {
     let big = image.functions().iter().filter(|f| f.size() > 64);
     let refused = big
         .filter_map(|f| plan(&image, &context, &f, want).refused())
-        // A split-off part of a function is none by itself.
+        // A split-off part is not a function of its own.
         .filter(|(_, reason)| *reason != RefuseReason::Fragment);
     assert_eq!(refused.collect::<Vec<_>>(), []);
 }

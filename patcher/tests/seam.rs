@@ -1,5 +1,5 @@
-//! What the patcher knows of the processor stands below `src/isa/` alone: no other file names a register, an opcode or
-//! the decoder. ELF files are read below `src/elf/` alone.
+//! Checks that only files below `src/isa/` depend on the processor. No other file names a register,
+//! an opcode or the decoder. Only files below `src/elf/` read ELF files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,24 +9,25 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-/// Below this is what is known of the processor.
+/// The folder of all code that depends on the processor.
 const SEAM: &str = "isa";
-/// Bytes there are those of file formats: numbers of ELF and of DWARF, and variable-length numbers.
+/// Folders whose byte constants are those of file formats: numbers of ELF and DWARF, and
+/// variable-length numbers.
 const FORMATS: [&str; 2] = ["elf", "tables"];
 
-/// Names of registers, in code and in text.
+/// Names of registers, in code and in comments.
 const REGISTERS: &str =
     r"\b(?i:[re]?(ax|bx|cx|dx|si|di|bp|sp|ip)|r(8|9|1[0-5])[dwb]?|[xyz]mm\d+)\b";
-/// The decoder and what only it has, kinds of machines, and assembly.
+/// The decoder and its types, machine types, and assembly.
 const NAMES: &str = r"\biced_x86\b|\bMnemonic\b|\bOpKind\b|X86_64|\b(global_)?asm!";
-/// What reads ELF files.
+/// The crate that reads ELF files.
 const READER: &str = r"\bgoblin::";
-/// Who may name it, but for the processor's numbers.
+/// The only folder that may use it, apart from the processor's numbers.
 const READING: &str = "elf";
-/// Bytes as they stand in opcodes.
+/// Bytes in the notation of opcodes.
 const BYTES: &str = r"\b0x[0-9a-fA-F]{2}(_?u8)?\b";
 
-/// The files of a folder, by path from it.
+/// Collects the files of a folder, by path relative to `root`.
 fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(root.join(below)).unwrap() {
         let path = below.join(entry.unwrap().file_name());
@@ -38,8 +39,8 @@ fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The text of a file without its tests, and the names of the modules that are tests. Tests are made of programs:
-/// there is no code without registers and bytes.
+/// The text of a file without its tests, and the names of its test modules. Tests contain programs,
+/// and these name registers and bytes.
 fn without_tests(text: &str) -> (String, Vec<String>) {
     let (mut kept, mut modules) = (String::new(), Vec::new());
     let mut lines = text.lines();
@@ -52,7 +53,7 @@ fn without_tests(text: &str) -> (String, Vec<String>) {
         let item = lines.next().unwrap_or_default();
         match item.trim_start_matches("pub(crate) ").strip_prefix("mod ") {
             Some(module) if module.ends_with(';') => modules.push(module.replace(';', "")),
-            // Up to the end of the item.
+            // Skip to the end of the item.
             _ if item.ends_with('{') => {
                 let _ = lines.find(|line| *line == "}");
             }

@@ -1,5 +1,5 @@
-//! Plans for processes with user shadow stacks, where no call may be moved: a moved one is a push and a jump, and
-//! its return finds no address of its own. `--nocapture` shows what that costs.
+//! Plans for processes with user shadow stacks, in which calls must not be moved. A moved call is a
+//! push and a jump, so its return address is not on the shadow stack. `--nocapture` shows the cost.
 
 mod libraries;
 
@@ -24,11 +24,11 @@ fn points(plan: &FunctionPlan) -> impl Iterator<Item = &PointPlan> {
     std::iter::once(&plan.entry).chain(&plan.exits)
 }
 
-/// Is an instruction that the plan's sites overwrite a call?
+/// True if the plan's sites overwrite a call.
 fn moves_calls(image: &Image<'_>, plan: &FunctionPlan) -> bool {
     plan.sites.iter().any(|site| {
         let window = &site.window;
-        // Of an instruction whose first byte alone is overwritten all of it is moved.
+        // An instruction is moved as a whole even if only its first byte is overwritten.
         let len = (window.end.0 - window.start.0).max(15);
         let bytes = (1..=len)
             .rev()
@@ -79,7 +79,7 @@ fn no_call_is_moved_where_shadow_stacks_are() {
                 }
             }
             let is_moving = free.refused().is_none() && moves_calls(&image, &free);
-            // Where no call is moved anyway, nothing is different.
+            // If no call is moved anyway, the plans are the same.
             if !moves_calls(&image, &free) {
                 assert_eq!(free.sites.len(), bound.sites.len(), "{name} {function:?}");
             }

@@ -1,5 +1,6 @@
-//! What a plan overwrites, over all functions of real libraries: never overlapping, never where
-//! another decoder sees a branch land, and restored by undoing.
+//! Properties of all bytes that plans overwrite, over all functions of real libraries. Windows
+//! never overlap. According to another decoder, no branch leads into one. Undoing restores the
+//! bytes.
 
 mod libraries;
 
@@ -15,7 +16,7 @@ use patcher::image::Image;
 use patcher::plan::{Allowed, Effects, FunctionPlan, ModuleContext, Tactic, plan_points};
 use patcher::{Avma, Bias, Svma};
 
-/// Where the module is thought to be loaded, and the trampolines 1 GiB after it.
+/// The assumed load bias of the module. The trampolines are 1 GiB higher.
 const BIAS: Bias = Bias(0x7f00_0000_0000);
 const TRAMPOLINES: u64 = BIAS.0 + (1 << 30);
 
@@ -30,7 +31,7 @@ fn plans(image: &Image<'_>) -> Vec<FunctionPlan> {
         .iter()
         .enumerate()
         .map(|(index, function)| {
-            // Every other one with points.
+            // Every other plan has points.
             let mut points = libraries::points(image, &function);
             points.retain(|_| index % 2 == 1);
             plan_points(image, &context, &function, (want, &points), Allowed::ALL)
@@ -38,7 +39,7 @@ fn plans(image: &Image<'_>) -> Vec<FunctionPlan> {
         .collect()
 }
 
-/// The patches of all sites of `plan`, with trampolines from `at` on.
+/// The patches of all sites of `plan`, with trampolines from `at` on. Moves `at` behind them.
 fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
     let mut all = Vec::new();
     for site in &plan.sites {
@@ -48,6 +49,7 @@ fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
             tail_cell: Avma(TRAMPOLINES - 24),
             lend_cell: Avma(TRAMPOLINES - 24),
             point_cell: Some(Avma(TRAMPOLINES - 24)),
+            counts: None,
             id: 1,
         };
         let targets = site.pun.as_ref().map(|pun| pun.targets(BIAS));
@@ -58,7 +60,8 @@ fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
         let emitted = site.emit(BIAS, place, &hooks).expect("in reach");
         assert!(emitted.code.len() <= site.max_len(), "{:?}", site.window);
         *at += site.max_len() as u64;
-        // A thread that has taken the short jump to a landing goes back when the patches go.
+        // A thread that has taken the short jump to a landing goes back when the patches are
+        // undone.
         let window = BIAS.to_avma(site.window.start)..BIAS.to_avma(site.window.end);
         for patch in emitted.patches.iter().filter(|p| !window.contains(&p.at)) {
             let mut pairs = emitted.hook_starts.iter();
@@ -76,13 +79,13 @@ fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
 
 type Program = (&'static str, Vec<u8>);
 
-/// Libraries and programs of this machine, and the compiled one.
+/// Libraries and programs of this machine, and the program compiled for these tests.
 static PROGRAMS: LazyLock<Vec<Program>> = LazyLock::new(|| {
     let mut all = vec![("libc.so.6", libraries::libc())];
     for name in ["libstdc++.so.6", "libcrypto.so.3"] {
         all.extend(libraries::library(name).map(|data| (name, data)));
     }
-    // Not position-independent, stripped, and laid out by profile.
+    // This one is not position-independent, is stripped, and has a profile-guided layout.
     all.extend(
         std::fs::read("/usr/bin/python3.11")
             .ok()
@@ -159,7 +162,7 @@ fn windows_never_overlap() {
                         );
                     }
                 }
-                // What a pun depends on stays, whoever's it is.
+                // The bytes that a pun depends on stay, no matter whose they are.
                 if let Some(pun) = &site.pun {
                     assert_eq!(pun.depends.end, site.window.start.plus(5));
                     let bytes = image.bytes(pun.depends.start, pun.bytes.len() as u64);
@@ -188,7 +191,7 @@ fn windows_never_overlap() {
     assert!(puns > 20, "puns are among what is tested: {puns}");
 }
 
-/// Every address that a direct branch leads to, and from where, as capstone sees `functions`.
+/// The targets of all direct branches in `functions`, each with its sources, according to capstone.
 fn branches(
     image: &Image<'_>,
     functions: impl Iterator<Item = Range<Svma>>,
@@ -240,8 +243,8 @@ fn no_branch_another_decoder_sees_lands_inside_a_window() {
         let mut seen = HashSet::new();
         let branches = branches(&image, ranges.filter(|r| seen.insert(r.start)));
         for plan in plans(&image) {
-            // A jump that a site of the same plan displaces leads to a copy, from when that site is
-            // written on.
+            // A jump that a site of the same plan displaces leads to a copy once that site is
+            // written.
             let site_at = |at: u64| plan.sites.iter().position(|s| s.window.contains(&Svma(at)));
             for (index, site) in plan.sites.iter().enumerate() {
                 let landing = site.landing.clone().unwrap_or(Svma(0)..Svma(0));
@@ -249,7 +252,7 @@ fn no_branch_another_decoder_sees_lands_inside_a_window() {
                     assert!(host < index, "{name}: {landing:?} is left over too late");
                     hosted += 1;
                 }
-                // Of a retargeted jump only the displacement changes.
+                // In a retargeted jump, only the displacement changes.
                 let inside = site.window.start.0 + 1..site.window.end.0;
                 for at in inside.chain(landing.start.0..landing.end.0) {
                     for &from in branches.get(&at).into_iter().flatten() {
@@ -268,7 +271,8 @@ fn no_branch_another_decoder_sees_lands_inside_a_window() {
     assert!(hosted > 20, "so are landings in windows: {hosted}");
 }
 
-/// The bytes between functions that another decoder sees run on into, and which of them.
+/// Ranges of bytes between functions that control falls through into, according to another decoder,
+/// each with the preceding function.
 fn run_into(image: &Image<'_>) -> Vec<(Range<u64>, Svma)> {
     let capstone = Capstone::new()
         .x86()

@@ -1,4 +1,4 @@
-"""A profile made up by hand, and those that the program has written (``IPATH_PROFILES``)."""
+"""A synthetic profile, and profiles that ipath wrote (in the folder ``IPATH_PROFILES``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def timer(calls: int, each: int) -> Dict[str, Any]:
 
 
 def profile(slow: int = 4000) -> Dict[str, Any]:
-    """Two ways to ``work``, of 1000 calls of 1500 ns and 10 of ``slow`` ns, and one to ``rest``."""
+    """A profile with two paths to ``work`` and one to ``rest``.
+
+    The paths to ``work`` have 1000 calls of 1500 ns and 10 calls of `slow` ns.
+    """
 
     def path(function: int, stack: List[int], wall: Dict[str, Any], **more: Any) -> Dict[str, Any]:
         calls = sum(n for _, n in wall["hist"])
@@ -58,7 +61,7 @@ def profile(slow: int = 4000) -> Dict[str, Any]:
 
 
 def written() -> List[Path]:
-    """The program's own profiles; tests that need them fail where there are none."""
+    """The profiles that ipath wrote. Empty if ``IPATH_PROFILES`` is not set."""
     folder = os.environ.get("IPATH_PROFILES")
     return sorted(Path(folder).glob("*.json")) if folder else []
 

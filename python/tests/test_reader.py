@@ -1,4 +1,4 @@
-"""What is read, against what stands in the file."""
+"""Tables, trees, plots and comparisons against the contents of the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ matplotlib.use("Agg")
 
 
 def row(table: pd.DataFrame, *stack: str) -> "pd.Series[Any]":
-    """The one row of these callers."""
+    """The only row with this stack."""
     (found,) = (i for i, of in table["stack"].items() if of == stack)
     return table.loc[found]
 
@@ -142,6 +142,24 @@ def test_functions_that_one_side_lacks_are_not_new() -> None:
     assert not table["old_measured"].iloc[-1] and table["old_measured"].iloc[0]
 
 
+def test_profiles_without_the_metric_cannot_be_compared() -> None:
+    data = profile()
+    data["metrics"] = [m for m in data["metrics"] if m["name"] != "wall"]
+    for old, new in [(data, profile()), (profile(), data), (data, data)]:
+        with pytest.raises(ProfileError, match="no metric 'wall'"):
+            diff(Profile(old), Profile(new), "wall")
+
+
+def test_numbers_of_calls_are_compared_alone() -> None:
+    data = profile()
+    last = data["paths"][-1]["metrics"]
+    last["count"] += 1_000_000
+    table = diff(Profile(profile()), Profile(data), "count")
+    assert "new_sum" not in table
+    first = table.iloc[0]
+    assert first["new_count"] - first["old_count"] == 1_000_000
+
+
 def test_plots_are_drawn(tmp_path: Path) -> None:
     from ipath_profile import plot
 
@@ -171,7 +189,7 @@ def test_names_are_demangled_and_whole() -> None:
 
 
 def test_there_are_real_profiles() -> None:
-    """Else what follows would say nothing."""
+    """Guards against running the following tests without any profile."""
     assert written(), "IPATH_PROFILES names no folder with profiles"
 
 

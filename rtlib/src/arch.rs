@@ -1,7 +1,8 @@
-//! What the processor decides: instructions that the compiler has no words for, and what code looks like.
+//! The parts that depend on the processor: instructions that the compiler cannot generate, and
+//! patterns in code.
 //!
-//! Each processor has a folder of its own with the same names. Without one it has those of `unported`,
-//! which `--cfg ipath_unported` selects on every processor.
+//! Each processor has its own folder, with the same names. Processors without a folder use
+//! `unported`, which `--cfg ipath_unported` selects on every processor.
 
 #[cfg(any(ipath_unported, not(target_arch = "x86_64")))]
 mod unported;

@@ -1,5 +1,5 @@
-//! Calls of probed functions that have not ended: each thread's list of activations, and what becomes of those
-//! whose stack is left, moved, or gone.
+//! Calls of probed functions that have not ended: the list of activations of each thread, and
+//! activations whose stack is left, moves or disappears.
 
 pub mod activation;
 pub mod closing;

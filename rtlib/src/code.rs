@@ -1,6 +1,6 @@
-//! What code says of a return address: whether it is one, and how the frame it belongs to is left.
+//! Answers from code about return addresses: validity, and the unwind rule of the frame.
 //!
-//! Nothing here knows of a thread or its stack.
+//! This layer knows no thread and no stack.
 
 pub mod asked;
 pub mod callers;

@@ -1,6 +1,6 @@
-//! From a path to the calling thread's record of it, in the segment that it shares with the command.
+//! From a path to the calling thread's record of it, in the segment shared with the command.
 //!
-//! Nothing here knows of a stack.
+//! This layer knows no stack.
 
 pub mod areas;
 mod book;

@@ -1,4 +1,4 @@
-//! What the system provides: calls, memory, locks, the segment shared with the command.
+//! Services of the system: system calls, memory, locks, and the segment shared with the command.
 
 pub mod foreign;
 pub mod hash;

@@ -1,4 +1,4 @@
-//! What happens where a probe fires: the drivers that the stubs call.
+//! The actions of probes: the drivers that the stubs call.
 
 mod busy;
 mod departing;

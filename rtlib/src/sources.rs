@@ -1,6 +1,7 @@
-//! What is read at a probe: clocks, counters, arguments and return values. Knows no call.
+//! The sources of measurements: clocks, counters, arguments and return values. This layer knows no
+//! calls.
 //!
-//! A source is a file here. What it keeps from one reading to the next is a thread's own.
+//! Each file here is a source. Its state between readings belongs to one thread.
 
 mod answer;
 mod block_io;
@@ -26,36 +27,48 @@ pub use cpu::Cpu;
 pub use page::Page;
 pub use said::{Said, Silent};
 
-/// What a thread's sources have come to.
+/// The state of a thread's sources.
 #[repr(C)]
 pub struct Sources {
-    /// Changes each time that the thread is switched out.
+    /// The thread's page, whose sequence number changes each time that the thread is switched out.
     pub page: Page,
-    /// CPU time.
+    /// The known CPU time of the thread.
     pub cpu: Cpu,
     run_delay: page::Kept,
     block_io: page::Kept,
     context_switches: page::Kept,
     counters: Counters,
-    /// When the exit was reached that is being seen to.
+    /// The time-stamp counter when the current exit was reached.
     now: u64,
-    /// The page's number soon after that.
+    /// The page's sequence number soon after `now`; `None` without a page.
     lock: Option<u32>,
-    /// Which sources have been asked at it, and which of those had an answer.
+    /// The sources that have been read for this exit: bit `n` is source `n`.
     asked: u32,
+    /// The sources in `asked` that had a value: bit `n` is source `n`.
     known: u32,
+    /// The values at this exit of the sources in `known`.
     at: [Said; source::ALL],
     /// The thread's context switches when [`Sources::has_been_out`] last read them.
     switches: u64,
-    /// For what the kernel is asked, to save room on the application's stack.
+    /// Buffer for answers of the kernel. It saves room on the application's stack.
     answer: [u64; ANSWER],
 }
 
-/// What tells CPU time.
+/// A reading of the sources at an entry.
+pub struct Entry {
+    /// The time-stamp counter after it.
+    pub now: u64,
+    /// An upper bound of the ticks for which the thread waited while the kernel was asked. All CPU
+    /// time of the reading is outside of them.
+    pub waited: u64,
+}
+
+/// The thread's page and CPU time, as [`Sources::never_switched`] found them.
 pub struct Clocks(Page, Cpu);
 
 impl Sources {
-    /// Has the thread be one whose CPU time is known and that is never switched out; what it was.
+    /// Simulates a thread whose CPU time is known and that is never switched out. Returns the
+    /// previous state.
     pub fn never_switched(&mut self) -> Clocks {
         static PAGE: MmapPage = MmapPage::unused();
         let page = mem::replace(&mut self.page, Page::of(&PAGE));
@@ -63,8 +76,9 @@ impl Sources {
         Clocks(page, cpu)
     }
 
-    /// True if the thread has been switched out since the last call; `None` if that is not known. Reads
-    /// the kernel's count (getrusage(2)), for threads without a page.
+    /// True if the thread has been switched out since the last call of this function; `None` if
+    /// that is not known.
+    /// Reads the kernel's count (getrusage(2)), for threads without a page.
     #[cold]
     #[inline(never)]
     #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
@@ -73,18 +87,18 @@ impl Sources {
         Some(mem::replace(&mut self.switches, switches) != switches)
     }
 
-    /// Has its CPU time be that of a thread that runs from now on.
+    /// Sets the thread's CPU time to 0 from now on, as for a new thread.
     pub fn run_from_now(&mut self) {
         self.cpu = Cpu::of(&self.page, clock::now());
     }
 
-    /// Puts that back.
+    /// Restores the state returned by [`Sources::never_switched`].
     pub fn put_back(&mut self, Clocks(page, cpu): Clocks) {
         self.page = page;
         self.cpu = cpu;
     }
 
-    /// Makes them those of another thread.
+    /// Resets the sources for another thread.
     pub fn renew(&mut self) {
         self.page.close();
         self.cpu.forget();
@@ -98,10 +112,10 @@ impl Sources {
         self.counters.close();
     }
 
-    /// Begins the readings of an exit that was reached at `now`.
+    /// Starts the readings of an exit that was reached at `now`.
     #[inline(always)]
     pub fn begin(&mut self, now: u64) {
-        // What the quick way has read of it stays.
+        // Readings by the fast path for the same exit stay.
         if self.now == now {
             return;
         }
@@ -111,14 +125,18 @@ impl Sources {
         self.known = 0;
     }
 
-    /// When the exit was reached.
+    /// The time-stamp counter when the current exit was reached.
     #[inline(always)]
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// What a source but CPU time says at the exit, the same however often it is asked. Where it says nothing it is an error, with
-    /// `ASKS` never [`Silent::Unasked`].
+    /// The value that source `number`, other than CPU time, had at the exit. Every call for the
+    /// same exit returns the same value.
+    ///
+    /// # Errors
+    /// [`Silent::Unknown`] if the source has no value. Without `ASKS`, [`Silent::Unasked`] if the
+    /// kernel must be asked for it.
     #[inline(always)]
     pub fn at_exit<const ASKS: bool>(&mut self, number: usize) -> Result<&Said, Silent> {
         let number = number % source::ALL;
@@ -145,7 +163,7 @@ impl Sources {
         }
     }
 
-    /// The same of CPU time.
+    /// The CPU time at the exit, in ticks; errors as for [`Sources::at_exit`].
     #[inline(always)]
     pub fn cpu_at_exit<const ASKS: bool>(&mut self) -> Result<u64, Silent> {
         const BIT: u32 = 1 << source::CPU;
@@ -171,21 +189,26 @@ impl Sources {
         }
     }
 
-    /// Whether the thread has not been switched out since an entry, at which the time-stamp counter was so far ahead of the
-    /// CPU time, up to the exit.
+    /// True if the thread has not been switched out between an entry and the exit. `ahead` is the
+    /// time-stamp counter minus the CPU time at the entry.
     #[inline(always)]
     pub fn is_steady(&mut self, ahead: u64) -> bool {
         self.cpu.is_ahead(ahead) && self.cpu.known(&self.page, self.now).is_some()
     }
 
-    /// What a source has said at the exit, if it has been asked.
+    /// The value of source `number` at the exit. Reads nothing: `None` if the source has not been
+    /// read for this exit, or had no value.
     #[inline(always)]
     pub fn has_said(&self, number: usize) -> Option<&Said> {
         let number = number % source::ALL;
         (self.known & 1 << number != 0).then(|| &self.at[number])
     }
 
-    /// What a source says at `now`, which has just passed, where that is known without asking the kernel.
+    /// The value of source `number` at `now`, a moment ago.
+    ///
+    /// # Errors
+    /// [`Silent::Unasked`] if the kernel must be asked for the value; [`Silent::Unknown`] if it
+    /// cannot be determined.
     #[inline(always)]
     fn known_at(&mut self, number: usize, now: u64) -> Result<Said, Silent> {
         let said = match number {
@@ -200,27 +223,37 @@ impl Sources {
         said.map(Said::number).ok_or(Silent::Unasked)
     }
 
+    /// The value of source `number`, which is neither clock nor CPU time, at the exit. Asks the
+    /// kernel if necessary.
     fn ask(&mut self, number: usize) -> Result<Said, Silent> {
-        match number {
-            source::CLOCK => Ok(Said::number(self.now)),
-            source::RUN_DELAY | source::BLOCK_IO | source::CONTEXT_SWITCHES => self
-                .ask_kept(number)
-                .map(Said::number)
-                .ok_or(Silent::Unknown),
-            other => {
-                self.open(1 << other);
-                self.read(other)
+        self.open(1 << number);
+        self.read_of(number, self.now, self.lock)
+    }
+
+    /// Reads the wanted sources at the exit (bit `n` of `wanted` is source `n`), and asks the
+    /// kernel if necessary.
+    pub fn ask_at_exit(&mut self, wanted: u32) {
+        for number in source::CPU..source::ALL {
+            if wanted & 1 << number == 0 {
+                continue;
+            }
+            if number == source::CPU {
+                let _ = self.cpu_at_exit::<true>();
+            } else {
+                let _ = self.at_exit::<true>(number);
             }
         }
     }
 
-    /// A source that changes only when the thread is switched out.
+    /// The value at `then`, a moment ago, of source `number`, one that changes only when the thread
+    /// is switched out. `lock` is the page's number soon after `then`. `None` if the kernel does
+    /// not give the value.
     #[inline(never)]
-    fn ask_kept(&mut self, number: usize) -> Option<u64> {
-        let (answer, page, lock, exit) = (&mut self.answer, &mut self.page, self.lock, self.now);
+    fn kept_of(&mut self, number: usize, then: u64, lock: Option<u32>) -> Option<u64> {
+        let (answer, page) = (&mut self.answer, &mut self.page);
         let time = |page: &Page| {
-            let passed = clock::now().wrapping_sub(exit);
-            // Without a page it is not known whether the thread has been switched out.
+            let passed = clock::now().wrapping_sub(then);
+            // Without a page it is unknown if the thread has been switched out.
             if page.lock().is_none() && passed < cpu::NEAR {
                 0
             } else {
@@ -230,26 +263,25 @@ impl Sources {
         match number {
             source::RUN_DELAY => {
                 let read = || run_delay::read(answer);
-                self.run_delay.read_at_exit(page, lock, read, time)
+                self.run_delay.read_of(page, lock, read, time)
             }
             source::BLOCK_IO => {
                 let read = || block_io::read(answer);
-                self.block_io.read_at_exit(page, lock, read, time)
+                self.block_io.read_of(page, lock, read, time)
             }
             _ => {
                 let read = || usage::context_switches(answer);
-                // The kernel adds 2 each time that it switches the thread in.
+                // The kernel increments the number by 2 each time that it switches the thread in.
                 let switches = |page: &Page| {
                     let numbers = page.lock().zip(lock);
                     numbers.map_or(0, |(now, then)| u64::from(now.wrapping_sub(then) / 2))
                 };
-                let kept = &mut self.context_switches;
-                kept.read_at_exit(page, lock, read, switches)
+                self.context_switches.read_of(page, lock, read, switches)
             }
         }
     }
 
-    /// Has those of these sources ready that are counters.
+    /// Opens those of the wanted sources that are counters. Bit `n` of `wanted` is source `n`.
     fn open(&mut self, wanted: u32) {
         for number in source::COUNTER..source::ALL {
             if wanted & 1 << number != 0 {
@@ -258,14 +290,15 @@ impl Sources {
         }
     }
 
-    /// Reads sources at an entry, each given to `keep`; the clock, which is returned, last. Without `ASKS` nothing where
-    /// the kernel would have to be asked.
+    /// Reads the sources at an entry (bit `n` of `wanted` is source `n`), and passes the number and
+    /// the value of each to `keep`, except the clock and sources without a value. Without `ASKS`,
+    /// returns `None` if the kernel must be asked; some values may have been passed by then.
     #[inline(always)]
     pub fn at_entry<const ASKS: bool>(
         &mut self,
         wanted: u32,
         mut keep: impl FnMut(usize, Said),
-    ) -> Option<u64> {
+    ) -> Option<Entry> {
         if ASKS {
             return Some(self.ask_at_entry(wanted, keep));
         }
@@ -280,59 +313,56 @@ impl Sources {
                 Err(Silent::Unknown) => {}
             }
         }
-        Some(now)
+        Some(Entry { now, waited: 0 })
     }
 
-    fn ask_at_entry(&mut self, wanted: u32, mut keep: impl FnMut(usize, Said)) -> u64 {
-        /// Threads are not switched out each time that they read something.
-        const TRIES: usize = 4;
-        let mut tries = 0;
+    /// Reads the sources as [`Sources::at_entry`] does, and asks the kernel if necessary.
+    fn ask_at_entry(&mut self, wanted: u32, mut keep: impl FnMut(usize, Said)) -> Entry {
         if wanted & !(1 << source::CLOCK) != 0 {
-            // It also tells whether what measuring takes is all the thread's own.
+            // The page also shows if all of the measurement overhead is the thread's own.
             self.page.open();
         }
         self.open(wanted);
-        loop {
-            tries += 1;
-            let before = self.page.lock();
-            for number in source::CPU + 1..source::ALL {
-                if wanted & 1 << number != 0
-                    && let Ok(said) = self.read(number)
-                {
-                    keep(number, said);
-                }
+        let begin = clock::now();
+        let lock = self.page.lock();
+        for number in source::CPU + 1..source::ALL {
+            if wanted & 1 << number != 0
+                && let Ok(said) = self.read_of(number, begin, lock)
+            {
+                keep(number, said);
             }
-            let now = match wanted & 1 << source::CPU {
-                0 => clock::now(),
-                _ => {
-                    let (now, cpu) = self.cpu.now(&mut self.page);
-                    if let Some(cpu) = cpu {
-                        keep(source::CPU, Said::number(cpu));
-                    }
-                    now
-                }
+        }
+        if wanted & 1 << source::CPU == 0 {
+            let now = clock::now();
+            return Entry {
+                now,
+                waited: now.wrapping_sub(begin),
             };
-            // What was read before the thread was switched out is of another time than what was read after that.
-            let is_whole = wanted | source::CLOCKS == source::CLOCKS || before == self.page.lock();
-            if is_whole || tries == TRIES {
-                return now;
-            }
+        }
+        let before = self.cpu.known_ahead();
+        let (now, cpu) = self.cpu.now(&mut self.page);
+        if let Some(cpu) = cpu {
+            keep(source::CPU, Said::number(cpu));
+        }
+        let ahead = before.zip(self.cpu.known_ahead());
+        Entry {
+            now,
+            waited: ahead.map_or(0, |(before, after)| after.wrapping_sub(before)),
         }
     }
 
-    /// What a source says now.
-    fn read(&mut self, number: usize) -> Result<Said, Silent> {
+    /// The value at `then`, a moment ago, of source `number`, which is neither clock nor CPU time.
+    /// Asks the kernel if necessary. `lock` is the page's number soon after `then`.
+    fn read_of(&mut self, number: usize, then: u64, lock: Option<u32>) -> Result<Said, Silent> {
         let answer = &mut self.answer;
-        let page = &mut self.page;
         let said = match number {
-            source::COUNTER.. => return self.counters.now(number - source::COUNTER, page),
-            source::RUN_DELAY => self.run_delay.read(page, || run_delay::read(answer)),
-            source::BLOCK_IO => self.block_io.read(page, || block_io::read(answer)),
+            source::COUNTER.. => {
+                return self.counters.now(number - source::COUNTER, &self.page);
+            }
             source::PAGE_FAULTS => usage::page_faults(answer),
             source::MAJOR_FAULTS => usage::major_faults(answer),
-            source::CONTEXT_SWITCHES => {
-                let read = || usage::context_switches(answer);
-                self.context_switches.read(page, read)
+            source::RUN_DELAY | source::BLOCK_IO | source::CONTEXT_SWITCHES => {
+                self.kept_of(number, then, lock)
             }
             _ => None,
         };

@@ -1,4 +1,4 @@
-//! The threads that the runtime has met, found by their thread pointer.
+//! The threads that the runtime has seen, by their thread pointer.
 
 mod mark;
 mod place;

@@ -1,9 +1,10 @@
-//! The walk over a thread's stack, from the entry of a probed function to the root: the return address stands
-//! on top of the stack, so the canonical frame address (CFA) is right above it and the function's own unwind rules are never
-//! needed.
+//! The walk over a thread's stack, from the entry of a probed function to the root. At the entry
+//! the return address is on top of the stack and the canonical frame address (CFA) is right above
+//! it. So the function's own unwind rules are never needed.
 //!
-//! A walk by rules knows the stack pointer and fp only, and takes its rules from the cache (`by_rules.rs`). The
-//! full walk tracks every callee-saved register and evaluates the unwind tables afresh (`full.rs`).
+//! A walk by rules knows only the stack pointer and fp, and uses cached rules (`by_rules.rs`). The
+//! full walk tracks every callee-saved register and evaluates the unwind tables each time
+//! (`full.rs`).
 
 mod bounds;
 mod buffers;

@@ -1,10 +1,11 @@
-"""What a call costs under the present ipath against that of another commit, on this machine.
+"""Compares the cost of a call between this ipath and that of another commit, on this machine.
 
-The two take turns: a turn is each series once with each of them, and which begins alternates. So
-what else the machine does meets both. Each row has the median over the turns of the ratio of the
-present ipath's added time to the other's, and the least and the largest ratio of a turn. A row is
-worse if its median is above 1.03 and each of at least 5 turns says that it is worse: 1 of 32 does
-so by chance, so look again at a row alone with --only. Exit status 1 if a row is worse.
+The two builds take turns. A turn runs each series once with each build; the first build alternates.
+So other load on the machine affects both. Each row shows the median over the turns of the ratio of
+the added times, this ipath to the other, and the minimum and maximum ratio of a turn. A row is worse
+if its median is above 1.03 and there are at least 5 turns, all with a ratio above 1. Chance does
+that to 1 row in 32 (5 turns), so repeat such a row alone with --only. Exit status 1 if a row is
+worse.
 """
 
 import argparse
@@ -33,15 +34,15 @@ SERIES = {
 DEFAULT = ["depths", "cycles", "paths", "metrics"]
 LIMIT = 1.03
 ENOUGH = 5
-# What does not tell rows apart: it is measured.
+# Columns that contain measurements and therefore do not identify a row.
 MEASURED = {"plain_ns", "two_rdtsc_ns", "added_ns", "ratio", "more_ns", "refused"}
 MEASURED |= {"segment_bytes_per_path", "floor_ns"}
-# Ways that are not ipath's.
+# Ways of walking the stack that do not use ipath.
 OTHERS = {"backtrace", "unwind"}
 
 
 def named(name, rows):
-    """Added ns a call, by the name of the row and the metrics."""
+    """The added ns per call, by the name of the row and the metrics."""
     found = {}
     for row in rows:
         parts = [f"{key.replace('_', ' ')} {row[key]}" for key in row if key not in MEASURED]
@@ -52,7 +53,7 @@ def named(name, rows):
 
 
 def measured(bench, names):
-    """The figures of the series. What they print is of one turn and of no use by itself."""
+    """The figures of the series, without their output, which covers only one turn."""
     found = {}
     for name in names:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -62,7 +63,7 @@ def measured(bench, names):
 
 
 def verdict(ratios):
-    """What the ratios of a row in all turns say of it."""
+    """`ok`, `WORSE` or `unclear`, from the ratios of a row in all turns."""
     median = statistics.median(ratios)
     if median <= LIMIT:
         return "ok"
@@ -104,7 +105,7 @@ def main():
 
 
 def shown(turns, commit):
-    """Prints the rows, and returns the exit status."""
+    """Prints the rows and returns the exit status."""
     print(f"added ns a call: {commit}, this one; the ratio's median, least and largest of the turns")
     words = []
     for row in turns["new"][0]:

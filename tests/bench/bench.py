@@ -1,7 +1,7 @@
-"""What calls of one tiny function cost under ipath, beside two reads of the time-stamp counter,
-libunwind, glibc's backtrace() and other tools, in several series. What counts are the multiples of
-two rdtsc of the same run: machines differ, and neighbours on a shared one add time in bursts. So
-the ways take turns, and each figure, the floor's too, is the least of its rounds.
+"""Measures the cost of calls of a tiny function under ipath, in several series. Compares it with
+two reads of the time-stamp counter, libunwind, glibc's backtrace() and other tools. Look at the
+multiples of two rdtsc of the same run: machines differ, and other load adds time in bursts.
+Therefore the ways take turns, and each figure, including the floor, is the minimum of its rounds.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import tempfile
 
 import cold
 import corrected
+import edges
 import exports
 import metrics
 import peers
@@ -33,6 +34,7 @@ SERIES = {
     "tails": series.tails,
     "metrics": metrics.metrics,
     "corrected": corrected.corrected,
+    "edges": edges.edges,
     "select": series.select,
     "peers": peers.peers,
     "programs": programs.programs,

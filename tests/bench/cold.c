@@ -1,13 +1,13 @@
-/* What a call costs whose caches hold something else: between two calls the program reads a buffer.
+/* The time of a call with cold caches: between two calls the program reads a buffer.
  *
  * usage: cold DEPTH KIB CALLS ROUNDS
  *   DEPTH    frames above tiny: those of the C runtime, main, step, and measured
- *   KIB      of the buffer; 0 leaves the caches as they are
+ *   KIB      size of the buffer; with 0 the caches stay as they are
  *   CALLS    of each kind in each round
- * A call is timed by itself, between two readings of the time-stamp counter that wait (lfence). Kinds are a
- * call of `twin`, which is as `tiny` but never instrumented; one of twin between two readings of the counter of
- * its own; and one of tiny.
- * Prints: these three in ns, each the median of the calls of a round, the least of the rounds.
+ * Each call is timed separately, between two readings of the time-stamp counter that wait (lfence).
+ * The kinds are a call of `twin`, which is like `tiny` but never instrumented; one of twin between
+ * two additional readings of the counter; and one of tiny. Prints these three in ns: the median of
+ * the calls of a round, and of that the minimum over the rounds.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -62,7 +62,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of the calls of one kind, in ticks. */
+/* The median time of the calls of one kind, in ticks. */
 static double pass(enum kind kind)
 {
     for (long i = 0; i < calls; i++) {

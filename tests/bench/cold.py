@@ -1,4 +1,4 @@
-"""What a call costs whose lines of memory are no longer in the caches."""
+"""The cost of a call whose cache lines have been evicted."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import statistics
 
 from measure import fail, output
 
-# KiB that the program reads between two calls, and calls of a round.
+# KiB that the program reads between two calls: number of calls in a round.
 BUFFERS = {0: 20_000, 64: 4_000, 1024: 500, 4096: 100}
 DEPTHS = [8, 20]
 ROUNDS = 8
@@ -47,7 +47,10 @@ def cold(bench):
 
 
 def once(bench, program, way):
-    """The three times that the program prints; every call must have been seen, on one path."""
+    """The three times that the program prints.
+
+    Fails unless every call was counted, all on one path of the right depth.
+    """
     profile = os.path.join(bench.scratch, "cold.json")
     metrics, *clock = way.split()
     command = [bench.ipath, "run", "-f", "tiny", "-m", metrics, "--no-tui", "--interval", "10m"]

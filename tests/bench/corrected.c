@@ -1,10 +1,12 @@
-/* What functions take by themselves, to compare with the times that are corrected for what measuring them takes.
+/* The times of functions without measurement, to compare with corrected times.
+ *
  * usage: corrected CALLS ROUNDS dependent|independent
  *
- * Each kind of work is a function that is to be measured and a twin of it that never is; `nested_*` calls one of them
- * INNER times, and a twin of that the twin. A call's argument is the result of the call before it, or does not
- * depend on it. Prints `twin NAME NS` for each: what a call of the twin takes, in ns of elapsed time, less
- * a call of a function that does nothing; the least of the rounds. Then it makes as many calls of the functions. */
+ * Each kind of work is a function to be measured and a twin that never is. `nested_*` calls one of
+ * them INNER times, and its twin calls the twin. A call's argument is the result of the previous
+ * call, or does not depend on it. Prints `twin NAME NS` for each: the elapsed time of a call of the
+ * twin in ns, minus that of a call of an empty function; the minimum over the rounds. Then it makes
+ * as many calls of the functions. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +18,10 @@ enum { INNER = 4, WORDS = 256, FAR = 1 << 24 };
 
 static volatile uint64_t words[WORDS];
 static double fractions = 1.5;
-/* More than any cache holds; each word is the index of another one. */
+/* Larger than any cache; each word is the index of another one. */
 static uint32_t *far;
 
-/* One after the other. */
+/* Dependent steps, one after the other. */
 static inline __attribute__((always_inline)) uint64_t chain(uint64_t x, int steps)
 {
     for (int i = 0; i < steps; i++)
@@ -27,7 +29,7 @@ static inline __attribute__((always_inline)) uint64_t chain(uint64_t x, int step
     return x;
 }
 
-/* As many at once as the processor can. */
+/* Independent steps, as many at once as the processor can. */
 static inline __attribute__((always_inline)) uint64_t wide(uint64_t x, int steps)
 {
     uint64_t a = x, b = x + 1, c = x + 2, d = x + 3;
@@ -55,7 +57,7 @@ static inline __attribute__((always_inline)) uint64_t loads(uint64_t x, int step
     return sum;
 }
 
-/* It ends in what takes long. */
+/* Ends with slow instructions. */
 static inline __attribute__((always_inline)) uint64_t divisions(uint64_t x, int steps)
 {
     double y = (double)(x % 1000 + 1);
@@ -64,14 +66,14 @@ static inline __attribute__((always_inline)) uint64_t divisions(uint64_t x, int 
     return (uint64_t)y;
 }
 
-/* It ends in a load from memory, the address of which is known when it begins. */
+/* Ends with a load from memory whose address is known from the start. */
 static inline __attribute__((always_inline)) uint64_t miss(uint64_t x, int steps)
 {
     uint64_t at = x * 6364136223846793005u >> 40;
     return chain(x, steps) + far[at % FAR];
 }
 
-/* Branches that cannot be predicted, after each other. */
+/* Successive branches that cannot be predicted. */
 static inline __attribute__((always_inline)) uint64_t branches(uint64_t x, int steps)
 {
     uint64_t bits = x * 6364136223846793005u + 1442695040888963407u;

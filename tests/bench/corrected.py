@@ -1,4 +1,4 @@
-"""Times that are corrected for what measuring takes, against those of the same functions without a probe."""
+"""Times corrected for the measurement overhead, against the same functions without a probe."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def corrected(bench):
 
 
 def once(bench, program, clock, callers):
-    """What each twin takes and what is said of its function, in one process."""
+    """By function: ns per call of its unprobed twin, and its measured mean, in one process."""
     profile = os.path.join(bench.scratch, "corrected.json")
     pattern = "/^(nested_)?(chain|wide|stores|loads|divisions|miss|branches)_[0-9]+$/"
     command = [bench.ipath, "run", "-f", pattern, "--clock", clock, "--no-tui", "--interval", "10m", "-o", profile]
@@ -54,7 +54,7 @@ def once(bench, program, clock, callers):
     lost = {name: number for name, number in read["losses"].items() if number}
     if lost:
         fail(f"corrected: lost {lost}")
-    # A function that a nested one calls has a path from there, and another one from `main`.
+    # A function that a nested one calls has a path from there, and another path from `main`.
     means = {}
     for path in read["paths"]:
         name = read["functions"][path["function"]]["name"]

@@ -1,4 +1,4 @@
-"""What it takes to export a profile of 65,000 paths, by format."""
+"""Time and memory to export a profile of 65,000 paths, by format."""
 
 import os
 import statistics
@@ -12,7 +12,7 @@ FORMATS = ["json", "folded", "flamegraph", "html", "speedscope", "pprof", "callg
 
 
 def timed(command):
-    """Seconds, and the largest resident set in MB."""
+    """Elapsed seconds, and the maximum resident set in MB."""
     begun = time.monotonic()
     process = subprocess.Popen(command)
     _, status, usage = os.wait4(process.pid, 0)

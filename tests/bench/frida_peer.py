@@ -1,8 +1,8 @@
-"""Frida's side of the benchmark: times `tiny` in a running target, by Interceptor and CModule.
+"""Frida's side of the benchmark: times `tiny` in a running target, with Interceptor and CModule.
 
 usage: frida_peer.py ADDRESS PROGRAM ARGS... wait      (ADDRESS: of tiny in the file, in hex)
 Prints the target's line, then: calls entered, calls left, frames of the last walk, ns measured.
-It is run by the Python that has the package frida.
+Needs a Python with the package frida.
 """
 
 import json
@@ -11,9 +11,9 @@ import sys
 
 import frida
 
-# Compiled in the target by Frida. The walk follows frame pointers and sums up what it finds; paths
-# are not told apart, so that this is the least that such a tool costs. A CModule's own variables
-# cannot be written: these are allocated in JavaScript.
+# Frida compiles this in the target. The walk follows frame pointers and sums up the return
+# addresses. It does not distinguish paths, so the cost is the minimum for a tool of this kind. A
+# CModule's own variables are read-only, so these are allocated in JavaScript.
 C = r"""
 #include <gum/guminterceptor.h>
 

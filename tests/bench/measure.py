@@ -1,4 +1,4 @@
-"""Runs the target, plain and under ipath, and checks that every call has been recorded."""
+"""Runs the target, plain and under ipath, and checks that every call is recorded."""
 
 import dataclasses
 import json
@@ -8,11 +8,11 @@ import sys
 import time
 
 FLAGS = {"without": ["-fomit-frame-pointer"], "with": ["-fno-omit-frame-pointer"]}
-# Metrics, and the value of --clock if it is not the default.
+# Metrics, optionally with a value of --clock.
 METRICS = ["count", "count,wall", "count,wall loose"]
-# A neighbour on the same core makes the plain calls of a process slower by half, and its other
-# calls as well. Each figure shall come from at least QUIET processes whose plain calls took at most
-# LOUD times the least; up to EXTRA times the rounds are tried for that, PAUSE seconds apart.
+# A neighbor on the same core makes the plain calls of a process half as slow again, and its other
+# calls, too. Each figure must come from at least QUIET processes whose plain calls took at most
+# LOUD times the minimum. Up to EXTRA times the rounds are tried for that, PAUSE seconds apart.
 LOUD = 1.2
 QUIET = 3
 EXTRA = 4
@@ -20,7 +20,7 @@ PAUSE = 0.3
 
 
 class Unavailable(Exception):
-    """A peer cannot be had, or does not work here."""
+    """A peer is not installed, or does not work here."""
 
 
 def fail(text):
@@ -40,7 +40,7 @@ def output(command):
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What the target does; see target.c."""
+    """The arguments of the target; see target.c."""
 
     depth: int
     levels: int = 0
@@ -63,7 +63,7 @@ class Shape:
 
 @dataclasses.dataclass
 class Times:
-    """The least of all rounds so far, ns a call; and the most bytes of segment."""
+    """The minima of all rounds so far, in ns per call, and the maximum segment size in bytes."""
 
     flat: float = float("inf")
     rdtsc: float = float("inf")
@@ -77,7 +77,7 @@ class Times:
     NAMES = ["flat", "rdtsc", "compared", "ordered", "plain", "tiny"]
 
     def quiet(self, plain):
-        """How many processes ran about as fast as the fastest one of this kind."""
+        """The number of processes whose plain calls took at most `LOUD` times `plain` ns."""
         return sum(p <= plain * LOUD for p in self.plains)
 
     def take(self, line):
@@ -91,7 +91,7 @@ class Times:
 
 
 def merged(ways):
-    """Figures of several ways on one shape: floor and plain are the least that any of them saw."""
+    """The figures of several ways on one shape. The floor and plain are minima over all ways."""
     every = list(ways.values())
     plain = min(times.plain for times in every)
     flat = min(times.flat for times in every)
@@ -110,8 +110,10 @@ def merged(ways):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A row of a table: a shape under ipath with each of `metrics`, and `others`: ways without
-    ipath, each with a shape."""
+    """A row of a table: a shape under ipath with each of `metrics`.
+
+    `others` are ways without ipath, each with a shape.
+    """
 
     shape: Shape
     metrics: list = dataclasses.field(default_factory=lambda: ["count,wall"])
@@ -119,25 +121,25 @@ class Case:
     others: dict = dataclasses.field(default_factory=dict)
 
     def kind(self):
-        """Cases of one kind do the same when nothing is instrumented."""
+        """The key of cases that do the same without instrumentation."""
         return self.pointers, self.shape.levels, self.shape.paths, self.shape.order
 
 
 class Bench:
-    """The programs, and how to run them."""
+    """Builds the target programs and runs them."""
 
     def __init__(self, ipath, source, scratch, rounds):
         self.ipath, self.scratch, self.rounds = ipath, scratch, rounds
         self.programs, self.unwinding = {}, {}
         has_clock = "--clock" in output([ipath, "run", "--help"])
         self.metrics = [way for way in METRICS if has_clock or " " not in way]
-        # The least that a plain call of each kind of case has taken, ns.
+        # The minimum time of a plain call for each kind of case, in ns.
         self.plains = {}
         for pointers, flags in FLAGS.items():
             command = ["gcc", "-O2", "-pthread", *flags, source, "-o"]
             self.programs[pointers] = os.path.join(scratch, f"target-{pointers}")
             output([*command, self.programs[pointers]])
-            # A program of its own: libunwind brings a backtrace() in the place of glibc's.
+            # A separate program: libunwind replaces glibc's backtrace().
             program = os.path.join(scratch, f"unwinding-{pointers}")
             if run([*command, program, "-DLIBUNWIND", "-lunwind"]).returncode == 0:
                 self.unwinding[pointers] = program
@@ -158,8 +160,11 @@ class Bench:
             check(json.load(file), shape)
 
     def measure(self, cases, rounds=None):
-        """The figures of each case. All cases take turns in each round, so that a burst of other
-        work on the machine does not meet all rounds of one."""
+        """The times of each case, by way.
+
+        All cases take turns in each round, so a burst of other load does not hit all rounds of one
+        case.
+        """
         found = [{way: Times() for way in [*case.metrics, *case.others]} for case in cases]
         rounds = rounds or self.rounds
         for turn in range(rounds * EXTRA):
@@ -183,7 +188,7 @@ class Bench:
 
 
 def check(profile, shape):
-    """The profile must hold every call on its true path: a fast wrong answer is none."""
+    """Fails unless the profile has every call on its true path: speed without that is worthless."""
     lost = {name: number for name, number in profile["losses"].items() if number}
     if lost:
         fail(f"{shape}: lost {lost}")
@@ -200,7 +205,7 @@ def check(profile, shape):
 
 
 def timed(command):
-    """Seconds that a command takes."""
+    """The duration of a command, in seconds."""
     before = time.monotonic()
     output(command)
     return time.monotonic() - before

@@ -1,8 +1,11 @@
-/* What calls cost with each choice of metrics. usage: metrics CALLS ROUNDS
+/* The time of a call with each choice of metrics.
  *
- * Prints, in ns of processor time a call, each the least of the rounds: `twin`, which is never measured; two
- * reads of the time-stamp counter around that; and `measured`, which is the same function. Then how often
- * `measured` was called, and the sums of its arguments and of what it has returned. */
+ * usage: metrics CALLS ROUNDS
+ *
+ * Prints, in ns of processor time per call, the minimum over the rounds of: `twin`, which is never
+ * measured; two reads of the time-stamp counter around it; and `measured`, which is the same
+ * function. Then the number of calls of `measured`, and the sums of its arguments and return
+ * values. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +37,7 @@ static double now(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Values as sizes are: 16 to 255, so that returns are positive and negative. */
+/* Values like sizes: 16 to 255. Returns are positive and negative. */
 static inline __attribute__((always_inline)) int64_t value(uint64_t i)
 {
     return (int64_t)(16 + (i * 0x9E3779B97F4A7C15u >> 33) % 240);
@@ -44,7 +47,7 @@ int main(int argc, char **argv)
 {
     long calls = argc > 2 ? atol(argv[1]) : 0, rounds = argc > 2 ? atol(argv[2]) : 0;
     double least[WAYS];
-    /* Of all that are not measured, and of those that are. */
+    /* Sums over calls that are not measured, and over those that are. */
     int64_t arguments[2] = {0}, returns[2] = {0};
     if (calls < 1 || rounds < 1)
         return 2;

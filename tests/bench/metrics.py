@@ -1,4 +1,4 @@
-"""What a call costs with each choice of metrics, and what one metric more adds."""
+"""The cost of a call with each choice of metrics, and of each additional metric."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import statistics
 from measure import fail, output, run
 
 CALLS, ROUNDS = 100_000, 10
-# What is added by metrics is found between two choices.
+# The cost that metrics add is the difference between two choices.
 CHOICES = ["count", "wall", "wall,cpu,blocked", "wall,arg1", "wall,ret", "count,arg1"]
 ADDED = {
     "cpu and blocked": ("wall,cpu,blocked", "wall"),
@@ -54,7 +54,7 @@ def metrics(bench):
 
 
 def once(bench, program, choice):
-    """What two rdtsc and this choice add, ns a call, in one process."""
+    """The ns per call that two rdtsc and this choice of metrics add, in one process."""
     profile = os.path.join(bench.scratch, "metrics.json")
     command = [bench.ipath, "run", "-f", "measured", "-m", choice, "--no-tui", "--interval", "10m"]
     done = run([*command, "-o", profile, "--", program, str(CALLS), str(ROUNDS)])
@@ -70,7 +70,7 @@ def once(bench, program, choice):
 
 
 def check(profile, choice, calls, arguments, returns):
-    """Every call and every value was taken."""
+    """Fails unless every call and every value was recorded."""
     lost = {name: number for name, number in profile["losses"].items() if number}
     (function,) = profile["functions"]
     totals = function["totals"]

@@ -1,7 +1,7 @@
-"""Writes the figures in docs/performance.md: the cost of a call and of attaching, all from one run of
-tests/bench/run on one machine and one commit. It refuses if there are changes that are not committed,
-and there is no way to renew a part. With --check it measures nothing: the exit status is 1 if what is
-measured has changed since the commit of the page.
+"""Writes the figures in docs/reference/performance-figures.md: the cost of a call and of attaching. All
+figures come from one run of tests/bench/run on one machine and one commit. So it refuses uncommitted
+changes and cannot update only some figures. With --check it measures nothing: the exit status is 1
+if the measured code has changed since the commit of the page.
 """
 
 import argparse
@@ -12,12 +12,12 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-PAGE = os.path.join(ROOT, "docs", "performance.md")
+PAGE = os.path.join(ROOT, "docs", "reference", "performance-figures.md")
 BEGIN, END = "<!-- Figures, by tests/bench/page. -->", "<!-- End of the figures. -->"
-# The series of the page.
+# The series shown on the page.
 SERIES = ["depths", "threads", "cycles", "paths", "chain", "cold", "tails", "metrics", "corrected", "select"]
 SERIES += ["peers", "programs"]
-# The cost of a call depends on these.
+# The cost of a call depends on these folders.
 MEASURED = ["rtlib", "patcher/src/emit", "patcher/src/isa", "tests/bench"]
 
 
@@ -33,7 +33,7 @@ def git(*arguments):
 
 
 def parts(page):
-    """The page before, in, and behind the figures."""
+    """The parts of the page before, in, and after the figures."""
     before, begin, rest = page.partition(BEGIN)
     figures, end, behind = rest.partition(END)
     if not begin or not end:
@@ -52,7 +52,7 @@ def check(figures):
 
 
 def measured(options):
-    """What one run prints, as it is printed."""
+    """The output of one run. Also prints it while it runs."""
     command = [os.path.join(HERE, "run"), *options]
     lines = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:

@@ -1,4 +1,4 @@
-"""Other tools on the same target. Each must show by its own output that it has seen every call."""
+"""Other tools on the same target. The output of each must show that it has seen every call."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from measure import Case, Shape, Times, Unavailable, fail, merged, output, run
 DEPTH = 20
 POINTERS = "with"
 PACKAGES = ["bpftrace", "uftrace", "libunwind-dev", "linux-perf"]
-# What the series of programs runs.
+# Packages for the series of programs.
 PROGRAMS = ["redis-server", "redis-tools", "sqlite3", "python3.11", "openmpi-bin", "libopenmpi-dev"]
 CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
 VENV = os.path.join(CACHE, "ipath-bench", "frida")
@@ -33,7 +33,7 @@ BPFTRACE = {
 
 
 def install():
-    """Installs what is missing; what cannot be had is left out of the table, with the reason."""
+    """Installs missing packages. Prints failures; the table then lacks the tool."""
     attempt(["apt-get", "update"])
     attempt(["apt-get", "install", "-y", "--no-install-recommends", *PACKAGES, *PROGRAMS])
     if frida_python() is None and attempt(["python3", "-m", "venv", VENV]):
@@ -42,7 +42,7 @@ def install():
 
 def attempt(command):
     try:
-        # Servers are installed, not started.
+        # Install servers without starting them.
         quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
         done = run(command, env={**os.environ, **quiet})
         reason = done.stderr.strip() if done.returncode != 0 else None
@@ -77,7 +77,7 @@ def peer_output(command):
 
 
 def counted(peer, found, shape):
-    """A peer that misses calls is fast for the wrong reason."""
+    """Fails if the peer has missed calls: then it is fast for the wrong reason."""
     if found != shape.all_calls():
         fail(f"{peer}: says {found} calls, expected {shape.all_calls()}")
 
@@ -100,7 +100,8 @@ def bpftrace(bench, name):
     left = maps.get("@left")
     if isinstance(left, dict):
         times_by_path = maps["@time"]
-        # The walk by frame pointers does not find clone3; that of a return finds the caller.
+        # The walk by frame pointers does not reach clone3. At a return probe it starts at the
+        # caller.
         if len(left) != 1 or len(next(iter(left)).strip().split("\n")) < DEPTH - 2:
             fail(f"bpftrace, {name}: the paths are {list(left)}")
         if list(times_by_path) != list(left) or min(times_by_path.values()) <= 0:

@@ -1,4 +1,4 @@
-/* Two ranks that hand a message to and fro and do nothing else: as bound by communication as a program can be.
+/* Two ranks that only pass a message back and forth: fully bound by communication.
  *
  *     pingpong ROUNDS
  */

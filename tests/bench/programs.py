@@ -1,5 +1,5 @@
-"""Real programs with hot functions measured, beside other tools: what an operation costs under
-each, and how many calls each has seen."""
+"""Real programs with hot functions measured, by ipath and other tools: the cost of an operation,
+and the number of calls that each tool has seen."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ WORKLOADS = [
 
 
 def processor_time(pids):
-    """Seconds of all their threads."""
+    """The processor time of all threads of the processes, in seconds."""
     total = 0
     for pid in pids:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -40,7 +40,7 @@ def processor_time(pids):
 
 @contextlib.contextmanager
 def killed(pids):
-    """However what has started them goes about it, these have ended after that."""
+    """Kills these processes at the end, even if their parent does not."""
     descriptors = [os.pidfd_open(pid) for pid in pids]
     try:
         yield
@@ -57,11 +57,11 @@ def send(pids, number):
 
 
 def once(bench, workload, tool):
-    """Seconds, processor seconds and calls for each operation."""
+    """Elapsed seconds, processor seconds and calls per operation."""
     running = workload.running(bench.scratch, tool.prefix())
     with contextlib.ExitStack() as last, running as (pids, work, done):
         last.enter_context(killed(pids))
-        # What is done while the tool comes and goes would be seen in part.
+        # Stop the programs: work done while the tool attaches or detaches would be counted in part.
         send(pids, signal.SIGSTOP)
         before = done()
         with tool.on(pids) as calls:
@@ -75,14 +75,14 @@ def once(bench, workload, tool):
     if count < 1:
         fail(f"{workload.name}: nothing done")
     if seen is None:
-        # Of the whole run, if at all.
+        # A count of the whole run, if there is one.
         before, seen = 0, tool.calls_after()
     calls = None if seen is None else seen / (after - before)
     return {"time": clock / count, "cpu": cpu / count, "calls": calls}
 
 
 def measured(bench, workload):
-    """The figures of each tool, and why there are none."""
+    """The figures by tool, and the reasons of tools that are not available."""
     places = [tools.place(bench.ipath, *function) for function in workload.functions]
     found, reasons = {name: [] for name in TOOLS}, {}
     for _ in range(min(3, bench.rounds)):
@@ -98,7 +98,7 @@ def measured(bench, workload):
 
 
 def row(rounds, plain):
-    """Medians; ratios are to the plain run of the same round."""
+    """The medians of all rounds. Ratios are to the plain run of the same round."""
     middle = {name: statistics.median(r[name] for r in rounds) for name in ("time", "cpu")}
     pairs = list(zip(rounds, plain))
     ratio = {name: statistics.median(r[name] / p[name] for r, p in pairs) for name in middle}

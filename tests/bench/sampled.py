@@ -1,4 +1,4 @@
-"""What `ipath suggest` costs the process that it looks at: processor time of an operation, with and without it."""
+"""The cost of `ipath suggest` to its process: processor time per operation with and without it."""
 
 import contextlib
 import os
@@ -12,14 +12,14 @@ from measure import Unavailable, fail, output
 from programs import killed, processor_time
 from tools import started
 
-# For how long it looks.
+# Seconds of sampling.
 SECONDS = 10
-# What windows leave behind in the kernel is over then.
+# Seconds until a sampling window has no more aftereffects in the kernel.
 PAUSE = 1.2
 
 
 class Switches(workloads.Shell):
-    """Switches of threads that hand a byte to and fro."""
+    """Context switches of threads that pass a byte back and forth."""
 
     is_endless = False
     prepare, done = "", "\n"
@@ -60,7 +60,7 @@ WORKLOADS = [Redis(), Halo(), Switches(1), Switches(50)]
 
 
 def an_operation(pids, work, count, is_over):
-    """CPU ns of an operation, until it is over."""
+    """Processor ns per operation. Operations repeat until `is_over` returns true."""
     cpu, done = processor_time(pids), 0
     while not is_over():
         done += work(count)
@@ -84,7 +84,10 @@ def sampled(bench, pids, work, count):
 
 
 def measured(bench, workload):
-    """Of each round: CPU ns of an operation without and with it, what is without being before and after."""
+    """Per round: processor ns per operation without and with `ipath suggest`.
+
+    The first is the mean of the times before and after.
+    """
     with contextlib.ExitStack() as last, workload.running(bench.scratch, []) as (pids, work, _):
         last.enter_context(killed(pids))
         rounds, before = [], plain(pids[:1], work, workload.work)

@@ -1,4 +1,4 @@
-"""The series of measurements, each printed as a table and returned as rows for JSON."""
+"""The series of measurements. Each prints a table and returns its rows for JSON."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def paths(bench):
         figures = merged(times)
         segment = times["count,wall"].segment
         base = segment if base is None else base
-        # The segment grows by 64 KiB: with few paths that says nothing.
+        # The segment grows in steps of 64 KiB, so a small number of paths gives no figure.
         size = (segment - base) / (number - 1) if base >= 0 and number >= 10_000 else None
         rows.append({"paths": number, "segment_bytes_per_path": size, **figures})
         print(f"{number:8}{figures['plain_ns']:8.1f}{figures['two_rdtsc_ns']:11.1f}", end="")
@@ -114,7 +114,7 @@ def chain(bench):
 
 
 def many_functions(scratch):
-    """A program that calls a thousand functions in turn, a thousand times a second at most."""
+    """Builds a program that calls each of a thousand functions up to a thousand times a second."""
     names = [f"work_{i:03}" for i in range(MANY)]
     source, program = os.path.join(scratch, "many.c"), os.path.join(scratch, "many")
     with open(source, "w") as file:
@@ -162,7 +162,7 @@ def tails(bench):
 
 
 def check_tails(profile, calls):
-    """All calls of the one function were counted, and timed up to the return."""
+    """Fails unless all calls of the only function were counted and timed up to the return."""
     with open(profile) as file:
         (function,) = json.load(file)["functions"]
     if function["totals"]["count"] != calls or function.get("tail", 0) != 0:
@@ -170,13 +170,13 @@ def check_tails(profile, calls):
 
 
 def numbers(text):
-    """The four that the program prints: under `ipath run` there is a report as well."""
+    """The four numbers that the program prints. `ipath run` adds a report to the output."""
     line = re.search(r"^(\d+\.\d+ ?){4}$", text, re.MULTILINE)
     return [float(word) for word in line.group().split()]
 
 
 def attach(bench, process, pattern, number):
-    """Seconds of `ipath attach`, and the stops of the session in ms."""
+    """The duration of `ipath attach` and the stops of the session, in ms."""
     profile = os.path.join(bench.scratch, "many.json")
     pid = str(process.pid)
     command = [bench.ipath, "attach", pid, "-f", pattern, "--yes", "--no-tui"]

@@ -1,5 +1,6 @@
-/* Pairs of threads that hand a byte to and fro through pipes: four switches for each number that comes on standard input
- * and pair. Reads a count and a newline, does as many rounds in each pair, and says `done`.
+/* Pairs of threads that pass a byte back and forth through pipes: four switches per round and pair.
+ * Reads a count and a newline from standard input, does as many rounds in each pair, and prints
+ * `done`.
  *
  *     switches PAIRS
  */

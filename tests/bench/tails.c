@@ -1,7 +1,10 @@
-/* What calls cost that leave by a tail call. usage: tails CALLS ROUNDS
+/* The time of calls that leave by a tail call.
  *
- * Prints, in ns of processor time a call, each the least of the rounds: a function that does nothing, `callee`; one that returns;
- * one that leaves by a tail call of `callee`; and two reads of the time-stamp counter around the first. */
+ * usage: tails CALLS ROUNDS
+ *
+ * Prints, in ns of processor time per call, the minimum over the rounds of: an empty function,
+ * `callee`; one that returns; one that leaves by a tail call of `callee`; and two reads of the
+ * time-stamp counter around the first. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,20 +1,20 @@
-/* What the benchmark measures on: `tiny` is called in a loop, on paths of a chosen depth.
+/* The benchmark's target: `tiny` is called in a loop, on paths of a chosen depth.
  *
  * usage: target DEPTH LEVELS PATHS ORDER CALLS ROUNDS THREADS WAY [wait]
  *   DEPTH    frames above tiny: clone3, start_thread, thread, fixed functions, loop, LEVELS
  *   LEVELS   functions between loop and tiny; each call descends and returns through them
- *   PATHS    how many paths the calls take; a path is a string of LEVELS + 1 bits: each frame from
- *            loop inwards calls one of two functions, the last one tiny from one of two places
+ *   PATHS    number of paths; a path is a string of LEVELS + 1 bits: each frame from loop
+ *            inwards calls one of two functions, the last one tiny from one of two places
  *   ORDER    of the paths: cyclic or random
  *   CALLS    in each round and thread, after one untimed call on each path
  *   WAY      tiny, backtrace (glibc, before each call) or unwind (libunwind, before each call)
- *   wait     start when a line comes on standard input, end when the next one or its end comes
- * `twin` is as tiny but never instrumented. In each round all threads together call: twin from
- * loop; twin from loop between two reads of the time-stamp counter, the floor of any timer; the same
- * after comparing DEPTH words with remembered ones, the floor of a timer by path; the same with a
- * second read that waits for twin (lfence); twin on the paths; and tiny on the paths in the WAY.
- * Prints: these six, in ns of a thread's processor time a call, each the least of the rounds; and
- * the bytes in use of the ipath segment of this process, or -1.
+ *   wait     start at a line on standard input, end at the next line or the end of input
+ * `twin` is like tiny but never instrumented. In each round all threads together call: twin from
+ * loop; twin from loop between two reads of the time-stamp counter, the floor of any timer; the
+ * same after comparing DEPTH words with remembered ones, the floor of a timer by path; the same
+ * with a second read that waits for twin (lfence); twin on the paths; and tiny on the paths in the
+ * WAY. Prints these six, in ns of a thread's processor time per call, as the minimum over the
+ * rounds; and the bytes in use of the ipath segment of this process, or -1.
  */
 #include <execinfo.h>
 #include <glob.h>
@@ -42,7 +42,7 @@
 
 enum kind { FLAT, RDTSC, COMPARED, ORDERED, PLAIN, TINY, BACKTRACE, UNWIND, KINDS = 6 };
 
-/* A word of the stack, where it is and what it was. */
+/* A word of the stack: its address and its remembered value. */
 struct word {
     volatile uint64_t *at;
     uint64_t was;
@@ -94,7 +94,7 @@ static inline __attribute__((always_inline)) void call(uint64_t x)
 APART static void left(uint64_t bits, int below);
 APART static void right(uint64_t bits, int below);
 
-/* The assembly keeps the two places apart and the calls from becoming jumps. */
+/* The assembly keeps the two call sites apart, and prevents tail calls. */
 static inline __attribute__((always_inline)) void go(uint64_t bits, int below)
 {
     if (below == 0) {
@@ -131,7 +131,7 @@ static uint64_t path_bits(uint64_t path)
     return (path * 0x9E3779B1u) & (levels < 62 ? (2ull << levels) - 1 : ~0ull);
 }
 
-/* One round of one kind of call. All of it is in this one loop, so that a path is one path. */
+/* One round of one kind of call. A single loop makes all calls, so that a path is one path. */
 static inline __attribute__((always_inline)) void pass(long count, int random, uint64_t *state)
 {
     uint64_t x = *state, next = 0;

@@ -1,5 +1,5 @@
-"""ipath and other tools on processes that run: each measures the calls of the same functions, and
-says how many it has seen. uftrace cannot be put on a process, and starts it instead."""
+"""ipath and other tools on running processes. Each measures the calls of the same functions and
+reports their number. uftrace cannot attach to a process, so it starts the program."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ TRACING = "/sys/kernel/tracing"
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A function: the file that it is in, the name there, and its address in the file."""
+    """A function: its ELF file, its name and its virtual address in the file."""
 
     file: str
     name: str
@@ -30,7 +30,7 @@ class Place:
         return f"{os.path.basename(self.file)}!{self.name}"
 
     def offset(self):
-        """Where it stands in the file's bytes."""
+        """The file offset of the function, for uprobes."""
         listing = run(["readelf", "-lW", self.file]).stdout
         for found in re.finditer(r"^\s+LOAD\s+(\w+) (\w+) \w+ (\w+)", listing, re.MULTILINE):
             offset, start, size = (int(word, 16) for word in found.groups())
@@ -40,7 +40,7 @@ class Place:
 
 
 def place(ipath, file, name):
-    """The function of this name, where ipath can measure it."""
+    """The function of this name. `Unavailable` if ipath cannot measure it."""
     file = os.path.realpath(file)
     done = run([ipath, "list", file, name, "--json"])
     if done.returncode != 0:
@@ -63,13 +63,13 @@ def wait_for(what, is_so, process=None):
 
 @contextlib.contextmanager
 def started(command, **options):
-    """A process that is ended in any case, by its id."""
+    """A process that ends with the block: by SIGINT, or else by SIGKILL."""
     process = subprocess.Popen(command, stdin=options.pop("stdin", subprocess.DEVNULL), **options)
     try:
         yield process
     finally:
         if process.poll() is None:
-            # One that is stopped takes no signal before it goes on.
+            # A stopped process does not handle a signal until it continues.
             process.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGCONT)
         try:
@@ -80,7 +80,7 @@ def started(command, **options):
 
 
 def ended(process):
-    """What it has printed, after it was asked to end."""
+    """Interrupts a process and returns its output."""
     process.send_signal(signal.SIGINT)
     try:
         return process.communicate(timeout=LIMIT)[0]
@@ -89,31 +89,33 @@ def ended(process):
 
 
 class Tool:
-    """Measures nothing."""
+    """No tool: the plain run. Base class of all tools."""
 
-    # The part of the work that a run under it does.
+    # The share of the work that a run under this tool does.
     share = 1.0
 
     def __init__(self, bench, places):
         self.bench, self.places = bench, places
 
     def prefix(self):
-        """What the program is started by."""
+        """The command that starts the program. Empty if the tool attaches to it."""
         return []
 
     @contextlib.contextmanager
     def on(self, pids):
-        """While the tool is on these processes; gives a function that says how many calls it saw in
-        the end, which also takes it off."""
+        """Attaches the tool to these processes.
+
+        The value is a function that detaches it and returns the number of calls that it saw.
+        """
         yield lambda: None
 
     def calls_after(self):
-        """The calls that can be told only after the program's end."""
+        """The number of calls, if the tool reports it only after the end of the program."""
         return None
 
 
 class Ipath(Tool):
-    """Calls, their times and their paths."""
+    """Counts calls and times by call path."""
 
     @contextlib.contextmanager
     def on(self, pids):
@@ -145,7 +147,7 @@ class Ipath(Tool):
 
 
 class Bpftrace(Tool):
-    """The same: time summed by stack, as far as frame pointers lead."""
+    """Sums times by stack, up to the first frame without a frame pointer."""
 
     share = 0.1
 
@@ -154,7 +156,7 @@ class Bpftrace(Tool):
         if shutil.which("bpftrace") is None:
             raise Unavailable("not installed")
         is_ours = " || ".join(f"pid == {pid}" for pid in pids)
-        # Probes are put on from the last to the first: when this one fires, all are.
+        # Probes are attached in reverse order: when this one fires, all are attached.
         script = 'interval:ms:50 { printf("ready\\n"); }\n'
         for number, place in enumerate(self.places):
             probe = f"{place.file}:0x{place.address:x}"
@@ -186,7 +188,7 @@ class Bpftrace(Tool):
 
 
 class Perf(Tool):
-    """An event with its stack of each call, as far as frame pointers lead; no times."""
+    """Records each call with its stack, found by frame pointers, without times."""
 
     share = 0.1
 
@@ -217,12 +219,12 @@ class Perf(Tool):
         found = [int(n) for n in re.findall(r"^ *SAMPLE events: +(\d+)", stats, re.MULTILINE)]
         if not found:
             raise Unavailable("perf report says no samples")
-        # The total comes first, then each event's own.
+        # The total comes first, then the figure of each event.
         return found[0]
 
 
 class Uftrace(Tool):
-    """Writes every call down with its time; no callers. It starts the program."""
+    """Records every call with its time, without callers. It starts the program."""
 
     share = 0.25
 
@@ -235,7 +237,7 @@ class Uftrace(Tool):
             shutil.rmtree(data)
         functions = [f"^{place.name}$@{os.path.basename(place.file)}" for place in self.places]
         names = [word for function in functions for word in ("-P", function)]
-        # A folder for each rank of a parallel program.
+        # One folder per rank of a parallel program.
         script = 'data=$1; shift; exec uftrace record -d "$data.$OMPI_COMM_WORLD_RANK" "$@"'
         return ["sh", "-c", script, "sh", self.data(), "--no-libcall", "--force", *names]
 
@@ -260,7 +262,7 @@ def read(name):
 
 
 def heard(descriptor, so_far):
-    """What has come so far."""
+    """Appends the available bytes to `so_far`, without blocking, and returns it."""
     with contextlib.suppress(BlockingIOError):
         so_far += os.read(descriptor, 64)
     return so_far
@@ -268,7 +270,7 @@ def heard(descriptor, so_far):
 
 @contextlib.contextmanager
 def opened(fifo):
-    """For reading and writing, which waits for nobody."""
+    """Opens a FIFO for reading and writing, so that the open does not wait for the other end."""
     descriptor = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
     try:
         yield descriptor
@@ -278,7 +280,7 @@ def opened(fifo):
 
 @contextlib.contextmanager
 def tracing():
-    """Where the kernel's probes are managed, mounted where it is not."""
+    """Mounts tracefs, which manages uprobes, for the block if it is not mounted."""
     was_there = os.path.exists(f"{TRACING}/uprobe_events")
     if not was_there and run(["mount", "-t", "tracefs", "nodev", TRACING]).returncode != 0:
         raise Unavailable(f"no {TRACING}/uprobe_events")
@@ -294,7 +296,7 @@ def uprobes(group, places):
     names = [f"call{number}" for number in range(len(places))]
 
     def write(line):
-        # A file of Python's would look for its end, which this one has not.
+        # A Python file object would seek to the end, which this file does not have.
         descriptor = os.open(f"{TRACING}/uprobe_events", os.O_WRONLY | os.O_APPEND)
         try:
             os.write(descriptor, line.encode())

@@ -1,39 +1,42 @@
-"""Compares the figures with what ipath promises. A miss is printed, and fails nothing."""
+"""Compares the figures with the promises of ipath. A miss is printed but is not a failure."""
 
-# Times against the floor of the same run: a timer by path whose second reading of the clock waits.
+# Limits of times relative to the floor of the same run: a timer by path with a second reading of
+# the clock that waits.
 ORDERED = 1.25
-# Multiples of two rdtsc, by depth.
+# Limits as multiples of two rdtsc, by depth.
 LOOSE = {5: 1.25, 20: 1.5, 100: 2.9}
 COUNT = {5: 0.6, 20: 1.1, 100: 4.2}
-# Code with frame pointers against code without.
+# Code with frame pointers relative to code without.
 FRAME_POINTERS = 1.1
 CYCLE_OF_8 = 2.5
 RANDOM_PATHS = 16
 BYTES_PER_PATH = 256
-# A call that leaves by a tail call against one that returns; and another call of the callee.
+# A call that leaves by a tail call relative to one that returns; and one more call of the callee.
 TAIL_CALL = 1.25
 CALLEE = 0.6
-# What metrics add to the same call without them, ns.
+# The limit of the cost that metrics add to the same call without them, in ns.
 MORE = {
     "cpu and blocked": 12,
     "a value at entry": 3,
     "a value at exit": 3,
     "a value at entry, without times": 3,
 }
-# Corrected times against those of the same functions without a probe, in parts of them.
+# The limit of the difference between corrected times and those of the same functions without a
+# probe, as a fraction.
 APART = 0.02
-# Shorter ones are off by more of their time, ns.
+# Shorter calls may differ by a larger fraction of their time, in ns.
 SHORTEST = 20
-# What `suggest` costs, in parts of what the program does.
+# The limit of the cost of `suggest`, as a fraction of the program's work.
 SUGGEST = 0.02
-# The live view of 65,536 paths: parts of a core and MB; and seconds to the first picture of a large program.
+# Limits of the live view with 65,536 paths: fraction of a core, MB, and seconds to the first
+# picture of a large program.
 VIEW = {"cpu": 0.03, "resident_mb": 150, "first_picture_s": 0.3}
-# Two threads against one, in parts of one.
+# The limit of the difference between two threads and one, as a fraction.
 THREADS_APART = 0.05
 
 
 def bounds(figures):
-    """(what, found, bound, unit) for each promise that the series which were run can tell."""
+    """Yields (what, found, bound, unit) for each promise about the series in `figures`."""
     for row in figures.get("depths", []):
         pointers = "with" if row["frame_pointers"] else "without"
         depth = row["depth"]

@@ -1,4 +1,5 @@
-"""What the live view itself takes while it shows 65,536 paths, and how soon it shows something of a large program."""
+"""The processor time and memory of the live view with 65,536 paths, and the time to its first
+picture of a large program."""
 
 import os
 import pty
@@ -16,13 +17,13 @@ from measure import fail, output
 from programs import processor_time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# For how long it is looked at, once it has met all paths.
+# Seconds of measurement, once all paths have occurred.
 SECONDS = 10
 SETTLES = 15
 
 
 class Seated:
-    """The command on a terminal of its own."""
+    """The command on its own terminal."""
 
     def __init__(self, command):
         self.master, slave = pty.openpty()
@@ -43,11 +44,11 @@ class Seated:
             try:
                 self.seen = (self.seen + os.read(self.master, 1 << 16))[-(1 << 20):]
             except OSError:
-                # The other end is closed: the command has ended.
+                # The other end is closed because the command has ended.
                 return
 
     def until(self, pattern):
-        """Seconds from the start until it has shown this."""
+        """Seconds from the start until the output matches `pattern`."""
         while not re.search(pattern, self.seen):
             if time.monotonic() > self.begun + 60 or self.process.poll() is not None:
                 fail(f"the view: {self.seen[-500:]!r}")
@@ -63,13 +64,16 @@ class Seated:
 
 
 def resident(pid):
-    """MB of memory."""
+    """The resident set of a process, in MB."""
     with open(f"/proc/{pid}/status") as file:
         return int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1)) / 1024
 
 
 def of_many_paths(bench):
-    """CPU share in parts of a core, and MB, of a view of a program that passes all its paths each second."""
+    """The processor time, as a fraction of a core, and the memory in MB of a view.
+
+    The program passes all its paths each second.
+    """
     program = os.path.join(bench.scratch, "many_paths")
     source = os.path.join(HERE, "..", "programs", "many_paths.c")
     output(["gcc", "-O2", source, "-o", program])
@@ -92,7 +96,10 @@ def of_many_paths(bench):
 
 
 def first_picture(bench):
-    """Seconds until there are figures of this very command, of some 60 MB with its debug information, as a program."""
+    """Seconds until the view shows figures.
+
+    The measured program is ipath itself: some 60 MB with its debug information.
+    """
     target = subprocess.Popen(
         [bench.ipath, "demo-target"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -1,5 +1,5 @@
-"""Real programs: each is started, does a number of operations as often as it is asked to, and tells
-how many it has done. `functions` are those to measure: a file, and a name in it."""
+"""Real programs. Each is started, does a given number of operations as often as required, and
+reports the number of operations done. `functions` are the functions to measure: (file, name)."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 
 
 class Redis:
-    """SET by redis-benchmark; jemalloc's malloc and epoll_wait."""
+    """SET by redis-benchmark. Measures jemalloc's malloc, and epoll_wait."""
 
     name = "redis-server"
     functions = [
@@ -44,8 +44,10 @@ class Redis:
 
 
 class Shell:
-    """A program that does what comes on its standard input, and says when it has. Its operations
-    are of `text`, after `prepare`."""
+    """A program that reads commands from its standard input and reports when they are done.
+
+    `prepare` is the first command, and `text` returns the command for a number of operations.
+    """
 
     is_endless = False
 
@@ -57,7 +59,7 @@ class Shell:
             with process.stdin:
                 pids = [of(process.pid, self.name)]
                 yield pids, *counted(lambda count: self.ask(process, self.text(count)))
-            # Its input has ended.
+            # The end of its input ends the process.
             process.wait(tools.LIMIT)
 
     def ask(self, process, text):
@@ -73,12 +75,12 @@ class Shell:
             said += more
 
     def line(self, text):
-        """How that is written to it."""
+        """The encoding of a command on the standard input."""
         return text
 
 
 class Sqlite(Shell):
-    """Rows of a query with a sort, each of three columns."""
+    """Rows of a sorted query with three columns."""
 
     name = "sqlite3"
     functions = [
@@ -100,7 +102,7 @@ SELECT i, i * 7919 % 1009, 'row ' || i FROM n ORDER BY 2;
 
 
 class Python(Shell):
-    """Words counted, sorted and put together; the interpreter's allocator."""
+    """Counts, sorts and joins words. Measures the allocator of the interpreter."""
 
     name = "python3.11"
     functions = [("/usr/bin/python3.11", "PyObject_Malloc")]
@@ -118,7 +120,7 @@ def words(count):
     done = "\nprint('done', flush=True)\n"
 
     def command(self):
-        # One statement after another, as each of them comes.
+        # Executes one statement after another, as they arrive.
         loop = "import sys\nfor line in iter(sys.stdin.readline, ''): exec(eval(line))"
         return [program("/usr/bin/python3.11"), "-I", "-S", "-B", "-c", loop]
 
@@ -130,7 +132,7 @@ def words(count):
 
 
 class Halo:
-    """Steps of examples/halo on two ranks; MPI_Wait."""
+    """Steps of examples/halo on two ranks. Measures MPI_Wait."""
 
     name = "halo, 2 ranks"
     functions = [(f"{LIBRARIES}/libmpi.so.40", "MPI_Wait")]
@@ -171,7 +173,7 @@ class Halo:
         return steps() - before
 
     def steps(self, rank, halo):
-        """How many it has done, by its own variable; 0 while that cannot be read."""
+        """The number of steps done, from a variable of the program. 0 while it is not readable."""
         try:
             with open(f"/proc/{rank}/maps") as maps, open(f"/proc/{rank}/mem", "rb") as memory:
                 first = next(line for line in maps if line.rstrip().endswith(halo))
@@ -182,7 +184,7 @@ class Halo:
 
 
 class PingPong(Halo):
-    """Rounds of two ranks that do nothing but hand a message to and fro: two calls of MPI_Wait each."""
+    """Rounds of two ranks that only pass a message back and forth: two calls of MPI_Wait each."""
 
     name = "ping-pong, 2 ranks"
     work = 400_000
@@ -191,7 +193,10 @@ class PingPong(Halo):
 
 
 def counted(work):
-    """`work` of a number of operations, which gives that number; and how many there were in all."""
+    """Wraps `work` so that it returns its number of operations.
+
+    The second value is a function that returns the total number.
+    """
     every = []
 
     def counting(count):
@@ -215,11 +220,11 @@ def answers(path):
 
 
 def descendants(pid, name):
-    """The processes of this name that this one has started, or those that it has, and itself."""
+    """The live processes of this name among `pid` and its descendants."""
     found = []
     try:
         with open(f"/proc/{pid}/comm") as comm, open(f"/proc/{pid}/stat") as stat:
-            # The state comes after the name in brackets.
+            # The state follows the name in parentheses.
             if comm.read().startswith(name) and stat.read().rsplit(") ", 1)[1][0] != "Z":
                 found.append(pid)
         for task in os.listdir(f"/proc/{pid}/task"):

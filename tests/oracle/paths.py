@@ -1,14 +1,14 @@
-"""Counts, with gdb alone, every call of some functions by its complete call path.
+"""Counts every call of some functions by its complete call path, with gdb alone.
 
-Run inside gdb (`gdb -batch -x paths.py`). The job comes as JSON in the file named by the
-environment variable IPATH_ORACLE:
+Run inside gdb (`gdb -batch -x paths.py`). The environment variable IPATH_ORACLE names a file
+with the job as JSON:
 
     {"program": "...", "args": [...], "stdin": "...", "stdout": "...", "stderr": "...",
      "sites": [{"module": "libmpi.so.40", "address": 616096}], "paths": true, "result": "..."}
 
-`address` is the virtual address in the module's file. The breakpoint sits on the function's very
-first instruction, so a caller's return address is found by the unwind rules of the callers alone.
-Without `paths` calls are only counted, by gdb's own count of how often a breakpoint was met.
+`address` is the virtual address in the module's file. The breakpoint is at the first instruction of
+the function, so only the unwind rules of the callers determine return addresses. Without `paths`,
+calls are only counted, with gdb's own hit count of the breakpoint.
 """
 
 import json
@@ -23,7 +23,7 @@ PF_X = 1
 
 
 def loads(path):
-    """The (file offset, file size, virtual address, executable) of each PT_LOAD of an ELF64."""
+    """(file offset, file size, virtual address, executable) of each PT_LOAD of an ELF64 file."""
     with open(path, "rb") as f:
         head = f.read(64)
         phoff = struct.unpack_from("<Q", head, 32)[0]
@@ -39,7 +39,7 @@ def loads(path):
 
 
 class Modules:
-    """Executable mappings of the process, each with what turns its addresses into the file's."""
+    """The executable mappings of the process, each with its bias: address in process - in file."""
 
     line = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) ([0-9a-f]+) \S+ \d+\s*(.*)$")
 
@@ -77,7 +77,7 @@ class Modules:
         return None
 
     def relative(self, pc):
-        """(module file name, address in the file) of a pc, cached by the pc."""
+        """(file name of the module, address in the file) of a program counter. Cached."""
         hit = self.known.get(pc)
         if hit is None:
             hit = self.find(pc)
@@ -88,7 +88,7 @@ class Modules:
         return hit
 
     def absolute(self, name, address):
-        """Where a module's address lies in the process, or None while it is not mapped."""
+        """The address in the process of an address in a module. None while it is not mapped."""
         for start, end, module, shift in self.ranges:
             if module == name and start <= address + shift < end:
                 return address + shift
@@ -123,13 +123,13 @@ class Site(gdb.Breakpoint):
         if frame.pc() != self.at:
             raise RuntimeError("stopped at %#x, not at %#x" % (frame.pc(), self.at))
         stack = []
-        skipping = True  # the probed function itself, with what is inlined at its start
+        skipping = True  # the probed function itself, with functions inlined at its start
         while True:
             if frame.type() not in SYNTHETIC:
                 if skipping:
                     skipping = False
                 else:
-                    # Behind the loader's entry code gdb goes on to words that are no addresses.
+                    # Past the loader's entry code gdb follows words that are not addresses.
                     stack.append(self.modules.relative((frame.pc() - 1) & 0xFFFFFFFFFFFFFFFF))
             older = frame.older()
             if older is None:
@@ -141,7 +141,7 @@ class Site(gdb.Breakpoint):
 
 
 class Counter(gdb.Breakpoint):
-    """A breakpoint that counts for itself and stops the program so late that it never does."""
+    """A breakpoint that only counts hits: its ignore count is too large to ever stop."""
 
     def __init__(self, index, at):
         super().__init__("*%#x" % at, internal=True)
@@ -169,7 +169,7 @@ SETTINGS = [
     "set backtrace limit unlimited",
     "set print thread-events off",
     "set print inferior-events off",
-    # gdb adds these two to the program's environment
+    # gdb adds LINES and COLUMNS to the environment of the program
     "set exec-wrapper env -u LINES -u COLUMNS -u IPATH_ORACLE",
     "handle all nostop noprint pass",
     "handle SIGTRAP stop nopass",
@@ -207,8 +207,8 @@ def main():
                 own = Site(index, at, modules, counts) if job["paths"] else Counter(index, at)
                 placed.append(own)
                 del waiting[index]
-        # The loader's own hook stops the program after each change of its list of libraries,
-        # before a constructor of the new ones runs.
+        # The hook of the loader stops the program after each change of its list of libraries,
+        # before a constructor of the new libraries runs.
         gdb.execute("set stop-on-solib-events %d" % (1 if waiting else 0))
         gdb.execute("continue", to_string=True)
 

@@ -3,12 +3,12 @@ import java.util.TreeMap;
 import java.util.zip.Deflater;
 
 /**
- * Calls a native function from methods at several depths, and counts the calls by the machine's own stack: of the methods
- * of this class, the innermost first.
+ * Calls a native function from methods at several depths, and counts the calls by the machine's own
+ * stack: the methods of this class, innermost first.
  *
  * <p>java Stacks ROUNDS
  *
- * <p>Says `ready` first.
+ * <p>Prints `ready` first.
  */
 public class Stacks {
     static final Map<String, Integer> COUNTED = new TreeMap<>();
@@ -43,7 +43,8 @@ public class Stacks {
         return deflate() ^ n;
     }
 
-    // More arguments than go into registers: the interpreter has them elsewhere than compiled code.
+    // More arguments than fit into registers: the interpreter and compiled code store them
+    // differently.
     static int down(int n, boolean isOne, long a, long b, long c, long d, long e, long f, long g) {
         if (n > 0) {
             return down(n - 1, isOne, b, c, d, e, f, g, a) + 1;

@@ -1,5 +1,6 @@
-/* Switches that a program at a fixed address jumps through tables of addresses for: with calls before and in the
- * cases, in a function that keeps nothing on the stack, and in one that leaves through a table of functions. */
+/* Switches with tables of absolute addresses, in a program at a fixed address: with calls before
+ * and in the cases, in a function without data on the stack, and in one that leaves through a table
+ * of functions. */
 #include "counted.h"
 
 #include <stdio.h>
@@ -10,10 +11,10 @@ NOINLINE static long more(long x) { return work(x + 1) + 1; }
 
 static long (*const functions[])(long) = {twice, less, more, work};
 
-/* Leaves through a table with its stack as at the entry. */
+/* Leaves through a table, with the stack pointer as at the entry. */
 NOINLINE static long leaves(long i, long x) { return functions[i & 3](x); }
 
-/* The same, after a switch. */
+/* Leaves through a table, after a switch. */
 NOINLINE long both(long i, long x)
 {
     x += work(x);

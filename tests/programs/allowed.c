@@ -1,10 +1,10 @@
-/* A program that waits, calls a function a known number of times, and waits again; on request under a seccomp filter
- * that allows the system calls it makes, and no other.
+/* A program that waits, calls a function a known number of times, and waits again. On request it
+ * runs under a seccomp filter that allows only the system calls that it makes.
  *
  *     allowed [errno|trap|kill]
  *
- * The word says what the filter answers other calls with. After SIGUSR1 it calls `work` CALLS times, and says
- * `calls work N`. Ends on SIGTERM with `ok`. */
+ * The word is the filter's answer to other calls. After SIGUSR1 it calls `work` CALLS times, and
+ * prints `calls work N`. Ends on SIGTERM with `ok`. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -36,7 +36,7 @@ static void on_signal(int signal)
         stop = 1;
 }
 
-/* Without the C library's streams, which may make other calls. */
+/* Writes without the C library's streams, which may make other system calls. */
 static int say(const char *text)
 {
     return write(1, text, strlen(text)) == (ssize_t)strlen(text);

@@ -1,9 +1,9 @@
-/* Calls that need a part of every area of a session, in steps that the test starts: few paths,
- * many and deep paths, values of every size, threads, children. Prints `step N` after each step
- * and `calls NAME N` at the end. `levels N` adds 2^N paths to `leaf` to the second step, some of
- * them on each of six threads. `alone N` adds as many paths without threads and children, and
- * takes no memory after it is ready. `children N` forks N children at the end; all wait for the
- * test before they call anything. */
+/* Calls that need a part of every area of a session, in steps that the test starts: few paths, many
+ * and deep paths, values of every size, threads, children. Prints `step N` after each step and
+ * `calls NAME N` at the end. `levels N` adds 2^N paths to `leaf` to the second step, some of them
+ * on each of six threads. `alone N` adds as many paths without threads and children, and allocates
+ * nothing after it is ready. `children N` forks N children at the end; all wait for the test before
+ * they make any call. */
 #include "gate.h"
 #include <sys/wait.h>
 
@@ -23,7 +23,7 @@ NOINLINE long spread(long x)
     return x ^ 5;
 }
 
-/* Every call has a frame of its own. */
+/* Every call has its own frame. */
 NOINLINE __attribute__((optimize("no-optimize-sibling-calls"))) long deep(long n)
 {
     calls_deep++;

@@ -1,5 +1,5 @@
-/* An indirect function nobody has called, whose resolver cannot be called any more: it faults. The program
- * has a handler of SIGSEGV, which is to be there still.
+/* An indirect function that has never been called. Its resolver cannot be called any more: it
+ * faults. The program's handler of SIGSEGV must stay installed.
  *
  *     bad_resolver
  *
@@ -26,7 +26,7 @@ static long answer(long x)
     return x * 2;
 }
 
-/* Only a resolver that the loader has not called leads here. */
+/* Reached only if the loader has not called the resolver. */
 static long (*choose(void))(long)
 {
     *nowhere = 1;

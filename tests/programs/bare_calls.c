@@ -1,12 +1,12 @@
-/* Calls `tiny` again and again below DEPTH frames, the same way each time. Nothing of it depends on a
- * C library or a compiler: what a call takes can be counted in instructions.
+/* Repeatedly calls `tiny` below DEPTH frames, in the same way each time. It depends on no C library
+ * and no compiler, so that the instructions of a call can be counted.
  *
  *     bare_calls DEPTH
  *
  * Prints `ready`. Built with -nostdlib -static -fno-stack-protector -no-pie.
  */
 
-/* The return addresses above `tiny` are DEPTH: those in `frame`, and one in `_start`. */
+/* There are DEPTH return addresses above `tiny`: those in `frame`, and one in `_start`. */
 __asm__(".text\n"
         ".globl tiny\n"
         ".type tiny, @function\n"

@@ -1,8 +1,9 @@
-/* For programs whose functions are written in assembly: `body NAME` makes two of the instructions of
- * the macro `NAME_body`, which is given their name. `NAME` has the next function right after it,
- * `NAME_padded` has padding there, unless PADDING is 0 and there is none anywhere.
+/* For programs whose functions are written in assembly: `body NAME` defines two functions with the
+ * instructions of the macro `NAME_body`, which takes their name. `NAME` is directly followed by the
+ * next function. `NAME_padded` is followed by padding, unless PADDING is 0, which removes all
+ * padding.
  *
- * A row of the table of such a program calls one of them and knows what must come out. */
+ * A row of the table of such a program calls one of them and knows the right result. */
 #ifndef BODY_H
 #define BODY_H
 
@@ -38,13 +39,14 @@ struct row {
     const char *name;
     function *call;
     function *expected;
-    /* How many calls of the function called `name` one call makes. */
+    /* The number of calls of the function `name` that one call makes. */
     long each;
 };
 
 #define ROW(name, expected) {#name, name, expected, 1}, {#name "_padded", name##_padded, expected, 1}
 
-/* Calls every row with 1 to `most`, says `calls NAME N` for each; whether a result was wrong. */
+/* Calls every row with 1 to `most`, and prints `calls NAME N` for each. True if a result was wrong.
+ */
 static int call_rows(const struct row *rows, int count, long most)
 {
     int wrong = 0;
@@ -63,7 +65,7 @@ static int call_rows(const struct row *rows, int count, long most)
     return wrong;
 }
 
-/* The same, and says whether all was right. */
+/* Calls `call_rows`, and prints whether all results were right. */
 static inline int call_all(const struct row *rows, int count, long most)
 {
     int wrong = call_rows(rows, count, most);

@@ -1,5 +1,5 @@
-// Fibers of Boost.Context, with calls of `work` on their stacks and on the thread's own, on one thread and on
-// several that a fiber goes to in turn. Prints its calls.
+// Fibers of Boost.Context, with calls of `work` on their stacks and on the thread's own stack, on
+// one thread and on several, between which a fiber moves. Prints its calls.
 #include <boost/context/fiber.hpp>
 #include <cstdio>
 #include <thread>

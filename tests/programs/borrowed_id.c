@@ -1,8 +1,9 @@
-/* A daemon of root's that has a user's effective id for a while, as file servers do.
+/* A daemon of root's that temporarily has a user's effective id, as file servers do.
  *
  *     borrowed_id UID
  *
- * `ready` with that id; SIGUSR1 gives it back: `root`; SIGTERM ends it: `calls work N`, `ok`. */
+ * Prints `ready` with that id. SIGUSR1 restores its own id, and it prints `root`. SIGTERM ends it:
+ * `calls work N`, `ok`. */
 #define _GNU_SOURCE
 #include "work.h"
 

@@ -1,5 +1,5 @@
-/* Functions whose first or last bytes are jumped to: by a loop of their own with a short and a long
- * jump, by other functions directly and through a pointer, and by an early way out. */
+/* Functions whose first or last bytes are branch targets: of their own loop with a short and a long
+ * jump, of other functions, directly and through a pointer, and of an early exit. */
 #include "body.h"
 
 #define BOTH(name) function name, name##_padded
@@ -42,7 +42,7 @@ __asm__(/* 1 + ... + x */
         ".endm\n"
         "body loop_long\n"
 
-        /* The jump back to the first instruction is no call. */
+        /* The jump back to the first instruction is not a call. */
         ".macro loop_to_start_body name\n"
         "  add %rdi, %rsi\n"
         "  dec %rdi\n"
@@ -96,7 +96,7 @@ __asm__(/* 1 + ... + x */
         ".endm\n"
         "body early_out_pop\n"
 
-        /* x + 3, each entered at +2, after its first instruction, by the function after it. */
+        /* x + 3. The next function enters each at +2, after its first instruction. */
         ".macro entered_short_body name\n"
         "  xor %eax, %eax\n"
         ".L\\name: lea 3(%rax,%rdi), %rax\n"

@@ -1,6 +1,7 @@
-/* A module with too much code without unwind entries for all of it to be looked through, once stripped: `work` is
- * called through functions with frame pointers and without, by way of switches and pointers. Says at first where the
- * calls on the way return to, the innermost first; at SIGUSR1 makes 5000 calls more, and ends at SIGTERM.
+/* A module with more code without unwind entries, once stripped, than the runtime analyzes. `work`
+ * is called through functions with and without frame pointers, by way of switches and pointers.
+ * First prints the return addresses on the path, innermost first. On SIGUSR1 it makes 5000 more
+ * calls. Ends on SIGTERM.
  */
 #include <signal.h>
 #include <stdio.h>

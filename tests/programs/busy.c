@@ -2,9 +2,9 @@
  *
  *     busy THREADS SECONDS [COUNTER_FILE]
  *
- * Ends after SECONDS or on SIGTERM with one line: `ok calls N` or `wrong THREAD ROUND`. Every
- * call of `step` is counted in COUNTER_FILE, one 64-bit number a cache line and thread, which a
- * test may map and read at any moment. */
+ * Ends after SECONDS or on SIGTERM with one line: `ok calls N` or `wrong THREAD ROUND`. Every call
+ * of `step` is counted in COUNTER_FILE, in one 64-bit number per thread on its own cache line,
+ * which a test may map and read at any moment. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -55,7 +55,7 @@ NOINLINE static uint64_t down(uint64_t x, int depth)
 
 static uint64_t (*const table[])(uint64_t) = {add_left, add_right, jump};
 
-/* The same arithmetic with everything inlined: what the calls must give. */
+/* The same arithmetic with everything inlined: the expected result of the calls. */
 static uint64_t plain_step(uint64_t x, uint64_t y)
 {
     x ^= x >> 33;
@@ -85,7 +85,7 @@ static void *thread(void *argument)
         for (int i = 0; i < 3; i++)
             sum += table[i](seed);
         sum += down(seed, depth);
-        /* b and product live in vector registers or the red zone across the calls */
+        /* b and product are in vector registers or in the red zone across the calls */
         if (sum != expected(seed, depth) || product != a * b) {
             printf("wrong %d %llu\n", self, (unsigned long long)round);
             fflush(stdout);
@@ -125,7 +125,7 @@ int main(int argc, char **argv)
     pthread_t handles[MOST];
     for (intptr_t i = 0; i < threads; i++)
         pthread_create(&handles[i], NULL, thread, (void *)i);
-    /* A thread is made with all signals blocked: it has begun when it counts. */
+    /* A new thread has all signals blocked. Once it counts, it has started. */
     for (int i = 0; i < threads; i++)
         while (__atomic_load_n(&counters[i].calls, __ATOMIC_RELAXED) == 0)
             usleep(100);

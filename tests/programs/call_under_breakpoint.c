@@ -21,7 +21,7 @@ long leaf(long x);
 long (*leaf_pointer)(long) = leaf;
 long by_displacement(long), by_register(long), by_memory(long), framed(long), framed_by_register(long);
 
-/* Each call has a label before it. */
+/* Each call has a label in front of it. */
 asm(".text\n"
     ".globl leaf\n.type leaf,@function\n"
     "leaf: .cfi_startproc\n nopl 0(%rax,%rax,1)\n incq leaf_calls(%rip)\n lea 1(%rdi),%rax\n"

@@ -1,5 +1,5 @@
-/* Calls `work` from a function with a frame pointer and right unwind entries, after a call of one that takes its arguments
- * off the stack.
+/* Calls `work` from a function with a frame pointer and correct unwind entries, after a call of a
+ * function that pops its arguments off the stack.
  *
  *     callee_pops CALLS
  */

@@ -40,12 +40,12 @@ static int leader_is_zombie(void)
     return name_end && name_end[2] == 'Z';
 }
 
-/* What the main thread would do. */
+/* Does the main thread's work. */
 static void *manager(void *signals)
 {
     for (int i = 0; i < threads; i++)
         pthread_create(&handles[i], NULL, caller, NULL);
-    /* A thread is made with all signals blocked. */
+    /* A new thread has all signals blocked. */
     while (begun < threads)
         usleep(1000);
     while (headless ? !leader_is_zombie() : !main_waits)

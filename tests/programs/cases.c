@@ -1,5 +1,6 @@
-/* Functions without symbols and unwind entries: one that goes through a table of offsets to cases that make calls,
- * itself among them, one that leaves by tail calls alone, and one that is only jumped to. */
+/* Functions without symbols and unwind entries: one that jumps through a table of offsets to cases
+ * that make calls, including recursive ones, one that leaves only by tail calls, and one that is
+ * only jumped to. */
 #include "counted.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ NOINLINE static long landed(long x)
     return sum + work(x);
 }
 
-/* Leaves by a jump alone. */
+/* Leaves only by a jump. */
 NOINLINE static long passes(long x)
 {
     long more = work(x & 15);

@@ -1,4 +1,4 @@
-/* Calls of `work` from where a walk cannot go on, for four reasons. Prints how many of each as
+/* Calls of `work` at which a walk cannot continue, for four reasons. Prints the number for each as
  * `causes NAME N`, and the calls. */
 #define _GNU_SOURCE
 #include "counted.h"
@@ -10,25 +10,26 @@
 #define CODE(name, body) \
     __asm__(".globl " name "\n.type " name ", @function\n" name ":\n" body "\n.size " name ", . - " name "\n")
 
-/* Takes as much of the stack as it is told, and keeps where that was in r12 alone. */
+/* Takes as much of the stack as its argument says, and keeps the old position only in r12. */
 void no_rule(long bytes);
 CODE("no_rule", "push %r12\nmov %rsp, %r12\nsub %rdi, %rsp\nmov $1, %edi\ncall work\nmov %r12, %rsp\npop %r12\nret");
-/* Has `work` return to where no call is before. */
+/* Makes `work` return to an address that follows no call. */
 void no_call(void);
 CODE("no_call", ".cfi_startproc\nsub $8, %rsp\n.cfi_adjust_cfa_offset 8\nlea 1f(%rip), %rax\npush %rax\nmov $1, %edi\n"
                 "jmp work\nnop\n1: add $8, %rsp\n.cfi_adjust_cfa_offset -16\nret\n.cfi_endproc");
-/* Calls `work` so, and another way, where a walk needs more than the stack pointer and rbp. */
+/* Calls `work` in this way, where a walk needs more than the stack pointer and rbp, and in another
+ * way. */
 long by_rbx(long x);
 CODE("by_rbx", ".cfi_startproc\npush %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset %rbx, -16\nmov %rsp, %rbx\n"
                ".cfi_def_cfa_register %rbx\nmov $1, %edi\ncall work\n.cfi_def_cfa %rsp, 16\npop %rbx\n"
                ".cfi_def_cfa_offset 8\nret\n.cfi_endproc");
 void no_call_to(long x, long (*function)(long));
 CODE("no_call_to", "push %rbp\nxor %ebp, %ebp\nlea 1f(%rip), %rax\npush %rax\njmp *%rsi\n.skip 8, 0x90\n1: pop %rbp\nret");
-/* Says that its frame is where rbp points to, which it does not. */
+/* Its unwind entry claims that its frame is at rbp, which is wrong. */
 void off_stack(void);
 CODE("off_stack", ".cfi_startproc\npush %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset %rbp, -16\n.cfi_def_cfa_register %rbp\n"
                   "mov $64, %ebp\nmov $1, %edi\ncall work\npop %rbp\n.cfi_def_cfa %rsp, 8\nret\n.cfi_endproc");
-/* Is interrupted with a register on the stack and without an unwind entry. */
+/* Is interrupted with a register on the stack, and has no unwind entry. */
 void interrupted(void);
 CODE("interrupted", "push %rax\nud2\npop %rax\nret");
 

@@ -1,5 +1,5 @@
-//! Three workers receive orders from channels and price them: that is where the CPU time goes. One worker at a
-//! time records prices. A reporter holds that lock for a while, again and again.
+//! Three workers receive orders from channels and price them, which takes most of the CPU time. One
+//! worker at a time records prices. A reporter repeatedly holds that lock for a while.
 //!
 //!     channels SECONDS
 //!

@@ -1,6 +1,7 @@
-/* Children that run in their parent's memory, or in a copy of it, and the calls that both make of the same functions: by vfork,
- * by posix_spawn with actions (the child calls dup2 and execve), by system and popen (the shell), by fork. Prints how often the
- * parent calls what, as `calls NAME N`; the children's are not among them. */
+/* Children that run in their parent's memory, or in a copy of it, and call the same functions as
+ * the parent: by vfork, by posix_spawn with actions (the child calls dup2 and execve), by system
+ * and popen (the shell), by fork. Prints the parent's calls as `calls NAME N`, without those of the
+ * children. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <spawn.h>

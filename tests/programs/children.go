@@ -1,5 +1,5 @@
-// Runs programs: between vfork and exec each child runs Go's own code in its parent's memory. Prints how often it calls
-// tick, as `calls main.tick N`.
+// Runs programs: between vfork and exec each child runs Go's own code in its parent's memory.
+// Prints its calls of tick, as `calls main.tick N`.
 package main
 
 import (

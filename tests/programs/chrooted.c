@@ -1,4 +1,7 @@
-/* A program that goes to a root of its own, without /proc, before its first call. usage: chrooted FOLDER
+/* A program that changes to a root without /proc before its first call.
+ *
+ * usage: chrooted FOLDER
+ *
  * There it calls `work` 100 times, and its child 10 times. Prints `calls work N`. */
 #define _GNU_SOURCE
 #include <stdio.h>

@@ -1,9 +1,9 @@
-/* Makes children or threads without a pause, each of which is checked, and calls `work`.
+/* Creates children or threads without a pause, checks each of them, and calls `work`.
  *
  *     churn KIND COUNTER_FILE
  *
  * KIND is fork, vfork, spawn, threads (2,000 a second, each calling `work`) or chain (each thread
- * makes the next one and ends). See epoch.h. Ends on SIGTERM; its last line goes on with
+ * creates the next one and ends). See epoch.h. Ends on SIGTERM; its last line continues with
  * `made N`. */
 #define _GNU_SOURCE
 #include "epoch.h"
@@ -48,7 +48,7 @@ static void await(pid_t child, int expected)
     ended++;
 }
 
-/* Two threads beside the one that forks call `work` all the time. */
+/* Two threads beside the forking one call `work` all the time. */
 static void *caller(void *unused)
 {
     (void)unused;
@@ -61,7 +61,7 @@ static void fork_one(long number)
 {
     pid_t child = fork();
     if (child == 0) {
-        struct counts own = {0}; /* they are not recorded, but right */
+        struct counts own = {0}; /* not recorded, but correct */
         for (int i = 0; i < 10; i++)
             call_work(&own, (uint64_t)number * 10 + (uint64_t)i);
         _exit((int)(number % 100));
@@ -166,7 +166,7 @@ int main(int argc, char **argv)
         link_of_chain((void *)1);
     }
     if (one)
-        one(made++); /* with its first thread the C library takes a signal for itself */
+        one(made++); /* at its first thread the C library reserves a signal */
     puts("ready");
     fflush(stdout);
     while (!atomic_load(&stop))
@@ -176,7 +176,7 @@ int main(int argc, char **argv)
             nap(1000000);
     for (int i = 0; i < 2 && one != thread_one && one; i++)
         pthread_join(callers[i], NULL);
-    /* All that were made have ended, each with what it had to. */
+    /* All created ones have ended, each in the expected way. */
     for (int i = 0; i < 5000 && ended != made; i++)
         nap(1000000);
     if (ended != made)

@@ -1,5 +1,5 @@
-/* Functions whose unlikely code the compiler moves out of line, into NAME.cold: which jumps back,
- * returns, ends in a tail call, and calls what does not return. */
+/* Functions whose unlikely code the compiler moves out of line, into NAME.cold. That part jumps
+ * back, returns, ends in a tail call, or calls a noreturn function. */
 #include "body.h"
 
 #include <setjmp.h>
@@ -7,7 +7,7 @@
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* A call of a cold function makes its block cold. */
+/* A call of a cold function makes the calling block cold. */
 __attribute__((noinline, cold, noipa)) static long rarely(long x) { return x * 5 + 1; }
 NOINLINE static long often(long x) { return x + 1; }
 
@@ -35,7 +35,7 @@ NOINLINE long tail_calls(long x, long y)
     return often(x) + y;
 }
 
-/* Not cold itself: has no frame when it comes to the call in the cold part. */
+/* Not cold itself: it has no frame when it reaches the call in the cold part. */
 NOINLINE long tail_calls_at_once(long x, long y)
 {
     if (UNLIKELY(x % 7 == 0))

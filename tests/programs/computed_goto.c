@@ -1,5 +1,5 @@
-/* An interpreter that goes from one instruction to the next by labels in a table (GCC manual, "Labels as Values"),
- * with calls in the instructions, one of them of itself. */
+/* An interpreter that dispatches through a table of labels (GCC manual, "Labels as Values"), with
+ * calls in its instructions, one of them recursive. */
 #include "counted.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* main calls outer, which calls middle, which calls inner, which calls work. The unwind entry of
- * inner states a frame two words larger than the real one, so a walk takes the return address
- * into outer for the one into middle. */
+ * inner claims a frame two words larger than the real one, so a walk takes the return address into
+ * outer for the one into middle. */
     .text
     .globl work
     .type work, @function

@@ -65,7 +65,7 @@ int main(int count, char **words) {
         fflush(stdout);
         while (access(words[1], F_OK)) usleep(2000);
     }
-    // The last page of the text stays a page of the file.
+    // The last page of the text stays a mapping of the file.
     if (!strcmp(how, "part") && to - from > 4096) to -= 4096;
     size_t length = to - from;
     char *copy = mmap(0, length, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

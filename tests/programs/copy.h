@@ -1,4 +1,4 @@
-/* Copies a file over another one, which stays the same file. Ends the program where that cannot be. */
+/* Overwrites a file with another one's contents; the inode stays. Ends the program on failure. */
 #include <stdio.h>
 #include <stdlib.h>
 

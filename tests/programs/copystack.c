@@ -1,6 +1,9 @@
-// A function has the name by which Go's runtime moves stacks, and nothing else is there that Go has.
+// A program with a function that has the name of the one by which Go's runtime moves stacks, and
+// with nothing else of Go.
 //
-// usage: copystack [wait]: with `wait` it goes on until it is killed
+// usage: copystack [wait]
+//
+// With `wait` it continues until it is killed.
 #include <stdio.h>
 #include <unistd.h>
 

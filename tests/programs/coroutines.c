@@ -1,6 +1,6 @@
-/* Coroutines of makecontext(3): `coroutines THREADS` runs them on that many threads, and each goes on on
- * the next thread whenever it has stopped in the middle of its calls. Some jump out of their calls after
- * that; some are left for good, and others begin on their stacks. */
+/* Coroutines of makecontext(3): `coroutines THREADS` runs them on that many threads. Each continues
+ * on the next thread whenever it has suspended in the middle of its calls. Some jump out of their
+ * calls after that. Some are abandoned, and others begin on their stacks. */
 #define _GNU_SOURCE
 #include "ends.h"
 
@@ -44,7 +44,7 @@ static void put(struct queue *queue, struct coroutine *coroutine)
     sem_post(&queue->filled);
 }
 
-/* None where all is done. */
+/* NULL once all are finished. */
 static struct coroutine *take(struct queue *queue)
 {
     while (sem_wait(&queue->filled) != 0)
@@ -57,7 +57,7 @@ static struct coroutine *take(struct queue *queue)
     return first;
 }
 
-/* Goes on on the next thread. */
+/* Suspends, and continues on the next thread. */
 static void pause_here(struct coroutine *own) { swapcontext(&own->context, own->back); }
 
 PROBED long cleans(long x)
@@ -87,7 +87,7 @@ PROBED long inner(struct coroutine *own, long x)
     return leave(INNER, got + 1);
 }
 
-/* Recursive, and stopped on the way in and out. */
+/* Recursive, and suspended on the way in and out. */
 PROBED long middle(struct coroutine *own, long x, long depth)
 {
     enter(MIDDLE);
@@ -116,7 +116,7 @@ static void live(int number)
     pause_here(own);
 }
 
-/* A new life on the same stack. */
+/* Reuses the stack for a new coroutine. */
 static void begin(struct coroutine *coroutine)
 {
     coroutine->life++;
@@ -127,7 +127,7 @@ static void begin(struct coroutine *coroutine)
     makecontext(&coroutine->context, (void (*)(void))live, 1, (int)coroutine->number);
 }
 
-/* On the thread's own stack, around each piece of a coroutine. */
+/* Runs on the thread's own stack, around each part of a coroutine. */
 PROBED long handler(struct coroutine *coroutine)
 {
     ucontext_t here;

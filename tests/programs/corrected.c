@@ -1,6 +1,9 @@
-/* `all` calls `outer`, and that `inner`, each some work: more than what is taken off too much for the calls within, as what is
- * less than nothing is shown as nothing. usage: corrected CALLS INNER
- * Prints `all N ns`: what `all` has taken. */
+/* `all` calls `outer`, which calls `inner`, and each does some work. The work takes longer than the
+ * excess of the correction for the calls inside, because a negative time would be shown as 0.
+ *
+ * usage: corrected CALLS INNER
+ *
+ * Prints `all N ns`, the time of `all`. */
 #include "timed.h"
 
 #include <stdio.h>

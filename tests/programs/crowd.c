@@ -1,5 +1,5 @@
-/* Many threads, of which all but the last two sleep most of the time, in `doze`, and those work all the time, in `hot`:
- * the last ones to be found. Prints `ready`, ends with `ok` on SIGTERM.
+/* Many threads, of which all but the last two sleep most of the time, in `doze`. Those two work all
+ * the time, in `hot`, and are the last ones to be found. Prints `ready`, ends with `ok` on SIGTERM.
  *
  *     crowd THREADS
  */

@@ -1,6 +1,6 @@
-/* Functions with data among their instructions: constants that are jumped over, of which a decoder
- * that reads on makes instructions that swallow the next ones; tables and constants after the
- * return; a jump into the middle of an instruction. */
+/* Functions with data between their instructions: constants that are jumped over, which a linear
+ * decoder merges with the following instructions; tables and constants after the return; a jump
+ * into the middle of an instruction. */
 #include "body.h"
 
 #define BOTH(name) function name, name##_padded
@@ -23,7 +23,7 @@ __asm__(/* x + 0x1234: the first two bytes of the data begin a move of eight byt
         ".endm\n"
         "body jumped_over\n"
 
-        /* The same constant at the function's end, which cuts an instruction in two. */
+        /* The constant is at the function's end, where it cuts an instruction in two. */
         ".macro after_return_body name\n"
         "  movzwl 2f(%rip), %eax\n"
         "  add %rdi, %rax\n"
@@ -32,7 +32,7 @@ __asm__(/* x + 0x1234: the first two bytes of the data begin a move of eight byt
         ".endm\n"
         "body after_return\n"
 
-        /* A jump table after the indirect jump, in the text: x, or x + 0x1234 where it is odd. */
+        /* A jump table after the indirect jump, in the text: x, or x + 0x1234 if x is odd. */
         ".macro table_after_body name\n"
         "  mov %rdi, %rax\n"
         "  mov %edi, %ecx\n"
@@ -48,7 +48,7 @@ __asm__(/* x + 0x1234: the first two bytes of the data begin a move of eight byt
         ".endm\n"
         "body table_after\n"
 
-        /* Data between the symbol and the first instruction: it is called after that. */
+        /* Data between the symbol and the first instruction; the caller calls the latter. */
         ".macro before_entry_body name\n"
         "  jmp 1f\n"
         "  .byte 0x48, 0xb8, 0xe8\n"
@@ -57,7 +57,7 @@ __asm__(/* x + 0x1234: the first two bytes of the data begin a move of eight byt
         ".endm\n"
         "body before_entry\n"
 
-        /* Jumps after the first byte of an instruction, which is another one there. */
+        /* Jumps past the first byte of an instruction, where a different instruction begins. */
         ".macro overlapping_body name\n"
         "  mov %rdi, %rax\n"
         "  test $1, %al\n"
@@ -68,7 +68,7 @@ __asm__(/* x + 0x1234: the first two bytes of the data begin a move of eight byt
         ".endm\n"
         "body overlapping\n"
 
-        /* Bytes that are no instruction, which are never reached. */
+        /* Bytes that are not an instruction, and are never reached. */
         ".macro not_code_at_all_body name\n"
         "  lea 0x1234(%rdi), %rax\n"
         "  nopl (%rax)\n"
@@ -80,7 +80,7 @@ __asm__(/* x + 0x1234: the first two bytes of the data begin a move of eight byt
 static long plus(long x, long unused) { return x + 0x1234 + unused; }
 static long plus_odd(long x, long unused) { return (x % 2 ? x + 0x1234 : x) + unused; }
 
-/* Nothing is wrong with this one. */
+/* An ordinary function. */
 __attribute__((noinline, noipa)) long steady(long x, long y) { return x * 3 + y; }
 static long thrice(long x, long y) { return x * 3 + y; }
 

@@ -1,5 +1,5 @@
-/* Functions whose stack pointer moves by what stands in a register: only their unwind entries tell where
- * their callers are. Those are put into `.debug_frame` alone.
+/* Functions whose stack pointer moves by the value of a register, so only their unwind entries
+ * locate their callers. The entries are only in `.debug_frame`.
  *
  *     long moved(long (*function)(long), long argument)
  *     long moved_with_rbp(long (*function)(long), long argument), which has another use of rbp

@@ -1,5 +1,5 @@
-/* Call paths through code that only `.debug_frame` describes: its own, compiled so, and that of
- * debug_frame.S. Prints `calls work N`. */
+/* Call paths through code that only `.debug_frame` describes: its own code, compiled in that way,
+ * and debug_frame.S. Prints `calls work N`. */
 #include <stdio.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
@@ -19,7 +19,7 @@ NOINLINE long work(long n)
 
 NOINLINE static long plain(long n) { return work(n) + 1; }
 
-/* Has a frame pointer, and a stack pointer that nothing else tells. */
+/* Has a frame pointer, without which its stack pointer cannot be derived. */
 NOINLINE static long variable(long n)
 {
     volatile char room[n % 64 + 1];

@@ -1,5 +1,5 @@
-"""A fixed run of the interpreter on deep stacks: five hundred calls that each go through C, generators
-in generators, exceptions through all of them.
+"""A fixed run of the interpreter on deep stacks: five hundred nested calls through C, generators in
+generators, and exceptions through all of them.
 
 Run as `python3.11 -I -S -B deep.py` with PYTHONHASHSEED=0; prints one line of checksums.
 """
@@ -20,14 +20,14 @@ lazy = Lazy()
 
 
 def down(n):
-    """Each level goes through next() and map()."""
+    """Recursion through next() and map()."""
     if n == 0:
         return lazy.attribute
     return next(map(down, (n - 1,))) + 1
 
 
 def dig(n):
-    """An exception through all levels, each of which looks at it on its way."""
+    """An exception that passes through a `finally` block on each level."""
     if n == 0:
         return lazy.missing
     try:
@@ -38,7 +38,7 @@ def dig(n):
 
 
 def chain(n):
-    """Each level catches the exception of the one below and raises one of its own."""
+    """Each level catches the exception of the level below and raises its own."""
     try:
         if n == 0:
             return getattr(lazy, "nothing")
@@ -48,7 +48,7 @@ def chain(n):
 
 
 def leaves(depth, value=1):
-    """A generator in a generator, in step with it."""
+    """Generators nested in generators, by `yield from` and through map()."""
     if depth == 0:
         yield lazy.any + value
     else:
@@ -57,7 +57,7 @@ def leaves(depth, value=1):
 
 
 def thrown(n):
-    """What is thrown into the outermost generator comes to the innermost."""
+    """Nested generators. An exception thrown into the outermost one reaches the innermost."""
     try:
         if n == 0:
             while True:

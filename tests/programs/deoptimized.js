@@ -1,5 +1,5 @@
-// Calls a native function from an interpreted function below a frame that V8's deoptimizer has made, once each round.
-// The optimized `outer` contains `leaf`, which is deoptimized before its call.
+// Calls a native function once per round, from an interpreted function below a frame that V8's
+// deoptimizer created. The optimized `outer` contains `leaf`, which is deoptimized before its call.
 //
 //     node --allow-natives-syntax deoptimized.js ROUNDS
 'use strict';

@@ -1,10 +1,11 @@
-/* A program one thread of which counts on the lowest descriptor that is free, and closes all that it does not know;
- * threads come meanwhile, call `work` and go.
+/* A program whose first thread relies on getting the lowest free descriptor, and closes all
+ * descriptors that it does not know. Meanwhile other threads start, call `work` and end.
  *
  *     descriptors ROUNDS
  *
- * `ready`; SIGUSR1: ROUNDS rounds of the first thread; then `calls work N`, `other N`: how often it was not the
- * descriptor it counted on, `closed N`: how often somebody had closed its own, and `ok`. */
+ * Prints `ready`. On SIGUSR1 the first thread runs ROUNDS rounds. Then it prints `calls work N`;
+ * `other N`, how often it got an unexpected descriptor; `closed N`, how often its own descriptor
+ * had been closed; and `ok`. */
 #define _GNU_SOURCE
 #include "work.h"
 
@@ -41,7 +42,7 @@ static void *come_and_go(void *argument)
         pthread_t thread;
         pthread_attr_t attributes;
         pthread_attr_init(&attributes);
-        /* Another size each time: none has the stack of one that has gone. */
+        /* A different size each time, so that no thread reuses the stack of an ended one. */
         pthread_attr_setstacksize(&attributes, 65536 + 4096 * (size_t)(i % 64));
         if (pthread_create(&thread, &attributes, call, (void *)i) || pthread_join(thread, NULL))
             abort();

@@ -1,9 +1,10 @@
-/* A program that has its system calls handed back to it by SIGSYS while it computes, as Wine has those of Windows
+/* A program whose system calls are turned into SIGSYS while it computes, as Wine does for Windows
  * programs (prctl(2), PR_SET_SYSCALL_USER_DISPATCH).
  *
  *     dispatched
  *
- * Calls `work` from a loop. Ends on SIGTERM with `ok calls N`, or `wrong WHY` where a call came that it did not make. */
+ * Calls `work` in a loop. Ends on SIGTERM with `ok calls N`, or `wrong WHY` if there was a call
+ * that it did not make. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -25,7 +26,7 @@ __attribute__((noinline, noclone, noipa)) uint64_t work(uint64_t x)
 static void on_term(int signal)
 {
     (void)signal;
-    /* The return from here is a call, too. */
+    /* The return from this handler is a system call, too. */
     selector = ALLOW;
     stop = 1;
 }

@@ -1,5 +1,6 @@
-/* Loads a library and unloads it, again and again, and has it work meanwhile: in its constructor, by a call, and in its destructor.
- * With a third argument each comes to another place than the one before. Says how often it has worked.
+/* Repeatedly loads and unloads a library that calls the program: in its constructor, in a call, and
+ * in its destructor. With a third argument it is loaded at a different address each time. Prints
+ * the number of calls.
  *
  *     dlopen_later LIBRARY ROUNDS [elsewhere]
  */
@@ -15,7 +16,7 @@
 static long calls, moved;
 static volatile sig_atomic_t told;
 
-/* The library counts here. */
+/* Called by the library. */
 void count_call(void)
 {
     calls++;
@@ -54,7 +55,7 @@ int main(int argc, char **argv)
             if (later(i) != i + 1)
                 return 5;
         dlclose(library);
-        /* Something is where it was. */
+        /* Occupies its previous address. */
         if (argc > 3 && round % 2 == 0)
             mmap(place, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
         if (argc > 3 && round % 2 == 1)

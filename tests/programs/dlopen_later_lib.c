@@ -1,4 +1,4 @@
-/* A library that works before it is asked to, and once more at its end. */
+/* A library that works in its constructor, on request, and in its destructor. */
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 
 void count_call(void);

@@ -1,6 +1,7 @@
-// Calls what libstdc++ has compiled of exceptions, containers, memory resources, threads, regular
-// expressions and the file system. Its argument is a folder of its own, emptied before; what it
-// prints depends on nothing else, and neither does how often each function is called.
+// Calls the parts of exceptions, containers, memory resources, threads, regular expressions and the
+// file system that libstdc++ contains as compiled code. Its argument is a folder of its own,
+// initially empty. Its output depends on nothing else, and neither does the number of calls of each
+// function.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #undef __DEPRECATED // <strstream> would warn
 #include <algorithm>
@@ -75,7 +76,7 @@ struct Both : Left, Right {
 
 [[noreturn]] void thrower(int n)
 {
-    std::string held(40, static_cast<char>('a' + n)); // unwinding destroys it
+    std::string held(40, static_cast<char>('a' + n)); // destroyed by unwinding
     switch (n) {
     case 0: throw std::runtime_error(held);
     case 1: throw std::logic_error(held.c_str());

@@ -1,6 +1,6 @@
 /* Calls the functions of libc that compute: strings, characters, numbers, sorting, searching,
- * memory. What it prints depends on nothing outside it, and neither does how often each function
- * is called. */
+ * memory. Its output depends on nothing outside it, and neither does the number of calls of each
+ * function. */
 #define _GNU_SOURCE
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #pragma GCC diagnostic ignored "-Wunused-result"
@@ -36,8 +36,8 @@ static void say(const char *what)
 
 static int sign(int value) { return (value > 0) - (value < 0); }
 
-/* Every length through the vector code's cases, at several alignments, with the byte looked for
- * at the end, in the middle, and nowhere. */
+/* Every length through the vector code's cases, at several alignments, with the searched byte at
+ * the end, in the middle, and missing. */
 static void memory_blocks(void)
 {
     static const size_t lengths[] = {0,  1,  2,  3,   7,   8,   15,  16,  17,  31,   32,   33,   63,
@@ -133,8 +133,8 @@ static void strings(void)
     say("strings");
 }
 
-/* What -D_FORTIFY_SOURCE makes of calls where the room is known. Several of these run on into the
- * function without the check. */
+/* The functions that -D_FORTIFY_SOURCE calls if the size of the destination is known. Several of
+ * them fall through into the unchecked function. */
 void *__memcpy_chk(void *, const void *, size_t, size_t);
 void *__memmove_chk(void *, const void *, size_t, size_t);
 void *__mempcpy_chk(void *, const void *, size_t, size_t);

@@ -1,6 +1,7 @@
-/* Calls the functions of libm with ordinary and special values, each in all its types, and prints
- * the bits of what they return with the exceptions raised and errno: that shows whether vector and
- * x87 registers, MXCSR and the x87 control word are kept. The file includes itself once a type. */
+/* Calls the functions of libm with ordinary and special values, each for all its types, and prints
+ * the bits of the results with the raised exceptions and errno. That shows whether vector and x87
+ * registers, MXCSR and the x87 control word are preserved. The file includes itself once per type.
+ */
 #ifndef REAL
 
 #define _GNU_SOURCE
@@ -20,10 +21,10 @@ static const double numbers[] = {
     0.0,  -0.0,   1.0,    -1.0, 0.5,     2.0,       -2.5,        3.75,     0.7853981633974483, 1e-3,
     10.0, 709.78, -745.2, 1e15, 1.5e300, -3.0e-310, 4.5e15 + .5, INFINITY, -INFINITY,          NAN,
 };
-/* What functions of two arguments take beside each of those. */
+/* The second arguments of functions with two. */
 static const double seconds[] = {0.0, 1.0, -0.5, 2.0, 17.25, -INFINITY, NAN};
 
-/* The bytes of a value in parts of `part` bytes of which `used` count, highest first. */
+/* The bytes of a value in parts of `part` bytes, of which `used` are significant, highest first. */
 static void bits(const void *value, size_t size, size_t part, size_t used)
 {
     const unsigned char *bytes = value;
@@ -63,7 +64,7 @@ static void bits(const void *value, size_t size, size_t part, size_t used)
 #define F(name) name##f128
 #include __FILE__
 
-/* Functions that not every type has, and those that narrow. */
+/* Functions that do not exist for every type, and narrowing functions. */
 static void the_rest(void)
 {
     static const struct {
@@ -198,7 +199,7 @@ int main(void)
     return 0;
 }
 
-#else /* once a type */
+#else /* once per type */
 
 #define COMPLEX _Complex REAL
 #define SHOW(expression) SHOW_AS(REAL, sizeof(REAL), USED, expression)

@@ -1,6 +1,6 @@
-// Calls what libstdc++ has compiled of strings, streams, files, facets and conversions, for both
-// character types. Its argument is a folder of its own, emptied before; what it prints depends on
-// nothing else, and neither does how often each function is called.
+// Calls the parts of strings, streams, files, facets and conversions that libstdc++ contains as
+// compiled code, for both character types. Its argument is a folder of its own, initially empty.
+// Its output depends on nothing else, and neither does the number of calls of each function.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
-/* Calls the functions of libc for streams, formats, files, directories, time, locales, patterns
- * and messages. Its argument is a folder of its own, emptied before; what it prints depends on
- * nothing else, and neither does how often each function is called. */
+/* Calls the functions of libc for streams, formats, files, directories, time, locales, patterns and
+ * messages. Its argument is a folder of its own, initially empty. Its output depends on nothing
+ * else, and neither does the number of calls of each function. */
 #define _GNU_SOURCE
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #pragma GCC diagnostic ignored "-Wunused-result"
@@ -53,7 +53,7 @@
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define EACH(i, array) for (size_t i = 0; i < COUNT(array); i++)
 
-/* One call, one line: in the order written, unlike the arguments of one printf. */
+/* One call, one line: evaluated in the order written, unlike the arguments of one printf. */
 #define DO(call) printf("%s %ld\n", #call, (long)(call))
 
 static void formats(void)

@@ -1,6 +1,6 @@
 /* Calls the functions of libc for threads, processes, signals, contexts, sockets, waiting, memory
- * maps and loading. What it prints is always the same; how often a function waits is not. Its
- * argument is a folder of its own, emptied before. */
+ * maps and loading. Its output is always the same, but the number of waits is not. Its argument is
+ * a folder of its own, initially empty. */
 #define _GNU_SOURCE
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #pragma GCC diagnostic ignored "-Wunused-result"
@@ -53,7 +53,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* One call, one line: in the order written, unlike the arguments of one printf. */
+/* One call, one line: evaluated in the order written, unlike the arguments of one printf. */
 #define DO(call) printf("%s %ld\n", #call, (long)(call))
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -213,7 +213,7 @@ static void threads(void)
     cnd_destroy(&c11_condition);
     DO(value);
     DO(thrd_sleep(&(struct timespec){0, 1000}, NULL));
-    /* Stacks and thread control blocks are used again. */
+    /* Stacks and thread control blocks are reused. */
     for (int i = 0; i < 30; i++) {
         pthread_create(&ids[0], NULL, (void *(*)(void *))(void *)c11, &value);
         pthread_join(ids[0], &result);

@@ -1,4 +1,4 @@
-// Threads of Go that end and are followed by others, which may get their FS bases. Prints the CPU
+// Go threads that end and are followed by others, which may get the same FS bases. Prints the CPU
 // time of the calls in ns, `inside` work() and `outside` around the call, and `thread TID CALLS`
 // for each thread.
 package main

@@ -1,5 +1,6 @@
-/* For programs whose functions are left in other ways than by returning. Each of them counts its calls
- * and its returns; `say_counts` prints `calls NAME N` and `returns NAME N` of those that were called. */
+/* For programs whose functions are left in other ways than by returning. Each function counts its
+ * calls and its returns. `say_counts` prints `calls NAME N` and `returns NAME N` of those that were
+ * called. */
 #ifndef ENDS_H
 #define ENDS_H
 
@@ -23,7 +24,7 @@ static inline void enter(enum counted function)
     __atomic_fetch_add(&counted_calls[function], 1, __ATOMIC_RELAXED);
 }
 
-/* The returned value, counted. */
+/* Returns `value`, and counts the return. */
 static inline long leave(enum counted function, long value)
 {
     __atomic_fetch_add(&counted_returns[function], 1, __ATOMIC_RELAXED);

@@ -1,5 +1,6 @@
-/* Ordinary functions, to be compiled with what compilers put at entries: endbr64, no-ops for others to
- * patch, calls of a tracer. Linked with fentry.S they also say what the tracer saw. */
+/* Ordinary functions, to be compiled with special code at their entries: endbr64, no-ops for
+ * patching, calls of a tracer. Linked with fentry.S, the program also prints what the tracer
+ * counted. */
 #include "body.h"
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
@@ -60,11 +61,11 @@ static const struct {
 #define ROWS_HERE (int)(sizeof rows / sizeof *rows)
 
 #ifdef FENTRY
-/* How often, and the sum of its return addresses from the address of `leaf`. */
+/* The tracer's number of calls, and the sum of its return addresses relative to `leaf`. */
 extern long fentry_calls, fentry_places;
 #endif
 
-/* The calls that one call with x from outside makes: of each, by hand. */
+/* The calls of each function that one call with x makes, computed by hand. */
 static long made(const char *name, long most)
 {
     long n = 0;

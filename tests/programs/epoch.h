@@ -1,10 +1,10 @@
-/* For programs that see for themselves which of their calls of `work` have to be counted.
+/* For programs that determine which of their calls of `work` must be counted.
  *
- * The first 64-bit number of a file is the epoch: whoever changes the instrumentation counts it up
- * before and after each change. A call is *sure* if the epoch was even and the same before and
- * after it, and the first byte of `work` was another than it was at the start. It is *unsure* if
- * the epoch changed meanwhile or was odd. From 2^32 on, no call is begun in an odd epoch, so that
- * hardly any is unsure; these are counted by themselves. */
+ * The first 64-bit number of a file is the epoch. The test increments it before and after each
+ * change of the instrumentation. A call is *sure* if the epoch was even and the same before and
+ * after it, and the first byte of `work` differed from its value at the start. It is *unsure* if
+ * the epoch changed during the call or was odd. From 2^32 on, no call begins in an odd epoch, so
+ * that hardly any call is unsure; these calls are counted separately. */
 #ifndef EPOCH_H
 #define EPOCH_H
 
@@ -78,7 +78,7 @@ static uint64_t call_work(struct counts *counts, uint64_t x)
     return r;
 }
 
-/* The last line of output, but for its end. */
+/* The last line of output, without its end. */
 static void print_counts(const struct counts *counts)
 {
     printf("ok sure %llu unsure %llu held %llu unsure %llu all %llu",

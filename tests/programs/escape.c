@@ -1,4 +1,4 @@
-/* Two functions whose names a test replaces by what no terminal should obey.
+/* Two functions whose names a test replaces by text that no terminal should obey.
  *
  *     escape ANYTHING
  *

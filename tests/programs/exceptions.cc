@@ -1,10 +1,10 @@
-// Exceptions that end calls: `exceptions WHAT`, in three threads that live until all are done, whose
-// last call ends by one.
+// Exceptions that end calls: `exceptions WHAT`, in three threads that live until all are finished,
+// and whose last call ends by one.
 //
-// through: out of functions without and with something to destroy, past handlers of other types.
-// rethrow: caught and thrown on, at once, by a pointer to it, and as another one.
-// dtor: destructors that throw, and that have exceptions of their own while one is under way.
-// noexcept: one that no function may let through ends the program.
+// through: out of functions without and with destructors to run, past handlers of other types.
+// rethrow: caught and rethrown, immediately, through a pointer to it, and as another one.
+// dtor: destructors that throw, and destructors that handle exceptions during unwinding.
+// noexcept: an exception out of a noexcept function ends the program.
 #include "ends.h"
 
 #include <exception>
@@ -44,7 +44,7 @@ struct Guard {
             return;
         if (std::uncaught_exceptions() == 0) {
             if (x % 4 == 0) {
-                // `middle` was about to return, and does not.
+                // `middle` was about to return, and now does not.
                 __atomic_fetch_sub(&counted_returns[MIDDLE], 1, __ATOMIC_RELAXED);
                 throw std::logic_error("from a destructor");
             }
@@ -58,7 +58,7 @@ struct Guard {
     }
 };
 
-// Nothing to destroy.
+// No destructors to run.
 PROBED long inner(long x)
 {
     enter(INNER);
@@ -106,7 +106,7 @@ PROBED long handler(long *sum, long x) noexcept
 
 static void at_terminate()
 {
-    // The frame that lets no exception through stands still, and that which was cleaned up last.
+    // The noexcept frame is still open, and so is the frame whose cleanup ran last.
     puts("terminate\nopen handler 1\nopen middle 1");
     say_counts();
     abort();

@@ -1,9 +1,9 @@
-/* A program that becomes another all the time, itself, and checks what it computes.
+/* A program that constantly executes itself, and checks its results.
  *
  *     exec_loop UNTIL [EXECS]
  *
- * Calls `work` from two threads for a millisecond, then executes itself, until the clock (seconds since
- * 1970) has come to UNTIL. Ends with one line, `ok execs N` or `wrong WHY`. */
+ * Calls `work` from two threads for a millisecond, then executes itself, until the clock has
+ * reached UNTIL (seconds since 1970). Ends with one line, `ok execs N` or `wrong WHY`. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,7 +33,7 @@ static void *compute(void *begin)
 {
     double until = *(double *)begin + 0.001;
     uint64_t x = 1, y = 1;
-    /* Once also where the processor comes only after that. */
+    /* At least once, even if the thread first gets a processor after that. */
     do {
         for (int i = 0; i < 50; i++) {
             x = work(x);
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
         printf("ok execs %ld\n", execs);
         return 0;
     }
-    /* The other thread may still be there: exec(2) ends it. */
+    /* The other thread may still exist: exec(2) ends it. */
     char next[32];
     snprintf(next, sizeof next, "%ld", execs + 1);
     execl("/proc/self/exe", argv[0], argv[1], next, (char *)NULL);

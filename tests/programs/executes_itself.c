@@ -1,4 +1,4 @@
-// Executes a file in its own place several times, and calls `work` before and after.
+// Replaces itself several times by executing a file, and calls `work` before and after.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -27,7 +27,7 @@ static void again(const char *how) {
         execv("/proc/self/exe", arguments);
     }
     if (!strcmp(how, "path")) {
-        // The first names lead nowhere: several calls of execve fail.
+        // The first names do not exist, so several calls of execve fail.
         char path[5000];
         char *slash = strrchr(strcpy(path, arguments[0]), '/');
         *slash = 0;

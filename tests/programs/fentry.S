@@ -1,4 +1,5 @@
-/* The tracer that functions compiled with -pg -mfentry call first: counts, and adds up from where. */
+/* The tracer that functions compiled with -pg -mfentry call first. Counts, and sums up its callers.
+ */
     .text
     .globl __fentry__
     .type __fentry__, @function

@@ -1,6 +1,6 @@
-/* `__fentry__`, which code compiled with -pg -mfentry calls first thing in each function, before
- * there is a frame and with all arguments in their registers: it may change nothing. At the end it
- * prints how often it has been called. */
+/* `__fentry__`, which code compiled with -pg -mfentry calls at the start of each function, before
+ * there is a frame and with all arguments in their registers, so it must not change anything. At
+ * the end it prints its number of calls. */
 #include <stdio.h>
 
 unsigned long fentries;

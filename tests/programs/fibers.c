@@ -1,4 +1,4 @@
-/* Two contexts of makecontext(3) on one thread, switched at every step; a third returns through
+/* Two contexts of makecontext(3) on one thread, switched at every step. A third one returns through
  * its link. Each calls `work`. Prints its own number of calls and a checksum. */
 #include <stdio.h>
 #include <ucontext.h>

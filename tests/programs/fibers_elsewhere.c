@@ -1,9 +1,9 @@
 /* Fibers of makecontext(3), by argument:
- *   threads   one fiber, gone on with by one new thread after the other, each with the thread control block
- *             of one that has ended; the first thing seen of each is that a call returns
- *   realtime  two threads of different real-time priority on one processor, each with a fiber of its own; the
- *             one may be stopped by the other wherever it is
- *   mappings  no fiber: a stack that lies across two mappings */
+ *   threads   one fiber, resumed by one new thread after the other. Each thread has the control
+ *             block of an ended one, and its first visible event is a return.
+ *   realtime  two threads of different real-time priority on one processor, each with its own
+ *             fiber; one may preempt the other at any point
+ *   mappings  no fiber: a stack that spans two mappings */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -117,7 +117,7 @@ static void *take_turns(void *argument)
     if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameters) != 0)
         abort();
     begin(fiber, fiber == fibers ? low : high);
-    /* The one above sleeps between, and comes back wherever the other is. */
+    /* The thread of higher priority sleeps in between, and wakes up wherever the other one is. */
     for (int i = 0; i < (fiber == fibers ? LOW : HIGH); i++) {
         struct timespec nap = {0, 30000};
         go_on(fiber);

@@ -1,11 +1,12 @@
-/* A program under a seccomp filter that answers chosen system calls with SIGSYS, and has a handler for it, as
- * sandboxes have.
+/* A program under a seccomp filter that turns chosen system calls into SIGSYS, with a handler for
+ * it, as sandboxes have.
  *
  *     filtered NUMBER...
  *     filtered late NUMBER...
  *
- * Calls `work` from a loop and makes one of the chosen calls now and then, to see that its handler is still
- * there. With `late` the filter is put on after SIGUSR1, and then threads that are new call `work` as well. Ends on SIGTERM with `ok calls N trapped N`, or `wrong WHY`. */
+ * Calls `work` in a loop, and makes one of the chosen calls now and then, to check that its handler
+ * is still installed. With `late` it installs the filter after SIGUSR1, and new threads then call
+ * `work` as well. Ends on SIGTERM with `ok calls N trapped N`, or `wrong WHY`. */
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -113,7 +114,7 @@ int main(int argc, char **argv)
         }
         if (argc > 1) {
             expected = atol(argv[1 + late]);
-            /* Arguments that do nothing where the call is made. */
+            /* Arguments without effect if the call is really made. */
             syscall(expected, -1L, 0L, 0L, 0L, -1L, 0L);
             own++;
         }

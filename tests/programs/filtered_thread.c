@@ -1,4 +1,5 @@
-/* One thread is under a seccomp filter that allows everything; the first thread is not. Ends on SIGTERM with `ok`. */
+/* One thread has a seccomp filter that allows everything; the first thread has none. Ends on
+ * SIGTERM with `ok`. */
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,5 +1,5 @@
-/* `first_calls THREADS` has so many threads call `nap`, which sleeps for 5 ms, all at the same time, until SIGTERM. Prints
- * `ready`, ends with `ok`. */
+/* With `first_calls THREADS` this many threads call `nap`, which sleeps for 5 ms, all at the same
+ * time, until SIGTERM. Prints `ready`, ends with `ok`. */
 #include "work.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
-/* A library with headers, tables and code that all begin in the file's first page, if the linker
- * places them so closely. Functions are about a page apart: a rule that is off by a page belongs
- * to another frame. */
+/* A library whose headers, tables and code all begin in the file's first page, if the linker places
+ * them so closely. Functions are about a page apart: a rule that is off by a page belongs to
+ * another frame. */
 
 long rounds;
 

@@ -1,4 +1,4 @@
-/* Calls into first_page.c, which is a library or a part of the program. */
+/* Calls into first_page.c, which is a library or part of the program. */
 #include <stdio.h>
 
 long outermost(long);

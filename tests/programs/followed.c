@@ -1,5 +1,6 @@
-// A program that begins others in the way its first argument names, as often as the second says. Each process writes into the folder
-// WORKED how often it has called work, by who has called it, so that what ipath finds is compared with what was done.
+// A program that starts others in the way that its first argument names, as often as the second
+// says. Each process writes its number of calls of work by caller into the folder WORKED, so that
+// the test can compare ipath's counts.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -44,7 +45,7 @@ NOINLINE void in_program(int n) {
     __asm__ volatile("");
 }
 
-// What this process has done since it began.
+// Writes the counts of this process.
 static void tell(void) {
     static int programs;
     char path[4096], text[200];
@@ -72,7 +73,7 @@ static void collect(pid_t child, int expected) {
     }
 }
 
-// A child begins with nothing done.
+// A child starts with zero counts.
 static void begin_child(void) { memset(counted, 0, sizeof counted); }
 
 static void by_fork(int i) {
@@ -151,7 +152,7 @@ static void by_spawn(int i) {
 }
 
 static int cloned(void *i) {
-    // It shares the memory: what it does is not the parent's, and nobody's.
+    // It shares the memory, but its calls belong to neither the parent nor a measured process.
     execv(self, program((int)(intptr_t)i));
     return 127;
 }
@@ -184,7 +185,7 @@ static void *executing(void *i) {
     return 0;
 }
 
-// The program of a process is replaced by a thread that is not its first.
+// A thread other than the first one executes another program.
 static void by_exec_in_thread(int i) {
     pid_t child = fork();
     if (!child) {
@@ -217,7 +218,7 @@ static void handle(int signal) {
     handled++;
 }
 
-// Signals to a child, the stop of its group, and its going on are as they were.
+// Signals to a child, and stopping and continuing its group, work as usual.
 static void by_signals(int i) {
     pid_t child = fork();
     if (!child) {

@@ -1,5 +1,5 @@
-/* Forks as often as it is told; each child calls `work` and ends by 7. Says which processes there were and what became of the
- * children, in a file if one is named. */
+/* Forks as often as its argument says. Each child calls `work` and ends with status 7. Prints the
+ * processes and the status of each child, into a file if one is named. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>

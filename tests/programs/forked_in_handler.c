@@ -1,5 +1,5 @@
-/* A signal handler that forks, amid calls of `work`; the child comes back from it and goes on. Says how many children have not ended
- * well. */
+/* A signal handler that forks, in the middle of calls of `work`. The child returns from it and
+ * continues. Prints how many children failed. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/time.h>

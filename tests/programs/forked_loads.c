@@ -1,4 +1,5 @@
-/* Forks children that load a library at once and have it work. Says how often it has worked in all of them.
+/* Forks children that immediately load a library and call it. Prints the number of calls in all of
+ * them.
  *
  *     forked_loads LIBRARY CHILDREN
  */
@@ -11,7 +12,7 @@
 
 static long *calls;
 
-/* The library counts here. */
+/* Called by the library. */
 void count_call(void)
 {
     __atomic_fetch_add(calls, 1, __ATOMIC_RELAXED);

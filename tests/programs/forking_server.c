@@ -1,4 +1,5 @@
-/* Makes a child each 2 ms, which calls `work` 20 times and ends. Ends on SIGTERM with `ok children N`. */
+/* Forks a child every 2 ms, which calls `work` 20 times and ends. Ends on SIGTERM with
+ * `ok children N`. */
 #define _GNU_SOURCE
 #include "work.h"
 

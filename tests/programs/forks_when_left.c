@@ -1,5 +1,6 @@
-/* A signal handler on top of the recording of a call waits there until `work` is as it was when the program began, and forks then.
- * The child comes back from it, calls `work` and ends; its status is said as `child N`. Ends on SIGTERM with `ok`. */
+/* A signal handler interrupts the recording of a call. It waits there until `work` has its original
+ * bytes, and then forks. The child returns from the handler, calls `work` and ends; its status is
+ * printed as `child N`. Ends on SIGTERM with `ok`. */
 #define _GNU_SOURCE
 #include "work.h"
 
@@ -23,8 +24,8 @@ static void say(const char *line)
         _exit(3);
 }
 
-/* What no file of the program's is mapped at is not its own. After a system call, where signals come that were blocked, a recording is
- * over. */
+/* Code outside the program's files is the runtime. After a system call, where blocked signals
+ * arrive, a recording is over. */
 static int is_amid_recording(const unsigned char *pc)
 {
     Dl_info found;

@@ -1,4 +1,5 @@
-/* On SIGUSR1 forks a child that calls `work` 20 times, and prints `children N`. Prints `ok` on SIGTERM. */
+/* On SIGUSR1 forks a child that calls `work` 20 times, and prints `children N`. Prints `ok` on
+ * SIGTERM. */
 #include "work.h"
 
 #include <stdio.h>

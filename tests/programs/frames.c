@@ -1,15 +1,15 @@
-/* A thread that is kept, when a test wants it, in the middle of a chosen function: in a signal
- * handler that interrupts it, or in a callee.
+/* A thread that can be kept in the middle of a chosen function: in a signal handler that interrupts
+ * it, or in a callee.
  *
  *     frames WHERE COUNTER_FILE
  *
- * WHERE is the stack on which the handler waits: `same`, `alternate` (sigaltstack), or `nested`, in a
- * handler on top of another one, on an alternate stack. The functions are called in turn until
- * SIGTERM. Ends with `ok calls` and the calls of each, or `wrong FUNCTION ROUND`.
- * COUNTER_FILE holds lines of eight 64-bit numbers. The first three: the gate (1 holds the thread
- * outside), which function the thread shall be kept in (its place, counted from 1), and 1 as long as
- * it is kept there. The second line: the calls of each function; the last number tells whether the
- * gate holds the thread. */
+ * WHERE is the stack on which the handler waits: `same`, `alternate` (sigaltstack), or `nested`, in
+ * a handler on top of another one, on an alternate stack. The functions are called in turn until
+ * SIGTERM. Ends with `ok calls` and the calls of each, or `wrong FUNCTION ROUND`. COUNTER_FILE
+ * holds lines of eight 64-bit numbers. The first three: the gate (1 holds the thread outside), the
+ * function in which to keep the thread (its index, counted from 1), and 1 while it is kept there.
+ * The second line: the calls of each function; the last number is 1 while the gate holds the
+ * thread. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -35,10 +35,10 @@ static atomic_int stop;
 #define FUNCTION(name) ".globl " #name "\n.type " #name ",@function\n" #name ":\n.cfi_startproc\n"
 #define END(name) ".cfi_endproc\n.size " #name ",.-" #name "\n.fill 5, 1, 0xcc\n"
 
-/* The loads fault in the middle of the bytes where an entry's or an exit's jump would be. */
+/* The loads fault in the middle of the bytes where a jump at the entry or the exit would be. */
 uint64_t load_at_entry(const void *from, uint64_t x);
 uint64_t load_at_exit(const void *from, uint64_t x);
-/* The calls return into their middle, or to their end. */
+/* The calls return to the middle or the end of those bytes. */
 uint64_t pointer_call_at_entry(const void *callee, uint64_t x);
 uint64_t direct_call_at_entry(const void *callee, uint64_t x);
 uint64_t call_before_exit(const void *callee, uint64_t x);
@@ -85,7 +85,7 @@ __asm__(".text\n.p2align 4\n"
         "  pop %rbx\n"
         "  .cfi_def_cfa_offset 8\n"
         "  ret\n"
-        /* The next function begins at once. */
+        /* The next function follows without padding. */
         ".cfi_endproc\n"
         ".size call_before_exit,.-call_before_exit\n"
         FUNCTION(call_before_padded_exit)

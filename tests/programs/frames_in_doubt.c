@@ -1,6 +1,7 @@
-/* A module with too much code without unwind entries for all of it to be looked through, once stripped: `work` is called
- * through functions with frame pointers, whose frames hold return addresses of calls that have ended. Says at first where
- * `further` begins. At each SIGUSR1 one call is made; from SIGUSR2 on `further` makes one, too; ends at SIGTERM.
+/* A module with more code without unwind entries, once stripped, than the runtime analyzes. `work`
+ * is called through functions with frame pointers, whose frames contain return addresses of
+ * finished calls. First prints the address of `further`. Each SIGUSR1 leads to one call, and after
+ * SIGUSR2 `further` makes one, too. Ends on SIGTERM.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ FRAME long leave_behind(long depth)
     return depth ? leave_behind(depth - 1) + all[0] : 0;
 }
 
-/* The room is not written to. */
+/* This space is never written. */
 #define LEVEL(name, next)                          \
     FRAME long name(long x)                        \
     {                                              \

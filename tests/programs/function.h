@@ -1,5 +1,5 @@
-/* For functions written in assembly: `function NAME` begins one, `end NAME` ends it. A program can have
- * END_WITH in each before its end, and FOLLOWED_BY after it. */
+/* For functions written in assembly: `function NAME` begins one, `end NAME` ends it. A program can
+ * set END_WITH to add code before each end, and FOLLOWED_BY to add code after it. */
 #ifndef FUNCTION_H
 #define FUNCTION_H
 

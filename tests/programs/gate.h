@@ -1,8 +1,8 @@
-/* For programs that are attached to while their threads stand at a chosen instruction.
+/* For programs whose threads are at a chosen instruction while ipath attaches.
  *
- * A gate is a page that nobody has touched yet: a thread that reads it sleeps, in the very
- * instruction that reads, until the gate is opened. What reads can be a string instruction that has
- * part of its work done by then. */
+ * A gate is a page that has not been touched yet: a thread that reads it sleeps, in the reading
+ * instruction itself, until the gate is opened. That can be a string instruction that has completed
+ * part of its work. */
 #ifndef GATE_H
 #define GATE_H
 
@@ -24,7 +24,8 @@
 #include <unistd.h>
 
 #define GATE_PAGE 4096
-/* Read before the gate's page, so that a string instruction is under way when it comes to it. */
+/* Bytes to read before the gate's page, so that a string instruction is under way when it reaches
+ * it. */
 #define GATE_BEFORE 64
 
 struct gate {
@@ -70,7 +71,7 @@ static __attribute__((unused)) struct gate gate_make(void)
     return gate;
 }
 
-/* Waits until a thread stands at the gate. */
+/* Waits until a thread has reached the gate. */
 static __attribute__((unused)) void gate_await(const struct gate *gate)
 {
     struct pollfd fd = {gate->fd, POLLIN, 0};
@@ -88,7 +89,7 @@ static __attribute__((unused)) void gate_open(const struct gate *gate)
         gate_fail("UFFDIO_ZEROPAGE");
 }
 
-/* Closes it again; forgets that threads have stood at it. */
+/* Closes it again, and forgets the threads that have reached it. */
 static __attribute__((unused)) void gate_close(const struct gate *gate)
 {
     struct uffd_msg message;
@@ -98,14 +99,14 @@ static __attribute__((unused)) void gate_close(const struct gate *gate)
         gate_fail("madvise");
 }
 
-/* Says a line to the test. */
+/* Prints a line for the test. */
 static __attribute__((unused)) void say(const char *line)
 {
     puts(line);
     fflush(stdout);
 }
 
-/* What the test sends comes only where it is awaited. To be called before any thread is made. */
+/* Blocks the test's signals until they are awaited. To be called before any thread is created. */
 static __attribute__((unused)) void await_nothing_yet(void)
 {
     sigset_t set;
@@ -115,7 +116,7 @@ static __attribute__((unused)) void await_nothing_yet(void)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-/* Waits for the test: SIGUSR1 to go on. */
+/* Waits for the test's SIGUSR1. */
 static __attribute__((unused)) void await_test(int signal)
 {
     sigset_t set;

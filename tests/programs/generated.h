@@ -39,7 +39,7 @@ static const uint8_t framed[] = {
     PUSH_RBP, MOV_RBP_RSP, PUSH_0, PUSH_0, PUSH_0, PUSH_0, MOV_RAX, CALL_RAX, LEAVE, RET,
 };
 
-/* Has a frame pointer itself, see the flags it is compiled with. */
+/* Has a frame pointer itself, because of its compiler flags. */
 NOINLINE static long enter(unary f, long n) { return f(n) + 1; }
 
 #endif

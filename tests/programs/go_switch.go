@@ -1,4 +1,5 @@
-// Switches that Go compiles to jump tables, each case with calls of its own, on goroutines that meet.
+// Switches that Go compiles to jump tables, with separate calls in each case, on concurrent
+// goroutines.
 package main
 
 import "fmt"

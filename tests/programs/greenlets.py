@@ -1,13 +1,14 @@
 """Greenlets that switch inside calls of a C function: greenlets.py LIBRARY GO KIND SEED.
 
-Waits until the file GO is there. KIND is
-  random   greenlets switch to each other in random order, at different depths of the C stack
-  same     all of them make the same calls from the same places
-  nested   calls within calls, and greenlets that begin others from within a call
-  gevent   as programs do it: tasks of gevent that sleep
-  threads  random, in two threads with greenlets of their own
+Waits until the file GO exists. KIND is
+  random   greenlets that switch in random order, at different depths of the C stack
+  same     greenlets that all make the same calls from the same call sites
+  nested   nested calls, and greenlets that start other greenlets during a call
+  gevent   gevent tasks that sleep, as in real programs
+  threads  random, in two threads with their own greenlets
 
-For each path it prints the calls, and the times that the library has taken `inside` hold() and `outside`, around it.
+Prints the number of calls of each path, and the times that the library measured `inside` hold() and
+`outside`, around it.
 """
 
 import ctypes
@@ -36,12 +37,12 @@ def call(path, back, argument=0):
 
 
 def deeper(depth, function):
-    # Through C, so that the C stack gets deeper as well.
+    # Through C, so that the C stack grows as well.
     return sorted([depth], key=lambda _: function() if depth == 0 else deeper(depth - 1, function))
 
 
 def scheduled(chosen, make):
-    """Goes on with one of the greenlets after the other until all have ended."""
+    """Resumes randomly chosen greenlets until all have ended."""
     waiting = [greenlet.greenlet(make(number)) for number in range(8)]
     while waiting:
         one = chosen.choice(waiting)
@@ -106,7 +107,7 @@ def run_nested(chosen):
     nests = CALLBACK(within)
 
     def begin(_):
-        # Starts below a call, and continues after that has returned.
+        # Starts during a call, and continues after that call has returned.
         child = greenlet.greenlet(lambda: call(1, leaf))
         child.switch()
         begun.append(child)

@@ -1,12 +1,12 @@
-/* Many threads that call one function without a pause while it is instrumented and no longer, and
- * see for themselves which of their calls had to be counted.
+/* Many threads that call one function without a pause while it is repeatedly instrumented and
+ * removed. They determine which of their calls must be counted.
  *
  *     hammer THREADS COUNTER_FILE
  *
- * The file's first 64-bit number is the epoch: whoever changes the instrumentation counts it up
- * before and after each change. A call is *sure* if the epoch was even and the same before and after it,
- * and the first byte of `work` was another than it was at the start. It is *unsure* if the epoch
- * changed meanwhile or was odd. Ends on SIGTERM with one line: `ok sure N unsure N all N`, or
+ * The file's first 64-bit number is the epoch. The test increments it before and after each change
+ * of the instrumentation. A call is *sure* if the epoch was even and the same before and after it,
+ * and the first byte of `work` differed from its value at the start. It is *unsure* if the epoch
+ * changed during the call or was odd. Ends on SIGTERM with one line: `ok sure N unsure N all N`, or
  * `wrong THREAD`. */
 #include <fcntl.h>
 #include <pthread.h>
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
     pthread_t handles[MOST];
     for (int i = 0; i < threads; i++)
         pthread_create(&handles[i], NULL, thread, &counters[i]);
-    /* A thread is made with all signals blocked: it has begun when it counts. */
+    /* A new thread has all signals blocked. Once it counts, it has started. */
     for (int i = 0; i < threads; i++)
         while (__atomic_load_n(&counters[i].all, __ATOMIC_RELAXED) == 0)
             usleep(100);

@@ -1,9 +1,9 @@
-/* A program whose first thread has ended, and whose others hand over to one another: each begins the next and ends.
+/* A program whose first thread has ended. Each of the others creates the next one and ends.
  *
  *     handed_over CALLS
  *
- * `ready`, and one thread calls `work` now and then; SIGUSR1: each thread makes CALLS calls, as fast as it can;
- * SIGUSR2: one thread again. SIGTERM ends it: `ok`. */
+ * Prints `ready`; one thread calls `work` now and then. After SIGUSR1 each thread makes CALLS
+ * calls, as fast as it can. After SIGUSR2 there is one thread again. SIGTERM ends it: `ok`. */
 #define _GNU_SOURCE
 #include "work.h"
 

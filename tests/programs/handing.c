@@ -1,5 +1,5 @@
-/* Two threads hand a byte to and fro through pipes in `hand_over`, as fast as they can, until SIGTERM. Prints `ready`, ends
- * with `ok`. */
+/* Two threads pass a byte back and forth through pipes in `hand_over`, as fast as they can, until
+ * SIGTERM. Prints `ready`, ends with `ok`. */
 #include "work.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* A program whose heap the kernel puts right after it (run without address randomization), and a
+/* A program whose heap the kernel maps right after it (if run without address randomization), and a
  * function so small that a jump from it would lead there. Prints `calls small N` and `ok`, or that
  * it got no heap. */
 #include <stdio.h>

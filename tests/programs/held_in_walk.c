@@ -1,9 +1,9 @@
 /* A thread that is held in the middle of a walk of its stack.
  *
- * `step` is called on a stack of two pages whose upper page is taken away meanwhile: what reads the
- * frames there sleeps until the page comes back (userfaultfd(2)). Prints `ready`, on SIGUSR1 makes the
- * call, and prints `held` once a thread sleeps there. The next SIGUSR1 gives the page back and prints
- * `on`. Ends with `ok` on SIGTERM.
+ * `step` is called on a stack of two pages whose upper page is removed during the call. A thread
+ * that reads the frames there sleeps until the page is restored (userfaultfd(2)). Prints `ready`.
+ * On SIGUSR1 it makes the call, and prints `held` once a thread sleeps there. The next SIGUSR1
+ * restores the page and prints `on`. Ends with `ok` on SIGTERM.
  */
 #include "gate.h"
 
@@ -21,7 +21,7 @@ NOINLINE void step(void)
     sink++;
 }
 
-/* Its frame reaches into the lower page, and nothing in the upper one is needed until it returns. */
+/* Its frame reaches into the lower page, and the upper page is not needed until it returns. */
 NOINLINE static void lower(void)
 {
     volatile char room[GATE_PAGE];
@@ -55,7 +55,7 @@ int main(void)
         gate_fail("mmap");
     gate = (struct gate){pages + 3 * GATE_PAGE, gate_descriptor()};
     gate_cover(gate.fd, gate.page, GATE_PAGE);
-    /* It is there until it is taken away. */
+    /* The page exists until it is removed. */
     gate_open(&gate);
     getcontext(&other);
     other.uc_stack.ss_sp = pages;

@@ -1,5 +1,5 @@
-/* A library of 150 MB: 300,000 functions in 512 bytes each, every one with a symbol and an unwind entry.
- * All but the last do the same, each with a frame of another size: call what they are given.
+/* A library of 150 MB: 300,000 functions of 512 bytes each, every one with a symbol and an unwind
+ * entry. All but the last call their argument, each with a frame of a different size.
  *
  *     long huge_N(long (*function)(long), long argument)
  *     long huge_work(long argument)

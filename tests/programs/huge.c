@@ -1,4 +1,4 @@
-/* Call paths through the large library of huge.S. With an argument it goes on until SIGTERM.
+/* Call paths through the large library of huge.S. With an argument it continues until SIGTERM.
  * Prints `calls huge_work N`. */
 #include <signal.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  *
  *     ifunc CALLS [SECONDS]
  *
- * Prints `ok chosen N sin N` once it has made the calls; with SECONDS it goes on calling until
- * SIGTERM or that time, and says how often it called in all. */
+ * Prints `ok chosen N sin N` once it has made the calls. With SECONDS it continues until SIGTERM or
+ * the end of that time, and prints its total number of calls. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ NOINLINE static long second(long x) { return (x ^ 5) * 7; }
 
 static long (*pick(void))(long)
 {
-    /* Something only the running program knows. */
+    /* A value that only the running program can determine. */
     return (uintptr_t)&pick % 2 == 0 ? second : first;
 }
 long chosen(long x) __attribute__((ifunc("pick")));

@@ -1,4 +1,4 @@
-/* Functions that a thread can stand in the middle of: see gate.h. */
+/* Functions in the middle of which a thread can wait: see gate.h. */
 #ifndef IN_WINDOW_H
 #define IN_WINDOW_H
 
@@ -58,13 +58,13 @@ static __attribute__((noinline, noclone)) void call(struct way *way)
 {
     way->x++;
     long got = way->function(way->x, way->gate.page - GATE_BEFORE, 0, 2 * GATE_BEFORE);
-    /* in_exit leaves what it has computed above the byte it reads. */
+    /* in_exit leaves its result in the bits above the byte that it reads. */
     long wanted = way->function == in_exit ? (3 * way->x + 7) & ~255L : 3 * way->x + 7;
     way->wrong += got != wanted;
     way->calls++;
 }
 
-/* Says how many calls there have been. */
+/* Prints the numbers of calls. */
 static void say_calls(void)
 {
     for (int i = 0; i < WAYS; i++)

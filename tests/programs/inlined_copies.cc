@@ -1,7 +1,7 @@
-// Functions that GCC inlines in `main` and also emits: one with internal linkage, a
-// member of a class in an anonymous namespace, a constructor, a destructor, and a function of three names.
+// Functions that GCC inlines in `main` and also emits: one with internal linkage, a member of a
+// class in an anonymous namespace, a constructor, a destructor, and a function with three names.
 //
-// Prints `calls N`, those of each.
+// Prints `calls N`, the calls of each.
 #include <cstdio>
 
 static volatile long sum;
@@ -33,7 +33,7 @@ struct Guard
     __attribute__((used)) ~Guard() { sum = sum - value; }
 };
 
-// A function of three names.
+// A function with three names.
 extern "C" {
 long shared(long x)
 {

@@ -1,13 +1,13 @@
-/* Calls `work` from code that it writes at run time, as a just-in-time compiler does: without symbols,
- * unwind entries, a file.
+/* Calls `work` from code that it writes at run time, as a just-in-time compiler does: without
+ * symbols, unwind entries, and a file.
  *
  *     framed   has a frame pointer
  *     nested   the same, called by code of the same kind
- *     bare     has none, and leaves the one of its caller in rbp
+ *     bare     has none, and leaves its caller's in rbp
  *     zeroed   has 0 in rbp
  *     stale    has a frame pointer, and an old return address among its variables
  *
- * Prints for each how often it was called, and `calls work N`. */
+ * Prints the number of calls of each, and `calls work N`. */
 #include "generated.h"
 
 static long calls;
@@ -26,7 +26,7 @@ static const uint8_t zeroed[] = {
     PUSH_RBP, 0x31, 0xed /* xor ebp, ebp */, MOV_RAX, CALL_RAX, 0x5d /* pop rbp */, RET,
 };
 
-/* Its own return address stands at [rsp], too. */
+/* Its own return address is also at [rsp]. */
 static const uint8_t stale[] = {
     PUSH_RBP, MOV_RBP_RSP, PUSH_0, 0xff, 0x75, 0x08 /* push [rbp + 8] */, MOV_RAX, CALL_RAX, LEAVE, RET,
 };

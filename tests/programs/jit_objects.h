@@ -1,4 +1,5 @@
-/* Object files in memory, registered with debuggers: see the GDB manual, "JIT Compilation Interface". */
+/* Object files in memory, registered with debuggers: see the GDB manual, "JIT Compilation
+ * Interface". */
 #ifndef JIT_OBJECTS_H
 #define JIT_OBJECTS_H
 

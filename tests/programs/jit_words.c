@@ -1,6 +1,6 @@
-/* Calls `work` from code that it writes at run time, whose frames hold words that are addresses of code which
- * cannot be read: of the vsyscall page, and after a call in code that has been unmapped since.
- * Prints `calls work N`. */
+/* Calls `work` from code that it writes at run time. Its frames contain addresses of unreadable
+ * code: of the vsyscall page, and after a call in code that has since been unmapped. Prints
+ * `calls work N`. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ static uint8_t *executable(void)
 
 int main(void)
 {
-    /* Apart, so that each is a mapping of its own. */
+    /* Apart from each other, so that each has its own mapping. */
     uint8_t *gone = executable(), *between = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     uint8_t *first = executable(), *second = first == NULL ? NULL : executable();
     long sum = between != NULL;

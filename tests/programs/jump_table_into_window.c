@@ -1,5 +1,5 @@
-/* Functions whose first or last bytes are reached through jump tables: of offsets, of addresses, and
- * of addresses that are handed over in a way that no analysis of the function can follow. */
+/* Functions whose first or last bytes are reached through jump tables: of offsets, of addresses,
+ * and of addresses that are passed in a way that no analysis of the function can follow. */
 #include "body.h"
 
 #define BOTH(name) function name, name##_padded
@@ -10,7 +10,7 @@ BOTH(unknown_to_start);
 BOTH(offsets_to_end);
 BOTH(addresses_to_end);
 
-__asm__(/* 1 + ... + x; the way back to the loop's head, at +2, and the way out are in a table. */
+__asm__(/* 1 + ... + x; the jumps to the loop's head, at +2, and to the exit are through a table. */
         ".macro loop_head\n"
         "  xor %eax, %eax\n"
         "1: add %rdi, %rax\n"
@@ -60,7 +60,7 @@ __asm__(/* 1 + ... + x; the way back to the loop's head, at +2, and the way out 
         ".endm\n"
         "body unknown_to_start\n"
 
-        /* x, or 3 * x where x is a multiple of four, or 2 * x + 1 for the odd ones. */
+        /* x, or 3 * x if x is a multiple of four, or 2 * x + 1 if x is odd. */
         ".macro way_out\n"
         "  mov %rdi, %rax\n"
         "  mov %edi, %ecx\n"

@@ -1,9 +1,10 @@
-/* Jumps that end calls: `jumps WHAT`, in four threads that live until all are done, whose last call
- * ends by one.
+/* Jumps that end calls: `jumps WHAT`, in four threads that live until all are finished, and whose
+ * last call ends by one.
  *
  * calls: out of nested calls, by each of the functions that jump, each to one of two places.
- * handler: out of a handler on the same stack and its calls; alternate: of one on another stack.
- * stacks: from one stack of makecontext(3) to another one, where calls go on: none ends by it. */
+ * handler: out of a handler on the same stack and its calls; alternate: out of one on another
+ *     stack.
+ * stacks: from one stack of makecontext(3) to another one, where calls continue: none ends. */
 #define _GNU_SOURCE
 #include "ends.h"
 
@@ -20,7 +21,7 @@ enum { THREADS = 4, ROUNDS = 200, STACK = 65536 };
 struct place {
     jmp_buf plain, quick;
     sigjmp_buf with_mask;
-    /* Which of the places there are the jump goes to. */
+    /* `is_near` selects near_place as the target of the jump, and `which` the kind of buffer. */
     long is_near, which, sum;
 };
 
@@ -63,7 +64,7 @@ PROBED long inner(long x)
     return leave(INNER, leaves(x) + 1);
 }
 
-/* Where all three kinds of buffer are set; the value of the one that is come back to. */
+/* Sets all three kinds of buffer. The value is that of the one through which a jump returns. */
 #define SET(place)                                                                                  \
     (far_place.which == 0   ? setjmp((place).plain)                                                 \
      : far_place.which == 1 ? _setjmp((place).quick)                                                \
@@ -120,12 +121,12 @@ static void *rounds(void *argument)
     return NULL;
 }
 
-/* musl has none of makecontext(3). */
+/* musl does not have makecontext(3). */
 #ifdef __GLIBC__
 static jmp_buf fibers[2];
 static long left[2];
 
-/* Switches at each call, in the middle of it. */
+/* Switches in the middle of each call. */
 PROBED long switches(long self)
 {
     enter(SWITCHES);
@@ -150,7 +151,7 @@ static void fiber(int self)
     setcontext(&from);
 }
 
-/* The one stack lies amid the frames of the thread's own. */
+/* One of the stacks is between the frames of the thread's own stack. */
 static void *two_stacks(void *argument)
 {
     char here[STACK], *there = malloc(STACK);

@@ -1,6 +1,12 @@
-/* Children that get a signal while they become another program. usage: killed_executing CHILDREN SIGNAL
- * Each becomes this program, calls `work` once there, and ends. One that is stopped by the signal goes on a moment later.
- * Prints `work N`, the calls. */
+/* Children that get a signal while they execute another program.
+ *
+ * usage: killed_executing CHILDREN SIGNAL
+ *        killed_executing once
+ *
+ * Each child executes this program, calls `work` once there, and ends. A child that the signal
+ * stops is continued a moment later. Prints `work N`, the number of calls.
+ *
+ * With `once`, it only calls `work` itself. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -28,6 +34,12 @@ static void share(int memory)
 
 int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "once") == 0) {
+        static long own;
+        calls = &own;
+        work();
+        return 0;
+    }
     if (argc < 3)
         return 2;
     if (strcmp(argv[1], "child") == 0) {

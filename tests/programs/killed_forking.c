@@ -1,5 +1,9 @@
-/* Children that are killed as they fork. usage: killed_forking CHILDREN
- * Each has a child of its own, if it comes to that, which calls `work` once. Prints `work N`, the calls. */
+/* Children that are killed while they fork.
+ *
+ * usage: killed_forking CHILDREN
+ *
+ * Each that survives long enough has a child, which calls `work` once. Prints `work N`, the number
+ * of calls. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +53,8 @@ int main(int argc, char **argv)
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
     }
-    /* Each has the other end as long as it lives, and what has no parent any more is nobody's to wait for. */
+    /* Every process has the other end while it lives. Orphans cannot be waited for in another way.
+     */
     close(alive[1]);
     while (read(alive[0], &none, 1) > 0)
         continue;

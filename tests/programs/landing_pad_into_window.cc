@@ -1,5 +1,6 @@
-// Functions whose landing pads lie in their first or last bytes. Each calls what throws for odd
-// numbers; the landing pad makes the exception the result, which the caller then catches by hand.
+// Functions with landing pads in their first or last bytes. Each calls a function that throws for
+// odd numbers. The landing pad returns the exception as the result, which the caller then catches
+// by hand.
 #include <cxxabi.h>
 
 extern "C" {
@@ -62,7 +63,7 @@ __asm__(".macro catches name from to pad\n"
         ".endm\n"
         "body pad_to_pop\n"
 
-        // The stack is aligned by the caller, who is made to leave it one word off.
+        // The caller aligns the stack, and is made to leave it one word off.
         ".macro pad_to_ret_body name\n"
         "  catches \\name, .Lfrom_\\name, .Lto_\\name, .Lpad_\\name\n"
         "  nop\n"
@@ -80,7 +81,7 @@ __asm__(".macro catches name from to pad\n"
         "  ret\n"
         "end may_throw_unaligned\n"
 
-        // The landing pad stands in front of the call, after the first instruction.
+        // The landing pad is in front of the call, after the first instruction.
         ".macro pad_to_start_body name\n"
         "  catches \\name, .Lfrom_\\name, .Lto_\\name, .Lpad_\\name\n"
         "  jmp 1f\n"
@@ -99,7 +100,7 @@ __asm__(".macro catches name from to pad\n"
         ".endm\n"
         "body pad_to_start\n");
 
-// What was thrown, or -1.
+// The thrown value, or -1.
 template <function *called>
 static long caught(long x, long unused)
 {

@@ -1,5 +1,5 @@
-/* Frames of 64 KiB and 64 MiB: of probed functions and of their callers, on a thread with a stack of
- * 512 MiB and on the first thread, whose stack grows while it is measured. */
+/* Frames of 64 KiB and 64 MiB, in probed functions and their callers, on a thread with a stack of
+ * 512 MiB and on the first thread, whose stack grows during the measurement. */
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -33,7 +33,7 @@ NOINLINE long large(long x)
     return medium(x) + small(x) + (frame[zero] == (char)x) + frame[MIB_64 - 1];
 }
 
-/* With a frame pointer, since it makes room by need. */
+/* Has a frame pointer, because the size of its frame varies. */
 NOINLINE static long by_need(long x, long size)
 {
     volatile char frame[size];

@@ -1,4 +1,4 @@
-/* Loads a library and calls `gone_work` in it until SIGTERM, or a number of times.
+/* Loads a library and calls `gone_work` in it until SIGTERM, or a given number of times.
  *
  *     late LIBRARY [TIMES]
  *

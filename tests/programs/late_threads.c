@@ -1,6 +1,6 @@
-/* Eight threads of the lowest priority (SCHED_IDLE) call `step` all the time. All threads of the program
- * share one processor. After SIGUSR1, 100 further threads are busy, and the eight get the processor
- * once in minutes. SIGUSR2 ends that. Prints `ready`, `busy` and `idle`, and ends with
+/* Eight threads of the lowest priority (SCHED_IDLE) call `step` all the time. All threads of the
+ * program share one processor. After SIGUSR1, 100 further threads are busy, and the eight get the
+ * processor once in minutes. SIGUSR2 ends that. Prints `ready`, `busy` and `idle`, and ends with
  * `ok` on SIGTERM.
  */
 #include "gate.h"

@@ -1,4 +1,4 @@
-/* A library without unwind entries; that of `inner` has no name either once it is stripped. */
+/* A library without unwind entries. Once it is stripped, `inner` has no name either. */
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 
 NOINLINE static long inner(void (*function)(void), long x)

@@ -1,6 +1,5 @@
-// Allocates, and frees everything except the blocks to leak. Forks a child that does the same, but not if
-// it is to be alone.
-// Checks for leaks in between if told to.
+// Allocates memory, and frees everything except the blocks to leak. Forks a child that does the
+// same, unless told to stay alone. Checks for leaks in between on request.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +29,7 @@ static void child(void) {
     }
     int status;
     waitpid(pid, &status, 0);
-    // Its own check has found nothing.
+    // Its own check found no leak.
     if (status) _exit(70);
 }
 

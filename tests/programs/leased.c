@@ -1,7 +1,7 @@
-/* A hostile program: it maps a file that is named like a session's, and holds a lease on it that it never gives back
- * in time (fcntl(2), F_SETLEASE): who opens it for writing waits.
+/* A hostile program: it maps a file that is named like a session's segment, and holds a lease on it
+ * that it never gives up in time (fcntl(2), F_SETLEASE), so that opening it for writing blocks.
  *
- * `ready`; SIGTERM ends it: `ok`. */
+ * Prints `ready`. SIGTERM ends it: `ok`. */
 #define _GNU_SOURCE
 #include "work.h"
 

@@ -1,5 +1,5 @@
-/* Threads that call malloc and free, memcpy, and pthread_mutex_lock a known number of times, each from
- * a function of its own. */
+/* Threads that call malloc and free, memcpy, and pthread_mutex_lock a known number of times, each
+ * through a separate function. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@ enum { THREADS = 4, ROUNDS = 20000, LIVE = 64, LARGE = 4096 };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long total;
 
-/* None leaves by a tail call: each has a frame while what it calls is under way. */
+/* Prevents tail calls, so that each function has a frame during its calls. */
 #define STAYS(x) __asm__ volatile("" : "+r"(x))
 
 NOINLINE static char *allocates(size_t size)
@@ -53,7 +53,8 @@ static void *work(void *argument)
     for (int i = 0; i < ROUNDS; i++) {
         seed = seed * 1664525 + 1013904223;
         char **block = &live[seed >> 26];
-        /* The lowest size is in the tail of its block, the highest goes beyond what threads cache. */
+        /* The smallest size fits in the tail of its block, the largest exceeds what threads cache.
+         */
         size_t size = 16 + (seed >> 8) % (i % 50 ? 500 : LARGE - 16);
         if (*block)
             frees(*block);

@@ -1,8 +1,9 @@
-/* A program that has all memory locked that it maps from now on (mlockall(2)), and threads that come later.
+/* A program that locks all future mappings (mlockall(2)), and has threads that start later.
  *
  *     locked_memory [mdwe]
  *
- * With `mdwe` none of what it has mapped may become code either (prctl(2), PR_SET_MDWE, Linux 6.3). Calls `work` in a loop. Ends on SIGTERM with `ok calls N`. */
+ * With `mdwe` its mappings also cannot become executable later (prctl(2), PR_SET_MDWE, Linux 6.3).
+ * Calls `work` in a loop. Ends on SIGTERM with `ok calls N`. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

@@ -2,12 +2,12 @@
  *
  *     locks LIBRARY COUNTER_FILE
  *
- * LIBRARY is this source compiled with -DLIBRARY. See epoch.h. Prints `ready` when malloc and the
- * loader have been found locked. SIGUSR1 lets go of both; `free` is printed when all who waited for
- * them have them. Ends on SIGTERM. */
+ * LIBRARY is this source compiled with -DLIBRARY. See epoch.h. Prints `ready` once malloc and the
+ * loader are found locked. SIGUSR1 releases both. Prints `free` once all waiting threads have got
+ * them. Ends on SIGTERM. */
 #ifdef LIBRARY
 
-/* The program's. */
+/* Defined by the program. */
 void hold_the_loader(void);
 
 __attribute__((constructor)) static void constructor(void) { hold_the_loader(); }
@@ -26,7 +26,7 @@ int in_library(int x) { return x + 1; }
 #include <string.h>
 #include <time.h>
 
-/* Larger than what a thread keeps for itself: it comes from the heap of all. */
+/* Larger than the thread caches, so it comes from the shared heap. */
 enum { LARGE = 65536 };
 
 static struct counts counts;
@@ -40,7 +40,7 @@ static void nap(void)
     nanosleep(&t, NULL);
 }
 
-/* malloc has found the end of its heap unwritable: the thread sleeps in the midst of it. */
+/* malloc found the end of its heap unwritable: the thread sleeps in the middle of malloc. */
 static void on_fault(int signal, siginfo_t *info, void *context)
 {
     (void)signal;
@@ -58,7 +58,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 static void *in_the_allocator(void *unused)
 {
     (void)unused;
-    /* What is left of the heap begins in the page after this block. */
+    /* The rest of the heap begins in the page after this block. */
     char *last = malloc(LARGE), *end;
     do {
         end = last + malloc_usable_size(last);
@@ -146,7 +146,8 @@ int main(int argc, char **argv)
     void *(*const work_of[])(void *) = {caller, asks_loader, asks_malloc, in_the_loader,
                                         in_the_allocator};
     pthread_t threads[5];
-    /* Making a thread needs memory: who takes the lock comes last, after the one that loads. */
+    /* Creating a thread allocates memory, so the thread that takes malloc's lock comes last, after
+     * the one that loads. */
     for (int i = 0; i < 5; i++) {
         pthread_create(&threads[i], NULL, work_of[i], NULL);
         while (i == 3 && !in_loader)

@@ -1,9 +1,9 @@
-/* Calls `leaf` on 2^LEVELS paths, one after another, again and again.
+/* Repeatedly calls `leaf` on 2^LEVELS paths, one after another.
  *
  *     many_paths LEVELS [ROUNDS] [PAUSE]
  *
- * Each level has two call sites. After every 64 calls it rests for PAUSE us (1000). Without ROUNDS, or with 0, it goes
- * on until SIGTERM. Ends with one line, `ok calls N`. */
+ * Each level has two call sites. After every 64 calls it rests for PAUSE us (1000). Without ROUNDS,
+ * or with 0, it continues until SIGTERM. Ends with one line, `ok calls N`. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

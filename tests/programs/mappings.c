@@ -1,6 +1,6 @@
-/* Makes as many mappings as leave LEAVE of those that the kernel allows (vm.max_map_count): at
- * once, or with `later` when the test says so. Calls `work` all the time, on its first thread
- * and on threads that start and end repeatedly. Ends on SIGTERM with `ok calls N`. */
+/* Creates mappings until only LEAVE more are allowed (vm.max_map_count): at once, or with `later`
+ * on the test's signal. Calls `work` all the time, on its first thread and on threads that start
+ * and end repeatedly. Ends on SIGTERM with `ok calls N`. */
 #include "gate.h"
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 {
     signal(SIGUSR1, on);
     signal(SIGTERM, on);
-    /* A thread's stack is mapped from now on. */
+    /* Maps a thread's stack, which is reused from then on. */
     thread(NULL);
     pthread_t id;
     if (pthread_create(&id, NULL, thread, NULL) == 0)

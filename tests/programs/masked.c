@@ -1,6 +1,10 @@
-/* Signals that a program begins with.
- *     masked WHAT PROGRAM ARGUMENTS...    becomes the program, with all signals blocked, SIGTRAP and SIGCHLD ignored, or `both`: `block`, `ignore`
- *     masked show                         prints which signals are pending, blocked, ignored and caught, calls `work` 3 times, and ends with status 7 */
+/* The signals with which a program starts.
+ *     masked WHAT PROGRAM ARGUMENTS...
+ *         executes the program. WHAT is `block`: all signals blocked; `ignore`: SIGTRAP and SIGCHLD
+ *         ignored; or `both`
+ *     masked show
+ *         prints the pending, blocked, ignored and caught signals, calls `work` 3 times, and ends
+ *         with status 7 */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

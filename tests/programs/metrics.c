@@ -1,12 +1,15 @@
-/* One function, `probed`, whose calls behave in another way on each path: they compute, sleep, wait for a
- * pipe or a mutex, read a disk, touch fresh memory. usage: metrics THREADS CALLS FILE [faults]
- *   THREADS  each calls from every caller, CALLS times, beginning with another one
- *   FILE     is read without the page cache; READ_SIZE bytes or more
- *   faults   pages of it are touched, too
+/* One function, `probed`, whose calls behave differently on each path: they compute, sleep, wait
+ * for a pipe or a mutex, read a disk, or touch new memory.
  *
- * The program measures each call twice: around the call, and within it around all that it does. What is
- * measured of the function from outside lies between the two, whatever comes between their readings.
- * Prints the sums of all threads, `around CALLER.METRIC N` and `within CALLER.METRIC N`, but what the kernel does not tell. */
+ * usage: metrics THREADS CALLS FILE [faults]
+ *   THREADS  each calls from every caller, CALLS times, starting with a different one
+ *   FILE     is read without the page cache; READ_SIZE bytes or more
+ *   faults   also touches pages of FILE
+ *
+ * The program measures each call twice: around the call, and within it around all its work. ipath's
+ * value is between the two, whatever happens between their readings. Prints the sums over all
+ * threads, `around CALLER.METRIC N` and `within CALLER.METRIC N`, except for values that the kernel
+ * does not provide. */
 #define _GNU_SOURCE
 #include "taskstats.h"
 
@@ -22,7 +25,7 @@
 
 enum {
     MOST_THREADS = 64,
-    /* Of a behaviour whose time is chosen here. */
+    /* The duration of behaviors with a chosen time. */
     DURATION_NS = 10 * 1000 * 1000,
     READ_SIZE = 1 << 20,
     READS = 4,
@@ -35,7 +38,7 @@ enum kind { BUSY, SLEEP, PIPE, MUTEX, DISK, TOUCH, MIXED, KINDS };
 static const char *const callers[KINDS] = {
     "path_busy", "path_sleep", "path_pipe", "path_mutex", "path_disk", "path_touch", "path_mixed"};
 
-/* Readings, or differences of them; times in ns. A call counts when it ends. */
+/* Readings, or differences between them; times in ns. A call is counted when it ends. */
 enum metric {
     COUNT, WALL, CPU, BLOCKED, RUN_DELAY, BLOCK_IO, PAGE_FAULTS, MAJOR_FAULTS, CONTEXT_SWITCHES, METRICS
 };
@@ -46,7 +49,7 @@ struct reading {
     int64_t of[METRICS];
 };
 
-/* A thread that calls, and what it shares with the one that keeps it waiting. */
+/* A thread that makes calls, and the data that it shares with the thread that it waits for. */
 struct worker {
     int number;
     int schedstat, taskstats, disk;
@@ -79,7 +82,8 @@ static int64_t now(clockid_t clock)
     return at.tv_sec * 1000000000L + at.tv_nsec;
 }
 
-/* The time this thread has been runnable without a processor: second number of proc(5), schedstat. */
+/* The time this thread was runnable without a processor: the second number in proc(5), schedstat.
+ */
 static int64_t run_delay(struct worker *worker)
 {
     char text[96];
@@ -107,7 +111,8 @@ static int64_t block_io(struct worker *worker)
     return worker->taskstats < 0 ? 0 : block_io_ns(worker->taskstats, taskstats_family);
 }
 
-/* The clocks are read nearest to the call, and what does not grow with time furthest from it. */
+/* The clocks are read closest to the call, and values that do not grow with time furthest from it.
+ */
 static struct reading begin(struct worker *worker)
 {
     struct reading before = {0};
@@ -184,7 +189,7 @@ static void reads_disk(struct worker *worker)
     }
 }
 
-/* Pages of the file, which are not in memory before. */
+/* Touches pages of the file that are not in memory. */
 static void touches_file(struct worker *worker)
 {
     static _Atomic int next;
@@ -225,7 +230,7 @@ NOINLINE void probed(enum kind kind, struct worker *worker)
     end(worker, &before, &worker->within[kind]);
 }
 
-/* The readings are inlined here: between them stands the call alone. */
+/* The readings are inlined here: only the call is between them. */
 #define CALLER(name, kind)                                                                         \
     NOINLINE static void name(struct worker *worker)                                               \
     {                                                                                              \
@@ -249,7 +254,7 @@ static void await(sem_t *semaphore)
         continue;
 }
 
-/* Keeps its worker waiting as it is asked to. */
+/* Keeps its worker waiting on request. */
 static void *helper(void *argument)
 {
     struct worker *worker = argument;
@@ -302,7 +307,7 @@ static void *work(void *argument)
     pthread_t helps;
     if (pthread_create(&helps, NULL, helper, worker) != 0)
         fail("pthread_create");
-    /* The first reading of all touches memory and binds names. */
+    /* The very first reading touches memory and binds symbols. */
     struct reading first = begin(worker), unused = {0};
     end(worker, &first, &unused);
     for (long i = 0; i < calls * KINDS; i++) {
@@ -335,7 +340,7 @@ int main(int argc, char **argv)
     file_size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
     if (file_size < READ_SIZE)
         return 2;
-    /* Out of memory with it: all at once, as what is kept in large pieces does not go in part. */
+    /* Drops the whole file from memory at once, because large folios cannot be dropped in part. */
     if (posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
         fail(file);
     pthread_t handles[MOST_THREADS];

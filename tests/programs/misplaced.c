@@ -1,5 +1,5 @@
 // A symbol for an address inside an instruction of another function, as in a damaged symbol table.
-// AROUND is the information about that function: its unwind entry (1), its size (2), or none (0).
+// AROUND selects the known facts about it: its unwind entry (1), its size (2), or none (0).
 #include <stdio.h>
 
 #ifndef AROUND

@@ -1,7 +1,9 @@
-// Goroutines whose stacks are moved while calls are under way: to larger ones, as they go deeper, and to
+// Goroutines whose stacks move while calls are under way: to larger ones, as they go deeper, and to
 // smaller ones, by the garbage collector, while they wait.
 //
-// usage: moving GOROUTINES ROUNDS DEPTH [wait]: so many at once, each round anew; with `wait` not before SIGUSR1
+// usage: moving GOROUTINES ROUNDS DEPTH [wait]
+//
+// Each round starts this many new goroutines; with `wait` the rounds start at SIGUSR1.
 package main
 
 import (

@@ -1,8 +1,9 @@
-/* An oracle: counts the calls of MPI_Wait by the stacks that glibc's backtrace() sees there. To be preloaded.
+/* An oracle: counts the calls of MPI_Wait by the stacks that glibc's backtrace() finds there. To be
+ * preloaded.
  *
- * After MPI_Init each rank writes its process id to $WAITS.ready.RANK and waits until the file $WAITS.go is there. Before
- * MPI_Finalize it writes $WAITS.RANK, a line for each stack: COUNT FILE+0xOFFSET ..., the nearest caller first, and waits
- * until $WAITS.end is there. */
+ * After MPI_Init each rank writes its process id to $WAITS.ready.RANK, and waits until the file
+ * $WAITS.go exists. Before MPI_Finalize it writes $WAITS.RANK, with a line for each stack: COUNT
+ * FILE+0xOFFSET ..., the nearest caller first. Then it waits until $WAITS.end exists. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -28,7 +29,7 @@ static FILE *begin(void)
     return fopen(path, "w");
 }
 
-/* What has been written is there whole or not at all. */
+/* Puts the written file in place atomically. */
 static void finish(FILE *out, const char *what)
 {
     char from[4096], to[4096];
@@ -72,7 +73,7 @@ int MPI_Wait(MPI_Request *request, MPI_Status *status)
     }
     seen[i].count++;
     int result = PMPI_Wait(request, status);
-    /* Not the last thing done, so that this frame stays below. */
+    /* An instruction after the call, so that this frame stays on the stack. */
     __asm__ volatile("" ::: "memory");
     return result;
 }
@@ -82,7 +83,7 @@ int MPI_Finalize(void)
     FILE *out = begin();
     for (int i = 0; i < used; i++) {
         fprintf(out, "%ld", seen[i].count);
-        /* The first is in this file. */
+        /* The first frame is in this file. */
         for (int k = 1; k < seen[i].depth; k++) {
             Dl_info info;
             if (!dladdr(seen[i].stack[k], &info))

@@ -1,4 +1,5 @@
-// Functions of the names that the command's help speaks of, called for ever or for some seconds.
+// Functions with the names in the command's help, called forever or for some seconds.
+//
 // usage: named [SECONDS]
 #include <stdio.h>
 #include <stdlib.h>

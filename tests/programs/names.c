@@ -1,4 +1,4 @@
-/* Names that are not one to one with functions; compiled together with names_more.c.
+/* Names without a one-to-one relation to functions; compiled together with names_more.c.
  *
  *     names
  *

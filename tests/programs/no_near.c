@@ -1,15 +1,15 @@
-/* A program all of whose memory within 2 GiB is occupied.
+/* A program in which all memory within 2 GiB is occupied.
  *
  *     no_near [HOLE]
  *
- * With an argument, that many KiB are free in one place 1 GiB before the program; their address
- * is printed on standard error. Prints `ready`, waits for SIGUSR1, calls `work`, prints
- * `calls work N` and `ok SUM`; ends on SIGTERM. */
+ * With an argument, that many KiB are free in one place 1 GiB before the program; their address is
+ * printed on standard error. Prints `ready`, waits for SIGUSR1, calls `work`, prints `calls work N`
+ * and `ok SUM`; ends on SIGTERM. */
 #include "gate.h"
 
 __attribute__((noinline, noclone, noipa)) uint64_t work(uint64_t x) { return (x ^ x >> 9) * 7; }
 
-/* Occupies what is free in a range. */
+/* Occupies the free parts of a range. */
 static void occupy(uintptr_t from, uintptr_t until)
 {
     for (uintptr_t at = from & ~4095ul, step = 1 << 26; at < until; at += step)

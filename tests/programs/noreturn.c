@@ -1,5 +1,5 @@
-/* Calls that come through functions which never return: `main`, what it ends in, and what only a table names, as in
- * programs that are many in one. */
+/* Calls through functions that never return: `main`, the function that ends it, and functions that
+ * are only in a table, as in multi-call programs. */
 #include "counted.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A program whose `main` is a library's, as `library_main`. */
+/* A program whose `main` is in a library, as `library_main`. */
 int library_main(int argc, char **argv);
 
 int main(int argc, char **argv)

@@ -1,9 +1,9 @@
-/* Steps through function calls. The handler of SIGTRAP waits between the two jumps of a patch, a short and a
- * long one. Such patches are at the entry of `first`, at the return of `last`, and at the entry of `hosted`,
- * whose long jump fits only inside its own code.
+/* Steps through function calls. The handler of SIGTRAP waits between the two jumps of a patch, a
+ * short and a long one. Such patches are at the entry of `first`, at the return of `last`, and at
+ * the entry of `hosted`, whose long jump fits only inside its own code.
  *
- * Each SIGUSR1 leads to the next line: `ready`; for each function that an argument names `on NAME` in the
- * handler and `off NAME` after the call has returned; at the end `ok`. */
+ * Each SIGUSR1 leads to the next line: `ready`; for each function that an argument names `on NAME`
+ * in the handler and `off NAME` after the call has returned; at the end `ok`. */
 #include "function.h"
 #include "gate.h"
 #include <stdbool.h>
@@ -48,7 +48,7 @@ __asm__(".text\n"
         "end last\n"
         ".skip 16, 0xcc\n"
 
-        /* No padding is near. */
+        /* There is no padding nearby. */
         ".fill 128, 2, 0xc031\n"
         "triple hosted\n"
         ".fill 128, 2, 0xc031\n");
@@ -101,7 +101,8 @@ int main(int argc, char **argv)
         name = argv[i];
         before = NULL;
         has_stood = false;
-        /* `last` is not stepped at its entry: the runtime blocks signals, and a blocked SIGTRAP is fatal. */
+        /* `last` is not stepped at its entry: the runtime blocks signals, and a blocked SIGTRAP is
+         * fatal. */
         set_trap_flag(!is_last);
         long got = function(7, is_last ? TRAP_FLAG : 0);
         set_trap_flag(false);

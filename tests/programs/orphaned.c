@@ -1,6 +1,6 @@
-/* Calls `work` in three generations. Prints `ready`. On SIGUSR1 it forks a child, which forks another and
- * ends once `measured` stands in the folder FOLDER. The last one writes its process id there to `orphan`
- * and goes on until it is killed. The first ends with `ok` on SIGTERM.
+/* Calls `work` in three generations. Prints `ready`. On SIGUSR1 it forks a child, which forks
+ * another and ends once `measured` exists in the folder FOLDER. The last one writes its process id
+ * there to `orphan` and continues until it is killed. The first ends with `ok` on SIGTERM.
  *
  *     orphaned FOLDER
  */

@@ -1,9 +1,9 @@
-/* A function that a library calls: who calls it is read in the library's file.
+/* A function that a library calls: the library's file reveals the caller's name.
  *
  *     other_root LIBRARY [OTHER]
  *
- * Prints `ready`, waits for SIGUSR1, has the library call `leaf` 100 times, puts OTHER in the place
- * of LIBRARY if it is given, prints `ok SUM`; ends on SIGTERM, or at once with OTHER. */
+ * Prints `ready`, waits for SIGUSR1, and lets the library call `leaf` 100 times. If OTHER is given,
+ * it replaces LIBRARY by that file. Prints `ok SUM`; ends on SIGTERM, or at once with OTHER. */
 #include "gate.h"
 #include <dlfcn.h>
 

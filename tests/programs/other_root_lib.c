@@ -1,4 +1,5 @@
-/* A library that is `right` or, compiled with -DOTHER, has another function in its place. */
+/* A library with the function `right`, or, compiled with -DOTHER, with a different one in its
+ * place. */
 typedef unsigned long leaf_function(unsigned long);
 
 #ifdef OTHER

@@ -1,5 +1,5 @@
-/* Looks at its own stack with backtrace(3), in probed functions and in what they call, and says for
- * each frame which file it is in and how far from its start. */
+/* Inspects its own stack with backtrace(3), in probed functions and in their callees. Prints for
+ * each frame its file and the offset from the file's start. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -19,7 +19,7 @@ static void show(const char *where)
     void *frames[MOST];
     int found = backtrace(frames, MOST);
     printf("%s:", where);
-    /* The first is this one's, which the compiler may lay out as it likes. */
+    /* The first frame is this function, whose layout depends on the compiler. */
     for (int i = 0; i < found; i++) {
         Dl_info info;
         if (!dladdr(frames[i], &info)) {
@@ -33,7 +33,7 @@ static void show(const char *where)
     putchar('\n');
 }
 
-/* Its own return address, and one that the unwinder has taken a frame further. */
+/* Its own return address, and one that the unwinder finds a frame further out. */
 NOINLINE long called(long x)
 {
     calls[CALLED]++;
@@ -50,7 +50,7 @@ NOINLINE long looks(long x)
     return sum;
 }
 
-/* The call is within the bytes that a patch overwrites, at the entry and before the exit. */
+/* The call is in the bytes that a patch overwrites, at the entry and before the exit. */
 long tiny(long);
 __asm__(".text\n"
         ".globl tiny\n"
@@ -69,7 +69,7 @@ __asm__(".text\n"
         ".size tiny, . - tiny\n"
         ".skip 16, 0x90\n");
 
-/* Looked at from within a library's code. */
+/* Inspects the stack while a library calls it. */
 NOINLINE int compares(const void *a, const void *b)
 {
     if (calls[COMPARES]++ == 1)

@@ -44,7 +44,7 @@ APART long work(struct coroutine *task, long ms)
     return ms;
 }
 
-/* Calls work() from a call site of its own, below a given number of recursive calls. */
+/* Calls work() from its own call site, below a given number of recursive calls. */
 #define PATH(number, ms) \
     APART long path_##number(struct coroutine *task, int deep) \
     { \

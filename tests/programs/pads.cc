@@ -1,9 +1,9 @@
-// Exceptions that land in the first and in the last bytes of a function.
+// Exceptions with landing pads in the first and in the last bytes of a function.
 //
 //     pads CASE THREADS ROUNDS [COUNTER_FILE]
 //
 // The arguments and the counter file are those of windows.c; CASE is `pads`. The functions are
-// written by hand: each hands the exception that lands in it to its caller as its result.
+// hand-written: each returns the exception that lands in it as its result.
 #include <atomic>
 #include <csignal>
 #include <cstdint>
@@ -155,7 +155,7 @@ int main(int argc, char **argv)
         return 2;
     lines = static_cast<line *>(memory);
     signal(SIGTERM, [](int) { stop = true; });
-    // What a thread throws is allocated: none is to map an arena of its own when it first has to wait for another's.
+    // Exceptions are allocated: no thread may map its own arena when it first waits for another's.
     mallopt(M_ARENA_MAX, 1);
     std::vector<std::thread> all;
     for (int i = 0; i < threads; i++)

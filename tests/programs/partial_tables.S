@@ -1,5 +1,5 @@
-/* Functions between those of partial_tables.c, of the same section. They have unwind entries only where
- * DESCRIBED is defined: the twin that gdb is shown.
+/* Functions between those of partial_tables.c, in the same section. They have unwind entries only
+ * if DESCRIBED is defined, in the build that gdb uses.
  *
  *     long aligned(long (*function)(long), long argument)
  *     long saved(long (*function)(long), long argument), which has other uses of rbx and rbp

@@ -1,6 +1,7 @@
-/* Call paths through functions of partial_tables.S, which have no unwind entries amid code that has. With
- * INIT defined also through what every file has from crti.o and crtbegin.o, without entries: `_init`, which
- * calls `__gmon_start__` where there is one, and `__do_global_dtors_aux`. Prints `calls work N`. */
+/* Call paths through functions of partial_tables.S, which have no unwind entries between code that
+ * has. With INIT defined also through the functions that every file has from crti.o and crtbegin.o,
+ * without entries: `_init`, which calls `__gmon_start__` if there is one, and
+ * `__do_global_dtors_aux`. Prints `calls work N`. */
 #include <stdio.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
@@ -20,7 +21,7 @@ NOINLINE long work(long n)
     return n * 3 + 1;
 }
 
-/* As many functions with entries as a file usually has for its size. */
+/* As many functions with entries as a file of this size usually has. */
 #define PLAIN(name, next) \
     NOINLINE long name(long n) { return next(n + 1) - 1; }
 PLAIN(plain_1, work)
@@ -59,7 +60,7 @@ void __gmon_start__(void)
     sum += work(1);
 }
 
-/* So late that `__do_global_dtors_aux` has it called, which is what ends a file. */
+/* Runs as late as possible, when `__do_global_dtors_aux` calls it at the end of the program. */
 __attribute__((destructor)) static void end(void)
 {
     __cxa_atexit(print, NULL, __dso_handle);

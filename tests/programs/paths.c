@@ -23,7 +23,7 @@ NOINLINE long work(long x)
     return x ^ 12;
 }
 
-/* Reaches `work` by a tail call: its own frame is gone by then. */
+/* Reaches `work` by a tail call, so its own frame is gone by then. */
 NOINLINE static long jumps_in(long x) { return work(x + 1); }
 
 NOINLINE static long big_frame(long x)

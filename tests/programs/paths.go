@@ -10,7 +10,7 @@ const (
 	depth      = 200
 )
 
-// What ends each path; paths_cgo.go has another.
+// Called at the end of each path; paths_cgo.go replaces it.
 var finish = func(n int) int { return n*3 + 1 }
 
 //go:noinline

@@ -1,4 +1,4 @@
-// Built together with paths.go: its paths end in C.
+// Built together with paths.go; its paths end in C.
 package main
 
 /*

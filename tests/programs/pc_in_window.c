@@ -1,10 +1,10 @@
-/* Three threads that stand at a chosen instruction of their function while ipath comes and goes:
- * `in_entry` inside its first five bytes, `in_exit` inside the five bytes before its end, `at_entry`
- * on its first instruction. Each stands in the middle of a string instruction.
+/* Three threads that stand at a chosen instruction of their function while ipath attaches and
+ * detaches: `in_entry` inside its first five bytes, `in_exit` inside the five bytes before its end,
+ * `at_entry` on its first instruction. Each stands in the middle of a string instruction.
  *
- * Prints `ready` when all stand. SIGUSR1 lets them go on, make CALLS further calls and stand again:
- * `calls NAME N` counts the calls that ended since `ready`, then comes `again`. A second SIGUSR1
- * lets them end: `ok`. */
+ * Prints `ready` when all stand. SIGUSR1 lets them continue, make CALLS further calls and stand
+ * again: `calls NAME N` counts the calls that ended since `ready`, then it prints `again`. A second
+ * SIGUSR1 lets them end: `ok`. */
 #include "in_window.h"
 
 #define CALLS 1000

@@ -1,10 +1,12 @@
-/* Instructions whose passes the program counts itself, by who has called their function.
+/* Instructions whose passes the program counts itself, by the caller of their function.
  *
- * A marker is no code: it says in a section that is not loaded that the next instruction is a point, and which. The program
- * counts right before it. Lines `passes POINT:CALLER N` at the end, and `ok`.
+ * A marker is not code: in a section that is not loaded, it names the next instruction as a point.
+ * The program counts right before it. Prints lines `passes POINT:CALLER N` at the end, and `ok`.
  *
- * `points THREADS ROUNDS`; with a third argument it waits after so many of the rounds, says `waiting`, and goes on when it
- * gets SIGUSR1. Lines `later POINT:CALLER N` say what has come since. */
+ *     points THREADS ROUNDS [BEFORE]
+ *
+ * With BEFORE it waits after this many of the rounds, prints `waiting`, and continues at SIGUSR1.
+ * Lines `later POINT:CALLER N` are the passes since then. */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <pthread.h>
@@ -65,7 +67,7 @@ NOIPA unsigned long recurse(enum caller caller, unsigned long n)
     return below + n;
 }
 
-/* Its frame has another size at each call: it is counted from the frame pointer. */
+/* Its frame has a different size at each call, and is relative to the frame pointer. */
 NOIPA unsigned long dynamic(enum caller caller, unsigned long n)
 {
     char *room = alloca(n * 24 + 1);
@@ -82,7 +84,8 @@ NOIPA unsigned long large(enum caller caller, unsigned long n)
     return (unsigned long)room[n];
 }
 
-/* A leaf that keeps what it has below the stack pointer, up to the red zone's end, and flags live at its points. */
+/* A leaf that keeps data below the stack pointer, up to the end of the red zone, and live flags at
+ * its points. */
 unsigned long leaf(unsigned long a, unsigned long b);
 #define MARK_IN_ASM(label, number)                                                                 \
     ".pushsection points, \"\", @progbits\n"                                                       \
@@ -128,7 +131,7 @@ static inline __attribute__((always_inline)) void check_leaf(enum caller caller,
     unsigned long expected = ((a + b + (a + b < a) + 0x400) << 1) + (a < b);
     for (enum point point = FLAGS; point <= LAST; point++)
         passes[point][caller]++;
-    /* `pushfq` overwrites what stood highest in the red zone, which has been read by then. */
+    /* `pushfq` overwrites the highest word of the red zone, which has been read by then. */
     unsigned long found = leaf(a, b);
     if (found != expected) {
         printf("leaf(%lx, %lx) is %lx, not %lx\n", a, b, found, expected);

@@ -1,5 +1,5 @@
-/* Preempted user threads that call `outer`, which calls `work`. `preempted MICROSECONDS` gives each so long. Prints
- * `ready`; ends with `ok SWITCHES` on SIGTERM. */
+/* Preempted user threads that call `outer`, which calls `work`. `preempted MICROSECONDS` sets their
+ * time slice. Prints `ready`; ends with `ok SWITCHES` on SIGTERM. */
 #define _GNU_SOURCE
 enum { CONTEXTS = 16 };
 #include "preempted.h"

@@ -1,5 +1,5 @@
-/* User threads that a timer's signal preempts: its handler goes on on another stack, and what it has interrupted stays
- * behind until its turn comes. Who includes it says how many CONTEXTS there are. */
+/* User threads that a timer's signal preempts: its handler continues on another stack, and the
+ * interrupted context waits for its turn. The including file defines the number of CONTEXTS. */
 #include "work.h"
 
 #include <signal.h>
@@ -19,8 +19,8 @@ __attribute__((noinline, noclone, noipa)) long outer(long x)
     return work(x) - 2 * x;
 }
 
-/* Calls `outer`, checks what it returns, and rests, so that seldom a thread is left in the few bytes that probes
- * overwrite. */
+/* Calls `outer`, checks the result, and rests, so that a thread is rarely preempted in the few
+ * bytes that probes overwrite. */
 static long call_and_rest(long x)
 {
     long next = outer(x);
@@ -40,7 +40,7 @@ static void preempt(int signal)
     swapcontext(&contexts[left], &contexts[running]);
 }
 
-/* A new one begins with the signal blocked, as it is in the handler that switches to it. */
+/* A new thread starts with the signal blocked, as it is in the handler that switches to it. */
 static void block(int how)
 {
     sigset_t mask;
@@ -49,7 +49,7 @@ static void block(int how)
     sigprocmask(how, &mask, NULL);
 }
 
-/* For a thread to end the program with. */
+/* Ends the program, called by one of the threads. */
 static void say_ok(void)
 {
     printf("ok %ld\n", switches);
@@ -57,7 +57,7 @@ static void say_ok(void)
     _Exit(0);
 }
 
-/* Begins threads that run `body`, with their number, for so long each. */
+/* Starts threads that run `body` with their number, with this time slice. */
 static int run_preempted(void (*body)(int), int microseconds)
 {
     block(SIG_BLOCK);

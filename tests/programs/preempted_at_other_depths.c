@@ -1,11 +1,11 @@
-/* Preempted user threads, each time with another part of its stack in use, so that signal frames come to lie over what
- * is left of earlier ones, at all distances.
+/* Preempted user threads, each time with a different part of the stack in use, so that signal
+ * frames overlap the remnants of earlier ones at all distances.
  *
  *     preempted_at_other_depths BYTES
  *
- * Each thread calls `outer`, which calls `work`. While it does it has up to BYTES more of its stack in use; after SIGUSR1
- * none more, and after the next one as before. Prints `ready`, and `shallow` once no thread has more in use; ends with
- * `ok SWITCHES` on SIGTERM. */
+ * Each thread calls `outer`, which calls `work`, with up to BYTES more of its stack in use. After
+ * SIGUSR1 no more are in use, and after the next one as before. Prints `ready`, and `shallow` once
+ * no thread has more in use; ends with `ok SWITCHES` on SIGTERM. */
 #define _GNU_SOURCE
 enum { CONTEXTS = 8 };
 #include "preempted.h"
@@ -16,7 +16,7 @@ enum { SLICE_US = 500, CALLS = 1000 };
 
 static unsigned most;
 static volatile sig_atomic_t is_shallow;
-/* Threads that have seen it. */
+/* Threads that have noticed it. */
 static int seen;
 
 static void change(int signal)
@@ -25,7 +25,7 @@ static void change(int signal)
     is_shallow = !is_shallow;
 }
 
-/* Calls with so many bytes of the stack more in use, which are left as they are. */
+/* Calls with this many more bytes of the stack in use, which are not written. */
 __attribute__((noinline, noclone, noipa)) static long deeper(long x, size_t bytes)
 {
     volatile char *room = alloca(bytes);

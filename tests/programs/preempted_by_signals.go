@@ -1,4 +1,5 @@
-// A loop without a safe point: each garbage collection preempts it by a signal, often just after a call.
+// A loop without a safe point: each garbage collection preempts it by a signal, often just after a
+// call.
 package main
 
 import (

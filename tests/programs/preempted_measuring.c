@@ -1,5 +1,5 @@
-/* Calls `mid`, which calls `leaf` CALLS times, until SIGTERM. Prints `ready`, and last `own N`: the CPU time of a call of `mid`
- * by the thread's own clock, ns, the mean. */
+/* Calls `mid`, which calls `leaf` CALLS times, until SIGTERM. Prints `ready`, and finally `own N`:
+ * the mean CPU time of a call of `mid` by the thread's own clock, in ns. */
 #define _GNU_SOURCE
 #include "work.h"
 

@@ -1,5 +1,5 @@
-/* `all` calls `leaf` CALLS times, successive calls on different paths, beside HOGS processes on the same
- * processor. Prints `all WALL CPU`: the wall time and the CPU time of `all`, ns.
+/* `all` calls `leaf` CALLS times, successive calls on different paths, beside HOGS processes on the
+ * same processor. Prints `all WALL CPU`: the wall time and the CPU time of `all`, in ns.
  *
  *     preempted_slowly CALLS HOGS */
 #define _GNU_SOURCE

@@ -1,6 +1,7 @@
-/* User threads on stacks of STACK bytes each, one beside the other, that a timer preempts: the handler, on an alternate
- * stack, exchanges the registers of what it has interrupted for the next one's. Each calls `outer`, which calls `work` twice, and checks
- * what comes of it. Ends after SWITCHES; prints the calls that have returned. */
+/* User threads on adjacent stacks of STACK bytes each, which a timer preempts. The handler, on an
+ * alternate stack, replaces the registers of the interrupted thread by those of the next one. Each
+ * thread calls `outer`, which calls `work` twice, and checks the result. Ends after SWITCHES;
+ * prints the number of calls that have returned. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

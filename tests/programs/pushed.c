@@ -1,6 +1,7 @@
 /* Calls `work` on three paths, and counts the calls of each itself.
  *
- * Begins once SIGUSR1 has come, and ends on SIGTERM with a line for each path: the caller of `work`, and the number. */
+ * Begins at SIGUSR1, and ends on SIGTERM with a line for each path: the caller of `work`, and the
+ * number. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -1,10 +1,11 @@
-/* A process that another one sends signals to, two at a time, each with a value (sigqueue(3)), among them those that
- * faults have.
+/* A process to which another one sends signals, two at a time, each with a value (sigqueue(3)),
+ * including the signals of faults.
  *
  *     queued_signals
  *
- * `ready PID` of the one that is sent to, which calls `work` all the time. SIGTERM to the sender ends both:
- * `sent N`, `lost N`, `changed N`: how many did not come, and came without what was sent with them. */
+ * Prints `ready PID`, the receiver, which calls `work` all the time. SIGTERM to the sender ends
+ * both: `sent N`, `lost N`, `changed N`: the signals that did not arrive, and those that arrived
+ * with other data. */
 #define _GNU_SOURCE
 #include "work.h"
 

@@ -1,10 +1,11 @@
-/* Threads by clone(2) in a program with a C library that does not know them: no id stands where the library keeps
- * those of its own threads. They come one after the other and call `work`, which waits.
+/* Threads created by clone(2) in a program whose C library does not know them: their ids are not
+ * where the library keeps those of its own threads. They run one after the other and call `work`,
+ * which waits.
  *
  *     raw_threads THREADS CALLS shared|own
  *
- * `shared`: all have the same thread control block, one after the other. Prints `switches N`: those of the calls by
- * getrusage(2), read just before and after each call. */
+ * With `shared` all have the same thread control block, one after the other. Prints `switches N`:
+ * the context switches in the calls by getrusage(2), read just before and after each call. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <sched.h>
@@ -66,7 +67,8 @@ int main(int argc, char **argv)
     for (long i = 0; i < threads; i++) {
         if (!is_shared)
             block = map(BLOCK);
-        /* The control block is in the middle; its first and third words are its address (glibc's tcbhead_t). */
+        /* The control block is in the middle; its first and third words are its address (glibc's
+         * tcbhead_t). */
         char *control = block + BLOCK / 2;
         memset(block, 0, BLOCK);
         ((void **)control)[0] = control;

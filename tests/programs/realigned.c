@@ -1,5 +1,6 @@
-/* Call paths into `work` through frames that GCC has aligned for their locals and that have arguments on
- * the stack: their callers are found through a pointer in the frame. Prints its own number of calls. */
+/* Call paths into `work` through frames that GCC has aligned for their locals and that have
+ * arguments on the stack: their callers are found through a pointer in the frame. Prints its own
+ * number of calls. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ NOINLINE static long aligned(long a, long b, long c, long d, long e, long f, lon
     return sum + work(sum);
 }
 
-/* In between, with an ordinary frame of any size. */
+/* In between, with an ordinary frame. */
 NOINLINE static long plain(long n, long deeper)
 {
     char room[n & 255];

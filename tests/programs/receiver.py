@@ -1,11 +1,14 @@
-"""A server for profiles, as Pyroscope and Parca take them, that answers what it is told to.
+"""A server that receives profiles like Pyroscope and Parca, and gives prepared answers.
 
 receiver.py serve FOLDER PORT [CERTIFICATE KEY]
-    Prints `ready PORT`. Each request takes the next line of FOLDER/plan for its answer: `ok`, `STATUS [RETRY_AFTER [TEXT]]`,
-    `to URL` (a redirect), `page` (200 and HTML), `grpc STATUS MESSAGE`, `hang SECONDS`; without a line it is `ok`. What has come
-    stands in FOLDER/requests, JSON a line, and the bodies beside it; `{token}` in a text is the token that came.
+    Prints `ready PORT`. Each request takes the next line of FOLDER/plan as its answer: `ok`,
+    `STATUS [RETRY_AFTER [TEXT]]`, `to URL` (a redirect), `page` (200 and HTML),
+    `grpc STATUS MESSAGE`, or `hang SECONDS`. Without a line the answer is `ok`. `{token}` in TEXT is
+    replaced by the received token. Appends each request to FOLDER/requests as a line of JSON, and
+    writes its body to a file in FOLDER.
 receiver.py read FOLDER PROTO_FOLDER...
-    Prints what was accepted, as JSON. Bodies are decoded by protoc with the definitions in these folders.
+    Prints the accepted requests as JSON. protoc decodes the bodies with the definitions in these
+    folders.
 """
 
 import gzip
@@ -98,7 +101,7 @@ def serve(folder, port, *files):
 
 
 def message(lines):
-    """What protoc prints of a message: fields, each with all its values."""
+    """Parses protoc's text of a message into a dict of fields, each with a list of its values."""
     fields = {}
     for line in lines:
         line = line.strip()
@@ -116,13 +119,13 @@ def decoded(data, kind, folders, file):
     include = [word for folder in folders for word in ("-I", folder)]
     command = ["protoc", *include, f"--decode={kind}", file]
     text = subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout.decode()
-    # Unknown fields are shown by their numbers.
+    # protoc prints unknown fields by their numbers.
     assert not re.search(r"^\s*\d", text, re.M), text
     return message(iter(text.splitlines()))
 
 
 def unquoted(text):
-    """A string or bytes of protobuf's text format."""
+    """Decodes a string or bytes of protobuf's text format."""
     escapes = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
     def byte(found):
@@ -133,7 +136,7 @@ def unquoted(text):
 
 
 def pprof(data, folders):
-    """Sums by path, the time it covers, what its samples are labelled with."""
+    """The sums by path, the time range, the keys of labels and the period of a pprof profile."""
     profile = decoded(gzip.decompress(data), "perftools.profiles.Profile", folders, "profile.proto")
     strings = [unquoted(text).decode() for text in profile["string_table"]]
     name = lambda entry, field: strings[int(entry.get(field, ["0"])[0])]

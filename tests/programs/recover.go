@@ -1,7 +1,9 @@
-// Panics that end calls, and deferred functions that recover from them: a function that recovers returns, and
-// what the panic has come through does not.
+// Panics that end calls, and deferred functions that recover from them. A function that recovers
+// returns, and the functions that the panic has passed through do not.
 //
-// usage: recover GOROUTINES ROUNDS DEPTH: so many at once, so often each, from so deep at most
+// usage: recover GOROUTINES ROUNDS DEPTH
+//
+// This many goroutines at once, each with this many rounds, at most this deep.
 package main
 
 import (
@@ -27,7 +29,7 @@ const (
 var names = [functions]string{"fails", "passes", "recovers", "repeats", "nests", "loops", "cleans", "ends"}
 var calls, returns [functions]int64
 
-// Panics at its deepest where the number is divisible by 3.
+// Panics at its deepest level if the number is divisible by 3.
 //
 //go:noinline
 func fails(x, depth int) int {
@@ -52,7 +54,7 @@ func cleans(sum *int) {
 	atomic.AddInt64(&returns[cleaning], 1)
 }
 
-// Lets a panic through and has something to do before.
+// Lets a panic through, and runs a deferred function first.
 //
 //go:noinline
 func passes(sum *int, x, depth int) int {
@@ -75,7 +77,7 @@ func recovers(sum *int, x, depth int) (result int) {
 	return passes(sum, x, depth)
 }
 
-// Recovers and, where the number is even, panics anew.
+// Recovers, and panics again if the number is even.
 //
 //go:noinline
 func repeats(sum *int, x, depth int) (result int) {
@@ -89,8 +91,8 @@ func repeats(sum *int, x, depth int) (result int) {
 	return fails(x, depth)
 }
 
-// What it has deferred first runs after it has recovered. A panic that comes out of one that has recovered from
-// another ends here.
+// Its first deferred function runs after it has recovered. A panic out of a function that recovered
+// from another one ends here.
 //
 //go:noinline
 func nests(sum *int, x, depth int) (result int) {
@@ -107,7 +109,7 @@ func nests(sum *int, x, depth int) (result int) {
 	return recovers(sum, x, depth) + repeats(sum, x, depth)
 }
 
-// As many deferred functions as the loop has rounds: the compiler cannot call them in line.
+// As many deferred functions as the loop has rounds, so the compiler cannot call them inline.
 //
 //go:noinline
 func loops(sum *int, x, depth int) (result int) {
@@ -127,7 +129,7 @@ func loops(sum *int, x, depth int) (result int) {
 	return passes(sum, x, depth)
 }
 
-// Nothing is left open on a stack that this has been called on.
+// Called at the end on each stack, so that no call on it stays open.
 //
 //go:noinline
 func ends(sum *int) {
@@ -136,7 +138,7 @@ func ends(sum *int) {
 	atomic.AddInt64(&returns[ending], 1)
 }
 
-// Recovers, and is nobody's to measure.
+// Recovers, and is never measured.
 //
 //go:noinline
 func unmeasured(sum *int, x, depth int) {

@@ -1,10 +1,10 @@
-/* Calls that leave no frame, or very many: MODE N. With `twice` a little of it comes first, with `wait`
- * each begins only when the test says so. Runs on a stack that is there from the start. Prints how often
- * it has called what is measured, and a checksum. */
+/* Calls that leave no frame, and very deep recursion: MODE N. With `twice` a small part of it runs
+ * first. With `wait` each part starts on the test's signal. Runs on a stack that exists from the
+ * start. Prints its number of measured calls, and a checksum. */
 #include "gate.h"
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
-/* Every call has a frame of its own. */
+/* Every call has its own frame. */
 #define FRAMES NOINLINE __attribute__((optimize("no-optimize-sibling-calls")))
 
 static long half;
@@ -12,7 +12,7 @@ static long half;
 static long calls_landed, calls_hop, calls_ping, calls_pong, calls_even, calls_odd, calls_seen,
     calls_bottom, calls_descend, calls_fib;
 
-/* Tail calls: their callers have no frames any more. */
+/* Tail calls, so their callers have no frames any more. */
 NOINLINE long landed(long x)
 {
     calls_landed++;

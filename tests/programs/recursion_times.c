@@ -1,11 +1,14 @@
-/* Three functions that call themselves and one another at random, and write down when: SEED CALLS FILE.
+/* Three functions that call themselves and each other at random, and record the times: SEED CALLS
+ * FILE.
  *
- * Each call is a line of FILE, in the order in which they began: `CALLER FUNCTION CALLED ENTERED LEFT
- * RETURNED`. CALLER is the number of the call that it was made in, or -1 or -2 for the two callers outside;
- * FUNCTION 0 to 2; the others are of the time-stamp counter, in the caller right before the call, as the
- * first and the last of the function, and in the caller right after.
+ * Each call is a line of FILE, in the order in which the calls began:
+ * `CALLER FUNCTION CALLED ENTERED LEFT RETURNED`. CALLER is the number of the calling call, or -1
+ * or -2 for the two callers outside; FUNCTION is 0 to 2. The others are readings of the time-stamp
+ * counter: in the caller right before the call, as the first and the last action of the function,
+ * and in the caller right after the call.
  *
- * In each function stands one call of each function: the names on a stack tell its call path. */
+ * Each function contains one call site for each function, so the names on a stack determine its
+ * path. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +27,7 @@ static long made, most, current;
 static uint64_t state;
 static volatile uint64_t sink;
 
-/* Nothing after it is begun before it is read. */
+/* Reads the clock before any later instruction begins. */
 static inline __attribute__((always_inline)) uint64_t clock_then_rest(void)
 {
     uint32_t low, high;
@@ -32,7 +35,7 @@ static inline __attribute__((always_inline)) uint64_t clock_then_rest(void)
     return (uint64_t)high << 32 | low;
 }
 
-/* Everything before it is done when it is read. */
+/* Reads the clock after all earlier instructions have finished. */
 static inline __attribute__((always_inline)) uint64_t rest_then_clock(void)
 {
     uint32_t low, high;
@@ -46,7 +49,8 @@ static uint64_t below(uint64_t bound)
     return (state >> 33) % bound;
 }
 
-/* A time between SHORTEST and 256 times that, in rounds of the loop; each power of two as often as another. */
+/* A time between SHORTEST and 256 times that, in rounds of the loop. All powers of two are equally
+ * likely. */
 static void compute(void)
 {
     uint64_t rounds = (uint64_t)SHORTEST << below(8);
@@ -88,7 +92,7 @@ static inline __attribute__((always_inline)) void body(int depth)
     calls[own].entered = entered;
     current = own;
     compute();
-    /* Of ten calls four make none, four one and two two: they come to an end. */
+    /* Of ten calls four make no call, four make one and two make two, so that they end. */
     uint64_t chance = below(10);
     for (int left = chance < 4 ? 0 : chance < 8 ? 1 : 2; left > 0 && depth < MOST_DEPTH && made < most; left--) {
         call_one(depth + 1);

@@ -1,6 +1,6 @@
-//! Call paths into `release::work` of a program as it is shipped: generics, closures and iterators that the
-//! compiler puts into each other, calls in drops while a panic unwinds, callbacks from C, scoped threads.
-//! Prints its own number of calls and a checksum.
+//! Call paths into `release::work` in a program as it is shipped: generics, closures and iterators
+//! that the compiler inlines, calls in drops while a panic unwinds, callbacks from C, scoped
+//! threads. Prints its own number of calls and a checksum.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub fn work(n: u64) -> u64 {
     black_box(n.wrapping_mul(31) ^ 5)
 }
 
-/// Calls it when dropped, also by a panic on its way.
+/// Calls `work` when it is dropped, also by a panic.
 struct Last(u64);
 
 impl Drop for Last {
@@ -78,7 +78,7 @@ fn unwinds(depth: u64) -> u64 {
 }
 
 extern "C-unwind" fn compare(a: *const u64, b: *const u64) -> c_int {
-    // SAFETY: qsort gives two of the elements.
+    // SAFETY: qsort passes two of the elements.
     let (a, b) = unsafe { (work(*a), work(*b)) };
     a.cmp(&b) as c_int
 }
@@ -95,7 +95,7 @@ fn main() {
         sum = sum.wrapping_add(*caught.unwrap_err().downcast::<u64>().unwrap());
     }
     let mut numbers: Vec<u64> = (0..24).map(|n| n * 7 % 24).collect();
-    // SAFETY: the base, number and size of the vector's elements, and what compares two.
+    // SAFETY: the base, number and size of the vector's elements, and a function that compares two.
     unsafe { qsort(numbers.as_mut_ptr().cast(), numbers.len(), size_of::<u64>(), compare) };
     let shared = Arc::new(Mutex::new(HashMap::new()));
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-/* Loads a library, calls `work` through it, unloads it, and loads another one, whose frames are larger, from the same
- * file and to the same place: as programs do that are developed while they run.
+/* Loads a library, calls `work` through it, unloads it, and loads another one with larger frames
+ * from the same file to the same address, as programs do that are developed while they run.
  *
  *     reloaded ONE OTHER PLACE ROUNDS
  */

@@ -1,4 +1,4 @@
-/* A function with so many bytes of locals, FRAME, whose code is as long whatever that is. */
+/* A function with FRAME bytes of locals. The length of its code does not depend on FRAME. */
 #define TEXT(x) #x
 #define BYTES(x) TEXT(x)
 __asm__(".text\n"

@@ -1,10 +1,11 @@
-/* Threads that call functions whose calls are measured by one thing after another, and count them themselves.
+/* Threads that call functions whose metrics change, and count the calls themselves.
  *
  *     remeasured THREADS
  *
- * Prints `ready`, and begins at SIGUSR1. At the next one the threads stop, and it prints `calls NAME N` for each function and
- * `idle`. Ends at SIGTERM with `ok`, or any time with `wrong NAME`. Each call of a function is of the same argument, takes the
- * same number of page faults and returns the same. */
+ * Prints `ready`, and begins at SIGUSR1. At the next one the threads stop, and it prints
+ * `calls NAME N` for each function, and `idle`. Ends at SIGTERM with `ok`, or at any time with
+ * `wrong NAME`. All calls of a function have the same argument, the same number of page faults and
+ * the same result. */
 #include "gate.h"
 #include <stdatomic.h>
 #include <time.h>
@@ -58,7 +59,7 @@ NOINLINE int64_t deep(int64_t depth)
     return within + 1;
 }
 
-/* Takes longer than anybody waits for its end. */
+/* Takes longer than any command waits for its end. */
 NOINLINE int64_t slow(int64_t ms)
 {
     own->of[SLOW]++;
@@ -67,14 +68,14 @@ NOINLINE int64_t slow(int64_t ms)
     return ms + (own->of[SLOW] != 0);
 }
 
-/* Has points as well. */
+/* A function with points. */
 NOINLINE int64_t through(int64_t x)
 {
     own->of[THROUGH]++;
     return x * 7 + 9 - (own->of[THROUGH] == 0);
 }
 
-/* So short that its entry and its return are patched by the same bytes. */
+/* So short that its entry and its return are patched with the same bytes. */
 __asm__(".text\n.p2align 4\n.globl small\n.type small, @function\nsmall:\n"
         "\tlea 1(%rdi), %rax\n\tret\n.size small, . - small\n.p2align 4, 0xcc\n");
 int64_t small(int64_t x);

@@ -1,8 +1,8 @@
-/* Threads that sleep in a function called from within the first bytes, or the last, of another:
- * their return addresses lie where those patches would be.
+/* Threads that sleep in a function that another function calls from its first or last bytes: their
+ * return addresses are where patches would be.
  *
  * Prints `ready` when all sleep. Each SIGUSR1 lets them return, make CALLS further calls and sleep
- * again: `calls NAME N` counts the calls that ended so far, then comes `again` and, the second
+ * again: `calls NAME N` counts the calls that ended so far, then it prints `again` and, the second
  * time, `ok`. */
 #include "function.h"
 #include "gate.h"
@@ -17,7 +17,7 @@ long call_short(long x, long (*callee)(long));
 long call_last(long x, long (*callee)(long));
 long call_before_pop(long x, long (*callee)(long));
 
-/* Not all of the callers leave the stack aligned. */
+/* Not all callers keep the stack aligned. */
 __attribute__((noinline, force_align_arg_pointer)) long sleeper(long x);
 
 __asm__(".text\n"
@@ -47,7 +47,7 @@ __asm__(".text\n"
         "function call_last\n"
         "  lea 1(%rdi), %rdi\n"
         "  lea (%rdi), %rdi\n"
-        "  call *%rsi\n" /* returns to a lone `ret` */
+        "  call *%rsi\n" /* returns to a single `ret` */
         "  ret\n"
         "end call_last\n"
 
@@ -61,10 +61,10 @@ __asm__(".text\n"
         "  pop %rbx\n"
         "  .cfi_def_cfa_offset 8\n"
         "  ret\n"
-        ".skip 16, 0x90\n" /* the padding that its neighbours do not have */
+        ".skip 16, 0x90\n" /* the padding that its neighbors lack */
         "end call_before_pop\n"
 
-        /* The functions above without an own argument for it call this. */
+        /* Called by the functions above that do not take a callee of their own. */
         "function passed_on\n"
         "  jmp sleeper\n"
         "end passed_on\n");
@@ -87,7 +87,7 @@ static struct way ways[] = {
 #define WAYS (int)(sizeof ways / sizeof *ways)
 
 static sem_t asleep;
-/* What the next call of the thread waits for. */
+/* Wakes up the next call of the thread. */
 static _Thread_local sem_t *wake_up;
 
 long sleeper(long x)

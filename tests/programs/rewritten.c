@@ -1,5 +1,6 @@
-/* Calls `work` from code that it has made itself, some of the time while that is being written and so not executable,
- * as just-in-time compilers do that keep memory either writable or executable.
+/* Calls `work` from code that it has generated. Some of the time the code is being written and
+ * therefore not executable, as in just-in-time compilers that keep memory either writable or
+ * executable.
  *
  *     rewritten ROUNDS
  */

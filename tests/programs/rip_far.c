@@ -1,7 +1,7 @@
-/* Functions of hand-written code whose instructions depend on where they stand: operands relative
- * to rip, the address of a label of their own, short jumps, loop and jrcxz, beside the entry and
- * beside the exit. The operands lie 1.9 GiB after the code, and 400 MiB before the code are
- * occupied: a trampoline within reach of the code cannot reach the operands.
+/* Hand-written functions whose instructions depend on their own address: operands relative to rip,
+ * the address of an own label, short jumps, loop and jrcxz, next to the entry and next to the exit.
+ * The operands are 1.9 GiB after the code, and the 400 MiB before the code are occupied: a
+ * trampoline within reach of the code cannot reach the operands.
  *
  *     rip_far
  *
@@ -46,7 +46,7 @@ FUNCTION(far_pair, "pushq %rbx\n.cfi_adjust_cfa_offset 8\nmovl $7, %eax\nmovl $9
                    "movq %rdi, %rbx\nxorl %ecx, %ecx\nlock cmpxchg16b far+64(%rip)\n"
                    "movq far+64(%rip), %rax\npopq %rbx\n.cfi_adjust_cfa_offset -8\nret");
 FUNCTION(far_pair_first, "lock cmpxchg16b far+64(%rip)\nmovq %rdi, %rax\nret");
-/* Those that use the stack pointer as well. */
+/* Instructions that also use the stack pointer. */
 FUNCTION(far_push, "pushq far(%rip)\n.cfi_adjust_cfa_offset 8\npopq %rax\n"
                    ".cfi_adjust_cfa_offset -8\nret");
 FUNCTION(far_pop, "pushq %rdi\n.cfi_adjust_cfa_offset 8\npopq far+8(%rip)\n"
@@ -57,7 +57,7 @@ FUNCTION(far_tail, "incq %rdi\nnopl (%rax)\njmp *far+24(%rip)");
 FUNCTION(far_red_zone, "movq %rdi, -8(%rsp)\nmovq %rdi, -64(%rsp)\nmovq far(%rip), %rax\n"
                        "addq -8(%rsp), %rax\naddq -64(%rsp), %rax\nret");
 
-/* Addresses of own labels. */
+/* Addresses of the function's own labels. */
 FUNCTION(own_label, "xorl %eax, %eax\n1: leaq 1b(%rip), %rax\nret");
 FUNCTION(own_name, "leaq own_name(%rip), %rax\nret");
 FUNCTION(own_exit, "leaq 1f(%rip), %rax\n1: ret");
@@ -65,7 +65,7 @@ FUNCTION(own_jump, "leaq 1f(%rip), %rcx\nmovq %rdi, %rax\njmp *%rcx\n.byte 0x0f,
                    "1: addq $3, %rax\nret");
 FUNCTION(own_load, "movl 1f(%rip), %eax\nret\n1: .long 0x01020304");
 
-/* Short jumps in the window of the entry, to within, after and before it. */
+/* Short jumps in the window of the entry, with targets inside, after and before it. */
 FUNCTION(short_in, "testb $1, %dil\nje 1f\nincl %edi\n1: movq %rdi, %rax\nret");
 FUNCTION(short_out, "xorl %eax, %eax\ntestb $1, %dil\nje 1f\nleaq 5(%rdi), %rax\nret\n"
                     "1: leaq 9(%rdi), %rax\nret");
@@ -75,12 +75,12 @@ FUNCTION(short_self, "decq %rdi\ncmpq $100, %rdi\nja short_self\nmovq %rdi, %rax
 FUNCTION(short_all,
          "xorl %eax, %eax\ncmpq $500, %rdi\njo 1f\njs 2f\njb 3f\nja 4f\njp 5f\nje 6f\nret\n"
          "1: incl %eax\n2: incl %eax\n3: incl %eax\n4: incl %eax\n5: incl %eax\n6: incl %eax\nret");
-/* Short jumps beside the exit. */
+/* Short jumps next to the exit. */
 FUNCTION(short_exit, "leaq 3(%rdi), %rax\ntestb $1, %dil\nje 1f\nincq %rax\n1: ret");
 FUNCTION(short_exits, "movq %rdi, %rax\nnegq %rax\ntestb $1, %dil\nje 1f\nret\n1: notq %rax\nret");
 FUNCTION(short_tail, "movl $7, %eax\ntestb $1, %dil\nje twice\nret");
 
-/* Jumps that count. */
+/* Counting jumps. */
 FUNCTION(loop_first, "movl $3, %ecx\n1: incq %rdi\nloop 1b\nmovq %rdi, %rax\nret");
 FUNCTION(loop_entry, "movb $5, %cl\nloop 1f\n1: movzbl %cl, %eax\nret");
 FUNCTION(loop_last, "movl %edi, %ecx\nandl $7, %ecx\nincl %ecx\nxorl %eax, %eax\n"
@@ -98,7 +98,7 @@ static uint64_t flagged(uint64_t x)
 {
     uint64_t r;
     unsigned char below;
-    /* The flags of the comparison live across the exit. */
+    /* The flags of the comparison must survive the exit. */
     __asm__ volatile("call far_flags\nsetb %1"
                      : "=a"(r), "=qm"(below)
                      : "D"(x)
@@ -140,7 +140,7 @@ static uint64_t cleared(uint64_t x)
     return r;
 }
 
-/* What the functions must give, in C. */
+/* The expected results, computed in C. */
 #define ADDRESS(p) ((uint64_t)(uintptr_t)(p))
 static uint64_t r_load(uint64_t x) { return 1000 + x; }
 static uint64_t r_same(uint64_t x) { return x; }
@@ -243,7 +243,7 @@ static const struct {
     {"jecxz_last", jecxz_last, r_jecxz},
 };
 
-/* Occupies what is free in a range. */
+/* Occupies the free parts of a range. */
 static void occupy(uintptr_t from, uintptr_t until)
 {
     for (uintptr_t at = from & ~4095ul, step = 1 << 24; at < until; at += step)

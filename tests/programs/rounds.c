@@ -1,9 +1,10 @@
-/* A program whose calls come in rounds.
+/* A program that makes its calls in rounds.
  *
  *     rounds [ROUNDS]
  *
- * ROUNDS rounds at the beginning, then `ready`; each SIGUSR1: one round, then `round`. A round is 1,000 calls of
- * `outer`, each of which calls `inner` twice. SIGTERM ends it: `calls outer N`, `calls inner N`, `ok`. */
+ * Runs ROUNDS rounds at the beginning, then prints `ready`. Each SIGUSR1 leads to one round, then
+ * `round`. A round is 1,000 calls of `outer`, each of which calls `inner` twice. SIGTERM ends it:
+ * `calls outer N`, `calls inner N`, `ok`. */
 #include "work.h"
 
 #include <signal.h>

@@ -3,17 +3,17 @@
  *
  *     rseq [ROUNDS]
  *
- * `count_first` has its sequence at its first instruction, `count_last` at its last ones, and in
- * `count_within` there is room for probes before and after. Prints `ready`, counts until SIGUSR1,
- * or so often in each thread, and prints `calls NAME N`; then `ok` if the sums over all processors
- * are the numbers of calls, or `wrong NAME SUM`. Without ROUNDS it ends on SIGTERM. */
+ * `count_first` begins with its sequence, `count_last` ends with it, and `count_within` has room
+ * for probes before and after it. Prints `ready`, counts until SIGUSR1, or ROUNDS times in each
+ * thread, and prints `calls NAME N`; then `ok` if the sums over all processors are the numbers of
+ * calls, or `wrong NAME SUM`. Without ROUNDS it ends on SIGTERM. */
 #include "gate.h"
 #include <stdatomic.h>
 #include <sys/rseq.h>
 
 #define PROCESSORS 1024
 #define THREADS 3
-/* Additions between load and store: time to be interrupted in. */
+/* Additions between load and store, which extend the time for interruptions. */
 #define DELAY "40"
 
 struct cell {
@@ -21,8 +21,8 @@ struct cell {
     char pad[56];
 };
 
-/* `count_...(struct cell *cells, struct rseq *area)`. The caller has stored the descriptor's address
- * in the area for `count_first`, which has no instruction before its sequence. */
+/* `count_...(struct cell *cells, struct rseq *area)`. The caller has stored the descriptor's
+ * address in the area for `count_first`, which has no instruction before its sequence. */
 #define DESCRIPTOR(name)                                                                           \
     ".pushsection __rseq_cs, \"aw\"\n.p2align 5\n.globl " #name "_cs\n" #name "_cs:\n"             \
     ".long 0, 0\n.quad 1f, 2f - 1f, 4f\n.popsection\n"
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     while (atomic_load(&running) < THREADS)
         usleep(1000);
     say("ready");
-    /* Every thread counts: none waits that another process could make use of. */
+    /* The first thread counts, too, so that the processors stay busy. */
     thread(NULL);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);

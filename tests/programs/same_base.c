@@ -1,5 +1,5 @@
-/* A thread that shares the FS base of the first one, as clone(2) without CLONE_SETTLS makes it: both call `work`.
- * Ends on SIGTERM with `ok`. */
+/* A thread that shares the FS base of the first one, as clone(2) without CLONE_SETTLS creates it.
+ * Both call `work`. Ends on SIGTERM with `ok`. */
 #define _GNU_SOURCE
 #include "work.h"
 

@@ -1,9 +1,9 @@
-/* One library, loaded a second time into a namespace of its own.
+/* A library, loaded a second time into a separate namespace.
  *
  *     same_file LIBRARY
  *
  * Prints `ready`, waits for SIGUSR1, calls `small_work` of both, prints `first N`, `second N` and
- * `ok SUM`; ends on SIGTERM. On standard error: the addresses of the two functions. */
+ * `ok SUM`; ends on SIGTERM. Standard error has the addresses of the two functions. */
 #include "gate.h"
 #include <dlfcn.h>
 

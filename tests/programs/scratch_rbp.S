@@ -1,5 +1,6 @@
-/* Functions without unwind entries that have conventions of their own: `keeps_a_number` has one in rbp, which its caller
- * has saved, and `amid` is a place in `around`, where the stack is not as at an entry. */
+/* Functions without unwind entries that have non-standard conventions: `keeps_a_number` has a
+ * number in rbp, which its caller saved. `amid` is a label inside `around`, where the stack differs
+ * from that at an entry. */
     .text
     .globl around, outer
     .type outer, @function

@@ -1,15 +1,17 @@
-/* Programs with a bottleneck that a search has to find without a name.
+/* Programs with a bottleneck that a search must find without a name.
  *
- *     searched lookup     `find_entry` is a utility of many callers; from `resolve_bodies` alone its table is long
- *     searched barrier    three threads wait for each other in `synchronize`, called from three phases; one of them,
- *                         `assemble`, has far more to do on one thread
- *     searched tiny       `tiny` is called all the time by `crunch`, and costs next to nothing each time
- *     searched idle       almost no load: `serve` waits for work in poll(2), and `handle` does the work
+ *     searched lookup     `find_entry` is a utility with many callers; only `resolve_bodies` has a
+ *                         long table
+ *     searched barrier    three threads wait for each other in `synchronize`, called from three
+ *                         phases; one phase, `assemble`, has far more work on one thread
+ *     searched tiny       `crunch` constantly calls `tiny`, which costs almost nothing each time
+ *     searched idle       almost no load: `serve` waits for work in poll(2), and `handle` does it
  *     searched sparse     as `idle`, with a tenth of the load
- *     searched order      `order` calls itself twice, twelve times deep, for `rank_all`; `busy` does the work
+ *     searched order      `order` calls itself twice, twelve levels deep, for `rank_all`; `busy`
+ *                         does the work
  *     searched stuck      all of it within one call of `forever` that began before `ready`
  *
- * Prints `ready`; on SIGTERM how often `find_entry` was called by each of its callers, and `ok`. */
+ * Prints `ready`; on SIGTERM the calls of `find_entry` by caller, and `ok`. */
 #define _GNU_SOURCE
 #include "work.h"
 
@@ -123,7 +125,7 @@ NOINLINE void forever(void)
         sink++;
 }
 
-/* As many as take a millisecond of the processor. */
+/* Rounds for one millisecond of processor time. */
 static long of_handle = 200000;
 
 NOINLINE void handle(void)

@@ -1,5 +1,6 @@
-// A C++ program in which one method of one class costs, called by virtual functions of two others and by a template; from
-// `Scene::cast_shadows` it has far more to do. Prints `ready`; ends on SIGTERM.
+// A C++ program in which one method of one class is costly. Virtual functions of two others and a
+// template call it; the call from `Scene::cast_shadows` has far more work. Prints `ready`; ends on
+// SIGTERM.
 #include "work.h"
 
 #include <cstdio>
@@ -16,7 +17,7 @@ struct Mesh {
     {
         for (long i = 0; i < rays; i++)
             sink = sink + i;
-        // Sometimes it is left by an exception.
+        // Sometimes it leaves by an exception.
         if (rays == 7)
             throw std::runtime_error("no ray");
         return sink;

@@ -1,5 +1,5 @@
-/* Forks a child for each request, one after another. `compute`, called by `serve`, takes about 50 ms of CPU
- * time in the child. Ends on SIGTERM with `ok children N`. */
+/* Forks a child for each request, one after another. `compute`, called by `serve`, takes about 50
+ * ms of CPU time in the child. Ends on SIGTERM with `ok children N`. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <sys/wait.h>

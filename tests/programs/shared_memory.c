@@ -1,5 +1,5 @@
-/* A process whose child has the same memory without being a thread of it (clone(2) with CLONE_VM alone): both call
- * `work`, until the child is told to end by SIGUSR1.
+/* A process with a child that shares its memory but is not one of its threads (clone(2) with only
+ * CLONE_VM). Both call `work`, until SIGUSR1 ends the child.
  *
  *     shared_memory
  *

@@ -1,5 +1,5 @@
-// A service with long names: a worker thread looks things up in a cache of templates, mostly through
-// one slow caller. Runs until its time in seconds is over.
+// A service with long names: a worker thread looks things up in a cache of templates, mostly
+// through one slow caller. Runs until its time in seconds is over.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

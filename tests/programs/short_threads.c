@@ -1,4 +1,5 @@
-/* Threads that give themselves a name, call `work` ten times and end, one after another: `short-0` to `short-4`. */
+/* Threads that set their own name, call `work` ten times and end, one after another: `short-0` to
+ * `short-4`. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

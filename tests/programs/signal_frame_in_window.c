@@ -1,6 +1,6 @@
-/* Three threads that stand in their functions as those of pc_in_window do, and are interrupted
- * there by a signal whose handler waits: the place where they go on is in a signal frame only, one
- * of them on an alternate stack.
+/* Three threads that stand in their functions like those of pc_in_window, and are interrupted there
+ * by a signal whose handler waits. The address at which they continue is only in a signal frame,
+ * one of them on an alternate stack.
  *
  * Each SIGUSR1 leads to the next line: `ready` all stand, `handling` all handlers wait, `returned`
  * all stand again, `calls NAME N` and `done` each has made CALLS further calls, `ok` the end. */

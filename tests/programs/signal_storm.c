@@ -1,9 +1,11 @@
-/* Calls `tick` without a pause for a second, and until its handler has called it often, while a timer's signal has its
- * handler call `tick` as well. It comes 100 us after the handler has come to its end: were it due at fixed times, a
- * machine on which the handler takes as long would come to nothing else. `signal_storm WHERE`: on the same stack
- * (`same`), on an alternate one (`alternate`), on one amid the frames of the same stack (`inner`), or on the same one
- * and then jumps out (`jump`). `nested` has a second timer that interrupts the handler on the alternate stack as well,
- * and jumps out of both. Prints its own number of calls. */
+/* Calls `tick` without a pause for a second, and until a timer's signal handler has called it
+ * often. The signal arrives 100 us after the handler has ended: at fixed times, a machine on which
+ * the handler takes that long would run nothing else.
+ *
+ * `signal_storm WHERE`: the handler runs on the same stack (`same`), on an alternate one
+ * (`alternate`), on one between frames of the same stack (`inner`), or on the same one and then
+ * jumps out (`jump`). `nested` has a second timer that also interrupts the handler on the alternate
+ * stack, and jumps out of both. Prints its own number of calls. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -19,7 +21,7 @@ static volatile long calls, in_handler, jumped;
 static volatile sig_atomic_t wrong, jumps, may_jump;
 static sigjmp_buf back;
 
-/* Counted by one instruction: no handler comes between its parts. */
+/* Counted with one instruction, so that no handler interrupts the count. */
 NOINLINE long tick(long x)
 {
     __asm__ volatile("incq %0" : "+m"(calls));
@@ -28,7 +30,7 @@ NOINLINE long tick(long x)
 NOINLINE static long nested(long x) { return tick(x) + 1; }
 NOINLINE static long deep(long x) { return nested(tick(x)) + 1; }
 
-/* Each signal's timer, and how long after its handler it comes. */
+/* Each signal's timer, and the time between its handler and the next signal. */
 static timer_t first, second;
 enum { FIRST = 100000, SECOND = 130000 };
 
@@ -38,7 +40,7 @@ static void start(timer_t timer, long nanoseconds)
     timer_settime(timer, 0, &once, NULL);
 }
 
-/* Lets the next signal in before it jumps. */
+/* Unblocks the signals before it jumps. */
 static void jump_back(void)
 {
     int jump = may_jump;
@@ -90,7 +92,7 @@ NOINLINE static void rounds(void)
     } while (in_handler <= OFTEN || now.tv_sec - start.tv_sec + (now.tv_nsec - start.tv_nsec) / 1e9 < 1);
 }
 
-/* A timer of this signal. */
+/* A timer for this signal. */
 static timer_t timer_of(int signal, void (*handler)(int), int flags)
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART | flags};

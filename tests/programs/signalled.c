@@ -1,6 +1,6 @@
-/* Two threads call `tick` below some frames without a pause, while another one sends each of them signals that the program ignores,
- * and that its tracer is told of. Prints "ready", and at SIGTERM the longest time in which one of the two has not got on: "ok longest N
- * ms". */
+/* Two threads call `tick` below some frames without a pause. Another one sends each of them signals
+ * that the program ignores, and that are reported to a tracer. Prints "ready", and at SIGTERM the
+ * longest time in which one of the two made no progress: "ok longest N ms". */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

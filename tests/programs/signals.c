@@ -1,11 +1,12 @@
-/* Takes queued signals 1,000 times a second, and sees that none is lost, doubled or out of order.
+/* Receives queued signals 1,000 times a second, and checks that none is lost, duplicated or out of
+ * order.
  *
  *     signals COUNTER_FILE
  *
  * A child sends SIGRTMIN+1 to +3 to the process and SIGRTMIN+4 to one thread, each with its number
- * in its sequence; a timer sends SIGRTMIN+5 each millisecond. One thread takes what comes to the
- * process; another one calls `work` without a pause (see epoch.h) and takes its own signal amid
- * that. Ends on SIGTERM; its last line goes on with `taken N`. */
+ * in its sequence; a timer sends SIGRTMIN+5 each millisecond. One thread receives the signals to
+ * the process. Another one calls `work` without a pause (see epoch.h) and is interrupted by its own
+ * signals. Ends on SIGTERM; its last line continues with `taken N`. */
 #define _GNU_SOURCE
 #include "epoch.h"
 
@@ -112,7 +113,7 @@ static void *worker(void *unused)
     tid_of_worker = gettid();
     for (uint64_t x = 1; !stop; x += 7)
         call_work(&counts, x);
-    /* What is still on its way is taken here, too. */
+    /* Also receives the signals that are still on their way. */
     for (int i = 0; i < 5000 && taken[TO_THREAD] != shared->sent[TO_THREAD]; i++)
         nap(INTERVAL_NS);
     return NULL;
@@ -157,14 +158,14 @@ int main(int argc, char **argv)
     sigdelset(&own, SIGTERM);
     puts("ready");
     fflush(stdout);
-    /* Taken while it runs and while it sleeps: both are interrupted. */
+    /* Received while it runs and while it sleeps, so both are interrupted. */
     pthread_sigmask(SIG_UNBLOCK, &own, NULL);
     struct timespec at_once = {0, 0};
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
     while (sigtimedwait(&term, NULL, &at_once) != SIGTERM)
         nap(3 * INTERVAL_NS);
-    /* The timer's last one may wait for its turn. */
+    /* The timer's last signal may be delayed. */
     timer_settime(timer, 0, &none, NULL);
     int64_t end = now_ns();
     shared->stop = 1;

@@ -1,11 +1,12 @@
-/* A program that is the kernel and the processor of its own counter, as far as a perf event's page goes: the page of the event
- * and that of the thread's other event are in files, of which the program changes the one mapping and whoever counts reads the
- * other. The counter itself is a word of the first file.
+/* A program that plays the kernel and the processor of its own counter, for the page of a perf
+ * event. The pages of the event and of the thread's other event are in files. The program writes to
+ * one mapping of them, and the runtime reads another one. The counter itself is a word of the first
+ * file.
  *
  *     simulated_counter EVENT THREAD
  *
- * On SIGUSR1 each function is called CALLS times, `work` also on a thread made later. Then it sends itself SIGUSR2, and ends on
- * SIGTERM with `ok`. */
+ * On SIGUSR1 each function is called CALLS times, `work` also on a thread created later. Then it
+ * sends itself SIGUSR2, and ends on SIGTERM with `ok`. */
 #include "gate.h"
 
 #include <linux/perf_event.h>
@@ -17,7 +18,7 @@ enum { CALLS = 100, EVENT_FD = 40, THREAD_FD = 41, HELD = 2048 };
 typedef struct perf_event_mmap_page page;
 
 static page *event, *thread;
-/* What the counter holds: 48 bits, which begin below 0 as the kernel has them. */
+/* The counter's value: 48 bits, which start below 0 as in the kernel. */
 static volatile uint64_t *held;
 
 static page *mapped(const char *file, int descriptor)
@@ -29,7 +30,7 @@ static page *mapped(const char *file, int descriptor)
     if (at == MAP_FAILED)
         gate_fail("mmap");
     at->cap_user_time = 1;
-    /* The clock stands: times are what the pages say. */
+    /* The clock does not advance: the pages alone determine the times. */
     at->time_mult = 0;
     at->time_shift = 10;
     return at;
@@ -45,7 +46,7 @@ static void count(uint64_t events)
     *held = (*held + events) & 0xffffffffffff;
 }
 
-/* The thread has run for so long, with the event counted or not. */
+/* The thread has run for this time, with the event counted or not. */
 static void pass(uint64_t ns)
 {
     page *pages[] = {event, thread};
@@ -66,7 +67,7 @@ static void take_out(void)
     event->lock++;
 }
 
-/* In another counter, which holds something else. */
+/* Moves the event to another counter, which has another value. */
 static void put_in(uint32_t index)
 {
     event->lock++;
@@ -81,7 +82,7 @@ NOINLINE static void work(void)
     count(7);
 }
 
-/* The thread is switched out and in. */
+/* Switches the thread out and in. */
 NOINLINE static void switched(void)
 {
     count(5);
@@ -91,7 +92,7 @@ NOINLINE static void switched(void)
     count(6);
 }
 
-/* It is counted for a quarter of the time. */
+/* Counts the event for a quarter of the time. */
 NOINLINE static void shared(void)
 {
     count(4);
@@ -103,7 +104,7 @@ NOINLINE static void shared(void)
     count(6);
 }
 
-/* It is not counted at all. */
+/* Does not count the event at all. */
 NOINLINE static void uncounted(void)
 {
     pass(200);
@@ -120,7 +121,8 @@ NOINLINE static void outer(void)
     count(3);
 }
 
-/* What others have mapped of the files becomes memory like any other, as what is mapped of a perf event is known for that. */
+/* Replaces other mappings of the files by ordinary memory, because a mapping of a perf event is
+ * recognized by its file. */
 static void unmap(const char *file)
 {
     FILE *maps = fopen("/proc/self/maps", "re");

@@ -1,4 +1,4 @@
-/* To be preloaded: has perf_event_open(2) give the file that EVENT names for an event of the processor's. */
+/* To be preloaded: for a hardware event, perf_event_open(2) returns the file that EVENT names. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
-/* Threads that are nearly always inside a system call, and check what comes out of it.
+/* Threads that are nearly always inside a system call, and check its result.
  *
  *     sleeper SECONDS
  *
- * Each calls `tick` before every system call and keeps values in vector and general registers over
- * it. Ends on SIGTERM or after SECONDS with one line: `ok calls N` or `wrong WHY`. */
+ * Each calls `tick` before every system call and keeps values in vector and general registers
+ * across it. Ends on SIGTERM or after SECONDS with one line: `ok calls N` or `wrong WHY`. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -87,8 +87,8 @@ static void *writes(void *unused)
     return NULL;
 }
 
-/* One is always in a call that can be made again whole: where each sleeps for a time, a thread that makes calls for ipath can
- * lose its own if that is killed. */
+/* One thread is always in a call that can be restarted completely. If all slept for a time, a
+ * thread that makes calls for ipath could lose its own call when ipath is killed. */
 static void *waits(void *unused)
 {
     (void)unused;
@@ -114,7 +114,8 @@ int main(int argc, char **argv)
     signal(SIGTERM, on_term);
     pthread_t threads[4];
     void *(*const work[4])(void *) = {naps, reads, writes, waits};
-    /* Where the main thread has not run since it was stopped, the kernel gives a signal to another one, whose call it ends. */
+    /* If the main thread has not run since it was stopped, the kernel delivers the signal to
+     * another thread, whose call it ends. */
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);

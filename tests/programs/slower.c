@@ -2,7 +2,7 @@
  *
  *     slower ROUNDS LEFT RIGHT
  *
- * In each round it rests for LEFT us on one of them and for RIGHT us on the other. Ends with `ok`. */
+ * In each round it rests for LEFT us on one path and for RIGHT us on the other. Ends with `ok`. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* A small library for same_file.c: it counts its calls itself, each mapping its own. */
+/* A small library for same_file.c: each mapping counts its own calls. */
 unsigned long small_calls(void);
 unsigned long small_work(unsigned long x);
 

@@ -1,9 +1,11 @@
-/* Serves speedscope's page with a profile, opens it in Chromium by `#profileURL=`, and looks into its list of functions.
+/* Serves speedscope's page with a profile, opens it in Chromium with `#profileURL=`, and reads its
+ * list of functions.
  *
  *     speedscope.js FOLDER PROFILE USER
  *
- * FOLDER has the page, USER is a folder for the browser to make. Prints the text of the page, with the name of the profile shown,
- * and a line `SYMBOL<tab>TOTAL<tab>SELF` for each function. The page sends back what it has found, however long it takes. */
+ * FOLDER contains the page. The browser creates the folder USER for its own data. Prints the text
+ * of the page, which includes the name of the profile, and a line `SYMBOL<tab>TOTAL<tab>SELF` for
+ * each function. There is no time limit: the page posts its result when it is complete. */
 const fs = require('fs'), http = require('http'), path = require('path'), { spawn } = require('child_process');
 const [folder, profile, user] = process.argv.slice(2);
 const look = String.raw`<script>
@@ -44,7 +46,7 @@ const server = http.createServer((request, response) => {
 });
 server.listen(0, "127.0.0.1", () => {
     const page = `http://127.0.0.1:${server.address().port}/index.html#profileURL=/profile.json`;
-    // speedscope draws by WebGL, which Chromium has without a graphics card by SwiftShader.
+    // speedscope needs WebGL. Without a graphics card Chromium provides it with SwiftShader.
     const options = ["--headless", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--remote-debugging-port=0"];
     browser = spawn("chromium", [...options, "--user-data-dir=" + user, page], { stdio: "ignore" });
     browser.on("error", error => { throw error; });

@@ -1,10 +1,10 @@
-/* Stacks of which a function uses all: `stacks WHAT`.
+/* Functions that use all of their stack: `stacks WHAT`.
  *
- * red_zone: functions that keep data below the stack pointer, up to each of their ends.
- * alignment: calls with the stack pointer at every remainder of 16 that pushes can have.
- * tiny: on stacks of 4 KiB with a page below that nobody may touch, down to the last 256 bytes: on
- *     ones switched to by hand and by swapcontext(3), each for the first time on a path.
- * signal: a handler on the smallest alternate stack that has 256 bytes to spare. */
+ * red_zone: functions that keep data below the stack pointer, up to each of their exits.
+ * alignment: calls with the stack pointer at every remainder of 16 that pushes can produce.
+ * tiny: on stacks of 4 KiB above an inaccessible page, down to the last 256 bytes. The program
+ *     switches to them by hand and by swapcontext(3), each for the first time on a path.
+ * signal: a handler on the smallest alternate stack that has 256 spare bytes. */
 #define _GNU_SOURCE
 #define FOLLOWED_BY ".skip 16, 0x90\n"
 #include "function.h"
@@ -33,8 +33,8 @@ static void expect(const char *name, long got, long expected)
     wrong = 1;
 }
 
-/* Leaves that fill their red zone from -128 to -8 and read it again right before each end: a return,
- * a tail call with a condition, one without. */
+/* Leaf functions that fill their red zone from -128 to -8 and read it again right before each exit:
+ * a return, a conditional tail call, an unconditional one. */
 __asm__(".text\n"
         ".macro fill\n"
         "offset = -128\n"
@@ -83,7 +83,7 @@ __asm__(".text\n"
         "sub -8(%rsp), %rax\n"
         "ret\n"
         "end red_target\n"
-        /* Keeps what it has in the red zone over a loop back to its entry. */
+        /* Keeps data in the red zone across a loop back to its entry. */
         "function red_loop\n"
         "mov %rsi, -8(%rsp)\n"
         "mov %rdi, -128(%rsp)\n"
@@ -94,13 +94,13 @@ __asm__(".text\n"
         "sub -128(%rsp), %rax\n"
         "ret\n"
         "end red_loop\n"
-        /* How far the stack pointer is above a multiple of 16. */
+        /* The distance of the stack pointer from the multiple of 16 below it. */
         "function remainder_here\n"
         "mov %rsp, %rax\n"
         "and $15, %eax\n"
         "ret\n"
         "end remainder_here\n"
-        /* Needs it to be 8, as the psABI has it. */
+        /* Requires a remainder of 8, as the psABI specifies. */
         "function aligned_stores\n"
         "sub $24, %rsp\n"
         ".cfi_adjust_cfa_offset 24\n"
@@ -112,7 +112,8 @@ __asm__(".text\n"
         ".cfi_adjust_cfa_offset -24\n"
         "ret\n"
         "end aligned_stores\n"
-        /* Calls rdi so that its stack pointer is rsi bytes lower than here, less the call's own. */
+        /* Calls rdi with a stack pointer that is rsi bytes lower than here, minus that of the call
+         * itself. */
         "function call_lower\n"
         "push %rbp\n"
         ".cfi_adjust_cfa_offset 8\n"
@@ -125,7 +126,8 @@ __asm__(".text\n"
         ".cfi_def_cfa rsp, 8\n"
         "ret\n"
         "end call_lower\n"
-        /* Calls rdi with rsi as its stack pointer, and rdx as argument. Nobody has called it. */
+        /* Calls rdi with rsi as its stack pointer, and rdx as its argument. It has no caller on
+         * that stack. */
         "function call_on\n"
         ".cfi_undefined rip\n"
         "push %rbp\n"
@@ -155,7 +157,7 @@ static long total(long x, int from)
     return sum;
 }
 
-/* A leaf as the compiler makes it. */
+/* A leaf function from the compiler. */
 NOINLINE long red_compiled(long x)
 {
     volatile long all[12];
@@ -197,7 +199,7 @@ static void alignment(void)
     printf("calls remainder_here %ld\ncalls aligned_stores %ld\n", n, m);
 }
 
-/* A page with one below that nobody may touch. */
+/* A page above an inaccessible one. */
 static char *new_page(void)
 {
     char *pages = mmap(NULL, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

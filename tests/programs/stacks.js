@@ -1,5 +1,5 @@
-// Calls a native function from JavaScript functions at several depths, and counts the calls by V8's own stack: of the
-// functions of this file, the innermost first.
+// Calls a native function from JavaScript functions at several depths. Counts the calls by V8's own
+// stack: the functions of this file, innermost first.
 //
 //     node stacks.js ROUNDS
 'use strict';
@@ -27,5 +27,5 @@ function left(n) { return down(n % 5, one) + 1; }
 function right(n) { return down(n % 7, other) + 1; }
 function round(n) { left(n); if (n % 3 === 0) [n].forEach(right); }
 for (let n = 0; n < Number(process.argv[2]); n++) round(n);
-// Not by the function that is counted.
+// Print with another function than the counted one.
 process._rawDebug([...counted].map(([stack, n]) => `calls ${stack} ${n}`).join('\n'));

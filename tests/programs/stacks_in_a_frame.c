@@ -1,6 +1,6 @@
-/* Coroutines whose stacks are an array in main's frame, a page each: what lies below the stack pointer of one
- * is another. Each calls `work` for ever and looks after what it has on its stack. Prints `ready`; ends with
- * `ok ROUNDS` on SIGTERM. */
+/* Coroutines whose stacks are an array in main's frame, a page each: below the stack pointer of one
+ * is another one. Each calls `work` forever and checks the data on its stack. Prints `ready`; ends
+ * with `ok ROUNDS` on SIGTERM. */
 #include "work.h"
 
 #include <stdio.h>
@@ -34,7 +34,7 @@ int main(void)
 {
     char stacks[STACKS][STACK] __attribute__((aligned(64)));
     char alternate[65536];
-    /* For the handler there is no room on them. */
+    /* These stacks have no room for the handler. */
     stack_t stack = {.ss_sp = alternate, .ss_size = sizeof alternate};
     struct sigaction action = {.sa_handler = end, .sa_flags = SA_ONSTACK};
     sigaltstack(&stack, NULL);

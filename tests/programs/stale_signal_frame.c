@@ -1,10 +1,11 @@
-/* The signal frame of a handler that has returned, in the mapping of another thread's stack, as in Go programs: it
- * looks as if that thread were to go on in code of the runtime.
+/* The signal frame of a finished handler in the mapping of another thread's stack, as in Go
+ * programs. It looks as if that thread would continue in the runtime's code.
  *
  *     stale_signal_frame
  *
- * `ready`; after SIGUSR2, once there is executable memory without a file, `planted`: the frame says that what it
- * has interrupted was there. SIGTERM ends it: `calls work N`, `ok`. */
+ * Prints `ready`. After SIGUSR2, once there is executable memory without a file, it prints
+ * `planted`: the frame claims that it interrupted code there. SIGTERM ends it: `calls work N`,
+ * `ok`. */
 #define _GNU_SOURCE
 #include "work.h"
 
@@ -41,7 +42,7 @@ static void *sleeps(void *argument)
     return argument;
 }
 
-/* Executable memory that no file is mapped into. */
+/* Executable memory without a mapped file. */
 static unsigned long runtime(void)
 {
     FILE *maps = fopen("/proc/self/maps", "re");

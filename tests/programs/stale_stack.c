@@ -1,9 +1,10 @@
-/* A thread whose stack has other memory right above it, which goes away, and a caller that is described wrongly: its
- * frame pointer leads into that memory.
+/* A thread with other memory directly above its stack, which is unmapped, and a caller with a wrong
+ * unwind entry: its frame pointer leads into that memory.
  *
  *     stale_stack CALLS
  *
- * Calls `work` through that caller as often before the memory goes as after it, and says so. */
+ * Calls `work` through that caller CALLS times before and after the memory is unmapped, and prints
+ * the numbers. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -18,7 +19,7 @@ __attribute__((noinline, noclone, noipa)) long work(long x)
     return x * 3 + 1;
 }
 
-/* Its unwind entry says that its frame is where rbp is, and rbp is what it is given. */
+/* Its unwind entry claims that its frame is at rbp, which is the argument. */
 long misled(uint64_t *rbp, long x);
 extern char misled_returns[];
 __asm__(".text\n"
@@ -44,7 +45,7 @@ static long calls, result;
 
 static void call_work(void)
 {
-    /* Three frames of the same caller, one after the other, and then none. */
+    /* Three frames of this caller in a row, and then none. */
     for (long i = 0; i < calls; i++)
         result += misled((uint64_t *)(area + SIZE + SIZE / 2), i);
 }

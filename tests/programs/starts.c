@@ -1,10 +1,10 @@
-/* Functions of many shapes, to be compiled with what puts something at their starts: endbr64, no-ops
- * that are meant to be patched, calls of __fentry__.
+/* Functions of many shapes, to be compiled with options that put instructions at their starts:
+ * endbr64, no-ops for patching, calls of __fentry__.
  *
  *     starts
  *
- * Prints `ready`, waits for SIGUSR1, works, and prints `calls NAME N` for each function and `ok SUM`;
- * ends on SIGTERM. */
+ * Prints `ready`, waits for SIGUSR1, works, and prints `calls NAME N` for each function and
+ * `ok SUM`; ends on SIGTERM. */
 #include "gate.h"
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
@@ -54,7 +54,7 @@ NOINLINE uint64_t through(uint64_t (*const function)(uint64_t), uint64_t x)
 NOINLINE uint64_t nested(uint64_t x)
 {
     nested_calls++;
-    /* No sum: that the compiler would make a loop of. */
+    /* Not a sum, which the compiler would turn into a loop. */
     return x < 2 ? x : nested(x / 2) ^ nested(x / 3) >> 1;
 }
 

@@ -1,5 +1,6 @@
-/* A scheduler of coroutines that two threads steal from each other. The including file first declares
- * `struct coroutine` with the numbers `done`, `last`, `busy` and `wake`, and defines COROUTINES. */
+/* A scheduler of coroutines that two threads steal from each other. The including file first
+ * declares `struct coroutine` with the numbers `done`, `last`, `busy` and `wake`, and defines
+ * COROUTINES. */
 #ifndef STEALING_H
 #define STEALING_H
 
@@ -64,7 +65,7 @@ static void *steal(void *argument)
     return NULL;
 }
 
-/* Runs all coroutines to their ends, by two threads. */
+/* Runs all coroutines to completion on two threads. */
 static void run_all(void)
 {
     pthread_t threads[2];

@@ -1,6 +1,7 @@
-/* Has a signal at every instruction of `stepped` and what it calls, prologues and epilogues included: the
- * trap flag raises SIGTRAP after each (Intel SDM volume 3, 17.3.1.4), whose handler calls `work`.
- * `stepped WHERE`, on the same stack (`same`) or on an alternate one (`alternate`). Prints its calls. */
+/* Receives a signal at every instruction of `stepped` and its callees, including prologues and
+ * epilogues. The trap flag raises SIGTRAP after each instruction (Intel SDM volume 3, 17.3.1.4),
+ * and the handler calls `work`. `stepped WHERE`, on the same stack (`same`) or on an alternate one
+ * (`alternate`). Prints its calls. */
 #define _GNU_SOURCE
 #include "counted.h"
 
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Keeps six values over a call, so that its epilogue takes six registers off the stack. */
+/* Keeps six values across a call, so that its epilogue pops six registers. */
 NOINLINE static long leaf(long a, long b) { return a * 7 + b; }
 NOINLINE static long stepped(long a, long b, long c, long d, long e, long f)
 {
@@ -24,7 +25,7 @@ static void on_step(int signal)
     (void)result;
 }
 
-/* In assembly, with entries that say where the frame is between the push and the pop. */
+/* In assembly, with unwind entries for the instructions between the push and the pop. */
 void set_trap_flag(void);
 void clear_trap_flag(void);
 #define CHANGE(name, change)                                                                     \

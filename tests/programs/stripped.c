@@ -1,4 +1,5 @@
-/* Calls `work` from two functions that nothing exports, as often as it prints, and lasts a while. */
+/* Calls `work` from two functions that are not exported, prints the number of calls, and runs for a
+ * while. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
-/* Spends its time where it says: `suggested cpu` in `hot` and, a third as much, in `warm`, both called by `mixed`;
- * `suggested lock` with two threads that contend for a lock in `update_shared` while its holder sleeps, and one that
- * sleeps in `rest`, a little; `suggested idle` nowhere; `suggested bursts` as `cpu`, with many short waits
- * between; `suggested generated` in code that it writes itself, at many addresses. Prints `ready`, ends on
- * SIGTERM. */
+/* Spends its time in known places. `suggested cpu`: in `hot` and, a third as much, in `warm`, both
+ * called by `mixed`. `suggested lock`: two threads contend for a lock in `update_shared` while its
+ * holder sleeps, and a third sleeps in `rest` for a short time. `suggested idle`: nowhere.
+ * `suggested bursts`: as `cpu`, with many short waits in between. `suggested generated`: in code
+ * that it writes itself, at many addresses. Prints `ready`, ends on SIGTERM. */
 #define _GNU_SOURCE
 #include "work.h"
 
@@ -72,7 +72,7 @@ static void *sometimes(void *unused)
     return unused;
 }
 
-/* Code that counts down, with many instructions on the way. */
+/* Code that counts down, with many instructions per round. */
 static void (*generate(void))(long)
 {
     enum { SIZE = 4096, NOPS = 2000 };
@@ -89,7 +89,7 @@ static void (*generate(void))(long)
     return (void (*)(long))code;
 }
 
-/* Computes for a while, and then is switched often. */
+/* Computes for a while, and is then switched often. */
 static void bursts(void)
 {
     for (int i = 0; i < 20; i++)
@@ -103,7 +103,7 @@ int main(int argc, char **argv)
     const char *kind = argc > 1 ? argv[1] : "cpu";
     struct sigaction ending = {.sa_handler = end};
     sigaction(SIGTERM, &ending, NULL);
-    /* Made before it is ready: who looks at the process then finds it as it stays. */
+    /* Created before `ready`, so that the set of threads does not change later. */
     int count = strcmp(kind, "lock") == 0 ? 3 : 0;
     pthread_t threads[3];
     for (int i = 0; i < count; i++)

@@ -1,4 +1,5 @@
-// Spends its time in main.hot and, a third as much, in main.warm. Prints ready; ends when it is killed.
+// Spends its time in main.hot and, a third as much, in main.warm. Prints ready; ends when it is
+// killed.
 package main
 
 import "fmt"

@@ -1,6 +1,7 @@
-/* Spends its time in `hot`, called through a library; from 1 s of CPU time on in `hotter`, through another one, whose frames
- * are larger and which has come to the same place; from 6 s on in `hottest`, through the first one again, to 8 s. Prints
- * `ready`, `second`, `third`, `done`, ends on SIGTERM.
+/* Spends its time in `hot`, called through a library. From 1 s of CPU time on it uses `hotter`,
+ * through another library with larger frames at the same address. From 6 s on it uses `hottest`,
+ * through the first one again, until 8 s. Prints `ready`, `second`, `third`, `done`, ends on
+ * SIGTERM.
  *
  *     swapped ONE OTHER
  */

@@ -1,9 +1,9 @@
-/* A hostile program: a second process has the same descriptors, and puts a file in place of each new one that it can
- * only read (`r`), or only name (`p`).
+/* A hostile program: a second process shares its descriptors, and replaces each new one by a file
+ * that it can only read (`r`), or only name (`p`).
  *
  *     swapped_descriptors FILE r|p
  *
- * `ready`; SIGTERM ends both: `calls work N`, `ok`. */
+ * Prints `ready`. SIGTERM ends both: `calls work N`, `ok`. */
 #define _GNU_SOURCE
 #include "work.h"
 

@@ -1,9 +1,10 @@
-/* Threads, one after the other, that call `work` once. Every other one sleeps before the call, the others
- * within it: the first kind has many context switches before its call and none in it.
+/* Threads, one after the other, that call `work` once. Every other one sleeps before the call, the
+ * others within it: the first kind has many context switches before its call and none in it.
  *
  *     switches_by_thread THREADS
  *
- * Prints `switches N`: those of the calls by getrusage(2), read just before and after each call. */
+ * Prints `switches N`: the context switches in the calls by getrusage(2), read just before and
+ * after each call. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

@@ -1,11 +1,12 @@
-/* One thread for each kind of blocking system call. Each call is asked to take 40 ms (or is
- * answered after 40 ms); it may neither fail with EINTR nor return early nor much too late.
- * Two kinds take 1.5 s: begun anew each time they are interrupted, they would never end.
+/* One thread for each kind of blocking system call. Each call should take 40 ms (or is answered
+ * after 40 ms). It must not fail with EINTR, return early, or return much too late. Two kinds take
+ * 1.5 s: restarted at each interruption, they would never end.
  *
  *     syscalls SECONDS
  *
- * Calls `tick` before each system call. After SECONDS, or on SIGTERM, prints one line a kind, `NAME
- * ok` or `NAME wrong WHY` with how late the latest call was, and where all are right a last one, `ok calls N`. */
+ * Calls `tick` before each system call. After SECONDS, or on SIGTERM, prints one line per kind,
+ * `NAME ok` or `NAME wrong WHY` with the greatest delay of a call. If all are right, a last line
+ * follows: `ok calls N`. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -38,8 +39,8 @@
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 #define NAP_NS 40000000L
 #define LONG_NS 1500000000L
-/* Wide, for the sake of machines with other work. The kernel has a call wait its whole time again
- * after each stop where it has no way to go on waiting: what it says of `epoll_wait` and others. */
+/* A large tolerance, for machines with other work. If the kernel cannot resume a wait, the call
+ * waits its whole time again after each stop; that is the case for `epoll_wait` and others. */
 #define LATE_NS 2000000000L
 #define BEGUN_ANEW_LATE_NS 5000000000L
 
@@ -58,7 +59,7 @@ static int64_t now_ns(void)
     return t.tv_sec * 1000000000L + t.tv_nsec;
 }
 
-/* A call that is given 40 ms: returns what it returned, with errno. */
+/* A call with a duration of 40 ms: returns its result, with errno. */
 static long do_nanosleep(void) { return nanosleep(&nap, NULL); }
 
 static long do_clock_nanosleep(void)
@@ -136,7 +137,7 @@ static long do_cond_timedwait(void)
     struct timespec t = {until / 1000000000, until % 1000000000};
     pthread_mutex_lock(&mutex);
     int error;
-    do /* may wake up for nothing by its contract */
+    do /* may wake up spuriously by its contract */
         error = pthread_cond_clockwait(&condition, &mutex, CLOCK_MONOTONIC, &t);
     while (error == 0);
     pthread_mutex_unlock(&mutex);
@@ -219,7 +220,7 @@ static long do_long_poll(void)
     return poll(&fd, 1, LONG_NS / 1000000);
 }
 
-/* Runs `give` in another thread 40 ms after it was asked to. */
+/* Runs `give` in another thread 40 ms after the request. */
 struct answer {
     long (*give)(struct answer *);
     int64_t at;
@@ -244,7 +245,7 @@ static void ask(struct answer *answer)
     pthread_create(&answer->by, NULL, answerer, answer);
 }
 
-/* What `r`, the result of the call that was answered, says; errno is as it was. */
+/* 0 if the answered call was right, 2 if the answer failed, else `r` or 1; errno is unchanged. */
 static long answered(struct answer *answer, int right, long r)
 {
     int error = errno;
@@ -313,7 +314,7 @@ static long do_msgrcv(void)
     return answered(&answer, r == 1, r);
 }
 
-/* An abstract name: the kernel takes it away with the socket. */
+/* An abstract name: the kernel removes it with the socket. */
 static struct sockaddr_un name_of_listener(void)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -346,7 +347,7 @@ static long do_accept(void)
     return r;
 }
 
-/* Two descriptions of one unnamed file: locks of one keep the other waiting. */
+/* Two open file descriptions of one unnamed file, whose locks exclude each other. */
 static int open_twice(int fd[2])
 {
     char path[64];
@@ -421,7 +422,7 @@ static long do_sigsuspend(void)
     return r;
 }
 
-/* The thread may be late for its pause: the signal comes again until it has been woken. */
+/* The thread may reach its pause late, so the signal is repeated until it has been woken. */
 static long give_signals(struct answer *a)
 {
     while (!a->taken) {
@@ -448,7 +449,7 @@ static struct kind {
     long ns, late_ns;
     char wrong[120];
     int64_t latest;
-    /* How much earlier than asked for it may return by itself. */
+    /* The allowed time by which it may return early by itself. */
     long early_ns;
 } kinds[] = {
     {"nanosleep", do_nanosleep, NAP_NS, LATE_NS, "", 0, 0},
@@ -463,8 +464,9 @@ static struct kind {
     {"semtimedop", do_semtimedop, NAP_NS, BEGUN_ANEW_LATE_NS, "", 0, 0},
     {"sigtimedwait", do_sigtimedwait, NAP_NS, BEGUN_ANEW_LATE_NS, "", 0, 0},
     {"io_getevents", do_io_getevents, NAP_NS, BEGUN_ANEW_LATE_NS, "", 0, 0},
-    /* Counted in ticks of the system's clock, which come late, and then several at once, where a virtual machine's
-     * host runs something else: up to five jiffies (kernel/time/tick-sched.c, MAX_STALLED_JIFFIES). */
+    /* These count in ticks of the system's clock. In a virtual machine whose host runs something
+     * else, ticks arrive late, and then several at once: up to five jiffies
+     * (kernel/time/tick-sched.c, MAX_STALLED_JIFFIES). */
     {"recv", do_recv, NAP_NS, BEGUN_ANEW_LATE_NS, "", 0, NAP_NS / 2},
     {"wait", do_wait, NAP_NS, LATE_NS, "", 0, 0},
     {"read", do_read, NAP_NS, LATE_NS, "", 0, 0},

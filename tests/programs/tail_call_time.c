@@ -1,7 +1,8 @@
-/* Functions that leave by a tail call at times, and at times by a return: to a function of the program, to one
- * that leaves so itself, through a pointer, and to another library (usleep, which sleeps for SLEEP_US). Prints of those that
- * cannot be timed to the return how often each left by a tail call, as `tails NAME N`; of the others how long their calls
- * took and the sleep in them, ns, as `took NAME N` and `slept NAME N`. */
+/* Functions that leave sometimes by a tail call and sometimes by a return: to a function of the
+ * program, to one that leaves in the same way, through a pointer, and to another library (usleep,
+ * which sleeps for SLEEP_US). For those that cannot be timed up to the return it prints how often
+ * each left by a tail call, as `tails NAME N`. For the others it prints the duration of their calls
+ * and of the sleep in them, in ns, as `took NAME N` and `slept NAME N`. */
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,7 +74,7 @@ int main(void)
     enum { SLEEP_NS = SLEEP_US * 1000 };
     printf("tails by_pointer %ld\ntails library %ld\n", tails_pointer, tails_library);
     printf("took chain %ld\nslept direct %ld\n", took_chain, tails_direct * SLEEP_NS);
-    /* Each call of chain that is long has one of direct in it. */
+    /* Each long call of chain contains one of direct. */
     printf("took direct %ld\nslept chain %ld\n", took_direct + took_chain, (tails_direct - ROUNDS * 2 / 3) * SLEEP_NS);
     return sum == 42;
 }

@@ -1,10 +1,13 @@
-/* A function that leaves by a tail call each time, through one that does so, too, to one that ends in every way.
+/* A function that always leaves by a tail call, through another one that does, too, to one that
+ * ends in every way.
  *
- * ends: it returns, throws, or jumps out, and ends its thread. Prints `calls outer N`, how many of these did not return, and how
- *     long those took that did, ns.
- * switches: the callee goes to another stack and comes back, at times, or jumps out in a way that nobody knows; then another
- *     function is called from the same place. Prints the longest call of outer, ns.
- * runs: two threads call on and on, until SIGTERM; then prints the longest call and all calls together, ns, and their number. */
+ * ends: it returns, throws, jumps out, or ends its thread. Prints `calls outer N`, the number that
+ *     did not return, and the duration of those that did, in ns.
+ * switches: sometimes the callee switches to another stack and back, or jumps out in an
+ *     unrecognizable way; then the same call site calls another function. Prints the longest call
+ *     of outer, in ns.
+ * runs: two threads call repeatedly, until SIGTERM. Then prints the longest call, the sum of all
+ *     calls in ns, and their number. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -111,7 +114,7 @@ static void comes_back()
     }
 }
 
-/* The two are called with one return address's place. */
+/* The calls of both have their return address in the same place. */
 NOINLINE static long either(long how, long x)
 {
     return (how < 0 ? elsewhere(x) : outer(how, x)) + 1;

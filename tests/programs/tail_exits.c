@@ -1,5 +1,6 @@
-/* Exits by tail calls of every form: conditional jumps, `loop` and `jrcxz`, through a pointer, and by running on into the next
- * function. Prints how often that left so which cannot be timed to the return, as `tails NAME N`. */
+/* Exits by tail calls of every form: conditional jumps, `loop` and `jrcxz`, through a pointer, and
+ * by falling through into the next function. Prints the number of exits that cannot be timed up to
+ * the return, as `tails NAME N`. */
 #include <stdio.h>
 
 #define FUNCTION(name, body)                                                                        \
@@ -30,7 +31,7 @@ int main(void)
     for (long i = 0; i < ROUNDS; i++) {
         sum += taken(i) + twice(i) + counted(i) + zero(i) + by_pointer(i) + falls(i) + into(i);
         by_pointer_tails += i & 1;
-        /* What the jump leads to is no function. */
+        /* The target of this jump is not a function. */
         zero_tails += (i & 3) == 0;
     }
     printf("sum %ld\ntails by_pointer %ld\ntails zero %ld\n", sum, by_pointer_tails, zero_tails);

@@ -1,5 +1,6 @@
-/* Short functions next to each other, some of which leave by tail calls of others: what is changed of one may depend on the first
- * bytes of the next. Calls all of them until SIGTERM, then prints `ok`, or `wrong` if any returned something else. */
+/* Short adjacent functions, some of which leave by tail calls to others: a patch of one may depend
+ * on the first bytes of the next. Calls all of them until SIGTERM, then prints `ok`, or `wrong` if
+ * any returned a wrong result. */
 #include <signal.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* Functions that leave by a jump to another module's, through the linker's stub for it. */
+/* Functions that leave by a jump to another module's function, through the linker's stub for it. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -6,7 +6,7 @@
 
 static long calls;
 
-/* As Lua's allocator: with its stack as at the entry. */
+/* Like Lua's allocator: with the stack pointer as at the entry. */
 NOINLINE void *resize(void *old, size_t size)
 {
     calls++;
@@ -17,7 +17,7 @@ NOINLINE void *resize(void *old, size_t size)
     return realloc(old, size);
 }
 
-/* With a frame before. */
+/* With a frame before the jump. */
 NOINLINE void drop(void **from)
 {
     void *old = *from;

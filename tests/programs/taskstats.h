@@ -1,6 +1,6 @@
-/* The time that a thread has waited for its own reads and writes of disks, ns, as the kernel tells it over
- * netlink (Documentation/accounting/taskstats.rst). It needs CAP_NET_ADMIN, and kernel.task_delayacct
- * when the thread is made. */
+/* The time that a thread has waited for its own disk reads and writes, in ns, as the kernel reports
+ * it over netlink (Documentation/accounting/taskstats.rst). Requires CAP_NET_ADMIN, and
+ * kernel.task_delayacct when the thread is created. */
 #ifndef TASKSTATS_H
 #define TASKSTATS_H
 
@@ -59,8 +59,8 @@ static inline struct nlattr *netlink_ask(int fd, int family, int command, int at
     return find_attribute(message->attributes, message->bytes + got, wanted);
 }
 
-/* A socket for block_io_ns, with the number of the family in `family`; -1 where waiting is not accounted
- * for or not told to this user. */
+/* A socket for block_io_ns, with the number of the family in `family`; -1 if the kernel does not
+ * account for waits, or does not report them to this user. */
 static inline int taskstats_open(int *family)
 {
     char is_on = '0';
@@ -83,7 +83,7 @@ static inline int taskstats_open(int *family)
     return fd;
 }
 
-/* How long this thread has waited so far; -1 where that is not told. */
+/* The time that this thread has waited so far; -1 if the kernel does not report it. */
 static inline int64_t block_io_ns(int fd, int family)
 {
     union netlink_message message;

@@ -1,15 +1,15 @@
-/* A page of the program's own text mapped a second time, as V8 does with its built-in functions: one
- * function is there twice, the others once. With the name of a copy of the program as its argument, the
- * page is one of that, mapped shared and writable.
+/* A page of the program's own text mapped a second time, as V8 does with its built-in functions:
+ * one function is mapped twice, the others once. If the argument names a copy of the program, the
+ * page is one of that file, mapped shared and writable.
  *
- * Prints `ready`, waits for SIGUSR1, calls `twice_work` at both places and `once_work`, prints
- * `first N`, `second N`, `once N` and `ok SUM`; ends on SIGTERM. On standard error: the addresses of
- * the three. */
+ * Prints `ready`, waits for SIGUSR1, calls `twice_work` at both addresses and `once_work`, prints
+ * `first N`, `second N`, `once N` and `ok SUM`; ends on SIGTERM. Standard error has the addresses
+ * of the three. */
 #include "gate.h"
 
 typedef unsigned long work(unsigned long);
 
-/* Each alone on its page, so that the page can be run elsewhere. */
+/* Alone on its page, so that the page can run at another address. */
 __attribute__((noinline, aligned(4096), section(".text.twice"))) unsigned long
 twice_work(unsigned long x)
 {
@@ -26,7 +26,7 @@ once_work(unsigned long x)
     return x;
 }
 
-/* Where in its file the byte at `address` stands; the file's name goes to `path`. */
+/* The file offset of the byte at `address`; stores the file's name in `path`. */
 static off_t in_file(uintptr_t address, char path[4096])
 {
     FILE *maps = fopen("/proc/self/maps", "r");

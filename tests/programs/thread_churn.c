@@ -1,5 +1,5 @@
-/* Makes `thread_churn THREADS` short threads, a few at a time, so that stacks and thread control blocks
- * are used again and again. Each calls `work`, and `around` that calls it. */
+/* Creates `thread_churn THREADS` short threads, a few at a time, so that stacks and thread control
+ * blocks are reused. Each calls `work`, and `around`, which calls it. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

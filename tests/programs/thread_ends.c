@@ -1,8 +1,9 @@
-/* Threads that end in the middle of calls, all of them alive until the last one does: `thread_ends WHAT`.
+/* Threads that end in the middle of calls, all of them alive until the last one ends:
+ * `thread_ends WHAT`.
  *
- * exit: by pthread_exit, of which cleanup handlers call on.
- * cancel: cancelled where they wait; asynchronous: cancelled wherever they are.
- * main_exit, main_cancel: the first thread ends that way, and another one ends the program. */
+ * exit: by pthread_exit, whose cleanup handlers make further calls.
+ * cancel: canceled at a cancellation point; asynchronous: canceled anywhere.
+ * main_exit, main_cancel: the first thread ends in that way, and another one ends the program. */
 #define _GNU_SOURCE
 #include "ends.h"
 
@@ -39,7 +40,7 @@ PROBED long leaves(long x)
     pthread_barrier_wait(&all_there);
     if (is("asynchronous")) {
         pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-        /* Only from here on can it be cancelled, and so always in this function. */
+        /* It can be canceled only from here on, and so always in this function. */
         __atomic_fetch_add(&turning, 1, __ATOMIC_RELEASE);
         for (volatile long i = 0;; i++)
             ;

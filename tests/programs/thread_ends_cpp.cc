@@ -1,5 +1,6 @@
-// Threads that end in the middle of calls whose objects are destroyed on the way: `thread_ends_cpp exit`
-// by pthread_exit, `thread_ends_cpp cancel` cancelled where they wait. All of them live until the last one does.
+// Threads that end in the middle of calls whose objects are destroyed by unwinding:
+// `thread_ends_cpp exit` by pthread_exit, `thread_ends_cpp cancel` canceled at a cancellation
+// point. All of them live until the last one ends.
 #include "ends.h"
 
 #include <cxxabi.h>

@@ -1,8 +1,10 @@
-/* Makes threads none of which has memory that another has had: stacks and control blocks are at ever new places.
+/* Creates threads that never reuse memory of another one: stacks and control blocks are always at
+ * new addresses.
  *
  *     thread_generations after COUNT    one after another
- *     thread_generations alive COUNT    all at once: each calls `work`, waits for all others, and calls it again
- *     thread_generations forever        a few at a time until SIGTERM, telling how many on lines of their own
+ *     thread_generations alive COUNT    all at once: each calls `work`, waits for all others, and
+ *                                       calls it again
+ *     thread_generations forever        a few at a time until SIGTERM; lines give the number
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Threads that call a function of no length all the time, more of them than there are processors.
+/* More threads than processors, which constantly call an empty function.
  *
  *     tiny_calls THREADS CALLS
  */

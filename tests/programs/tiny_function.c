@@ -1,20 +1,20 @@
-/* Functions too small for a jump, each with another right after it whose first bytes end the
- * displacement of a jump that begins in the small one: `_up` leads to 1.7 GiB above,
+/* Functions too small for a jump. Each is directly followed by another one whose first bytes form
+ * the end of the displacement of a jump that begins in the small one: `_up` leads to 1.7 GiB above,
  * `_down` to 1.8 GiB below.
  *
  *     tiny_function [MODE [two]]
  *
  *     (none)    calls each, from one thread
- *     wait      prints `ready`, awaits SIGUSR1, calls each from several threads, prints `ok`, awaits
- *               SIGTERM
- *     full      the same, and all that those jumps can lead to is mapped; another SIGUSR1 before the
- *               first, answered by `released`, ends that
- *     fork      as wait, and the calls are made by a child
+ *     wait      prints `ready`, awaits SIGUSR1, calls each from several threads, prints `ok`,
+ *               awaits SIGTERM
+ *     full      as wait, with all possible targets of those jumps mapped; another SIGUSR1 before
+ *               the first, answered by `released`, unmaps them
+ *     fork      as wait, and a child makes the calls
  *     busy      prints `ready`, calls them until SIGUSR1, prints `ok`, awaits SIGTERM
  *
- * With `two`, the functions are two of which the first's jump depends on the second's bytes.
- * Results are compared, those of the functions after them too. Prints `calls NAME N` for each small one.
- * With -DLIBRARY all is a shared library for tiny_function_main.c. */
+ * With `two`, the functions are two of which the first's jump depends on the second's bytes. Checks
+ * the results, including those of the functions after them. Prints `calls NAME N` for each small
+ * one. With -DLIBRARY it is a shared library for tiny_function_main.c. */
 #include "gate.h"
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -39,8 +39,8 @@ __asm__(".text\n"
         "  .size \\name, . - \\name\n"
         ".endm\n"
 
-        /* x + 1; its byte number `at`, counted from 1, is 0x6b or 0x89, which is beyond
-         * where the kernel puts the heap. */
+        /* x + 1; its byte number `at`, counted from 1, is 0x6b or 0x89, which is beyond the
+         * kernel's place for the heap. */
         ".macro beside name way at\n"
         "  function beside_\\name\\()_\\way\n"
         "  .if \\at == 2\n"
@@ -70,7 +70,7 @@ __asm__(".text\n"
         "  .endr\n"
         "  beside \\name, \\way, (5-\\len-\\count)\n"
         ".endm\n"
-        /* `len` bytes, of which the last is a return, and `count` bytes between. */
+        /* `len` bytes, of which the last is a return, and `count` bytes in between. */
         ".macro tiny name len count byte insn:vararg\n"
         "  tiny_way \\name, up, \\len, \\count, \\byte, \\insn\n"
         "  tiny_way \\name, down, \\len, \\count, \\byte, \\insn\n"
@@ -93,7 +93,7 @@ __asm__(".text\n"
         ".p2align 12, 0xcc\n"
         ".skip 4094, 0xcc\n"
         "tiny_way across, down, 2, 0, 0, cwtl\n"
-        /* Two of which the first depends on bytes of the second. */
+        /* Two functions, of which the first depends on bytes of the second. */
         ".p2align 4, 0xcc\n"
         "function first_of_two\n"
         "  neg %rax\n"
@@ -105,7 +105,7 @@ __asm__(".text\n"
         "end second_of_two\n"
         "beside two_of, up, 1\n"
 
-        /* The last byte of what is mapped executable of the file. */
+        /* The last byte of the file that is mapped executable. */
         ".section .last, \"ax\", @progbits\n"
         ".p2align 12\n"
         ".skip 4095, 0xcc\n"
@@ -114,7 +114,7 @@ __asm__(".text\n"
         "end at_end\n"
         ".text\n"
 
-        /* Calls a function of one argument that leaves it as the result where it is so small. */
+        /* Calls a function of one argument; a small one leaves the argument as the result. */
         ".p2align 4, 0xcc\n"
         "function through\n"
         "  sub $8, %rsp\n"
@@ -170,7 +170,7 @@ static size_t count = sizeof singles / sizeof *singles;
 
 static atomic_int stop, endless, begun;
 
-/* Calls all; how often each, or -1 where a result was wrong. */
+/* Calls all functions. Returns the number of calls of each, or -1 if a result was wrong. */
 static void *calls(void *unused)
 {
     (void)unused;
@@ -215,7 +215,7 @@ static long join(pthread_t *threads)
     return made;
 }
 
-/* A range of addresses, and which parts of what was free in it are mapped. */
+/* A range of addresses, and the formerly free parts of it that are mapped. */
 struct range {
     uintptr_t from;
     char filled[4096];
@@ -223,7 +223,7 @@ struct range {
 
 #define PART (64ul << 10)
 
-/* From `from` on: an address that is a multiple of 64 KiB. */
+/* Maps the free parts of the range at `from`, rounded down to a multiple of 64 KiB. */
 static void fill(struct range *range, uintptr_t from)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;

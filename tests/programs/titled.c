@@ -1,10 +1,11 @@
-/* Calls `work` until SIGTERM, after it has written a title over its arguments, as setproctitle(3) does:
+/* Calls `work` until SIGTERM, after it has written a title over its arguments, as setproctitle(3)
+ * does:
  *
- *     within    it is shorter than they are, and what is left of them is zeroes
+ *     within    shorter than the arguments, and the rest of them is zeroes
  *     spaces    spaces instead of zeroes
  *     beyond    longer, into the environment
  *
- * Given any further arguments. Prints `ready`, and `ok` at its end. */
+ * Takes any further arguments. Prints `ready`, and `ok` at its end. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,10 @@
-/* Loads libraries, calls `later` of the one loaded last, and unloads them: a step at each SIGUSR1. At SIGTERM it says how often it has
- * called, and ends.
+/* Loads libraries, calls `later` of the one loaded last, and unloads them: one step at each
+ * SIGUSR1. At SIGTERM it prints its number of calls, and ends.
  *
  *     told STEP...
  *
- * A step is load:PATH, unload, call:N, or fork:N, by which a child notes N times and ends.
+ * A step is load:PATH, unload, call:N, or fork:N, which forks a child that calls `note` N times and
+ * ends.
  */
 #include <dlfcn.h>
 #include <signal.h>
@@ -17,7 +18,7 @@ static void *library;
 static long (*later)(long);
 static long calls;
 
-/* What libraries call. */
+/* Called by libraries. */
 static volatile long noted;
 
 __attribute__((noinline, noclone, noipa)) void note(void)

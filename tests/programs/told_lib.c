@@ -1,4 +1,5 @@
-/* A library with a function, which has the program note that it is at work; another one where OTHER is defined, whose code is as long. */
+/* A library with a function that notifies the program; with OTHER defined, it is a different
+ * function with code of the same length. */
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 
 #ifdef OTHER

@@ -1,9 +1,9 @@
-/* Functions so small, and so close to each other, that no jump has room in them.
+/* Functions that are so small and so close to each other that there is no room for a jump.
  *
  *     trap CALLS [SECONDS]
  *
  * Three threads call them CALLS times each, or with SECONDS as often as they can until SIGTERM or
- * that time. Prints `ok calls N`: how often each of the functions was called. */
+ * the end of that time. Prints `ok calls N`, the number of calls of each function. */
 #define _GNU_SOURCE
 #include "trap_functions.h"
 
@@ -48,7 +48,7 @@ int main(int argc, char **argv)
         pthread_create(&threads[i], NULL, thread, NULL);
     if (seconds > 0) {
         struct timespec moment = {0, 100000};
-        /* A thread is made with all signals blocked. */
+        /* A new thread has all signals blocked. */
         while (atomic_load(&begun) < 3)
             nanosleep(&moment, NULL);
         puts("ready");

@@ -1,10 +1,10 @@
-/* Functions so small, and so close to each other, that no jump has room in them. */
+/* Functions that are so small and so close to each other that there is no room for a jump. */
 #ifndef TRAP_FUNCTIONS_H
 #define TRAP_FUNCTIONS_H
 
 #include <stdint.h>
 
-/* `before` and `after` keep paddings away; each of the others is the next one's neighbour. */
+/* `before` and `after` keep padding away; each of the others is adjacent to the next one. */
 __asm__(".text\n.p2align 4\n"
         ".type before, @function\nbefore:\n.cfi_startproc\n xor %eax, %eax\n ret\n.cfi_endproc\n"
         ".size before, .-before\n"

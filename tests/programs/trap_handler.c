@@ -1,9 +1,9 @@
-/* A program with a handler of SIGTRAP of its own, and functions that only breakpoints have room in.
+/* A program with its own handler of SIGTRAP, and functions that have room only for breakpoints.
  *
  *     trap_handler GATE
  *
- * Calls them until SIGUSR1, then comes to a breakpoint of its own, whose handler says `inside` and waits for the file
- * GATE; says `left` and calls them until SIGTERM. */
+ * Calls them until SIGUSR1, then reaches a breakpoint of its own, whose handler prints `inside` and
+ * waits for the file GATE. Prints `left` and calls them until SIGTERM. */
 #define _GNU_SOURCE
 #include "trap_functions.h"
 

@@ -1,10 +1,12 @@
-/* Calls `tiny_four`, in which no jump has room, beside threads that block SIGTRAP.
+/* Calls `tiny_four`, which has no room for a jump, beside threads that block SIGTRAP.
  *
  *     trap_masks makes|ends|blocks
  *
- * With `makes` two threads make others, one after another, each of which calls it ten times: whoever makes a thread, and whoever is made, has
- * all signals blocked for a moment. With `ends` these have used most of their stacks: what ends has all blocked but the C library's SIGSETXID
- * (33) until its stack has been given back. With `blocks` the main thread blocks SIGTRAP for good. Ends on SIGTERM with `ok calls N`. */
+ * With `makes` two threads create others, one after another, each of which calls it ten times. The
+ * creating and the created thread have all signals blocked for a moment. With `ends` the created
+ * threads have used most of their stacks: an ending thread has all signals blocked except the C
+ * library's SIGSETXID (33) until its stack has been released. With `blocks` the main thread blocks
+ * SIGTRAP permanently. Ends on SIGTERM with `ok calls N`. */
 #define _GNU_SOURCE
 #include "trap_functions.h"
 

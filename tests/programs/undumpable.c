@@ -1,5 +1,5 @@
-/* Calls `step` all the time; from SIGUSR1 on nobody but root may look into it (prctl(2),
- * PR_SET_DUMPABLE), until SIGUSR2.
+/* Calls `step` all the time. From SIGUSR1 on only root may inspect it (prctl(2), PR_SET_DUMPABLE),
+ * until SIGUSR2.
  *
  *     undumpable
  *

@@ -1,5 +1,6 @@
-/* Loads and unloads copies of a library on several threads without a pause, each time at another address, and calls
- * `work` from there: whoever looks at the libraries that are there finds some that are about to go.
+/* Loads and unloads copies of a library on several threads without a pause, each time at another
+ * address, and calls `work` from there. A reader of the list of libraries finds some that are about
+ * to be unloaded.
  *
  *     unloading LIBRARY FOLDER THREADS ROUNDS
  */

@@ -1,4 +1,5 @@
-/* Two functions that take the time; stripped, nothing but the calls in `main`, which is called by its address, tells of them. */
+/* Two functions that take the time. Once stripped, only the calls in `main`, which is called by its
+ * address, lead to them. */
 #include <stdio.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))

@@ -1,10 +1,10 @@
 /* Functions that are left in other ways than by returning once: `unreturned WHAT`.
  *
- * setjmp: a probed function that setjmp comes back to, twice, from functions that it has called; the
- *     same with the signal mask, out of a handler.
- * vfork: children that call before they end, and before they become another program; those calls are none of the
- *     process's.
- * exit: calls that end by exit, of a function that has no end and of one that has.
+ * setjmp: a probed function to which setjmp returns again, twice, from functions that it has
+ *     called; and the same with the signal mask, out of a handler.
+ * vfork: children that make calls before they end, and before they execute another program. Those
+ *     calls do not belong to the process.
+ * exit: calls that end by exit, of a function without a return and of one with a return.
  * quick: the same by _exit.
  * loop: they loop until a signal's handler jumps out of them.
  * killed: they loop until a signal ends the program. */
@@ -30,7 +30,7 @@ NOINLINE long tick(long x)
     return x * 3 + 1;
 }
 
-/* Never returns where x is positive. */
+/* Does not return if x is positive. */
 NOINLINE long leaves_by_jump(long x)
 {
     leaves++;
@@ -40,7 +40,7 @@ NOINLINE long leaves_by_jump(long x)
     return x;
 }
 
-/* Entered once and returned from once, whatever setjmp does. */
+/* Entered once and returned from once, despite setjmp. */
 NOINLINE long returns_once(long x)
 {
     volatile long left = x;
@@ -99,7 +99,7 @@ NOINLINE void never_returns(const char *what)
         sink++;
 }
 
-/* Returns where it is not called like the other one. */
+/* Returns unless it is called like the other one. */
 NOINLINE long might_return(const char *what)
 {
     if (what)

@@ -1,8 +1,8 @@
-/* Another tool that probes the same function: a uprobe of the kernel's (perf_event_open(2)).
+/* Another tool that probes the same function: a uprobe of the kernel (perf_event_open(2)).
  *
  *     uprobe PID FILE OFFSET
  *
- * Prints `ready` once it is set, and takes it out when it ends, on SIGTERM. */
+ * Prints `ready` once it is set, and removes it at its end, on SIGTERM. */
 #define _GNU_SOURCE
 #include <linux/perf_event.h>
 #include <signal.h>

@@ -1,9 +1,10 @@
-/* A program for which threads of the kernel's open FIFOs, by io_uring(7): they wait in open(2) until the end, and what
- * they do would fail if they were stopped.
+/* A program for which kernel threads open FIFOs, by io_uring(7). They wait in open(2) until the
+ * end, and their operations would fail if they were stopped.
  *
  *     uring COUNT FOLDER
  *
- * Calls `work` meanwhile. Ends on SIGTERM with `ok calls N`, once all have been opened, or `wrong WHY`. */
+ * Calls `work` in the meantime. Ends on SIGTERM with `ok calls N`, once all have been opened, or
+ * `wrong WHY`. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/io_uring.h>

@@ -1,4 +1,4 @@
-/* Calls functions with arguments and results of several kinds, and prints what they have added up.
+/* Calls functions with arguments and results of several kinds, and prints the sums of their values.
  *
  *     values
  */
@@ -28,7 +28,7 @@ NOINLINE long by_memory(struct large given)
     return given.numbers[1];
 }
 
-/* How often each of the two comparisons of the test holds, for itself: of calls in calls. */
+/* The calls for which each of the test's two comparisons holds, including nested calls. */
 NOINLINE int nested(int depth)
 {
     int result = depth > 0 ? nested(depth - 1) : -3;

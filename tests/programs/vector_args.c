@@ -1,7 +1,7 @@
-/* Calls functions that take and give back values in every register there is: all general registers,
- * the flags, the x87 stack and its control word, MXCSR, and xmm, ymm, or zmm and mask registers, the
- * most that the processor has. On new paths and on new threads, each of which makes its first probed
- * call here. */
+/* Calls functions that take and return values in every register: all general registers, the
+ * flags, the x87 stack and its control word, MXCSR, and xmm, ymm, or zmm and mask registers,
+ * depending on the processor. On new paths and on new threads, each of which makes its first
+ * probed call here. */
 #define _GNU_SOURCE
 #define END_WITH "ret\n"
 #define FOLLOWED_BY ".skip 16, 0x90\n"
@@ -19,7 +19,7 @@
 enum { XMM, YMM, ZMM };
 int level;
 
-/* Offsets are known to the assembly below. */
+/* The assembly below knows the offsets. */
 struct state {
     uint64_t general[15]; /* rax rcx rdx rbx rbp rsi rdi r8 to r15 */
     uint64_t flags;       /* at 120 */
@@ -31,7 +31,7 @@ struct state {
 };
 _Static_assert(__builtin_offsetof(struct state, vectors) == 256, "offset");
 
-/* Loads all of `in`, calls, stores all in `out`. */
+/* Loads all registers from `in`, calls, and stores all in `out`. */
 void call_with(const struct state *in, struct state *out, void (*call)(void));
 
 __asm__(".text\n"
@@ -182,7 +182,7 @@ __asm__(".text\n"
         "lea 1(%\\reg), %\\reg\n"
         ".endr\n"
         "end changes_general\n"
-        /* All of CF, PF, AF, ZF, SF and OF, and in the other one DF. */
+        /* Changes all of CF, PF, AF, ZF, SF and OF; the other function changes DF. */
         "function changes_flags\n"
         "pushf\n"
         ".cfi_adjust_cfa_offset 8\n"
@@ -220,7 +220,7 @@ void changes_x87(void), changes_xmm(void), changes_ymm(void), changes_zmm(void);
 
 enum { FLAGS = 0x8d5, DIRECTION = 0x400 };
 
-/* What each makes of a state. */
+/* The effect of each function on a state. */
 static void to_passes(struct state *state) { (void)state; }
 static void to_changes_general(struct state *state)
 {
@@ -248,7 +248,7 @@ static void to_changes_xmm(struct state *state) { add_lanes(state, 16, 4); }
 static void to_changes_ymm(struct state *state)
 {
     add_lanes(state, 16, 8);
-    /* What is above the result is cleared. */
+    /* The bits above the result are cleared. */
     for (int i = 0; i < 16 && level == ZMM; i++)
         memset(state->vectors[i] + 32, 0, 32);
 }
@@ -296,7 +296,7 @@ NOINLINE _Complex long double both(long double a, long double b)
 {
     return __builtin_complex(a * 3, b / 7);
 }
-/* `al` tells whether there are vector registers to store. */
+/* `al` is the upper bound for the number of vector registers to store. */
 NOINLINE double sum_of(const char *kinds, ...)
 {
     double sum = 0;
@@ -307,7 +307,7 @@ NOINLINE double sum_of(const char *kinds, ...)
     va_end(list);
     return sum;
 }
-/* The compiler knows that it leaves all but a few registers alone: -fipa-ra. */
+/* The compiler knows that it preserves all but a few registers: -fipa-ra. */
 static __attribute__((noinline, noclone)) long light(long x) { return x * 3 + 1; }
 NOINLINE static long around_light(long a, long b, long c, long d, long e, long f)
 {
@@ -366,7 +366,7 @@ NOINLINE static void check(int row)
         long double value = (long double)(int64_t)next() / 3;
         memcpy(in.x87[i], &value, 10);
     }
-    /* Every exception masked, rounding and precision in some way. */
+    /* Every exception masked, with some rounding mode and precision. */
     in.mxcsr = 0x1f80 | (next() & 3) << 13;
     in.control = 0x7f | (next() & 3) << 10 | 0x300;
     for (int i = 0; i < 7; i++)
@@ -391,7 +391,7 @@ NOINLINE static void check(int row)
     for (int i = 0; i < 4; i++)
         if (memcmp(out.x87[i], expected.x87[i], 10))
             differ(rows[row].name, "st", i);
-    /* The inexact flag may be set by what the function itself does. */
+    /* The function itself may set the inexact flag. */
     if ((out.mxcsr & ~0x3fu) != (expected.mxcsr & ~0x3fu))
         differ(rows[row].name, "mxcsr", out.mxcsr);
     if (out.control != expected.control)
@@ -423,7 +423,7 @@ NOINLINE static void compiled(int which, double x)
     results = results * 0.75 + got;
 }
 
-/* Each depth is a path of its own; the second call of each round is on a known one. */
+/* Each depth is a separate path; the second call of each round is on a known one. */
 NOINLINE static void at_depth(int depth, int row)
 {
     if (depth > 0)

@@ -1,12 +1,12 @@
-/* Threads that call functions of awkward shape and check every result.
+/* Threads that call functions of difficult shapes and check every result.
  *
  *     windows CASE THREADS ROUNDS [COUNTER_FILE]
  *
  * Calls the functions of CASE in turn, ROUNDS times in each thread, or with ROUNDS 0 until SIGTERM.
  * Ends with one line, `ok calls` and the calls of each function, or `wrong FUNCTION ROUND`.
  * COUNTER_FILE holds lines of eight 64-bit numbers. The first number of the first line is the gate:
- * set to 1 by a test, it holds every thread outside of the functions. Then a line for each thread:
- * the calls of each function, and in the last number whether it is held. */
+ * set to 1 by a test, it holds every thread outside the functions. Then there is a line for each
+ * thread: the calls of each function, and as the last number 1 while it is held. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -32,13 +32,13 @@ struct worker {
     uint8_t from[2][BYTES], to[BYTES + 1];
 };
 
-/* A function to call: calls it with what follows from x, and says whether the result is right. */
+/* A function: `check` calls it with arguments made from x, and returns 1 if the result is right. */
 struct shape {
     const char *name;
     int (*check)(struct worker *worker, uint64_t x);
 };
 
-/* FUNCTION(NAME) ... END(NAME): a function as an assembler programmer would leave it. */
+/* FUNCTION(NAME) ... END(NAME): a function as written by hand in assembly. */
 #define FUNCTION(name) ".globl " #name "\n.type " #name ",@function\n" #name ":\n.cfi_startproc\n"
 #define END(name) ".cfi_endproc\n.size " #name ",.-" #name "\n"
 
@@ -49,7 +49,7 @@ uint64_t copy_at_exit(void *to, const void *from, uint64_t x, uint64_t bytes);
 uint64_t cpuid_at_both(void *unused, uint64_t x);
 uint64_t copy_then_jump(void *to, const void *from, uint64_t x, uint64_t bytes);
 
-/* The end of each is followed by int3, not by padding: an exit must be had from the bytes before. */
+/* Each is followed by int3 and not by padding, so that an exit needs the bytes before it. */
 __asm__(".text\n.p2align 4\n"
         FUNCTION(copy_at_entry)
         "  pause\n"
@@ -265,7 +265,7 @@ static int check_table_to_exit(struct worker *worker, uint64_t x)
     return table_to_exit(x, n) == x + 100 + (n > 3 ? 4 : n);
 }
 
-/* --- data: a table amid the instructions ------------------------------------------------------- */
+/* --- data: a table between the instructions ---------------------------------------------------- */
 
 uint64_t data_amid(uint64_t n);
 uint64_t data_like_code(uint64_t n);
@@ -282,8 +282,8 @@ __asm__(".text\n.p2align 4\n"
         "  ret\n"
         END(data_amid)
         ".fill 5, 1, 0xcc\n"
-        /* Here the data are complete instructions, with returns and jumps that nobody executes:
-         * five no-operations, ret, nop, nop, and so on. */
+        /* The data here are complete instructions, with returns and jumps that never execute: five
+         * no-ops, ret, nop, nop, and so on. */
         FUNCTION(data_like_code)
         "  lea 1f(%rip), %rdx\n"
         "  mov (%rdx, %rdi, 8), %rax\n"
@@ -301,7 +301,7 @@ __asm__(".text\n.p2align 4\n"
         "1: .quad 0x9090909090909090, 0xc3909090909090c3, 0xcccccccccccccccc, 0x00401f0f00401f0f\n"
         END(data_after)
         ".fill 5, 1, 0xcc\n"
-        /* Found by the return address of a call. */
+        /* Found through the return address of a call. */
         FUNCTION(data_called_over)
         "  call 2f\n"
         "  .cfi_def_cfa_offset 16\n"
@@ -343,12 +343,12 @@ static int check_data_called_over(struct worker *worker, uint64_t x)
     return data_called_over(x & 1) == data[x & 1];
 }
 
-/* --- cold: parts that the compiler and an assembler programmer put elsewhere ------------------- */
+/* --- cold: parts that the compiler and hand-written assembly put elsewhere --------------------- */
 
 NOINLINE __attribute__((cold)) uint64_t rare(uint64_t x) { return x ^ 0x55; }
 NOINLINE uint64_t usual(uint64_t x) { return x + 11; }
 
-/* Leaves by a return of the cold part's own. */
+/* Leaves by a return in the cold part. */
 NOINLINE uint64_t cold_return(uint64_t x)
 {
     uint64_t y = usual(x) * 3;
@@ -357,7 +357,7 @@ NOINLINE uint64_t cold_return(uint64_t x)
     return y;
 }
 
-/* The cold part comes back. */
+/* The cold part jumps back. */
 NOINLINE uint64_t cold_and_back(uint64_t x)
 {
     uint64_t y = x + 2;
@@ -369,8 +369,8 @@ NOINLINE uint64_t cold_and_back(uint64_t x)
     return y * 2;
 }
 
-/* Goes to its cold part by conditional and by plain jumps, in each of two frame heights, and leaves
- * it by a return, by a tail call, and back into the middle and into the exit's bytes. */
+/* Enters its cold part by conditional and by plain jumps, at two frame heights each, and leaves it
+ * by a return, by a tail call, and back to the middle and to the bytes of the exit. */
 uint64_t cold_by_hand(uint64_t x, uint64_t n);
 __asm__(".text\n.p2align 4\n"
         FUNCTION(cold_by_hand)

@@ -1,4 +1,5 @@
-/* Runs a program that can open no perf events: a seccomp filter says EPERM, as the kernel does where they are forbidden.
+/* Runs a program that cannot open perf events: a seccomp filter returns EPERM, as the kernel does
+ * if they are forbidden.
  *
  *     without_perf PROGRAM ARGS...
  */

@@ -1,4 +1,4 @@
-/* For programs that call one function, `work`, until SIGTERM, where they have it lead to `end`, has set `ends`. */
+/* For programs that call one function, `work`, until SIGTERM, whose handler `end` sets `ends`. */
 #ifndef WORK_H
 #define WORK_H
 

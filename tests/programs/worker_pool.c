@@ -1,6 +1,6 @@
-/* A server: six workers that wait for jobs. `main` makes one each 4 ms and sleeps in between. Each job
-   needs a lock that a report holds for long. A client thread asks the report's thread and waits for its
-   answer. */
+/* A server: six workers that wait for jobs. `main` makes one every 4 ms and sleeps in between. Each
+ * job needs a lock that a report holds for a long time. A client thread sends a request to the
+ * report's thread and waits for its answer. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
-/* A server that forks as many workers as its argument says, and a helper that executes sleep(1). The second
- * worker forks a child. After $WORKED/go appears, each calls `work` as often as its number says, and writes a
- * line `CALLER N` into $WORKED/PID. The first worker ends after $WORKED/end appears. After $WORKED/more
- * appears, the server and its second worker fork another child each. With $VFORKS, the first worker waits in
- * vfork(2) until $WORKED/child appears, and then for $WORKED/again. */
+/* A server that forks as many workers as its argument says, and a helper that executes sleep(1).
+ * The second worker forks a child. After $WORKED/go appears, each calls `work` as often as its
+ * number says, and writes a line `CALLER N` into $WORKED/PID. The first worker ends after
+ * $WORKED/end appears. After $WORKED/more appears, the server and its second worker fork another
+ * child each. With $VFORKS, the first worker waits in vfork(2) until $WORKED/child appears, and
+ * then for $WORKED/again. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -58,7 +59,7 @@ static void await(const char *name)
         usleep(1000);
 }
 
-/* Each process but the first writes a byte when it is there. */
+/* Each process except the first writes a byte once it runs. */
 static int told[2];
 
 static void perform(const char *caller, void (*function)(int), int n)
@@ -138,7 +139,7 @@ int main(int count, char **arguments)
         execlp("sleep", "sleep", "600", NULL);
         abort();
     }
-    /* Until the helper is another program. */
+    /* Waits until the helper has executed its program. */
     close(closes[1]);
     char byte;
     if (read(closes[0], &byte, 1))

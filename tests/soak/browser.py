@@ -1,4 +1,4 @@
-"""Chromium without a window and with its sandbox on, driven over its DevTools pipe."""
+"""Headless Chromium with its sandbox, controlled over its DevTools pipe."""
 
 import json
 import os
@@ -18,7 +18,7 @@ function work() { return new Promise((done, failed) => {
 setInterval(work, 200);
 </script>"""
 
-# What a worker of the page computes: the sum of the integers below a million.
+# The result of a worker of the page: the sum of the integers below a million.
 WORKED = 499999500000
 
 
@@ -27,7 +27,7 @@ class Gone(Exception):
 
 
 def words(path):
-    """The words of a file of a process; none where the process has ended."""
+    """The words of a file in /proc. Empty if the process has ended."""
     try:
         with open(path, "rb") as file:
             return file.read().replace(b"\0", b" ").decode().split()
@@ -36,7 +36,7 @@ def words(path):
 
 
 def children(pid):
-    """The processes that the threads of one have started."""
+    """The child processes of all threads of a process."""
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -45,7 +45,7 @@ def children(pid):
 
 
 class Browser:
-    """A browser with one page open; what it says on standard error goes to a file."""
+    """A browser with one page open. Its output goes to the file `log`."""
 
     def __init__(self, program, home, user=None, gpu=True):
         commands, answers = os.pipe(), os.pipe()
@@ -57,7 +57,7 @@ class Browser:
         arguments[1:1] = ["--use-angle=swiftshader", "--enable-unsafe-swiftshader"] if gpu else ["--disable-gpu"]
 
         def prepare():
-            # High numbers first, so that neither pipe stands where the other goes.
+            # High numbers first, so that neither pipe occupies the other's target.
             command, answer = (os.dup2(fd, high) for fd, high in ((commands[0], 103), (answers[1], 104)))
             os.dup2(command, 3)
             os.dup2(answer, 4)
@@ -76,7 +76,7 @@ class Browser:
         self.page = self.open()
 
     def open(self):
-        """A new page, loaded: its session."""
+        """Opens a new page, waits until it is loaded, and returns its session."""
         target = self.call("Target.createTarget", {"url": PAGE})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         self.call("Inspector.enable", session=session)
@@ -87,7 +87,7 @@ class Browser:
         return session
 
     def call(self, method, parameters=None, session=None):
-        """The answer to one command; what has crashed meanwhile is noted."""
+        """Sends a command and returns the answer. Records crashes in the meantime."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters or {}}
         if session:
@@ -119,13 +119,13 @@ class Browser:
         return json.loads(message)
 
     def value(self, expression, session=None):
-        """What an expression is in the page; a promise is waited for."""
+        """The value of a JavaScript expression in the page. Waits for a promise."""
         arguments = {"expression": expression, "awaitPromise": True, "returnByValue": True}
         result = self.call("Runtime.evaluate", arguments, session or self.page)
         return result["result"].get("value")
 
     def check(self):
-        """Raises `Gone` unless the page counts on, a new worker starts and computes, and nothing has crashed."""
+        """Raises `Gone` unless the page counts, a new worker works, and nothing has crashed."""
         before = self.value("ticks")
         counted = self.value(
             "new Promise(done => { const t = ticks; setInterval(() => ticks > t && done(ticks), 5) })")
@@ -151,7 +151,7 @@ class Browser:
         return kinds
 
     def close(self):
-        """Ends the browser; only it, by its number."""
+        """Ends the browser, by its process ID: other browsers continue."""
         if self.process.poll() is None:
             self.process.terminate()
             try:

@@ -1,4 +1,4 @@
-"""Attaches to each kind of process of a sandboxed Chromium, again and again, while its page works."""
+"""Repeatedly attaches to each kind of process of a sandboxed Chromium while its page works."""
 
 import os
 import sys
@@ -7,14 +7,14 @@ import time
 import rounds
 from browser import Browser, children
 
-# What is called in every process of a browser at work; `write` and `poll` only in some.
+# Functions that every process of an active browser calls; only some call `write` and `poll`.
 FUNCTIONS = ["libc.so*!write", "libc.so*!pthread_mutex_lock", "libc.so*!memcpy", "libc.so*!epoll_wait"]
 IDLE = "storage.mojom.StorageService"
 KINDS = ["browser", "gpu-process", "network.mojom.NetworkService", IDLE, "renderer"]
 
 
 def of_kind(browser, kind):
-    """The process of a kind; of the renderers that of the page, which has a worker now and then."""
+    """The process of a kind. Of the renderers it is that of the page, the only one with workers."""
     limit = time.monotonic() + rounds.LIMIT
     while time.monotonic() < limit:
         for pid, found in browser.processes().items():
@@ -33,13 +33,13 @@ def has_worker(pid):
 
 
 def filtered(pid):
-    """Whether a process runs under a seccomp filter."""
+    """True if the process has a seccomp filter."""
     with open(f"/proc/{pid}/status") as file:
         return any(line.split() == ["Seccomp:", "2"] for line in file)
 
 
 def kind(browser, name, number):
-    """Failures of attaching to one kind of process."""
+    """The number of failed rounds of attaching to one kind of process."""
     pid = of_kind(browser, name)
 
     def one(index):
@@ -56,7 +56,10 @@ def kind(browser, name, number):
 
 
 def as_user(browser, name, user):
-    """Failures of attaching as the browser's own user: it works, or it is refused in one line."""
+    """1 if attaching as the user of the browser fails, else 0.
+
+    It must either work or be refused with one line.
+    """
     pid = of_kind(browser, name)
     status, _, err = rounds.ipath(
         "attach", pid, *rounds.selection(FUNCTIONS[:2]), "--duration", "300ms", "--no-tui", user=user)

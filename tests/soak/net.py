@@ -2,10 +2,11 @@
 
     tests/soak/net.py [PROGRAMS [SEED]]
 
-csmith (Debian's package) writes PROGRAMS programs of C, 500 if not said. Each is built four ways, by the linkers bfd,
-gold, lld and mold, in turns by gcc and clang at each level of optimization, and run with all of its own functions
-counted. Its output must stay what it is, and no path may be contradicted. Prints a table of the shares of calls by
-verdict, a row for each linker and compiler. IPATH names the command to try; else it is target/release/ipath.
+csmith (a Debian package) writes PROGRAMS C programs, 500 by default. Each is built with the linkers
+bfd, gold, lld and mold, alternately by gcc and clang at each optimization level. It runs with all of
+its own functions counted. Its output must not change, and no path may be contradicted. Prints a
+table of the shares of calls by verdict, one row per linker and compiler. IPATH is the command to
+test; the default is target/release/ipath.
 """
 
 import collections
@@ -26,7 +27,7 @@ LIMIT = 2
 
 
 def run(command, limit=LIMIT, folder=None):
-    """Exit status and output; None if it takes too long."""
+    """The exit status and the output of a command. None if it exceeds `limit` seconds."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=limit, stdin=subprocess.DEVNULL, cwd=folder)
     except subprocess.TimeoutExpired:
@@ -43,7 +44,7 @@ def build(source, program, compiler, linker, level):
 
 
 def contradictions(profile):
-    """The pairs of frames that the code contradicts, in words."""
+    """Yields the pairs of frames that the code contradicts, as text."""
     def name(index):
         frame = profile["frames"][index]
         return f"{frame['function']}+{frame['offset'] or frame['address']:#x}"

@@ -5,7 +5,7 @@
 Builds each C and C++ program of tests/programs whose name begins with PREFIX with the linkers bfd,
 gold, lld and mold, alternately by gcc and clang. Programs that end by themselves with the same
 output each time are run with all of their own functions counted. Their output must not change, and
-no path may be contradicted. IPATH names the command to test.
+no path may be contradicted. IPATH is the command to test; the default is target/release/ipath.
 """
 
 import json
@@ -21,14 +21,14 @@ COMPILERS = {".c": ["gcc", "clang"], ".cc": ["g++", "clang++"]}
 
 
 def steady(program, folder):
-    """Exit status and output of a program that ends and prints the same twice, else None."""
+    """The exit status and output of a program. None unless it ends and prints the same twice."""
     plain = net.run([program], folder=folder)
     is_steady = plain is not None and plain[0] >= 0 and plain == net.run([program], folder=folder)
     return plain if is_steady else None
 
 
 def failures_of(program, folder):
-    """The failures of a program under ipath; None if the program is not tested."""
+    """The failures of a program under ipath. None if the program cannot be tested."""
     plain = steady(program, folder)
     if plain is None:
         return None

@@ -1,4 +1,4 @@
-"""Rounds of attaching to a process, each of which must leave the process as it was."""
+"""Rounds of attaching to a process. Each must leave nothing in the process."""
 
 import json
 import os
@@ -12,11 +12,11 @@ LIMIT = 120.0
 
 
 class Failed(Exception):
-    """A round has not done what it should."""
+    """A round failed."""
 
 
 def ipath(*arguments, user=None):
-    """Runs the command: exit status, standard output and standard error."""
+    """Runs the command and returns its exit status, standard output and standard error."""
     done = subprocess.run(
         [IPATH, *map(str, arguments)], capture_output=True, timeout=LIMIT, stdin=subprocess.DEVNULL,
         user=user, group=user, extra_groups=[] if user else None, cwd="/")
@@ -24,7 +24,7 @@ def ipath(*arguments, user=None):
 
 
 def done(*arguments):
-    """Runs the command, which must succeed."""
+    """Runs the command and returns its standard output. `Failed` if it does not succeed."""
     status, out, err = ipath(*arguments)
     if status != 0:
         raise Failed(f"ipath {' '.join(map(str, arguments))}: {status}: {err.strip()}")
@@ -36,7 +36,7 @@ def selection(functions):
 
 
 def traces(pid):
-    """What of ipath a process has: mappings by name, and tracers."""
+    """The traces of ipath in a process: mappings with its name, and a tracer."""
     with open(f"/proc/{pid}/maps") as file:
         lines = [line.strip() for line in file if "ipath" in line]
     with open(f"/proc/{pid}/status") as file:
@@ -44,7 +44,7 @@ def traces(pid):
 
 
 def calls(profile):
-    """Calls counted, by function's name; those that were missed are an error."""
+    """The number of calls by function name. `Failed` if calls were missed."""
     if profile["losses"]["missed"]:
         raise Failed(f"missed {profile['losses']['missed']} calls")
     counts = {}
@@ -59,7 +59,7 @@ def left_nothing(pid):
 
 
 def attach(pid, functions, duration="100ms"):
-    """One session from beginning to end: its profile."""
+    """Runs one session from start to end and returns its profile."""
     with tempfile.TemporaryDirectory() as folder:
         out = f"{folder}/profile.json"
         done("attach", pid, *selection(functions), "--duration", duration, "--no-tui", "--yes", "-o", out)
@@ -69,7 +69,7 @@ def attach(pid, functions, duration="100ms"):
 
 
 def changed(pid, functions, pause=0.05):
-    """One session that is kept, added to, removed from, looked at and taken out: its last profile."""
+    """Keeps a session, adds and removes functions, and detaches. Returns its last profile."""
     first, rest = functions[:1], functions[1:]
     with tempfile.TemporaryDirectory() as folder:
         out = f"{folder}/profile.json"
@@ -89,7 +89,10 @@ def changed(pid, functions, pause=0.05):
 
 
 def series(name, number, one_round):
-    """Makes rounds; how many have failed. A round gives calls by function; each must be counted at least once."""
+    """Runs rounds and returns the number of failures.
+
+    A round returns calls by function. Each function must be counted at least once in all rounds.
+    """
     failures, totals, began = 0, {}, time.monotonic()
     for index in range(number):
         try:

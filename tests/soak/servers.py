@@ -1,4 +1,5 @@
-"""Attaches to node, python, redis, PostgreSQL and MariaDB under load; the load's results must be right."""
+"""Attaches to node, python, redis, PostgreSQL and MariaDB under load. The results of the load must
+be right."""
 
 import glob
 import os
@@ -16,7 +17,7 @@ LIMIT = 60.0
 
 
 class Started:
-    """A process of ours, its output in a file."""
+    """A child process. Its output goes to a file."""
 
     def __init__(self, arguments, folder, user=None, **options):
         self.log = open(f"{folder}/{os.path.basename(arguments[0])}.log", "ab+")
@@ -38,7 +39,7 @@ class Started:
 
 
 class Load(threading.Thread):
-    """A load that runs one command after another until it is ended; `check` judges what each has printed."""
+    """Runs a command repeatedly until `end`. `check` returns true if its output is right."""
 
     def __init__(self, arguments, check, **options):
         super().__init__(daemon=True)
@@ -110,7 +111,10 @@ print('end', times)
 
 
 def script(name, arguments, text, functions, number):
-    """A script that computes the same over and over and ends with status 3 where the result differs."""
+    """Attaches to a script and returns the number of failures.
+
+    The script repeats a computation and ends with status 3 if the result differs.
+    """
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/script", "w") as file:
             file.write(text)
@@ -172,10 +176,12 @@ def postgres(number):
         functions = ["postgres!ExecutorRun", "libc.so*!recv", "libc.so*!epoll_wait"]
 
         def one(index):
-            # The postmaster at the end only: backends that begin meanwhile keep its probes, and are refused.
+            # The postmaster only at the end: backends that it forks in the meantime inherit its
+            # probes, and are refused.
             if index >= number - 5:
                 return rounds.calls(rounds.attach(server.pid, functions[1:]))
-            # Backends come and go with the load: one that ends meanwhile is no failure, the next is taken.
+            # Backends come and go with the load. If one ends in the meantime, that is not a
+            # failure, and the next one is used.
             limit = time.monotonic() + LIMIT
             while time.monotonic() < limit:
                 query = "select pid from pg_stat_activity where application_name = 'pgbench'"
@@ -185,7 +191,8 @@ def postgres(number):
                         how = rounds.changed if index % 3 == 2 else rounds.attach
                         return rounds.calls(how(int(pid), functions))
                 except (rounds.Failed, OSError):
-                    # The load, which judges its results, has ended it; killed by anyone else it is an error there.
+                    # The load ended it, and checks its own results. Killed by anything else, it is
+                    # an error there.
                     if os.path.exists(f"/proc/{pid}"):
                         raise
             raise rounds.Failed("no backend lives long enough")

@@ -1,12 +1,12 @@
-//! Starting commands as a terminal starts them, wherever the tests themselves run.
+//! Starts commands as a terminal does, no matter how the tests themselves are run.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Has a command begin with the signals of a terminal's keys as a terminal gives them. A shell ignores them for
-/// what it runs in the background (POSIX, Shell Command Language, 2.11): the tests may be run so, and the command
-/// is not to inherit it.
+/// Resets the dispositions of SIGINT and SIGQUIT in a command to the default, as a terminal starts
+/// it. A shell ignores them in background commands (POSIX, Shell Command Language, 2.11). If the
+/// tests run in the background, the command must not inherit that.
 pub fn reset_signals(command: &mut Command) -> &mut Command {
     let reset = || {
         for signal in [libc::SIGINT, libc::SIGQUIT] {
@@ -17,11 +17,14 @@ pub fn reset_signals(command: &mut Command) -> &mut Command {
         }
         Ok(())
     };
-    // SAFETY: calls nothing but what may be called between fork and exec.
+    // SAFETY: calls only functions that are allowed between fork and exec.
     unsafe { command.pre_exec(reset) }
 }
 
-/// Starts a command in a process group of its own.
+/// Starts a command in its own process group, with the dispositions of [`reset_signals`].
+///
+/// # Errors
+/// The errors of [`Command::spawn`].
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     reset_signals(command).process_group(0).spawn()
 }

@@ -1,4 +1,4 @@
-//! Running a command to its end under a time limit.
+//! Runs a command to completion under a time limit.
 
 use crate::apart;
 use crate::dump::{dump, family};
@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The user and group id of `nobody` on Debian.
+/// The user and group id of Debian's unprivileged user.
 pub const NOBODY: u32 = 65534;
 
-/// A command to run; standard input is empty unless a file is given.
+/// A command to run. Standard input is empty unless a file is given.
 pub struct Run {
     command: Command,
     shown: String,
@@ -25,7 +25,7 @@ pub struct Run {
 pub struct Finished {
     /// The command line, for messages.
     pub shown: String,
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
     /// Everything it wrote to standard output.
     pub stdout: String,
@@ -33,13 +33,13 @@ pub struct Finished {
     pub stderr: String,
     /// Lines on standard error that name long steps. They depend on the machine.
     pub progress: String,
-    /// From start to end.
+    /// The time from start to end.
     pub elapsed: Duration,
-    /// What it cost.
+    /// The resources that it used.
     pub cost: Cost,
 }
 
-/// What the kernel has accounted to a command and those of its children that it waited for.
+/// The resources that the kernel accounts to a command and to the children it waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Time on a processor, in user and in system mode.
@@ -49,7 +49,7 @@ pub struct Cost {
 }
 
 impl Run {
-    /// `program` without arguments, with a limit of 60 seconds.
+    /// `program` without arguments, in the locale C, with a limit of 60 seconds.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let shown = program.as_ref().to_string_lossy().into_owned();
         let mut command = Command::new(program);
@@ -64,7 +64,7 @@ impl Run {
 
     /// `ipath` with these arguments.
     ///
-    /// With `IPATH_TEST_METRICS` in the environment, sessions that name no metrics have those.
+    /// With `IPATH_TEST_METRICS` in the environment, sessions that name no metrics use those.
     pub fn ipath<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
         let mut args: Vec<OsString> = args.into_iter().map(|a| a.as_ref().to_owned()).collect();
         let makes_session = args.first().is_some_and(|a| a == "attach" || a == "run");
@@ -97,7 +97,7 @@ impl Run {
         self
     }
 
-    /// Without the variables whose names begin so.
+    /// Removes the variables whose names begin with `prefix`.
     pub fn without_env(mut self, prefix: &str) -> Self {
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with(prefix) {
@@ -107,30 +107,33 @@ impl Run {
         self
     }
 
-    /// Runs it as the user `nobody`; needs to be started by root.
+    /// Runs it as the unprivileged user [`NOBODY`]; requires root.
     pub fn as_nobody(mut self) -> Self {
         self.command.uid(NOBODY).gid(NOBODY);
         self
     }
 
-    /// Standard input from a file.
+    /// Reads standard input from a file.
+    ///
+    /// # Panics
+    /// If the file cannot be opened.
     pub fn stdin(mut self, path: &Path) -> Self {
         self.stdin =
             Some(File::open(path).unwrap_or_else(|e| panic!("open {}: {e}", path.display())));
         self
     }
 
-    /// Another time limit.
+    /// Replaces the time limit.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Runs it to its end.
+    /// Runs it to completion.
     ///
     /// # Panics
-    /// When it cannot be started or does not end in time; then it is killed, and the message names
-    /// a folder with what it and its children were doing.
+    /// If it cannot be started, or does not end in time. In the latter case it is killed, and the
+    /// message names a folder with a dump of it and its children.
     pub fn run(self) -> Finished {
         let scratch = Scratch::new("run");
         let (out, err) = (scratch.file("stdout"), scratch.file("stderr"));
@@ -174,7 +177,8 @@ impl Run {
     }
 }
 
-/// Dumps and then kills a process that a test has started, with its descendants.
+/// Dumps and then kills a process that a test started, with its descendants. Returns the folder of
+/// the dumps.
 fn kill_family(name: &str, pid: u32) -> std::path::PathBuf {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
@@ -187,10 +191,11 @@ fn kill_family(name: &str, pid: u32) -> std::path::PathBuf {
     reports
 }
 
-/// Waits until `end`: the status and the cost, or None when time is over.
+/// Waits for the end of a command until the time `end`. Returns the status and the cost, or None on
+/// timeout.
 fn wait(child: Child, end: Instant) -> Option<(ExitStatus, Cost)> {
     let pid = child.id() as libc::pid_t;
-    drop(child); // reaped here, by wait4, for the sake of its rusage
+    drop(child); // reaped below by wait4, which gives its rusage
     loop {
         let mut status = 0;
         // SAFETY: rusage is plain integers, for which all zeroes is a valid value.
@@ -224,7 +229,7 @@ fn streams(stdout: &str, stderr: &str) -> String {
 }
 
 impl Finished {
-    /// The command, its status and output, for messages.
+    /// The command, its status and its output, for messages.
     pub fn report(&self) -> String {
         format!(
             "{}\n{}\n{}",
@@ -241,10 +246,10 @@ impl Finished {
             .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
-    /// Itself, when the exit status is `code`.
+    /// Returns `self` if the exit status is `code`.
     ///
     /// # Panics
-    /// With the report, when it is not.
+    /// With the report, if it is not.
     pub fn expect(self, code: i32) -> Self {
         assert!(
             self.code() == code,
@@ -254,11 +259,11 @@ impl Finished {
         self
     }
 
-    /// The cause, when the command failed as the contract wants it: status 1, one line
-    /// `ipath: OPERATION SUBJECT: CAUSE`, and at most hints beside it.
+    /// The line of the error, if the command failed as the contract requires: status 1, and on
+    /// standard error one line `ipath: OPERATION SUBJECT: CAUSE` and nothing else except hints.
     ///
     /// # Panics
-    /// With the report, when it failed in another way or not at all.
+    /// With the report, if it failed in another way or not at all.
     pub fn expect_error(&self) -> String {
         self.expect_line(1)
     }
@@ -266,11 +271,12 @@ impl Finished {
     /// Like [`Self::expect_error`], for a wrong command line: status 2.
     ///
     /// # Panics
-    /// With the report, when it failed in another way or not at all.
+    /// With the report, if it failed in another way or not at all.
     pub fn expect_usage(&self) -> String {
         self.expect_line(2)
     }
 
+    /// The line of the error, with its prefix `ipath: `; see [`Self::expect_error`].
     fn expect_line(&self, status: i32) -> String {
         assert!(
             self.code() == status,
@@ -298,7 +304,8 @@ impl Finished {
         line.to_owned()
     }
 
-    /// The text of its `hint:` lines.
+    /// The text after `hint: ` in the lines of standard error, joined by line feeds; empty if there
+    /// is none.
     pub fn hints(&self) -> String {
         self.stderr
             .lines()
@@ -310,7 +317,7 @@ impl Finished {
     /// Standard output as JSON.
     ///
     /// # Panics
-    /// With the report, when it is none.
+    /// With the report, if it is not JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout)
             .unwrap_or_else(|e| panic!("standard output is no JSON: {e}\n{}", self.report()))

@@ -1,4 +1,4 @@
-//! A profile against what gdb found: the same functions, the same stacks, the same calls.
+//! Compares a profile with gdb's result: functions, stacks and number of calls.
 
 use crate::oracle::{Frame, Oracle};
 use crate::profile::{Profile, count};
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Calls by probed function and stack.
+/// The number of calls by probed function and stack.
 type Calls = BTreeMap<(Frame, Vec<Frame>), u64>;
 
-/// How many differing paths of each kind a message shows.
+/// The number of paths that a message shows of those that only one side has.
 const SHOWN: usize = 6;
 
-/// Every difference, readable; empty when the profile is exactly what gdb found.
+/// A readable list of all differences; empty if the profile is complete and exactly what gdb found.
 pub fn differences(profile: &Profile, oracle: &Oracle) -> String {
     let (ours, gdbs) = (of_profile(profile), of_oracle(oracle));
     let mut text = String::new();
@@ -90,7 +90,8 @@ fn file_name(path: &str) -> String {
         .map_or(path.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The functions' names by frame, from the profile: only for the message.
+/// The names of the functions that contain the call sites, by frame, from the profile; used only in
+/// messages.
 fn names(profile: &Profile) -> BTreeMap<Frame, String> {
     let frames = profile.frames.iter().filter_map(|frame| {
         let module = file_name(&profile.modules[frame.module?].path);

@@ -1,4 +1,4 @@
-//! Compiling the target programs on demand, once for each source and set of flags.
+//! Compiles the target programs on demand, once for each source and set of flags.
 
 use crate::place::{work_dir, workspace};
 use std::collections::hash_map::DefaultHasher;
@@ -18,7 +18,8 @@ const C_FLAGS: &[&str] = &[
     "-pthread",
 ];
 
-/// Functions of their own are what the programs are about; the compiler has no attribute for them.
+/// Prevents inlining and cloning. The tests need separate functions, and the compiler has no
+/// attribute for that.
 const FORTRAN_FLAGS: &[&str] = &[
     "-O2",
     "-fomit-frame-pointer",
@@ -28,15 +29,20 @@ const FORTRAN_FLAGS: &[&str] = &[
     "-Werror",
 ];
 
-/// Names the linker of every C, C++, Fortran and Rust program: the `NAME` of `-fuse-ld=NAME`.
+/// The environment variable with the linker of every C, C++, Fortran and Rust program: the `NAME`
+/// of `-fuse-ld=NAME`.
 const LINKER: &str = "IPATH_TEST_LINKER";
 
-/// `tests/programs/NAME`, compiled the usual way of its language: -O2 without frame pointers.
+/// The executable of `tests/programs/NAME`, compiled with the usual flags of its language: for C,
+/// C++ and Fortran -O2 without frame pointers.
+///
+/// # Panics
+/// If it does not compile, with the compiler's messages.
 pub fn program(name: &str) -> PathBuf {
     program_with(name, &[])
 }
 
-/// The same with further compiler flags.
+/// Like [`program`], with additional compiler flags.
 pub fn program_with(name: &str, flags: &[&str]) -> PathBuf {
     build(&source(name), flags)
 }
@@ -46,11 +52,12 @@ pub fn source(name: &str) -> PathBuf {
     workspace().join("tests/programs").join(name)
 }
 
-/// Any C, C++, assembly, Rust, Go or Fortran source; the result is named like the source. A flag that is an
-/// absolute path names another source or object of the same program.
+/// Compiles a C, C++, assembly, Rust, Go or Fortran source. Returns the path of the result, which
+/// is named after the source. A flag that is an absolute path names another source or object of the
+/// same program.
 ///
 /// # Panics
-/// With the compiler's messages, when it does not compile.
+/// With the compiler's messages, if it does not compile.
 pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
     build_with(None, source, flags)
 }
@@ -63,6 +70,7 @@ pub fn build_by(compiler: &str, source: &Path, flags: &[&str]) -> PathBuf {
     build_with(Some(compiler), source, flags)
 }
 
+/// Like [`build`], with the compiler `chosen`, or the language's default if it is `None`.
 fn build_with(chosen: Option<&str>, source: &Path, flags: &[&str]) -> PathBuf {
     let extension = source
         .extension()
@@ -93,16 +101,16 @@ fn build_with(chosen: Option<&str>, source: &Path, flags: &[&str]) -> PathBuf {
         .expect("a source has a name")
         .to_string_lossy();
     let output = dir.join(format!("{stem}_{extension}"));
-    // A program that runs is not to be replaced by another test's.
+    // Another test must not replace a program that is running.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if output.exists() {
         return output;
     }
     fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("create {}: {e}", dir.display()));
-    // Nor is one whose compiler has been killed to be taken for whole.
+    // A killed compiler must not leave a partial program behind.
     let own = dir.join(format!("{}.building", std::process::id()));
-    // Libraries stand after what needs them, but Go's flags first.
+    // Libraries follow the objects that need them, but Go takes its flags first.
     let (before, after): (&[&str], &[&str]) = match extension {
         "go" => (flags, &[]),
         _ => (&[], flags),
@@ -116,7 +124,7 @@ fn build_with(chosen: Option<&str>, source: &Path, flags: &[&str]) -> PathBuf {
         .arg(source)
         .args(after)
         .env("GOCACHE", work_dir("go-cache"))
-        // Fortran's modules are left where the compiler runs.
+        // The Fortran compiler writes modules to its working directory.
         .current_dir(&dir)
         .output()
         .unwrap_or_else(|e| panic!("start {compiler}: {e}"));
@@ -126,7 +134,7 @@ fn build_with(chosen: Option<&str>, source: &Path, flags: &[&str]) -> PathBuf {
         source.display(),
         String::from_utf8_lossy(&result.stderr)
     );
-    // Tests of another program may have built it meanwhile, and run it.
+    // Another test process may have built it in the meantime, and may be running it.
     match fs::hard_link(&own, &output) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             panic!("link {}: {error}", own.display())
@@ -137,7 +145,7 @@ fn build_with(chosen: Option<&str>, source: &Path, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// The flags that select a linker in the language of this extension. Go has a linker of its own.
+/// The flags that select a linker in the language of this extension. Go has its own linker.
 fn linked_by(linker: &str, extension: &str) -> Vec<String> {
     let flag = format!("-fuse-ld={linker}");
     match extension {
@@ -147,7 +155,7 @@ fn linked_by(linker: &str, extension: &str) -> Vec<String> {
     }
 }
 
-/// A source's bytes, with those of the headers beside it that it names, and those that these name.
+/// The bytes of a source and of the headers beside it that it includes, recursively.
 fn text(source: &Path) -> Vec<u8> {
     let mut text = fs::read(source).unwrap_or_else(|e| panic!("read {}: {e}", source.display()));
     let own = String::from_utf8_lossy(&text).into_owned();

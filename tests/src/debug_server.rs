@@ -1,33 +1,33 @@
-//! A debuginfod server on the loopback, as much of one as its client needs.
+//! A minimal debuginfod server on the loopback interface.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a server does when it is asked for a debug file.
+/// The server's answer to every request for a debug file.
 #[derive(Clone)]
 pub enum Answer {
-    /// It sends these bytes, whatever it is asked for.
+    /// These bytes.
     File(Vec<u8>),
-    /// It has none.
+    /// 404 Not Found.
     NotFound,
-    /// It never answers.
+    /// No answer; the connection stays open.
     Nothing,
 }
 
-/// A server for as long as the test's process lives.
+/// A server that runs until the test process ends.
 pub struct DebugServer {
-    /// What to set `DEBUGINFOD_URLS` to.
+    /// The value for `DEBUGINFOD_URLS`.
     pub url: String,
     asked: Arc<AtomicU64>,
 }
 
 impl DebugServer {
-    /// Starts one.
+    /// Starts a server.
     ///
     /// # Panics
-    /// When the system has no port.
+    /// If no port is free.
     pub fn start(answer: Answer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -39,7 +39,7 @@ impl DebugServer {
                 count.fetch_add(1, Ordering::Relaxed);
                 match &answer {
                     Answer::Nothing => hung.push(stream),
-                    // A client that has gone away is no matter.
+                    // The client may have gone away.
                     Answer::NotFound => drop(send(stream, "404 Not Found", b"")),
                     Answer::File(bytes) => drop(send(stream, "200 OK", bytes)),
                 }
@@ -48,7 +48,7 @@ impl DebugServer {
         Self { url, asked }
     }
 
-    /// How often it has been asked.
+    /// The number of connections so far. A connection makes one request.
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What a failed test leaves behind: the state of the processes concerned, in a report folder.
+//! Dumps for failed tests: the state of the processes involved, in a report folder.
 
 use crate::place::work_dir;
 use std::fs;
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The process and all its descendants, parents first.
+/// The ids of a process and of all its descendants, parents first. Contains `pid` even if there is
+/// no such process.
 pub fn family(pid: u32) -> Vec<u32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -37,7 +38,8 @@ pub fn family(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Writes maps, status, what it waits for and gdb's backtraces of each process; returns the folder.
+/// Writes maps, status, wait channel and gdb's backtraces of each process to a folder whose name
+/// starts with `name`. Returns the folder. Leaves out what cannot be read.
 pub fn dump(name: &str, pids: &[u32]) -> PathBuf {
     let dir = work_dir("reports").join(format!("{name}-{}", pids.first().unwrap_or(&0)));
     let _ = fs::create_dir_all(&dir);
@@ -52,6 +54,7 @@ pub fn dump(name: &str, pids: &[u32]) -> PathBuf {
     dir
 }
 
+/// gdb's output: the backtraces of all threads of a process, or gdb's errors.
 fn backtraces(pid: u32) -> Vec<u8> {
     let log = tempfile(pid);
     let Ok(file) = fs::File::create(&log) else {

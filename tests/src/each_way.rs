@@ -1,5 +1,5 @@
-//! Programs that do what is hard to measure: the same output and status in every way they are run, and
-//! a profile for the test to judge.
+//! Runs programs that are hard to measure in several ways. Each run must have the same output and
+//! status, and gives a profile for the test to judge.
 
 use crate::command::Finished;
 use crate::exact::assert_output_kept;
@@ -9,14 +9,19 @@ use crate::program::Program;
 use crate::session::own_counts;
 use std::collections::BTreeMap;
 
-/// Metrics, and whether every remembered walk is made anew, which ends the program where they differ.
+/// The ways: the metrics, and true if the runtime repeats every remembered walk. A difference ends
+/// the program.
 pub const WAYS: [(&str, bool); 3] = [
     ("count,wall", false),
     ("count", false),
     ("count,wall", true),
 ];
 
-/// Runs a program under ipath in each way. The names may be patterns.
+/// Runs a program under ipath in each of [`WAYS`]. `judge` gets the ended command and its profile.
+/// The names may be patterns.
+///
+/// # Panics
+/// If a run writes no profile, or the profile breaks an invariant.
 pub fn each_way(program: &Program, names: &[&str], mut judge: impl FnMut(&Finished, &Profile)) {
     for (metrics, is_verified) in WAYS {
         let scratch = Scratch::new("each-way");
@@ -33,8 +38,8 @@ pub fn each_way(program: &Program, names: &[&str], mut judge: impl FnMut(&Finish
     }
 }
 
-/// Runs it plainly, and checks output, status and the counts it prints itself as `calls NAME N` in each
-/// way, with nothing missed. What else is asked of the profile is the test's.
+/// Runs a program plainly and in each of [`WAYS`]. Checks output, status and the counts that it
+/// prints as `calls NAME N`, with no call missed. `judge` checks the rest of the profile.
 ///
 /// # Panics
 /// With the difference.
@@ -52,7 +57,8 @@ pub fn counts_kept(program: &Program, code: i32, mut judge: impl FnMut(&Profile)
     });
 }
 
-/// The same, and every call has ended, on a path known to its root.
+/// Like [`counts_kept`] for a program that ends with status 0. Every call must also have returned
+/// and have a path that is complete to its root.
 pub fn all_kept(program: &Program) {
     counts_kept(program, 0, |profile| {
         let losses = &profile.losses;
@@ -61,7 +67,7 @@ pub fn all_kept(program: &Program) {
     });
 }
 
-/// Calls by linkage name; those of functions of one name are added up.
+/// The number of calls by linkage name, summed over functions with the same name.
 fn calls(profile: &Profile) -> BTreeMap<String, u64> {
     let mut calls = BTreeMap::new();
     for function in &profile.functions {

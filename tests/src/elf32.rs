@@ -1,10 +1,10 @@
-//! A 32-bit program, made of bytes because the 32-bit compiler is seldom installed.
+//! A 32-bit program, written as bytes because the 32-bit compiler is rarely installed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// `pause()` by `int 0x80`, for ever: mov eax, 29; int 0x80; jmp to the start.
+/// `pause()` by `int 0x80` in a loop: mov eax, 29; int 0x80; jmp to the start.
 const CODE: [u8; 9] = [0xb8, 0x1d, 0, 0, 0, 0xcd, 0x80, 0xeb, 0xf7];
 const BASE: u32 = 0x0804_8000;
 const HEADERS: u32 = 52 + 32;

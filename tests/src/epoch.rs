@@ -1,4 +1,4 @@
-//! Targets that know for themselves which of their calls had to be counted: those that include
+//! Targets that know which of their calls must be counted: programs that include
 //! `tests/programs/epoch.h`.
 
 use crate::command::{Finished, Run};
@@ -10,33 +10,37 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-/// From this epoch on the target begins no call while it is odd.
+/// The bit of an epoch that makes the target start no call while the epoch is odd.
 const HELD: u64 = 1 << 32;
 
-/// Such a target, and what of its calls has been counted.
+/// A target of this kind and the calls of it that have been counted.
 pub struct Counted {
     /// The target.
     pub target: Target,
+    /// The counter file, through which the target reads the epoch.
     epoch: File,
+    /// The current epoch, with the bit [`HELD`].
     now: u64,
     scratch: Scratch,
-    /// The thread through which the process is seen: not the first where that has ended.
+    /// The thread whose /proc files are read: not the first one if that has ended.
     seen: u32,
     before: ProcessState,
-    /// Calls in profiles, by whether the target held its calls back.
+    /// The number of calls in profiles: made freely, and made while the target held calls back.
     calls: [u64; 2],
+    /// In nanoseconds.
     longest_stop: u64,
 }
 
 impl Counted {
-    /// Starts a program whose last argument is the counter file.
+    /// Starts a program with these arguments and, as the last one, the counter file. Waits until it
+    /// is ready.
     pub fn start<S: AsRef<OsStr>>(
         program: impl AsRef<OsStr>,
         args: impl IntoIterator<Item = S>,
     ) -> Self {
         let scratch = Scratch::new("counted");
         let counter = scratch.file("counter");
-        // It is changed again and again.
+        // It is changed many times.
         let mut command = nice(program);
         command.args(args).arg(&counter);
         let target = Target::spawn(command).await_output("ready");
@@ -54,25 +58,26 @@ impl Counted {
         }
     }
 
-    /// From now on the target begins no call while the instrumentation is changed: what it counts
-    /// then is exact but for calls that had begun.
+    /// Makes the target start no call during later changes. Its counts are then exact except for
+    /// calls that had already begun.
     pub fn hold_calls(&mut self) {
         self.now |= HELD;
     }
 
-    /// Checks that the process is as it was at the start.
+    /// Checks that the process is in the same state as at the start.
     ///
     /// # Panics
-    /// With what is different.
+    /// With the differences.
     pub fn assert_unchanged(&self) {
         self.before.assert_unchanged(self.seen);
     }
 
-    /// The same for a program that makes threads and processes, or has signals on their way, so that
-    /// what it blocks changes: code, descriptors, dispositions, shared memory.
+    /// Like [`Self::assert_unchanged`], for a program that creates threads and processes or
+    /// receives signals, so that its signal masks change. Compares code, descriptors, dispositions
+    /// and shared memory.
     ///
     /// # Panics
-    /// With what is different.
+    /// With the differences.
     pub fn assert_code_unchanged(&self) {
         let now = ProcessState::of(self.seen);
         assert_eq!(now.text, self.before.text, "executable mappings");
@@ -83,10 +88,11 @@ impl Counted {
         }
     }
 
-    /// Runs `ipath` with PID standing for the target's, while calls are unsure.
+    /// Runs `ipath` during an epoch in which calls may or may not be counted. PID in the arguments
+    /// stands for the target's pid.
     ///
     /// # Panics
-    /// When it fails, or the target has ended.
+    /// If the command fails, or the target has ended.
     pub fn change(&mut self, arguments: &[&str]) -> Finished {
         self.next();
         let finished = self.ipath(arguments).expect(0);
@@ -95,36 +101,37 @@ impl Counted {
         finished
     }
 
-    /// Runs `ipath` with PID standing for the target's.
+    /// Runs `ipath`; PID in the arguments stands for the target's pid.
     pub fn ipath(&self, arguments: &[&str]) -> Finished {
         let pid = self.target.pid().to_string();
         let arguments = arguments.iter().map(|&a| if a == "PID" { &pid } else { a });
         Run::ipath(arguments).run()
     }
 
+    /// Writes the next epoch to the counter file.
     fn next(&mut self) {
         self.now += 1;
         let written = self.epoch.write_all_at(&self.now.to_le_bytes(), 0);
         written.expect("write the counter file");
     }
 
-    /// Makes a session that counts `work`, and leaves it.
+    /// Creates a session that counts `work`, and leaves it running.
     pub fn attach(&mut self) -> Finished {
         let arguments = "attach PID -f work --keep --no-tui --duration 1ms";
         self.change(&arguments.split(' ').collect::<Vec<_>>())
     }
 
-    /// Takes `work` out of the session.
+    /// Removes `work` from the session.
     pub fn remove(&mut self) {
         self.change(&["remove", "PID", "-f", "work"]);
     }
 
-    /// Takes `work` in again.
+    /// Adds `work` to the session again.
     pub fn add(&mut self) {
         self.change(&["add", "PID", "-f", "work"]);
     }
 
-    /// The profile so far.
+    /// The profile of the session up to now.
     pub fn snapshot(&self) -> Profile {
         let file = self.scratch.file("snapshot.json");
         self.ipath(&["snapshot", "PID", "-o", &file.display().to_string()])
@@ -132,10 +139,10 @@ impl Counted {
         Profile::read(&file)
     }
 
-    /// Ends the session and adds up its calls.
+    /// Ends the session, adds its calls of `work` to the sums, and returns its profile.
     ///
     /// # Panics
-    /// When it has not seen some.
+    /// If the session lost calls.
     pub fn detach(&mut self) -> Profile {
         let file = self.scratch.file("p.json");
         self.change(&["detach", "PID", "-o", &file.display().to_string()]);
@@ -146,11 +153,11 @@ impl Counted {
         profile
     }
 
-    /// Ends the target; checks that ipath has counted at least the calls the target is sure of,
-    /// and at most those and the unsure ones. Returns the target's last line.
+    /// Ends the target. Checks that ipath counted at least the calls that the target is sure of,
+    /// and at most those plus the unsure ones. Returns the target's last line.
     ///
     /// # Panics
-    /// With the numbers, where they do not agree.
+    /// With the numbers, if they do not agree.
     pub fn finish(self) -> String {
         let line = self.target.finish("ok sure ");
         let [open, held] = self.calls;
@@ -169,8 +176,8 @@ impl Counted {
     }
 }
 
-/// A thread of the process that has not ended: the first one where it lives. Ids start again from
-/// the lowest free one, so that a thread made later may have a lower one.
+/// A live thread of the process: the first one if it is alive. Ids wrap around to the lowest free
+/// one, so a thread that was created later may have a lower id.
 fn living(pid: u32) -> u32 {
     let lives = |&t: &u32| state_of(t) != 'Z';
     if lives(&pid) {
@@ -181,7 +188,7 @@ fn living(pid: u32) -> u32 {
     ids.find(lives).expect("a living thread")
 }
 
-/// The state letter of a process or thread, as proc(5) has it; Z where it is gone.
+/// The state letter of a process or thread (proc(5)), or Z if it does not exist.
 pub fn state_of(id: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     let rest = stat.rsplit_once(") ").map_or("Z", |(_, rest)| rest);

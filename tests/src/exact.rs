@@ -1,5 +1,4 @@
-//! The main check: what `ipath run` reports is exactly what gdb finds, and the program notices
-//! neither.
+//! The main check: `ipath run` reports exactly what gdb finds, and the program notices neither.
 
 use crate::command::Finished;
 use crate::compare::assert_equal;
@@ -18,7 +17,7 @@ pub fn check(program: &Program, pattern: &str, sites: &[Site]) -> Profile {
     check_all(program, &[pattern], sites)
 }
 
-/// The same for several functions at once.
+/// Like [`check`], for several functions at once.
 ///
 /// # Panics
 /// With the differences.
@@ -52,8 +51,9 @@ pub fn check_all(program: &Program, patterns: &[&str], sites: &[Site]) -> Profil
     profile
 }
 
-/// Runs a program under ipath, and again with every remembered walk made anew: its output is as in `plain`, and the
-/// calls of `function` are on the paths found, none of them lost.
+/// Runs a program under ipath, and once more with every remembered walk repeated. Checks that its
+/// output is that of `plain`, and that `function` has exactly the paths found by gdb, with no call
+/// lost.
 ///
 /// # Panics
 /// With the differences.
@@ -69,7 +69,7 @@ pub fn assert_paths_are(program: &Program, plain: &Finished, function: &str, fou
     }
 }
 
-/// Runs it again with every remembered walk made anew, which ends it where the two differ.
+/// Runs it again with every remembered walk repeated; a difference ends the program.
 fn check_walks(program: &Program, plain: &Finished, profile: &Profile, patterns: &[&str]) {
     let scratch = Scratch::new("verified");
     let file = scratch.file("p.json");
@@ -88,8 +88,9 @@ fn check_walks(program: &Program, plain: &Finished, profile: &Profile, patterns:
     assert_eq!(calls(&again), calls(profile), "{}", ours.report());
 }
 
-/// Checks the status, and that the program's output stands in that of `ipath run` once, unbroken:
-/// the summary of ipath may come before or after it.
+/// Checks that the exit status of `ipath run` (`ours`) is that of the plain run, and that its
+/// output and standard error contain the program's once and unbroken. The summary of ipath may come
+/// before or after it.
 pub fn assert_output_kept(plain: &Finished, ours: &Finished) {
     assert_eq!(ours.code(), plain.code(), "exit status\n{}", ours.report());
     for (name, plain, mixed) in [

@@ -1,4 +1,4 @@
-//! A profile that is exported, and what tools say that read it.
+//! An exported profile, and the results of the tools that read it.
 
 use crate::command::{Finished, Run};
 use crate::compile::program_with;
@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A profile in a folder of its own.
+/// A profile in its own folder.
 pub struct Exported {
-    /// The folder.
+    /// The folder with the profile and its exports.
     pub scratch: Scratch,
-    /// The profile.
+    /// The path of the profile.
     pub file: PathBuf,
-    /// What it says.
+    /// Its contents.
     pub profile: Value,
 }
 
 impl Exported {
-    /// That of a program with nested probed functions, with one path that is incomplete and one that some calls have left by a tail
-    /// call.
+    /// A profile of a program with nested probed functions. One path is incomplete, and some calls
+    /// leave another one by a tail call.
     pub fn new(name: &str) -> Self {
         let scratch = Scratch::new(name);
         let file = scratch.file("p.json");
@@ -37,21 +37,25 @@ impl Exported {
         }
     }
 
-    /// Has it exported.
+    /// Exports it to `output`. Returns the ended command, whether or not it succeeded.
     pub fn export(&self, format: &str, output: &Path, options: &[&str]) -> Finished {
         let run = Run::ipath(["export"]).arg(&self.file);
         let run = run.args(["--to", format, "-o"]).arg(output).args(options);
         run.run()
     }
 
-    /// The file that an export has written.
+    /// Exports it to `out.FORMAT` in its folder, and returns that path.
+    ///
+    /// # Panics
+    /// If the export fails.
     pub fn file(&self, format: &str, options: &[&str]) -> PathBuf {
         let output = self.scratch.file(&format!("out.{format}"));
         self.export(format, &output, options).expect(0);
         output
     }
 
-    /// What all functions together have of a metric, nested ones counted once.
+    /// The sum over all functions of a metric: the number of calls for `count`, else the exclusive
+    /// times in nanoseconds, which count nested calls once.
     pub fn total(&self, metric: &str) -> u64 {
         let functions = self.profile["functions"].as_array().expect("functions");
         let own = functions.iter().map(|f| match metric {
@@ -61,7 +65,7 @@ impl Exported {
         own.map(|n| n.as_u64().expect("a number")).sum()
     }
 
-    /// The same of all metrics.
+    /// [`Self::total`] of `count`, `wall` and `cpu`, by the metric's name.
     pub fn totals(&self) -> BTreeMap<String, u64> {
         ["count", "wall", "cpu"]
             .into_iter()
@@ -70,7 +74,8 @@ impl Exported {
     }
 }
 
-/// Writes a profile of a program with 2^levels paths into a function, and half as many into each of its callers.
+/// Writes a profile of a program with `2^levels` paths into a function, and half as many into each
+/// of its callers.
 pub fn measure(levels: &str, file: &Path) {
     let program = program_with("many_paths.c", &["-g"]);
     let run = Run::ipath(["run", "--no-tui", "-m", "count,wall,cpu"]);

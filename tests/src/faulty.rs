@@ -1,4 +1,4 @@
-//! The command as it can be made to die, to stop, to panic, to be signalled and to fail at chosen moments.
+//! A build of the command with fault injection: it dies, stops, panics or fails at chosen moments.
 
 use crate::command::Run;
 use crate::place::{target_dir, workspace};
@@ -6,16 +6,22 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// That command, built when first asked for: `IPATH_DIE_AT=N` ends it at its N-th step, `IPATH_STOP_AT=N` stops it
-/// there, N a number or the name of a kind of steps, `IPATH_SIGNAL_AT=N` sends it SIGINT from there on, `IPATH_PANIC_AT=WHAT` has it panic, and
-/// `IPATH_REFUSE_WRITES=1` has forced writes refused. Or the one that `IPATH_FAULTS_BIN` names, as `IPATH_BIN` names the command.
+/// The path of the command with fault injection, built on first use, or the file that
+/// `IPATH_FAULTS_BIN` names.
+///
+/// - `IPATH_DIE_AT=N` ends it at its N-th step. N is a number or the name of a kind of steps.
+/// - `IPATH_STOP_AT=N` stops it at its N-th step.
+/// - `IPATH_SIGNAL_AT=N` sends it SIGINT from its N-th step on.
+/// - `IPATH_PANIC_AT=WHAT` makes it panic.
+/// - `IPATH_REFUSE_WRITES=1` refuses forced writes.
 pub fn faulty() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
         if let Some(given) = std::env::var_os("IPATH_FAULTS_BIN") {
             return given.into();
         }
-        // With the profile and in the folder of the command itself, whose dependencies it shares: most of its work is theirs.
+        // Built with the command's profile in the command's folder. The two share dependencies,
+        // which take most of the build time.
         Run::new(env!("CARGO"))
             .args(["build", "--release", "--quiet", "--package", "ipath"])
             .arg("--config")
@@ -25,7 +31,8 @@ pub fn faulty() -> PathBuf {
             .arg(workspace().join("Cargo.toml"))
             .arg("--target-dir")
             .arg(target_dir())
-            // What cargo says to a test of its package, build scripts of dependencies look at (that of ring): all would be built anew.
+            // Build scripts of dependencies (ring's) read the variables that cargo sets for this
+            // test. With them, all dependencies would be rebuilt.
             .without_env("CARGO_MANIFEST_")
             .without_env("CARGO_PKG_")
             .limit(Duration::from_secs(1200))

@@ -1,17 +1,18 @@
-//! Folding recursion, done on the profile of a run without it.
+//! Folds recursion in the profile of a run without folding, as an oracle for runs with it.
 
 use crate::place::Scratch;
 use crate::profile::{Profile, count};
 use crate::program::{Program, ipath_arguments};
 use std::collections::BTreeMap;
 
-/// A call site: module and address in it.
+/// A call site: the path of its module (`None` without a module), and the address in the module's
+/// file.
 type Site = (Option<String>, u64);
 
-/// Calls by linkage name of the function and call sites from the root on.
+/// The number of calls by the function's linkage name and its call sites from the root on.
 pub type Paths = BTreeMap<(String, Vec<Site>), u64>;
 
-/// The paths of a profile; those of several threads are added up.
+/// The paths of a profile, summed over threads.
 pub fn paths(profile: &Profile) -> Paths {
     let mut paths = Paths::new();
     for path in &profile.paths {
@@ -29,7 +30,8 @@ pub fn paths(profile: &Profile) -> Paths {
     paths
 }
 
-/// From the root on, a call site that stands on the path already takes it back to there.
+/// Folds a path, from the root on: a call site that is already on the path cuts the path back to
+/// it.
 fn folded(path: Vec<Site>) -> Vec<Site> {
     let mut kept: Vec<Site> = Vec::new();
     for site in path {
@@ -41,8 +43,8 @@ fn folded(path: Vec<Site>) -> Vec<Site> {
     kept
 }
 
-/// Runs a program that does the same each time with and without folding, the former also with every
-/// remembered walk made anew, and compares.
+/// Runs a deterministic program with and without folding, the former also with every remembered
+/// walk repeated, and compares the paths. `function` is a pattern.
 ///
 /// # Panics
 /// With the differences.

@@ -6,12 +6,12 @@ use crate::place::workspace;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The MPI example, compiled as its Makefile does.
+/// The executable of the MPI example, linked with Open MPI.
 pub fn halo() -> PathBuf {
     halo_of(Mpi::Open)
 }
 
-/// An implementation of MPI, as Debian has it.
+/// An implementation of MPI in Debian's packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mpi {
     /// Open MPI.
@@ -21,7 +21,7 @@ pub enum Mpi {
 }
 
 impl Mpi {
-    /// What starts its jobs.
+    /// The program that starts its jobs.
     pub fn launcher(self) -> &'static str {
         match self {
             Self::Open => "mpirun.openmpi",
@@ -37,7 +37,7 @@ impl Mpi {
         }
     }
 
-    /// What its compiler gives the C compiler.
+    /// The flags that its compiler wrapper passes to the C compiler.
     fn flags(self) -> Vec<String> {
         let ask = |compiler: &str, what: &str| {
             let finished = Run::new(compiler).arg(what).run().expect(0);
@@ -54,7 +54,7 @@ impl Mpi {
         }
     }
 
-    /// The wrapper that counts calls of MPI_Wait, to be preloaded.
+    /// The path of the library that counts calls of MPI_Wait, to be preloaded.
     pub fn wrapper(self) -> PathBuf {
         let mut flags = self.flags();
         flags.extend(["-shared".into(), "-fPIC".into()]);
@@ -63,7 +63,10 @@ impl Mpi {
     }
 }
 
-/// The MPI example with one of them.
+/// The executable of the MPI example, linked with this implementation.
+///
+/// # Panics
+/// If it does not compile.
 pub fn halo_of(mpi: Mpi) -> PathBuf {
     let mut flags = mpi.flags();
     flags.push("-g".into());
@@ -71,7 +74,7 @@ pub fn halo_of(mpi: Mpi) -> PathBuf {
     build(&workspace().join("examples/halo/halo.c"), &flags)
 }
 
-/// mpirun with two ranks of a shell command, which knows its rank as `$R`.
+/// Open MPI's mpirun with two ranks of a shell command; `$R` is the rank.
 pub fn mpirun(command: &str) -> Run {
     Run::new("mpirun.openmpi")
         .args([

@@ -1,27 +1,31 @@
-//! Files whose program headers are moved to a segment of their own after all others, as BOLT does.
+//! Moves the program headers of a file to their own segment after all others, as BOLT does.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes of a program header (ELF gABI, `Elf64_Phdr`) and offsets of its fields.
+/// The size in bytes of a program header (ELF gABI, `Elf64_Phdr`). The next three constants are the
+/// offsets of its fields.
 const HEADER: usize = 56;
 const OFFSET: usize = 8;
 const ADDRESS: usize = 16;
 const MEMORY_SIZE: usize = 40;
 
+/// The types of program headers, `PT_LOAD` and `PT_PHDR`.
 const LOAD: u32 = 1;
 const PHDR: u32 = 6;
 const PAGE: u64 = 4096;
 
+/// The little-endian 64-bit number at the offset `at`.
 fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 
+/// The type (`p_type`) of a program header.
 fn kind(header: &[u8]) -> u32 {
     u32::from_le_bytes(header[..4].try_into().expect("4 bytes"))
 }
 
-/// Where the headers stand: offset, address, physical address, size in the file, size in memory.
+/// Sets a header's offset, virtual and physical address, file size and memory size.
 fn place(header: &mut [u8], offset: u64, address: u64, len: u64) {
     let fields = [offset, address, address, len, len];
     for (field, value) in header[OFFSET..].chunks_exact_mut(8).zip(fields) {
@@ -29,7 +33,11 @@ fn place(header: &mut [u8], offset: u64, address: u64, len: u64) {
     }
 }
 
-/// Writes the ELF file `from` to `to` with its program headers elsewhere, and zeroes where they were.
+/// Writes the ELF file `from` to `to` with its program headers moved, and zeroes in their old
+/// place.
+///
+/// # Panics
+/// If a file cannot be read or written, or has no loaded segment.
 pub fn move_headers(from: &Path, to: &Path) {
     const TABLE: usize = 0x20;
     const COUNT: usize = 0x38;
@@ -57,7 +65,7 @@ pub fn move_headers(from: &Path, to: &Path) {
     for header in headers.iter_mut().filter(|h| kind(h) == PHDR) {
         place(header, offset, address, len);
     }
-    // Those that are loaded are ordered by address.
+    // Loaded segments are ordered by address.
     let last = headers.iter().rposition(loaded).expect("segments");
     headers.insert(last + 1, own);
     file.resize(offset as usize, 0);

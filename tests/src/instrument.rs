@@ -1,5 +1,4 @@
-//! Instrumenting functions of libraries by the hundred, chosen at random, in programs whose output
-//! is known.
+//! Instruments hundreds of randomly chosen library functions in programs whose output is known.
 
 use crate::command::{Finished, Run};
 use crate::place::Scratch;
@@ -11,14 +10,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Numbers that look random and are the same again for the same seed (splitmix64).
+/// Pseudo-random numbers, reproducible from a seed (splitmix64).
 pub struct Random(u64);
 
 impl Random {
     /// Seeded by `IPATH_TEST_SEED`, else by the clock; prints the seed either way.
     ///
     /// # Panics
-    /// When the variable is set to no number.
+    /// If the variable is not a number.
     pub fn seeded() -> Self {
         let seed = match std::env::var("IPATH_TEST_SEED") {
             Ok(text) => text
@@ -40,7 +39,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// `many` of `all`, or all of them, in random order.
+    /// `many` different elements of `all` in random order, or all of them if there are fewer.
     pub fn choose<T: Clone>(&mut self, all: &[T], many: usize) -> Vec<T> {
         let mut left = all.to_vec();
         let mut chosen = Vec::new();
@@ -57,7 +56,7 @@ impl Random {
 pub struct Target {
     /// The file name of its module.
     pub module: String,
-    /// The virtual address in the file.
+    /// The virtual address of the function in the module's file.
     pub address: u64,
 }
 
@@ -72,7 +71,7 @@ impl Target {
         }
     }
 
-    /// Where gdb finds it.
+    /// Its address, as gdb takes it.
     pub fn site(&self) -> Site {
         Site {
             module: self.module.clone(),
@@ -80,7 +79,7 @@ impl Target {
         }
     }
 
-    /// The pattern that names it alone.
+    /// A pattern that matches this function only.
     pub fn pattern(&self) -> String {
         format!("{}+{:#x}", self.module, self.address)
     }
@@ -94,7 +93,10 @@ pub fn patchable(file: &Path) -> Vec<Target> {
     patchable_of(file, &[])
 }
 
-/// The same of those with one of these names.
+/// Like [`patchable`], restricted to functions that match one of these patterns.
+///
+/// # Panics
+/// When the file cannot be listed, or has no such function.
 pub fn patchable_of(file: &Path, names: &[&str]) -> Vec<Target> {
     let file = file
         .canonicalize()
@@ -118,7 +120,10 @@ pub fn patchable_of(file: &Path, names: &[&str]) -> Vec<Target> {
     found
 }
 
-/// The libraries a program is linked with, links resolved.
+/// The paths of the libraries that a program is linked with, symbolic links resolved.
+///
+/// # Panics
+/// If ldd fails.
 pub fn ldd(program: &Path) -> Vec<PathBuf> {
     let linked = Run::new("ldd").arg(program).run().expect(0).stdout;
     let files = linked.split_whitespace().filter(|w| w.starts_with('/'));
@@ -126,10 +131,10 @@ pub fn ldd(program: &Path) -> Vec<PathBuf> {
     files.map(real).collect()
 }
 
-/// Those of them whose file names begin with one of `names`.
+/// For each of `names`, the first library of a program whose file name begins with it.
 ///
 /// # Panics
-/// When there is none for one of the names.
+/// If no library matches a name.
 pub fn libraries(program: &Path, names: &[&str]) -> Vec<PathBuf> {
     let linked = ldd(program);
     let of = |name: &&str| {
@@ -143,7 +148,7 @@ pub fn libraries(program: &Path, names: &[&str]) -> Vec<PathBuf> {
     names.iter().map(of).cloned().collect()
 }
 
-/// A program whose output is the same each time, in a folder that is empty each time.
+/// A program with reproducible output. Each run starts in an empty folder.
 pub struct Driver {
     /// Its name, for messages.
     pub name: String,
@@ -151,21 +156,25 @@ pub struct Driver {
     folder: PathBuf,
     scratch: Scratch,
     files: BTreeMap<String, Vec<u8>>,
+    /// Removes from the output the parts that differ from run to run.
     read: fn(&str) -> String,
     plain: Finished,
 }
 
 impl Driver {
-    /// `program`, in whose arguments `{folder}` stands for the path of its folder.
+    /// A driver for `program`; `{folder}` in its arguments stands for the path of its folder.
+    ///
+    /// # Panics
+    /// If two runs without ipath differ in output or status.
     pub fn new(name: &str, program: Program) -> Self {
         Self::with(name, program, &[], str::to_owned)
     }
 
-    /// The same, with files put into its folder first, and with `read` applied to its output, which
-    /// takes out what differs from run to run.
+    /// Like [`Self::new`], with files that are written to the folder before each run. `read`
+    /// removes from the output the parts that differ from run to run.
     ///
     /// # Panics
-    /// When its output is not the same twice.
+    /// If two runs without ipath differ in output or status.
     pub fn with(
         name: &str,
         mut program: Program,
@@ -200,23 +209,26 @@ impl Driver {
         &self.program.path
     }
 
-    /// How it is run.
+    /// The program and its arguments.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// What it does by itself.
+    /// The first run, without ipath.
     pub fn plain(&self) -> &Finished {
         &self.plain
     }
 
-    /// A file of its folder, as the last run has left it.
+    /// The contents of a file in its folder after the last run.
+    ///
+    /// # Panics
+    /// If the file cannot be read.
     pub fn file(&self, name: &str) -> Vec<u8> {
         let path = self.folder.join(name);
         fs::read(&path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()))
     }
 
-    /// Empties its folder.
+    /// Empties its folder and writes its own files there.
     pub fn refresh(&self) {
         let _ = fs::remove_dir_all(&self.folder);
         fs::create_dir(&self.folder).expect("create in an own folder");
@@ -232,11 +244,11 @@ impl Driver {
             .run()
     }
 
-    /// Runs it with functions instrumented, entries and exits, and checks that its output and
-    /// status are what they are without.
+    /// Runs it with entries and exits of these functions instrumented, and checks that output and
+    /// status are those of a plain run. Returns the profile.
     ///
     /// # Panics
-    /// With the first difference.
+    /// With the first difference. Also if calls are missed or too many functions are refused.
     pub fn run(&self, targets: &[Target], options: &[&str]) -> Profile {
         self.refresh();
         let file = self.scratch.file("p.json");
@@ -258,10 +270,10 @@ impl Driver {
             [one] => one.pattern(),
             many => format!("{} functions", many.len()),
         };
-        // The command line is as long as the list of functions.
+        // The command line would be as long as the list of functions.
         ours.shown = format!("{} with {what}", self.name);
-        // Functions whose windows overlap cannot be instrumented together, and whether the process
-        // has room for a punned jump shows only there.
+        // Functions with overlapping windows cannot be instrumented together. Room for a punned
+        // jump depends on the process. Both show only at run time.
         let is_refusal = |line: &&str| {
             let reasons = ["overlaps-function", "pun-out-of-reach"];
             let said = |reason| line.ends_with(&format!(": not instrumented: {reason}"));
@@ -274,7 +286,7 @@ impl Driver {
         } else {
             own
         };
-        // After the program's output comes the summary.
+        // The summary follows the program's output.
         if (self.read)(&ours.stdout).starts_with(&(self.read)(&self.plain.stdout)) {
             ours.stdout.clone_from(&self.plain.stdout);
         }
@@ -282,7 +294,8 @@ impl Driver {
         self.compare(&ours, &what);
         let profile = Profile::read(&file);
         let losses = &profile.losses;
-        // A timer of its own may interrupt the runtime: what its handler calls, and is left by a jump out of that, is missed.
+        // A timer of the program may interrupt the runtime. Calls that its handler makes are missed
+        // if a jump leaves them.
         let most = match self.name.as_str() {
             "drive_system" => 64,
             _ => 0,
@@ -299,6 +312,7 @@ impl Driver {
         profile
     }
 
+    /// Checks that output and status of `ours` are those of the plain run.
     fn compare(&self, ours: &Finished, what: &str) {
         let streams = [
             ("output", &self.plain.stdout, &ours.stdout),
@@ -325,18 +339,18 @@ impl Driver {
     }
 }
 
-/// Calls of each function of a profile.
+/// The number of calls of each function in a profile.
 pub fn calls(profile: &Profile) -> BTreeMap<Target, u64> {
     let of = |function: &Function| (Target::of(profile, function), count(&function.totals));
     profile.functions.iter().map(of).collect()
 }
 
-/// The program's own output, without ipath's remarks on clones, inlined copies and aliases.
+/// The program's own standard error, without ipath's remarks on clones, inlined copies and aliases.
 fn without_remarks(stderr: &str) -> String {
     const REMARKS: [&str; 3] = [
         "not every call is counted",
         ": also called as ",
-        "functions whose code has other names",
+        "functions whose code also has other names",
     ];
     let is_remark = |line: &&str| {
         line.starts_with("ipath: ") && REMARKS.iter().any(|remark| line.contains(remark))

@@ -1,9 +1,9 @@
 //! The harness of the end-to-end tests: it drives the built `ipath` command from outside, with
 //! small target programs and with gdb as an independent oracle.
 //!
-//! Not its business: anything of ipath's own crates. A test here knows the command-line contract
-//! and the profile format, nothing else. A failure is a panic whose message names the command, its
-//! output and a folder with the state of the processes concerned.
+//! A test here knows only the command-line contract and the profile format, nothing of ipath's
+//! crates. A failure is a panic whose message names the command, its output and a folder with the
+//! state of the processes involved.
 
 pub mod apart;
 pub mod command;
@@ -34,14 +34,17 @@ pub mod questions;
 pub mod racing;
 pub mod receiver;
 pub mod redis;
+pub mod schema;
 pub mod session;
 pub mod shm;
 pub mod simulated;
 pub mod snapshot;
 pub mod stands;
+pub mod stepped;
 pub mod survive;
 pub mod symbols;
 pub mod target;
 pub mod terminal;
+pub mod told;
 pub mod tools;
 pub mod trace;

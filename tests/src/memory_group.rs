@@ -1,4 +1,4 @@
-//! A memory cgroup for one test, version 1 or 2, with as much memory left as the test wants.
+//! A memory cgroup for one test, version 1 or 2, with a chosen amount of free memory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,14 +6,19 @@ use std::path::PathBuf;
 /// The group; dropping it removes it.
 pub struct MemoryGroup {
     folder: PathBuf,
+    /// The file with the limit in bytes.
     limit: &'static str,
+    /// The file with the used bytes.
     usage: &'static str,
+    /// The key in memory.stat of the bytes that the kernel can reclaim.
     cache: &'static str,
+    /// The file with the number of killed processes.
     events: &'static str,
 }
 
 impl MemoryGroup {
-    /// A group without processes. `None` with a message if this user cannot create one.
+    /// A group without processes and with a limit of 1 GiB. `None`, with a message on standard
+    /// output, if this user cannot create one.
     pub fn new(name: &str) -> Option<Self> {
         let name = format!("ipath-tests-{}-{name}", std::process::id());
         let one = Self {
@@ -37,9 +42,10 @@ impl MemoryGroup {
         made
     }
 
+    /// Creates the group; `None` if this user cannot.
     fn made(self) -> Option<Self> {
         fs::create_dir(&self.folder).ok()?;
-        // On failure the group is dropped, and so removed.
+        // On failure the group is dropped, which removes it.
         fs::write(self.folder.join(self.limit), "1073741824").ok()?;
         Some(self)
     }
@@ -48,6 +54,7 @@ impl MemoryGroup {
         fs::read_to_string(self.folder.join(file)).expect("a file of the group's")
     }
 
+    /// The number after `key` in a file of the group; 0 if there is none.
     fn stat(&self, file: &str, key: &str) -> u64 {
         let text = self.read(file);
         let line = text.lines().find_map(|line| line.strip_prefix(key));
@@ -55,7 +62,7 @@ impl MemoryGroup {
             .unwrap_or(0)
     }
 
-    /// Moves a process into it.
+    /// Moves a process into the group.
     ///
     /// # Panics
     /// If the process has ended.
@@ -63,22 +70,23 @@ impl MemoryGroup {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("a process that runs");
     }
 
-    /// The file through which a shell moves itself into it.
+    /// The file to which a shell writes its process id to move itself into the group.
     pub fn processes(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
     }
 
-    /// Sets its limit so that this many bytes are left.
+    /// Sets the group's limit so that this many bytes are left, or a few more if the kernel refuses
+    /// that limit.
     ///
     /// # Panics
-    /// If the kernel refuses.
+    /// If the group's files cannot be read or written.
     pub fn leave(&self, bytes: u64) {
         let write = |limit: u64| fs::write(self.folder.join(self.limit), limit.to_string());
         write(1 << 40).expect("a higher limit");
         let usage: u64 = self.read(self.usage).trim().parse().expect("a number");
         let used = usage.saturating_sub(self.stat("memory.stat", &format!("{} ", self.cache)));
         let mut limit = (used + bytes).next_multiple_of(4096);
-        // The kernel refuses a limit that it cannot reduce the usage to.
+        // The kernel refuses a limit to which it cannot reduce the usage.
         while write(limit).is_err() {
             limit += 64 << 10;
         }

@@ -1,5 +1,5 @@
-//! Every call of a function by its call path, found by gdb alone: a breakpoint on the function's
-//! first instruction and gdb's own unwinder.
+//! Every call of a function with its call path, found by gdb alone: a breakpoint on the function's
+//! first instruction, and gdb's own unwinder.
 
 use crate::command::{Finished, Run};
 use crate::place::{Scratch, workspace};
@@ -16,24 +16,24 @@ pub type Frame = (String, u64);
 /// The calls of one function by one thread on one call path.
 #[derive(Debug, Deserialize)]
 pub struct GdbPath {
-    /// Which of the sites.
+    /// The index of the function in [`Oracle::sites`].
     pub site: usize,
-    /// gdb's number of the thread.
+    /// gdb's thread number.
     pub thread: u32,
-    /// Whether gdb came to the outermost frame.
+    /// True if gdb reached the outermost frame.
     pub complete: bool,
-    /// From the function's caller outwards.
+    /// The callers, from the function's direct caller outwards.
     pub stack: Vec<Frame>,
-    /// How often.
+    /// The number of calls.
     pub hits: u64,
 }
 
-/// How the program ended, as gdb saw it.
+/// The end of the program, as gdb saw it.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 pub struct Ending {
-    /// Its exit status.
+    /// Its exit status; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended it, if one did.
     pub signal: Option<i32>,
 }
 
@@ -44,27 +44,28 @@ struct Answer {
     errors: Vec<String>,
 }
 
-/// What gdb found.
+/// The calls that gdb found.
 #[derive(Debug)]
 pub struct Oracle {
-    /// The functions asked for.
+    /// The functions with a breakpoint.
     pub sites: Vec<Site>,
-    /// Their calls.
+    /// Their calls by site, thread and path.
     pub paths: Vec<GdbPath>,
-    /// How the program ended.
+    /// The end of the program.
     pub ending: Ending,
     /// The program's standard output.
     pub stdout: String,
     /// The program's standard error.
     pub stderr: String,
-    /// How long it took.
+    /// The duration of the run.
     pub elapsed: Duration,
 }
 
-/// The calls of `function` in the program's own file, with the program's stack of each.
+/// The calls of `function` in the program's own file, as pairs of a stack and its number of calls.
+/// A stack appears once per thread.
 ///
 /// # Panics
-/// When gdb fails or the program has no such function.
+/// If gdb fails, or the program has no such function.
 pub fn gdb_paths(program: &Path, args: &[&str], function: &str) -> Vec<(Vec<Frame>, u64)> {
     let program = Program::new(program, args.iter().copied());
     let oracle = run(&program, &sites(&program.path, function));
@@ -76,15 +77,20 @@ pub fn gdb_paths(program: &Path, args: &[&str], function: &str) -> Vec<(Vec<Fram
 }
 
 /// Runs the program under gdb with a breakpoint on each site.
+///
+/// # Panics
+/// If gdb fails or does not end within 240 seconds.
 pub fn run(program: &Program, sites: &[Site]) -> Oracle {
     finish(program, Job::new(program, sites))
 }
 
-/// Only counts, so many times faster: each path is an empty one.
+/// Like [`run`], but only counts calls, which is many times faster; all stacks are empty and all
+/// threads 0.
 pub fn counts(program: &Program, sites: &[Site]) -> Oracle {
     finish(program, Job::with(program, sites, false))
 }
 
+/// Runs gdb for this job, and returns its result.
 fn finish(program: &Program, job: Job) -> Oracle {
     let (name, arguments) = job.command();
     let run = Run::new(name)
@@ -97,14 +103,14 @@ fn finish(program: &Program, job: Job) -> Oracle {
     job.result(&finished)
 }
 
-/// A run under gdb that somebody else starts, such as mpirun.
+/// A run under gdb that another program starts, such as mpirun.
 pub struct Job {
     scratch: Scratch,
     sites: Vec<Site>,
 }
 
 impl Job {
-    /// Writes down what gdb shall do.
+    /// Writes the file with the job, which is removed with the value.
     pub fn new(program: &Program, sites: &[Site]) -> Self {
         Self::with(program, sites, true)
     }
@@ -132,12 +138,12 @@ impl Job {
         }
     }
 
-    /// The file for the environment variable `IPATH_ORACLE`.
+    /// The path of the job's file, for the environment variable `IPATH_ORACLE`.
     pub fn file(&self) -> PathBuf {
         self.scratch.file("job")
     }
 
-    /// The command to run, and its arguments.
+    /// The command that runs gdb, and its arguments.
     pub fn command(&self) -> (&'static str, Vec<String>) {
         let script = workspace()
             .join("tests/oracle/paths.py")
@@ -155,10 +161,10 @@ impl Job {
         )
     }
 
-    /// What came of it.
+    /// The result of the run.
     ///
     /// # Panics
-    /// When gdb has failed, or some path could not be followed.
+    /// If gdb failed, or could not follow some path.
     pub fn result(&self, finished: &Finished) -> Oracle {
         let text = fs::read_to_string(self.scratch.file("result"))
             .unwrap_or_else(|e| panic!("gdb left no result: {e}\n{}", finished.report()));
@@ -183,7 +189,7 @@ impl Job {
 }
 
 impl Oracle {
-    /// All calls of all sites.
+    /// The number of calls of all sites.
     pub fn hits(&self) -> u64 {
         self.paths.iter().map(|path| path.hits).sum()
     }
@@ -208,11 +214,11 @@ impl Oracle {
         )
     }
 
-    /// Checks that gdb disturbed nothing and lost no path.
+    /// Checks that gdb did not disturb the program and lost no path.
     ///
     /// # Panics
-    /// When the program's output or status differs from those of a plain run, or gdb could not
-    /// walk some stack to its end.
+    /// If output or status differ from those of a plain run, or gdb could not walk some stack to
+    /// its end.
     pub fn assert_like(&self, plain: &Finished) {
         assert_eq!(
             (&self.stdout, &self.stderr),

@@ -67,7 +67,10 @@ fn run(program: &Program, function: &str, options: &Options, file: &Path) -> Str
     program.under_ipath_as(arguments).expect(0).stdout
 }
 
-/// The direct caller on a path.
+/// The function that contains the innermost call site of a path.
+///
+/// # Panics
+/// If it has no name.
 fn caller(profile: &Profile, path: &CallPath) -> String {
     let frame = path.stack.first().map(|&frame| &profile.frames[frame]);
     frame
@@ -75,17 +78,19 @@ fn caller(profile: &Profile, path: &CallPath) -> String {
         .expect("a caller")
 }
 
-/// The total time of the calls below a caller, as `ipath report` shows it.
+/// The total time of a function's calls below the caller `name`, as `ipath report` shows it, in
+/// nanoseconds; `None` if it shows none.
 fn wall_under(file: &Path, name: &str) -> Option<u64> {
     let report = Run::ipath(["report", "--json", "--limit", "0", "--under", name]);
     let report = report.arg(file).run().expect(0).json();
     report["functions"][0]["totals"]["wall"]["sum"].as_u64()
 }
 
-/// Checks that the calls of each caller have their own times, and that no call is lost.
+/// Checks that each caller's calls have their own times, and that no call is lost. Returns the
+/// profile.
 ///
 /// # Panics
-/// When they do not.
+/// If a check fails.
 pub fn assert_own_times(program: &Program, function: &str, options: &Options) -> Profile {
     let scratch = Scratch::new("own-times");
     let file = scratch.file("p.json");

@@ -1,8 +1,8 @@
-//! Pages of the documentation: their blocks of commands, and the rules for what these print.
+//! Pages of the documentation: their blocks of commands, and the rules for them.
 //!
-//! A reader types the blocks marked `sh` of a page in their order, into one shell, as they stand. A block
-//! that not every reader can type says so in its first line: `# needs root`, `# needs MPI`. A process is
-//! named by a variable that an earlier line sets. A loop is a `for` over a list, which ends.
+//! A reader types the blocks marked `sh` of a page in order into one shell. If a block has a
+//! requirement, its first line names it: `# needs root`, `# needs MPI`. A process is named by a
+//! variable that an earlier line sets. A loop is a `for` over a list, which ends.
 
 use crate::place::workspace;
 use std::fs;
@@ -12,7 +12,7 @@ use std::fs;
 pub struct Block {
     /// The line of the page, from 1, where the block begins.
     pub line: usize,
-    /// The requirement that its first line names.
+    /// The requirement that its first line names (`root`); `None` if it names none.
     pub needs: Option<String>,
     /// The commands.
     pub commands: String,
@@ -21,7 +21,7 @@ pub struct Block {
 /// The start of a line that names the requirement of a block.
 const NEEDS: &str = "# needs ";
 
-/// Programs whose command lines stand in blocks marked `sh` only.
+/// Programs whose command lines appear only in blocks marked `sh`.
 const PROGRAMS: [&str; 8] = [
     "ipath",
     "cargo",
@@ -53,6 +53,7 @@ pub fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
+/// The blocks marked `sh` of a page's text, in their order.
 fn parsed(text: &str) -> Vec<Block> {
     let mut lines = text.lines().enumerate();
     let mut blocks = Vec::new();
@@ -68,7 +69,7 @@ fn parsed(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Rules that a page breaks.
+/// The violations of the rules on a page.
 fn faults(text: &str, blocks: &[Block]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut open: Option<&str> = None;

@@ -1,4 +1,4 @@
-//! Where things are: the workspace, its target folder, the `ipath` binary, scratch folders.
+//! Paths of the workspace, its target folder, the `ipath` binary and scratch folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub fn target_dir() -> PathBuf {
 /// The `ipath` command: `IPATH_BIN`, or the release build in the target folder.
 ///
 /// # Panics
-/// When there is no such file.
+/// If there is no such file.
 pub fn ipath() -> PathBuf {
     let path = match std::env::var_os("IPATH_BIN") {
         Some(path) => PathBuf::from(path),
@@ -41,14 +41,15 @@ pub fn ipath() -> PathBuf {
     path
 }
 
-/// The folder for everything the tests write, made when missing.
+/// The folder `ipath-tests/NAME` of the target folder, for files that the tests write. Created if
+/// missing.
 pub fn work_dir(name: &str) -> PathBuf {
     let dir = target_dir().join("ipath-tests").join(name);
     fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("create {}: {e}", dir.display()));
     dir
 }
 
-/// A folder of a test's own, removed at the end unless the test fails.
+/// A folder for one test, removed at the end unless the test fails.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -70,7 +71,7 @@ impl Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = parent.join(format!("{name}-{}-{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir); // of an earlier process with this id
+        let _ = fs::remove_dir_all(&dir); // left by an earlier process with this id
         fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("create {}: {e}", dir.display()));
         Self(dir)
     }
@@ -80,7 +81,7 @@ impl Scratch {
         &self.0
     }
 
-    /// A path in the folder.
+    /// The path of a file in the folder. Does not create it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

@@ -1,4 +1,4 @@
-//! Points: instructions of a program, as objdump has them, that ipath and gdb count.
+//! Probe points: instructions of a program, disassembled by objdump, that ipath and gdb count.
 
 use crate::command::Finished;
 use crate::compare::assert_equal;
@@ -11,6 +11,7 @@ use crate::symbols::Site;
 use std::path::Path;
 use std::process::Command;
 
+/// The file name of a program, without folders.
 fn file_name(program: &Path) -> String {
     program
         .file_name()
@@ -19,12 +20,12 @@ fn file_name(program: &Path) -> String {
         .into_owned()
 }
 
-/// A place in the program as the command line takes it.
+/// An address of the program's file in the syntax of the command line: `NAME!0xADDRESS`.
 pub fn place(program: &Path, address: u64) -> String {
     format!("{}!{address:#x}", file_name(program))
 }
 
-/// The instruction at an address in the program's file, as gdb is told it.
+/// An instruction at an address in the program's file, as gdb's oracle takes it.
 pub fn site(program: &Path, address: u64) -> Site {
     Site {
         module: file_name(program),
@@ -40,7 +41,10 @@ pub fn at(program: &Path, addresses: impl IntoIterator<Item = u64>) -> Vec<Strin
         .collect()
 }
 
-/// Runs a program under ipath with these options.
+/// Runs a program under ipath with these options. Returns the ended command and its profile.
+///
+/// # Panics
+/// If the command writes no profile.
 pub fn run_with(program: &Program, arguments: &[String]) -> (Finished, Profile) {
     let scratch = Scratch::new("points");
     let file = scratch.file("p.json");
@@ -64,17 +68,18 @@ pub fn run_with(program: &Program, arguments: &[String]) -> (Finished, Profile) 
     (finished, profile)
 }
 
-/// What objdump disassembles: addresses, and instructions.
+/// The virtual addresses and the text of the instructions that objdump disassembles with `-d` and
+/// this option, in its order.
 ///
 /// # Panics
-/// When it does not run.
+/// If objdump does not run.
 pub fn disassembled(program: &Path, option: &str) -> Vec<(u64, String)> {
     let mut objdump = Command::new("objdump");
     let dump = objdump.args(["-d", option]).arg(program).output();
     let text = String::from_utf8_lossy(&dump.expect("objdump").stdout).into_owned();
     let line = |line: &str| {
         let (address, rest) = line.trim().split_once(":\t")?;
-        // Bytes that have no room on the line before have no instruction.
+        // The rest of a long instruction's bytes, on a line without an instruction.
         let (_, instruction) = rest.split_once('\t')?;
         let address = u64::from_str_radix(address, 16).ok()?;
         Some((address, instruction.to_owned()))
@@ -82,17 +87,18 @@ pub fn disassembled(program: &Path, option: &str) -> Vec<(u64, String)> {
     text.lines().filter_map(line).collect()
 }
 
-/// The addresses of a function's instructions.
+/// The virtual addresses of a function's instructions, ascending.
 pub fn instructions(program: &Path, function: &str) -> Vec<u64> {
     let all = disassembled(program, &format!("--disassemble={function}"));
-    // Stubs of the sections before have none.
+    // Stubs in earlier sections have none.
     all.into_iter().map(|(address, _)| address).collect()
 }
 
-/// All instructions of a function at once: gdb stops at each, and walks the stack by itself.
+/// Checks all instructions of a function at once against gdb, which stops at each and walks the
+/// stack itself.
 ///
 /// # Panics
-/// With the differences.
+/// With the differences. Also if ipath refuses more than a quarter of the instructions.
 pub fn check_with_gdb(program: &Program, function: &str) {
     let plain = program.plain();
     let addresses = instructions(&program.path, function);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// A profile; only what the tests look at.
+/// The parts of a profile that the tests check.
 #[derive(Debug, Deserialize)]
 #[allow(
     missing_docs,
@@ -30,7 +30,7 @@ pub struct Profile {
     pub exactness: Option<Exactness>,
 }
 
-/// Calls by the verdict of the code on their paths.
+/// The numbers of calls by the verdict of the code on their paths.
 #[derive(Debug, Deserialize)]
 #[allow(missing_docs, reason = "see Profile")]
 pub struct Exactness {
@@ -75,7 +75,7 @@ pub struct Session {
     pub overhead: Option<Overhead>,
 }
 
-/// What the measuring has taken.
+/// The cost of measuring.
 #[derive(Debug, Deserialize)]
 #[allow(missing_docs, reason = "see Profile")]
 pub struct Overhead {
@@ -124,6 +124,10 @@ pub struct Function {
     pub module: usize,
     pub address: u64,
     pub size: u64,
+    #[serde(default)]
+    pub file: Option<String>,
+    #[serde(default)]
+    pub line: Option<u32>,
     pub entry: Value,
     pub exits: Vec<Value>,
     #[serde(default)]
@@ -172,8 +176,8 @@ pub struct CallPath {
 }
 
 impl CallPath {
-    /// Checks that what a thread has done is known of no more calls than the time is, and that the parts of the time are no
-    /// more than all of it.
+    /// Checks that no metric of a path covers more calls than `wall` does. Also checks that the
+    /// parts of the time add up to at most the whole.
     fn check_parts(&self) {
         let number = |metric: &str, field: &str| self.metrics[metric][field].as_u64();
         let values = |metric: &str| {
@@ -185,7 +189,7 @@ impl CallPath {
             return;
         };
         let parts = ["cpu", "blocked"].map(|metric| number(metric, "sum").unwrap_or(0));
-        // Each is rounded down to ns.
+        // Each part is rounded down to a nanosecond.
         assert!(parts[0] + parts[1] <= wall + 1, "{self:?}");
         for metric in [
             "cpu",
@@ -199,7 +203,7 @@ impl CallPath {
     }
 }
 
-/// What could not be measured.
+/// Calls that could not be measured.
 #[derive(Debug, Deserialize)]
 #[allow(missing_docs, reason = "see Profile")]
 pub struct Losses {
@@ -231,13 +235,16 @@ impl Profile {
 
     /// Like [`Self::read`], for a profile with paths that the code may contradict.
     ///
-    /// # Panics
-    /// If it cannot be read, or if its sums do not agree.
+    /// # Panics If it cannot be read, if it violates [the schema](crate::schema), or if its sums do
+    /// not agree.
     pub fn read_contradicted(path: &Path) -> Self {
         let text =
             fs::read_to_string(path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
         let profile: Self = serde_json::from_str(&text)
             .unwrap_or_else(|e| panic!("{} is no ipath-profile/1: {e}", path.display()));
+        let value = serde_json::from_str(&text).expect("JSON, as above");
+        crate::schema::check(&value)
+            .unwrap_or_else(|e| panic!("{} violates the schema{e}", path.display()));
         profile.check_sums();
         profile
     }
@@ -269,7 +276,7 @@ impl Profile {
                 }
             }
         }
-        // What is measured of others is not of the same calls.
+        // A function with its own set of metrics measures other calls with each of them.
         let is_of_all = |path: &&CallPath| self.functions[path.function].measured.is_none();
         for path in self.paths.iter().filter(is_of_all) {
             path.check_parts();
@@ -283,8 +290,8 @@ impl Profile {
         self.check_exactness();
     }
 
-    /// Every call with its own path has a verdict. The cause of calls on contradicted paths is that
-    /// contradiction.
+    /// Checks that every call with its own path has a verdict, and that the cause of calls on
+    /// contradicted paths is that contradiction.
     fn check_exactness(&self) {
         let Some(exactness) = &self.exactness else {
             return;
@@ -332,20 +339,21 @@ impl Profile {
         )
     }
 
-    /// The function with this linkage or demangled name.
+    /// The first function with this linkage or demangled name; `None` if the profile has none.
     pub fn function(&self, name: &str) -> Option<&Function> {
         self.functions
             .iter()
             .find(|f| f.linkage == name || f.name == name)
     }
 
-    /// Calls of the function with this name, 0 when it is not in the profile.
+    /// The number of calls of [`Self::function`], or 0 if it is not in the profile.
     pub fn calls(&self, name: &str) -> u64 {
         self.function(name).map_or(0, |f| count(&f.totals))
     }
 
-    /// Calls of the functions with this linkage name that have returned, by the histograms of their times, and
-    /// those that were left by a jump or an exception.
+    /// The numbers of calls of the functions with this linkage name: those that returned, by the
+    /// histograms of `wall` (0 if it is not measured), and those that were left by a jump or an
+    /// exception.
     pub fn ends(&self, linkage: &str) -> (u64, u64) {
         let paths = self.paths.iter();
         let own = paths.filter(|path| self.functions[path.function].linkage == linkage);
@@ -357,19 +365,20 @@ impl Profile {
         })
     }
 
-    /// Checks that every path is complete, `why` it should be.
+    /// Checks that every path is complete; `why` is the reason to expect it.
     ///
     /// # Panics
-    /// With the number of those that are not.
+    /// With the number of incomplete paths.
     pub fn assert_complete(&self, why: &str) {
         let incomplete = self.paths.iter().filter(|path| !path.complete).count();
         assert_eq!(incomplete, 0, "{why}");
     }
 
-    /// Checks that nothing was lost.
+    /// Checks that no call was missed, lacks its own path or has an incomplete one, that there are
+    /// no unseen events, and that no function was refused.
     ///
     /// # Panics
-    /// With the losses.
+    /// With the losses or the refused functions.
     pub fn assert_lossless(&self) {
         let Losses {
             missed,
@@ -387,7 +396,8 @@ impl Profile {
         assert!(self.refused.is_empty(), "refused: {:?}", self.refused);
     }
 
-    /// The longest stop in nanoseconds, with a line that names every one.
+    /// The longest stop of the target in nanoseconds, 0 if there was none; and a line with the
+    /// reason and the duration of each stop.
     pub fn stops(&self) -> (u64, String) {
         let stops = &self.session.stops;
         let longest = stops.iter().map(|stop| stop.ns).max().unwrap_or(0);
@@ -399,9 +409,9 @@ impl Profile {
     }
 }
 
-/// A sum; 0 where there is none.
+/// A sum as a whole number, or 0 if it is null.
 fn whole(sum: &Value) -> i128 {
-    // Beyond 64 bits serde_json gives what is nearest in floating point.
+    // Beyond 64 bits serde_json gives the nearest floating-point number.
     let number = || sum.as_number().and_then(Number::as_i128);
     match sum {
         Value::Null => 0,
@@ -409,7 +419,10 @@ fn whole(sum: &Value) -> i128 {
     }
 }
 
-/// The count in a `totals` or `metrics` object.
+/// The number of calls in a `totals` or `metrics` object.
+///
+/// # Panics
+/// If the object has none.
 pub fn count(metrics: &Value) -> u64 {
     metrics["count"]
         .as_u64()

@@ -4,14 +4,14 @@ use crate::command::{Finished, Run};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is run in every way: plainly, under gdb, under ipath.
+/// A program to run plainly, under gdb and under ipath.
 #[derive(Debug, Clone)]
 pub struct Program {
     /// The executable.
     pub path: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Variables it needs.
+    /// Environment variables that it needs.
     pub env: Vec<(String, String)>,
 }
 
@@ -26,30 +26,30 @@ impl Program {
         }
     }
 
-    /// With one environment variable more.
+    /// Adds one environment variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same, with ipath told to make every remembered walk anew, which ends the program where the two
-    /// differ.
+    /// The same program, with the runtime set to repeat every remembered walk. A difference ends
+    /// the program.
     pub fn verified(&self) -> Self {
         self.clone().env("IPATH_VERIFY_WALKS", "1")
     }
 
-    /// Runs it alone.
+    /// Runs it without ipath.
     pub fn plain(&self) -> Finished {
         self.environment(Run::new(&self.path).args(&self.args))
             .run()
     }
 
-    /// Runs it from its first instruction under `ipath run`, writing the profile.
+    /// Runs it from its first instruction under `ipath run`, which writes the profile to `profile`.
     pub fn under_ipath(&self, patterns: &[&str], metrics: &str, profile: &Path) -> Finished {
         self.under_ipath_as(ipath_arguments(patterns, metrics, profile))
     }
 
-    /// The same with these arguments of ipath's, which end in `--`.
+    /// Like [`Self::under_ipath`], with explicit arguments of ipath, which end in `--`.
     pub fn under_ipath_as(&self, arguments: Vec<String>) -> Finished {
         let run = Run::ipath(arguments).arg(&self.path);
         self.environment(run.args(&self.args))
@@ -57,6 +57,7 @@ impl Program {
             .run()
     }
 
+    /// Sets the program's environment variables in a run.
     pub(crate) fn environment(&self, run: Run) -> Run {
         self.env
             .iter()
@@ -64,8 +65,8 @@ impl Program {
     }
 }
 
-/// `run -f PATTERN… -m METRICS … -o PROFILE --`. The interval is so long that the summary comes
-/// once, after the program's own output.
+/// `run -f PATTERN… -m METRICS … -o PROFILE --`. The interval is so long that the summary is
+/// printed once, after the program's own output.
 pub fn ipath_arguments(patterns: &[&str], metrics: &str, profile: &Path) -> Vec<String> {
     let mut args = vec!["run".to_owned()];
     for pattern in patterns {

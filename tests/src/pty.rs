@@ -1,4 +1,4 @@
-//! A command on a terminal of its own, which a test can read, leave unread, and hang up.
+//! A command on a new terminal, which a test can read, leave unread, and hang up.
 
 use crate::apart::reset_signals;
 use crate::dump::family;
@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{Termios, tcgetattr};
 use nix::unistd::Pid;
 
-/// How long is waited for what a test expects.
+/// The time limit for anything that a test expects.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Rows and columns of each terminal.
@@ -25,12 +25,16 @@ const SIZE: (NonZeroU16, NonZeroU16) = (
     NonZeroU16::new(120).expect("not 0"),
 );
 
-/// A command that leads the session of a new terminal; all its streams are that terminal.
+/// A command that leads the session of a new terminal. It is killed when dropped, with its
+/// descendants.
 pub struct Pty {
     child: Child,
+    /// The command line, for messages.
     shown: String,
+    /// None once the test has hung up.
     master: Option<File>,
     slave: File,
+    /// The output read since the last [`Pty::forget`].
     seen: Vec<u8>,
     /// The screen of a terminal after the output in `seen`.
     screen: vt100::Parser,
@@ -38,10 +42,11 @@ pub struct Pty {
 }
 
 impl Pty {
-    /// Starts a command; its streams are set here where `streams` is true.
+    /// Starts a command. With `streams` its standard streams are set to the terminal; else the
+    /// command's own setting stays.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn spawn(mut command: Command, streams: bool) -> Self {
         let size = Winsize {
             ws_row: SIZE.0.get(),
@@ -71,7 +76,7 @@ impl Pty {
                 _ => Err(std::io::Error::last_os_error()),
             }
         };
-        // SAFETY: calls nothing but two system calls.
+        // SAFETY: makes only two system calls.
         unsafe { command.pre_exec(lead) };
         let child = reset_signals(&mut command)
             .spawn()
@@ -87,7 +92,10 @@ impl Pty {
         }
     }
 
-    /// Starts a program with arguments and the terminal for its streams.
+    /// Starts a program with arguments; its standard streams are the terminal.
+    ///
+    /// # Panics
+    /// If it cannot be started.
     pub fn start<S: AsRef<std::ffi::OsStr>>(
         program: impl AsRef<std::ffi::OsStr>,
         args: impl IntoIterator<Item = S>,
@@ -102,7 +110,7 @@ impl Pty {
         self.child.id()
     }
 
-    /// The letter of its state in /proc: `S`, `R`, `T` for stopped.
+    /// The letter of its state in /proc: `S`, `R`, `T` for stopped; `?` if it does not exist.
     pub fn state(&self) -> char {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         let stat = stat.unwrap_or_default();
@@ -110,12 +118,12 @@ impl Pty {
         after.chars().next().unwrap_or('?')
     }
 
-    /// Everything that has been read of what it wrote.
+    /// Its output that has been read since the last [`Self::forget`].
     pub fn seen(&self) -> String {
         String::from_utf8_lossy(&self.seen).into_owned()
     }
 
-    /// Discards the output so far. The screen is blank until the next output.
+    /// Reads and discards the output so far. The screen is blank until the next output.
     pub fn forget(&mut self) {
         self.read();
         self.seen.clear();
@@ -148,7 +156,7 @@ impl Pty {
     /// Reads until a condition holds.
     ///
     /// # Panics
-    /// When it does not in time, or the command ends first.
+    /// If it does not hold in time, or the command ends first.
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let end = Instant::now() + LIMIT;
         loop {
@@ -162,28 +170,29 @@ impl Pty {
         }
     }
 
-    /// Types.
+    /// Types these keys. Does nothing after [`Self::hang_up`].
     pub fn send(&mut self, keys: &[u8]) {
         if let Some(master) = &mut self.master {
             master.write_all(keys).expect("room for a few keys");
         }
     }
 
-    /// Closes the other end: the terminal is gone, as where its window is closed.
+    /// Closes the master side, as closing a terminal's window does.
     pub fn hang_up(&mut self) {
         self.master = None;
     }
 
-    /// How the terminal is set.
+    /// The terminal's settings.
     pub fn termios(&self) -> Termios {
         tcgetattr(&self.slave).expect("a terminal")
     }
 
-    /// Sends a signal to the command alone.
+    /// Sends a signal to the command only.
     pub fn signal(&self, signal: Signal) {
         let _ = kill(Pid::from_raw(self.pid() as i32), signal);
     }
 
+    /// The exit status of the command; `None` while it runs.
     fn poll(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().expect("wait for an own child");
@@ -191,10 +200,11 @@ impl Pty {
         self.ended
     }
 
-    /// Waits for its end without reading: the status as a shell shows it.
+    /// Waits for the command's end without reading its output. Returns the status as a shell shows
+    /// it.
     ///
     /// # Panics
-    /// When it does not end in time.
+    /// If it does not end in time.
     pub fn wait_unread(&mut self) -> i32 {
         let end = Instant::now() + LIMIT;
         loop {
@@ -208,10 +218,10 @@ impl Pty {
         }
     }
 
-    /// Reads until its end: the status as a shell shows it.
+    /// Reads the output until the command's end. Returns the status as a shell shows it.
     ///
     /// # Panics
-    /// When it does not end in time.
+    /// If it does not end in time.
     pub fn wait(&mut self) -> i32 {
         let end = Instant::now() + LIMIT;
         while self.poll().is_none() && Instant::now() < end {
@@ -223,7 +233,7 @@ impl Pty {
         code
     }
 
-    /// Command, state and what it wrote, for messages.
+    /// The command, its state, the last 2000 bytes of its output and its screen, for messages.
     pub fn report(&mut self) -> String {
         self.read();
         let state = match self.poll() {

@@ -1,18 +1,22 @@
-//! The questions in a segment and what has been published for them, as docs/segment.md has them.
+//! The questions in a segment and the tables published for them, laid out as in
+//! docs/internals/segment-areas.md.
 
 use crate::racing::segment_names;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Where in the header: bytes of tables, questions asked, questions dealt with, the areas.
+/// Offsets in the segment's header, in this order: bytes of tables, questions asked, questions
+/// answered, the areas.
 const TABLES_USED: u64 = 15 * 8;
 const ASKED_USED: u64 = 16 * 8;
 const ASKED_DONE: u64 = 17 * 8;
 const AREAS: u64 = 19 * 8;
-/// The area of tables, and the kind of those with rules.
+/// The index of the area with tables.
 const TABLES: u64 = 8;
+/// The kind of tables with rules.
 const RULES: u64 = 2;
-/// Bytes of a table's head, and where in it the number of rows is; bytes of a row.
+/// In bytes and in this order: the size of a table's head, the offset of its number of rows, and
+/// the size of a row.
 const HEAD: u64 = 7 * 8;
 const ROWS: u64 = 5 * 8;
 const ROW: u64 = 2 * 8;
@@ -21,27 +25,27 @@ const ROW: u64 = 2 * 8;
 pub struct Questions(File);
 
 impl Questions {
-    /// Of this process.
+    /// Opens the segment of this process; the first by name if it has several.
     ///
     /// # Panics
-    /// When it has none with a name.
+    /// If it has no segment with a name.
     pub fn of(pid: u32) -> Self {
         let names = segment_names(pid);
         let name = names.first().expect("a segment");
         Self(File::open(name).expect("readable"))
     }
 
-    /// How many have been asked.
+    /// The number of questions asked.
     pub fn asked(&self) -> u64 {
         self.word(ASKED_USED)
     }
 
-    /// How many of the first of them have been dealt with.
+    /// The number of questions answered, in the order asked.
     pub fn done(&self) -> u64 {
         self.word(ASKED_DONE)
     }
 
-    /// Return addresses of each table of rules.
+    /// The return addresses of each table of rules.
     pub fn published(&self) -> Vec<Vec<u64>> {
         let start = self.word(AREAS + 16 * TABLES);
         let end = start + self.word(TABLES_USED);
@@ -58,6 +62,7 @@ impl Questions {
         found
     }
 
+    /// The 64-bit number at an offset in the segment.
     fn word(&self, at: u64) -> u64 {
         let mut bytes = [0; 8];
         self.0.read_exact_at(&mut bytes, at).expect("inside");

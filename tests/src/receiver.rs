@@ -1,4 +1,4 @@
-//! A server for profiles, started by a test on a port of its own: tests/programs/receiver.py.
+//! A server for profiles that a test starts on its own port: tests/programs/receiver.py.
 
 use crate::command::Run;
 use crate::compile::source;
@@ -9,32 +9,33 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Debian has the definition of pprof.
+/// The folder of Debian's definition of pprof.
 const PPROF: &str = "/usr/share/gocode/src/github.com/google/pprof/proto";
 
-/// The server, and what it has been sent.
+/// The server and the requests that it has received.
 pub struct Receiver {
     /// None while it is down.
     server: Option<Target>,
     scratch: Scratch,
     port: String,
-    /// Certificate and key.
+    /// The files of certificate and key; empty for a server without TLS.
     files: Vec<String>,
 }
 
 /// A profile that the server has accepted.
 pub struct Accepted(
-    /// As the server shows it.
+    /// The profile, as the server prints it.
     pub Value,
 );
 
 impl Receiver {
-    /// One that answers what `plan` says, a line a request.
+    /// A server that answers according to `plan`, one line per request; receiver.py lists the
+    /// answers.
     pub fn start(plan: &[&str]) -> Self {
         Self::with(plan, &[])
     }
 
-    /// The same with a certificate and its key.
+    /// Like [`Self::start`], with a certificate and its key.
     pub fn with(plan: &[&str], files: &[&Path]) -> Self {
         let mut receiver = Self {
             server: None,
@@ -47,19 +48,19 @@ impl Receiver {
         receiver
     }
 
-    /// Has the next requests be answered so.
+    /// Sets the answers to the next requests, in place of those not yet given.
     pub fn plan(&self, plan: &[&str]) {
         let lines: String = plan.iter().map(|line| format!("{line}\n")).collect();
         fs::write(self.scratch.file("plan"), lines).expect("a file of its own");
     }
 
-    /// Goes on, at the same address.
+    /// Starts the server, at the address of an earlier start, and waits until it listens.
     pub fn up(&mut self) {
         let mut args = vec!["serve".to_owned(), self.folder(), self.port.clone()];
         args.extend(self.files.iter().cloned());
         let script = source("receiver.py").display().to_string();
         args.insert(0, script);
-        // The whole line, which comes in pieces where Python does not buffer.
+        // Wait for the whole line. Python may write it in pieces if it does not buffer.
         let server = Target::start("python3", &args).await_output("\n");
         let port = server.stdout();
         let port = port.trim().strip_prefix("ready ").expect("its port");
@@ -67,7 +68,7 @@ impl Receiver {
         self.server = Some(server);
     }
 
-    /// Ends it.
+    /// Stops the server.
     pub fn down(&mut self) {
         self.server = None;
     }
@@ -76,7 +77,7 @@ impl Receiver {
         self.scratch.path().display().to_string()
     }
 
-    /// Its address without a path.
+    /// Its URL without a path.
     pub fn address(&self) -> String {
         let scheme = if self.files.is_empty() {
             "http"
@@ -86,7 +87,7 @@ impl Receiver {
         format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
-    /// What has come, whatever it was answered.
+    /// All requests so far in the order of their arrival, whatever their answers.
     pub fn requests(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.scratch.file("requests")).unwrap_or_default();
         let lines = text.lines();
@@ -95,19 +96,19 @@ impl Receiver {
             .collect()
     }
 
-    /// The body of one of these.
+    /// The path of the file with the body of a request.
     pub fn body(&self, request: &Value) -> PathBuf {
         let name = request["body"].as_str().expect("the name of a file");
         self.scratch.file(name)
     }
 
-    /// How many have been accepted so far.
+    /// The number of requests accepted so far.
     pub fn accepted_count(&self) -> usize {
         let requests = self.requests();
         requests.iter().filter(|r| r["answer"] == "ok").count()
     }
 
-    /// The profiles that it has accepted, as the public definitions have them.
+    /// The profiles that it has accepted, decoded by the public definitions.
     pub fn accepted(&self) -> Vec<Accepted> {
         let protos = workspace().join("tests/protos");
         let read = Run::new("python3").arg(source("receiver.py"));
@@ -119,19 +120,19 @@ impl Receiver {
 }
 
 impl Accepted {
-    /// A parameter of the request's address.
+    /// A query parameter of the request; empty if it has none of this name.
     pub fn query(&self, name: &str) -> &str {
         self.0["query"][name].as_str().unwrap_or_default()
     }
 
-    /// What it covers: when it began, and for how long, in ns.
+    /// The start of the profile, in nanoseconds since 1970-01-01, and its duration in nanoseconds.
     pub fn time(&self) -> (u64, u64) {
         let number = |name: &str| self.0["profile"][name].as_u64().expect("a number");
         (number("from"), number("ns"))
     }
 }
 
-/// The sums of a metric over all profiles by path, of the two innermost functions.
+/// The sums of a metric over all profiles, by the two innermost functions of the path.
 pub fn sums(accepted: &[Accepted], metric: &str) -> BTreeMap<String, i64> {
     let mut sums = BTreeMap::new();
     for profile in accepted {

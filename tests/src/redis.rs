@@ -8,20 +8,20 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
-/// What a session with the server gave.
+/// The results of a session with the server.
 pub struct Session {
     /// All answers to the script.
     pub answers: String,
-    /// The exit status of the command the server ran under.
+    /// The exit status of the command that ran the server; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// Standard output and error of that command.
+    /// The standard output of the command that ran the server, followed by its standard error.
     pub output: String,
 }
 
 /// The server's program; Debian's redis-server is a link to it.
 pub const SERVER: &str = "/usr/bin/redis-server";
 
-/// The server's arguments: a socket and files in `dir`, nothing saved, no answer that depends on
+/// The server's arguments: a socket and files in `dir`, no saving, and no answers that depend on
 /// the time.
 pub fn arguments(dir: &Scratch) -> Vec<String> {
     let socket = dir.file("socket").display().to_string();
@@ -43,14 +43,14 @@ pub fn arguments(dir: &Scratch) -> Vec<String> {
 /// A server that has opened its socket in `dir`.
 ///
 /// # Panics
-/// When it does not in time.
+/// If it does not open it in time.
 pub fn serving(dir: &Scratch) -> Target {
     let mut command = Command::new(SERVER);
     command.args(arguments(dir));
     serving_by(command, dir)
 }
 
-/// The same, begun by a command.
+/// Like [`serving`], with a command that starts the server.
 fn serving_by(command: Command, dir: &Scratch) -> Target {
     let mut server = Target::spawn(command);
     let socket = dir.file("socket");
@@ -63,7 +63,7 @@ fn serving_by(command: Command, dir: &Scratch) -> Target {
 /// Starts a server by this command, plays `tests/programs/script.redis`, and shuts it down.
 ///
 /// # Panics
-/// When the server does not answer or does not end in time.
+/// If the server does not answer, or does not end in time.
 pub fn play(command: Command, dir: &Scratch) -> Session {
     let mut server = serving_by(command, dir);
     let socket = dir.file("socket");

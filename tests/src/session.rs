@@ -1,4 +1,4 @@
-//! A session that stays in a target while the test goes on.
+//! A session that stays in a target while the test continues.
 
 use crate::command::{Finished, Run};
 use crate::place::Scratch;
@@ -8,14 +8,14 @@ use crate::target::Target;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A session that a test has made with `ipath attach --keep`.
+/// A session that a test started with `ipath attach --keep`.
 pub struct Session {
     pid: String,
     scratch: Scratch,
 }
 
 impl Session {
-    /// The session that is in this process.
+    /// The existing session of this process. Does not check that there is one.
     pub fn of(pid: u32) -> Self {
         Self {
             pid: pid.to_string(),
@@ -24,13 +24,16 @@ impl Session {
     }
 
     /// Attaches, measuring calls and times of these functions.
+    ///
+    /// # Panics
+    /// If the command fails.
     pub fn attach(pid: u32, functions: &[&str]) -> Self {
         let (session, finished) = Self::try_attach(pid, functions, "count,wall");
         finished.expect(0);
         session
     }
 
-    /// Attaches; what came of it.
+    /// Attaches, and returns the finished command whether or not it succeeded.
     pub fn try_attach(pid: u32, functions: &[&str], metrics: &str) -> (Self, Finished) {
         let session = Self::of(pid);
         let finished = Run::ipath(["attach", &session.pid, "--keep", "--no-tui"])
@@ -40,22 +43,22 @@ impl Session {
         (session, finished)
     }
 
-    /// Instruments further functions.
+    /// Instruments more functions. Returns the ended command.
     pub fn add(&self, functions: &[&str]) -> Finished {
         self.change("add", functions)
     }
 
-    /// Takes functions out.
+    /// Removes functions. Returns the ended command.
     pub fn remove(&self, functions: &[&str]) -> Finished {
         self.change("remove", functions)
     }
 
-    /// Has functions measure further metrics, or brings them in with those.
+    /// Adds metrics to functions; functions that are not instrumented yet are added with them.
     pub fn add_metrics(&self, functions: &[&str], metrics: &str) -> Finished {
         self.remeasure("add", functions, metrics)
     }
 
-    /// Has functions measure some metrics no longer.
+    /// Removes metrics from functions.
     pub fn remove_metrics(&self, functions: &[&str], metrics: &str) -> Finished {
         self.remeasure("remove", functions, metrics)
     }
@@ -72,7 +75,10 @@ impl Session {
             .run()
     }
 
-    /// The profile so far.
+    /// The profile up to now.
+    ///
+    /// # Panics
+    /// If the command fails.
     pub fn snapshot(&self) -> Profile {
         let file = self.file();
         let run = Run::ipath(["snapshot", &self.pid, "-o"]);
@@ -80,7 +86,10 @@ impl Session {
         Profile::read(&file)
     }
 
-    /// Detaches; the final profile.
+    /// Detaches, and returns the final profile.
+    ///
+    /// # Panics
+    /// If the command fails.
     pub fn detach(self) -> Profile {
         let file = self.file();
         let run = Run::ipath(["detach", &self.pid, "-o"]);
@@ -93,17 +102,19 @@ impl Session {
     }
 }
 
-/// The lines `calls NAME N` by which a program says how often it has called its functions.
+/// The numbers by name in the lines `calls NAME N`, in which a program reports how often it called
+/// its functions.
 ///
 /// # Panics
-/// When there is none.
+/// If there are none.
 pub fn own_counts(stdout: &str) -> BTreeMap<String, u64> {
     let counts = counts_of(stdout, "calls");
     assert!(!counts.is_empty(), "no line `calls NAME N` in:\n{stdout}");
     counts
 }
 
-/// The lines `WHAT NAME N` of a program that counts for itself.
+/// The numbers by name in the lines `WHAT NAME N` of a program that keeps its own counts; empty if
+/// there are none.
 pub fn counts_of(stdout: &str, what: &str) -> BTreeMap<String, u64> {
     let line = |line: &str| {
         let (word, rest) = line.split_once(' ')?;
@@ -113,10 +124,11 @@ pub fn counts_of(stdout: &str, what: &str) -> BTreeMap<String, u64> {
     stdout.lines().filter_map(line).collect()
 }
 
-/// Checks that `attach` refuses a program again and again in one line that says why, and leaves it as it was.
+/// Checks that `attach` repeatedly refuses a program, with one line that contains `why`, and leaves
+/// it unchanged.
 ///
 /// # Panics
-/// When it does not.
+/// If it does not.
 pub fn assert_attach_refused(target: &mut Target, function: &str, why: &str) {
     let pid = target.pid().to_string();
     let clean = ProcessState::of(target.pid());
@@ -132,19 +144,19 @@ pub fn assert_attach_refused(target: &mut Target, function: &str, why: &str) {
     }
 }
 
-/// What `ipath status` lists of one process.
+/// The lines of `ipath status -v` about one process; `None` if it has no session.
 ///
 /// # Panics
-/// When the command fails, or complains of that process.
+/// If the command fails, or complains about that process.
 pub fn listed(pid: u32) -> Option<String> {
     listed_in(&Run::ipath(["status", "-v"]).run().expect(0), pid)
 }
 
-/// The same of a command that has run: the process's line and those of its functions. Of others, a test knows
-/// nothing.
+/// The lines about one process in the output of a finished `status`: the process's line and those
+/// of its functions. `None` if it is not listed. The output may list processes of other tests.
 ///
 /// # Panics
-/// When it complains of that process, by its pid or by the name of its segment.
+/// If it complains about that process, by its pid or by the name of its segment.
 pub fn listed_in(status: &Finished, pid: u32) -> Option<String> {
     for name in [format!("status {pid}:"), format!("ipath-{pid}-")] {
         assert!(!status.stderr.contains(&name), "{}", status.report());

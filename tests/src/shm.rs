@@ -1,4 +1,4 @@
-//! A /dev/shm for one test, in its own mount namespace, with as little room as the test wants.
+//! A /dev/shm for one test, in its own mount namespace, with a chosen amount of free space.
 
 use crate::command::{Finished, Run};
 use crate::place::ipath;
@@ -34,7 +34,7 @@ impl OwnShm {
         format!("--mount=/proc/{}/ns/mnt", self.holder.pid())
     }
 
-    /// Starts a program there.
+    /// Starts a program in the namespace, in the background.
     pub fn start<S: AsRef<OsStr>>(
         &self,
         program: impl AsRef<OsStr>,
@@ -45,7 +45,7 @@ impl OwnShm {
         Target::spawn(command)
     }
 
-    /// Runs ipath there.
+    /// Runs ipath in the namespace.
     pub fn ipath<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Finished {
         let run = Run::new("nsenter").arg(self.namespace()).arg(ipath());
         run.args(args).run()
@@ -55,7 +55,7 @@ impl OwnShm {
         format!("/proc/{}/root/dev/shm", self.holder.pid()).into()
     }
 
-    /// The number of free pages.
+    /// The number of free pages of 4096 bytes in it.
     ///
     /// # Panics
     /// If statvfs(3) fails.
@@ -64,7 +64,7 @@ impl OwnShm {
         stat.blocks_available() * stat.fragment_size() / 4096
     }
 
-    /// Fills it until this many pages are free, or as many as there are.
+    /// Fills it until at most this many pages are free.
     ///
     /// # Panics
     /// If it cannot be filled.
@@ -80,7 +80,7 @@ impl OwnShm {
         }
     }
 
-    /// Removes the filling of [`OwnShm::leave`].
+    /// Removes the filler file of [`OwnShm::leave`].
     pub fn empty(&self) {
         let _ = std::fs::remove_file(self.folder().join("filling"));
     }

@@ -1,5 +1,7 @@
-//! Counters of a processor that has none: a tracer answers what the program asks the kernel and the processor for.
+//! Simulated performance counters for a machine without any: a tracer answers the program's system
+//! calls and its rdpmc instructions.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -10,30 +12,43 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Descriptors of tests/programs/simulated_counter.c: of the page of an event of the processor's, and of the thread's.
+/// The descriptor of tests/programs/simulated_counter.c for the page of a hardware event.
 const EVENT_FD: u64 = 40;
+/// Its descriptor for the thread's event.
 const THREAD_FD: u64 = 41;
-/// Where in the first file what rdpmc takes plus 1 is, and what it gives.
+/// The offset in the page file of the operand of rdpmc plus 1.
 const INDEX: u64 = 12;
+/// The offset in the page file of the result of rdpmc.
 const HELD: u64 = 2048;
 
-/// Traces a process until it sends itself SIGUSR2, and has it find perf events and a counter by the file of its page. How often
-/// it has opened an event of the processor's, and read its counter.
+/// Traces a process until it sends itself SIGUSR2. Its perf_event_open succeeds, and its counter is
+/// the file `page`. Returns how often it opened a hardware event, and how often it read its
+/// counter.
 ///
 /// # Panics
-/// When it does something else with them than it should, or ends.
+/// If it uses them in an unexpected way, or ends.
 pub fn count_for(pid: u32, page: &Path) -> (u32, u32) {
     let page = File::open(page).expect("made by the program");
     let main = Pid::from_raw(pid as i32);
     let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE;
     ptrace::seize(main, options).expect("an own child");
     ptrace::interrupt(main).expect("it runs");
-    // It goes on as soon as it is led from one system call to the next.
+    // It continues once it is traced from one system call to the next.
     kill(main, Signal::SIGUSR1).expect("there");
     let (mut opened, mut read) = (0, 0);
+    // The other threads that have been seen and have not been reported to have ended. One stays
+    // listed, and traced, until its end is reported.
+    let mut others = BTreeSet::new();
+    let mut is_over = false;
     loop {
+        if is_over && others.is_empty() {
+            ptrace::detach(main, None).expect("stopped");
+            return (opened, read);
+        }
         let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
-        let (pid, signal) = match waitpid(None, Some(flags)).expect("it goes on") {
+        let status = waitpid(None, Some(flags)).expect("it goes on");
+        others.extend(status.pid().filter(|&pid| pid != main));
+        let (pid, signal) = match status {
             WaitStatus::PtraceSyscall(pid) => {
                 opened += u32::from(open_event(pid));
                 (pid, None)
@@ -43,24 +58,29 @@ pub fn count_for(pid: u32, page: &Path) -> (u32, u32) {
                 read += 1;
                 (pid, None)
             }
-            WaitStatus::Stopped(pid, Signal::SIGUSR2) => {
-                ptrace::detach(pid, None).expect("stopped");
-                return (opened, read);
+            WaitStatus::Stopped(pid, Signal::SIGUSR2) if pid == main => {
+                is_over = true;
+                continue;
             }
             WaitStatus::Stopped(pid, signal) => (pid, Some(signal)),
             WaitStatus::PtraceEvent(pid, ..) => (pid, None),
-            WaitStatus::Exited(pid, _) if pid != main => continue,
+            WaitStatus::Exited(pid, _) if pid != main => {
+                others.remove(&pid);
+                continue;
+            }
             other => panic!("{other:?}"),
         };
         match ptrace::syscall(pid, signal) {
-            // Killed meanwhile: it is seen above.
+            // Killed in the meantime; the next wait reports it.
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(error) => panic!("resume {pid}: {error}"),
         }
     }
 }
 
-/// Has a thread that opens a perf event open the program's file for it; true if it is one of the processor's.
+/// Replaces the perf event that a thread opens by the program's file. Returns true if the event is
+/// a hardware event, false if it is a software event or the thread is not at the entry of
+/// perf_event_open.
 fn open_event(pid: Pid) -> bool {
     const SOFTWARE: i64 = 1;
     let mut registers = ptrace::getregs(pid).expect("stopped");
@@ -76,7 +96,10 @@ fn open_event(pid: Pid) -> bool {
     is_of_processor
 }
 
-/// Does what rdpmc would.
+/// Emulates the rdpmc at which a thread has stopped.
+///
+/// # Panics
+/// If it has stopped elsewhere, or reads another counter.
 fn read_counter(pid: Pid, page: &File) {
     const RDPMC: i64 = 0x330f;
     let mut registers = ptrace::getregs(pid).expect("stopped");

@@ -1,4 +1,4 @@
-//! What of a process must be the same before a session and after it.
+//! The state of a process that a session must leave unchanged.
 
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
@@ -8,22 +8,22 @@ use std::hash::{Hash, Hasher};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// The traces that instrumenting a process could leave in it.
+/// Everything in a process that instrumentation could change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessState {
     /// The lines of /proc/PID/maps.
     pub maps: Vec<String>,
-    /// A hash of the bytes of each readable and executable mapping, by its line.
+    /// A hash of the bytes of each readable and executable mapping, by its line in `maps`.
     pub text: BTreeMap<String, u64>,
-    /// Where each descriptor leads to.
+    /// The target of each open descriptor, by its number.
     pub descriptors: BTreeMap<String, String>,
     /// Signal masks and dispositions, number of threads, tracer: lines of /proc/PID/status.
     pub status: BTreeMap<String, String>,
-    /// The same signal lines of each thread.
+    /// The lines on signal masks and tracer in the status of each thread, by its id.
     pub threads: BTreeMap<String, BTreeMap<String, String>>,
-    /// Files in /dev/shm that name the process.
+    /// The names of the files in /dev/shm that contain the process id.
     pub shared: Vec<String>,
-    /// The signal that keeps coming to it, which may be pending at any time.
+    /// A signal that the process receives repeatedly, which may be pending at any time.
     recurring: Option<Signal>,
 }
 
@@ -41,14 +41,14 @@ const OF_PROCESS: &[&str] = &[
 const OF_THREAD: &[&str] = &["SigBlk", "SigPnd", "TracerPid"];
 
 impl ProcessState {
-    /// The state now. The process runs on meanwhile: what it changes itself differs, too.
+    /// The current state. The process keeps running, so its own changes show up as differences.
     ///
     /// # Panics
-    /// When the process cannot be read.
+    /// If the process cannot be read.
     pub fn of(pid: u32) -> Self {
         let read = |file: &str| {
             let path = format!("/proc/{pid}/{file}");
-            // Names are any bytes.
+            // Names may contain any bytes.
             let bytes = fs::read(&path).unwrap_or_else(|e| panic!("read {path}: {e}"));
             String::from_utf8_lossy(&bytes).into_owned()
         };
@@ -80,11 +80,12 @@ impl ProcessState {
         }
     }
 
-    /// The state at a moment at which the program does not handle a signal that keeps coming to it. That may be
-    /// pending then: where the program has no processor it always is.
+    /// The state at a moment when the program is not handling `signal`, which it receives
+    /// repeatedly. The signal may still be pending; it always is while the program waits for a
+    /// processor.
     ///
     /// # Panics
-    /// When there is no such moment for seconds, or the process cannot be read.
+    /// If there is no such moment for 20 seconds, or the process cannot be read.
     pub fn between(pid: u32, signal: Signal) -> Self {
         const LIMIT: Duration = Duration::from_secs(20);
         let end = Instant::now() + LIMIT;
@@ -104,7 +105,7 @@ impl ProcessState {
         }
     }
 
-    /// Files in /dev/shm that name a process.
+    /// The sorted names of the files in /dev/shm that contain this pid as a whole number.
     pub fn shared_of(pid: u32) -> Vec<String> {
         let files = list("/dev/shm").into_iter();
         let names_it = |f: &String| {
@@ -114,11 +115,11 @@ impl ProcessState {
         files.filter(names_it).collect()
     }
 
-    /// Lines of the maps of a process, by whichever of its threads has any, that are a session's: its segment,
-    /// and code without a file.
+    /// The lines of a process's maps that belong to a session: its segment, and code without a
+    /// file. They are read through any thread that still has maps.
     ///
     /// # Panics
-    /// If it has ended.
+    /// If the process has ended.
     pub fn session_in(pid: u32) -> Vec<String> {
         const TRIES: u32 = 2000;
         let living_maps = || {
@@ -127,7 +128,7 @@ impl ProcessState {
             let mut found = tasks.filter_map(|task| maps(task.ok()?));
             found.find(|maps| !maps.is_empty())
         };
-        // The one that was looked at may have ended meanwhile.
+        // The thread may have ended in the meantime.
         let again = || std::thread::sleep(std::time::Duration::from_millis(1));
         let maps = (0..TRIES).find_map(|_| {
             living_maps().or_else(|| {
@@ -144,7 +145,7 @@ impl ProcessState {
         maps.lines().filter(is_own).map(str::to_owned).collect()
     }
 
-    /// One line for each thing that differs.
+    /// One line for each difference from `self` to the later state `after`; empty if there is none.
     pub fn differences(&self, after: &Self) -> Vec<String> {
         let mut found = Vec::new();
         for line in self.maps.iter().filter(|l| !after.maps.contains(l)) {
@@ -181,7 +182,7 @@ impl ProcessState {
         found
     }
 
-    /// These lines of a status, without the signal that keeps coming among those that are pending.
+    /// The lines of a status without the recurring signal in the sets of pending signals.
     fn without_recurring(&self, lines: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         let mut lines = lines.clone();
         for (name, set) in &mut lines {
@@ -192,10 +193,10 @@ impl ProcessState {
         lines
     }
 
-    /// Checks that the process is as it was.
+    /// Checks that the process is unchanged.
     ///
     /// # Panics
-    /// With a line for each difference that lasts.
+    /// With one line for each lasting difference.
     pub fn assert_unchanged(&self, pid: u32) {
         let found = self.lasting_differences(pid);
         assert!(
@@ -205,8 +206,11 @@ impl ProcessState {
         );
     }
 
-    /// What is different once its threads are back in what they did: one that awaits signals has others blocked until it does so
-    /// again, and one that was working for a command that has been killed has its own signal mask again when it has had a processor.
+    /// The differences from `self` to the current state. Waits until there is none, for up to 30
+    /// seconds, and returns those that remain.
+    ///
+    /// A thread that awaits signals has different signals blocked until it waits again. A thread
+    /// that worked for a killed command gets its signal mask back once it has run again.
     pub fn lasting_differences(&self, pid: u32) -> Vec<String> {
         const BACK: Duration = Duration::from_secs(30);
         let end = Instant::now() + BACK;
@@ -219,16 +223,17 @@ impl ProcessState {
     }
 }
 
-/// A signal in a set of a status.
+/// The bit of a signal in a signal set of /proc/PID/status.
 fn bit(signal: Signal) -> u64 {
     1 << (signal as i32 - 1)
 }
 
-/// A set of signals of a status.
+/// A signal set of /proc/PID/status as a number.
 fn number(set: &str) -> u64 {
     u64::from_str_radix(set, 16).unwrap_or_else(|e| panic!("{set}: {e}"))
 }
 
+/// Adds one line to `found` for each key whose value differs, or that only one side has.
 fn changes<V: std::fmt::Debug + PartialEq>(
     what: &str,
     before: &BTreeMap<String, V>,
@@ -246,6 +251,7 @@ fn changes<V: std::fmt::Debug + PartialEq>(
     }
 }
 
+/// The values of the lines of /proc/PID/status with these names, by name.
 fn lines(status: &str, names: &[&str]) -> BTreeMap<String, String> {
     let fields = status.lines().filter_map(|line| line.split_once(":\t"));
     fields
@@ -254,6 +260,7 @@ fn lines(status: &str, names: &[&str]) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// The sorted names of a folder's entries; empty if it cannot be read.
 fn list(dir: &str) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries
@@ -263,6 +270,7 @@ fn list(dir: &str) -> Vec<String> {
     names
 }
 
+/// A hash of the memory of one mapping, given by its line of /proc/PID/maps.
 fn hash(memory: &File, line: &str) -> u64 {
     let range = line.split(' ').next().and_then(|r| r.split_once('-'));
     let parse = |s| u64::from_str_radix(s, 16).expect("a maps line starts with a range");
@@ -276,17 +284,18 @@ fn hash(memory: &File, line: &str) -> u64 {
     hasher.finish()
 }
 
-/// What is said of each thread, once all have been made: the C library makes threads with all signals blocked, and they let
-/// those in when they begin.
+/// The status lines of each thread by its id, once all threads are fully started, or after 3
+/// seconds. The C library creates threads with all signals blocked; they unblock them when they
+/// start.
 fn threads_made(pid: u32) -> BTreeMap<String, BTreeMap<String, String>> {
-    /// All but SIGKILL and SIGSTOP.
+    /// All signals except SIGKILL and SIGSTOP.
     const ALL: &str = "fffffffffffbfeff";
-    /// Some programs have them blocked for good.
+    /// Some programs block all signals permanently.
     const LIMIT: Duration = Duration::from_secs(3);
     let end = Instant::now() + LIMIT;
     loop {
         let of = |tid: String| {
-            // One that has ended since it was listed is none.
+            // A thread that has ended since the listing is skipped.
             let status = fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
             let status = String::from_utf8_lossy(&status);
             Some((tid, lines(&status, OF_THREAD)))

@@ -1,11 +1,11 @@
-//! Where the threads of a process stand, according to gdb.
+//! The positions of a process's threads, according to gdb.
 
 use crate::command::Run;
 
-/// The place of each thread, as `NAME` or `NAME + OFFSET`; empty where no symbol covers it.
+/// The place of each thread, as `NAME` or `NAME + OFFSET`; empty if no symbol covers it.
 ///
 /// # Panics
-/// When gdb cannot attach.
+/// If gdb cannot attach.
 pub fn stands(pid: u32) -> Vec<String> {
     let gdb = Run::new("gdb")
         .args(["-batch", "-q", "-nx", "-p", &pid.to_string()])

@@ -1,5 +1,5 @@
-//! Functions that are hard to patch: each is counted exactly or refused by name, and the program
-//! notices nothing.
+//! Functions that are hard to patch: each is either counted exactly or refused by name, and the
+//! program notices nothing.
 
 use crate::command::Finished;
 use crate::exact::assert_output_kept;
@@ -9,22 +9,22 @@ use crate::program::{Program, ipath_arguments};
 use crate::session::own_counts;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Functions that may be refused, each with the reason.
+/// The reasons for which functions may be refused, by linkage name.
 pub type Refusable<'a> = BTreeMap<&'a str, &'a str>;
 
-/// Why a function is refused that would be had by a punned jump: it has nowhere to lead, or what it
-/// depends on is another's.
+/// The reasons to refuse a function that a punned jump could instrument: no reachable target, or
+/// the bytes that it depends on belong to another function.
 const UNPUNNED: [&str; 2] = ["pun-out-of-reach", "overlaps-function"];
 
-/// How often a function that has been had by a punned jump is tried again.
+/// The number of attempts for a function that a punned jump instrumented before.
 const TRIES: usize = 8;
 
-/// Runs a program that says `calls NAME N` for each of its functions plainly and under ipath: with
-/// all of them, with and without exits and breakpoints, and with each alone.
+/// Runs a program that prints `calls NAME N` for each of its functions, plainly and under ipath:
+/// with all of them instrumented, with and without exits and breakpoints, and with each one alone.
 ///
 /// # Panics
-/// When the program notices, or a function is neither counted exactly nor one of those that may be
-/// refused, for that reason or for want of room for a punned jump.
+/// If the program notices, or a function is neither counted exactly nor refused for an allowed
+/// reason. A lack of room for a punned jump is always allowed.
 pub fn survives(program: &Program, refusable: &[(&str, &str)]) {
     let refusable: Refusable<'_> = refusable.iter().copied().collect();
     let plain = program.plain().expect(0);
@@ -49,7 +49,8 @@ pub fn survives(program: &Program, refusable: &[(&str, &str)]) {
             } else if let Some(reason) = reason {
                 is_refused(program, name, metrics, reason);
             } else if metrics == "count,wall" {
-                // Where a program lies is drawn anew each time. It had room for this one before.
+                // The program's load address differs in each run. An earlier one left room for this
+                // function.
                 let is_had = alone().is_some()
                     || refusable.contains_key(name) && (1..TRIES).any(|_| alone().is_some());
                 assert!(is_had, "{name} is out of reach");
@@ -61,6 +62,7 @@ pub fn survives(program: &Program, refusable: &[(&str, &str)]) {
     println!("with breakpoints, refused: {refused:?}");
 }
 
+/// Runs a program under ipath and checks that it behaves as in the plain run. Returns the profile.
 fn run(
     program: &Program,
     plain: &Finished,
@@ -77,8 +79,8 @@ fn run(
     Profile::read(&file)
 }
 
-/// Every function is in the profile with the calls the program made, or refused. Gives back the
-/// latter.
+/// Checks that every function is refused, or in the profile with as many calls as the program made.
+/// Returns the reasons of the refused functions by name.
 fn compare(
     profile: &Profile,
     own: &BTreeMap<String, u64>,
@@ -131,7 +133,8 @@ fn compare(
     reasons
 }
 
-/// Alone it is had by a punned jump where this process has room, and refused where it has not.
+/// Checks a function alone: instrumented by a punned jump if this process has room, else refused.
+/// Returns the profile, `None` if it is refused.
 fn if_within_reach(
     program: &Program,
     plain: &Finished,
@@ -151,7 +154,8 @@ fn if_within_reach(
     Some(Profile::read(&file))
 }
 
-/// Alone it is an error that names it and says why, before the program has run.
+/// Checks that a function alone gives an error with its name and the reason, before the program
+/// runs.
 fn is_refused(program: &Program, name: &str, metrics: &str, reason: &str) {
     let scratch = Scratch::new("refused");
     let file = scratch.file("p.json");

@@ -1,4 +1,4 @@
-//! Where functions are, according to binutils' nm: independent of ipath's own reading of ELF.
+//! Addresses of functions by binutils' nm, independent of ipath's own ELF reader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,10 +13,11 @@ pub struct Site {
     pub address: u64,
 }
 
-/// Every function of `file` with exactly this linkage or demangled name.
+/// Every function of `file` with this linkage or demangled name, by ascending address. A version
+/// (`@...`) or parameters (`(...)`) after the name are ignored.
 ///
 /// # Panics
-/// When there is none.
+/// If there is none.
 pub fn sites(file: &Path, name: &str) -> Vec<Site> {
     let path = file
         .canonicalize()
@@ -64,18 +65,22 @@ pub fn sites(file: &Path, name: &str) -> Vec<Site> {
         .collect()
 }
 
-/// Where the one function of this name stands in its file, as an offset, for a program whose code lies at the
-/// same offsets and virtual addresses.
+/// The file offset of the only function with this name. Requires a program whose code has equal
+/// offsets and virtual addresses.
+///
+/// # Panics
+/// If the file has no function with this name, or several.
 pub fn file_offset(file: &Path, name: &str) -> u64 {
     let found = sites(file, name);
     assert_eq!(found.len(), 1, "{name} in {}", file.display());
     found[0].address
 }
 
-/// The same function in a process that runs the file.
+/// The address in the memory of a process of the function of [`file_offset`]. The process runs or
+/// loads the file.
 ///
 /// # Panics
-/// When the process has not mapped it.
+/// If the process has not mapped it.
 pub fn address_in(pid: u32, file: &Path, name: &str) -> u64 {
     let offset = file_offset(file, name);
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process runs");
@@ -95,7 +100,7 @@ pub fn address_in(pid: u32, file: &Path, name: &str) -> u64 {
     panic!("{name} of {} is not mapped in {pid}", file.display());
 }
 
-/// First addresses and sizes of all functions of the file whose size is known.
+/// The sizes in bytes of all functions of the file whose size is known, by virtual address.
 pub fn functions(file: &Path) -> BTreeMap<u64, u64> {
     let output = Command::new("nm")
         .args(["-S", "--defined-only"])

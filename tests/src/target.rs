@@ -1,4 +1,5 @@
-//! A running target: its own process group, output to files, killed when dropped.
+//! A running target in its own process group. Its output goes to files, and it is killed when
+//! dropped.
 
 use crate::apart;
 use crate::dump::{dump, family};
@@ -10,19 +11,21 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-/// A process that a test has started in the background.
+/// A process that a test has started in the background. Dropping it kills it and its descendants
+/// and removes their segments.
 pub struct Target {
     child: Child,
     shown: String,
     scratch: Scratch,
     ended: Option<ExitStatus>,
-    /// True where what a session has left when it ended is looked at.
+    /// True if dropping it keeps the segments, because the test inspects the remains of a session.
     leaves: bool,
 }
 
-/// A program that leaves the processors to whoever else wants them.
+/// A program at low priority, so that other processes run first.
 pub fn nice(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "10"]).arg(program);
@@ -43,7 +46,8 @@ impl Target {
         Self::spawn(command)
     }
 
-    /// The same of one that is [`nice`]: what is done to it, again and again, takes no longer than it must.
+    /// Like [`Self::start`], at low priority (see [`nice`]), so that repeated changes to it are not
+    /// slowed down.
     pub fn start_nice<S: AsRef<OsStr>>(
         program: impl AsRef<OsStr>,
         args: impl IntoIterator<Item = S>,
@@ -76,7 +80,7 @@ impl Target {
     /// Waits until its standard output contains `text`.
     ///
     /// # Panics
-    /// When it does not within 20 seconds.
+    /// If it does not within 20 seconds, or ends first.
     pub fn await_output(mut self, text: &str) -> Self {
         self.until(Duration::from_secs(20), &format!("printed {text:?}"), |t| {
             t.stdout().contains(text)
@@ -84,10 +88,11 @@ impl Target {
         self
     }
 
-    /// Waits until its first thread waits in this system call (a number, see proc_pid_syscall(5)).
+    /// Waits for up to 20 seconds until its first thread is in the system call with this number
+    /// (proc_pid_syscall(5)).
     ///
     /// # Panics
-    /// When it does not in time, or when the target ends first.
+    /// If it is not in time, or if the target ends first.
     pub fn await_syscall(mut self, number: i64) -> Self {
         let file = format!("/proc/{}/syscall", self.pid());
         let start = format!("{number} ");
@@ -100,7 +105,7 @@ impl Target {
     /// Waits until a condition holds.
     ///
     /// # Panics
-    /// When it does not in time, or when the target ends first.
+    /// If it does not hold in time, or if the target ends first.
     pub fn until(&mut self, limit: Duration, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let end = Instant::now() + limit;
         while !holds(self) {
@@ -115,19 +120,19 @@ impl Target {
         self.child.id()
     }
 
-    /// What it has written to standard output so far.
+    /// Its standard output so far.
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.scratch.file("stdout")).unwrap_or_default())
             .into_owned()
     }
 
-    /// What it has written to standard error so far.
+    /// Its standard error so far.
     pub fn stderr(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.scratch.file("stderr")).unwrap_or_default())
             .into_owned()
     }
 
-    /// Its status if it has ended.
+    /// Its exit status if it has ended; `None` while it runs.
     pub fn poll(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().expect("wait for an own child");
@@ -135,7 +140,7 @@ impl Target {
         self.ended
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the process only. Ignores errors.
     pub fn signal(&self, signal: Signal) {
         let _ = kill(Pid::from_raw(self.pid() as i32), signal);
     }
@@ -143,7 +148,7 @@ impl Target {
     /// Waits for its end.
     ///
     /// # Panics
-    /// When it does not end in time; the message names a folder with what it was doing.
+    /// If it does not end in time. The message names a folder with a dump of its processes.
     pub fn wait(&mut self, limit: Duration) -> ExitStatus {
         let end = Instant::now() + limit;
         loop {
@@ -159,7 +164,11 @@ impl Target {
         }
     }
 
-    /// Sends SIGTERM, waits, and checks for status 0 and `line` as the start of its last line.
+    /// Sends SIGTERM, waits, and checks for status 0 and a last line that starts with `line`.
+    /// Returns that line. The segments are kept.
+    ///
+    /// # Panics
+    /// If it does not end within 20 seconds, or a check fails.
     pub fn finish(mut self, line: &str) -> String {
         self.leaves = true;
         self.signal(Signal::SIGTERM);
@@ -174,7 +183,7 @@ impl Target {
         last.to_owned()
     }
 
-    /// Command, output, and the folder with a dump of its processes if it still runs.
+    /// The command and its output. If it still runs, also the folder with a dump of its processes.
     pub fn report(&mut self) -> String {
         let state = match self.poll() {
             Some(status) => status.to_string(),
@@ -188,7 +197,7 @@ impl Target {
     }
 }
 
-/// The processes that a process has started, directly or through others; parents first.
+/// The ids of the processes that a process has started, directly or through others; parents first.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let mut family = family(pid);
     family.retain(|&other| other != pid);
@@ -197,12 +206,22 @@ pub fn descendants(pid: u32) -> Vec<u32> {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        let family = family(self.pid());
+        let (family, own) = (family(self.pid()), Pid::from_raw(self.pid() as i32));
         if self.poll().is_none() {
             for &pid in &family {
                 let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
             }
-            let _ = self.child.wait();
+            // A thread of it that this thread traces stays until its end is reported here, and
+            // the process with it.
+            while self.poll().is_none() {
+                let tasks = fs::read_dir(format!("/proc/{}/task", self.pid()));
+                let names = tasks.into_iter().flatten().filter_map(|task| task.ok());
+                let tids = names.filter_map(|task| task.file_name().to_str()?.parse().ok());
+                for tid in tids.map(Pid::from_raw).filter(|&tid| tid != own) {
+                    let _ = waitpid(tid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         if !self.leaves {
             family.into_iter().for_each(remove_segments);

@@ -1,4 +1,4 @@
-//! What other tools' own readers come from: packages that tests/run installs in the target folder.
+//! Third-party readers of exports: packages that tests/run installs in the target folder.
 
 use crate::place::target_dir;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// The folder of the packages from npm.
 ///
 /// # Panics
-/// When it is missing.
+/// If it is missing.
 pub fn node_modules() -> PathBuf {
     installed("node_modules")
 }
@@ -14,7 +14,7 @@ pub fn node_modules() -> PathBuf {
 /// A Python with the packages from PyPI.
 ///
 /// # Panics
-/// When it is missing.
+/// If it is missing.
 pub fn python() -> PathBuf {
     installed("python/bin/python")
 }

@@ -1,62 +1,67 @@
-//! Totals of calls by a program's own record of each, `tests/programs/recursion_times.c`: what a profile
-//! must say, computed from single calls.
+//! Call totals computed from a program's own record of each call
+//! (`tests/programs/recursion_times.c`), which a profile must match.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The names of the program's functions, by number.
+/// The names of the program's functions, by their numbers in its record.
 pub const FUNCTIONS: [&str; 3] = ["alpha", "beta", "delta"];
+/// The names of the callers that are not recorded themselves: number -1 is the first, -2 the
+/// second.
 const OUTSIDE: [&str; 2] = ["morning", "evening"];
 
-/// A call; times are of the time-stamp counter.
+/// A call; times are in ticks of the time-stamp counter.
 struct Call {
-    /// Its number, or who calls from outside.
+    /// The index in the trace of the call that makes this one, or the name of a caller of
+    /// [`OUTSIDE`].
     caller: Result<usize, &'static str>,
+    /// The index in [`FUNCTIONS`].
     function: usize,
-    /// As the first and the last of the function: at most what can be measured of it from outside.
+    /// The time between the first and last statement of the function: a lower bound for ipath's
+    /// value.
     within: u64,
-    /// In the caller, right before and right after: at least that.
+    /// The time around the call in the caller: an upper bound for ipath's value.
     around: u64,
 }
 
-/// Least and most of a figure.
+/// The bounds of a time, in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// By times within the functions.
+    /// The lower bound, by times within the functions.
     pub least: i64,
-    /// By times around the calls.
+    /// The upper bound, by times around the calls.
     pub most: i64,
 }
 
-/// What the calls of one function on one path come to, in ticks.
+/// The totals of one function's calls on one path, in ticks.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// How many.
+    /// The number of calls.
     pub count: u64,
-    /// Their times.
+    /// The sum of their times.
     pub sum: Bounds,
-    /// Of those that no call of the same function encloses.
+    /// The time of the calls that are not nested in a call of the same function.
     pub outermost: Bounds,
-    /// Without the measured calls made in them.
+    /// Their time outside the measured calls that they make.
     pub exclusive: Bounds,
-    /// The times of all within the functions.
+    /// The time within the function, for each call.
     pub within: Vec<u64>,
-    /// The times of all around the calls.
+    /// The time around the call, for each call.
     pub around: Vec<u64>,
 }
 
-/// Totals by path: the names from the function outwards.
+/// Totals by path; a path is the names from the function outwards.
 pub type ByPath = BTreeMap<Vec<String>, Totals>;
 
 /// All calls of a run of the program.
 pub struct Trace(Vec<Call>);
 
 impl Trace {
-    /// Reads what the program has written.
+    /// Reads the program's file.
     ///
     /// # Panics
-    /// When that is no such file.
+    /// If it is not a file of this kind.
     pub fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path).expect("the program's file");
         let call = |line: &str| {
@@ -78,7 +83,7 @@ impl Trace {
         Self(text.lines().map(call).collect())
     }
 
-    /// The totals by path where these functions are measured.
+    /// The totals by path if only these functions are measured.
     pub fn totals(&self, measured: &[&str]) -> ByPath {
         let is_measured = |call: &Call| measured.contains(&FUNCTIONS[call.function]);
         let mut nested = vec![Bounds::default(); self.0.len()];
@@ -109,12 +114,13 @@ impl Trace {
         totals
     }
 
-    /// The calls that enclose this one, the nearest first.
+    /// The calls that enclose this one, innermost first.
     fn callers(&self, number: usize) -> impl Iterator<Item = usize> {
         let caller = |&number: &usize| self.0[number].caller.ok();
         std::iter::successors(Some(number), caller).skip(1)
     }
 
+    /// The path of a call: the names of its function and of the callers, innermost first.
     fn names(&self, number: usize) -> Vec<String> {
         let calls = std::iter::once(number).chain(self.callers(number));
         let mut names = Vec::new();
@@ -127,7 +133,7 @@ impl Trace {
 }
 
 impl Bounds {
-    /// Adds those of a further call.
+    /// Adds the bounds of another call.
     pub fn add(&mut self, least: i64, most: i64) {
         self.least += least;
         self.most += most;
@@ -135,7 +141,7 @@ impl Bounds {
 }
 
 impl Totals {
-    /// Adds those of another path.
+    /// Adds the totals of another path.
     pub fn add(&mut self, other: &Self) {
         self.count += other.count;
         for (own, more) in [

@@ -1,5 +1,5 @@
-//! The end of a measurement. On a terminal it is one screen: a line for each path, the costliest last,
-//! then a sentence about the costliest and the next command. Elsewhere it is the report.
+//! The end of a measurement. On a terminal it is one screen: a line for each path, the costliest
+//! last, then a sentence about the costliest path and the next command. Elsewhere it is the report.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -7,10 +7,11 @@ use ipath_tests::place::ipath;
 use ipath_tests::target::Target;
 use ipath_tests::terminal::Terminal;
 
+/// Columns and rows of the terminal.
 const WIDTH: usize = 80;
 const HEIGHT: usize = 24;
 
-/// The screen after a command that ends.
+/// The lines of the terminal that are not empty, after a shell command has ended with status 0.
 fn screen(command: &str) -> Vec<String> {
     let command = format!("{command}; echo left=$?; sleep 600");
     let terminal = Terminal::start(&command);
@@ -23,7 +24,8 @@ fn screen(command: &str) -> Vec<String> {
         .collect()
 }
 
-/// Checks that the screen ends with an answer that names a function, its caller and a line.
+/// Checks that a line contains `head` and that the output ends with an answer: a sentence that
+/// contains all of `names`, and a next command that contains `next`.
 fn assert_answers(screen: &[String], head: &str, names: &[&str], next: &str) {
     let text = screen.join("\n");
     assert!(screen.iter().any(|line| line.contains(head)), "{text}");
@@ -47,7 +49,7 @@ fn assert_answers(screen: &[String], head: &str, names: &[&str], next: &str) {
 #[test]
 fn a_run_ends_with_an_answer_for_cpp() {
     let shop = program_with("shop.cc", &["-g", "-pthread"]);
-    // The next command names the program as this one does: a short name keeps it on two lines.
+    // The next command names the program as this one does. A short name keeps it on two lines.
     let command = format!(
         "cd {} && {} run -f '*LruCache*::get' --no-tui --interval 9s -- ./{} 1",
         shop.parent().expect("a folder").display(),
@@ -114,7 +116,7 @@ fn a_search_prints_a_line_a_step() {
     };
     let last = (1..).find(|&n| numbered(n) == 0).unwrap_or(1) - 1;
     assert!(last > 0 && (1..=last).all(|n| numbered(n) == 1), "{text}");
-    // Beside the steps: sampling, its functions, and the end on two lines.
+    // Other lines: sampling, the sampled functions, and the end on two lines.
     assert!(steps.len() <= last + 4, "{text}");
     assert!(
         steps.iter().any(|line| line.contains("added find_entry")),

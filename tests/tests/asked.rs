@@ -1,4 +1,5 @@
-//! Rules that the runtime asks for while the program runs, and that whoever watches finds.
+//! Unwind rules that the runtime requests while the program runs, and that a watching command
+//! finds.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -18,7 +19,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For programs with neither unwind entries nor names.
+/// Flags for programs with neither unwind entries nor names.
 const BULK: [&str; 5] = [
     "-no-pie",
     "-rdynamic",
@@ -27,7 +28,7 @@ const BULK: [&str; 5] = [
     "-fno-unwind-tables",
 ];
 
-/// The addresses that a path's calls return to, the innermost first.
+/// The return addresses of a path in the memory of the process, innermost first.
 fn returns(profile: &Profile, path: &CallPath) -> Vec<u64> {
     let frames = path.stack.iter().map(|&at| &profile.frames[at]);
     let address = |frame: &ipath_tests::profile::Frame| {
@@ -37,7 +38,8 @@ fn returns(profile: &Profile, path: &CallPath) -> Vec<u64> {
     frames.map(address).collect()
 }
 
-/// The calls of `work` on complete paths that begin with these returns, and those on any others that are complete.
+/// The numbers of calls of `work` on complete paths that begin with these return addresses, and on
+/// all other complete paths.
 fn complete(profile: &Profile, expected: &[u64]) -> (u64, u64) {
     let paths = profile.paths.iter().filter(|path| path.complete);
     let (right, wrong): (Vec<_>, Vec<_>) =
@@ -46,9 +48,9 @@ fn complete(profile: &Profile, expected: &[u64]) -> (u64, u64) {
     (sum(right), sum(wrong))
 }
 
-/// `bulk`: 72 MiB of code without unwind entries nor symbols.
+/// `bulk`: 72 MiB of code with neither unwind entries nor symbols.
 #[test]
-fn bulk() {
+fn bulk_code_is_walked_completely_once_watched() {
     let program = program_with("bulk.c", &BULK);
     let mut target = Target::start(program, [""; 0]).await_output("ready");
     let said = target.stdout();
@@ -58,7 +60,7 @@ fn bulk() {
         .collect();
     assert_eq!(expected.len(), 4, "{said}");
     let session = Session::attach(target.pid(), &["work"]);
-    // Nobody has watched until now.
+    // No command has watched until now.
     let pid = target.pid().to_string();
     let watcher = Running::start(&["top", &pid, "--no-tui", "--interval", "1s"]);
     let begun = Instant::now();
@@ -76,12 +78,12 @@ fn bulk() {
     assert_eq!(after.losses.incomplete, before.losses.incomplete);
 }
 
-/// `frames_in_doubt`: one walk asks for all callers, and nothing is asked again once that has been answered, nor what is
-/// called from there.
+/// `frames_in_doubt`: one walk asks for the rules of all callers. After the answer no rule is asked
+/// for again, and the rules of functions that they call are published ahead.
 #[test]
 fn frames_in_doubt() {
     const LEVELS: u64 = 6;
-    /// More bytes than `further` has up to its call.
+    /// More than the size of `further` up to its call.
     const NEAR: u64 = 64;
     let program = program_with("frames_in_doubt.c", &BULK);
     let mut target = Target::start(program, [""; 0]).await_output("ready");
@@ -113,9 +115,9 @@ fn frames_in_doubt() {
     assert_eq!((profile.losses.incomplete, questions.asked()), (1, asked));
 }
 
-/// Of several who watch one publishes what each has found.
+/// With several watchers one publishes the rules that each has found.
 #[test]
-fn several_watch() {
+fn several_watch_and_one_publishes_the_rules() {
     let program = program_with("bulk.c", &BULK);
     let mut target = Target::start(program, [""; 0]).await_output("ready");
     let session = Session::attach(target.pid(), &["work"]);
@@ -131,11 +133,11 @@ fn several_watch() {
     target.finish("ok ");
     published.sort_unstable();
     let is_one = |all: &[u64]| all.first() == all.last();
-    // One before it was asked for, one as the answer.
+    // At most one table published ahead of the question, and one as the answer.
     assert!(!published.windows(3).any(is_one), "{published:x?}");
 }
 
-/// So many who watch, once something has been asked and all of it has been dealt with.
+/// Starts this many watchers, and waits until at least one question was asked and all are answered.
 fn watched_until_done(pid: u32, questions: &Questions, watchers: usize) -> Vec<Running> {
     let pid = pid.to_string();
     let watch = |_| Running::start(&["top", &pid, "--no-tui", "--interval", "1s"]);
@@ -148,9 +150,9 @@ fn watched_until_done(pid: u32, questions: &Questions, watchers: usize) -> Vec<R
     watchers
 }
 
-/// `later`: a library without unwind entries that is loaded while somebody watches.
+/// `later`: a library without unwind entries that is loaded while a command watches.
 #[test]
-fn later() {
+fn later_library_is_walked_while_a_command_watches() {
     let flags = [
         "-shared",
         "-fPIC",
@@ -174,9 +176,9 @@ fn later() {
     target.finish("ok ");
 }
 
-/// `callee_pops`: what instructions seem to do is not taken for what a stack is like.
+/// `callee_pops`: the apparent effect of instructions is not taken for the stack's actual layout.
 #[test]
-fn callee_pops() {
+fn callee_pops_do_not_mislead_the_walk() {
     let scratch = Scratch::new("callee_pops");
     let file = scratch.file("p.json");
     let target = Program::new(&program("callee_pops.c"), ["1000"]);
@@ -194,7 +196,7 @@ fn callee_pops() {
     assert_eq!(paths, [["frame", "use", "main"]]);
 }
 
-/// Who watches a session whose file somebody cuts says so.
+/// A watching command reports that the session's file was truncated.
 #[test]
 fn cut_while_watched() {
     let target = Target::start(program("later.c"), ["/nowhere"]).await_output("ready");
@@ -221,7 +223,7 @@ fn cut_while_watched() {
     cut(&target, watcher, "while watched");
 }
 
-/// So does who attaches, wherever in that it comes.
+/// An attaching command reports that the session's file was truncated, at each of its steps.
 #[test]
 fn cut_amid_attach() {
     const STEPS: [&str; 7] = [
@@ -257,7 +259,8 @@ fn cut_amid_attach() {
     }
 }
 
-/// Cuts the target's segment, and has who watches it say so.
+/// Truncates the target's segment, lets the command continue if it is stopped, checks that it
+/// reports a corrupt file, and removes the segment.
 fn cut(target: &Target, watcher: Running, when: &str) {
     for name in segment_names(target.pid()) {
         let file = OpenOptions::new()

@@ -1,4 +1,4 @@
-//! Attaching to running programs: they stay correct, and nothing is left behind.
+//! Attaching to running programs: they keep working, and nothing is left behind.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -19,7 +19,7 @@ fn busy(threads: &str, scratch: &Scratch) -> Target {
     Target::start_nice(program("busy.c"), [threads, "300", &counter]).await_output("ready")
 }
 
-/// The calls of `step` so far, as the program itself counts them.
+/// The number of calls of `step` so far, as the program itself counts them.
 fn counted(scratch: &Scratch) -> u64 {
     let bytes = std::fs::read(scratch.file("counter")).expect("the counter file");
     let lines = bytes
@@ -28,13 +28,14 @@ fn counted(scratch: &Scratch) -> u64 {
     lines.sum()
 }
 
-/// A server's workers are what its user may have meant.
+/// Commands report that processes which the target has started are not included, and name the
+/// options that include them. They may be workers that the user meant to measure.
 #[test]
 fn workers_are_said_not_to_be_measured() {
     let script = "while :; do sleep 100; done & echo ready; wait";
     let server = Target::start("bash", ["-c", script]).await_output("ready");
     let pid = server.pid();
-    // What has just begun may be of no more than a moment.
+    // A new process may be short-lived and does not count as a worker.
     std::thread::sleep(Duration::from_millis(1100));
     let scratch = Scratch::new("workers");
     let attach = |more: &[&str]| {
@@ -43,8 +44,8 @@ fn workers_are_said_not_to_be_measured() {
     };
     let said = "a process that it has started runs the same program and is not measured";
     for (more, otherwise) in [
-        (&[][..], "--follow measures what it starts"),
-        (&["--follow"], "what begins from now on"),
+        (&[][..], "--follow measures the processes that it starts"),
+        (&["--follow"], "processes that start from now on"),
     ] {
         let attached = attach(more);
         let is_said = |line: &str| {
@@ -74,8 +75,8 @@ fn workers_are_said_not_to_be_measured() {
     }
 }
 
-/// Without a function `attach` opens the session of a process. It refuses to begin a second one before
-/// it samples or analyses anything.
+/// Without a function `attach` opens the session of a process. It refuses to begin a second one
+/// before it samples or analyzes anything.
 #[test]
 fn a_session_that_exists_is_opened() {
     let scratch = Scratch::new("existing");
@@ -122,6 +123,7 @@ fn a_session_that_exists_is_opened() {
     target.finish("ok calls ");
 }
 
+/// `ipath attach` for this time, which writes its profile to a file.
 fn attach(pid: u32, functions: &[&str], duration: &str, profile: &Path) -> Run {
     let patterns = functions.iter().flat_map(|f| ["-f", f]);
     Run::ipath([
@@ -138,6 +140,7 @@ fn attach(pid: u32, functions: &[&str], duration: &str, profile: &Path) -> Run {
     .arg(profile)
 }
 
+/// The process is unchanged after a session, which counted at most as many calls as were made.
 #[test]
 fn detach_leaves_nothing() {
     let scratch = Scratch::new("attach");
@@ -163,6 +166,8 @@ fn detach_leaves_nothing() {
     target.finish("ok calls ");
 }
 
+/// Every path is complete, and there is one for each way to the function, although the program runs
+/// before ipath attaches.
 #[test]
 fn attached_paths_are_complete() {
     let scratch = Scratch::new("attach-paths");
@@ -179,6 +184,7 @@ fn attached_paths_are_complete() {
     target.finish("ok calls ");
 }
 
+/// A hundred sessions one after the other leave the process as it was.
 #[test]
 fn attach_detach_rounds() {
     let scratch = Scratch::new("rounds");
@@ -229,7 +235,7 @@ fn every_call_since_attach_is_counted() {
         ])
         .arg(&file);
     let mut session = Target::spawn(command);
-    // A session lists its functions before their probes are installed.
+    // A session lists its functions before it installs their probes.
     session.until(Duration::from_secs(20), "counted", |_| {
         let so_far = scratch.file("so-far.json");
         let snapshot = Run::ipath(["snapshot", &pid.to_string(), "-o"]).arg(&so_far);
@@ -247,7 +253,7 @@ fn every_call_since_attach_is_counted() {
     );
     let total = counted(&scratch);
     let calls = Profile::read(&file).calls("step");
-    // all calls after `before` are in the profile, up to the target's end
+    // All calls after `before` are in the profile, up to the target's end.
     assert!(
         calls >= total - before,
         "{calls} counted, {} made since",
@@ -259,7 +265,7 @@ fn every_call_since_attach_is_counted() {
     );
 }
 
-/// The lines of a session's jsonl output so far.
+/// The lines of a session's JSONL output so far.
 fn records(session: &Target) -> Vec<Value> {
     let text = session.stdout();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -267,12 +273,15 @@ fn records(session: &Target) -> Vec<Value> {
     whole.lines().map(parse).collect()
 }
 
+/// The number of calls of a function in the latest record; `None` if there is no record, or the
+/// record does not have the function.
 fn latest(session: &Target, function: &str) -> Option<u64> {
     let last = records(session).pop()?;
     let functions = last["functions"].as_array()?;
     functions.iter().find(|f| f["name"] == function)?["totals"]["count"].as_u64()
 }
 
+/// A watching command shows functions that another command adds, and counts none that is removed.
 #[test]
 fn add_remove_while_watching() {
     let scratch = Scratch::new("watch");
@@ -319,6 +328,7 @@ fn add_remove_while_watching() {
     target.finish("ok calls ");
 }
 
+/// `--keep` leaves the session in the process, where later commands read, change and end it.
 #[test]
 fn a_kept_session() {
     let scratch = Scratch::new("keep");

@@ -1,4 +1,4 @@
-//! What cannot be done is refused with one line and status 1, and the target never notices.
+//! Impossible requests are refused with one line and status 1, and the target never notices.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -29,12 +29,13 @@ fn busy() -> Target {
     Target::start(program("busy.c"), ["2", "120"]).await_output("ready")
 }
 
-/// Runs something that must fail on a busy target; returns the error's line and the hints.
+/// Runs a command that must fail on a busy target and leave it unchanged. Returns the line of the
+/// error, and the hints.
 fn fails_on_busy(run: impl FnOnce(&Target) -> Run) -> (String, String) {
     ends_on_busy(run, Finished::expect_error)
 }
 
-/// Like [`fails_on_busy`], with the line from `expect`.
+/// Like [`fails_on_busy`]; `expect` checks the command and returns the line of the error.
 fn ends_on_busy(
     run: impl FnOnce(&Target) -> Run,
     expect: impl Fn(&Finished) -> String,
@@ -67,7 +68,7 @@ fn gone_pid() -> u32 {
     pid
 }
 
-/// ipath where the user nobody may run it.
+/// A copy of ipath that an unprivileged user may run.
 fn public_ipath(scratch: &Scratch) -> PathBuf {
     let copy = scratch.file("ipath");
     fs::copy(ipath(), &copy).expect("copy ipath");
@@ -80,7 +81,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn pid_gone() {
+fn pid_gone_is_an_error_of_each_command() {
     let pid = gone_pid();
     for command in ["attach", "add", "remove"] {
         let finished = Run::ipath([command, &pid.to_string(), "-f", "step"]).run();
@@ -100,6 +101,7 @@ fn pid_gone() {
     );
 }
 
+/// Commands that need a session fail with a line that says so.
 #[test]
 fn a_process_without_a_session() {
     for command in [
@@ -117,7 +119,7 @@ fn a_process_without_a_session() {
 }
 
 #[test]
-fn wrong_user() {
+fn wrong_user_is_denied() {
     let scratch = Scratch::public("nobody");
     if is_root() {
         let copy = public_ipath(&scratch);
@@ -134,7 +136,7 @@ fn wrong_user() {
 }
 
 #[test]
-fn not_elf64() {
+fn not_elf64_is_refused_and_left_unchanged() {
     let scratch = Scratch::new("elf32");
     let file = scratch.file("sleeper");
     elf32::write(&file);
@@ -154,7 +156,7 @@ fn not_elf64() {
 }
 
 #[test]
-fn already_traced() {
+fn already_traced_is_an_error_that_names_the_tracer() {
     let target = busy();
     let pid = target.pid().to_string();
     let tracer = Target::start(program("tracer.c"), [&pid]).await_output("ready");
@@ -172,7 +174,7 @@ fn already_traced() {
     target.finish("ok calls ");
 }
 
-/// Debuggers can come while a session is on: nothing is attached between its stops.
+/// A debugger can attach during a session: ipath traces nothing between its stops.
 #[test]
 fn traced_during_a_session() {
     let target = busy();
@@ -208,7 +210,7 @@ fn traced_during_a_session() {
 }
 
 #[test]
-fn disk_full() {
+fn disk_full_keeps_the_earlier_file() {
     let scratch = Scratch::new("full");
     let folder = scratch.path().display().to_string();
     let mount = ["-t", "tmpfs", "-o", "size=16k", "tmpfs", &folder];
@@ -228,9 +230,10 @@ fn disk_full() {
     target.finish("ok calls ");
 }
 
-/// A segment left by a process whose id another one has now.
+/// A segment of an ended process whose id now belongs to another process is not taken for a session
+/// of that process, which can be attached to.
 #[test]
-fn pid_reused() {
+fn pid_reused_does_not_mix_up_sessions() {
     let target = busy();
     let pid = target.pid();
     attach(pid).arg("--keep").run().expect(0);
@@ -267,6 +270,8 @@ fn pid_reused() {
     other.finish("ok calls ");
 }
 
+/// A pattern without a match is an error that names it. Hints suggest near names, and `run` does
+/// not start the program.
 #[test]
 fn a_pattern_without_a_match() {
     let (line, hints) = fails_on_busy(|target| {
@@ -287,7 +292,7 @@ fn a_pattern_without_a_match() {
     let listed = Run::ipath(["list"]).arg(&file).arg("add_lefd").run();
     says(&listed, &["add_lefd"]);
     assert!(listed.hints().contains("add_left"), "{}", listed.report());
-    // refused before the program has run
+    // refused before the program runs
     let run = Run::ipath(["run", "-f", "stepp", "--"])
         .arg(&file)
         .args(["1", "1"])
@@ -296,6 +301,7 @@ fn a_pattern_without_a_match() {
     assert!(!run.stdout.contains("ready"), "{}", run.report());
 }
 
+/// A malformed pattern is wrong usage, and the line names it.
 #[test]
 fn a_bad_pattern() {
     let attach = |target: &Target| {
@@ -305,6 +311,7 @@ fn a_bad_pattern() {
     assert!(line.contains("/(/"), "{line}");
 }
 
+/// An unknown metric is an error that names it.
 #[test]
 fn an_unknown_metric() {
     let target = busy();
@@ -316,7 +323,7 @@ fn an_unknown_metric() {
 }
 
 #[test]
-fn unreadable_files() {
+fn unreadable_files_are_errors() {
     let scratch = Scratch::public("unreadable");
     let missing = scratch.file("missing");
     for command in [
@@ -357,6 +364,7 @@ fn unreadable_files() {
     says(&list.run(), &["permission denied"]);
 }
 
+/// An output in a missing folder is an error that names it.
 #[test]
 fn an_output_that_cannot_be_written() {
     let (line, _) =
@@ -364,6 +372,7 @@ fn an_output_that_cannot_be_written() {
     assert!(line.contains("/nonexistent"), "{line}");
 }
 
+/// Functions of a library whose file is deleted are measured, or refused in one line.
 #[test]
 fn a_library_deleted_on_disk() {
     let scratch = Scratch::new("deleted");
@@ -386,7 +395,7 @@ fn a_library_deleted_on_disk() {
     .arg("-o")
     .arg(&file)
     .run();
-    // it may be read through /proc/PID/map_files, or refused
+    // The file is either read through /proc/PID/map_files, or refused.
     if finished.code() == 0 {
         assert!(Profile::read(&file).calls("gone_work") > 10);
     } else {
@@ -396,6 +405,7 @@ fn a_library_deleted_on_disk() {
     target.finish("ok");
 }
 
+/// A program whose file is deleted is measured.
 #[test]
 fn a_program_deleted_on_disk() {
     let scratch = Scratch::new("deleted-program");
@@ -409,17 +419,19 @@ fn a_program_deleted_on_disk() {
     target.finish("ok calls ");
 }
 
+/// Attaching to a kernel thread is an error.
 #[test]
 fn a_kernel_thread() {
     let name = fs::read_to_string("/proc/2/comm").unwrap_or_default();
     if name.trim() == "kthreadd" {
         says(&attach(2).run(), &["kernel", "permi"]);
     } else {
-        // In a pid namespace of its own no kernel thread can be named at all.
+        // In a separate pid namespace no kernel thread is visible.
         println!("no kernel thread is visible here: pid 2 is {name:?}");
     }
 }
 
+/// Attaching to its own process is an error.
 #[test]
 fn its_own_pid() {
     let own = format!("exec {} attach $$ -f main --no-tui", ipath().display());
@@ -427,7 +439,7 @@ fn its_own_pid() {
 }
 
 #[test]
-fn a_zombie() {
+fn a_zombie_is_an_error() {
     let mut child = Command::new("true")
         .stdin(Stdio::null())
         .spawn()
@@ -447,7 +459,7 @@ fn a_zombie() {
 }
 
 #[test]
-fn usage_errors() {
+fn usage_errors_exit_with_2_and_an_empty_stdout() {
     let usage: &[&[&str]] = &[
         &["attach", "nonsense", "-f", "step"],
         &["attach", "-5", "-f", "step"],

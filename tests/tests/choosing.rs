@@ -1,4 +1,5 @@
-//! `ipath attach` and `ipath run` without a function: samples first, and one to choose.
+//! `ipath attach` and `ipath run` without a function: they sample first, then offer functions to
+//! choose.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -12,7 +13,7 @@ fn target() -> Target {
     Target::start(program("suggested.c"), ["cpu"]).await_output("ready")
 }
 
-/// A target, its process id, and who has been shown what is to choose there.
+/// A target, its process id, and a terminal that shows its functions to choose from.
 fn choosing() -> (Target, String, Pty) {
     let target = target();
     let pid = target.pid().to_string();
@@ -55,7 +56,7 @@ fn leave(mut seated: Pty, target: Target) {
     target.finish("ok");
 }
 
-/// The functions of all processes are chosen from, and measured in all.
+/// The choice lists functions of all processes, and the chosen one is measured in each of them.
 #[test]
 fn a_function_of_a_tree_is_chosen_and_measured() {
     let target = wrapper();
@@ -70,7 +71,7 @@ fn a_function_of_a_tree_is_chosen_and_measured() {
     leave(seated, target);
 }
 
-/// Of a process that waits for others nothing is sampled. They are named then.
+/// A process that waits for its children gives no samples. The error names the children.
 #[test]
 fn who_does_the_work_is_said() {
     let target = wrapper();
@@ -91,7 +92,7 @@ fn who_does_the_work_is_said() {
 #[test]
 fn who_chooses_nothing_leaves_nothing() {
     let (target, pid, mut seated) = choosing();
-    // It takes back what is chosen, and no more: the cursor goes on moving, by which its row is drawn anew.
+    // The key undoes the choice and nothing else. Moving the cursor redraws its row.
     seated.shows("warm");
     seated.send(b" ");
     seated.shows("1 chosen");
@@ -150,7 +151,7 @@ fn end_program(seated: &Pty) {
     kill(program, Signal::SIGTERM).expect("it runs");
 }
 
-/// A script becomes the program that it begins, which is sampled then.
+/// A shell that executes a program becomes it, and the program is sampled.
 #[test]
 fn run_lets_choose_while_the_program_runs() {
     let program = program("suggested.c").display().to_string();
@@ -164,7 +165,7 @@ fn run_lets_choose_while_the_program_runs() {
     seated.shows("Nothing was lost");
     end_program(&seated);
     assert_eq!(seated.wait(), 0, "{}", seated.report());
-    // What the program has written meanwhile.
+    // The program's output in the meantime.
     assert!(seated.seen().contains("ok"), "{}", seated.report());
 }
 
@@ -200,24 +201,24 @@ fn run_without_a_terminal_begins_nothing() {
     assert!(!file.exists(), "the program has run");
 }
 
-/// The keys are the view's: the program has no input, and does not take them away.
+/// Keys go to the view: the program's input is empty, so it does not read them.
 #[test]
 fn run_leaves_the_keys_to_the_view() {
     let mut seated = running("cat; exit 3");
     assert_eq!(seated.wait(), 3, "{}", seated.report());
 }
 
-/// Of what a program writes while the view has the terminal the last is kept.
+/// The last part of a program's output is kept while the view uses the terminal.
 #[test]
 fn run_keeps_the_last_of_a_flood() {
     let mut seated = running("yes | head -c 40000000; echo; echo the very end; exit 5");
     assert_eq!(seated.wait(), 5, "{}", seated.report());
     let seen = seated.seen();
     assert!(seen.contains("the very end"), "{}", seated.report());
-    assert!(seen.contains("that the program has written are left out"));
+    assert!(seen.contains("of the program's output are left out"));
 }
 
-/// Once the view is over, what the terminal sends is for the program.
+/// Once the view has ended, signals from the terminal go to the program.
 #[test]
 fn run_leaves_interrupts_to_the_program() {
     let count = "n=0; trap 'n=$((n+1)); echo interrupt $n; [ $n = 2 ] && exit 6' INT; while :; do sleep 0.1; done";
@@ -225,7 +226,7 @@ fn run_leaves_interrupts_to_the_program() {
     seated.shows("Enter measure exactly");
     seated.forget();
     seated.send(b"q");
-    seated.shows("nothing is chosen");
+    seated.shows("no function was chosen");
     for n in ["interrupt 1", "interrupt 2"] {
         seated.send(b"\x03");
         seated.shows(n);

@@ -19,6 +19,7 @@ const COMMANDS: &[&str] = &[
     "export", "doctor", "demo",
 ];
 
+/// The help names each command, and each command has a help of its own.
 #[test]
 fn help_and_version() {
     let help = Run::ipath(["--help"]).run().expect(0);
@@ -47,7 +48,8 @@ fn help_and_version() {
     );
 }
 
-/// A program begins with what it would have without ipath, where Rust's runtime has changed it for ipath.
+/// A program starts with the same signals and descriptors as without ipath, even where Rust's
+/// runtime changed them for ipath.
 #[test]
 fn run_hands_on_what_it_was_given() {
     const ASK: &str = "grep SigIgn /proc/self/status; \
@@ -69,6 +71,7 @@ fn run_hands_on_what_it_was_given() {
     assert_eq!(begin("", &run), plain);
 }
 
+/// `run` ends with the program's exit status, or with 128 + N if signal N ended the program.
 #[test]
 fn exit_status_of_run() {
     let endings = program("endings.c");
@@ -180,7 +183,7 @@ fn addresses(file: &std::path::Path, function: &str) -> Vec<u64> {
 }
 
 #[test]
-fn list_json() {
+fn list_json_has_addresses_sizes_and_coverage() {
     let file = program("paths.c");
     let listed = Run::ipath(["list", "--json"])
         .arg(&file)
@@ -227,6 +230,7 @@ fn list_json() {
     );
 }
 
+/// `list` finds functions of a process by glob, regular expression, module and address.
 #[test]
 fn list_of_a_process_and_of_patterns() {
     let file = program("busy.c");
@@ -267,6 +271,7 @@ fn a_demangled_name_selects() {
     assert_eq!(listed["functions"].as_array().map(Vec::len), Some(1));
 }
 
+/// Reports and exports have the calls of the profile.
 #[test]
 fn report_and_export() {
     let scratch = Scratch::new("report");
@@ -340,7 +345,7 @@ fn report_with_histograms() {
         let shown = text.stdout.lines();
         let shown = shown.skip_while(|line| !line.starts_with(&format!("  {metric} of ")));
         let shown = shown.take_while(|line| !line.is_empty());
-        // The calls are before their share and its bar.
+        // Calls come before their share and its bar.
         let counts = shown.filter(|line| line.contains('#')).map(|line| {
             let words: Vec<_> = line.split_whitespace().collect();
             words[words.len() - 4].parse::<u64>().expect("calls")
@@ -405,7 +410,7 @@ fn status_lists_sessions() {
     .expect(0);
     let of_it = listed(target.pid()).expect("a session");
     assert!(of_it.contains("step"), "{of_it}");
-    // Another user gets one line for all sessions.
+    // Another user gets one line about all sessions.
     let other = Run::ipath(["status"]).as_nobody().run().expect(0);
     let unread = other
         .stderr
@@ -423,6 +428,7 @@ fn status_lists_sessions() {
     target.finish("ok calls ");
 }
 
+/// `doctor` prints its findings with status 0 or 1, and `demo` prints a summary.
 #[test]
 fn doctor_and_demo() {
     let doctor = Run::ipath(["doctor"]).run();
@@ -439,7 +445,7 @@ fn doctor_and_demo() {
 }
 
 #[test]
-fn closed_stdout() {
+fn closed_stdout_ends_the_list_without_a_panic() {
     let target = Target::start(program("busy.c"), ["1", "60"]).await_output("ready");
     let pid = target.pid();
     let shell = format!(
@@ -462,7 +468,7 @@ fn closed_stdout() {
 }
 
 #[test]
-fn terminal_resize() {
+fn terminal_resize_redraws_the_view() {
     let target = Target::start(program("busy.c"), ["1", "120"]).await_output("ready");
     let command = format!(
         "{} attach {} -f step; echo left=$?; sleep 60",
@@ -470,10 +476,10 @@ fn terminal_resize() {
         target.pid()
     );
     let terminal = Terminal::start(&command);
-    // Which caller is heaviest, and so expanded, is a matter of nanoseconds.
+    // The heaviest caller is expanded. Which one that is depends on a few nanoseconds.
     let words = ["step", "down", "q quit"];
     let live = terminal.shows(&words);
-    // Smaller than anything fits in, then as it was, then wider.
+    // Too small for any content, then the original size, then wider.
     for (width, height) in [(20, 4), (120, 40), (200, 50)] {
         terminal.resize(width, height);
         std::thread::sleep(Duration::from_millis(300));
@@ -492,11 +498,11 @@ fn terminal_resize() {
     target.finish("ok calls ");
 }
 
-/// A job in the background, like what a launcher of parallel programs starts, has a terminal to write to and none
-/// to control: it prints, and is not stopped for trying more.
+/// A background job, such as a launcher of parallel programs starts, can write to the terminal but
+/// not control it. It prints, and is not stopped for attempting more.
 #[test]
 fn a_job_in_the_background_prints() {
-    // The terminal's own program ignores what stops jobs.
+    // The terminal's own program ignores the signals of job control.
     let command = format!(
         "env --default-signal bash -c 'set -m; {} run -f step -- {} 1 3 & wait %1; echo left=$?; sleep 60'",
         ipath().display(),

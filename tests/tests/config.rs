@@ -1,4 +1,4 @@
-//! The file of defaults: where it is, what it says and what it may not, and that the arguments win.
+//! The file of defaults: its location, its allowed contents, and the precedence of arguments.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
@@ -11,22 +11,23 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-/// A file of defaults.
+/// Writes a file of defaults.
 fn write(file: &Path, text: &str) {
     let folder = file.parent().expect("it is in a folder");
     fs::create_dir_all(folder).expect("an own folder");
     fs::write(file, text).expect("an own folder");
-    // Whatever the umask is.
+    // Independent of the umask.
     fs::set_permissions(file, fs::Permissions::from_mode(0o644)).expect("an own file");
 }
 
 /// `ipath` with a file of defaults.
 fn with(file: &Path, args: &[&str]) -> Run {
-    // Not `Run::ipath`, which may name metrics itself.
+    // `Run::ipath` may name metrics itself.
     Run::new(ipath()).args(args).env("IPATH_CONFIG", file)
 }
 
-/// A command that ended with the status of wrong usage, and one line about the file: that line.
+/// Standard error of a command that failed with status 2 and without output: one line about the
+/// file of defaults, and at most one hint.
 fn said(finished: Finished) -> String {
     let finished = finished.expect(2);
     assert_eq!(finished.stdout, "", "{}", finished.report());
@@ -44,7 +45,7 @@ fn said(finished: Finished) -> String {
     finished.stderr
 }
 
-/// Writes a profile of a program.
+/// Measures a program with a file of defaults, writes the profile to `output`, and returns it.
 fn measure(config: &Path, options: &[&str], output: &Path) -> Profile {
     let run = with(config, &["run", "--no-tui", "-f", "step"]).args(options);
     let run = run.arg("-o").arg(output).arg("--");
@@ -91,7 +92,8 @@ fn defaults_hold_where_the_arguments_say_nothing() {
     assert_eq!(report(&["--json", "--depth", "24"]), json.expect(0).stdout);
 }
 
-/// The XDG Base Directory Specification says where it is, with a variable of ipath's own before it.
+/// The XDG Base Directory Specification gives the location of the file of defaults; `IPATH_CONFIG`
+/// takes precedence.
 #[test]
 fn it_is_where_the_specification_has_it() {
     let scratch = Scratch::new("xdg");
@@ -123,14 +125,14 @@ fn it_is_where_the_specification_has_it() {
     found(&[home, xdg], "in-xdg");
     found(&[home, xdg, ("IPATH_CONFIG", &own)], "in-own");
     report(&[home, xdg, ("IPATH_CONFIG", Path::new(""))]).expect(0);
-    // None is needed, except where one is named.
+    // The file is optional, unless it is named.
     let nowhere = scratch.file("nowhere");
     report(&[("HOME", &nowhere)]).expect(0);
     let named = [home, ("IPATH_CONFIG", nowhere.as_path())];
     found(&named, "no such file");
 }
 
-/// Nothing is touched, and what takes a session out goes on to work.
+/// A faulty file changes nothing, and commands that end a session still work.
 #[test]
 fn a_wrong_file_stops_before_anything_is_done() {
     let scratch = Scratch::new("wrong");
@@ -167,7 +169,7 @@ fn a_wrong_file_stops_before_anything_is_done() {
     }
     assert_eq!(listed(target.pid()), None);
     before.assert_unchanged(target.pid());
-    // Where nothing can have a default, the file does not matter; nor does it for help.
+    // Commands without defaults ignore the file, and so does help.
     with(&config, &["status"]).run().expect(0);
     with(&config, &["attach", "--help"]).run().expect(0);
     let mistyped = with(&config, &["attach", "--dept", "3"]).run().expect(2);
@@ -185,7 +187,7 @@ fn a_wrong_file_stops_before_anything_is_done() {
     before.assert_unchanged(target.pid());
 }
 
-/// Others must not say how programs are measured, least of all where root measures.
+/// Other users must not control how programs are measured, especially if root measures.
 #[test]
 fn a_file_that_others_may_write_is_refused() {
     const NOBODY: u32 = ipath_tests::command::NOBODY;
@@ -203,12 +205,12 @@ fn a_file_that_others_may_write_is_refused() {
     report().run().expect(0);
     for writable in [0o664, 0o646, 0o666] {
         mode(writable);
-        refused(report(), "others than its owner may write to it");
+        refused(report(), "users other than its owner may write to it");
     }
     mode(0o644);
     chown(&config, Some(NOBODY), None).expect("tests run as root");
     refused(report(), "belongs to user 65534");
-    // A link is as good as what it leads to.
+    // A link is treated as its target.
     let link: PathBuf = scratch.file("link.toml");
     std::os::unix::fs::symlink(&config, &link).expect("an own folder");
     refused(
@@ -217,7 +219,7 @@ fn a_file_that_others_may_write_is_refused() {
     );
     chown(&config, Some(0), None).expect("tests run as root");
     with(&link, &["report"]).arg(&profile).run().expect(0);
-    // Nor is anything waited for.
+    // A FIFO must not block.
     let fifo = scratch.file("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("an own folder");
     refused(with(&fifo, &["report"]).arg(&profile), "not a regular file");
@@ -226,7 +228,7 @@ fn a_file_that_others_may_write_is_refused() {
         "is a directory",
     );
 
-    // As an ordinary user: root's file counts, and one that cannot be read is said to be.
+    // As an ordinary user: root's file is used, and an unreadable file is reported.
     let copy = scratch.file("ipath");
     fs::copy(ipath(), &copy).expect("an own folder");
     let as_nobody = || {
@@ -236,7 +238,8 @@ fn a_file_that_others_may_write_is_refused() {
     as_nobody().run().expect(0);
     mode(0o600);
     refused(as_nobody(), "permission denied");
-    // In a folder that is not the user's to look into, as another's $HOME, it cannot be known to be there, unless it is named.
+    // A folder that the user cannot search, such as another user's $HOME, hides whether the file
+    // exists. That is an error only if the file is named.
     let home = scratch.file("home");
     fs::create_dir(&home).expect("an own folder");
     write(&home.join("ipath/config.toml"), "[report]\nquiet = 1\n");

@@ -1,14 +1,15 @@
-//! Times without what measuring takes: with that they are all the time that has passed.
+//! Times without the overhead: together with the overhead they add up to the elapsed time.
 
 use ipath_tests::compile::program;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{Profile, count};
 use ipath_tests::program::{Program, ipath_arguments};
 
+/// The number of calls of `outer` in each run.
 const CALLS: u64 = 500_000;
 
-/// What `all` has taken by the program's own clock and by ipath's, of that what is outside of the functions in it, the
-/// times of those, and what measuring has taken.
+/// Times of a run in nanoseconds: `all` by the program's own clock and by ipath's, the exclusive
+/// times of `all`, `outer` and `inner`, and the overhead.
 struct Taken {
     own: u64,
     sum: u64,
@@ -16,6 +17,8 @@ struct Taken {
     overhead: u64,
 }
 
+/// Measures `corrected.c`, which calls `inner` so often in each call of `outer`. Checks counts and
+/// clock.
 fn run(inner: u64, options: &[&str]) -> Taken {
     let scratch = Scratch::new("corrected");
     let file = scratch.file("p.json");
@@ -56,8 +59,8 @@ fn run(inner: u64, options: &[&str]) -> Taken {
     }
 }
 
-/// What may be missing: what the first call takes around the time that is measured, and more where the thread is kept from
-/// its processor just then.
+/// The allowed gap: the overhead of the first call outside its measured time, and the time that the
+/// thread waits for a processor just then.
 const SLACK_NS: u64 = 50_000_000;
 
 #[test]
@@ -70,11 +73,11 @@ fn times_and_what_measuring_takes_are_all_the_time() {
         } = taken;
         let what = format!("{clock:?}, {inner} inner: {sum} and {overhead} of {own}");
         assert!(sum <= own, "{what}");
-        // The runtime may have found out what a call takes before.
+        // The runtime may have calibrated its cost of a call earlier.
         assert!((sum + overhead).abs_diff(own) <= SLACK_NS, "{what}");
-        // A good part of the time, however slow the machine is.
+        // A considerable part of the time on a machine of any speed.
         assert!(overhead >= CALLS * (inner + 1) * 10, "{what}");
-        // Each is rounded down for each path.
+        // Each exclusive time is rounded down on each path.
         let parts: u64 = taken.exclusive.iter().sum();
         assert!(parts.abs_diff(taken.sum) <= 2, "{parts}, {}", taken.sum);
     }
@@ -87,9 +90,9 @@ fn uncorrected_times_have_what_measuring_takes() {
     assert!(sum <= own && sum + SLACK_NS >= own, "{sum} of {own}");
 }
 
-/// The overhead excludes the time of other threads. On a processor shared with four others, neither the
-/// overhead nor the correction exceeds the run time of the program: with the kernel's page that shows
-/// switches (`cpu`), without it (`wall`), and without system calls.
+/// The overhead excludes the time of other threads. On a processor shared with four others, neither
+/// the overhead nor the correction exceeds the run time of the program. This holds with the
+/// kernel's page that shows switches (`cpu`), without it (`wall`), and without system calls.
 #[test]
 fn preemption_is_no_part_of_what_measuring_takes() {
     for (metric, option) in [

@@ -1,4 +1,4 @@
-//! Counters of the processor by the names that perf has for them, on machines that have them and on those that have none.
+//! Processor counters by perf's names for them, on machines with and without such counters.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -9,7 +9,7 @@ use ipath_tests::target::Target;
 use std::fs;
 use std::path::Path;
 
-/// True if the kernel has found counters here.
+/// True if the kernel found hardware counters.
 fn has_counters() -> bool {
     ["cpu", "cpu_core"].iter().any(|name| {
         Path::new("/sys/bus/event_source/devices")
@@ -18,11 +18,12 @@ fn has_counters() -> bool {
     })
 }
 
-/// What `run` says of a metric that it does not take.
+/// The error of `run` for an unavailable metric.
 fn refusal(metric: &str) -> String {
     refused(metric).expect_error()
 }
 
+/// Runs a program with an unavailable metric, and checks that the program does not run.
 fn refused(metric: &str) -> Finished {
     let scratch = Scratch::new("counters");
     let program = Program::new(&program("tiny_calls.c"), ["1", "10"]);
@@ -54,14 +55,14 @@ fn a_counter_that_is_not_there_is_refused_in_one_line() {
             "{line}"
         );
         assert!(line.contains("no such file or directory"), "{line}");
-        let here = "what can be measured here: count, wall, cpu, blocked, run-delay, block-io, cycles, page-faults, major-faults,";
+        let here = "available here: count, wall, cpu, blocked, run-delay, block-io, cycles, page-faults, major-faults,";
         assert!(line.contains(here), "{line}");
-        // None that is not there.
+        // Unavailable counters are not offered.
         assert!(!line.contains(", instructions"), "{line}");
     }
 }
 
-/// Attaching refuses it before the program is touched.
+/// Attaching refuses a counter that the machine lacks, and the program continues.
 #[test]
 fn a_program_is_not_attached_to_for_a_counter_that_is_not_there() {
     let target = Target::start(program("busy.c"), ["1", "60"]).await_output("ready");
@@ -87,7 +88,10 @@ fn names_of_what_no_counter_counts_are_refused() {
         ("sched:sched_switch", "the kernel"),
         ("instructions:k", "no modifier `k`"),
         ("cpu/event=0x3c,umask=z/", "`"),
-        ("gpu/event=1,umask=2/", "`gpu` is nothing that counts here"),
+        (
+            "gpu/event=1,umask=2/",
+            "`gpu` is not a device with counters on this machine",
+        ),
     ] {
         let line = refused(name).expect_usage();
         assert!(
@@ -95,10 +99,7 @@ fn names_of_what_no_counter_counts_are_refused() {
             "{line}"
         );
         assert!(line.contains(why), "{line}");
-        assert!(
-            line.contains("what can be measured here: count, wall"),
-            "{line}"
-        );
+        assert!(line.contains("available here: count, wall"), "{line}");
     }
     for name in [
         "r",
@@ -141,7 +142,7 @@ fn without_system_calls_no_counter_is_read() {
     );
 }
 
-/// Names of perf's for what ipath measures by itself.
+/// perf's names for metrics that ipath measures itself select these metrics.
 #[test]
 fn metrics_have_the_names_of_perf_too() {
     let scratch = Scratch::new("counters_names");
@@ -153,7 +154,8 @@ fn metrics_have_the_names_of_perf_too() {
     assert_eq!(names, ["count", "page-faults", "context-switches"]);
 }
 
-/// Where the processor has no counter of cycles, they are its ticks in the thread's CPU time: each call has both.
+/// Without a hardware counter of cycles, `cycles` is the thread's CPU time in ticks of the clock.
+/// Each call has a value of `cycles` and of `cpu`.
 #[test]
 fn cycles_are_reference_cycles_where_there_is_no_counter() {
     const THREADS: u64 = 4;
@@ -188,7 +190,7 @@ fn cycles_are_reference_cycles_where_there_is_no_counter() {
         let ns =
             u128::from(number("cycles")) * 1_000_000_000 / u128::from(profile.session.clock_hz);
         let cpu = u128::from(number("cpu"));
-        // The clock's rate is a whole number of ticks a second.
+        // The clock's rate is a whole number of ticks per second.
         assert!(
             ns.abs_diff(cpu) <= 2 + cpu / 1_000_000,
             "{field}: {ns} and {cpu} ns"
@@ -204,7 +206,7 @@ fn cycles_are_reference_cycles_where_there_is_no_counter() {
     assert_eq!(values, THREADS * CALLS);
 }
 
-/// A counter that ipath finds, and that the program's threads cannot have, is said.
+/// A counter is reported if ipath can open it but the program's threads cannot.
 #[test]
 fn threads_that_cannot_have_a_counter_are_told_of() {
     const CALLS: u64 = 1000;
@@ -225,7 +227,7 @@ fn threads_that_cannot_have_a_counter_are_told_of() {
         .run()
         .expect(0);
     let profile = Profile::read(&file);
-    let note = "instructions could not be counted on 3 threads, whose calls have no value of it";
+    let note = "instructions could not be counted on 3 threads, whose calls have no value for it";
     let notes = &profile.session.notes;
     assert!(notes.iter().any(|said| said == note), "{notes:?}");
     let [path] = &profile.paths[..] else {
@@ -237,7 +239,8 @@ fn threads_that_cannot_have_a_counter_are_told_of() {
     assert!(path.metrics["wall"]["sum"].as_u64() > Some(0));
 }
 
-/// What a perf event's page says of a counter that programs may read (`capabilities` in include/uapi/linux/perf_event.h).
+/// The page of a perf event with a counter that programs may read (`capabilities` in
+/// include/uapi/linux/perf_event.h).
 fn page_of_counter() -> Vec<u8> {
     const CAPABILITIES: usize = 40;
     const CAP_USER_RDPMC: u8 = 1 << 2;
@@ -246,7 +249,7 @@ fn page_of_counter() -> Vec<u8> {
     page
 }
 
-/// A loop of so many instructions that a call has no less of them, nor many more.
+/// A loop with a known number of instructions: a call counts at least that many, and few more.
 #[test]
 fn instructions_are_those_of_the_function() {
     const CALLS: u64 = 1000;
@@ -267,7 +270,7 @@ fn instructions_are_those_of_the_function() {
             number("min").expect("counted"),
             number("sum").expect("counted"),
         );
-        // Two in each of a million rounds, and what recording a call takes.
+        // Two instructions in each of a million rounds, plus the recording of a call.
         assert!(
             (2_000_000..2_100_000).contains(&least),
             "{:?}",

@@ -1,5 +1,6 @@
-//! All of the way of a counter's numbers, from the event that each thread opens to the profile, on any machine: the program is
-//! the kernel and the processor of its own counter (tests/programs/simulated_counter.c).
+//! The whole path of a counter's values on any machine, from each thread's event to the profile.
+//! The program plays the kernel and the processor of its own counter
+//! (tests/programs/simulated_counter.c).
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -9,6 +10,7 @@ use ipath_tests::session::Session;
 use ipath_tests::simulated::count_for;
 use ipath_tests::target::Target;
 
+/// The number of calls of each function by one thread.
 const CALLS: u64 = 100;
 
 /// The paths of a function.
@@ -17,7 +19,8 @@ fn paths_of<'p>(profile: &'p Profile, function: &str) -> Vec<&'p CallPath> {
     profile.paths.iter().filter(is_of).collect()
 }
 
-/// Calls, and of the counter the values, their sum, the part outside of nested functions, least and most.
+/// Totals over these paths: calls, and the counter's number of values, their sum, the sum outside
+/// nested functions, minimum and maximum.
 fn numbers(paths: &[&CallPath]) -> [u64; 6] {
     let number = |path: &CallPath, field: &str| path.metrics["instructions"][field].as_u64();
     let values = |path: &CallPath| -> u64 {
@@ -62,7 +65,7 @@ fn calls_have_what_was_counted_during_them() {
         .run()
         .expect(0);
     let (opened, read) = count_for(pid, &event);
-    // By each of the two threads; twice in each call at least that it is counted in.
+    // Each of the two threads opens one event. A counted call reads its counter at least twice.
     assert_eq!(opened, 2);
     assert!(read >= 2 * 6 * CALLS as u32, "{read}");
     let profile = Session::of(pid).detach();

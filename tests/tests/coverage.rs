@@ -1,9 +1,9 @@
-//! How much of Debian's libraries `ipath list` says it can instrument.
+//! The share of Debian's libraries that `ipath list` can instrument.
 
 use ipath_tests::command::Run;
 use std::time::Duration;
 
-/// The file of a library as the loader finds it.
+/// The path of a library, as the loader finds it.
 fn library(name: &str) -> String {
     let cache = Run::new("/sbin/ldconfig").arg("-p").run().expect(0);
     let line = cache.stdout.lines().find(|l| {
@@ -15,6 +15,8 @@ fn library(name: &str) -> String {
         .to_owned()
 }
 
+/// Checks that at least 99.7 % of a library's functions can be instrumented at the entry and 99.2 %
+/// also at every exit, and that all others have a reason.
 fn assert_covered(file: &str) {
     let listed = Run::ipath(["list", file, "--json"])
         .limit(Duration::from_secs(120))

@@ -1,5 +1,5 @@
-//! Names and lines of files without symbols come from a debuginfod server where one is set, and whatever a server does, no
-//! command waits for long or has other names than without it.
+//! A debuginfod server, if one is set, provides the names and lines of stripped files. No answer
+//! makes a command wait long, and a useless one leaves the names as they are without a server.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program_with;
@@ -12,21 +12,23 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// A program without symbols, with its debug file elsewhere.
+/// A program without symbols; its debug file is elsewhere.
 struct Stripped {
     scratch: Scratch,
     program: PathBuf,
+    /// The contents of its debug file.
     debug: Vec<u8>,
-    /// `work` by its place in the file.
+    /// The pattern of `work`, by its address in the file.
     work: String,
 }
 
+/// The standard output of a command that succeeds.
 fn tool(name: &str, arguments: &[&str]) -> String {
     Run::new(name).args(arguments).run().expect(0).stdout
 }
 
 impl Stripped {
-    /// Of a program that has a build id of its own.
+    /// Builds the program with this build id.
     fn new(build_id: &str) -> Self {
         let scratch = Scratch::new("debuginfod");
         let id = format!("-Wl,--build-id=0x{build_id}");
@@ -56,7 +58,8 @@ impl Stripped {
             .env("DEBUGINFOD_TIMEOUT", "1")
     }
 
-    /// Runs it with the function of this pattern measured.
+    /// Runs the program under ipath with the functions of this pattern measured. Returns the ended
+    /// command and its profile.
     fn run(&self, server: &DebugServer, pattern: &str) -> (Finished, Profile) {
         let file = self.scratch.file("p.json");
         let (shown, program) = (
@@ -69,7 +72,8 @@ impl Stripped {
     }
 }
 
-/// Calls by the name of the caller, and whether a line is known of it.
+/// The number of calls by the name of the caller; the second part is true if the caller's line is
+/// known.
 fn callers(profile: &Profile) -> BTreeMap<(Option<String>, bool), u64> {
     let mut callers = BTreeMap::new();
     for path in &profile.paths {
@@ -82,12 +86,13 @@ fn callers(profile: &Profile) -> BTreeMap<(Option<String>, bool), u64> {
     callers
 }
 
+/// The result of [`callers`] if all names and lines are known.
 fn named() -> BTreeMap<(Option<String>, bool), u64> {
     let named = |name: &str, calls| ((Some(name.to_owned()), true), calls);
     BTreeMap::from([named("first_caller", 100), named("second_caller", 200)])
 }
 
-/// What was said of servers.
+/// The messages about debuginfod.
 fn said(finished: &Finished) -> Vec<&str> {
     let lines = finished.stderr.lines();
     lines
@@ -99,7 +104,7 @@ fn said(finished: &Finished) -> Vec<&str> {
 fn names_and_lines_come_from_a_server() {
     let stripped = Stripped::new("ab01");
     let server = DebugServer::start(Answer::File(stripped.debug.clone()));
-    // By a name that only the debug file has; and frames alone.
+    // A pattern that only the debug file can resolve; below, only frames need it.
     let (finished, profile) = stripped.run(&server, "work");
     assert_eq!(callers(&profile), named());
     let line = said(&finished).join("\n");
@@ -110,13 +115,14 @@ fn names_and_lines_come_from_a_server() {
     fs::remove_dir_all(stripped.scratch.file("cache")).expect("the client's");
     let (_, profile) = stripped.run(&server, &stripped.work);
     assert_eq!(callers(&profile), named());
-    // What has been fetched is not asked for again.
+    // A file is fetched only once.
     let asked = server.asked();
     let (_, profile) = stripped.run(&server, "work");
     assert_eq!(callers(&profile), named());
     assert_eq!(server.asked(), asked);
 }
 
+/// `suggest` names functions by the debug file of a server.
 #[test]
 fn sampling_has_their_names() {
     let stripped = Stripped::new("ab02");
@@ -138,7 +144,7 @@ fn sampling_has_their_names() {
     );
 }
 
-/// Whatever it sends or does not.
+/// Servers that send a wrong file, or none, leave the callers without names. One line says why.
 #[test]
 fn servers_without_the_right_file_change_no_name() {
     let stripped = Stripped::new("ab03");
@@ -147,11 +153,11 @@ fn servers_without_the_right_file_change_no_name() {
         (Answer::NotFound, "no server has it"),
         (
             Answer::File(other.debug),
-            "is no debug file of its build id",
+            "is not a debug file with its build id",
         ),
         (
             Answer::File(b"garbage".to_vec()),
-            "is no debug file of its build id",
+            "is not a debug file with its build id",
         ),
         (Answer::Nothing, "stripped"),
     ] {
@@ -162,7 +168,7 @@ fn servers_without_the_right_file_change_no_name() {
         let said = said(&finished);
         assert_eq!(said.len(), 1, "{}", finished.report());
         assert!(said[0].contains(cause), "{}", finished.report());
-        // The client remembers what it has got, and what it has not.
+        // The client caches files and negative answers.
         let _ = fs::remove_dir_all(stripped.scratch.file("cache"));
     }
 }
@@ -185,7 +191,7 @@ fn functions_that_no_server_knows_are_not_found() {
     }
 }
 
-/// Nobody is asked unless it is wanted.
+/// No server is contacted unless one is set.
 #[test]
 fn without_a_server_nothing_is_asked_for() {
     let stripped = Stripped::new("ab06");

@@ -1,4 +1,4 @@
-//! What `doctor` says of a process, and what is said where code is not run natively.
+//! The findings of `doctor` about a process, and the messages for code that does not run natively.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -16,6 +16,7 @@ fn doctor(target: &Target) -> Finished {
         .expect(0)
 }
 
+/// Checks that the command printed these words.
 fn says(finished: &Finished, words: &str) {
     assert!(
         finished.stdout.contains(words),
@@ -28,7 +29,7 @@ fn plain() -> Target {
     Target::start(program("undumpable.c"), [""; 0]).await_output("ready")
 }
 
-/// The lines on a process, each with the advice below it.
+/// The lines about a process, each with the advice below it.
 fn lines(finished: &Finished, pid: u32) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in finished.stdout.lines() {
@@ -44,7 +45,8 @@ fn lines(finished: &Finished, pid: u32) -> Vec<String> {
     lines
 }
 
-/// `doctor` prints one line for an ordinary process with debug information, and one line for its libraries.
+/// `doctor` prints one line for an ordinary process with debug information, and one line for its
+/// libraries.
 #[test]
 fn doctor_of_an_ordinary_process() {
     let target = Target::start(program_with("undumpable.c", &["-g"]), [""; 0]);
@@ -57,7 +59,7 @@ fn doctor_of_an_ordinary_process() {
     target.finish("ok calls ");
 }
 
-/// Checks that one line on a process has these words, in it or in the advice below it.
+/// Checks that exactly one line about a process, with the advice below it, has these words.
 fn assert_said(finished: &Finished, pid: u32, words: &[&str]) {
     let lines = lines(finished, pid);
     let has = |line: &&String| words.iter().all(|words| line.contains(words));
@@ -65,7 +67,7 @@ fn assert_said(finished: &Finished, pid: u32, words: &[&str]) {
     assert_eq!(found, 1, "{words:?}: {}", finished.report());
 }
 
-/// Missing debug files, and how to get them.
+/// `doctor` names missing debug files, and says how to get them.
 #[test]
 fn doctor_of_stripped_programs() {
     let start = |flags: &[&str]| {
@@ -114,7 +116,8 @@ fn doctor_of_stripped_programs() {
     );
 }
 
-/// The language of a program, and the tool that shows its own functions.
+/// `doctor` names the language of an interpreted program, and the tool that shows functions of that
+/// language.
 #[test]
 fn doctor_of_interpreters() {
     let scratch = Scratch::new("interpreters");
@@ -163,7 +166,7 @@ fn doctor_of_interpreters() {
         ),
     ] {
         let mut command = Command::new(words[0]);
-        // V8 writes a log into the folder that it is started in.
+        // V8 writes a log into its working directory.
         command.args(&words[1..]).current_dir(scratch.file(""));
         let target = Target::spawn(command).await_output("ready");
         assert_said(&doctor(&target), target.pid(), said);
@@ -173,7 +176,8 @@ fn doctor_of_interpreters() {
     }
 }
 
-/// Child processes are not measured with it.
+/// `doctor` lists the children of a process, which are not measured by default, and the command
+/// that measures them.
 #[test]
 fn doctor_of_a_process_with_children() {
     let script = "sleep 600 & sleep 600 & echo ready; wait";
@@ -184,14 +188,14 @@ fn doctor_of_a_process_with_children() {
         "2 processes that it has started are not measured with it: 2 of sleep",
         &attach,
     ];
-    // Each is another program only a moment later.
+    // Each child executes its program only a moment later.
     target.until(Duration::from_secs(20), "started its programs", |target| {
         doctor(target).stdout.contains("2 of sleep")
     });
     assert_said(&doctor(&target), pid, &said);
 }
 
-/// The filter of a single thread is found, too.
+/// `doctor` finds a seccomp filter, also one of a single thread.
 #[test]
 fn doctor_of_filters() {
     let target = Target::start(program("filtered.c"), ["313"]).await_output("ready");
@@ -208,20 +212,17 @@ fn doctor_of_filters() {
     target.finish("ok");
 }
 
-/// A guest of valgrind: its functions are there and never called natively. Zero calls are not shown
-/// as if that were all.
+/// A guest of valgrind: its functions are mapped but never called natively. The report must not
+/// present zero calls as the result.
 #[test]
-fn valgrind_guest() {
+fn valgrind_guest_is_reported() {
     let scratch = Scratch::new("valgrind");
     let mut valgrind = Command::new("valgrind");
     valgrind
         .args(["--tool=none", "-q"])
         .arg(program("undumpable.c"));
     let target = Target::spawn(valgrind).await_output("ready");
-    says(
-        &doctor(&target),
-        "valgrind runs this program's code in translation",
-    );
+    says(&doctor(&target), "valgrind translates this program's code");
     let file = scratch.file("p.json");
     let pid = target.pid().to_string();
     let attach = [
@@ -238,7 +239,7 @@ fn valgrind_guest() {
     assert!(
         attach
             .stderr
-            .contains("valgrind runs this program's code in translation"),
+            .contains("valgrind translates this program's code"),
         "{}",
         attach.report()
     );
@@ -257,7 +258,7 @@ fn valgrind_guest() {
     target.finish("ok calls ");
 }
 
-/// Another root, without /proc and without /dev/shm.
+/// `doctor` names another root of a process, and says that it lacks /proc and /dev/shm.
 #[test]
 fn doctor_of_another_root() {
     let scratch = Scratch::new("root");
@@ -282,6 +283,7 @@ fn doctor_of_another_root() {
     target.finish("ok calls ");
 }
 
+/// `doctor` names the scheduling policy SCHED_IDLE of a process.
 #[test]
 fn doctor_of_a_policy() {
     let mut command = Command::new("chrt");
@@ -291,6 +293,7 @@ fn doctor_of_a_policy() {
     target.finish("ok calls ");
 }
 
+/// `doctor` names RLIMIT_AS of a process that has such a limit.
 #[test]
 fn doctor_of_a_limit_on_addresses() {
     let mut command = Command::new("prlimit");
@@ -306,7 +309,7 @@ fn doctor_of_a_limit_on_addresses() {
     target.finish("ok calls ");
 }
 
-/// `memory_limit`: a control group of the process is nearly full.
+/// `memory_limit`: `doctor` warns of a control group of the process that is nearly full.
 #[test]
 fn doctor_of_a_memory_limit() {
     let target = plain();
@@ -327,7 +330,7 @@ fn doctor_of_a_memory_limit() {
     }) {
         (true, _) => version_1,
         (false, second) if second() => version_2,
-        // Control groups are not this user's to make: what is left is pure logic, which has its tests.
+        // This user cannot create control groups. The remaining logic is pure and has unit tests.
         _ => {
             assert!(!doctor(&target).stdout.contains("memory cgroup"));
             return drop(target.finish("ok calls "));

@@ -1,4 +1,4 @@
-//! Commands as the help, README, the tutorial and the recipes print them.
+//! Commands in the help, the README, the tutorial and the recipes work as printed.
 
 use ipath_tests::command::{Finished, NOBODY, Run};
 use ipath_tests::compile::program;
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// The examples in the help of a command.
+/// The command lines in the examples of a command's help.
 fn examples(command: &str) -> Vec<String> {
     let help = Run::ipath([command, "--help"]).run().expect(0).stdout;
     let from = help.lines().skip_while(|line| !line.starts_with("Example"));
@@ -20,7 +20,8 @@ fn examples(command: &str) -> Vec<String> {
     typed.map(str::to_owned).collect()
 }
 
-/// Runs a line as a user types it; what would go on for ever ends as by Ctrl-C.
+/// Runs a line as a user types it. A command that would run forever is ended as by Ctrl-C after 8
+/// seconds. `4242` stands for the pid.
 fn typed(line: &str, folder: &Path, pid: u32) -> Finished {
     const AS_FAR_AS_CTRL_C: &str = "timeout --preserve-status --signal=INT 8";
     let line = line.replace("4242", &pid.to_string());
@@ -69,7 +70,7 @@ fn examples_in_the_help_work_as_printed() {
             let line = line.replace("http://127.0.0.1:7070", &receiver.address());
             let done = typed(&line, folder, pid);
             let code = done.code();
-            // What has become slower by more than was allowed is no failure.
+            // `diff` found a slowdown above its limit, which is not a failure.
             let is_told = command == "diff" && code == 3;
             assert!(code == 0 || is_told, "{line}: {}", done.report());
             count += 1;
@@ -108,8 +109,9 @@ enum User {
     Nobody,
 }
 
-/// Types the blocks of a page into one shell, in a folder with the built command and the examples, once as
-/// each user. Returns the output of the shell, and the folder.
+/// Types the blocks of a page into one shell, once as each user, after the commands `before`, in a
+/// folder with the built command and the examples. Returns for each user the ended shell, and the
+/// folder.
 fn typed_page(page: &str, before: &str) -> Vec<(Finished, Scratch)> {
     let is_root = nix::unistd::geteuid().is_root();
     let users = if is_root {
@@ -135,7 +137,10 @@ fn typed_page(page: &str, before: &str) -> Vec<(Finished, Scratch)> {
         .collect()
 }
 
-/// Types commands into a shell.
+/// Types commands into a shell, which must succeed.
+///
+/// # Panics
+/// If a command fails.
 fn type_in(commands: &str, scratch: &Scratch, user: User) -> Finished {
     let folder = scratch.path();
     let bin = folder.join("target/release");
@@ -147,7 +152,7 @@ fn type_in(commands: &str, scratch: &Scratch, user: User) -> Finished {
         let own = Run::new("chown").args(["-R", &NOBODY.to_string()]);
         own.arg(folder).run().expect(0);
     }
-    // What goes on in the background is ended, whatever becomes of the rest.
+    // Background jobs end even if a later command fails.
     let script = format!(
         "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT; cd '{}' && set -e\n{commands}",
         folder.display(),
@@ -176,13 +181,13 @@ fn has_said(done: &Finished, words: &[&str]) {
     }
 }
 
-/// The command that was built is on the path.
+/// Puts the built command on the path.
 const ON_THE_PATH: &str = "PATH=$PWD/target/release:$PATH";
 
-/// Each of its commands succeeds, and the culprits come to light.
+/// Each command of the tutorial succeeds, and the output names the culprits.
 #[test]
 fn the_tutorial_ends_at_both_culprits() {
-    for (done, scratch) in typed_page("docs/tutorial.md", ON_THE_PATH) {
+    for (done, scratch) in typed_page("docs/guide/tutorial.md", ON_THE_PATH) {
         let culprits = [
             "hash_lookup",
             "find_customer",
@@ -201,8 +206,8 @@ fn the_tutorial_ends_at_both_culprits() {
     }
 }
 
-/// tests/run builds the command by the first line of the page. Here the command is built already, and `cargo`
-/// is a stub.
+/// tests/run builds the command by the first line of the page. Here the command is built already,
+/// and `cargo` is a stub.
 #[test]
 fn the_readme_ends_at_the_culprit() {
     let built = r#"
@@ -225,7 +230,7 @@ fn the_readme_ends_at_the_culprit() {
 
 #[test]
 fn recipes_work_as_printed() {
-    for (done, scratch) in typed_page("docs/recipes.md", ON_THE_PATH) {
+    for (done, scratch) in typed_page("docs/guide/recipes.md", ON_THE_PATH) {
         let words = [
             "malloc",
             "put_in_order",
@@ -250,7 +255,8 @@ fn recipes_work_as_printed() {
     }
 }
 
-/// Most CPU time is that of the lock's holder, which does not end at a tail call.
+/// Checks that most CPU time belongs to the function that holds the lock. A tail call does not end
+/// it.
 fn holder_has_its_time(profile: &Profile) {
     let of = |name: &str| {
         let mut functions = profile.functions.iter();

@@ -1,4 +1,4 @@
-//! `e`: the user's editor has the terminal, and what ends the session ends it then, too.
+//! `e`: the user's editor gets the terminal. Events that end the session end it then, too.
 
 use ipath_tests::compile::program_with;
 use ipath_tests::dump::family;
@@ -14,10 +14,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The view has drawn the table.
+/// Text that shows that the view has drawn the table.
 const DRAWN: &str = " help";
 
-/// A target whose calls have lines of a source, and an editor, which is a script.
+/// A target whose calls have source lines, and an editor, which is a script.
 struct Edited {
     target: Target,
     before: ProcessState,
@@ -25,6 +25,7 @@ struct Edited {
 }
 
 impl Edited {
+    /// Starts the target. The editor runs this script, in which `FOLDER` stands for its folder.
     fn new(script: &str) -> Self {
         let target = Target::start(program_with("busy.c", &["-g"]), ["1", "600"]);
         let target = target.await_output("ready");
@@ -52,20 +53,21 @@ impl Edited {
         command
     }
 
-    /// Has the view start the editor at a call, once it is drawn.
+    /// Waits for the view, and lets it start the editor at a call.
     fn edit(&self, view: &mut Pty, says: &str) {
         view.shows(DRAWN);
-        // A row under that of `step`: which comes first, and how many, depends on the calls so far.
+        // A row below `step`. The order and number of rows depend on the calls so far.
         draws(view, "├─");
         view.send(b"+");
         view.send(b"j");
-        // Where the call is in the source, which is shown with the rest about the line.
+        // The details of the row show the source line of the call.
         draws(view, "busy.c:");
         view.forget();
         view.send(b"e");
         view.shows(says);
     }
 
+    /// The process id of the editor, which has been started.
     fn editor(&self) -> Pid {
         let pid = fs::read_to_string(self.scratch.file("pid")).expect("it has started");
         Pid::from_raw(pid.trim().parse().expect("a process id"))
@@ -75,13 +77,15 @@ impl Edited {
         self.scratch.file(name)
     }
 
+    /// Checks that the target is as before the session, and ends it.
     fn assert_clean(self) {
         self.before.assert_unchanged(self.target.pid());
         self.target.finish("ok calls ");
     }
 }
 
-/// Has the whole screen drawn until it has a text: what differs from the screen before may be pieces of that.
+/// Redraws the whole screen until it contains a text. Incremental output may contain only pieces of
+/// it.
 fn draws(view: &mut Pty, text: &str) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
@@ -130,7 +134,7 @@ fn the_end_of_the_program_ends_the_view_beside_an_editor() {
     assert!(view.seen().contains("step"), "{}", view.report());
 }
 
-/// One that wants to stay with the terminal is left with it, and not with how it has set it.
+/// An editor that does not end loses the terminal, and its terminal settings are undone.
 #[test]
 fn an_editor_that_does_not_end_is_left() {
     let edited = Edited::new("trap '' HUP TERM; stty raw -echo; echo editing; exec sleep 600");
@@ -146,7 +150,7 @@ fn an_editor_that_does_not_end_is_left() {
     edited.assert_clean();
 }
 
-/// What is typed for the editor does not end the view.
+/// Ctrl-C typed in the editor does not end the view.
 #[test]
 fn ctrl_c_is_the_editors() {
     let edited =
@@ -162,7 +166,8 @@ fn ctrl_c_is_the_editors() {
     edited.assert_clean();
 }
 
-/// Ctrl-Z in the editor, which takes its job along or stops alone: the shell gets the terminal, and all go on together.
+/// Ctrl-Z in the editor, which stops its job or only itself: the shell gets the terminal, and all
+/// processes continue together.
 #[test]
 fn an_editor_that_stops_has_ipath_stop() {
     for stop in ["kill -TSTP 0", "kill -STOP $$"] {

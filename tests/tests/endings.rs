@@ -1,4 +1,4 @@
-//! Targets that end, become another program or are in turmoil while a session is on.
+//! Targets that end, execute another program, or change in other ways during a session.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -18,7 +18,7 @@ use std::process::Command;
 use std::time::Duration;
 
 #[test]
-fn target_killed() {
+fn target_killed_leaves_a_consistent_profile() {
     let scratch = Scratch::new("killed");
     let file = scratch.file("p.json");
     let mut target = Target::start(program("busy.c"), ["2", "300"]).await_output("ready");
@@ -38,10 +38,10 @@ fn target_killed() {
     Run::ipath(["detach", &pid]).run().expect(1);
 }
 
-/// The time measured ends with the program, not when that is looked at next.
+/// The measured time ends with the program, not with ipath's next poll.
 #[test]
 fn a_short_program_is_measured_for_as_long_as_it_runs() {
-    /// Between two looks. The program takes some milliseconds.
+    /// The interval between two polls. The program runs for a few milliseconds.
     const A_LOOK_NS: u64 = 50_000_000;
     let scratch = Scratch::new("short");
     let file = scratch.file("p.json");
@@ -52,7 +52,8 @@ fn a_short_program_is_measured_for_as_long_as_it_runs() {
         run.run().expect(0);
         Profile::read(&file).session.elapsed_ns
     };
-    // On a busy machine most runs take longer. If the time of the next look counted, all would.
+    // On a busy machine most runs take longer. If the time ended with the next poll, all of them
+    // would.
     let long: Vec<u64> = (0..100)
         .map(elapsed)
         .take_while(|&elapsed| elapsed >= A_LOOK_NS / 2)
@@ -60,7 +61,8 @@ fn a_short_program_is_measured_for_as_long_as_it_runs() {
     assert!(long.len() < 100, "{long:?} ns");
 }
 
-/// Processes of one id, one after another, each of which has ended with a session: the later one is meant.
+/// Two processes used the same id one after the other, and each left a session. `detach` takes the
+/// later one.
 #[test]
 fn ended_with_one_id() {
     const START_TIME: u64 = 16;
@@ -87,7 +89,7 @@ fn ended_with_one_id() {
         .expect("as named");
     let earlier = format!("ipath-{pid}-{}", start - 1);
     let [from, to] = [later, &earlier].map(|name| format!("/dev/shm/{name}"));
-    // Most of it has never been written to.
+    // Most of the segment has never been written.
     Run::new("cp")
         .args(["-p", "--sparse=always", &from, &to])
         .run()
@@ -107,10 +109,11 @@ fn ended_with_one_id() {
     }
 }
 
-/// A program runs or is gone, and does not stand still for a tracer that it never had, whenever ipath is killed while it starts it.
+/// A program runs or has ended if ipath is killed while starting it. It never stays stopped for a
+/// tracer that is gone.
 #[test]
 fn killed_as_it_starts_a_program() {
-    /// It waits so long: a number that nothing else has.
+    /// The processes that sleep for this unique time.
     fn left(seconds: &str) -> Vec<i32> {
         let found = Run::new("pgrep")
             .args(["-fx", &format!("sleep {seconds}")])
@@ -145,7 +148,7 @@ fn killed_as_it_starts_a_program() {
         }
         standing += pids.iter().filter(|pid| is_traced(pid)).count();
         for pid in pids {
-            // Its own, by the number.
+            // The unique sleep time identifies it as this test's process.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             remove_segments(pid as u32);
         }
@@ -153,8 +156,7 @@ fn killed_as_it_starts_a_program() {
     assert_eq!(standing, 0, "programs that are left stopped");
 }
 
-/// The watching ends with the program, however long the interval.
-/// A program that begins with signals blocked or ignored is measured, and still does.
+/// A program that starts with signals blocked or ignored is measured, and its signals stay so.
 #[test]
 fn begun_with_signals_blocked() {
     let scratch = Scratch::new("masked");
@@ -172,7 +174,7 @@ fn begun_with_signals_blocked() {
         let own = [&[&ipath[..]], &measure[..], &[&file_name, "--"]].concat();
         let alone: Vec<&str> = own.iter().copied().filter(|a| *a != "--follow").collect();
         let show = [&masked[..], "show"];
-        // It is begun so, or becomes so.
+        // ipath starts with the signals blocked, or the program blocks them itself.
         for command in [
             [&outside[..], &alone, &show].concat(),
             [&outside[..], &own, &show].concat(),
@@ -185,6 +187,7 @@ fn begun_with_signals_blocked() {
     }
 }
 
+/// The session ends with the program, however long the interval is.
 #[test]
 fn end_amid_an_interval() {
     for more in [&["--no-tui"][..], &["--format", "jsonl"]] {
@@ -204,7 +207,7 @@ fn end_amid_an_interval() {
 }
 
 #[test]
-fn exec() {
+fn exec_ends_the_session() {
     let target = Target::start("/bin/sh", ["-c", "echo ready; sleep 1; exec sleep 60"]);
     let target = target.await_output("ready");
     let pid = target.pid().to_string();
@@ -223,7 +226,7 @@ fn exec() {
         .run()
         .expect(0);
     assert!(finished.stdout.contains("malloc"), "{}", finished.report());
-    // The same process can be attached to again, as what it is now.
+    // Attaching to the process again measures the program that it runs now.
     let again = [
         "attach",
         &pid,
@@ -238,7 +241,7 @@ fn exec() {
 }
 
 #[test]
-fn storm() {
+fn storm_of_threads_and_signals_survives_attaching() {
     let scratch = Scratch::new("storm");
     let file = scratch.file("p.json");
     let target = Target::start(program("storm.c"), [""; 0]).await_output("ready");
@@ -261,9 +264,9 @@ fn storm() {
     assert!(target.finish("ok calls ").contains("handled some"));
 }
 
-/// The process that a command has started.
+/// The process id of the first child of a command.
 fn started_by(command: &Target) -> u32 {
-    // If it is followed, the thread that traces it has started it.
+    // With `--follow`, the thread that traces the process also started it.
     let threads = fs::read_dir(format!("/proc/{}/task", command.pid())).expect("its threads");
     let files = threads
         .flatten()
@@ -278,7 +281,7 @@ fn started_by(command: &Target) -> u32 {
     first.unwrap_or_else(|| panic!("no child: {all:?}"))
 }
 
-/// A signal to the process group ends a command whose analysis never ends, and its program.
+/// A signal to the process group ends a command and its program while the analysis still runs.
 #[test]
 fn run_interrupted_before_its_program_begins() {
     let limit = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! `escape_in_names`: text from outside does nothing to a terminal, whichever way it is printed.
+//! `escape_in_names`: text from outside has no effect on a terminal, in any kind of output.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
@@ -10,22 +10,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Sets a terminal's title, reverses what follows, ends the line and goes on as ipath would.
+/// Sets a terminal's title, reverses the text direction, ends the line, and has bytes that are not
+/// UTF-8.
 const EVIL: &[u8] = b"ev\x1b]0;owned\x07\xe2\x80\xae\nil\x9b31m\xff";
 
-/// `name` and what no terminal should obey.
+/// `name`, preceded by text that no terminal may obey.
 fn evil(name: &str) -> OsString {
     let mut bytes = EVIL.to_vec();
     bytes.extend(name.as_bytes());
     OsStr::from_bytes(&bytes).to_owned()
 }
 
-/// The same as a pattern, which is text.
+/// Like [`evil`], as a pattern, which must be valid UTF-8.
 fn evil_text(name: &str) -> OsString {
     format!("ev\x1b]0;owned\x07\u{202e}\nil\u{9b}31m{name}").into()
 }
 
-/// The program under an evil name, with evil functions.
+/// The program with an evil file name and evil function names.
 fn evil_program(scratch: &Scratch) -> PathBuf {
     let file = scratch.path().join(evil("program"));
     let mut command = Command::new("objcopy");
@@ -44,6 +45,8 @@ fn evil_program(scratch: &Scratch) -> PathBuf {
     file
 }
 
+/// True if a terminal may obey the character: a control character except the line feed, or a change
+/// of the text direction.
 fn is_active(c: char) -> bool {
     (c.is_control() && c != '\n') || ('\u{202a}'..='\u{202e}').contains(&c)
 }
@@ -51,7 +54,7 @@ fn is_active(c: char) -> bool {
 fn assert_harmless(finished: &Finished) {
     for stream in [&finished.stdout, &finished.stderr] {
         assert!(!stream.contains(is_active), "{:?}", finished.report());
-        // A name has not ended its line either.
+        // A name did not end its line either.
         let begins = |line: &str| line.starts_with("il");
         assert!(!stream.lines().any(begins), "{:?}", finished.report());
     }

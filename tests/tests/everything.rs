@@ -1,8 +1,8 @@
-//! Any function that `ipath list` says can be instrumented can be: functions of libc, libm,
-//! libstdc++ and the loader, chosen at random, alone, by the thousand and all at once, in programs
-//! that call as many of them as can be. The programs' output and status stay what they are.
+//! Any function that `ipath list` calls patchable can be instrumented: functions of libc, libm,
+//! libstdc++ and the loader, chosen at random, alone, by the thousand and all at once. The programs
+//! call as many of them as possible. Their output and status must not change.
 //!
-//! Each test prints the seed of its choice; `IPATH_TEST_SEED` makes the same one again.
+//! Each test prints the seed of its choice; `IPATH_TEST_SEED` repeats it.
 
 use ipath_tests::compare::assert_equal;
 use ipath_tests::compile::program_with;
@@ -23,11 +23,11 @@ const LIBSTDCXX: &str = "libstdc++.so.";
 const LIBGCC: &str = "libgcc_s.so.";
 const LOADER: &str = "ld-linux";
 
-/// A driver and the libraries it is for.
+/// A driver, and the libraries that it exercises.
 struct Case {
     driver: Driver,
     libraries: Vec<&'static str>,
-    /// Whether how often a function is called is the same each time, too.
+    /// True if the number of calls of each function is reproducible.
     steady: bool,
 }
 
@@ -40,8 +40,8 @@ impl Case {
         )
     }
 
-    /// On a processor without vectors of more than 128 bits: libc and libm have other functions for
-    /// that.
+    /// Simulates a processor without vectors of more than 128 bits, for which libc and libm have
+    /// separate functions.
     fn small_vectors(source: &str, flags: &[&str], libraries: &[&'static str]) -> Self {
         let program = Program::new(&compiled(source, flags), FOLDER).env(
             "GLIBC_TUNABLES",
@@ -59,20 +59,21 @@ impl Case {
         }
     }
 
+    /// Marks the numbers of calls as not reproducible.
     fn unsteady(mut self) -> Self {
         self.steady = false;
         self
     }
 
-    /// What it calls by chance more or less often: names of temporary files are drawn, and some once more (glibc,
-    /// sysdeps/posix/tempname.c).
+    /// Functions whose number of calls is random. Names of temporary files are random, and some are
+    /// drawn again after a collision (glibc, sysdeps/posix/tempname.c).
     fn by_chance(&self) -> Vec<Target> {
         let libc = libraries(self.driver.path(), &[LIBC]);
         let drawn = libc.iter().map(|file| patchable_of(file, &["getrandom"]));
         drawn.flatten().collect()
     }
 
-    /// What can be instrumented of each library.
+    /// The functions of each library that can be instrumented.
     fn targets(&self) -> Vec<Vec<Target>> {
         libraries(self.driver.path(), &self.libraries)
             .iter()
@@ -83,7 +84,7 @@ impl Case {
 
 const FOLDER: [&str; 1] = ["{folder}"];
 
-/// The library's functions are wanted, not what the compiler knows to do in their stead.
+/// Compiles without builtins, so that the program calls the library's functions.
 fn compiled(source: &str, flags: &[&str]) -> PathBuf {
     program_with(source, &[&["-fno-builtin"], flags].concat())
 }
@@ -109,7 +110,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Calls of every function, by driver.
+/// The number of calls of every function in one run of a driver.
 fn count_all(case: &Case) -> BTreeMap<Target, u64> {
     let targets = case.targets().concat();
     let profile = case.driver.run(&targets, &[]);
@@ -120,17 +121,19 @@ fn count_all(case: &Case) -> BTreeMap<Target, u64> {
     calls
 }
 
-/// The same of all cases, for all tests that ask.
+/// [`count_all`] of all cases, computed once for all tests.
 fn counted() -> &'static [BTreeMap<Target, u64>] {
     static COUNTED: OnceLock<Vec<BTreeMap<Target, u64>>> = OnceLock::new();
     COUNTED.get_or_init(|| cases().iter().map(count_all).collect())
 }
 
+/// All functions that can be instrumented are instrumented at once.
 #[test]
 fn everything_at_once() {
     counted();
 }
 
+/// A thousand functions of each library, chosen at random, are instrumented at once.
 #[test]
 fn a_thousand_at_once() {
     let mut random = Random::seeded();
@@ -145,7 +148,7 @@ fn a_thousand_at_once() {
     }
 }
 
-/// The count of a function alone is its count among all others.
+/// A function instrumented alone has the same count as among all others.
 #[test]
 fn three_hundred_in_turn() {
     const CALLED: usize = 260;
@@ -181,7 +184,7 @@ fn three_hundred_in_turn() {
     assert!(really_called >= CALLED * 9 / 10);
 }
 
-/// What gdb finds of every call of some functions is what the profile says, with the paths.
+/// For some functions, gdb's calls and paths equal those of the profile.
 #[test]
 fn counts_are_those_of_gdb() {
     const MANY: usize = 25;
@@ -205,7 +208,8 @@ fn counts_are_those_of_gdb() {
         let sites: Vec<Site> = chosen.iter().map(Target::site).collect();
         driver.refresh();
         let mut found = oracle::run(driver.program(), &sites);
-        // The loader calls some before the program's first instruction, before ipath.
+        // The loader calls some functions before the program's first instruction, which ipath does
+        // not see.
         let is_own = |frame: &oracle::Frame| frame.0 == own;
         found
             .paths
@@ -217,10 +221,11 @@ fn counts_are_those_of_gdb() {
     }
 }
 
-/// The functions of a profile that were called from below the program's `_start` only, and never
-/// through the loader or a library that comes and goes: the loader runs functions without unwind
-/// tables, where gdb takes a wrong word for the return address, and gdb's script may take
-/// libraries at the same address for each other.
+/// The functions of a profile that were called only from below the program's `_start`, and never
+/// through the loader or a library that is unloaded.
+///
+/// The loader runs functions without unwind tables, for which gdb takes a wrong word for the return
+/// address. gdb's script may also confuse libraries that were mapped at the same address.
 fn below_main(profile: &Profile, program: &Path) -> Vec<Target> {
     let mut known: Vec<String> = ldd(program).iter().map(|l| file_name(l)).collect();
     known.retain(|name| !name.starts_with(LOADER));

@@ -1,16 +1,16 @@
-//! Debian's own programs with a thousand functions of theirs and of their libraries instrumented at
-//! once, and a few alone: what they do stays what it is.
+//! Debian's own programs, with a thousand functions of them and of their libraries instrumented at
+//! once, and a few alone. Their behavior must not change.
 
 use ipath_tests::instrument::{Driver, Random, calls, ldd, patchable};
 use ipath_tests::program::Program;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Paths are cut short: of every caller up to `main` there would be more than fit.
+/// Paths are cut short: whole paths up to `main` would not fit.
 const OPTIONS: [&str; 2] = ["--depth", "3"];
 
-/// Runs it with up to a thousand functions of each file, and then with some of those it calls, each
-/// alone.
+/// Runs a program with up to a thousand functions of each of its files `names` instrumented, and
+/// then with some of the called ones, each alone. Calls `each_run` after each run.
 fn check(driver: &Driver, names: &[&str], each_run: impl Fn(&Driver)) {
     const AT_ONCE: usize = 1000;
     const ALONE: usize = 5;
@@ -43,7 +43,7 @@ fn check(driver: &Driver, names: &[&str], each_run: impl Fn(&Driver)) {
     }
 }
 
-/// The same text without how long it took.
+/// The text without durations.
 fn without_times(text: &str) -> String {
     let line = |line: &str| match line.split_once(" tests in ") {
         Some((ran, _)) => format!("{ran} tests\n"),
@@ -105,7 +105,7 @@ select * from missing;
 ";
 
 #[test]
-fn sqlite3() {
+fn sqlite3_prints_the_same_results() {
     let program = Program::new(
         Path::new("/usr/bin/sqlite3"),
         ["{folder}/data", ".read {folder}/script"],
@@ -116,7 +116,7 @@ fn sqlite3() {
     check(&driver, &["libc.so.", "libsqlite3.so.", "sqlite3"], |_| ());
 }
 
-/// A text of words in no order.
+/// A text of random words.
 fn words() -> String {
     let mut text = String::new();
     let mut x: u32 = 1;
@@ -128,7 +128,7 @@ fn words() -> String {
 }
 
 #[test]
-fn gzip() {
+fn gzip_writes_the_same_bytes() {
     let arguments = ["-n", "-k", "-f", "{folder}/words"];
     let program = Program::new(Path::new("/usr/bin/gzip"), arguments);
     let files = [("words", words().into_bytes())];
@@ -142,7 +142,7 @@ fn gzip() {
 }
 
 #[test]
-fn sort() {
+fn sort_prints_the_same_lines() {
     let arguments = ["-k2n", "-k1r", "--parallel=2", "{folder}/words"];
     let program = Program::new(Path::new("/usr/bin/sort"), arguments);
     let files = [("words", words().into_bytes())];

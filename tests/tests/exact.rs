@@ -1,4 +1,5 @@
-//! `ipath run` counts exactly what gdb finds, on own programs, Debian's redis, and MPI.
+//! `ipath run` counts exactly what gdb finds: in the tests' own programs, in Debian's redis, and in
+//! MPI programs.
 
 use ipath_tests::command::Run;
 use ipath_tests::compare::assert_equal;
@@ -18,20 +19,22 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn exact_c() {
+fn exact_c_paths_equal_those_of_gdb() {
     let program = Program::new(&program("paths.c"), ["two words", "a'quote"]);
     check(&program, "work", &sites(&program.path, "work"));
 }
 
+/// The paths of a program at a fixed address equal those of gdb.
 #[test]
 fn exact_c_position_dependent() {
     let program = Program::new(&program_with("paths.c", &["-no-pie"]), [""; 0]);
     check(&program, "work", &sites(&program.path, "work"));
 }
 
-/// Frames whose callers are found through a pointer in the frame: an expression in their unwind tables.
+/// Frames whose callers are found through a pointer in the frame, by an expression in the unwind
+/// tables.
 #[test]
-fn realigned_frames() {
+fn realigned_frames_are_walked_by_unwind_expressions() {
     let program = Program::new(&program("realigned.c"), [""; 0]);
     let tables = Command::new("readelf")
         .arg("-wf")
@@ -46,16 +49,16 @@ fn realigned_frames() {
     profile.assert_complete("every path ends at _start");
 }
 
-/// Linked without `.eh_frame_hdr`.
+/// A program linked without `.eh_frame_hdr`.
 #[test]
-fn static_glibc() {
+fn static_glibc_paths_equal_those_of_gdb() {
     let program = Program::new(&program_with("paths.c", &["-static"]), [""; 0]);
     let profile = check(&program, "work", &sites(&program.path, "work"));
     profile.assert_complete("every path ends at _start");
 }
 
-/// A static program makes its first thread's control block itself, so that the thread comes out of that function with
-/// another FS base than it went in with.
+/// A static program creates its first thread's control block itself. The thread therefore leaves
+/// that function with a different FS base.
 #[test]
 fn fs_base_set_inside_a_call() {
     let program = Program::new(&program_with("paths.c", &["-static"]), [""; 0]);
@@ -69,8 +72,9 @@ fn fs_base_set_inside_a_call() {
     assert_eq!(profile.losses.open, Some(0), "it returns");
 }
 
-/// musl's own functions have no unwind tables, and gdb loses its way there. The program's own frames are
-/// those it has with glibc, which `static_glibc` compares with gdb.
+/// musl's own functions have no unwind tables, so gdb cannot unwind them. Checks that the program's
+/// own frames equal those with glibc, which `static_glibc_paths_equal_those_of_gdb` compares with
+/// gdb.
 fn musl(flags: &[&str]) {
     let own_paths = |flags: &[&str]| {
         let program = Program::new(&program_with("paths.c", flags), [""; 0]);
@@ -104,19 +108,19 @@ fn musl(flags: &[&str]) {
 }
 
 #[test]
-fn static_musl() {
-    // Debian's specs of musl request a loader, which lld and mold put into static programs, too.
+fn static_musl_paths_equal_those_with_glibc() {
+    // Debian's specs for musl request a loader, which lld and mold put into static programs, too.
     musl(&["-g", "-static", "-fuse-ld=bfd"]);
 }
 
-/// Its library has no symbol where threads begin.
+/// The library has no symbol at the start function of threads.
 #[test]
-fn dynamic_musl() {
+fn dynamic_musl_paths_equal_those_with_glibc() {
     musl(&["-g"]);
 }
 
-/// A handler's calls are on whole paths wherever it has interrupted: in a prologue, in an epilogue, before and after each
-/// push. The program knows its own calls.
+/// The calls of a signal handler are on complete paths at any interrupted instruction: in a
+/// prologue, in an epilogue, before and after each push. The program counts its own calls.
 #[test]
 fn signal_at_every_instruction() {
     for place in ["same", "alternate"] {
@@ -148,9 +152,9 @@ fn signal_at_every_instruction() {
     }
 }
 
-/// Neither unwind tables nor frame pointers. gdb has what `-g` then puts into `.debug_frame`.
+/// Neither unwind tables nor frame pointers. gdb uses the `.debug_frame` section that `-g` writes.
 #[test]
-fn no_cfi() {
+fn no_cfi_paths_equal_those_of_gdb() {
     let flags = [
         "-g",
         "-fno-asynchronous-unwind-tables",
@@ -162,10 +166,10 @@ fn no_cfi() {
     profile.assert_complete("every path ends at _start");
 }
 
-/// No unwind tables, no libc, stacks that grow by moving: the program knows its own calls. A call that is
-/// entered again after its stack has grown is one call.
+/// Neither unwind tables nor libc, and stacks that grow by moving. The program counts its own
+/// calls. A call that is entered again after its stack has grown is one call.
 #[test]
-fn go_binary() {
+fn go_binary_calls_equal_its_own_counts() {
     let program = Program::new(&program("paths.go"), [""; 0]);
     let plain = program.plain().expect(0);
     for (function, calls) in own_counts(&plain.stdout) {
@@ -180,6 +184,7 @@ fn go_binary() {
     }
 }
 
+/// The paths of functions that the program does not export equal those of gdb.
 #[test]
 fn exact_c_static_functions() {
     let program = Program::new(&program("paths.c"), [""; 0]);
@@ -189,7 +194,7 @@ fn exact_c_static_functions() {
 }
 
 #[test]
-fn exact_cpp() {
+fn exact_cpp_paths_equal_those_of_gdb() {
     let program = Program::new(&program("paths.cc"), [""; 0]);
     let profile = check(
         &program,
@@ -208,6 +213,7 @@ fn exact_cpp() {
     );
 }
 
+/// The paths of a virtual function equal those of gdb.
 #[test]
 fn exact_cpp_virtual() {
     let program = Program::new(&program("paths.cc"), [""; 0]);
@@ -216,7 +222,7 @@ fn exact_cpp_virtual() {
 }
 
 #[test]
-fn exact_rust() {
+fn exact_rust_paths_equal_those_of_gdb() {
     let program = Program::new(&program("paths.rs"), [""; 0]);
     let profile = check(
         &program,
@@ -231,7 +237,7 @@ fn exact_rust() {
 }
 
 #[test]
-fn exact_redis() {
+fn exact_redis_paths_equal_those_of_gdb() {
     let server = Path::new(redis::SERVER);
     let server_sites = sites(server, "lookupKey");
     let alone = {
@@ -278,7 +284,7 @@ fn quoted(words: &[String]) -> String {
 }
 
 #[test]
-fn exact_mpi() {
+fn exact_mpi_paths_of_each_rank_equal_those_of_gdb() {
     let steps = "60";
     let halo = halo();
     let shown = halo.display().to_string();

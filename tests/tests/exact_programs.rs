@@ -1,5 +1,5 @@
-//! Interpreters and a database: every call of their functions is on the path that gdb finds, and has ended as
-//! the script that they run says.
+//! Interpreters and a database: every call of their functions is on the path that gdb finds, and
+//! ends as the script implies.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with, source};
@@ -37,7 +37,10 @@ fn sqlite_script() -> Program {
     sqlite(&format!(".read {}", source("script.sql").display()))
 }
 
-/// The library of this name that a program is linked with.
+/// The first library that a program is linked with and whose path contains this name.
+///
+/// # Panics
+/// If there is none.
 fn library(program: &str, name: &str) -> PathBuf {
     let list = Run::new("ldd").arg(program).run().expect(0).stdout;
     let mut words = list.split_whitespace();
@@ -49,15 +52,17 @@ fn all_sites(file: &Path, names: &[&str]) -> Vec<Site> {
     names.iter().flat_map(|name| sites(file, name)).collect()
 }
 
+/// The greatest number of frames of a path.
 fn deepest(profile: &Profile) -> usize {
     let depths = profile.paths.iter().map(|path| path.stack.len());
     depths.max().unwrap_or(0)
 }
 
-/// Errors and yields of Lua are jumps past all that C has on the stack. The script says how many calls they
-/// leave; all others return. What the interpreter calls to start and to end is none of the script's.
+/// Errors and yields of Lua jump past all C frames on the stack. The script prints how many calls
+/// they leave; all others return. Calls that the interpreter makes to start and to end are
+/// separate.
 #[test]
-fn exact_lua() {
+fn exact_lua_calls_equal_its_own_counts() {
     let starts = BTreeMap::from([("lua_pcallk", 2), ("lua_callk", 10)]);
     let names = [
         "luaL_checknumber",
@@ -78,7 +83,7 @@ fn exact_lua() {
     for name in names {
         let all = calls[name] + starts.get(name).unwrap_or(&0);
         assert_eq!(profile.calls(name), all, "{name}");
-        // One that never returns has no exit to be seen.
+        // A function that never returns has no visible exit.
         let has_exits = profile.function(name).is_some_and(|f| !f.exits.is_empty());
         assert_eq!(has_exits, name != "lua_error");
         if has_exits {
@@ -91,6 +96,7 @@ fn exact_lua() {
     assert!(deepest(&profile) > 700, "{} frames", deepest(&profile));
 }
 
+/// Paths of more than 2,000 frames equal those of gdb.
 #[test]
 fn exact_python_deep() {
     let names = [
@@ -127,7 +133,7 @@ fn exact_python_getattr() {
 }
 
 #[test]
-fn exact_sqlite() {
+fn exact_sqlite_paths_equal_those_of_gdb() {
     let names = [
         "sqlite3_step",
         "sqlite3VdbeExec",
@@ -148,7 +154,8 @@ fn exact_sqlite_malloc() {
     assert!(profile.paths.len() > 500, "{} paths", profile.paths.len());
 }
 
-/// Too many calls for gdb to walk each: it only counts them.
+/// Calls are as many as gdb finds. gdb only counts them, because walking the stack at each would
+/// take too long.
 #[test]
 fn exact_sqlite_counts() {
     let names = [
@@ -181,7 +188,7 @@ fn exact_sqlite_counts() {
     }
 }
 
-/// What `nearly_all_paths_are_complete` runs.
+/// A case of `nearly_all_paths_are_complete`.
 struct Kind {
     name: &'static str,
     program: Program,
@@ -257,7 +264,7 @@ fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// Every function of each, also where gdb loses its way, as in musl and Go. `_start` itself has no caller.
+/// Checks every function, even where gdb cannot unwind, as in musl and Go. `_start` has no caller.
 #[test]
 fn nearly_all_paths_are_complete() {
     let (mut calls, mut incomplete) = (0, 0);

@@ -1,14 +1,15 @@
-//! Exports, each opened by what it is made for, and with the totals of the profile.
+//! Exports: the tool for each format opens it, and reads the totals of the profile.
 
 use ipath_tests::command::Run;
 use ipath_tests::exported::{Exported, measure, numbers};
 use ipath_tests::place::Scratch;
+use ipath_tests::schema;
 use ipath_tests::tools;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-/// `go tool pprof` reads it, and so does the format's own definition.
+/// `go tool pprof` and the format's own definition read an export in the format `pprof`.
 #[test]
 fn pprof_is_read_by_go_and_by_its_definition() {
     let exported = Exported::new("pprof");
@@ -61,13 +62,82 @@ fn pprof_is_read_by_go_and_by_its_definition() {
     let values: Vec<u64> = values.map(|n| n.parse().expect("a number")).collect();
     let sum = |i: usize| values.iter().skip(i).step_by(3).sum::<u64>();
     assert_eq!([sum(0), sum(1), sum(2)], totals);
-    // Unknown fields are shown by their numbers.
+    // protoc prints unknown fields by their numbers.
     let is_unknown = |l: &str| l.trim_start().starts_with(|c: char| c.is_ascii_digit());
     assert!(
         !decoded.stdout.lines().any(is_unknown),
         "{}",
         decoded.report()
     );
+}
+
+/// Adds the control flow inside the first function to a profile: a loop, a line that was executed
+/// six times, and one that was not. Its lines are those of `source`.
+fn add_inside(profile: &mut Value, source: &Path) {
+    let address = profile["functions"][0]["address"].as_u64();
+    let address = address.expect("an address");
+    let block = |offset: u64, line: u64, count: u64| {
+        let address = address + offset;
+        json!({"address": address, "size": 4, "file": source, "line": line, "count": count})
+    };
+    let edge = |kind: &str, from: Option<u64>, to: Option<u64>, count: u64| json!({"from": from, "to": to, "kind": kind, "count": count});
+    profile["inside"] = json!([{
+        "function": 0, "uncertain": 0,
+        "blocks": [block(0, 1, 2), block(4, 2, 6), block(8, 3, 0), block(12, 5, 2)],
+        "edges": [edge("entry", None, Some(0), 2), edge("fall", Some(0), Some(1), 2),
+            edge("taken", Some(1), Some(1), 4), edge("fall", Some(1), Some(2), 0),
+            edge("taken", Some(1), Some(3), 2), edge("fall", Some(2), Some(3), 0),
+            edge("exit", Some(3), None, 2)],
+        "loops": [{"header": 1, "parent": null, "file": source, "line": 2, "end_line": 2,
+            "entries": 2, "iterations": 6}]
+    }]);
+}
+
+/// `lcov` and `genhtml` read the counts of lines, branches and functions.
+#[test]
+fn lcov_reads_the_counts_inside_functions() {
+    let mut exported = Exported::new("lcov");
+    let without = exported.scratch.file("none");
+    let refused = exported.export("lcov", &without, &[]).expect_error();
+    assert!(refused.contains("no counts of source lines"), "{refused}");
+    let source = exported.scratch.file("a.c");
+    fs::write(&source, "one\ntwo\nthree\nfour\nfive\n").expect("an own folder");
+    add_inside(&mut exported.profile, &source);
+    schema::check(&exported.profile).expect("a profile");
+    fs::write(&exported.file, exported.profile.to_string()).expect("an own folder");
+    let file = exported.file("lcov", &[]);
+    let branches = ["--rc", "lcov_branch_coverage=1"];
+    let run = Run::new("lcov").arg("--summary").arg(&file).args(branches);
+    let read = run.run().expect(0);
+    for figure in ["(3 of 4 lines", "(1 of 1 function", "(2 of 3 branches"] {
+        assert!(
+            read.report().contains(figure),
+            "{figure}: {}",
+            read.report()
+        );
+    }
+    let pages = exported.scratch.file("pages");
+    let run = Run::new("genhtml").arg(&file).arg("-o").arg(&pages);
+    run.run().expect(0);
+}
+
+/// Another reader of JSON Schema accepts the schema of profiles, and a profile by it.
+#[test]
+fn profiles_have_their_schema() {
+    let exported = Exported::new("schema");
+    let file = exported.file("json", &[]);
+    let script = "
+const Ajv = require('ajv'), fs = require('fs');
+const [schema, file] = process.argv.slice(1).map(f => JSON.parse(fs.readFileSync(f)));
+const check = new (Ajv.default || Ajv)({allowUnionTypes: true}).compile(schema);
+if (!check(file)) { console.error(check.errors); process.exit(1); }
+file.paths[0].other = 1;
+if (check(file)) throw new Error('a field without a description is accepted');
+";
+    let packages = tools::node_modules();
+    let run = Run::new("node").env("NODE_PATH", packages.as_os_str());
+    let run = run.args(["-e", script]).arg(schema::file()).arg(&file);
+    run.run().expect(0);
 }
 
 #[test]
@@ -84,7 +154,8 @@ for (const p of file.profiles) {
     if (sum !== p.endValue) throw new Error(p.name);
     console.log(p.name, sum);
 }
-// In the order of samples, each stack is in one piece, and siblings go from the heaviest to the lightest.
+// In the order of samples, each stack is in one piece, and siblings go from the heaviest to the
+// lightest.
 for (const p of file.profiles) {
     const blocks = new Map();
     let before = [];
@@ -112,7 +183,7 @@ if (!seen.includes('[callers unknown]') || !seen.some(n => n.endsWith('[tail cal
     assert_eq!(numbers(&run.run().expect(0)), exported.totals());
 }
 
-/// Prints what all rectangles of a flame graph have themselves, and their titles.
+/// Prints the sum of the rectangles' own values in a flame graph, and their titles.
 const RECTANGLES: &str = "
 import sys, xml.etree.ElementTree as tree
 root, svg = tree.parse(sys.argv[1]).getroot(), '{http://www.w3.org/2000/svg}'
@@ -121,7 +192,7 @@ for title in root.iter(svg + 'title'):
     print('title', title.text)
 ";
 
-/// An XML parser reads it, its rectangles add up, and it becomes a picture.
+/// An XML parser reads a flame graph, its rectangles add up, and it can be rendered.
 #[test]
 fn flame_graphs_are_pictures() {
     let exported = Exported::new("flamegraph");
@@ -136,7 +207,7 @@ fn flame_graphs_are_pictures() {
             .run()
             .expect(0);
         let sum = numbers(&read)["own"] as f64;
-        // Rectangles too narrow to be seen are left out.
+        // Rectangles that are too narrow to see are left out.
         let total = exported.total(metric) as f64;
         assert!(sum <= total && sum > 0.95 * total, "{sum} of {total}");
         assert!(
@@ -152,12 +223,12 @@ fn flame_graphs_are_pictures() {
             .run()
             .expect(0);
         let bytes = fs::read(&picture).expect("a picture");
-        // PNG 1.2, 11.2.2: width and height are the first of IHDR.
+        // PNG 1.2, 11.2.2: IHDR begins with width and height.
         assert_eq!(bytes.get(16..20), Some(&1200u32.to_be_bytes()[..]));
     }
     let file = exported.file("flamegraph", &["--baseline", &baseline]);
     let text = fs::read_to_string(file).expect("a file");
-    // Nothing has changed against itself.
+    // A profile compared with itself has no changes.
     assert!(!text.contains("rgb(245,"), "{text}");
     assert!(text.contains("before"), "{text}");
 }
@@ -192,7 +263,7 @@ fn callgrind_annotate_reads_it() {
             annotated.report()
         );
     }
-    // What each function has itself adds up, as callgrind_annotate sees it.
+    // The functions' own values add up, according to callgrind_annotate.
     let own = Run::new("callgrind_annotate")
         .args(["--auto=no", "--threshold=100"])
         .arg(&file);
@@ -238,7 +309,7 @@ assert [r['tail'] for r in rows].count('1') == 1, rows
     assert_eq!(numbers(&run.run().expect(0)), exported.totals());
 }
 
-/// Hatchet reads its own format and TAU's, and what it adds up is the profile's.
+/// Hatchet reads its own format and TAU's, and its sums are the profile's.
 #[test]
 fn hatchet_reads_its_own_and_the_files_of_tau() {
     let exported = Exported::new("hatchet");
@@ -265,7 +336,7 @@ for g in (literal, tau):
     assert_eq!(numbers(&run.run().expect(0)), exported.totals());
 }
 
-/// The stacks of the Firefox Profiler's format lead to the names, and their weights add up.
+/// The stacks in the Firefox Profiler's format lead to the names, and their weights add up.
 #[test]
 fn firefox_has_the_stacks_and_their_weights() {
     let exported = Exported::new("firefox");
@@ -306,7 +377,8 @@ fn firefox_has_the_stacks_and_their_weights() {
     }
 }
 
-/// What a format cannot say is refused in one line, and nothing is left of a folder that was begun.
+/// Values that a format cannot express are refused in one line, and a partly written folder is
+/// removed.
 #[test]
 fn what_a_format_cannot_say_is_refused() {
     let exported = Exported::new("refused");
@@ -375,7 +447,7 @@ fn many_paths_take_little_memory() {
     let scratch = Scratch::new("large");
     let file = scratch.file("p.json");
     measure("16", &file);
-    // Read elsewhere: a command's largest memory is at least that of the process that has started it.
+    // Another process reads the profile: a command's peak memory is at least that of its parent.
     let script = "import json, sys; print('paths', len(json.load(open(sys.argv[1]))['paths']))";
     let read = Run::new("python3")
         .args(["-c", script])

@@ -1,4 +1,4 @@
-//! Exports in a browser: the page that ipath writes, and speedscope's own with a profile for it.
+//! Exports in a browser: ipath's own HTML page, and speedscope with an exported profile.
 
 use ipath_tests::command::Run;
 use ipath_tests::exported::{Exported, numbers};
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// What somebody does with a page: looks, searches, sorts, zooms, opens lines, takes another metric.
+/// The actions of a user of a page: look, search, sort, zoom, open lines, select another metric.
 const CLICKS: &str = r##"<script>
 const said = [], say = (name, what) => said.push(name + " " + what);
 const rows = id => [...document.querySelectorAll("#" + id + " tbody tr")];
@@ -109,7 +109,7 @@ fn a_page_is_searched_sorted_and_zoomed() {
     assert_eq!(numbers, exported.totals());
 }
 
-/// The numbers that the script in a file has found, in a browser.
+/// The numbers that the script in a file prints when a browser opens it.
 fn shown_in_chromium(exported: &Exported, file: &Path) -> BTreeMap<String, u64> {
     let run =
         Run::new("chromium").args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
@@ -122,7 +122,7 @@ fn shown_in_chromium(exported: &Exported, file: &Path) -> BTreeMap<String, u64> 
     numbers
 }
 
-/// The steps of a user of a flame graph: looks, makes the window smaller, zooms, searches.
+/// The actions of a user of a flame graph: look, make the window smaller, zoom, search.
 const CLICKS_ON_FLAMES: &str = r##"<script><![CDATA[
 const found = [], tell = (name, what) => found.push(name + " " + Math.round(what));
 try {
@@ -176,7 +176,7 @@ fn a_flame_graph_is_zoomed_and_searched() {
     ] {
         assert_eq!(numbers.remove(name), Some(1), "{name}: {numbers:?}");
     }
-    // Modules differ by colour, and so do measured functions and their callers.
+    // Modules differ in color, and so do measured functions and their callers.
     let colours = |name: &str| -> BTreeSet<&str> {
         let start = format!("<g data-name=\"{name}");
         let frames = text.lines().filter(|line| line.starts_with(&start));
@@ -193,7 +193,7 @@ fn a_flame_graph_is_zoomed_and_searched() {
     assert!(text.contains("pale: passed through"), "no legend");
 }
 
-/// speedscope (`programs/speedscope.js`) shows the names, and what it adds up is the total of the profile.
+/// speedscope (`programs/speedscope.js`) shows the names, and its sum is the total of the profile.
 #[test]
 fn speedscope_shows_the_names_and_the_total() {
     let exported = Exported::new("speedscope-page");
@@ -234,7 +234,7 @@ fn speedscope_shows_the_names_and_the_total() {
     for name in ["walk", "leaf"] {
         assert!(of(name) > Some(0), "{name}: {}", shown_counts.report());
     }
-    // Of all metrics, the first that is not the count is shown, with the unit that the numbers are of.
+    // With all metrics, the first one that is not the count is shown, in its own unit.
     let all = exported.file("speedscope", &[]);
     let all = shown(&all, "browser-of-all");
     assert!(all.stdout.contains("wall (2/3)"), "{}", all.report());

@@ -1,4 +1,4 @@
-//! What exports say beside names and numbers: what has changed, and what is not whole.
+//! Marks in exports beside names and numbers: changes, and incomplete measurements.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -11,10 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A folder with what is exported into it.
+/// A folder with exports.
 struct Exports(Scratch);
 
 impl Exports {
+    /// Exports a profile, and returns the path of the result.
     fn file(&self, profile: &Path, format: &str, options: &[&str]) -> PathBuf {
         let output = self.0.file(&format!("out.{format}"));
         let run = Run::ipath(["export", "--to", format]).arg(profile);
@@ -22,11 +23,12 @@ impl Exports {
         output
     }
 
+    /// Exports a profile, and returns the contents of the result.
     fn text(&self, profile: &Path, format: &str, options: &[&str]) -> String {
         fs::read_to_string(self.file(profile, format, options)).expect("a file of text")
     }
 
-    /// What all that begins with a stack has cost, by the stack.
+    /// The total value of each stack, including all stacks that it begins.
     fn stacks(&self, profile: &Path, metric: &str) -> BTreeMap<String, i64> {
         let mut sums = BTreeMap::new();
         for line in self.text(profile, "folded", &["--metric", metric]).lines() {
@@ -67,11 +69,13 @@ impl Exports {
 struct Rectangle {
     name: String,
     title: String,
+    /// In the unit of the metric.
     value: i64,
+    /// Red, green and blue, from 0 to 255.
     colour: [i64; 3],
 }
 
-/// Prints name, title, value and colour of each.
+/// Prints the name, title, value and color of each rectangle.
 const RECTANGLES: &str = "
 import re, sys, xml.etree.ElementTree as tree
 svg = '{http://www.w3.org/2000/svg}'
@@ -81,7 +85,8 @@ for group in tree.parse(sys.argv[1]).getroot().iter(svg + 'g'):
     print(title.rsplit(': ', 1)[0], title, rectangle.get('data-value'), *colour, sep='\\t')
 ";
 
-/// The profile of a program that takes some time on each of two paths.
+/// The file `name` with the profile of a program that spends as much time on each of two paths as
+/// `left` and `right` say.
 fn measure(scratch: &Scratch, name: &str, left: &str, right: &str) -> PathBuf {
     let file = scratch.file(name);
     let run = Run::ipath(["run", "--no-tui", "-f", "rest", "-m", "count,wall", "-o"]);
@@ -90,11 +95,11 @@ fn measure(scratch: &Scratch, name: &str, left: &str, right: &str) -> PathBuf {
     file
 }
 
-/// Red has grown and blue has shrunk, the deeper the more of the whole it is.
+/// Red is growth and blue is shrinkage. The color is deeper the larger the change is.
 #[test]
 fn differences_are_red_and_blue() {
     let exports = Exports(Scratch::new("differences"));
-    // Many times as long, and without a rest: nothing that a busy machine could turn round.
+    // Ten times as long on one path and no time on the other: a busy machine cannot reverse that.
     let one = measure(&exports.0, "one.json", "10000", "50000");
     let other = measure(&exports.0, "other.json", "100000", "0");
     for (new, old, grown, shrunk) in [
@@ -131,20 +136,20 @@ fn differences_are_red_and_blue() {
             .push(name.clone());
         }
         assert!(red_ones.iter().any(|name| name == grown), "{red_ones:?}");
-        // What takes no time any more is too narrow to be drawn.
+        // A function that takes no time any more is too narrow to be drawn.
         let is_blue = |name: &str| blue_ones.iter().any(|blue| blue == name);
         assert!(shrunk.is_none_or(is_blue), "{blue_ones:?}");
         changes.sort();
         assert!(changes.windows(2).all(|w| w[0].1 >= w[1].1), "{changes:?}");
     }
-    // Both have the same calls.
+    // Both profiles have the same calls.
     for rectangle in exports.rectangles(&one, &other, "count") {
         let [red, green, blue] = rectangle.colour;
         assert!(red == green && green == blue, "{}", rectangle.title);
     }
 }
 
-/// A run of twice the length has twice the calls and the time. No call costs more.
+/// A run of twice the length has twice the calls and twice the time. No call costs more.
 #[test]
 fn equal_runs_of_different_length_are_grey() {
     let exports = Exports(Scratch::new("lengths"));
@@ -169,7 +174,8 @@ fn equal_runs_of_different_length_are_grey() {
     }
 }
 
-/// A function that was not called before is new. One that was not measured before is not.
+/// A function that was measured but not called before is new. A function that was not measured
+/// before is not.
 #[test]
 fn functions_not_measured_before_are_not_new() {
     let exports = Exports(Scratch::new("unmeasured"));
@@ -187,7 +193,7 @@ fn functions_not_measured_before_are_not_new() {
         (&uncalled, "2 new, 0 vanished; by", ", new", false),
         (
             &unmeasured,
-            "0 new, 0 vanished, 3 measured on one side alone; by",
+            "0 new, 0 vanished, 3 measured on one side only; by",
             ", not measured before",
             true,
         ),
@@ -208,7 +214,7 @@ fn functions_not_measured_before_are_not_new() {
     }
 }
 
-/// A function that has ceased to measure a metric is marked, in whatever form it is shown; another is not.
+/// A function that stopped measuring a metric is marked in every form of output; others are not.
 #[test]
 fn functions_that_are_partly_measured_are_marked() {
     let exports = Exports(Scratch::new("partly"));
@@ -286,7 +292,7 @@ fn functions_that_are_partly_measured_are_marked() {
     assert!(said.contains("not measured by every metric"), "{said}");
 }
 
-/// Prints what the column of each function says.
+/// Prints the column `wholly_measured` of each function.
 const WHOLLY: &str = "
 import csv, sys
 said = {}

@@ -1,4 +1,5 @@
-//! What a process starts is measured as well: each process counts what it has done itself, and ipath's sums are the same.
+//! Child processes are measured as well. Each process counts its own work, and ipath's sums must be
+//! equal.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -17,10 +18,10 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Calls of `work` by who has called it.
+/// The number of calls of `work` by the caller's name.
 type Worked = BTreeMap<String, u64>;
 
-/// What the processes of a program have told that they have done.
+/// The counts that the processes of a program wrote themselves.
 fn told(folder: &Path) -> Worked {
     let mut worked = Worked::new();
     for entry in fs::read_dir(folder).expect("a folder of its own") {
@@ -36,7 +37,7 @@ fn told(folder: &Path) -> Worked {
     worked
 }
 
-/// The same of a profile.
+/// The counts in a profile, in which no call is lost and every path is complete.
 fn measured(profile: &Profile) -> Worked {
     let mut worked = Worked::new();
     profile.assert_lossless();
@@ -50,6 +51,8 @@ fn measured(profile: &Profile) -> Worked {
     worked
 }
 
+/// Follows a command that ends with status 3, and checks that ipath's counts are those of its
+/// processes. Returns the command's output and the profile.
 fn run(scratch: &Scratch, arguments: &[&str]) -> (String, Profile) {
     let (file, folder) = (scratch.file("profile.json"), scratch.file("worked"));
     fs::create_dir(&folder).expect("a folder of its own");
@@ -66,7 +69,8 @@ fn run(scratch: &Scratch, arguments: &[&str]) -> (String, Profile) {
     (finished.stdout.clone(), profile)
 }
 
-/// A way of beginning processes that is followed; how many programs there are in the end.
+/// Follows a program that starts processes in this way and so many times. Checks the counts and the
+/// number of processes in the profile.
 fn followed(way: &str, times: usize, processes: usize) {
     let scratch = Scratch::new("follow");
     let program = program("followed.c");
@@ -81,30 +85,30 @@ fn followed(way: &str, times: usize, processes: usize) {
 }
 
 #[test]
-fn fork() {
+fn fork_is_followed() {
     followed("fork", 20, 21);
 }
 
-/// Five hundred one after the other.
+/// 500 children, one after the other.
 #[test]
 fn fork_storm_followed() {
     followed("fork", 500, 501);
 }
 
 #[test]
-fn daemon() {
+fn daemon_is_followed() {
     followed("daemon", 10, 21);
 }
 
-/// Before it becomes another program, a child has its parent's functions.
+/// A child has its parent's functions until it executes another program.
 #[test]
-fn exec() {
+fn exec_of_a_child_is_followed() {
     followed("exec", 10, 21);
 }
 
-/// Programs without a loader: there is nothing to wait for before they are measured.
+/// Programs without a loader are measured from their start.
 #[test]
-fn static_programs() {
+fn static_programs_are_followed() {
     for flags in [&["-static"][..], &["-static-pie", "-fPIE"]] {
         let scratch = Scratch::new("follow");
         let program = program_with("followed.c", flags);
@@ -115,42 +119,45 @@ fn static_programs() {
 }
 
 #[test]
-fn vfork() {
+fn vfork_is_followed() {
     followed("vfork", 10, 11);
 }
 
 #[test]
-fn posix_spawn() {
+fn posix_spawn_is_followed() {
     followed("spawn", 10, 11);
 }
 
 #[test]
-fn clone_vm() {
+fn clone_vm_is_followed() {
     followed("clone_vm", 10, 11);
 }
 
+/// Children that are started by threads are followed.
 #[test]
 fn children_of_threads() {
     followed("thread", 10, 31);
 }
 
+/// Children whose second thread executes another program are followed.
 #[test]
 fn exec_in_a_thread() {
     followed("exec_in_thread", 10, 21);
 }
 
+/// Children that children start are followed.
 #[test]
 fn children_of_children() {
     followed("generations", 6, 1 + 6 * 7 / 2);
 }
 
-/// What a process does with signals, and what its parent sees of it, is as it was.
+/// A process's signal handling is unchanged, and so is the status that its parent sees.
 #[test]
 fn signals_and_stops_are_the_programs() {
     followed("signals", 5, 6);
 }
 
-/// A process that runs: what it starts from then on.
+/// `attach --follow` measures a running process and all processes that it starts from then on.
 #[test]
 fn attached_and_followed() {
     let scratch = Scratch::new("follow");
@@ -168,7 +175,7 @@ fn attached_and_followed() {
     assert_eq!(measured(&Profile::read(&file)), told(&folder));
 }
 
-/// An `attach --follow` of a process that has come so far as to print.
+/// An `attach --follow` that has printed its first report.
 fn attached(pid: u32, file: &Path) -> Target {
     let mut command = Command::new(ipath());
     command.args(["attach", &pid.to_string(), "--follow", "--no-tui"]);
@@ -176,7 +183,7 @@ fn attached(pid: u32, file: &Path) -> Target {
     Target::spawn(command).await_output("work")
 }
 
-/// One that follows a program for so long.
+/// An `attach --follow` for a limited time.
 fn following(target: &Target, function: &str, duration: &str) -> Target {
     let mut command = Command::new(ipath());
     command.args(["attach", &target.pid().to_string(), "--follow", "--quiet"]);
@@ -184,12 +191,12 @@ fn following(target: &Target, function: &str, duration: &str) -> Target {
     Target::spawn(command)
 }
 
-/// Lets a program go on that waits.
+/// Lets a program continue that waits for a file beside `folder`.
 fn go_on(folder: &Path) {
     fs::write(folder.with_extension("go"), "").expect("a file of its own");
 }
 
-/// Nothing is left in a process that was followed, nor in its children, and all go on.
+/// Detaching leaves nothing in a followed process and its children, and all continue.
 #[test]
 fn detached_amid_children() {
     let scratch = Scratch::new("follow");
@@ -210,7 +217,7 @@ fn detached_amid_children() {
     let status = ipath.wait(LIMIT);
     assert!(status.success(), "{status}: {}", ipath.report());
     let mut differences = before.differences(&ProcessState::of(pid));
-    // It goes on to map what it needs.
+    // It maps more memory as it continues.
     differences.retain(|line| line.starts_with("text") || line.starts_with("/dev/shm"));
     assert_eq!(differences, Vec::<String>::new());
     assert_eq!(ProcessState::session_in(pid), Vec::<String>::new());
@@ -220,7 +227,8 @@ fn detached_amid_children() {
     assert!(calls > 20, "{calls}");
 }
 
-/// Others look at what is followed, as one, and change nothing there. Killed, ipath leaves all running, and what it has left is taken out.
+/// Other commands see followed processes as one session, and change nothing there. After a kill of
+/// ipath all processes continue, and its remains are removed.
 #[test]
 fn killed_while_following() {
     let scratch = Scratch::new("follow");
@@ -259,9 +267,10 @@ fn killed_while_following() {
     assert!(status.success(), "{status}: {}", target.report());
 }
 
-/// A server that leaves its parent is followed to where it works: what it does for a script is what it does in the foreground.
+/// A server that daemonizes is followed to the process that serves. Its calls for a script equal
+/// those in the foreground.
 #[test]
-fn daemonising_server() {
+fn daemonising_server_is_followed_to_the_process_that_serves() {
     let played = |options: &[&str], more: &[&str]| {
         let folder = Scratch::public("redis");
         let file = folder.file("p.json");
@@ -282,7 +291,7 @@ fn daemonising_server() {
     assert!(followed.processes.len() > 1, "{:?}", followed.processes);
 }
 
-/// A small program of C, built by two jobs of make, each in a shell.
+/// Writes a small C project that two jobs of make build, each in a shell.
 fn project(folder: &Path) {
     let mut makefile = String::from("prog: main.o f1.o f2.o f3.o f4.o\n\tgcc -o prog $^ && true\n");
     makefile += "%.o: %.c\n\tgcc -O2 -c $< -o $@ && true\n";
@@ -294,9 +303,11 @@ fn project(folder: &Path) {
     }
 }
 
-/// A build: every program that make starts, by way of shells, is measured, and calls getenv as often as a uprobe of the kernel's
-/// says that it does. That one is in a C library of its own and for whoever calls it: what is recorded of one process and those that
-/// it starts lacks calls without a word.
+/// A build: every program that make starts through shells is measured. Its calls of getenv equal
+/// those of a kernel uprobe.
+///
+/// The uprobe is in a separate C library, for all processes: perf silently loses calls when it
+/// records one process and those that it starts.
 #[test]
 fn make_with_two_jobs() {
     const EVENT: &str = "ipath_follow";
@@ -371,7 +382,8 @@ fn make_with_two_jobs() {
     assert_eq!(found, expected);
 }
 
-/// A child that comes back to the midst of a call's recording goes on, and is said not to be measured where it would be.
+/// A child that resumes in the middle of a call's recording continues. If it cannot be measured,
+/// the report says so.
 #[test]
 fn forked_in_a_handler() {
     const MUSL: &str = "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs";
@@ -396,7 +408,8 @@ fn forked_in_a_handler() {
     }
 }
 
-/// Where too many functions match, it is not said that none does, and what helps is named.
+/// If too many functions match, the error says so rather than "none", and the hint names the
+/// option.
 #[test]
 fn more_functions_than_may_be_meant() {
     let run = |options: &[&str]| {
@@ -414,7 +427,7 @@ fn more_functions_than_may_be_meant() {
     run(&["--yes", "-m", "count"]).expect(0);
 }
 
-/// What no program has a function for is said, also where others have what else was asked for.
+/// A pattern that matches in no program is reported, even if other patterns match.
 #[test]
 fn named_in_no_program() {
     let run = Run::ipath(["run", "--follow", "--quiet", "-m", "count"])
@@ -430,7 +443,7 @@ fn named_in_no_program() {
     );
 }
 
-/// Of a process that is killed as it forks, the child is measured, or said not to be.
+/// If a process is killed while it forks, its child is measured, or reported as not measured.
 #[test]
 fn killed_while_they_fork() {
     let scratch = Scratch::new("follow");
@@ -450,7 +463,7 @@ fn killed_while_they_fork() {
     let profile = Profile::read(&file);
     let orphans = profile.session.notes.iter().find_map(|note| {
         let number = note.strip_suffix(
-            " processes are not in it whose parents were killed as they began them",
+            " processes are not included, because their parents were killed during the fork",
         )?;
         number.parse::<u64>().ok()
     });
@@ -463,9 +476,9 @@ fn killed_while_they_fork() {
     );
 }
 
-/// A tree is called what was started, and each process has its part of what it cost.
+/// A tree is named after the command that was started, and each process has its share of the cost.
 #[test]
-fn each_process_has_its_part() {
+fn each_process_has_its_part_of_a_followed_tree() {
     let scratch = Scratch::new("follow");
     let file = scratch.file("p.json");
     let script = format!(
@@ -501,7 +514,7 @@ fn each_process_has_its_part() {
         *by_paths.entry(pid).or_default() += count;
     }
     assert_eq!(by_paths, by_pid);
-    // What each has told is in a file of its own.
+    // Each process wrote its counts to its own file.
     let mut told: Vec<u64> = Vec::new();
     for entry in fs::read_dir(&folder).expect("a folder of its own") {
         let text = fs::read_to_string(entry.expect("there").path()).expect("a file");
@@ -525,17 +538,18 @@ fn each_process_has_its_part() {
     assert!(report.contains("called in "), "{report}");
 }
 
-/// Sends each thread of a process a signal that is ignored where nobody has said otherwise.
+/// Sends each thread of a process a signal that is ignored by default.
 fn tell_threads(pid: u32) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
     let tids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<i32>().ok());
     for tid in tids {
-        // SAFETY: takes no pointer. It fails where the thread has ended.
+        // SAFETY: takes no pointer. It fails if the thread has ended.
         unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGURG) };
     }
 }
 
-/// Whoever starts processes all the time, and waits in vfork(2) for them, stops all the same, each time it is begun with and ended.
+/// A process that constantly starts others, and waits for them in vfork(2), still stops whenever
+/// following begins or ends.
 #[test]
 fn followed_amid_spawning() {
     const ROUNDS: usize = 12;
@@ -557,7 +571,7 @@ fn followed_amid_spawning() {
     }
 }
 
-/// Calls that following interrupts go on, and signals that a thread ignores do not end them.
+/// System calls that following interrupts resume, and ignored signals do not end them.
 #[test]
 fn interrupted_calls_go_on() {
     const ROUNDS: usize = 12;

@@ -18,11 +18,13 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
+/// Measures `work` in a program with `ipath run`, and writes the profile to `file`.
 fn run(options: &[&str], program: &[&str], file: &Path) -> Finished {
     let run = Run::ipath(["run"]).args(options).args(["-f", "work", "-o"]);
     run.arg(file).arg("--").args(program).limit(LIMIT).run()
 }
 
+/// The number of calls of all functions in a profile.
 fn calls_of(profile: &Profile) -> u64 {
     let functions = profile.functions.iter();
     functions.map(|function| count(&function.totals)).sum()
@@ -33,6 +35,7 @@ fn working() -> PathBuf {
     program("executes_itself.c")
 }
 
+/// The path of a shell script with these commands.
 fn script(scratch: &Scratch, text: &str) -> String {
     let script = scratch.file("script");
     fs::write(&script, format!("#!/bin/sh\n{text}\n")).expect("an own folder");
@@ -103,7 +106,7 @@ fn programs_followed_through_the_loader_are_measured_as_others() {
     assert_eq!(calls_of(&Profile::read(&file)), 70, "{}", finished.report());
 }
 
-/// Without addresses and ids, which differ between runs.
+/// The words of a report without addresses and ids, which differ between runs.
 fn report_of(text: &str) -> Vec<String> {
     let words = |line: &str| {
         let kept = line.split_whitespace();
@@ -140,7 +143,7 @@ fn a_program_that_looks_for_leaks_ends_as_it_does_alone() {
     }
 }
 
-/// LeakSanitizer checks for leaks in a process of its own, which is none that the program has started.
+/// LeakSanitizer checks for leaks in a separate process, which is not one that the program started.
 #[test]
 fn a_leak_check_is_no_process_that_the_program_has_started() {
     let scratch = Scratch::new("leaks");
@@ -200,9 +203,10 @@ fn what_is_lost_after_a_check_for_leaks_is_said() {
     assert!(report.contains("Not exact:"), "{report}");
 }
 
-/// Why a program is not measured is said once, with the number of its processes at the end.
+/// The reason why a program is not measured is printed once, with the number of its processes at
+/// the end.
 #[test]
-fn a_cause_is_said_once_for_each_program() {
+fn a_cause_is_said_once_for_each_program_that_is_followed() {
     let loops = "for i in 1 2 3 4 5 6 7 8 9; do bash -c true; perl -e 1; done; true";
     let run = Run::ipath(["run", "--follow", "--quiet", "-m", "count"]);
     let run = run.args(["-f", "bash!*", "-f", "perl!*", "--", "sh", "-c", loops]);
@@ -218,8 +222,8 @@ fn a_cause_is_said_once_for_each_program() {
     }
 }
 
-/// `detach` of the first process finds those that no living process connects to it, after a kill -9 of the
-/// command that followed them.
+/// After a kill -9 of the command that followed them, `detach` of the first process also finds
+/// processes that no living process connects to it.
 #[test]
 fn orphans_are_detached_with_the_first_process() {
     let scratch = Scratch::new("orphans");
@@ -261,16 +265,17 @@ fn orphans_are_detached_with_the_first_process() {
     assert!(
         notes
             .iter()
-            .any(|note| note.starts_with("processes that have ended while")),
+            .any(|note| note.starts_with("processes that ended while")),
         "{notes:?}"
     );
     target.finish("ok");
 }
 
-/// Signals that wait for the follower do not hold threads up in the runtime: a wait for one takes 5 s.
+/// Signals that await the follower do not delay threads in the runtime, where waiting for one takes
+/// 5 s.
 #[test]
 fn signals_are_delivered_while_it_detaches() {
-    // Before other work of the machine: it is not what is waited for here.
+    // At high priority: the test must not wait for other work on the machine.
     let preferred = |program: &Path| {
         let mut command = Command::new("nice");
         command.args(["-n", "-19"]).arg(program);

@@ -1,6 +1,6 @@
-//! Stacks that share one memory range, as greenlets do. Each call gets its own time, whichever
-//! greenlet's frames occupied its place meanwhile. The measured library also measures the times,
-//! within its function and around the call.
+//! Stacks that share one memory range, as greenlets do. Each call gets its own time, no matter
+//! which other greenlets' frames occupied its place in the meantime. The measured library also
+//! measures the times, within its function and around the call.
 
 use ipath_tests::compile::{program_with, source};
 use ipath_tests::own_times::Options;
@@ -40,6 +40,7 @@ fn run(kind: &str, seed: u32, packages: Option<&Path>, options: &[&str]) -> (Pro
     (Profile::read(&file), finished.stdout)
 }
 
+/// Checks that each greenlet's calls have their own number and times, and that no call is lost.
 fn assert_own_times(kind: &str, seed: u32, packages: Option<&Path>, options: &[&str]) {
     let (profile, stdout) = run(kind, seed, packages, options);
     let what = format!("{kind} {seed} {options:?}\n{stdout}");
@@ -85,14 +86,14 @@ fn greenlets_keep_their_times() {
     assert_own_times("nested", 3, None, &["--collapse-recursion"]);
 }
 
-/// Options drawn by chance, see `any_options_keep_counts_and_times`.
+/// Random options, as in `any_options_keep_counts_and_times`.
 #[test]
 fn any_options_keep_counts_and_times_of_greenlets() {
     let mut chance = Chance::new();
     for round in 0..rounds(4) {
         let kind = ["random", "same", "nested", "gevent"][round % 4];
         let drawn = Options::drawn(&mut chance).others;
-        // It is given in any case.
+        // It is always given.
         let others = drawn.iter().filter(|option| *option != "--no-correction");
         let others: Vec<&str> = others.map(String::as_str).collect();
         assert_own_times(kind, 1 + chance.below(1 << 16) as u32, None, &others);

@@ -1,4 +1,5 @@
-//! The harness itself: limits end what hangs, errors are told from other failures. Needs no ipath.
+//! The harness itself: time limits end hanging commands, and errors differ from other failures.
+//! Needs no ipath.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::dump::family;
@@ -9,7 +10,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The message of the panic that the function ends with.
+/// The message of the panic in `f`.
 fn message(f: impl FnOnce() + std::panic::UnwindSafe) -> String {
     let payload = catch_unwind(f).expect_err("it panics");
     payload

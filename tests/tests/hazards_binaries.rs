@@ -1,5 +1,5 @@
-//! Binaries of every kind: every call is counted on the path that gdb finds, or on one that says it is not
-//! complete.
+//! Binaries of every kind: every call is counted on the path that gdb finds, or on one that is
+//! marked incomplete.
 
 use ipath_tests::command::Run;
 use ipath_tests::compare::assert_equal;
@@ -20,16 +20,19 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The one place where a function is.
+/// The only address of a function.
+///
+/// # Panics
+/// If the file has no such function, or several.
 fn site(file: &Path, name: &str) -> Site {
     let found = sites(file, name);
     assert_eq!(found.len(), 1, "{found:?}");
     found[0].clone()
 }
 
-/// No symbols: the function is named by its address, which is that of the twin that has them.
+/// A stripped function is named by its address, which is the same as in a build with symbols.
 #[test]
-fn stripped() {
+fn stripped_function_is_measured_by_its_address() {
     for (source, name) in [("paths.c", "work"), ("paths.cc", "geometry::area")] {
         let program = Program::new(&program_with(source, &["-s"]), [""; 0]);
         let site = site(&program_with(source, &[]), name);
@@ -39,10 +42,10 @@ fn stripped() {
     }
 }
 
-/// Go without symbols, with C beside it and without, at a fixed place and at any: its functions are those of the
-/// twin that has symbols, known from the table that its runtime has of them.
+/// Go without symbols, with and without C code, position-independent or not. The functions from the
+/// runtime's own table equal those of a build with symbols.
 #[test]
-fn stripped_go() {
+fn stripped_go_lists_the_functions_of_an_unstripped_build() {
     let with_c = source("paths_cgo.go").display().to_string();
     for others in [&[][..], &[with_c.as_str()]] {
         for mode in ["-buildmode=exe", "-buildmode=pie"] {
@@ -90,8 +93,8 @@ fn newest_go_linked_with_c() {
     }
 }
 
-/// The functions of Go's that `ipath list` has printed, in the order of their addresses, which linking without
-/// symbols changes.
+/// The Go functions that `ipath list` printed, in the order of their addresses. Linking without
+/// symbols changes the addresses.
 fn functions_of_go(listed: &str) -> Vec<String> {
     let address = |line: &str| {
         let hex = line.split("+0x").nth(1)?.split(' ').next()?;
@@ -105,16 +108,18 @@ fn functions_of_go(listed: &str) -> Vec<String> {
     let names = lines
         .into_iter()
         .filter_map(|(_, line)| line.split("  ").next());
-    // What is in brackets the table leaves out.
+    // The table omits names with brackets.
     let of_go = names.filter(|name| name.contains('.') && !name.contains('['));
     of_go
         .map(|name| name.trim_end_matches(".abi0").to_owned())
         .collect()
 }
 
-/// Neither symbols nor unwind tables nor frame pointers: only the instructions are left. gdb is given the same
-/// code with what `-g` puts into `.debug_frame`. The probed function is exported; it leaves by a jump to one
-/// that nothing tells, so its exits are not to be had.
+/// Neither symbols nor unwind tables nor frame pointers: only the instructions remain. gdb gets the
+/// same code with the `.debug_frame` section of `-g`.
+///
+/// The probed function is exported. It leaves by a jump to a function that nothing else reveals, so
+/// its exits cannot be found.
 #[test]
 fn stripped_no_cfi() {
     const FLAGS: [&str; 4] = [
@@ -148,7 +153,7 @@ fn stripped_no_cfi() {
     }
 }
 
-/// Without unwind tables, too, a jump to a linkage stub ends the call.
+/// A jump to a linkage stub ends the call even without unwind tables.
 #[test]
 fn tail_to_stub() {
     const BARE: [&str; 2] = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
@@ -162,22 +167,23 @@ fn tail_to_stub() {
     }
 }
 
-/// As `stripped_no_cfi` where nothing of the program's own ever returns but the innermost functions.
+/// Like `stripped_no_cfi`, for a program in which only the innermost functions ever return.
 #[test]
-fn noreturn_stripped() {
+fn noreturn_stripped_paths_equal_those_of_gdb() {
     for arguments in [["counts", "a", "bcd"], ["it", "lists", "these"]] {
         stripped_equals_described("noreturn.c", &arguments, 3);
     }
 }
 
-/// `cases_stripped`: tables of offsets to cases that make calls, functions that leave by tail calls alone, and those that
-/// are only jumped to.
+/// `cases_stripped`: jump tables of offsets to cases that make calls, functions that leave only by
+/// tail calls, and functions that are only jumped to.
 #[test]
-fn cases_stripped() {
+fn cases_stripped_paths_equal_those_of_gdb() {
     stripped_equals_described("cases.c", &[], 0);
 }
 
-/// Paths to `work` in a program without symbols and unwind entries, against gdb on the same code with `-g`.
+/// Paths to `work` in a program without symbols and unwind entries, against gdb on the same code
+/// with `-g`. `code` is the program's exit status.
 fn stripped_equals_described(source: &str, arguments: &[&str], code: i32) {
     const FLAGS: [&str; 4] = [
         "-rdynamic",
@@ -202,9 +208,9 @@ fn stripped_equals_described(source: &str, arguments: &[&str], code: i32) {
     }
 }
 
-/// The function named by its address in the process, which is the file's.
+/// A function named by its address in the process, which equals its address in the file.
 #[test]
-fn non_pie() {
+fn non_pie_function_is_measured_by_its_address() {
     for (source, name) in [("paths.c", "work"), ("paths.cc", "geometry::area")] {
         let program = Program::new(&program_with(source, &["-no-pie"]), [""; 0]);
         let site = site(&program.path, name);
@@ -213,10 +219,10 @@ fn non_pie() {
     }
 }
 
-/// Unwind entries in `.debug_frame` alone, which is not loaded: with symbols, and as the only thing that is
-/// left of them.
+/// Unwind entries only in `.debug_frame`, which is not loaded: with symbols, and as all that is
+/// left of the debug information.
 #[test]
-fn debug_frame() {
+fn debug_frame_alone_gives_complete_paths() {
     let assembly = source("debug_frame.S").display().to_string();
     let flags = [
         &assembly,
@@ -243,8 +249,9 @@ fn debug_frame() {
     }
 }
 
-/// Functions with conventions of their own, without unwind entries: a path through them may end early, and says so. None is
-/// taken for a root, nor for what it is not.
+/// Functions with non-standard calling conventions and without unwind entries. A path through them
+/// may end early, and is then marked incomplete. No frame is taken for a root or for another
+/// function.
 #[test]
 fn conventions_of_their_own() {
     let assembly = source("scratch_rbp.S").display().to_string();
@@ -268,10 +275,10 @@ fn conventions_of_their_own() {
     }
 }
 
-/// Functions without unwind entries amid code that has them, with symbols and without. gdb is shown a twin in
-/// which they have entries, too.
+/// Functions without unwind entries between functions with entries, with symbols and without. gdb
+/// gets a build in which all of them have entries.
 #[test]
-fn partial_tables() {
+fn partial_tables_give_the_paths_of_complete_ones() {
     let assembly = source("partial_tables.S").display().to_string();
     let with = |flags: &[&'static str]| {
         let flags = [flags, &["-rdynamic"]].concat();
@@ -304,7 +311,7 @@ fn partial_tables() {
 }
 
 #[test]
-fn rust_binary() {
+fn rust_binary_has_complete_paths() {
     const RELEASE: &[&str] = &["-C", "lto=fat", "-C", "codegen-units=1"];
     let name = "release::work";
     let program = Program::new(&program_with("release.rs", RELEASE), [""; 0]);
@@ -314,7 +321,7 @@ fn rust_binary() {
 }
 
 #[test]
-fn fortran() {
+fn fortran_paths_equal_those_of_gdb() {
     let program = Program::new(&program("paths.f90"), [""; 0]);
     for name in ["work", "apply", "down", "visit"] {
         let linkage = format!("__paths_MOD_{name}");
@@ -323,14 +330,16 @@ fn fortran() {
     }
 }
 
-/// Names of the functions on a path; where there is no file, none.
+/// The names of the functions on a path; `None` where the function is unknown, such as code without
+/// a file.
 fn names(profile: &Profile, path: &CallPath) -> Vec<Option<String>> {
     let frames = path.stack.iter().map(|&index| &profile.frames[index]);
     frames.map(|frame| frame.function.clone()).collect()
 }
 
-/// Code without file, symbols and tables. It is walked where it keeps frame pointers. Where it does not,
-/// the path ends there and says so, whatever rbp holds, until who watches has found out what its instructions do.
+/// Code without file, symbols and tables. It is walked if it maintains frame pointers. Otherwise
+/// the path ends there and is marked incomplete, whatever rbp contains, until a watching command
+/// has analyzed its instructions.
 #[test]
 fn jit_on_path() {
     let program = Program::new(
@@ -391,7 +400,7 @@ fn libc_of(program: &Path) -> PathBuf {
 
 type Stacks = BTreeSet<Vec<(String, u64)>>;
 
-/// Words in frames of unknown code are no reason to read what they point at.
+/// Words in frames of unknown code are not followed as pointers.
 #[test]
 fn jit_words_that_lead_nowhere() {
     all_kept(&Program::new(
@@ -400,8 +409,8 @@ fn jit_words_that_lead_nowhere() {
     ));
 }
 
-/// A compiler of traces that uses rbp like any register. What its code calls has a path of one frame. All
-/// other paths are those of the interpreter.
+/// A tracing compiler that uses rbp as a general register. Calls from its code have a path of one
+/// frame. All other paths are those of the interpreter.
 #[test]
 fn jit_on_path_luajit() {
     let interpreted = luajit("-joff");
@@ -432,16 +441,16 @@ fn jit_on_path_luajit() {
     });
 }
 
-/// The program of `huge.c` with its library, which is linked for an address that is not 0.
+/// The program of `huge.c` with its library, which is linked for a nonzero address.
 fn huge() -> PathBuf {
     let flags = ["-shared", "-fPIC", "-Wl,-Ttext-segment=0x3000000000"];
     let library = program_with("huge.S", &flags);
     build(&source("huge.c"), &[library.to_str().expect("a text")])
 }
 
-/// A library of 150 MB. It is looked at while the program runs, and stops nothing.
+/// A library of 150 MB. It is analyzed while the program runs, without a long stop.
 #[test]
-fn prelinked_huge() {
+fn prelinked_huge_library_is_analyzed_without_a_long_stop() {
     let program = Program::new(&huge(), [""; 0]);
     all_kept(&program);
     let library = program_with(
@@ -480,7 +489,7 @@ fn prelinked_huge() {
         "{calls} of {all}\n{}",
         ours.report()
     );
-    // Analysing the library takes seconds: far more than what a busy machine adds to a stop.
+    // Analyzing the library takes seconds, far more than a busy machine adds to a stop.
     let (longest, stops) = profile.stops();
     println!("{stops}; {:?}", ours.cost.cpu);
     assert!(

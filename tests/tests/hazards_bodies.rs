@@ -1,4 +1,5 @@
-//! Code in which the bytes that a patch overwrites are used in other ways than from first to last.
+//! Functions in which the bytes that a patch overwrites are not simply executed in order: branches,
+//! jump tables and calls lead into them.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{build, program_with, source};
@@ -12,10 +13,10 @@ fn compiled(name: &str, flags: &[&str]) -> Program {
 const INTO: &str = "branch-into-window";
 
 #[test]
-fn branch_into_window() {
+fn branch_into_window_is_counted_exactly_or_refused() {
     let call = ("enters_call", "call-in-window");
     survives(&compiled("branch_into_window.c", &[]), &[call]);
-    // With no room for anything but what stands there.
+    // Without padding there is no room for a jump elsewhere.
     let entered = [
         call,
         ("entered_short", INTO),
@@ -36,7 +37,7 @@ fn branch_into_window() {
 }
 
 #[test]
-fn jump_table_into_window() {
+fn jump_table_into_window_is_counted_exactly_or_refused() {
     let unknown = "indirect-jump";
     let bare = [
         ("offsets_to_start", INTO),
@@ -57,11 +58,11 @@ fn jump_table_into_window() {
         ],
     ]
     .concat();
-    // Words in data are found in other ways where the program stands at a fixed address.
+    // Tables of addresses are found in other ways in a program at a fixed address.
     for flags in [&["-DPADDING=0"][..], &["-DPADDING=0", "-no-pie"]] {
         survives(&compiled("jump_table_into_window.c", flags), &all);
     }
-    // Each has one end only: no jump by a table is taken for a tail call.
+    // None has a second exit: a jump through a table is not taken for a tail call.
     let list = Run::ipath(["list", "--json"]).arg(&padded.path);
     let list = list.args(["*_to_start*"]).run().expect(0).json();
     for function in list["functions"].as_array().expect("functions") {
@@ -71,7 +72,7 @@ fn jump_table_into_window() {
 }
 
 #[test]
-fn landing_pad_into_window() {
+fn landing_pad_into_window_is_counted_exactly_or_refused() {
     let bare = [
         ("pad_to_pop", INTO),
         ("pad_to_ret", INTO),
@@ -86,19 +87,19 @@ fn landing_pad_into_window() {
 }
 
 #[test]
-fn cold_part() {
+fn cold_part_counts_exactly_with_and_without_symbols() {
     let named = compiled("cold_part.c", &["-rdynamic"]);
     let symbols = Run::new("nm").arg(&named.path).run().expect(0).stdout;
     for name in ["comes_back", "returns", "tail_calls", "tail_calls_at_once"] {
         assert!(symbols.contains(&format!("{name}.cold")), "{symbols}");
     }
     survives(&named, &[]);
-    // The parts have no names any more, only unwind entries of their own.
+    // The parts have no names any more, but still their own unwind entries.
     survives(&compiled("cold_part.c", &["-rdynamic", "-s"]), &[]);
 }
 
 #[test]
-fn data_in_code() {
+fn data_in_code_is_counted_exactly_or_refused() {
     let data = "data-in-code";
     let refusable = [
         ("jumped_over", data),
@@ -120,7 +121,7 @@ fn data_in_code() {
 }
 
 #[test]
-fn endbr64() {
+fn endbr64_entry_is_counted_exactly() {
     let program = compiled("entries.c", &["-fcf-protection=full"]);
     let code = Run::new("objdump").arg("-d").arg(&program.path).run();
     let marked = |name: &str| code.stdout.contains(&format!("<{name}>:\n"));
@@ -129,7 +130,7 @@ fn endbr64() {
 }
 
 #[test]
-fn patchable_entry() {
+fn patchable_entry_is_counted_exactly() {
     for (bytes, protection) in [
         ("5", "none"),
         ("5,2", "none"),
@@ -144,7 +145,7 @@ fn patchable_entry() {
 }
 
 #[test]
-fn pg() {
+fn pg_entry_is_counted_exactly() {
     let traced = [
         "-c",
         "-DFENTRY",

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Calls of `leaf` by caller: all calls, and those on paths without a root.
+/// The numbers of calls of `leaf` by the caller's name: all calls, and those on incomplete paths.
 fn by_caller(profile: &Profile) -> BTreeMap<&str, (u64, u64)> {
     let mut found = BTreeMap::new();
     for path in &profile.paths {
@@ -40,7 +40,8 @@ fn calls_under_breakpoints_are_looked_at_again() {
     target.signal(Signal::SIGUSR1);
     let mut target = target.await_output("gone");
     let before = session.snapshot();
-    // The program may have begun one call meanwhile, but it makes no other call under a breakpoint.
+    // The program may have begun one call in the meantime, but it makes no other call under a
+    // breakpoint.
     let wanted = before.calls("leaf") + 1000;
     target.until(limit, "more calls", |_| {
         session.snapshot().calls("leaf") > wanted

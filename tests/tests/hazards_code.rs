@@ -1,6 +1,5 @@
-//! Code that is awkward to move or to name: operands that depend on where an instruction stands,
-//! what compilers put at a function's start, several functions of one name, several names of one
-//! function.
+//! Code that is hard to move or to name: operands that depend on an instruction's address, compiler
+//! output at a function's start, several functions with one name, several names of one function.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with, source};
@@ -17,17 +16,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A program that has done its work with functions instrumented, as it does it alone.
+/// A program that did its work with functions instrumented, with the same output as without.
 struct Survived {
-    /// All it has printed.
+    /// Everything that it printed.
     printed: String,
     profile: Profile,
     /// The functions that were refused, with the reasons.
     refused: BTreeMap<String, String>,
 }
 
-/// Starts a program that waits for SIGUSR1 once it is ready, instruments functions while it waits,
-/// and compares what it then prints with what it prints alone, and its own counts with ours.
+/// Starts a program that waits for SIGUSR1 once it is ready, and instruments functions while it
+/// waits. Compares its later output with that of a plain run, and its own counts with the profile.
 fn survives(program: &Path, functions: &[&str]) -> Survived {
     let start = || Target::start(program, [""; 0]).await_output("ready");
     let mut alone = start();
@@ -61,7 +60,7 @@ fn survives(program: &Path, functions: &[&str]) -> Survived {
     }
 }
 
-/// Ends it; all it has printed.
+/// Ends the program, and returns everything that it printed.
 fn end(mut target: Target) -> String {
     target.signal(Signal::SIGTERM);
     let status = target.wait(Duration::from_secs(20));
@@ -69,7 +68,7 @@ fn end(mut target: Target) -> String {
     target.stdout()
 }
 
-/// Lets it do its work; everything it has printed then.
+/// Lets the program do its work, and returns everything that it has printed by then.
 fn go_on(target: &mut Target) -> String {
     target.signal(Signal::SIGUSR1);
     let limit = Duration::from_secs(20);
@@ -77,7 +76,7 @@ fn go_on(target: &mut Target) -> String {
     target.stdout()
 }
 
-/// A number with or without 0x.
+/// A hexadecimal number with or without 0x.
 fn hexadecimal(text: &str) -> u64 {
     let digits = text.trim_start_matches("0x");
     u64::from_str_radix(digits, 16).unwrap_or_else(|e| panic!("{text}: {e}"))
@@ -87,11 +86,14 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// Functions with operands relative to an instruction's address are counted exactly. They are
+/// refused only if a moved instruction could not reach the operand.
 #[test]
 fn rip_relative_far() {
     let patterns = ["far_*", "own_*", "short_*", "loop*", "jrcxz_*", "jecxz_*"];
     let refused = survives(&program("rip_far.c"), &patterns).refused;
-    // Without a form through a register: what uses the stack pointer too, and what jumps.
+    // No form through a register exists for instructions that also use the stack pointer, and for
+    // jumps.
     let expected = [
         ("far_call", "out-of-reach"),
         ("far_pop", "out-of-reach"),
@@ -107,7 +109,7 @@ const STARTS: [&str; 9] = [
     "empty", "constant", "plain", "looping", "chooses", "tail", "through", "nested", "many",
 ];
 
-/// The disassembly of a function as binutils give it.
+/// The disassembly of a function by objdump.
 fn disassembly(program: &Path, function: &str) -> String {
     let wanted = format!("--disassemble={function}");
     let run = Run::new("objdump").args(["--no-show-raw-insn", &wanted]);
@@ -115,19 +117,19 @@ fn disassembly(program: &Path, function: &str) -> String {
 }
 
 #[test]
-fn endbr64() {
+fn endbr64_start_is_patched_in_a_waiting_program() {
     let program = program_with("starts.c", &["-fcf-protection=full"]);
     assert!(disassembly(&program, "empty").contains("endbr64"));
     assert_eq!(survives(&program, &STARTS).refused, BTreeMap::new());
 }
 
 #[test]
-fn patchable_entry() {
+fn patchable_entry_is_patched_in_a_waiting_program() {
     for (flag, no_ops) in [
         ("-fpatchable-function-entry=5", 5),
         ("-fpatchable-function-entry=5,2", 3),
     ] {
-        // With endbr64 the no-ops stand after it.
+        // With endbr64 the no-ops follow it.
         for protection in ["-fcf-protection=none", "-fcf-protection=full"] {
             let program = program_with("starts.c", &[flag, protection]);
             let code = disassembly(&program, "empty");
@@ -143,8 +145,8 @@ fn patchable_entry() {
 }
 
 #[test]
-fn pg() {
-    // Linked without -pg, which would bring its own start code and write a file at the end.
+fn pg_entry_is_patched_in_a_waiting_program() {
+    // Linked without -pg, which would add its own start code and write a file at the end.
     let flags = ["-c", "-fno-omit-frame-pointer", "-pg", "-mfentry"];
     let object = program_with("starts.c", &flags).display().to_string();
     let program = program_with("fentry.c", &[&object]);
@@ -154,7 +156,7 @@ fn pg() {
     functions.push("__fentry__");
     let survived = survives(&program, &functions);
     assert_eq!(survived.refused, BTreeMap::new());
-    // Its own count began before ours.
+    // The program began to count before ipath.
     let fentries = survived.printed.split_once("fentries ");
     let all: u64 = fentries
         .and_then(|f| f.1.trim().parse().ok())
@@ -164,6 +166,8 @@ fn pg() {
     assert!(least <= calls && calls <= all, "{calls} of {all}");
 }
 
+/// Without free memory near the code `attach` refuses the function and leaves the process
+/// unchanged.
 #[test]
 fn no_near_memory() {
     let program = program("no_near.c");
@@ -177,6 +181,7 @@ fn no_near_memory() {
     target.finish("ok ");
 }
 
+/// With a single hole near the code the runtime is mapped there.
 #[test]
 fn no_near_memory_but_in_one_hole() {
     let mut target = Target::start(program("no_near.c"), ["256"]).await_output("ready");
@@ -220,7 +225,7 @@ fn listed(file: &Path, patterns: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn alias() {
+fn alias_selects_the_function_by_each_of_its_names() {
     let program = names();
     let all = ["first_name", "second_name", "weak_name"];
     for given in [&all[..], &all[1..2]] {
@@ -250,7 +255,7 @@ fn alias() {
 }
 
 #[test]
-fn duplicate_names() {
+fn duplicate_names_are_counted_separately() {
     let program = names();
     let mut wanted: Vec<u64> = sites(&program, "helper")
         .iter()
@@ -265,11 +270,12 @@ fn duplicate_names() {
     let mut found: Vec<(u64, u64)> = profile.functions.iter().map(of).collect();
     found.sort_unstable();
     wanted.sort_unstable();
-    // The one is called once in each round; the other, by `other`, twice in every second one.
+    // One is called once per round. The other is called through `other`, twice in every second
+    // round.
     let rounds = numbered(&printed, "helpers ");
     assert_eq!(wanted.len(), 2);
     assert_eq!(found, [(wanted[0], rounds), (wanted[1], rounds)]);
-    // Each has the callers of its own, and one alone can be named by its address.
+    // Each has its own callers, and an address selects just one of them.
     let callers = |index: usize| {
         let paths = profile.paths.iter().filter(|p| p.function == index);
         let frames = paths.map(|p| profile.frames[p.stack[0]].function.clone());
@@ -293,7 +299,10 @@ fn duplicate_names() {
     target.finish("ok ");
 }
 
-/// The number after the line that begins with `start`.
+/// The number after `start` in the first line that begins with it.
+///
+/// # Panics
+/// If there is no such line.
 fn numbered(printed: &str, start: &str) -> u64 {
     let line = printed.lines().find_map(|l| l.strip_prefix(start));
     line.and_then(|n| n.parse().ok())
@@ -301,9 +310,9 @@ fn numbered(printed: &str, start: &str) -> u64 {
 }
 
 #[test]
-fn partial_inline() {
+fn partial_inline_is_noted_unless_all_parts_are_measured() {
     let program = names();
-    // The head is a function still, and inlined where main calls it; the rest is called by both.
+    // The head is still a function, and is also inlined into main. Both copies call the rest.
     let main = disassembly(&program, "main");
     assert!(main.contains("<sometimes.part.0>"), "{main}");
     let survived = survives(
@@ -315,11 +324,11 @@ fn partial_inline() {
     let head = profile.function("sometimes").expect("in");
     let rest = profile.function("sometimes.part.0").expect("in");
     assert!(head.address != rest.address && count(&rest.totals) > 0);
-    // Wherever the head alone is named, it is said that there is more to it.
+    // A pattern that names only the head gives a note that calls are missing.
     let functions = listed(&program, &["sometimes"]);
     assert_eq!(functions[0]["inlined"], 2, "{functions:?}");
     assert_eq!(functions[0]["clones"][0], "sometimes.part.0");
-    let said = |what: &str| format!("not every call is counted: others go to {what}");
+    let said = |what: &str| format!("not every call is counted: some go to {what}");
     let whole = said("2 inlined copies, sometimes.part.0");
     let target = Target::start(&program, [""; 0]).await_output("ready");
     let (session, attached) = Session::try_attach(target.pid(), &["first_name"], "count");
@@ -342,7 +351,7 @@ fn partial_inline() {
     let profile: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(profile["functions"][1]["inlined"], 2);
     assert_eq!(profile["functions"][1]["clones"][0], "sometimes.part.0");
-    // What is measured itself is not said to be missing.
+    // Functions that are measured too are not reported as missing.
     let added = session.add(&["sometimes.part.0", "sometimes"]).expect(0);
     assert_eq!(added.stderr, "", "{}", added.report());
     session.detach();
@@ -356,7 +365,8 @@ fn partial_inline() {
     session.detach();
 }
 
-/// GCC's DWARF gives these no linkage name, or not that of each symbol. A copy counts once.
+/// GCC's DWARF gives these no linkage name, or a different one than the symbol's. A copy counts
+/// once.
 #[test]
 fn inlined_copies_of_cpp_functions() {
     for flags in [&["-O2", "-g"][..], &["-O2", "-gdwarf-4"]] {
@@ -375,7 +385,7 @@ fn inlined_copies_of_cpp_functions() {
 }
 
 #[test]
-fn fully_inlined() {
+fn fully_inlined_function_is_an_error_with_the_reason() {
     let program = names();
     let target = Target::start(&program, [""; 0]).await_output("ready");
     let pid = target.pid().to_string();
@@ -393,11 +403,12 @@ fn fully_inlined() {
             "{line}"
         );
     }
-    // A name that nothing has is not said to be inlined.
+    // A misspelled name is not reported as inlined.
     let line = Run::ipath(["list", &file, "alway"]).run().expect_error();
     assert!(line.ends_with("no function matches 'alway'"), "{line}");
 }
 
+/// Two mappings of one file have their own functions, which one pattern or an address selects.
 #[test]
 fn same_file_twice() {
     let library = program_with("small_lib.c", &["-shared", "-fPIC"]);
@@ -406,7 +417,7 @@ fn same_file_twice() {
     let name = library.file_name().expect("a name").to_string_lossy();
     let pattern = format!("{name}!small_work");
     let session = Session::attach(target.pid(), &[&pattern]);
-    // Out and in again, both at once.
+    // Both are removed and added at once.
     for change in [Session::remove, Session::add] {
         let changed = change(&session, &[&pattern]).expect(0);
         assert!(changed.stdout.contains("small_work, small_work"));
@@ -420,7 +431,7 @@ fn same_file_twice() {
         .clone()
         .zip(["first ", "second "].map(|line| numbered(&printed, line)))
         .collect();
-    // Where each is in the process, as the program sees it.
+    // The address of each in the process, as the program prints it.
     let of = |f: &Function| {
         let base = profile.modules[f.module].base.expect("a base");
         (base + f.address, count(&f.totals))
@@ -429,7 +440,7 @@ fn same_file_twice() {
     assert_eq!(found.len(), 2);
     assert_eq!(BTreeMap::from_iter(found), expected);
     target.finish("ok ");
-    // One alone, by its address.
+    // Only one of them, by its address.
     let mut target = start();
     let second = target.stderr().split_whitespace().nth(1).map(str::to_owned);
     let session = Session::attach(target.pid(), &[&second.expect("an address")]);
@@ -441,6 +452,7 @@ fn same_file_twice() {
     target.finish("ok ");
 }
 
+/// The report names functions of two mappings of one file by the addresses of the mappings.
 #[test]
 fn same_file_twice_is_told_apart_by_people() {
     let library = program_with("small_lib.c", &["-shared", "-fPIC"]);
@@ -467,7 +479,7 @@ fn same_file_twice_is_told_apart_by_people() {
 const SEQUENCES: [&str; 3] = ["count_within", "count_first", "count_last"];
 
 #[test]
-fn rseq_section() {
+fn rseq_section_in_a_window_is_refused() {
     const ROUNDS: &str = "200000";
     let program = Program::new(&program("rseq.c"), [ROUNDS]);
     let plain = program.plain().expect(0);
@@ -490,7 +502,8 @@ fn rseq_section() {
     assert_eq!(refused, BTreeMap::from(expected));
 }
 
-/// A thread that makes a system call for ipath may have been stopped in a sequence.
+/// A thread that makes a system call for ipath may have been stopped inside an rseq critical
+/// section.
 #[test]
 fn rseq_section_of_a_running_program() {
     const ROUNDS: usize = 40;

@@ -1,5 +1,6 @@
-//! Programs that are confined: by namespaces, a seccomp filter, limits, another user's rights, a missing /dev/shm. Each
-//! is measured exactly from outside and left as it was, or refused in one line that says what to do.
+//! Confined programs: namespaces, seccomp filters, resource limits, another user's processes, a
+//! missing /dev/shm. Each is measured exactly from outside and left unchanged, or refused in one
+//! line that says what to do.
 
 use ipath_tests::command::{Finished, NOBODY, Run};
 use ipath_tests::compile::program;
@@ -18,16 +19,16 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The program, confined in some way.
+/// A program that is confined in some way.
 struct Confined {
-    /// What has been started: the program, or what waits for it.
+    /// The process that was started: the program, or a process that waits for it.
     started: Target,
-    /// The program.
+    /// The pid of the program.
     pid: u32,
 }
 
 impl Confined {
-    /// As a command starts it, which waits for it in another process, or becomes it.
+    /// Starts it by a command, which either waits for it in another process or executes it.
     fn spawn(command: Command) -> Self {
         let mut started = Target::spawn(command).await_output("ready");
         let outer = started.pid();
@@ -43,7 +44,7 @@ impl Confined {
         Self { started, pid }
     }
 
-    /// In a shell of a mount namespace of its own that has done something before.
+    /// Starts it from a shell in a new mount namespace, after a script.
     fn after(script: &str) -> Self {
         let mut command = Command::new("unshare");
         let script = format!("{script} && exec \"$0\"");
@@ -52,6 +53,7 @@ impl Confined {
         Self::spawn(command)
     }
 
+    /// Starts it as this user, with these arguments.
     fn of_user(user: u32, answer: &[&str]) -> Self {
         let mut command = Command::new(program("allowed.c"));
         command.args(answer).uid(user).gid(user);
@@ -62,7 +64,7 @@ impl Confined {
         kill(Pid::from_raw(self.pid as i32), signal).expect("it runs");
     }
 
-    /// Measures all calls that it makes, by `run`, which is given the arguments of ipath.
+    /// Measures all its calls. `run` runs ipath with the given arguments.
     fn measure(mut self, run: impl Fn(&[&str]) -> Finished) {
         let (profile, own) = self.profile_after(|_| (), run);
         assert_eq!(profile.calls("work"), own);
@@ -73,7 +75,8 @@ impl Confined {
         self.end();
     }
 
-    /// The profile of all calls that it makes once something has been done to it, by its id, and how many it says itself.
+    /// Does `then` with its pid, and returns the profile of all calls that it makes afterwards,
+    /// with its own count.
     fn profile_after(
         &mut self,
         then: impl Fn(&str),
@@ -81,7 +84,7 @@ impl Confined {
     ) -> (Profile, u64) {
         let clean = ProcessState::of(self.pid);
         let scratch = Scratch::public("confined");
-        // Whoever runs ipath writes there.
+        // ipath may run as any user.
         let all = Permissions::from_mode(0o777);
         fs::set_permissions(scratch.path(), all).expect("an own folder");
         let file = scratch.file("p.json").display().to_string();
@@ -99,7 +102,8 @@ impl Confined {
         (Profile::read(file.as_ref()), own)
     }
 
-    /// Attaching, by `run`, is refused: what is said of it. The program does not notice.
+    /// Checks that attaching by `run` is refused and that the program does not notice. Returns the
+    /// message.
     fn refused(&mut self, run: impl Fn(&[&str]) -> Finished) -> String {
         let clean = ProcessState::of(self.pid);
         let pid = self.pid.to_string();
@@ -111,6 +115,7 @@ impl Confined {
         said
     }
 
+    /// Ends the program, which must print `ok` and succeed.
     fn end(mut self) {
         self.signal(Signal::SIGTERM);
         let status = self.started.wait(LIMIT);
@@ -128,16 +133,17 @@ fn as_nobody(arguments: &[&str]) -> Finished {
     Run::ipath(arguments).as_nobody().run()
 }
 
-/// `container`: namespaces of its own, one by one and together, also of a user who is root in there alone.
+/// `container`: a program in its own namespaces, one at a time and together, is measured, also if
+/// its user is root only inside.
 #[test]
-fn container() {
+fn container_namespaces_do_not_prevent_measuring() {
     let user = ["--user", "--map-root-user"];
     let pid = ["--pid", "--fork", "--mount-proc"];
     let others = ["--mount", "--cgroup", "--ipc", "--uts", "--net"];
     let all = [&pid[..], &others, &user].concat();
     for options in [&["--mount"][..], &["--cgroup"], &user, &pid, &all] {
         for owner in [0, NOBODY] {
-            // Without a user namespace a user may make none of the others.
+            // An unprivileged user can create other namespaces only together with a user namespace.
             if owner != 0 && !options.contains(&"--user") {
                 continue;
             }
@@ -148,27 +154,28 @@ fn container() {
             Confined::spawn(command).measure(as_root);
         }
     }
-    // Who is no more than that user outside may do it, too.
+    // An unprivileged ipath of that user may measure it, too.
     let mut command = Command::new("unshare");
     command.args(&all).arg(program("allowed.c"));
     command.uid(NOBODY).gid(NOBODY);
     Confined::spawn(command).measure(as_nobody);
 }
 
-/// `seccomp`: a filter that allows what the program itself calls, and nothing else.
+/// `seccomp`: a program whose filter allows only its own system calls is measured by root. Other
+/// users are refused, and the filter never ends the program.
 #[test]
-fn seccomp() {
+fn seccomp_is_measured_by_root_and_refused_otherwise() {
     for answer in ["errno", "trap", "kill"] {
         for owner in [0, NOBODY] {
             println!("{answer}, of user {owner}");
             Confined::of_user(owner, &[answer]).measure(as_root);
         }
-        // Without the right to suspend the filter, nothing is tried that it could end the program for.
+        // Without the right to suspend the filter, ipath makes no call that could end the program.
         let mut target = Confined::of_user(NOBODY, &[answer]);
         let said = target.refused(as_nobody);
         assert!(said.contains("under a seccomp filter"), "{said}");
         assert!(said.contains("--allow-seccomp"), "{said}");
-        // Where it is said that it does not, the filter's answer is.
+        // With `--allow-seccomp` the error is the filter's answer.
         if answer != "kill" {
             let said = target.refused(|given| {
                 let run = Run::ipath(given).arg("--allow-seccomp");
@@ -180,7 +187,7 @@ fn seccomp() {
     }
 }
 
-/// `no_dev_shm`: where the program sees none, where ipath sees none, and where neither does.
+/// `no_dev_shm`: a program is measured if /dev/shm is missing for it, for ipath, or for both.
 #[test]
 fn no_dev_shm() {
     const WITHOUT: &str = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3";
@@ -192,13 +199,14 @@ fn no_dev_shm() {
     Confined::after(WITHOUT).measure(as_root);
     Confined::of_user(0, &[]).measure(without);
     Confined::after(WITHOUT).measure(without);
-    // Not to be written to is as good as none.
+    // A read-only /dev/shm is the same as none.
     Confined::after("mount -t tmpfs -o ro none /dev/shm").measure(as_root);
 }
 
-/// Of a program that chroots itself to where there is no /proc nothing is missing, nor of its children.
+/// A program that changes its root to a folder without /proc is measured completely, and so are its
+/// children.
 #[test]
-fn chrooted_later() {
+fn chrooted_later_is_measured_completely() {
     let scratch = Scratch::new("chrooted");
     let (file, root) = (scratch.file("p.json"), scratch.file("root"));
     fs::create_dir(&root).expect("an own folder");
@@ -211,9 +219,10 @@ fn chrooted_later() {
     profile.assert_complete("all of it has tables");
 }
 
-/// `rlimits`: limits that are reached already.
+/// `rlimits`: a limit that is already reached does not matter, or the error names it and says how
+/// to raise it.
 #[test]
-fn rlimits() {
+fn rlimits_that_prevent_measuring_are_named() {
     let limit_to = |pid: &str, limit: &str| {
         let run = Run::new("prlimit").args(["--pid", pid, limit]).run();
         run.expect(0);
@@ -236,7 +245,7 @@ fn rlimits() {
         let mut target = limited(limit);
         let said = target.refused(as_root);
         assert!(said.contains(name), "{said}");
-        // What is said to do about it does.
+        // The advice in the message works.
         let pid = target.pid.to_string();
         let (option, _) = limit.split_once('=').expect("it has one");
         assert!(said.contains(&format!("--pid {pid} {option}=")), "{said}");
@@ -248,7 +257,7 @@ fn rlimits() {
         limit_to(&pid, &raised);
         target.measure(as_root);
     }
-    // Reached once it is being measured, before its first call.
+    // Reached during the session, before the first call.
     let profile_later = |limit: &str| {
         println!("{limit} later");
         let mut target = Confined::of_user(0, &[]);
@@ -261,7 +270,7 @@ fn rlimits() {
     profile.assert_lossless();
     for limit in ["--as=1", "--data=4096"] {
         let (profile, own) = profile_later(limit);
-        // No memory is to be had for the thread.
+        // The thread's memory cannot be allocated.
         assert_eq!(profile.calls("work") + profile.losses.missed, own);
         let mut said = profile.session.notes.iter();
         assert!(
@@ -272,7 +281,8 @@ fn rlimits() {
     }
 }
 
-/// The same of a program that one which is followed becomes: it runs as it would, and what is in the way is said.
+/// Limits in a program that a followed process executes: it runs normally, and the obstacle is
+/// reported.
 #[test]
 fn rlimits_of_what_is_followed() {
     let run = Run::ipath(["run", "--follow", "-f", "malloc", "-m", "count", "--quiet"])
@@ -287,9 +297,9 @@ fn rlimits_of_what_is_followed() {
     assert!(said.contains("raise it"), "{said}");
 }
 
-/// `other_user`: root attaches to anybody's process, others to their own.
+/// `other_user`: root can attach to any user's process, other users only to their own.
 #[test]
-fn other_user() {
+fn other_user_is_refused_unless_root() {
     Confined::of_user(NOBODY, &[]).measure(as_root);
     Confined::of_user(NOBODY, &[]).measure(as_nobody);
     let mut target = Confined::of_user(0, &[]);

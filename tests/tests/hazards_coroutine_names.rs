@@ -1,4 +1,4 @@
-//! C++20 coroutines: the body is another function than the one named in the source.
+//! C++20 coroutines: the body is a different function from the one named in the source.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::source;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 const BODY: &str = "ns::f(long) [coroutine body]";
 const SAID: &str =
-    "a coroutine: what counts is that it is made; it runs in ns::f(long) [coroutine body]";
+    "a coroutine: its creations are counted; it runs in ns::f(long) [coroutine body]";
 
 fn built(scratch: &Scratch, compiler: &str, optimization: &str) -> PathBuf {
     let program = scratch.file("coroutines");
@@ -36,7 +36,7 @@ fn names(functions: &[Value]) -> Vec<&str> {
         .collect()
 }
 
-/// Calls by name, the messages, and the report.
+/// The profile of a run, its standard error, and the report.
 fn measured(scratch: &Scratch, program: &Path, patterns: &[&str]) -> (Value, String, String) {
     let file = scratch.file("p.json");
     let finished = Run::ipath(["run", "--no-tui", "-o"])
@@ -55,6 +55,10 @@ fn measured(scratch: &Scratch, program: &Path, patterns: &[&str]) -> (Value, Str
     )
 }
 
+/// The number of calls of the function with this name.
+///
+/// # Panics
+/// If the profile has none.
 fn calls(profile: &Value, name: &str) -> u64 {
     let functions = profile["functions"].as_array().expect("functions");
     let found = functions.iter().find(|f| f["name"] == name);

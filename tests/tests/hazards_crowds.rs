@@ -14,7 +14,7 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// The states of its threads, and their tracers.
+/// The state of each thread of a process, and its tracer's id (`0` for none), both from /proc.
 fn threads(pid: u32) -> Vec<(String, String)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
     let status = |task: std::io::Result<fs::DirEntry>| {
@@ -28,6 +28,7 @@ fn threads(pid: u32) -> Vec<(String, String)> {
     tasks.filter_map(status).collect()
 }
 
+/// Checks that the target has at least `count` threads, and that all run or sleep untraced.
 fn assert_untouched(target: &Target, count: usize) {
     let all = threads(target.pid());
     assert!(all.len() >= count, "{}", all.len());
@@ -95,7 +96,7 @@ fn a_later_detach_finishes() {
     let target = target.await_output("held");
     let first = Run::ipath(["detach", &pid]).run();
     assert_eq!(first.code(), 1, "{}", first.report());
-    let cause = "stays in the runtime, which stays mapped; try again later";
+    let cause = "is still in the runtime, which stays mapped; try again later";
     assert!(first.stderr.contains(cause), "{}", first.report());
     assert_untouched(&target, 2);
     target.signal(Signal::SIGUSR1);
@@ -106,7 +107,7 @@ fn a_later_detach_finishes() {
     target.finish("ok");
 }
 
-/// A command that waits says for what, gives up after a time, and leaves all as it was.
+/// A command that waits names the reason, gives up after a time, and leaves everything unchanged.
 #[test]
 fn a_wait_is_named_and_ends() {
     let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");

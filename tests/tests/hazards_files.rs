@@ -1,4 +1,4 @@
-//! Files that ipath opens by a name it did not make: they may be anything.
+//! Files that ipath opens by a name from elsewhere: they may be of any kind.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
@@ -13,15 +13,15 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Most memory of a command that reads a small program, in KiB: the fuzz targets' bound.
+/// The memory limit of a command that reads a small program, in KiB. The fuzz targets use the same.
 const MOST_KIB: u64 = 512 << 10;
 
 fn fifo(path: &Path) {
     mkfifo(path, Mode::S_IRWXU).expect("make a FIFO");
 }
 
-/// A copy of a program whose debug information is in a file of its own, which is found by its name and a checksum.
-/// The folder it is in, the program, and the file.
+/// A copy of a program with a separate debug file, which is found by its name and a checksum.
+/// Returns their folder, the program, and the debug file.
 fn separated(name: &str) -> (Scratch, PathBuf, PathBuf) {
     let scratch = Scratch::new(name);
     let built = program_with("busy.c", &["-g", "-Wl,--build-id=none"]);
@@ -39,13 +39,13 @@ fn separated(name: &str) -> (Scratch, PathBuf, PathBuf) {
     (scratch, program, debug)
 }
 
-/// Are source positions in the program known?
+/// True if source lines in the program are known.
 fn has_lines(profile: &Profile) -> bool {
     let mut files = profile.frames.iter().filter_map(|f| f.file.as_deref());
     files.any(|file| file.ends_with("busy.c"))
 }
 
-/// Measures a function of the program and reads the source positions of its callers.
+/// The profile of a function of the program, with the source positions of its callers.
 fn measured(program: &Path) -> Profile {
     let target = Target::start(program, ["1", "120"]).await_output("ready");
     let session = Session::attach(target.pid(), &["step"]);
@@ -62,6 +62,7 @@ fn measured(program: &Path) -> Profile {
     Profile::read(&file)
 }
 
+/// A debug file that is a FIFO is not read, and commands do not wait for it.
 #[test]
 fn fifo_as_debug_link() {
     let (_scratch, program, debug) = separated("fifo-as-debug-link");
@@ -71,20 +72,21 @@ fn fifo_as_debug_link() {
     assert!(!has_lines(&measured(&program)));
 }
 
-/// The file by which lines are known claims a TiB: neither is it read, nor does it matter.
+/// The debug file is sparse and 1 TiB long. It is not read, and the command works without it.
 #[test]
 fn sparse_debug_file() {
     let (_scratch, program, debug) = separated("sparse-debug-file");
     let file = File::options().write(true).open(&debug).expect("open");
     file.set_len(1 << 40).expect("make it large");
     assert!(!has_lines(&measured(&program)));
-    // Nor is it listed.
+    // `list` refuses it, too.
     let listed = Run::ipath(["list"]).arg(&debug).run();
     let line = listed.expect_error();
     assert!(line.contains(": sparse: "), "{line}");
 }
 
-/// What is named by a user, and what the program has mapped by the time it is read.
+/// Special files among the user's arguments are refused. A mapped file of the program that is
+/// replaced by a FIFO does not block a command.
 #[test]
 fn fifo_as_module() {
     let scratch = Scratch::new("fifo-as-module");
@@ -120,7 +122,7 @@ fn fifo_as_module() {
     assert_eq!(Profile::read(&file).calls("leaf"), 100);
 }
 
-/// A file that becomes shorter while it is read ends nothing.
+/// A file that is truncated while it is read does not crash the command.
 #[test]
 fn module_cut_short() {
     let scratch = Scratch::new("cut-short");
@@ -149,7 +151,7 @@ fn module_cut_short() {
     });
 }
 
-/// How often a command opens each of these files to read it, by what the kernel is asked for.
+/// How often a command opens each of these files to read it, according to strace.
 fn opened(command: &[&str], files: [&Path; 2]) -> [usize; 2] {
     let scratch = Scratch::new("opened");
     let calls = scratch.file("calls");
@@ -157,17 +159,17 @@ fn opened(command: &[&str], files: [&Path; 2]) -> [usize; 2] {
     let run = run.arg(&calls).arg(ipath()).args(command);
     run.run().expect(0);
     let calls = fs::read_to_string(&calls).expect("what strace saw");
-    // The header alone is read before, by the link to the program.
+    // Before that, only the header is read, through the link to the program.
     let is_reading = |call: &&str| !call.contains("O_PATH") && !call.contains("/exe\"");
     files.map(|file| {
-        // As strace shows the file of the new descriptor.
+        // strace appends the path of the new descriptor to the result.
         let result = format!("<{}>", file.display());
         let opened = calls.lines().filter(is_reading);
         opened.filter(|call| call.ends_with(&result)).count()
     })
 }
 
-/// Symbols, lines and text are read of a file that is opened once, also where it is mapped in pieces.
+/// A file is opened once for its symbols, lines and text, even if it is mapped in pieces.
 #[test]
 fn each_file_is_opened_once() {
     let (scratch, program, debug) = separated("once");

@@ -1,4 +1,4 @@
-//! Functions whose code has other names, too: ipath reports that the counts cover all of them.
+//! Functions whose code has several names: ipath reports that the counts cover all of them.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program_with, source};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// The standard error of `run`, the profile from the file, and the report.
+/// The standard error of `run`, the profile, and the report.
 fn measured(program: &Path, functions: &[&str]) -> (String, Value, String) {
     let scratch = Scratch::new("folded");
     let file = scratch.file("p.json");
@@ -80,20 +80,21 @@ fn aliases_are_said_and_other_spellings_are_not() {
         said.contains(also) && report.contains(also),
         "{said}{report}"
     );
-    // A constructor has two names that look the same in the source.
+    // A constructor has two symbols that look the same in the source.
     let (said, profile, report) = measured(&program, &["Third::Third"]);
     assert_eq!(profile["functions"][0]["totals"]["count"], 100);
     assert!(
         !said.contains("also") && !report.contains("also"),
         "{said}{report}"
     );
-    // A function that is not folded has no other name, either.
+    // A function that is not folded has no other name.
     let (said, profile, _) = measured(&program, &["alpha"]);
     assert_eq!(profile["functions"][0]["totals"]["count"], 100);
     assert!(profile["functions"][0]["aliases"].is_null(), "{profile}");
     assert!(!said.contains("also"), "{said}");
 }
 
+/// `add` prints the other names of a function.
 #[test]
 fn add_says_so_too() {
     let more = source("names_more.c").display().to_string();

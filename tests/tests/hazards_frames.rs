@@ -17,8 +17,8 @@ fn callers(profile: &Profile, path: &CallPath) -> String {
     names.join(" ")
 }
 
-/// The calls of `function` by path, from the innermost caller outwards, with the completeness of
-/// the path.
+/// The numbers of calls of `function` by path, from the innermost caller outwards, and by the
+/// completeness of the path (true if complete); and the profile.
 fn paths(program: &Program, function: &str) -> (BTreeMap<(String, bool), u64>, Profile) {
     let plain = program.plain().expect(0);
     let scratch = Scratch::new("frames");
@@ -87,8 +87,8 @@ fn callees_that_take_their_arguments() {
     }
 }
 
-/// clang puts each block of a function into its own section. The blocks are one function, whatever
-/// their symbols and whichever the linker. No call counts as left by an exception.
+/// clang can put each block of a function into a separate section. The blocks are one function,
+/// with any symbols and any linker. No call counts as left by an exception.
 #[test]
 fn sections_of_basic_blocks() {
     const NAMES: [&str; 4] = ["work", "leaf", "middle", "catches"];

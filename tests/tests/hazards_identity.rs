@@ -1,5 +1,5 @@
-//! Whose session it is: two commands at once, programs that become others, files that bear a segment's
-//! name and are none, and what cannot be told.
+//! The owner of a session: two commands at once, programs that execute others, files that only have
+//! the name of a segment, and segments without names.
 
 use ipath_tests::command::{Finished, NOBODY, Run};
 use ipath_tests::compile::program;
@@ -26,15 +26,16 @@ fn attach<'a>(pid: &'a str, function: &'a str) -> Vec<&'a str> {
     arguments
 }
 
+/// Of two concurrent attaches one succeeds, and the other one reports that there is a session.
 #[test]
-fn two_attaches() {
+fn two_attaches_leave_one_session() {
     let target = busy();
     let pid = target.pid().to_string();
     let clean = ProcessState::of(target.pid());
     let mut both = 0;
     for round in 0..rounds(25) {
         let first = Running::start(&attach(&pid, "busy*!step"));
-        // As they come, and one after the other has begun.
+        // The delay varies: both at once, or the second after the first has begun.
         sleep(Duration::from_micros(700 * (round as u64 % 20)));
         let second = Running::start(&attach(&pid, "mix"));
         let results = [first.finish(), second.finish()];
@@ -51,7 +52,8 @@ fn two_attaches() {
     target.finish("ok calls ");
 }
 
-/// Commands of all kinds at once, in every order that comes about.
+/// Commands of all kinds at once, in an order that changes with the round. Each succeeds or names
+/// the state of the session that prevents it.
 #[test]
 fn add_against_remove_against_detach() {
     let target = busy();
@@ -94,9 +96,10 @@ fn add_against_remove_against_detach() {
     target.finish("ok calls ");
 }
 
-/// `other_build`: one build of ipath made the session, another changes it, whose runtime has its stubs elsewhere.
+/// `other_build`: one build of ipath creates the session and another changes it. Their runtimes
+/// have different stub addresses.
 #[test]
-fn other_build() {
+fn other_build_changes_and_ends_the_session() {
     let target = Target::start(program("trap.c"), ["0", "600"]).await_output("ready");
     let pid = target.pid().to_string();
     let clean = ProcessState::of(target.pid());
@@ -122,7 +125,8 @@ fn other_build() {
     target.finish("ok calls ");
 }
 
-/// A command waits for the lock while the session is taken out and another is made.
+/// A command waits for the lock while the session is removed and another one is created. It adds to
+/// the new session, or fails with `no session`.
 #[test]
 fn add_after_new_session() {
     let target = busy();
@@ -133,7 +137,7 @@ fn add_after_new_session() {
     let locked = unsafe { libc::flock(segment.as_raw_fd(), libc::LOCK_EX) };
     assert_eq!(locked, 0, "nobody else has the lock");
     let add = Running::start(&["add", &pid, "-f", "mix"]);
-    // It has read the session and waits for its lock; stopped, it does not see what comes.
+    // It has read the session and waits for the lock. Stop it so that it does not see the change.
     let id = nix::unistd::Pid::from_raw(add.id() as i32);
     let waits = || {
         let fds = fs::read_dir(format!("/proc/{id}/fd"))
@@ -157,7 +161,7 @@ fn add_after_new_session() {
     let status = Run::ipath(["status", &pid]).run().expect(0);
     assert!(!status.stdout.contains("step"), "{}", status.report());
     assert!(status.stdout.contains("down"), "{}", status.report());
-    // Where it had come no further than to open it, it finds the new session and adds to that.
+    // If it had only opened the old session, it finds the new one and adds to that.
     match code {
         0 => assert!(status.stdout.contains("mix"), "{}", status.report()),
         _ => assert!(said.contains("no session"), "{said}"),
@@ -173,6 +177,8 @@ fn seconds_from_now(seconds: u64) -> String {
     (now.as_secs() + seconds).to_string()
 }
 
+/// Attaching to a program that keeps executing itself succeeds or names the reason. At the end
+/// nothing is left.
 #[test]
 fn exec_during_attach() {
     let mut target =
@@ -186,9 +192,9 @@ fn exec_during_attach() {
         let made = Run::ipath(attach(&pid, "work")).run();
         attached += usize::from(made.code() == 0);
         let excuses = [
-            // Caught before its code was mapped.
+            // Attached before the program's code was mapped.
             "no function matches",
-            "has become another",
+            "has become another program",
             "has ended",
             "has a session",
             "no such process",
@@ -217,7 +223,8 @@ fn exec_during_attach() {
     println!("attached {attached} times");
 }
 
-/// A breakpoint of ours in a loader would end its program.
+/// Following that begins while a program executes itself does not end the program. A breakpoint
+/// that ipath left in a loader would.
 #[test]
 fn exec_as_the_following_begins() {
     let mut target =
@@ -239,28 +246,32 @@ fn exec_as_the_following_begins() {
     assert_eq!(segment_names(target.pid()).len(), 0);
 }
 
-/// What stands at a segment's name without being one.
+/// A file that has the name of a segment but is not one.
 struct Planted<'p> {
+    /// Its path in /dev/shm.
     name: &'p Path,
+    /// A copy of a real segment.
     whole: &'p Path,
     owner: u32,
 }
 
-/// Where the state stands in the header, docs/segment.md.
+/// The offset of the state in the header, see docs/internals/segment.md.
 const STATE: u64 = 32;
 
 impl Planted<'_> {
+    /// Makes it a copy of the real segment in this state.
     fn file(&self, state: u32) {
         copy_sparse(self.whole, self.name);
         let file = File::options().write(true).open(self.name).expect("there");
         file.write_all_at(&state.to_le_bytes(), STATE)
             .expect("written");
-        // As its maker would have it.
+        // A real segment has these permissions.
         file.set_permissions(fs::Permissions::from_mode(0o600))
             .expect("an own file");
         std::os::unix::fs::chown(self.name, Some(self.owner), Some(self.owner)).expect("root");
     }
 
+    /// Makes it a file of this kind, which links to `aside` if it is a link.
     fn plant(&self, kind: &str, aside: &Path) {
         match kind {
             "being set up" => self.file(1),
@@ -273,7 +284,7 @@ impl Planted<'_> {
                 self.file(2);
                 fs::hard_link(self.name, aside.with_extension("link"))
                     .or_else(|_| {
-                        // Another file system: a link beside it.
+                        // On another file system, link a file beside it.
                         fs::hard_link(self.name, self.name.with_extension("link"))
                     })
                     .expect("made");
@@ -301,7 +312,7 @@ fn remove(path: &Path) {
 }
 
 #[test]
-fn planted_segment() {
+fn planted_segment_harms_no_file_and_no_process() {
     const KINDS: [&str; 10] = [
         "being set up",
         "active",
@@ -318,7 +329,7 @@ fn planted_segment() {
     let pid = target.pid().to_string();
     let clean = ProcessState::of(target.pid());
     let scratch = Scratch::new("planted");
-    // A true one of this very process is what is copied, addresses and all.
+    // Copy a real segment of this very process, with its addresses.
     let session = Session::attach(target.pid(), &["busy*!step"]);
     let name = segment_names(target.pid()).remove(0);
     let whole = scratch.file("whole");
@@ -355,7 +366,7 @@ fn planted_segment() {
             one_line(&detached, &what);
             let made = Run::ipath(attach(&pid, "mix")).run();
             if made.code() != 0 {
-                // Only what root has put there can be in the way, and is said.
+                // Only a file that root created can prevent the attach, and the error names it.
                 let can_be = owner == 0 && kind != "hard link";
                 assert!(can_be, "{what}: {}", made.report());
                 one_line(&made, &what);
@@ -382,6 +393,7 @@ fn planted_segment() {
     target.finish("ok calls ");
 }
 
+/// Checks that a command succeeds, or fails with status 1 and one line.
 fn one_line(finished: &Finished, what: &str) {
     let lines: Vec<&str> = finished
         .stderr
@@ -404,7 +416,7 @@ fn copy_sparse(from: &Path, to: &Path) {
     copied.run().expect(0);
 }
 
-/// The segment is cut short while commands read it.
+/// The segment is truncated while commands read it. They end with status 0 or 1, and do not crash.
 #[test]
 fn truncated_while_read() {
     let target = busy();
@@ -416,7 +428,7 @@ fn truncated_while_read() {
     let whole = scratch.file("whole");
     copy_sparse(&name, &whole);
     session.detach();
-    // Of a process that has ended, so that nobody else is hurt by it.
+    // The process has ended, so truncation affects only the commands.
     drop(target);
     for len in [0, 4096, 8192, 1 << 20, 200 << 20] {
         for round in 0..4 {
@@ -433,7 +445,8 @@ fn truncated_while_read() {
     remove(&name);
 }
 
-/// Segments without names: nothing but the target's maps tells the second command of the first.
+/// Of two concurrent attaches whose segments have no names one succeeds. The second command can
+/// detect the first only by the target's maps.
 #[test]
 fn two_attaches_without_names() {
     let target = busy();

@@ -16,7 +16,8 @@ fn attach(target: &Target, options: &[&str]) -> Finished {
     Run::ipath(arguments).args(options).run()
 }
 
-/// Almost as many mappings as `vm.max_map_count` allows.
+/// With almost as many mappings as `vm.max_map_count` allows, `attach` fails and names that limit,
+/// and so does `doctor`.
 #[test]
 fn mappings_before_attach() {
     for leave in ["1", "3"] {
@@ -105,6 +106,8 @@ exec $as sh -c "cd $D/mount && exec ./app 0 later""#;
 
 const UNREAD: &str = "/app could not be read: permission denied";
 
+/// Functions of a program that root may not read are refused with that reason. Those of its
+/// libraries are measured, and callers in the program have no names.
 #[test]
 fn a_program_that_root_may_not_read() {
     let scratch = Scratch::new("fuse");

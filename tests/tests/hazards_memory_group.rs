@@ -15,14 +15,15 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const FUNCTIONS: [&str; 6] = ["-f", "leaf", "-f", "spread", "-f", "deep"];
-/// 4096 paths, in a program that takes no more memory itself.
+/// 4096 paths, in a program that allocates nothing further.
 const ALONE: [&str; 2] = ["alone", "12"];
-/// As many paths, some of them on six threads, and three children; and the bytes that these take
-/// without ipath.
+/// As many paths as in [`ALONE`], some of them on six threads, and three children.
 const THREADS: [&str; 2] = ["levels", "12"];
+/// The bytes that the threads and children of [`THREADS`] allocate without ipath.
 const OWN: u64 = 8 * MIB;
 
-/// Headrooms from 0 to 64 MiB; small ones are closer together.
+/// Headrooms in bytes, from 0 to 64 MiB; small ones are closer together. Their number is `usual`,
+/// or what `IPATH_TEST_ROUNDS` says.
 fn headrooms(usual: usize) -> Vec<u64> {
     let last = (rounds(usual).max(2) - 1) as u64;
     (0..=last)
@@ -30,6 +31,7 @@ fn headrooms(usual: usize) -> Vec<u64> {
         .collect()
 }
 
+/// Starts the program and moves it into the group, which then has 1 GiB left.
 fn start(group: &MemoryGroup, args: &[&str]) -> Target {
     let target = Target::start(program("areas.c"), args).await_output("ready");
     group.leave(1024 * MIB);
@@ -50,19 +52,24 @@ fn attach(target: &Target, options: &[&str]) -> Finished {
     Run::ipath(arguments).args(options).run()
 }
 
-/// True if it succeeded. Otherwise it must have refused in one line with the figures.
+/// True if a command succeeded; false if it refused in one line with the figures of the group.
+///
+/// # Panics
+/// If it failed in another way.
 fn is_done(finished: &Finished, what: &str) -> bool {
     if finished.code() == 0 {
         return true;
     }
     let cause = finished.expect_error();
-    let has_figures = cause.contains("its memory cgroup /") && cause.contains("MiB left, of which");
+    let has_figures =
+        cause.contains("its memory cgroup /") && cause.contains("MiB left; the session may take");
     assert!(has_figures, "{what}: {}", finished.report());
     false
 }
 
-/// The program runs to its end. The counts equal its own, apart from calls reported as missed.
-/// Returns the calls without their own path, whose reason must be the group.
+/// Checks that the program runs to its end and, if it has a session (`is_in`), that the counts
+/// equal its own, apart from calls reported as missed. Returns the number of calls without their
+/// own path, whose reason must be the group.
 fn assert_unharmed(group: &MemoryGroup, mut target: Target, is_in: bool, what: &str) -> u64 {
     let mut overflow = 0;
     let scratch = Scratch::new("group");
@@ -98,7 +105,8 @@ fn assert_unharmed(group: &MemoryGroup, mut target: Target, is_in: bool, what: &
     overflow
 }
 
-/// The program has found no error and ends by itself.
+/// Checks that the program has found no error, ends when asked, and that the kernel has killed none
+/// of the group.
 fn assert_finished(group: &MemoryGroup, mut target: Target, what: &str) {
     let report = target.report();
     assert!(target.stdout().contains("\nbad 0\n"), "{what}: {report}");
@@ -106,6 +114,8 @@ fn assert_finished(group: &MemoryGroup, mut target: Target, what: &str) {
     assert_eq!(group.killed(), 0, "{what}");
 }
 
+/// A session is created or refused, and calls without room for their path share one. The program is
+/// unharmed.
 #[test]
 fn attach_first_call_and_growth_near_the_limit() {
     let Some(group) = MemoryGroup::new("growth") else {
@@ -134,13 +144,14 @@ fn attach_first_call_and_growth_near_the_limit() {
     assert!(shared > 0, "some have room for a part of the paths alone");
 }
 
-/// The headroom shrinks after the session was made: by additions, and by the program's own growth.
+/// The headroom shrinks after the session was created: by additions, and by the program's own
+/// growth. An addition is made or refused, and the program is unharmed.
 #[test]
 fn add_near_the_limit() {
     let Some(group) = MemoryGroup::new("add") else {
         return;
     };
-    // Less than the kernel takes for a file that the runtime opens.
+    // Less than the kernel charges for a file that the runtime opens.
     let small = (0..8).map(|n| n * 4096);
     for headroom in small.chain(headrooms(8)) {
         let what = format!("{headroom} bytes");
@@ -207,7 +218,7 @@ fn ipath_in_the_same_group() {
     for headroom in headrooms(6) {
         let what = format!("{headroom} bytes");
         let mut target = start(&group, &ALONE);
-        // Enough to start ipath: any other command would be killed with less, too.
+        // Enough to start ipath: with less, any other command would be killed, too.
         group.leave(headroom + OWN);
         let pid = target.pid().to_string();
         let script = format!(

@@ -1,4 +1,4 @@
-//! Which file is mapped where: text mapped in pieces, other files at the same paths, files that are none.
+//! The mapping of files: text mapped in pieces, different files at the same path, special files.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with, source};
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Lets a program that waits for SIGUSR1 go on until it has printed its last line.
+/// Lets a program that waits for SIGUSR1 continue until it has printed its last line.
 fn go_on(target: &mut Target) -> String {
     target.signal(Signal::SIGUSR1);
     target.until(PATIENCE, "printed `ok`", |t| t.stdout().contains("ok "));
@@ -31,7 +31,7 @@ fn hexadecimal(text: &str) -> u64 {
     u64::from_str_radix(digits, 16).expect("an address")
 }
 
-/// A function is a candidate where its bytes are mapped, and nowhere else.
+/// A function is a candidate only at addresses where its bytes are mapped.
 #[test]
 fn text_mapped_twice() {
     let mut target = Target::start(program("text_mapped_twice.c"), [""; 0]).await_output("ready");
@@ -62,9 +62,9 @@ fn text_mapped_twice() {
     target.finish("ok ");
 }
 
-/// `shared_text`: a probe in text that is mapped shared would be written to its file.
+/// `shared_text`: a probe in a shared mapping of text would be written to the file.
 #[test]
-fn shared_text() {
+fn shared_text_is_refused_and_the_file_unchanged() {
     let scratch = Scratch::new("shared");
     let (file, copy) = (program("text_mapped_twice.c"), scratch.file("copy"));
     fs::copy(&file, &copy).expect("room for a copy");
@@ -93,14 +93,14 @@ fn shared_text() {
     target.finish("ok ");
 }
 
-/// The library that calls `leaf`, and one that has another function at the same address.
+/// A library that calls `leaf`, and one with a different function at the same address.
 fn libraries() -> [PathBuf; 2] {
     let flags = ["-shared", "-fPIC"];
     let other = [flags.as_slice(), &["-DOTHER"]].concat();
     [&flags[..], &other].map(|flags| program_with("other_root_lib.c", flags))
 }
 
-/// Who calls `leaf`, as far as it is in the library.
+/// The names of the direct callers in a profile, or their addresses if they have no name.
 fn callers(profile: &Profile) -> BTreeSet<String> {
     let frames = profile.paths.iter().filter_map(|p| p.stack.first());
     let frames = frames.map(|&f| &profile.frames[f]);
@@ -112,7 +112,7 @@ fn callers(profile: &Profile) -> BTreeSet<String> {
     frames.map(name).collect()
 }
 
-/// Runs as a command of `sh` before the program: makes `$1` its root.
+/// Ways to change the root, each with commands of `sh` that make `$1` the root and run `$2` there.
 const ROOTS: [(&str, &str); 2] = [
     ("chroot", "exec chroot \"$1\" \"$2\" \"$3\""),
     (
@@ -121,16 +121,17 @@ const ROOTS: [(&str, &str); 2] = [
     ),
 ];
 
-/// A process's files are those in its own root, whatever lies at their paths in that of ipath.
+/// A process's files are those in its own root, whatever files have the same paths in ipath's root.
 #[test]
-fn other_root() {
+fn other_root_names_functions_by_its_own_files() {
     let [right, wrong] = libraries();
     let program = program_with("other_root.c", &["-ldl"]);
-    // Without /proc in it, the runtime has to be told what is mapped.
+    // Without /proc in the root, ipath must tell the runtime about new mappings.
     let each = ROOTS.iter().flat_map(|root| [(root, true), (root, false)]);
     for ((how, script), has_proc) in each {
         let scratch = Scratch::public("other-root");
-        // At one path: here the wrong library, in the other root the right one.
+        // Both roots have this path: this one the wrong library, and the other one the right
+        // library.
         let (root, library) = (scratch.file("root"), scratch.file("library.so"));
         std::fs::copy(&wrong, &library).expect("copy");
         let put = |from: &Path, to: &Path| {
@@ -178,7 +179,7 @@ fn other_root() {
     }
 }
 
-/// The loader and the libraries of a program, where they are.
+/// The paths of a program's loader and libraries.
 fn libraries_of(program: &Path) -> Vec<PathBuf> {
     let listed = Run::new("ldd").arg(program).run().expect(0).stdout;
     let words = listed
@@ -187,10 +188,10 @@ fn libraries_of(program: &Path) -> Vec<PathBuf> {
     words.map(PathBuf::from).collect()
 }
 
-/// Another file in the place of a library, when the program has ended: its names are not taken, and the profile
-/// says so.
+/// A library's file was replaced by the time the program ends. Either its functions have their
+/// right names, or the profile says that they have none.
 #[test]
-fn replaced_library() {
+fn replaced_library_never_gives_wrong_names() {
     let [right, wrong] = libraries();
     let program = program_with("other_root.c", &["-ldl"]);
     let scratch = Scratch::new("replaced");
@@ -217,7 +218,8 @@ fn replaced_library() {
     assert!(module.is_some(), "{:?}", profile.modules);
 }
 
-/// `paths.c` as a program and as a library of one, whose own file `change` has written.
+/// `paths.c` as a program, and as the library of a program: each as the program to run and the file
+/// with the functions. `change` writes that file.
 fn paths_in(scratch: &Scratch, change: impl Fn(&Path, &Path)) -> [(Program, PathBuf); 2] {
     const LIBRARY: &str = "libpaths.so";
     let (own, library) = (scratch.file("own"), scratch.file(LIBRARY));
@@ -232,10 +234,10 @@ fn paths_in(scratch: &Scratch, change: impl Fn(&Path, &Path)) -> [(Program, Path
     [(Program::new(&own, [""; 0]), own), (using, library)]
 }
 
-/// Program headers that no mapping of the file's beginning has, as in files that BOLT has written, and other
-/// places that tools give them.
+/// Program headers outside the mapping of the file's start, as in files that BOLT wrote, and in
+/// other places where tools put them.
 #[test]
-fn headers_elsewhere() {
+fn headers_elsewhere_give_complete_paths() {
     let long = format!("/{}", "x".repeat(3000));
     let by_patchelf = |from: &Path, to: &Path| {
         fs::copy(from, to).expect("copy");
@@ -254,9 +256,10 @@ fn headers_elsewhere() {
     }
 }
 
-/// The compiler, whose libraries are BOLT's work in some of its releases: who allocates, by whole paths.
+/// The Rust compiler, whose libraries are processed by BOLT in some releases: allocations have
+/// complete paths.
 #[test]
-fn bolted_compiler() {
+fn bolted_compiler_has_complete_paths() {
     let sysroot = Run::new("rustc")
         .args(["--print", "sysroot"])
         .run()

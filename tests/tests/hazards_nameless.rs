@@ -1,5 +1,5 @@
-//! Functions without a name: what they are called wherever they are shown, and how they are selected. The twin
-//! that was compiled alike and kept its symbols says where they are.
+//! Functions without a name: their displayed names, and their selection. A build with symbols gives
+//! their addresses.
 
 use ipath_tests::command::Run;
 use ipath_tests::compare::assert_equal;
@@ -15,7 +15,7 @@ use std::path::Path;
 
 const MODULE: &str = "paths_c";
 
-/// Neither symbols nor unwind entries, but what is exported.
+/// Flags for programs with neither symbols nor unwind entries, except for exports.
 const BARE: [&str; 3] = [
     "-rdynamic",
     "-fno-asynchronous-unwind-tables",
@@ -31,7 +31,8 @@ fn site(address: u64) -> Site {
     Site { module, address }
 }
 
-/// Runs the program with functions instrumented: their calls are those that gdb finds in the twin.
+/// Runs the program with functions instrumented, and checks their calls against gdb's in `twin`,
+/// the build with symbols. Returns the profile, which is written to `file`.
 fn exact(
     program: &Program,
     twin: &Path,
@@ -48,7 +49,8 @@ fn exact(
     profile
 }
 
-/// Checks that a name is a function's of the twin; with a call site in it, that this is inside.
+/// Checks that a displayed name is the address of a function in the build with symbols, whose sizes
+/// by address are `twin`. If it contains a call site, that must be inside the function.
 fn assert_known(shown: &str, twin: &BTreeMap<u64, u64>) {
     let mut parts = shown.split("+0x").skip(1);
     let mut number = || Some(u64::from_str_radix(parts.next()?, 16).expect(shown));
@@ -60,16 +62,16 @@ fn assert_known(shown: &str, twin: &BTreeMap<u64, u64>) {
     assert!(number().is_none(), "{shown}");
 }
 
-/// All names of this kind in a text.
+/// All words of a text that start with `paths_c+0x`.
 fn shown(text: &str) -> Vec<&str> {
     let words = text.split([' ', ';', ',', '\n']);
     words.filter(|w| w.starts_with("paths_c+0x")).collect()
 }
 
-/// With unwind entries and without symbols: the same names in lists, profiles, reports and exports, which globs
-/// and regular expressions match.
+/// With unwind entries but without symbols: lists, profiles, reports and exports use the same
+/// names. Globs and regular expressions match them.
 #[test]
-fn nameless_functions() {
+fn nameless_functions_have_one_name_in_every_output() {
     let twin_path = program_with("paths.c", &[]);
     let twin = functions(&twin_path);
     let program = Program::new(&program_with("paths.c", &["-s"]), [""; 0]);
@@ -127,9 +129,10 @@ fn nameless_functions() {
     }
 }
 
-/// Neither: an address is enough where the instructions show what belongs to the function.
+/// Neither unwind entries nor symbols: an address is enough if the instructions show the extent of
+/// the function.
 #[test]
-fn found_functions() {
+fn found_functions_equal_those_of_a_build_with_symbols() {
     let twin_path = program_with("paths.c", &[&BARE[..], &["-g"]].concat());
     let twin = functions(&twin_path);
     let program = Program::new(
@@ -161,7 +164,7 @@ fn found_functions() {
     let scratch = Scratch::new("found");
     let file = scratch.file("p.json");
     let profile = exact(&program, &twin_path, &patterns, &sites, &file);
-    // On paths, too, the start is that of the function, where it is measured.
+    // On paths, too, the name contains the function's start if the function is measured.
     let own = |frame: &Frame| {
         let path = frame
             .module
@@ -178,10 +181,10 @@ fn found_functions() {
     assert!(inside > 3, "{:?}", profile.frames);
 }
 
-/// Without symbols, which stand in a debug file beside it: the functions have their names in lists, for patterns
-/// and in paths. A debug file of another program names nothing.
+/// Symbols in a separate debug file: functions have their names in lists, for patterns, and on
+/// paths. A debug file of another program is ignored.
 #[test]
-fn separate_symbols() {
+fn separate_symbols_name_functions_of_their_own_program() {
     let scratch = Scratch::new("separate");
     let [own, other] =
         ["paths.c", "recursion.c"].map(|source| program_with(source, &["-Wl,--build-id"]));

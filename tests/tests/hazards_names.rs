@@ -1,4 +1,5 @@
-//! Names that stand for something else: resolvers, entries of linkage tables, the kernel's code.
+//! Names that do not denote an ordinary function: resolvers, entries of linkage tables, the
+//! kernel's code.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -7,22 +8,25 @@ use ipath_tests::profile::Profile;
 use ipath_tests::target::Target;
 use std::time::Duration;
 
-/// The numbers of the program's last line: calls of `chosen` and of `sin`.
+/// The numbers in the program's last line: calls of `chosen` and of `sin`.
 fn calls(line: &str) -> (u64, u64) {
     let words: Vec<&str> = line.split(' ').collect();
     let number = |at: usize| words[at].parse().expect(line);
     (number(2), number(4))
 }
 
-/// Calls of all functions of this name.
+/// The number of calls of the first function of this name.
+///
+/// # Panics
+/// If the profile has none.
 fn counted(profile: &Profile, name: &str) -> u64 {
     assert!(profile.function(name).is_some(), "{name} is not in");
     profile.calls(name)
 }
 
 #[test]
-fn ifunc() {
-    // Bound at the first call and at the start; the latter is the default of some compilers.
+fn ifunc_counts_the_chosen_implementation() {
+    // Bound at the first call, and at startup, which is the default of some compilers.
     for binding in ["-Wl,-z,lazy", "-Wl,-z,now"] {
         let program = program_with("ifunc.c", &[binding, "-lm"]);
         let scratch = Scratch::new("ifunc");
@@ -44,6 +48,7 @@ fn ifunc() {
     }
 }
 
+/// Calls of the implementations that are bound in a running program are counted.
 #[test]
 fn ifunc_of_a_running_program() {
     for flags in [&["-lm"][..], &["-static", "-lm"]] {
@@ -59,7 +64,7 @@ fn ifunc_of_a_running_program() {
             .expect(0);
         let profile = Profile::read(&file);
         let (chosen, sines) = (counted(&profile, "chosen"), counted(&profile, "sin"));
-        // One sine to two calls; it is attached to and left somewhere between.
+        // One call of `sin` per two of `chosen`. The session begins and ends somewhere in between.
         assert!(
             sines > 0 && chosen.abs_diff(2 * sines) <= 4,
             "{flags:?}: {chosen} and {sines}"
@@ -71,7 +76,8 @@ fn ifunc_of_a_running_program() {
 
 #[test]
 fn an_ifunc_that_has_never_been_called() {
-    // Its word waits for the first call: the resolver itself is asked, and the target runs on.
+    // Its slot is resolved at the first call. ipath runs the resolver itself, and the target
+    // continues.
     let program = program_with("busy.c", &["-Wl,-z,lazy", "-lm"]);
     let target = Target::start(&program, ["2", "60"]).await_output("ready");
     let pid = target.pid().to_string();
@@ -90,7 +96,7 @@ fn an_ifunc_that_has_never_been_called() {
 }
 
 #[test]
-fn plt() {
+fn plt_name_hints_at_the_library_function() {
     let program = program_with("ifunc.c", &["-lm"]);
     let name = program.file_name().expect("a file").to_string_lossy();
     let refused = Run::ipath(["run", "--no-tui", "-f", &format!("{name}!puts"), "--"])
@@ -115,7 +121,7 @@ fn plt() {
 }
 
 #[test]
-fn vdso() {
+fn vdso_functions_are_refused_by_name() {
     let target = Target::start(program("busy.c"), ["1", "60"]).await_output("ready");
     let pid = target.pid().to_string();
     for name in ["__vdso_clock_gettime", "gettimeofday"] {
@@ -128,12 +134,13 @@ fn vdso() {
     target.finish("ok calls ");
 }
 
-/// The kernel cuts a program's name within a character: what it tells of the process is no text then.
+/// The kernel truncates a program's name inside a character, so the name in /proc is not valid
+/// UTF-8. The program can be measured, sampled and examined nevertheless.
 #[test]
 fn name_that_is_no_text() {
     use ipath_tests::snapshot::ProcessState;
     let scratch = Scratch::new("name");
-    // Fifteen bytes end after the first of the last character.
+    // The limit of 15 bytes cuts the last character after its first byte.
     let file = scratch.file("abcdefghijklmn\u{fc}");
     std::fs::copy(program("busy.c"), &file).expect("a copy");
     let target = Target::start(&file, ["1", "600"]).await_output("ready");

@@ -1,5 +1,5 @@
-//! What a program may do around, in and with the functions that are probed: every register and flag in
-//! use, all of a stack, ways out of a function other than by returning once, its own look at the stack.
+//! Unusual programs in probed functions. They use every register and flag, and a stack to its end.
+//! They leave a function in other ways than by one return, and inspect their own stack.
 
 use std::collections::BTreeMap;
 
@@ -17,25 +17,26 @@ fn compiled(name: &str, args: &[&str]) -> Program {
 }
 
 #[test]
-fn vector_args() {
+fn vector_args_are_preserved() {
     all_kept(&compiled("vector_args.c", &[]));
 }
 
 #[test]
-fn red_zone() {
+fn red_zone_is_preserved() {
     all_kept(&compiled("stacks.c", &["red_zone"]));
 }
 
 #[test]
-fn stack_alignment() {
+fn stack_alignment_is_preserved() {
     all_kept(&compiled("stacks.c", &["alignment"]));
 }
 
 #[test]
-fn tiny_stack() {
+fn tiny_stack_is_enough_for_probes() {
     all_kept(&compiled("stacks.c", &["tiny"]));
 }
 
+/// A signal stack of the smallest size is large enough for probes.
 #[test]
 fn minimal_signal_stack() {
     let program = compiled("stacks.c", &["signal"]);
@@ -43,16 +44,17 @@ fn minimal_signal_stack() {
 }
 
 #[test]
-fn large_frame() {
+fn large_frame_on_the_path_is_walked() {
     all_kept(&compiled("large_frame.c", &[]));
 }
 
 #[test]
-fn own_backtrace() {
+fn own_backtrace_is_unchanged() {
     all_kept(&compiled("own_backtrace.c", &[]));
 }
 
-/// Calls of `unreturned.c` that are left open, and that are closed as unwound, where exits are seen.
+/// Checks the calls of `unreturned.c` that are left open, and those closed as unwound, if exits are
+/// measured.
 fn unreturned(what: &str, code: i32, open: u64, unwound: u64) {
     counts_kept(&compiled("unreturned.c", &[what]), code, |profile| {
         let losses = &profile.losses;
@@ -64,18 +66,19 @@ fn unreturned(what: &str, code: i32, open: u64, unwound: u64) {
 }
 
 #[test]
-fn setjmp_twice() {
+fn setjmp_twice_counts_one_call_and_one_return() {
     unreturned("setjmp", 0, 0, 750);
 }
 
 #[test]
-fn vfork_child() {
+fn vfork_child_is_not_counted_as_its_parent() {
     unreturned("vfork", 0, 0, 0);
 }
 
 const MUSL: &str = "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs";
 
-/// What children call that run in the parent's memory, by vfork or in posix_spawn, is not the parent's.
+/// Calls of a child that runs in the parent's memory (vfork, posix_spawn) are not counted as the
+/// parent's.
 #[test]
 fn child_in_memory() {
     for flags in [&[][..], &["-static"], &["-static", MUSL]] {
@@ -84,7 +87,7 @@ fn child_in_memory() {
     }
 }
 
-/// Nor what Go's children do before they exec, which the parent never does at that place.
+/// Calls of Go's children before they exec are not counted either. The parent never makes these.
 #[test]
 fn child_in_memory_of_go() {
     const CALLS: &str = "syscall.RawSyscall";
@@ -108,7 +111,7 @@ fn child_in_memory_of_go() {
     assert_eq!(of_children, 0);
 }
 
-/// The same where nothing has a name.
+/// Like [`child_in_memory`], without symbols.
 #[test]
 fn child_in_memory_without_names() {
     for flags in [&["-static"][..], &["-static", MUSL]] {
@@ -146,15 +149,15 @@ fn child_in_memory_without_names() {
 }
 
 #[test]
-fn never_returns() {
-    // One function has an end, before which the program ends; the other one has none at all.
+fn never_returns_leaves_calls_open_or_unwound() {
+    // One function could return, but the program ends first. The other one has no return.
     unreturned("exit", 5, 1, 0);
     unreturned("quick", 6, 1, 0);
     unreturned("loop", 0, 0, 2);
     unreturned("killed", 128 + 14, 1, 0);
 }
 
-/// The verified way of the other tests does find remembered walks, and ends the program where one differs.
+/// Verification in the other tests really uses remembered walks, and a difference ends the program.
 #[test]
 fn verifying_remembered_walks_can_fail() {
     let program = compiled("own_backtrace.c", &[]).env("IPATH_VERIFY_WALKS", "distrust");

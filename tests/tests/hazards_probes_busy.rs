@@ -1,5 +1,5 @@
-//! Functions that are called by many at a time: those of libc that every program calls, those that
-//! signal handlers call amid anything, and those of threads that live for microseconds.
+//! Functions with many concurrent calls: those of libc that every program calls, those that signal
+//! handlers call at any point, and those of threads that live for microseconds.
 
 use ipath_tests::compile::program;
 use ipath_tests::each_way::{all_kept, each_way};
@@ -12,7 +12,7 @@ fn compiled(name: &str, args: &[&str]) -> Program {
     Program::new(&program(name), args.iter().copied())
 }
 
-/// Calls of a function that came right from another one.
+/// The number of calls of a function with this direct caller.
 fn calls_from(profile: &Profile, function: &str, caller: &str) -> u64 {
     let is_from = |path: &&ipath_tests::profile::CallPath| {
         let first = path.stack.first().map(|&frame| &profile.frames[frame]);
@@ -23,7 +23,7 @@ fn calls_from(profile: &Profile, function: &str, caller: &str) -> u64 {
     paths.map(|path| count(&path.metrics)).sum()
 }
 
-/// Probes functions of libc; those called from `libc_calls.c` are known to the last.
+/// Probes functions of libc. The counts of calls from `libc_calls.c` must be exact.
 fn profile_libc(functions: &[(&str, &str)]) {
     let program = compiled("libc_calls.c", &[]);
     let plain = program.plain().expect(0);
@@ -42,22 +42,23 @@ fn profile_libc(functions: &[(&str, &str)]) {
 }
 
 #[test]
-fn profile_malloc() {
+fn profile_malloc_counts_every_call() {
     profile_libc(&[("malloc", "allocates"), ("free", "frees")]);
 }
 
 #[test]
-fn profile_memcpy() {
+fn profile_memcpy_counts_every_call() {
     profile_libc(&[("memcpy", "copies")]);
 }
 
+/// Every call of `pthread_mutex_lock` is counted.
 #[test]
 fn profile_pthread_mutex_lock() {
     profile_libc(&[("pthread_mutex_lock", "locks")]);
 }
 
-/// Checks calls and misses of `signal_storm.c`, whose output differs from run to run. `doubtful` of the
-/// calls may have been left between the probe and the program's own counting.
+/// Checks the calls and misses of `signal_storm.c`, whose output differs from run to run.
+/// `doubtful` calls may have been left between the probe and the program's own count.
 fn storm(stack: &str, doubtful: impl Fn(u64) -> u64) {
     let program = compiled("signal_storm.c", &[stack]);
     program.plain().expect(0);
@@ -76,33 +77,36 @@ fn storm(stack: &str, doubtful: impl Fn(u64) -> u64) {
         assert!(in_handler > 1000, "{in_handler} calls by the handler");
         let seen = calls + losses.missed;
         assert!((own..=own + doubtful(jumps)).contains(&seen), "{seen}");
-        // Where a handler came while a call was being recorded.
+        // The handler interrupted the recording of a call.
         assert!(losses.missed <= in_handler + doubtful(jumps), "{losses:?}");
-        // A jump out of the recording of an entry leaves it open, later ones are closed.
+        // A jump out of the recording of an entry leaves that call open. Later calls are closed.
         let unreturned = losses.open.unwrap_or(0) + losses.unwound.unwrap_or(0);
         assert!(unreturned <= doubtful(jumps), "{losses:?}");
     });
 }
 
 #[test]
-fn signal_storm() {
+fn signal_storm_counts_or_misses_each_call() {
     storm("same", |_| 0);
     storm("alternate", |_| 0);
 }
 
+/// Handlers whose stack lies between frames of the interrupted one: each call is counted or missed.
 #[test]
 fn signal_storm_amid_frames() {
     storm("inner", |_| 0);
 }
 
+/// Handlers that leave by a jump: each call is counted, missed, or one of those that the jumps
+/// left.
 #[test]
 fn signal_storm_of_jumps() {
     storm("jump", |jumps| jumps);
-    // Each jump leaves two handlers that may be amid their calls.
+    // Each jump leaves two handlers, which may both be inside their calls.
     storm("nested", |jumps| 3 * jumps);
 }
 
 #[test]
-fn thread_churn() {
+fn thread_churn_counts_calls_of_every_thread() {
     all_kept(&compiled("thread_churn.c", &["100000"]));
 }

@@ -1,5 +1,5 @@
-//! What processes do while they are attached to and measured: stop, take signals, wait in system calls,
-//! hold locks, make children and threads, lose their first thread, are looked at by a debugger.
+//! Processes that stop, receive signals, wait in system calls, hold locks, create children and
+//! threads, lose their first thread, or are debugged. ipath attaches to them and measures them.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -17,14 +17,14 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What a parent is told of a child that stops or goes on.
+/// A state change that the kernel reports to the parent of a stopped or continued child.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Stopped,
     Continued,
 }
 
-/// The next thing the kernel has for the parent, within a time.
+/// The next state change that the kernel reports; `None` if it reports none within the limit.
 fn told(target: &Target, limit: Duration) -> Option<Told> {
     let end = Instant::now() + limit;
     loop {
@@ -44,7 +44,9 @@ fn told(target: &Target, limit: Duration) -> Option<Told> {
     }
 }
 
+/// The time limit for a state change that must come.
 const SOON: Duration = Duration::from_secs(10);
+/// The time in which no state change may come.
 const SILENCE: Duration = Duration::from_millis(50);
 
 fn stop(target: &Target) {
@@ -66,9 +68,9 @@ fn stays_stopped(target: &Target, after: &str) {
 const A_WHILE: Duration = Duration::from_millis(20);
 
 #[test]
-fn group_stop() {
+fn group_stop_outlasts_attach_change_and_detach() {
     let mut counted = Counted::start(program("callers.c"), ["4", "whole"]);
-    // Attached to, changed and detached from while it is stopped: it stays so.
+    // Attaching, changing and detaching leave a stopped process stopped.
     for _ in 0..20 {
         stop(&counted.target);
         counted.attach();
@@ -86,7 +88,7 @@ fn group_stop() {
         stop(&counted.target);
         counted.detach();
         stays_stopped(&counted.target, "detach");
-        // But for the mask that sigwait has while it waits.
+        // The mask of sigwait changes while it waits, so masks are not compared.
         counted.assert_code_unchanged();
         go_on(&counted.target);
         assert_eq!(told(&counted.target, SILENCE), None, "after going on");
@@ -94,7 +96,8 @@ fn group_stop() {
     counted.finish();
 }
 
-/// Of what is stopped it is said that it calls nothing, and of a call that had begun before, that it is not seen.
+/// For a stopped process ipath reports that no call was made, and that a call begun before is not
+/// seen.
 #[test]
 fn stopped_is_said() {
     let target = Target::start("sleep", ["600"]).await_syscall(libc::SYS_clock_nanosleep);
@@ -105,7 +108,7 @@ fn stopped_is_said() {
         assert!(
             attach
                 .stdout
-                .contains("no call was made: one that had begun before is not seen"),
+                .contains("no call began: calls that were already running are not seen"),
             "{}",
             attach.report()
         );
@@ -118,6 +121,8 @@ fn stopped_is_said() {
     assert!(said.contains(&format!("kill -CONT {pid}")), "{said}");
 }
 
+/// A stop and a continuation by signals during a session have their normal effect, and calls are
+/// exact.
 #[test]
 fn stopped_while_measured() {
     let mut counted = Counted::start(program("callers.c"), ["4", "whole"]);
@@ -135,7 +140,7 @@ fn stopped_while_measured() {
     counted.finish();
 }
 
-/// Sessions that come and go, first while calls are under way, then exact ones.
+/// Repeated sessions: first with calls under way, then with calls held back, so counts are exact.
 fn rounds(counted: &mut Counted, rounds: u32, unchanged: impl Fn(&Counted)) {
     for round in 0..rounds {
         if round == rounds / 2 {
@@ -153,14 +158,14 @@ fn rounds(counted: &mut Counted, rounds: u32, unchanged: impl Fn(&Counted)) {
 }
 
 #[test]
-fn zombie_leader() {
+fn zombie_leader_does_not_prevent_sessions() {
     let mut counted = Counted::start(program("callers.c"), ["3", "headless"]);
     assert_eq!(state_of(counted.target.pid()), 'Z');
     rounds(&mut counted, 20, Counted::assert_unchanged);
     counted.finish();
 }
 
-/// Attaches to and detaches from `churn.c` again and again while it does what it does.
+/// Repeatedly attaches to and detaches from `churn.c` during its activity.
 fn storm(kind: &str) {
     let mut counted = Counted::start(program("churn.c"), [kind]);
     rounds(&mut counted, 30, Counted::assert_code_unchanged);
@@ -170,31 +175,33 @@ fn storm(kind: &str) {
 }
 
 #[test]
-fn fork_storm() {
+fn fork_storm_survives_repeated_sessions() {
     storm("fork");
 }
 
+/// Sessions begin and end while a process creates children by vfork(2).
 #[test]
 fn vfork_child_in_attach() {
     storm("vfork");
 }
 
 #[test]
-fn spawn_storm() {
+fn spawn_storm_survives_repeated_sessions() {
     storm("spawn");
 }
 
 #[test]
-fn thread_storm() {
+fn thread_storm_survives_repeated_sessions() {
     storm("threads");
     storm("chain");
 }
 
-/// How many sessions there are of 5 ms each.
+/// The number of sessions of 5 ms each.
 fn short_rounds() -> usize {
     racing::rounds(60)
 }
 
+/// Signals that arrive while sessions begin and end are handled, and calls are counted.
 #[test]
 fn signals_during_attach() {
     let mut counted = Counted::start(program("signals.c"), [""; 0]);
@@ -202,7 +209,7 @@ fn signals_during_attach() {
     let short: Vec<_> = short.split(' ').collect();
     let rounds = short_rounds();
     for round in 0..rounds {
-        // The calls of the short sessions are in no profile: they are unsure.
+        // The calls of the short sessions are in no profile, so they are unsure.
         counted.change(&short);
         if round % 10 == 0 {
             counted.attach();
@@ -222,7 +229,7 @@ fn signals_during_attach() {
 }
 
 #[test]
-fn syscall_restart() {
+fn syscall_restart_is_unnoticed_by_the_program() {
     let scratch = Scratch::new("syscalls");
     let file = scratch.file("p.json").display().to_string();
     let targets = [("syscalls.c", "600"), ("sleeper.c", "600")];
@@ -264,7 +271,7 @@ fn syscall_restart() {
 }
 
 #[test]
-fn locked_malloc() {
+fn locked_malloc_does_not_block_a_session() {
     let library = program_with("locks.c", &["-DLIBRARY", "-shared", "-fPIC"]);
     let mut counted = Counted::start(program_with("locks.c", &["-rdynamic"]), [library]);
     let start = Instant::now();
@@ -273,7 +280,7 @@ fn locked_malloc() {
     println!("10 rounds with both locks held: {took:?}");
     assert!(took < SOON * 2, "10 rounds took {took:?}");
     assert!(!counted.target.stdout().contains("free"));
-    // And those who waited for the locks while it was measured get them.
+    // Threads that waited for the locks during the measurement get them.
     counted.attach();
     counted.target.signal(Signal::SIGUSR1);
     let free = |t: &Target| t.stdout().contains("free");
@@ -282,8 +289,33 @@ fn locked_malloc() {
     counted.finish();
 }
 
+/// A thread has ended, and its tracer has not waited for it. It is still listed, and cannot be
+/// stopped.
 #[test]
-fn already_traced() {
+fn ended_thread_of_a_tracer_is_no_obstacle() {
+    let mut target = Target::start(program("traced_thread_ends.c"), [] as [&str; 0]);
+    target = target.await_output("ready");
+    let pid = target.pid();
+    let stdout = target.stdout();
+    let tid = stdout.trim().strip_prefix("ready ").expect("the thread");
+    let tracer = Target::start(program("tracer.c"), [tid]).await_output("ready");
+    let said = format!("is traced by {} (tracer", tracer.pid());
+    assert_attach_refused(&mut target, "step", &said);
+    target.signal(Signal::SIGUSR1);
+    target = target.await_output("ended");
+    assert_eq!(state_of(tid.parse().expect("a number")), 'Z');
+    Run::ipath(["attach", &pid.to_string(), "-f", "step"])
+        .args(["--no-tui", "--keep", "--duration", "50ms"])
+        .run()
+        .expect(0);
+    let profile = Session::of(pid).detach();
+    assert!(profile.paths.iter().all(|path| path.complete));
+    drop(tracer);
+    target.finish("ok");
+}
+
+#[test]
+fn already_traced_target_is_measured_but_not_changed() {
     let mut counted = Counted::start(program("callers.c"), ["3", "whole"]);
     counted.hold_calls();
     counted.attach();
@@ -303,7 +335,7 @@ fn already_traced() {
         assert!(after > before, "{before} calls, then {after}");
     }
     assert!(seen > 0, "gdb has seen no caller of work");
-    // While it is traced nothing can be changed; what is there goes on.
+    // While another tracer is attached nothing can be changed. The session itself continues.
     let tracer = Target::start(program("tracer.c"), [&pid]).await_output("ready");
     for arguments in ["add PID -f work", "remove PID -f work", "detach PID"] {
         let refused = counted.ipath(&arguments.split(' ').collect::<Vec<_>>());
@@ -323,17 +355,17 @@ fn already_traced() {
     counted.finish();
 }
 
-/// `same_base`: threads that cannot be told apart.
+/// `same_base`: threads that cannot be distinguished.
 #[test]
-fn same_base() {
+fn same_base_of_two_threads_is_refused() {
     let mut target = Target::start(program("same_base.c"), [] as [&str; 0]).await_output("ready");
     assert_attach_refused(&mut target, "work", "the same FS base");
     target.finish("ok");
 }
 
-/// A child with the same memory that is no thread: nobody would stop it.
+/// A child that shares the memory but is not a thread: ipath could not stop it.
 #[test]
-fn shared_memory() {
+fn shared_memory_with_a_child_is_refused() {
     let mut target =
         Target::start(program("shared_memory.c"), [] as [&str; 0]).await_output("ready");
     assert_attach_refused(&mut target, "work", "shares its memory");
@@ -349,9 +381,9 @@ fn shared_memory() {
     target.finish("ok calls ");
 }
 
-/// The kernel's threads that work for a process: what they do would fail if they were stopped.
+/// Kernel threads that work for a process: their operations would fail if they were stopped.
 #[test]
-fn uring() {
+fn uring_operations_survive_attaching() {
     for count in ["4", "30"] {
         let scratch = Scratch::new("uring");
         let folder = scratch.path().display().to_string();
@@ -368,8 +400,8 @@ fn uring() {
     }
 }
 
-/// `forks_when_left`: a handler stands on top of the recording of a call while all that is measured is taken out, and forks then. The
-/// child comes back to the recording.
+/// `forks_when_left`: a handler interrupts the recording of a call while all measured functions are
+/// removed, and then forks. The child returns to the recording, and both end normally.
 #[test]
 fn forks_when_left() {
     const LIMIT: Duration = Duration::from_secs(60);
@@ -402,7 +434,8 @@ fn forks_when_left() {
     }
 }
 
-/// Children that are forked while what follows their parent makes its session, too, are measured.
+/// Children that are forked while `attach --follow` creates the session of their parent are
+/// measured, too.
 #[test]
 fn forked_while_it_is_attached_to() {
     const CALLS: u64 = 20;
@@ -430,7 +463,7 @@ fn forked_while_it_is_attached_to() {
         assert_eq!(attached.stderr, "");
         let profile = Profile::read(&file);
         assert_eq!(profile.session.notes, Vec::<String>::new());
-        // At the end some are amid their calls, or have just begun.
+        // At the end some children are inside their calls, or have just started.
         let (calls, children) = (profile.calls("work"), profile.processes.len() as u64 - 1);
         let least = CALLS * children.saturating_sub(3);
         assert!(
@@ -439,14 +472,14 @@ fn forked_while_it_is_attached_to() {
         );
     }
     target.finish("ok children ");
-    // Nor is a session left of those that were forked as the following ended.
+    // Children forked at the end of following have no session either.
     let left = Run::ipath(["status"]).run().expect(0).stdout;
     let server = server.display().to_string();
     assert!(!left.contains(&server), "{left}");
 }
 
-/// A child is forked while its parent's session is made. It inherits memory of that session, but not
-/// all hooks.
+/// A child is forked while its parent's session is created. It inherits memory of that session, but
+/// not all hooks. Its calls are all counted.
 #[test]
 fn forked_amid_attach() {
     const LIMIT: Duration = Duration::from_secs(60);

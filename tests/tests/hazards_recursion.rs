@@ -1,5 +1,5 @@
-//! Calls that leave no frame and calls that leave very many, and what becomes of calls that there is no
-//! room for: each is counted, and the program runs on.
+//! Calls that leave no frame, very deep recursion, and calls that exceed the available memory: each
+//! is counted, and the program continues.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -21,7 +21,8 @@ fn recursion(mode: &str, n: u32) -> Program {
     Program::new(&program("recursion.c"), [mode.to_owned(), n.to_string()])
 }
 
-/// Runs it plainly and under ipath with further options of its own; its output is as ever.
+/// Runs it plainly and under ipath with additional options. Checks that the output is the same.
+/// Returns the plain run, and the profile.
 fn with_options(program: &Program, names: &[&str], options: &[&str]) -> (Finished, Profile) {
     let scratch = Scratch::new("recursion");
     let file = scratch.file("p.json");
@@ -34,13 +35,14 @@ fn with_options(program: &Program, names: &[&str], options: &[&str]) -> (Finishe
     (plain, Profile::read(&file))
 }
 
+/// The greatest number of frames of a path.
 fn longest(profile: &Profile) -> usize {
     let lengths = profile.paths.iter().map(|path| path.stack.len());
     lengths.max().unwrap_or(0)
 }
 
 #[test]
-fn tail_call() {
+fn tail_call_leaves_no_frame_on_the_path() {
     let program = recursion("tail", 60);
     all_kept(&program);
     for function in ["landed", "hop", "ping", "pong"] {
@@ -50,7 +52,7 @@ fn tail_call() {
 }
 
 #[test]
-fn mutual_recursion() {
+fn mutual_recursion_paths_equal_those_of_gdb() {
     let program = recursion("mutual", 60);
     all_kept(&program);
     for function in ["even", "odd", "seen"] {
@@ -60,13 +62,13 @@ fn mutual_recursion() {
 }
 
 #[test]
-fn deep_recursion() {
+fn deep_recursion_is_walked_to_the_root() {
     const FRAMES: u32 = 100_000;
     for (mode, function) in [("deep", "bottom"), ("self", "descend")] {
         let program = recursion(mode, 300);
         check(&program, function, &sites(&program.path, function));
     }
-    // Called at the bottom, and in the middle on the way down and up.
+    // Called at the bottom, and halfway on the way down and up.
     counts_kept(&recursion("deep", FRAMES), 0, |profile| {
         profile.assert_complete("every frame is walked");
         assert_eq!(profile.losses.open.unwrap_or(0), 0);
@@ -77,7 +79,7 @@ fn deep_recursion() {
         assert_eq!(profile.paths.iter().filter(long).count(), 4);
         assert_eq!(profile.paths.len(), 8);
     });
-    // As many activations at a time.
+    // As many concurrent activations.
     let program = recursion("self", FRAMES);
     let (_, profile) = with_options(&program, &["descend"], &["--depth", "50"]);
     assert_eq!(profile.calls("descend"), u64::from(FRAMES));
@@ -87,9 +89,9 @@ fn deep_recursion() {
     assert_eq!(longest(&profile), 50);
 }
 
-/// Paths of a depth of their own each: those of a profile have so many frames that not all have room.
+/// Every path has a different depth. Together the paths have too many frames for the profile.
 #[test]
-fn deep_paths() {
+fn deep_paths_beyond_the_profile_are_counted_as_overflow() {
     const CALLS: u32 = 12_000;
     let program = recursion("self", CALLS);
     let (_, profile) = with_options(&program, &["descend"], &[]);
@@ -106,7 +108,7 @@ fn deep_paths() {
 }
 
 #[test]
-fn path_explosion() {
+fn path_explosion_shares_one_path_beyond_the_limit() {
     let program = recursion("fib", 27);
     let own = own_counts(&program.plain().stdout)["fib"];
     for (options, limit) in [(&[][..], 65536), (&["--max-paths", "100"][..], 100)] {
@@ -126,9 +128,10 @@ fn path_explosion() {
     }
 }
 
-/// Folded paths are those that come of folding the paths of a run without it, with the sum of their calls.
+/// Folded paths equal those of a run without folding, folded afterwards, with the sums of their
+/// calls.
 #[test]
-fn collapse_recursion() {
+fn collapse_recursion_equals_folding_afterwards() {
     let own = program("paths.c");
     for (program, function) in [
         (recursion("mutual", 60), "seen"),
@@ -149,7 +152,7 @@ fn collapse_recursion() {
     let (_, profile) = with_options(&program, &["fib"], &["--collapse-recursion"]);
     assert_eq!(profile.calls("fib"), own);
     profile.assert_lossless();
-    // None, one, or both of its call sites in itself, in either order.
+    // No recursive call site on the path, one of the two, or both in either order.
     assert_eq!(paths(&profile).len(), 5);
     let program = recursion("self", 20_000);
     let (_, profile) = with_options(&program, &["descend"], &["--collapse-recursion"]);
@@ -158,7 +161,7 @@ fn collapse_recursion() {
     assert_eq!(paths(&profile).len(), 2);
 }
 
-/// A target in mount namespace of its own, whose /dev/shm has this much room; and ipath in that
+/// A target in its own mount namespace, with a /dev/shm of limited size. ipath runs in that
 /// namespace.
 struct Confined(Target);
 
@@ -185,7 +188,7 @@ impl Confined {
     }
 }
 
-/// Lets a program that waits go on, until it has printed a line that begins so.
+/// Lets a waiting program continue until it has printed a line that starts with `start`.
 fn go_on(target: &mut Target, start: &str) {
     target.signal(Signal::SIGUSR1);
     target.until(Duration::from_secs(60), "gone on", |target| {
@@ -193,8 +196,8 @@ fn go_on(target: &mut Target, start: &str) {
     });
 }
 
-/// A program that does a little first, and waits before that and after it; what it prints otherwise, and
-/// how often it calls the only function it counts.
+/// A program that does a little work first, and waits before and after that; its output without
+/// waiting; and its own number of calls.
 fn in_two_steps(mode: &str, n: u32) -> (Program, String, u64) {
     let mut program = recursion(mode, n);
     program.args.push("twice".to_owned());
@@ -215,7 +218,8 @@ const ATTACH: [&str; 6] = [
 
 const FILLING: [&str; 3] = ["if=/dev/zero", "of=/dev/shm/filling", "bs=4k"];
 
-/// It grows until there is no more, or something else takes the rest.
+/// /dev/shm runs full by the session's own growth, or by another file. All calls are counted, and
+/// those without room for their path share one.
 #[test]
 fn dev_shm_full() {
     let (program, plain, own) = in_two_steps("fib", 20);
@@ -229,14 +233,14 @@ fn dev_shm_full() {
         if is_filled {
             target.run("dd", &FILLING).expect(1)
         } else {
-            // All but a part of what it needs.
+            // Leaves only a part of the needed memory.
             let part = [&FILLING[..], &["count=1280"]].concat();
             target.run("dd", &part).expect(0)
         };
         go_on(&mut target.0, "sum ");
         target.ipath("snapshot", &["-o", &file]).expect(0);
         if is_filled {
-            // None of many, or all: what is in stays as it is.
+            // An addition of many functions fails completely. Measured functions are unaffected.
             let added = target.ipath("add", &["-f", "libc.so.6!*", "--yes"]);
             let cause = added.expect_error();
             assert!(
@@ -259,7 +263,7 @@ fn dev_shm_full() {
     }
 }
 
-/// Without much room for a session it is elsewhere, and nothing is missed.
+/// If /dev/shm has too little room for a session, its segment is elsewhere, and no call is missed.
 #[test]
 fn dev_shm_full_at_first() {
     let (program, plain, own) = in_two_steps("fib", 10);
@@ -283,7 +287,7 @@ fn dev_shm_full_at_first() {
     }
 }
 
-/// Takes all memory from a program, but what it has by then; calls by its own count, and the profile.
+/// Takes all further memory from a program. Returns its own number of calls, and the profile.
 fn starved(mode: &str, n: u32, metrics: &str) -> (u64, Profile) {
     let (program, plain, own) = in_two_steps(mode, n);
     let scratch = Scratch::new("starved");
@@ -310,8 +314,8 @@ fn starved(mode: &str, n: u32, metrics: &str) -> (u64, Profile) {
 }
 
 #[test]
-fn rlimit_as() {
-    // No more paths than the table has room for.
+fn rlimit_as_counts_calls_without_room_as_lost() {
+    // No more paths than fit into the table.
     let (own, profile) = starved("fib", 18, "count,wall");
     assert_eq!(profile.calls("fib"), own);
     let losses = &profile.losses;
@@ -319,14 +323,14 @@ fn rlimit_as() {
     assert!(losses.overflow > own / 2, "{losses:?}");
     assert_eq!(losses.overflow_by, ["no-mapping"]);
     assert!(profile.paths.len() > 90, "{}", profile.paths.len());
-    // No walk longer than there was room for.
+    // No walk that is longer than the buffer.
     let (own, profile) = starved("self", 3000, "count");
     assert_eq!(profile.calls("descend"), own);
     let losses = &profile.losses;
     assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
     assert!(losses.overflow > own / 2, "{losses:?}");
     assert_eq!(losses.overflow_by, ["no-mapping"]);
-    // No more activations at a time.
+    // No more concurrent activations.
     let (own, profile) = starved("self", 3000, "count,wall");
     let losses = &profile.losses;
     assert_eq!(profile.calls("descend") + losses.missed, own, "{losses:?}");
@@ -337,9 +341,12 @@ fn rlimit_as() {
     assert_eq!((losses.open, losses.unwound), (Some(0), Some(0)));
 }
 
-/// Runs a program that counts those of its own tail calls that end the time of a call: they are told from returns by
-/// function and by path, and nobody says then that nothing was lost. Others, of the functions `whole`, are timed to the
-/// return; as long as the program says that they take, whether `callees` are measured or not.
+/// Runs a program that counts its own tail calls that end the time of a call. Checks that they are
+/// distinguished from returns by function and by path, and that the report does not claim that
+/// nothing was lost.
+///
+/// Functions in `whole` are timed up to the return. Their times equal the program's own, whether
+/// `callees` are measured or not.
 fn tails_are_told(program: &Program, whole: &[&str], callees: &[&str]) {
     let scratch = Scratch::new("tails");
     let file = scratch.file("p.json");
@@ -373,7 +380,7 @@ fn tails_are_told(program: &Program, whole: &[&str], callees: &[&str]) {
             assert_eq!(paths.map(|p| p.tail).sum::<u64>(), own, "{}", function.name);
             let wall = function.totals["wall"]["sum"].as_u64().expect("ns");
             if let Some(took) = took.get(&function.name) {
-                // Clocks differ by little.
+                // The two clocks differ slightly.
                 assert!(
                     wall <= took + took / 50,
                     "{}: {wall} of {took} ns",
@@ -396,19 +403,20 @@ fn tails_are_told(program: &Program, whole: &[&str], callees: &[&str]) {
 }
 
 #[test]
-fn tail_exits() {
+fn tail_exits_are_timed_up_to_the_return() {
     let program = Program::new(&program("tail_exits.c"), [""; 0]);
     let whole = ["taken", "twice", "counted", "falls"];
     tails_are_told(&program, &whole, &["slow", "into"]);
 }
 
-/// `tail_call_time`: to a function of the program and a chain, timed to the return; through a pointer and into another
-/// library, which end the time; `list` says which exits are such.
+/// `tail_call_time`: tail calls to a function of the program, and a chain, are timed up to the
+/// return. Calls through a pointer and into another library end the time. `list` marks such exits.
 #[test]
 fn tail_call_time() {
     let program = Program::new(&program("tail_call_time.c"), [""; 0]);
     tails_are_told(&program, &["direct", "chain"], &["slow"]);
-    // What a pointer is called through is no callee: it returns by an address that it has pushed itself.
+    // A thunk is not the callee of an indirect call: it returns through an address that it pushed
+    // itself.
     let thunk = program_with("tail_call_time.c", &["-O2", "-mindirect-branch=thunk"]);
     tails_are_told(
         &Program::new(&thunk, [""; 0]),

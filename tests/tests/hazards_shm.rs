@@ -52,7 +52,8 @@ fn attach(shm: &OwnShm, target: &Target, options: &[&str], functions: &[&str]) {
     shm.ipath(arguments).expect(0);
 }
 
-/// Detaches, and compares with the program's own counts.
+/// Detaches, and checks that the counted and the missed calls are those of the program, which has
+/// found no error.
 fn assert_counted(shm: &OwnShm, mut target: Target, what: &str) {
     let scratch = Scratch::new("shm");
     let file = scratch.file("p.json");
@@ -75,7 +76,7 @@ fn assert_counted(shm: &OwnShm, mut target: Target, what: &str) {
     shm.empty();
 }
 
-/// The memory runs out before the first call.
+/// The memory runs out before the first call. Each call is counted or missed.
 #[test]
 fn first_call_with_every_number_of_free_pages() {
     let shm = OwnShm::of("64m");
@@ -92,8 +93,8 @@ fn first_call_with_every_number_of_free_pages() {
     }
 }
 
-/// The memory runs out after some calls, before others that need more. Then functions and columns
-/// are added.
+/// The memory runs out after some calls, before others that need more. Functions and columns are
+/// added, or refused. The program is unharmed.
 #[test]
 fn growth_and_add_with_every_number_of_free_pages() {
     let shm = OwnShm::of("64m");
@@ -121,11 +122,11 @@ fn growth_and_add_with_every_number_of_free_pages() {
     }
 }
 
-/// Calls of a waiting child: `few` and `many` of areas.c.
+/// The number of calls of a waiting child: `few` and `many` of areas.c.
 const CALLS_OF_A_CHILD: u64 = (3 + 1 + 5 + 1) + (60 * 61 / 2 + 60 + 62 * 2 + 40);
 
 /// Children with their own sessions: the memory runs out when all of them exist and none has made a
-/// call.
+/// call. Each call is counted or missed.
 #[test]
 fn followed_children_with_few_free_pages() {
     let shm = OwnShm::of("8m");

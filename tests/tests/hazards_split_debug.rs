@@ -11,7 +11,7 @@ use std::process::Command;
 
 const MISSING: &str = "split debug information (.dwo, .dwp) is not found";
 
-/// The program, compiled with these flags in its own folder.
+/// The path of the program, compiled with these flags in its own folder.
 fn built(scratch: &Scratch, compiler: &str, flags: &[&str]) -> PathBuf {
     for name in ["split_x.c", "split_y.c"] {
         let object = name.replace(".c", ".o");
@@ -47,8 +47,8 @@ fn notes(profile: &Value) -> String {
     profile["session"]["notes"].to_string()
 }
 
-/// Checks that the frame of this function has this line, and that this function is inlined around
-/// the call.
+/// Checks that the frame of `outer` has the source line `line`, and that only `inner` is inlined
+/// around the call, with the line `its_line`.
 fn assert_inlined(
     profile: &Value,
     (outer, line): (&str, u64),
@@ -71,6 +71,8 @@ fn assert_inlined(
     assert_eq!(frame["line"].as_u64(), Some(line), "{how}: {frame}");
 }
 
+/// Checks that the inlined functions are known, and that no debug information is reported as
+/// missing.
 fn assert_whole(profile: &Value, how: &str) {
     assert_inlined(profile, ("mid", 22), ("inl", 17), how);
     assert_inlined(profile, ("other", 16), ("inl2", 11), how);
@@ -81,7 +83,7 @@ fn assert_whole(profile: &Value, how: &str) {
     );
 }
 
-/// Removes all files with an extension from the scratch folder.
+/// Removes all files with an extension from the scratch folder. Returns their number.
 fn remove(scratch: &Scratch, extension: &str) -> usize {
     let files = fs::read_dir(scratch.path()).expect("a folder");
     let files = files.map(|file| file.expect("can be read").path());
@@ -145,7 +147,7 @@ fn inlined_functions_are_found_in_packages() {
 fn missing_split_units_are_said_to_be() {
     let scratch = Scratch::new("split");
     let program = built(&scratch, "gcc", &["-g", "-gsplit-dwarf"]);
-    // The files there instead belong to another program.
+    // Replaces the files by files of another program.
     assert_eq!(remove(&scratch, "dwo"), 2);
     for name in ["split_x.dwo", "split_y.dwo"] {
         fs::copy(&program, scratch.file(name)).expect("a copy");
@@ -166,7 +168,8 @@ fn sections_compressed_by_older_tools_are_read() {
     }
 }
 
-/// As made by RPM's find-debuginfo.sh (GDB manual, "MiniDebugInfo").
+/// Symbols in `.gnu_debugdata`, made as by RPM's find-debuginfo.sh (GDB manual, "MiniDebugInfo"),
+/// name functions. A broken section is ignored.
 #[test]
 fn symbols_are_read_from_mini_debug_information() {
     for method in [

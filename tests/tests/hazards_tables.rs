@@ -1,5 +1,5 @@
-//! Functions that jump through tables, in code without unwind entries: none is refused for it, and every call is
-//! on the path that gdb finds.
+//! Functions that jump through tables, in code without unwind entries: none is refused for that
+//! reason, and every call is on the path that gdb finds.
 
 use ipath_tests::command::Run;
 use ipath_tests::compare::assert_equal;
@@ -21,9 +21,9 @@ const BARE: [&str; 4] = [
     "-fomit-frame-pointer",
 ];
 
-/// Runs a program of C without unwind entries under ipath, with its functions named and with nothing but what it
-/// exports; gdb is given the same code with what `-g` puts into `.debug_frame`. Functions that leave by a jump to
-/// one without a name are refused.
+/// Compares runs of a C program without unwind entries: under ipath with its symbols and with only
+/// its exports, and under gdb with the `.debug_frame` section of `-g`. Functions that leave by a
+/// jump to a nameless function are refused.
 fn compare(source: &str, position: &[&str], functions: &[&str], to_unnamed: &[&str]) {
     let with = |more: &[&str]| program_with(source, &[&BARE[..], position, more].concat());
     let described = Program::new(&with(&["-g"]), [""; 0]);
@@ -38,7 +38,8 @@ fn compare(source: &str, position: &[&str], functions: &[&str], to_unnamed: &[&s
     }
 }
 
-/// Runs it with these functions instrumented, of which none is refused. Each call ends, and each path is complete.
+/// Runs it with these functions instrumented. None is refused, each call ends, and each path is
+/// complete.
 fn all_complete(program: &Program, functions: &[&str]) {
     let plain = program.plain().expect(0);
     let scratch = Scratch::new("complete");
@@ -51,6 +52,7 @@ fn all_complete(program: &Program, functions: &[&str]) {
     profile.assert_complete("every path ends at a root");
 }
 
+/// Paths through jumps by tables of absolute addresses equal those of gdb.
 #[test]
 fn absolute_jump_table() {
     let position = ["-no-pie", "-fno-pie"];
@@ -64,7 +66,7 @@ fn absolute_jump_table() {
 }
 
 #[test]
-fn computed_goto() {
+fn computed_goto_paths_equal_those_of_gdb() {
     for position in [["-no-pie", "-fno-pie"], ["-pie", "-fPIE"]] {
         compare("computed_goto.c", &position, &["work", "run"], &[]);
     }
@@ -74,7 +76,7 @@ fn computed_goto() {
 /// large function into pieces. A function without known bounds is refused for that reason, not
 /// reported as missing.
 #[test]
-fn interpreter() {
+fn interpreter_has_complete_paths_without_unwind_entries() {
     for position in [["-no-pie", "-fno-pie"], ["-pie", "-fPIE"]] {
         compare("interpreter.c", &position, &["work"], &[]);
         let with =
@@ -88,9 +90,9 @@ fn interpreter() {
     }
 }
 
-/// Realigned frames of variable size: the caller's frame is found from their saved words.
+/// Realigned frames of variable size: the caller's frame is found through the saved registers.
 #[test]
-fn realigned_frames() {
+fn realigned_frames_are_walked_without_unwind_entries() {
     for position in [["-no-pie", "-fno-pie"], ["-pie", "-fPIE"]] {
         for level in ["-O2", "-O1", "-Os"] {
             compare(
@@ -105,11 +107,11 @@ fn realigned_frames() {
 
 const STRIPPED: &str = "-ldflags=-s -w";
 
-/// Switches of Go, with symbols, which gdb goes by, and without.
+/// Switches in Go, with symbols, as gdb needs them, and without.
 #[test]
-fn go_switch() {
+fn go_switch_has_complete_paths_with_and_without_symbols() {
     let described = Program::new(&program("go_switch.go"), [""; 0]);
-    // After a signal that preempts a goroutine at a breakpoint gdb meets that once more.
+    // If a signal preempts a goroutine at a breakpoint, gdb hits the breakpoint twice.
     let described = described.env("GODEBUG", "asyncpreemptoff=1");
     let plain = described.plain().expect(0);
     let leaf = "main.leaf";
@@ -117,7 +119,7 @@ fn go_switch() {
     println!("{}", found.summary());
     found.assert_like(&plain);
     for path in &mut found.paths {
-        // After where goroutines return to, gdb goes on to a word that is no address.
+        // Past the return address of a goroutine gdb follows a word that is not an address.
         path.stack.retain(|(module, _)| module != "[unmapped]");
     }
     let scratch = Scratch::new("go-switch");
@@ -134,9 +136,9 @@ fn go_switch() {
     }
 }
 
-/// A program of Go that is stripped as it is shipped.
+/// A stripped Go program, as shipped.
 #[test]
-fn stripped_gofmt() {
+fn stripped_gofmt_has_complete_paths() {
     let sources = ["go_switch.go", "moving.go", "recover.go"];
     let sources = sources.map(|name| source(name).display().to_string());
     let program = Program::new(Path::new("/usr/bin/gofmt"), sources);
@@ -163,8 +165,8 @@ fn stripped_gofmt() {
     }
 }
 
-/// Every function of a program of Go: with what its runtime is made of, and where goroutines return to, which is
-/// amid a function that nothing calls.
+/// Every function of a Go program, including its runtime. Goroutines return into the middle of a
+/// function that nothing calls.
 #[test]
 fn everything_in_go() {
     for flags in [&[][..], &[STRIPPED]] {
@@ -186,8 +188,8 @@ fn everything_in_go() {
     }
 }
 
-/// `preempted_by_signals`: Go's signal handler makes goroutines enter a function where they are. No call leads to
-/// that, even if one stands before the interrupted instruction.
+/// `preempted_by_signals`: Go's signal handler makes goroutines enter a function at any
+/// instruction. No call leads to it, even if there is one before the interrupted instruction.
 #[test]
 fn preempted_by_signals() {
     let program = Program::new(&program("preempted_by_signals.go"), [""; 0]);
@@ -201,15 +203,15 @@ fn preempted_by_signals() {
     assert!(is_whole, "{:?}", profile.losses);
 }
 
-/// `causes`: walks that cannot go on say why, each call by one name.
+/// `causes`: every incomplete walk is counted under one cause.
 #[test]
-fn causes() {
+fn causes_of_incomplete_walks_are_counted() {
     let program = Program::new(&program("causes.c"), [""; 0]);
     let own = counts_of(&program.plain().expect(0).stdout, "causes");
     counts_kept(&program, 0, |profile| {
         assert_eq!(profile.losses.causes, own);
     });
-    // What called the program's first function is no code.
+    // The program's first function has no calling code.
     let scratch = Scratch::new("causes");
     let file = scratch.file("p.json");
     program.under_ipath(&["_start"], "count", &file).expect(0);

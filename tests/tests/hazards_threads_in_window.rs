@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Lets the target go on until it has said `line`.
+/// Lets the target continue until it has printed `line`.
 fn go_on(target: &mut Target, line: &str) {
     target.signal(Signal::SIGUSR1);
     let lines = |t: &Target| t.stdout().lines().any(|l| l == line);
     target.until(LIMIT, &format!("said {line:?}"), lines);
 }
 
-/// Lets the target end, and checks that it finds everything right.
+/// Ends the target, and checks that it found no error.
 fn ends_well(mut target: Target) {
     target.signal(Signal::SIGUSR1);
     let status = target.wait(LIMIT);
@@ -29,7 +29,7 @@ fn ends_well(mut target: Target) {
     assert!(status.success() && ok, "{}", target.report());
 }
 
-/// Checks that at each of these places a thread stands.
+/// Checks that a thread is at each of these places.
 fn stand_at(target: &Target, places: &[&str]) {
     let now = stands(target.pid());
     for place in places {
@@ -37,6 +37,8 @@ fn stand_at(target: &Target, places: &[&str]) {
     }
 }
 
+/// Threads inside the bytes of a patch continue in trampolines, and are in their places again after
+/// the session.
 #[test]
 fn pc_in_window() {
     let places = ["at_entry", "in_entry + 2", "in_exit + 22"];
@@ -53,8 +55,8 @@ fn pc_in_window() {
 
     let profile = session.snapshot();
     let own = own_counts(&target.stdout());
-    // The calls under way are those that had begun: not the one at the entry. One more of each
-    // has begun since.
+    // Calls under way at the attach are not counted, but the one at its entry is. One more call of
+    // each function has begun since.
     for (name, before) in [("in_entry", 1), ("in_exit", 1), ("at_entry", 0)] {
         assert_eq!(profile.calls(name), own[name] - before + 1, "{name}");
     }
@@ -74,7 +76,8 @@ fn signal_frames() -> Target {
 
 const IN_WINDOW: [&str; 3] = ["in_entry", "in_exit", "at_entry"];
 
-/// `ipath` in the background, so far that it has mapped its memory and wants to patch.
+/// Starts `ipath` in the background, and waits until it has mapped its memory and is about to
+/// patch.
 fn background(target: &mut Target, arguments: &[&str]) -> Target {
     let mut command = Command::new(ipath());
     command.args(arguments);
@@ -87,7 +90,7 @@ fn background(target: &mut Target, arguments: &[&str]) -> Target {
 }
 
 #[test]
-fn signal_frame_in_window() {
+fn signal_frame_in_window_delays_the_attach() {
     let mut target = signal_frames();
     let before = ProcessState::of(target.pid());
     go_on(&mut target, "handling");
@@ -109,24 +112,24 @@ fn signal_frame_in_window() {
     }
     profile.assert_lossless();
     let tries = profile.session.stops.iter().filter(|s| s.why == "attach");
-    // To map its memory, to find the frames in its way, and to patch.
+    // One to map its memory, one to find the frames in its way, and one to patch.
     assert!(tries.count() >= 3, "{}", profile.stops().1);
     before.assert_unchanged(target.pid());
     ends_well(target);
 }
 
-/// `stale_signal_frame`: what looks like the frame of a handler that one of the threads is in has been left by
-/// another's, and keeps nothing from being taken out.
+/// `stale_signal_frame`: an apparent signal frame on the stack of a thread is a remnant of another
+/// thread's handler. It does not prevent removal.
 #[test]
 fn stale_signal_frame() {
     let mut target = Target::start(program("stale_signal_frame.c"), [""; 0]).await_output("ready");
     let before = ProcessState::of(target.pid());
     let session = Session::attach(target.pid(), &["work"]);
-    // It opens a file for that.
+    // To plant the frame, the target reads /proc/self/maps.
     target.signal(Signal::SIGUSR2);
     let planted = |t: &Target| t.stdout().lines().any(|l| l == "planted");
     target.until(LIMIT, "planted its frame", planted);
-    // Waits for half a minute, and then refuses, where it takes the frame for one that is in use.
+    // If the frame were taken for one in use, this would wait half a minute and then fail.
     let profile = session.detach();
     assert!(profile.calls("work") > 0);
     before.assert_unchanged(target.pid());
@@ -135,6 +138,8 @@ fn stale_signal_frame() {
     assert!(status.success(), "{}", target.report());
 }
 
+/// A handler that does not return prevents the patch of the function that it interrupts, and of no
+/// other. The function can be added once the handler has returned.
 #[test]
 fn signal_frame_in_window_for_good() {
     let mut target = signal_frames();
@@ -145,7 +150,7 @@ fn signal_frame_in_window_for_good() {
     let line = refused.expect_error();
     assert!(line.contains("in_e"), "names the function: {line}");
     before.assert_unchanged(target.pid());
-    // What nobody stands in can be had meanwhile.
+    // Functions without a thread in the window can be instrumented in the meantime.
     let session = Session::attach(target.pid(), &["in_entry", "call"]);
     let profile = session.snapshot();
     assert!(
@@ -157,7 +162,7 @@ fn signal_frame_in_window_for_good() {
     assert_eq!(profile.refused[0]["name"], "in_entry");
     assert_eq!(reason, Some("occupied"));
     go_on(&mut target, "returned");
-    // Nor does it stay refused.
+    // The refused function can be added later.
     session.add(&["in_entry"]).expect(0);
     go_on(&mut target, "done");
     let profile = session.detach();
@@ -168,7 +173,7 @@ fn signal_frame_in_window_for_good() {
     ends_well(target);
 }
 
-/// The handlers wait on top of trampolines: these stay until the handlers have returned.
+/// The handlers wait on top of trampolines, which stay until the handlers have returned.
 #[test]
 fn signal_frame_in_trampoline() {
     let mut target = signal_frames();
@@ -188,8 +193,8 @@ fn signal_frame_in_trampoline() {
     ends_well(target);
 }
 
-/// `on_landing`: a signal handler interrupts a thread between the two jumps of a patch. The second jump
-/// stays until the handler has returned.
+/// `on_landing`: a signal handler interrupts a thread between the two jumps of a patch. The second
+/// jump stays until the handler has returned.
 #[test]
 fn signal_frame_on_landing() {
     for (place, at_last) in [("same", "hosted"), ("alternate", "last")] {
@@ -236,12 +241,12 @@ fn signal_frame_on_landing() {
 }
 
 #[test]
-fn return_into_window() {
+fn return_into_window_is_counted_exactly_or_refused() {
     let mut target = Target::start(program("return_into_window.c"), [""; 0]).await_output("ready");
     let before = ProcessState::of(target.pid());
     let instrumented = ["call_first", "call_second", "call_before_pop"];
-    // The second could have a pun, of bytes that belong to the function after it, which come
-    // to be a jump of its own.
+    // The second could use a pun with bytes of the next function, but these become a jump of their
+    // own.
     let refused = [
         ("call_short", "call-in-window"),
         ("call_last", "overlaps-function"),
@@ -275,7 +280,8 @@ fn return_into_window() {
     ends_well(target);
 }
 
-/// Attaches and detaches a few times while the target calls `functions` for ever; that it is still right by then.
+/// Attaches and detaches a few times while the target calls `functions` in a loop. Checks that the
+/// target found no error.
 fn survives_rounds(file: &str, argument: &str, functions: &[&str], rounds: u32) {
     let target = Target::start(program(file), [argument]).await_output("ready");
     let before = ProcessState::between(target.pid(), Signal::SIGALRM);
@@ -295,14 +301,14 @@ fn survives_rounds(file: &str, argument: &str, functions: &[&str], rounds: u32) 
     target.finish("ok ");
 }
 
-/// `preempted`: contexts that signal handlers have left in trampolines, and which go on after the session.
+/// `preempted`: signal handlers leave contexts in trampolines, which continue after the session.
 #[test]
-fn preempted() {
+fn preempted_contexts_continue_after_the_session() {
     survives_rounds("preempted.c", "1000", &["outer", "work"], 5);
 }
 
-/// The same so often that many are left while they record a call, on stacks in one mapping: others do not take what
-/// they do for left for good.
+/// Preemption so frequent that many contexts are left while they record a call, on stacks in one
+/// mapping. Other threads must not take those calls for abandoned.
 #[test]
 fn preempted_amid_recording() {
     for _ in 0..4 {
@@ -310,8 +316,8 @@ fn preempted_amid_recording() {
     }
 }
 
-/// `preempted_at_other_depths`: the same with more of each stack in use while signals come than afterwards. What is left
-/// there of the frames of handlers that have returned is not taken for what is still in use.
+/// `preempted_at_other_depths`: each stack is deeper during the signals than afterwards. Remnants
+/// of frames of returned handlers are not taken for frames in use.
 #[test]
 fn preempted_at_other_depths() {
     for more in ["0", "128", "512", "960"] {
@@ -324,7 +330,7 @@ fn preempted_at_other_depths() {
             target.signal(Signal::SIGUSR1);
             let rounds = |t: &Target| t.stdout().lines().filter(|l| *l == "shallow").count();
             target.until(LIMIT, "left the depths", |t| rounds(t) == round);
-            // Waits for half a minute, and then refuses, where it takes a frame for one that is in use.
+            // If a frame were taken for one in use, this would wait half a minute and then fail.
             let profile = session.detach();
             assert!(profile.calls("work") > 0);
             before.assert_unchanged(target.pid());
@@ -334,10 +340,10 @@ fn preempted_at_other_depths() {
     }
 }
 
-/// `preempted_small`: the same on stacks so small that one call's stack pointer is near another's. No result is wrong, and
-/// every call is recorded or counted as missed.
+/// `preempted_small`: stacks so small that the stack pointers of different calls are close
+/// together. No result is wrong, and every call is recorded or counted as missed.
 #[test]
-fn preempted_small() {
+fn preempted_small_stacks_account_for_every_call() {
     const THREADS: u64 = 16;
     for stack in ["-DSTACK=896", "-DSTACK=4096"] {
         let program = program_with("preempted_small.c", &[stack]);
@@ -349,14 +355,15 @@ fn preempted_small() {
             let own = own_counts(&ours.expect(0).stdout)["outer"];
             let profile = Profile::read(&file);
             let recorded = profile.calls("outer") + profile.calls("work") + profile.losses.missed;
-            // Each of `outer` makes two of `work`; of those under way at the end some have been made.
+            // Each `outer` makes two calls of `work`. Calls under way at the end have made some of
+            // them.
             let all = 3 * own..=3 * (own + THREADS);
             assert!(all.contains(&recorded), "{recorded} of {all:?}");
         }
     }
 }
 
-/// `stacks_in_a_frame`: what is below a stack pointer may be another stack.
+/// `stacks_in_a_frame`: the memory below a stack pointer may be another stack.
 #[test]
 fn stacks_in_a_frame() {
     survives_rounds("stacks_in_a_frame.c", "", &["work"], 5);

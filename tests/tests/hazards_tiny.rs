@@ -1,4 +1,4 @@
-//! Functions too small for a jump: punned where the process has room, refused by name elsewhere.
+//! Functions too small for a jump: punned if the process has room, else refused by name.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{build, program_with, source};
@@ -34,16 +34,17 @@ const OVERLAPS: &str = "overlaps-function";
 const TOO_SHORT: &str = "too-short";
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// The names of the tiny functions with a suffix.
 fn names(way: &str) -> Vec<String> {
     TINY.iter().map(|name| format!("{name}_{way}")).collect()
 }
 
-/// A program with the tiny functions in it, or in a library of its.
+/// A program with the tiny functions, in itself or in a library.
 struct Built {
     path: PathBuf,
-    /// The functions that are punned wherever it is loaded.
+    /// The functions that are punned at any load address.
     punned: Vec<String>,
-    /// The others, with the reasons.
+    /// The refused functions, with the reasons.
     refused: BTreeMap<String, String>,
 }
 
@@ -67,7 +68,7 @@ impl Built {
         Self::new(linked(&["-pie", "-fPIE"]), all, Vec::new())
     }
 
-    /// Nothing is below it.
+    /// The program at a fixed address. Below it there is no room for the targets of puns.
     fn at_fixed_address(flags: &[&str]) -> Self {
         let path = linked(&[&["-no-pie"], flags].concat());
         Self::new(path, names("up"), names("down"))
@@ -93,7 +94,7 @@ impl Built {
     }
 
     fn start(&self, mode: &[&str]) -> Target {
-        // In sigwait(3) its signal mask stays the same.
+        // In sigwait(3) its signal mask is constant.
         let target = Target::start(&self.path, mode).await_output("ready\n");
         target.await_syscall(libc::SYS_rt_sigtimedwait)
     }
@@ -111,7 +112,7 @@ impl Built {
         self.punned.iter().map(String::as_str).collect()
     }
 
-    /// Everything that can be had is had, by puns, and all else is refused.
+    /// Checks that every function that can be punned is, and that all others are refused.
     fn assert_puns(&self, profile: &Profile) {
         let program = self.path.display();
         let refused = refused(profile);
@@ -141,13 +142,14 @@ fn go_on(target: &mut Target, until: &str) -> String {
     target.stdout()
 }
 
-/// Text is what it was, whatever the program has mapped meanwhile.
+/// Checks that text is unchanged, whatever the program has mapped in the meantime.
 fn assert_same_text(before: &ProcessState, pid: u32) {
     let found = before.differences(&ProcessState::of(pid));
     let changed: Vec<_> = found.iter().filter(|d| d.starts_with("text")).collect();
     assert!(changed.is_empty(), "{changed:#?}");
 }
 
+/// Checks that the calls of `names` are those that the program printed, and that none is lost.
 fn assert_counts(profile: &Profile, printed: &str, names: &[&str]) {
     let own = own_counts(printed);
     for name in names {
@@ -159,7 +161,7 @@ fn assert_counts(profile: &Profile, printed: &str, names: &[&str]) {
 }
 
 #[test]
-fn tiny_function() {
+fn tiny_function_is_counted_exactly_or_refused() {
     for built in Built::all() {
         println!("{}", built.path.display());
         let refused = built.refused.iter();
@@ -168,7 +170,8 @@ fn tiny_function() {
     }
 }
 
-/// The linker's default would put code after it, which would be a place to jump from.
+/// The linker script makes `at_end` the last byte of the executable segment and of a page. By
+/// default the linker puts code after it, from which a jump would be possible.
 #[test]
 fn at_end_ends_a_page_and_what_is_executable() {
     for path in [linked(&["-pie", "-fPIE"]), linked(&["-no-pie"])] {
@@ -189,6 +192,7 @@ fn at_end_ends_a_page_and_what_is_executable() {
     }
 }
 
+/// In a waiting program each function is punned or refused as expected. Calls are exact.
 #[test]
 fn tiny_function_of_running_program() {
     for built in Built::all() {
@@ -207,9 +211,12 @@ fn tiny_function_of_running_program() {
     }
 }
 
+/// Functions that threads call all the time are added and removed. After the last addition, each
+/// counts as many calls as the others.
 #[test]
 fn tiny_function_of_busy_program() {
-    /// Each thread calls all functions in turn, and is anywhere when they are taken in and out.
+    /// Each thread calls all functions in turn, and can be anywhere when they are removed and
+    /// added.
     const THREADS: u64 = 4;
     for built in Built::all() {
         let mut target = built.start(&["busy"]);
@@ -229,9 +236,9 @@ fn tiny_function_of_busy_program() {
             session.detach();
             before.assert_unchanged(target.pid());
         }
-        // All come in at one moment, and then each thread ends a round.
+        // All are added at the same moment, then each thread finishes a round.
         let session = Session::attach(target.pid(), &names);
-        // On a busy machine none of them may have run yet.
+        // On a busy machine some threads may not have run yet.
         target.until(Duration::from_secs(60), "called all functions", |_| {
             let profile = session.snapshot();
             names.iter().all(|name| profile.calls(name) > 0)
@@ -249,7 +256,8 @@ fn tiny_function_of_busy_program() {
     }
 }
 
-/// Where they may, breakpoints serve whatever a pun does not.
+/// Checks that with `--allow-trap` each of these functions is instrumented by breakpoints, at least
+/// in part.
 fn all_by_breakpoints(target: &Target, names: &[&str]) {
     let scratch = Scratch::new("tiny-trap");
     let file = scratch.file("p.json");
@@ -268,6 +276,8 @@ fn all_by_breakpoints(target: &Target, names: &[&str]) {
     }
 }
 
+/// Without free memory in reach all functions are refused, and breakpoints can serve them. Once
+/// memory is free they are punned.
 #[test]
 fn tiny_function_where_nothing_is_free() {
     for built in Built::all() {
@@ -296,6 +306,7 @@ fn tiny_function_where_nothing_is_free() {
     }
 }
 
+/// Calls of a forked child are not counted.
 #[test]
 fn tiny_function_in_a_child() {
     for built in Built::all() {
@@ -312,15 +323,19 @@ fn tiny_function_in_a_child() {
     }
 }
 
+/// The linkage names of the functions in a session.
 fn is_in(session: &Session) -> BTreeSet<String> {
     let profile = session.snapshot();
     let functions = profile.functions.iter();
     functions.map(|f| f.linkage.clone()).collect()
 }
 
-/// Functions that are in, those that are added, which of all are in then and which are not.
+/// Instrumented functions, added functions, and of all of them those instrumented then and those
+/// refused.
 type Depending<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], &'a [&'a str]);
 
+/// Of two functions whose jumps use each other's bytes only one is instrumented, and the other one
+/// is refused.
 #[test]
 fn tiny_function_whose_jump_depends_on_another() {
     let built = Built::pie();
@@ -368,6 +383,7 @@ fn tiny_function_whose_jump_depends_on_another() {
     }
 }
 
+/// The text is restored, whatever the order of removals.
 #[test]
 fn tiny_functions_removed_in_any_order() {
     let built = Built::pie();
@@ -393,7 +409,8 @@ fn tiny_functions_removed_in_any_order() {
     target.finish("ok");
 }
 
-/// A program that has just been started has no heap yet.
+/// A program that has just started has no heap yet. No jump needs memory where the heap will be,
+/// and the function is refused.
 #[test]
 fn tiny_function_where_the_heap_will_be() {
     for flag in ["-pie", "-no-pie"] {

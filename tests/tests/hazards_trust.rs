@@ -1,6 +1,6 @@
-//! What the system, other tools and the program itself can do to a session: filters that trap, forced
-//! writes that are refused, breakpoints of others, locked memory, little shared memory, and ends at any
-//! moment.
+//! Interference with a session by the system, other tools and the program itself: trapping filters,
+//! refused forced writes, foreign breakpoints, locked memory, little shared memory, and process
+//! ends at any moment.
 
 use ipath_tests::command::{NOBODY, Run};
 use ipath_tests::compile::program;
@@ -20,7 +20,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// System calls that ipath makes in a target, or its runtime, each trapped alone.
+/// System calls that ipath or its runtime makes in a target. Each is trapped alone.
 const MADE: [i64; 19] = [
     libc::SYS_mmap,
     libc::SYS_mprotect,
@@ -43,9 +43,10 @@ const MADE: [i64; 19] = [
     libc::SYS_msync,
 ];
 
-/// `seccomp_trap`: as the program's own user, for whom the filter acts.
+/// `seccomp_trap`: filters that trap one system call each do not prevent root from measuring. The
+/// program's own user may be refused. The program continues in both cases.
 #[test]
-fn seccomp_trap() {
+fn seccomp_trap_leaves_the_program_unharmed() {
     for number in MADE {
         let mut command = Command::new(program("filtered.c"));
         command.arg(number.to_string()).uid(NOBODY).gid(NOBODY);
@@ -77,7 +78,7 @@ fn seccomp_trap() {
                 target.report()
             );
             if user == 0 {
-                // Who may suspend the filter is not hindered by it, and the runtime makes no call.
+                // Root may suspend the filter, and the runtime makes no system call.
                 assert_eq!(attached.code(), 0, "call {number}: {}", attached.report());
                 let session = Session::of(target.pid());
                 let limit = Duration::from_secs(20);
@@ -97,10 +98,10 @@ fn seccomp_trap() {
     }
 }
 
-/// `seccomp_later`: the program puts a filter on during a session whose runtime was told to make no call; threads
-/// that are new then are measured too.
+/// `seccomp_later`: the program installs a filter during a session whose runtime makes no system
+/// calls. Threads created afterwards are measured, too.
 #[test]
-fn seccomp_later() {
+fn seccomp_later_loses_no_call_of_new_threads() {
     for number in [libc::SYS_open, libc::SYS_process_vm_readv, libc::SYS_tgkill] {
         let mut command = Command::new(program("filtered.c"));
         command.arg("late").arg(number.to_string());
@@ -111,7 +112,7 @@ fn seccomp_later() {
             .run()
             .expect(0);
         target.signal(Signal::SIGUSR1);
-        // The threads make this many calls at first; then the loop is on.
+        // The threads make this many calls first, before the loop starts.
         let session = Session::of(target.pid());
         let limit = Duration::from_secs(20);
         target.until(limit, "called work under its filter", |_| {
@@ -124,15 +125,16 @@ fn seccomp_later() {
     }
 }
 
-/// `dispatched`: no call can be made where calls come back as signals; that is seen before one is tried.
+/// `dispatched`: system calls arrive as signals, so ipath can make none. It detects that before it
+/// tries one.
 #[test]
-fn dispatched() {
+fn dispatched_system_calls_are_refused() {
     let mut target = Target::start(program("dispatched.c"), [] as [&str; 0]).await_output("ready");
     assert_attach_refused(&mut target, "work", "PR_SET_SYSCALL_USER_DISPATCH");
     target.finish("ok calls ");
 }
 
-/// A user with no room for one more thread or process: a session is taken out all the same.
+/// A user who can create no further thread or process: a session is removed nevertheless.
 #[test]
 fn out_of_threads() {
     let mut command = Command::new(program("busy.c"));
@@ -158,7 +160,8 @@ fn out_of_threads() {
     target.finish("ok calls ");
 }
 
-/// The kernel refuses forced writes through /proc/PID/mem (proc_mem.force_override): all is written by ptrace.
+/// The kernel refuses forced writes through /proc/PID/mem (proc_mem.force_override), so all writes
+/// use ptrace.
 #[test]
 fn forced_writes_refused() {
     let target = Target::start(program("busy.c"), ["2", "600"]).await_output("ready");
@@ -184,7 +187,7 @@ fn forced_writes_refused() {
     clean.assert_unchanged(target.pid());
     assert!(Profile::read(&file).calls("step") > 0);
     target.finish("ok calls ");
-    // What `run` starts is stopped otherwise.
+    // `run` stops the program that it starts in a different way.
     let refused = Run::new(faulty())
         .args(["run", "--no-tui", "-f", "busy*!step", "--"])
         .arg(program("busy.c"))
@@ -199,7 +202,7 @@ fn forced_writes_refused() {
     );
 }
 
-/// Stops a target by a signal, and waits until it has.
+/// Stops a target by a signal, and waits until it has stopped.
 fn stop(target: &Target) {
     target.signal(Signal::SIGSTOP);
     let end = Instant::now() + Duration::from_secs(20);
@@ -209,9 +212,10 @@ fn stop(target: &Target) {
     }
 }
 
-/// Somebody's breakpoint in one function: that one is refused by name, the others go on.
+/// A foreign breakpoint in one function: that function is refused by name, and the others are
+/// measured.
 #[test]
-fn breakpoint_before() {
+fn breakpoint_before_refuses_only_its_function() {
     let target = Target::start(program("busy.c"), ["2", "600"]).await_output("ready");
     let pid = target.pid().to_string();
     let at = address_in(target.pid(), &program("busy.c"), "jump");
@@ -221,7 +225,7 @@ fn breakpoint_before() {
         .open(format!("/proc/{pid}/mem"));
     let memory = memory.expect("root");
     let mut original = [0];
-    // After the first instruction, where no call comes before it is gone again: the program is stopped.
+    // After the first instruction. The program is stopped, so no call hits the breakpoint.
     stop(&target);
     memory.read_exact_at(&mut original, at).expect("mapped");
     memory.write_all_at(&[0xcc], at).expect("written");
@@ -261,9 +265,9 @@ fn breakpoint_before() {
     target.finish("ok calls ");
 }
 
-/// A uprobe that is there already: the function is refused, and goes on being the other tool's.
+/// An existing uprobe: the function is refused, and the other tool keeps it.
 #[test]
-fn uprobe_before() {
+fn uprobe_before_refuses_its_function_and_stays() {
     let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
     let pid = target.pid().to_string();
     let clean = ProcessState::of(target.pid());
@@ -320,10 +324,10 @@ fn uprobe_before() {
     target.finish("ok calls ");
 }
 
-/// A uprobe that another tool sets on a function while that is instrumented, and one that has come and gone: the
-/// next command sees it and takes the probe out, before a call is made that would go astray.
+/// Another tool sets a uprobe on an instrumented function, and in one case removes it again. The
+/// next command notices it and removes the probe, before a call could go astray.
 #[test]
-fn uprobe_after() {
+fn uprobe_after_is_noticed_by_the_next_command() {
     let path = program("busy.c");
     for goes in [false, true] {
         let target = Target::start(&path, ["1", "600"]).await_output("ready");
@@ -358,18 +362,21 @@ fn uprobe_after() {
     }
 }
 
-/// All the program maps is locked into memory: the segment is not, and no stop lasts for its sake.
+/// The program locks all its mappings. The segment is not locked, and does not prolong any stop.
 #[test]
-fn mcl_future() {
+fn mcl_future_does_not_lock_the_segment() {
     locked_memory(&[]);
 }
 
-/// `locked_without_new_code`: nor may what is mapped become code later (PR_SET_MDWE).
+/// `locked_without_new_code`: in addition, new mappings may not become executable later
+/// (PR_SET_MDWE).
 #[test]
 fn locked_without_new_code() {
     locked_memory(&["mdwe"]);
 }
 
+/// Measures a program that locks its memory. Checks that no call is missed, and that less than 64
+/// MiB more are locked.
 fn locked_memory(arguments: &[&str]) {
     let program = program("locked_memory.c");
     let mut target = Target::start(program, arguments).await_output("ready");
@@ -402,7 +409,7 @@ fn locked_memory(arguments: &[&str]) {
     target.finish("ok calls ");
 }
 
-/// A shared memory file system too small for a session: the segment is the target's alone.
+/// A shared memory file system too small for a session: the segment is private to the target.
 #[test]
 fn dev_shm_too_small() {
     for size in ["16k", "200k", "1000k"] {
@@ -425,9 +432,10 @@ fn dev_shm_too_small() {
     }
 }
 
-/// A resolver that faults where it is called out of season: the program never hears of it.
+/// A resolver that faults if it is called at an unexpected time: the program never receives the
+/// signal.
 #[test]
-fn faulting_resolver() {
+fn faulting_resolver_signals_never_reach_the_program() {
     let target = Target::start(program("bad_resolver.c"), [] as [&str; 0]).await_output("ready");
     let pid = target.pid().to_string();
     let asked = Run::ipath([

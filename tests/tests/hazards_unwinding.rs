@@ -1,6 +1,8 @@
-//! Calls that end without a return: by an exception, a jump, or with their thread. The programs count
-//! calls and returns of each function themselves; what did not return must be `unwound` as soon as it
-//! has ended, so each thread's last call ends in that way, and all live until the last has.
+//! Calls that end without a return: by an exception, by a jump, or with their thread.
+//!
+//! The programs count calls and returns of each function themselves. A call that did not return
+//! must be `unwound` as soon as it has ended. Therefore each thread's last call ends in that way,
+//! and all threads live until the last call has ended.
 
 use ipath_tests::command::Finished;
 use ipath_tests::compile::{program, program_with};
@@ -19,13 +21,13 @@ const MUSL: &[&str] = &[
     "-static",
     "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs",
 ];
-/// Its library has no symbol where threads begin.
+/// The library has no symbol at the start function of threads.
 const DYNAMIC_MUSL: &[&str] = &["-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs"];
-/// Has every jump go by `__longjmp_chk`.
+/// Makes every longjmp use `__longjmp_chk`.
 const FORTIFIED: &[&str] = &["-D_FORTIFY_SOURCE=2"];
 
-/// Runs a program in each way: every call that it has not counted as returned, or says to be open, has
-/// been unwound, for each function. What else is asked of the profile is the test's.
+/// Runs a program in each way. For each function, every call that the program did not count as
+/// returned or report as open must be unwound. `judge` checks the rest of the profile.
 fn unwound(program: &Program, code: i32, mut judge: impl FnMut(&Profile)) {
     let plain = program.plain().expect(code);
     let returns = counts_of(&plain.stdout, "returns");
@@ -49,7 +51,7 @@ fn unwound(program: &Program, code: i32, mut judge: impl FnMut(&Profile)) {
     });
 }
 
-/// The same, and all paths are known to their roots.
+/// Like [`unwound`], and all paths are complete to their roots.
 fn all_unwound(source: &str, flags: &[&str], what: &str, code: i32) {
     println!("{source} {flags:?} {what}");
     let program = Program::new(&program_with(source, flags), [what]);
@@ -59,34 +61,37 @@ fn all_unwound(source: &str, flags: &[&str], what: &str, code: i32) {
 }
 
 #[test]
-fn exception_through() {
+fn exception_through_ends_calls_as_unwound() {
     all_unwound("exceptions.cc", &[], "through", 0);
     all_unwound("exceptions.cc", STATIC, "through", 0);
 }
 
 #[test]
-fn exception_rethrow() {
+fn exception_rethrow_ends_calls_as_unwound() {
     all_unwound("exceptions.cc", &[], "rethrow", 0);
 }
 
+/// Calls that exceptions leave are unwound, even if destructors throw or handle exceptions
+/// meanwhile.
 #[test]
 fn exception_in_dtor() {
     all_unwound("exceptions.cc", &[], "dtor", 0);
 }
 
 #[test]
-fn noexcept_terminate() {
+fn noexcept_terminate_accounts_for_every_call() {
     all_unwound("exceptions.cc", &[], "noexcept", 128 + 6);
 }
 
 #[test]
-fn longjmp_through() {
+fn longjmp_through_ends_calls_as_unwound() {
     for flags in [&[], FORTIFIED, STATIC, MUSL] {
         all_unwound("jumps.c", flags, "calls", 0);
     }
     all_unwound("jumps.c", &[], "stacks", 0);
 }
 
+/// Calls that a jump out of a signal handler leaves are unwound.
 #[test]
 fn siglongjmp_from_handler() {
     for flags in [&[], FORTIFIED, MUSL, DYNAMIC_MUSL] {
@@ -97,6 +102,7 @@ fn siglongjmp_from_handler() {
     }
 }
 
+/// Calls that pthread_exit(3) leaves are unwound.
 #[test]
 fn pthread_exit_through() {
     for flags in [&[], STATIC, MUSL] {
@@ -108,6 +114,7 @@ fn pthread_exit_through() {
     }
 }
 
+/// Calls that a cancellation of their thread leaves are unwound.
 #[test]
 fn pthread_cancel_through() {
     for flags in [&[], STATIC, MUSL] {
@@ -116,8 +123,8 @@ fn pthread_cancel_through() {
     for flags in [&[], STATIC] {
         all_unwound("thread_ends.c", flags, "asynchronous", 0);
     }
-    // musl's signal handler lets the thread go on in `__cancel`, as if that had been called from where it
-    // was, and takes a word from the stack: no unwinder finds a caller.
+    // musl's signal handler resumes the thread in `__cancel`, as if the interrupted code had called
+    // it, with a word from the stack as return address. No unwinder finds the caller.
     let program = Program::new(&program_with("thread_ends.c", MUSL), ["asynchronous"]);
     unwound(&program, 0, |profile| {
         assert_eq!(profile.losses.incomplete, 10, "two cleanups a thread");
@@ -128,16 +135,16 @@ fn pthread_cancel_through() {
     }
 }
 
-/// A fiber's calls are its own whichever thread goes on with it, and a thread with the control block of one that
-/// has ended ends none of them.
+/// A fiber keeps its calls on whichever thread it continues. A new thread with the control block of
+/// an ended one does not end any of them.
 #[test]
 fn fibers_of_short_threads() {
     all_kept(&Program::new(&program("fibers_elsewhere.c"), ["threads"]));
 }
 
-/// A thread that waits for another one's lock lets it run whatever its priority.
+/// A thread that waits for another thread's lock lets that one run, whatever its priority.
 #[test]
-fn realtime_fibers() {
+fn realtime_fibers_let_the_owner_of_a_lock_run() {
     counts_kept(
         &Program::new(&program("fibers_elsewhere.c"), ["realtime"]),
         0,
@@ -150,29 +157,30 @@ fn realtime_fibers() {
     );
 }
 
-/// A stack that lies across two mappings.
+/// Calls on a stack that spans two mappings are counted, end and have complete paths.
 #[test]
 fn stack_of_two_mappings() {
     all_kept(&Program::new(&program("fibers_elsewhere.c"), ["mappings"]));
 }
 
+/// Checks that no call is open, unwound or on an incomplete path.
 fn assert_all_returned(profile: &Profile) {
     let losses = &profile.losses;
     let left = (losses.open.unwrap_or(0), losses.unwound.unwrap_or(0));
     assert_eq!((left, losses.incomplete), ((0, 0), 0), "{losses:?}");
 }
 
-/// More goroutines wait in a probed call at once than there are places for owners of stacks; coming back to one
-/// must not cost its time for each of the others.
+/// More goroutines wait in a probed call than there are slots for stack owners. Returning to one
+/// must not take time for each of the others.
 #[test]
-fn parked_goroutines() {
+fn parked_goroutines_beyond_the_slots_all_return() {
     let program = Program::new(&program("moving.go"), ["20000", "2", "20"]);
     counts_kept(&program, 0, assert_all_returned);
 }
 
-/// The times of `moving.go`, whose calls are each one with its own time.
+/// Checks the times in `moving.go`: each is one call with its own time.
 fn assert_own_times(profile: &Profile) {
-    /// What the program sleeps in each call of `main.wide`.
+    /// The program sleeps for this long in each call of `main.wide`, in ns.
     const NAP: u64 = 2_000_000;
     let wall = |name: &str, part: &str| {
         let function = profile.function(name).expect("it has been called");
@@ -180,7 +188,8 @@ fn assert_own_times(profile: &Profile) {
     };
     let shortest = wall("main.wide", "min");
     assert!(shortest >= NAP, "{shortest} ns");
-    // All that runs in `main.deep` runs in `main.wide`, each path's times rounded to ns.
+    // `main.wide` contains everything that runs in `main.deep`. Each path's times are rounded to
+    // ns.
     let parts = wall("main.wide", "exclusive") + wall("main.deep", "outermost");
     let difference = wall("main.wide", "sum").abs_diff(parts);
     assert!(
@@ -190,8 +199,8 @@ fn assert_own_times(profile: &Profile) {
     assert_eq!(wall("main.wide", "sum"), wall("main.wide", "outermost"));
 }
 
-/// Calls that are under way while their goroutine's stack is copied to other memory, by itself or by the
-/// collector on another thread: each is one call with its own time.
+/// Calls that are open while their goroutine's stack is copied to other memory, by itself or by the
+/// collector on another thread. Each is one call with its own time.
 #[test]
 fn goroutine_stacks_move() {
     let program = Program::new(&program("moving.go"), ["16", "20", "300"]);
@@ -205,7 +214,7 @@ fn goroutine_stacks_move() {
 
 const COPYSTACK: &str = "runtime.copystack";
 const USED: &str = "used-by-ipath";
-/// What is said where nothing follows goroutine stacks that move.
+/// The warning if ipath cannot follow moving goroutine stacks.
 const UNFOLLOWED: &str = "goroutine stacks that move cannot be followed";
 
 fn assert_refused(profile: &Profile) {
@@ -217,8 +226,8 @@ fn assert_refused(profile: &Profile) {
     );
 }
 
-/// The function by which stacks that move are followed is not to be had for another probe, or the times of all
-/// others would be wrong. Where only calls are counted it is like any.
+/// The function through which ipath follows moving stacks cannot have another probe, because all
+/// other times would be wrong. If only calls are counted, it is an ordinary function.
 #[test]
 fn goroutine_stacks_are_followed_first() {
     let program = Program::new(&program("moving.go"), ["16", "20", "300"]);
@@ -253,7 +262,8 @@ fn goroutine_stacks_are_followed_first() {
     assert!(profile.calls(COPYSTACK) > 0, "{}", counted.report());
 }
 
-/// The same in a session that is there, and where it is asked for before any other.
+/// The function through which ipath follows moving stacks is refused also in an existing session,
+/// and if it is requested before any other.
 #[test]
 fn goroutine_stacks_are_followed_later() {
     let target = Target::start(program("moving.go"), ["16", "20", "300", "wait"]);
@@ -285,7 +295,7 @@ fn goroutine_stacks_are_followed_later() {
     assert_own_times(&profile);
 }
 
-/// A program of Go before 1.17, as far as ipath can tell, is measured with a word of warning.
+/// A program that looks like one of Go before 1.17 is measured with a warning.
 #[test]
 fn goroutine_stacks_unfollowed() {
     let program = Program::new(&program("copystack.c"), [""; 0]);
@@ -315,10 +325,10 @@ fn goroutine_stacks_unfollowed() {
     session.detach();
 }
 
-/// A Go function that has recovered from a panic returns, by a way of its own; what the panic has come through
-/// does not.
+/// A Go function that recovers from a panic returns, in its own way. Functions that the panic
+/// passes through do not.
 #[test]
-fn go_recover() {
+fn go_recover_is_a_return_and_its_panic_unwinds() {
     const STRIPPED: &[&str] = &["-ldflags=-s -w"];
     for (flags, numbers) in [
         (&[][..], ["1", "7", "3"]),
@@ -338,9 +348,9 @@ fn go_recover() {
     }
 }
 
-/// Calls that go on on another stack, and return on another thread than they were made on.
+/// Calls that continue on another stack, and return on another thread, have complete paths and end.
 #[test]
-fn ucontext_switch() {
+fn ucontext_switch_follows_calls_to_other_stacks() {
     for threads in ["1", "2", "5"] {
         all_unwound("coroutines.c", &[], threads, 0);
     }
@@ -349,10 +359,10 @@ fn ucontext_switch() {
     all_unwound("coroutines.c", &["-static", "-fuse-ld=lld"], "3", 0);
 }
 
-/// Fibers of Boost.Context, whose outermost functions return to where no call has been, also on threads that a fiber
-/// has not been on before.
+/// Fibers of Boost.Context, whose outermost functions return to an address that follows no call.
+/// They also continue on threads that are new to the fiber.
 #[test]
-fn boost_fibers() {
+fn boost_fibers_have_complete_paths() {
     for flags in [&["-lboost_context"][..], &["-lboost_context", "-static"]] {
         println!("{flags:?}");
         all_kept(&Program::new(

@@ -1,5 +1,5 @@
-//! Hazards of overwriting code: threads, signal frames, return addresses, branches and data where
-//! the bytes of a jump go.
+//! Hazards of overwriting code: threads, signal frames, return addresses, branches and data inside
+//! the bytes of a jump.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
@@ -14,14 +14,16 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The file through which a program shows its own counts, and is held outside of its functions.
+/// The file in which a program keeps its own counts, and through which a test keeps its threads
+/// outside its functions.
 struct Counters(PathBuf);
 
 const LINE: usize = 64;
-/// Each function is called within this time, on any machine.
+/// The time limit for a call of each function, on any machine.
 const LONGEST: Duration = Duration::from_secs(60);
 
 impl Counters {
+    /// A number of a line of the file; 0 if the file is shorter.
     fn number(bytes: &[u8], line: usize, index: usize) -> u64 {
         let at = line * LINE + index * 8;
         let bytes = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
@@ -32,7 +34,7 @@ impl Counters {
         std::fs::read(&self.0).unwrap_or_default()
     }
 
-    /// Calls of the function with this index, of all threads.
+    /// The number of calls of the function with this index, summed over all threads.
     fn calls(&self, index: usize) -> u64 {
         let bytes = self.bytes();
         let lines = 1..bytes.len() / LINE;
@@ -46,7 +48,7 @@ impl Counters {
         written.expect("write the counter file");
     }
 
-    /// Holds all threads outside of the functions; returns when they are there.
+    /// Holds all threads outside the functions, and waits until they are there.
     fn hold(&self, target: &mut Target, threads: usize) {
         self.write(0, 1);
         target.until(Duration::from_secs(10), "held its threads", |_| {
@@ -73,6 +75,7 @@ fn attach(pid: u32, functions: &[&str]) -> Finished {
         .run()
 }
 
+/// The profile of a session up to now.
 fn snapshot(pid: u32, scratch: &Scratch) -> Profile {
     let file = scratch.file("p.json");
     let pid = pid.to_string();
@@ -83,8 +86,8 @@ fn snapshot(pid: u32, scratch: &Scratch) -> Profile {
     Profile::read(&file)
 }
 
-/// Runs the program to its end under ipath and compares with its own counts, and with what gdb
-/// finds. For gdb a jump back to the first instruction is as good as a call: `loops` is left out.
+/// Runs the program to its end under ipath, and compares with its own counts and with gdb's. gdb
+/// cannot distinguish a jump back to the first instruction from a call, so `loops` are left out.
 fn run_exactly(source: &str, case: &str, functions: &[&str], loops: &[&str]) {
     let alone = Program::new(&program(source), [case, "1", "60"]);
     for function in functions.iter().filter(|f| !loops.contains(f)) {
@@ -108,16 +111,16 @@ fn run_exactly(source: &str, case: &str, functions: &[&str], loops: &[&str]) {
     }
 }
 
-/// Functions of a program put in and taken out of a program that runs, again and again, and
-/// counted exactly in between.
+/// Repeatedly instruments functions of a running program and removes them, with exact counts in
+/// between.
 #[derive(Clone, Copy)]
 struct Rounds<'a> {
-    /// Of `tests/programs`.
+    /// A file in `tests/programs`.
     source: &'a str,
     case: &'a str,
     threads: usize,
     rounds: usize,
-    /// With their places among the case's functions.
+    /// The functions, each after its index among the case's functions.
     functions: &'a [(usize, &'a str)],
 }
 
@@ -131,6 +134,7 @@ impl Rounds<'_> {
         (target, counters)
     }
 
+    /// Removes and adds the functions in each round, and compares counts in every tenth.
     fn play(&self) {
         let scratch = Scratch::new(self.case);
         let (mut target, counters) = self.start(&scratch);
@@ -155,7 +159,7 @@ impl Rounds<'_> {
         target.finish("ok calls ");
     }
 
-    /// Calls between two moments at which no thread is in a function.
+    /// Counts calls between two moments at which no thread is in a function.
     fn count(&self, target: &mut Target, counters: &Counters, scratch: &Scratch) {
         let look = |target: &mut Target| {
             counters.hold(target, self.threads);
@@ -187,8 +191,8 @@ impl Rounds<'_> {
     }
 }
 
-/// Of all looks of gdb at a running program's threads, how many find one at `symbol+offset`, by
-/// gdb's own words.
+/// How often gdb finds a thread at one of these places, in `looks` attempts. A place is
+/// `SYMBOL + OFFSET`, as gdb prints it.
 fn seen_at(target: &Target, places: &[&str], looks: usize) -> usize {
     let pid = target.pid().to_string();
     let mut seen = 0;
@@ -208,6 +212,7 @@ fn seen_at(target: &Target, places: &[&str], looks: usize) -> usize {
     seen
 }
 
+/// Counts are exact while probes change in functions in whose overwritten bytes threads run.
 #[test]
 fn pc_in_window_while_it_runs() {
     let functions = &[
@@ -224,7 +229,7 @@ fn pc_in_window_while_it_runs() {
         rounds: 40,
         functions,
     };
-    // It is no hazard unless threads are found there: in the middle of what is overwritten.
+    // The test is meaningful only if threads are found in the middle of the overwritten bytes.
     let scratch = Scratch::new("pc");
     let (target, _counters) = rounds.start(&scratch);
     let places = [
@@ -242,7 +247,7 @@ fn pc_in_window_while_it_runs() {
 }
 
 #[test]
-fn branch_into_window() {
+fn branch_into_window_is_exact_while_probes_change() {
     let functions = &[
         (0, "loop_head"),
         (1, "loop_to_entry"),
@@ -266,7 +271,7 @@ fn branch_into_window() {
 }
 
 #[test]
-fn jump_table_into_window() {
+fn jump_table_into_window_is_exact_while_probes_change() {
     let functions = &[(0, "table_to_head"), (1, "table_to_exit")];
     run_exactly("windows.c", "table", &functions.map(|f| f.1), &[]);
     Rounds {
@@ -279,7 +284,7 @@ fn jump_table_into_window() {
     .play();
 }
 
-/// `frames.c`, whose one thread can be kept inside of a function.
+/// `frames.c`, whose only thread can be kept inside a function.
 struct Kept {
     scratch: Scratch,
     counters: Counters,
@@ -306,7 +311,7 @@ impl Kept {
         self.target.pid()
     }
 
-    /// Returns when the thread is in the function with this index and stays there.
+    /// Makes the thread stay in the function with this index, and waits until it is there.
     fn keep(&mut self, index: usize) {
         self.counters.write(1, index as u64 + 1);
         self.until_kept(1);
@@ -325,7 +330,7 @@ impl Kept {
             });
     }
 
-    /// Starts `ipath`, which has nothing to do but to wait.
+    /// Starts a command of `ipath`, and checks that it is still waiting after a moment.
     fn begin(&mut self, subcommand: &str, arguments: &[&str]) -> Target {
         let mut command = std::process::Command::new(ipath_tests::place::ipath());
         command
@@ -337,7 +342,7 @@ impl Kept {
         started
     }
 
-    /// The text is as it was, and so is the rest.
+    /// Checks that the text and the rest of the state are unchanged.
     fn assert_clean(&mut self, what: &str) {
         assert!(
             self.target.poll().is_none(),
@@ -347,7 +352,7 @@ impl Kept {
         self.before.assert_unchanged(self.pid());
     }
 
-    /// Counts exactly while the thread runs.
+    /// Checks the counts of one function while the thread runs.
     fn count(&mut self, index: usize, name: &str) {
         let rounds = Rounds {
             source: "frames.c",
@@ -364,12 +369,12 @@ impl Kept {
     }
 }
 
-/// Attaches, adds, removes and detaches while a handler has interrupted the middle of a window.
+/// Attaches, adds, removes and detaches while a handler interrupts the middle of a window.
 fn signal_frames(place: &str) {
     let mut kept = Kept::start(place);
     let pid = kept.pid();
     for (index, name) in [(0, "load_at_entry"), (1, "load_at_exit")] {
-        // The handler does not return: nothing may be overwritten.
+        // The handler does not return, so nothing may be overwritten.
         kept.keep(index);
         let refused = attach(pid, &[name]);
         let error = refused.expect_error();
@@ -386,7 +391,7 @@ fn signal_frames(place: &str) {
         assert!(status.success(), "{}", attaching.report());
         kept.count(index, name);
 
-        // The frame's pc is in the trampoline now, where it goes on after everything is taken out.
+        // The frame's pc is now in the trampoline. It continues there after everything is removed.
         kept.keep(index);
         ipath("remove", pid, &[name]).expect(0);
         kept.let_go();
@@ -395,7 +400,7 @@ fn signal_frames(place: &str) {
 
         kept.keep(index);
         if (place, index) == ("same", 0) {
-            // Until ipath has no more patience.
+            // Until ipath gives up.
             ipath("detach", pid, &[]).expect_error();
             assert!(kept.target.poll().is_none(), "{}", kept.target.report());
         }
@@ -409,22 +414,25 @@ fn signal_frames(place: &str) {
 }
 
 #[test]
-fn signal_frame_in_window() {
+fn signal_frame_in_window_survives_every_change() {
     signal_frames("same");
 }
 
+/// Like `signal_frame_in_window_survives_every_change`, with the handler on an alternate stack.
 #[test]
 fn signal_frame_in_window_on_an_alternate_stack() {
     signal_frames("alternate");
 }
 
+/// Like `signal_frame_in_window_survives_every_change`, with a second handler on top, on an
+/// alternate stack.
 #[test]
 fn signal_frame_in_window_below_another() {
     signal_frames("nested");
 }
 
 #[test]
-fn return_into_window() {
+fn return_into_window_survives_every_change() {
     let mut kept = Kept::start("same");
     let pid = kept.pid();
     let mut had = Vec::new();
@@ -454,7 +462,7 @@ fn return_into_window() {
         ipath("add", pid, &[name]).expect(0);
         kept.let_go();
         kept.count(index, name);
-        // The callee returns to where the probes were.
+        // The callee returns to the former place of the probes.
         kept.keep(index);
         ipath("detach", pid, &[]).expect(0);
         kept.let_go();
@@ -467,7 +475,7 @@ fn return_into_window() {
 }
 
 #[test]
-fn data_in_code() {
+fn data_in_code_of_running_threads_is_exact_or_refused() {
     let functions = [
         (0, "data_amid"),
         (1, "data_like_code"),
@@ -499,7 +507,7 @@ fn data_in_code() {
         }
         assert!(target.poll().is_none(), "{name}: {}", target.report());
         before.assert_unchanged(pid);
-        // Entries do not depend on what the data mean.
+        // Entries do not depend on the meaning of the data.
         let pid = pid.to_string();
         let counted = Run::ipath(["attach", &pid, "-f", name, "-m", "count", "--no-tui"])
             .args(["--duration", "100ms"])
@@ -512,8 +520,8 @@ fn data_in_code() {
 }
 
 #[test]
-fn landing_pad_into_window() {
-    // The exception arrives where the entry's jump would be.
+fn landing_pad_into_window_is_refused_only_at_the_entry() {
+    // The landing pad is in the bytes of the entry's jump.
     let scratch = Scratch::new("pads");
     let program = Program::new(&program("pads.cc"), ["pads", "1", "60"]);
     let file = scratch.file("p.json");
@@ -538,7 +546,7 @@ fn landing_pad_into_window() {
 }
 
 #[test]
-fn cold_part() {
+fn cold_part_is_exact_while_probes_change() {
     let functions = &[
         (0, "cold_return"),
         (1, "cold_and_back"),

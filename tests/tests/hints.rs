@@ -69,7 +69,7 @@ fn names_in_hints_are_words_of_a_shell() {
             .run()
             .expect(1);
         let hints = unknown.hints();
-        let names = hints.trim().strip_prefix("instrumented are ");
+        let names = hints.trim().strip_prefix("instrumented functions: ");
         let names = names.expect("a list").to_owned();
         assert_eq!(pasted(scratch.path(), &format!("ipath {names}")), [evil]);
         Run::ipath(["detach", &pid]).run().expect(0);
@@ -173,11 +173,11 @@ fn names_as_a_screen_shows_them_are_patterns() {
     }
 }
 
-/// A name of a process is as good as its id. A file of that name is meant first.
+/// A process can be named instead of given by id. A file with that name takes precedence.
 #[test]
 fn list_takes_the_name_of_a_process() {
     let scratch = Scratch::new("list-name");
-    // As long as the kernel keeps a name.
+    // The kernel keeps a name of this length whole.
     let name = format!("lst-{}", std::process::id());
     let server = scratch.file(&name);
     fs::copy(program("named.c"), &server).expect("a copy");

@@ -1,5 +1,5 @@
-//! Targets that want root's ipath to do something for them, whose own doings look as if they were gone, or
-//! that others interfere with.
+//! Targets that try to misuse root's ipath, targets whose behavior looks as if they had ended, and
+//! interference from other processes.
 
 use ipath_tests::command::{NOBODY, Run};
 use ipath_tests::compile::program;
@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A program of an ordinary user's, with no room for a session in the /dev/shm that it sees.
+/// A program of an unprivileged user, whose /dev/shm has too little room for a session.
 fn in_small_place(scratch: &Scratch, program: &Path, args: &[&str]) -> Target {
     const SCRIPT: &str = "mount -t tmpfs -o size=16k tmpfs /dev/shm && exec \"$@\"";
     let copy = scratch.path().join(program.file_name().expect("a file"));
-    // One that runs from there cannot be written over.
+    // A running file cannot be overwritten.
     if !copy.exists() {
         fs::copy(program, &copy).expect("room for a copy");
     }
@@ -34,7 +34,7 @@ fn in_small_place(scratch: &Scratch, program: &Path, args: &[&str]) -> Target {
     Target::spawn(command).await_output("ready")
 }
 
-/// Attaches for a moment.
+/// `ipath attach` for 1 ms.
 fn attach(pid: &str) -> Run {
     Run::ipath(["attach", pid, "-f", "work", "--no-tui", "--duration", "1ms"])
 }
@@ -46,9 +46,9 @@ fn ends_well(mut target: Target) {
     assert!(is_well, "{}", target.report());
 }
 
-/// `swapped_descriptors`: nothing of a file is changed that the target itself could not change.
+/// `swapped_descriptors`: ipath changes no file that the target itself could not change.
 #[test]
-fn swapped_descriptors() {
+fn swapped_descriptors_change_no_other_users_file() {
     const TEXT: &str = "nobody but root may write to this\n";
     let scratch = Scratch::public("swapped");
     for (how, mode) in [("r", 0o644), ("p", 0o600)] {
@@ -69,9 +69,10 @@ fn swapped_descriptors() {
     }
 }
 
-/// `leased`: looking at all processes does not wait for one.
+/// `leased`: commands do not wait for a process that holds a lease on a file which looks like its
+/// segment.
 #[test]
-fn leased() {
+fn leased_file_does_not_delay_commands() {
     let mut command = Command::new("setpriv");
     let user = NOBODY.to_string();
     command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
@@ -89,17 +90,17 @@ fn leased() {
     for command in looks.chain([attach(&pid)]) {
         let begin = Instant::now();
         let finished = command.run();
-        // Its lease is broken by force after 45 s (fs.lease-break-time).
+        // The kernel breaks a lease after 45 s (fs.lease-break-time).
         assert!(begin.elapsed() < LIMIT, "{}", finished.report());
         assert!(finished.code() >= 0, "{}", finished.report());
     }
     ends_well(target);
 }
 
-/// `borrowed_id`: whose effective id it has for a while may not write to its session, and it is taken out
-/// however it has its own again.
+/// `borrowed_id`: another user's effective id for a while does not give that user the session. It
+/// can be removed once the program has its own id again.
 #[test]
-fn borrowed_id() {
+fn borrowed_id_does_not_give_the_session_away() {
     let user = NOBODY.to_string();
     let mut target = Target::start(program("borrowed_id.c"), [&user]).await_output("ready");
     let before = ProcessState::of(target.pid());
@@ -118,10 +119,10 @@ fn borrowed_id() {
     ends_well(target);
 }
 
-/// `queued_signals`: what comes while a thread works for ipath comes to the program afterwards, with all that was
-/// sent with it.
+/// `queued_signals`: signals that arrive while a thread works for ipath are delivered to the
+/// program afterwards, with all their data.
 #[test]
-fn queued_signals() {
+fn queued_signals_are_delivered_with_their_data() {
     let mut sender = Target::start(program("queued_signals.c"), [""; 0]).await_output("ready");
     let said = sender.stdout();
     let pid = said.split_whitespace().nth(1).expect("a number").to_owned();
@@ -134,12 +135,12 @@ fn queued_signals() {
     assert!(said.contains("lost 0\nchanged 0\n"), "{said}");
 }
 
-/// `descriptors`: the runtime takes none of the program's for the stacks of threads.
+/// `descriptors`: the runtime uses none of the program's descriptors for the stacks of threads.
 #[test]
-fn descriptors() {
+fn descriptors_of_the_program_stay_untouched() {
     let mut target = Target::start(program("descriptors.c"), ["100000"]).await_output("ready");
     let session = Session::attach(target.pid(), &["work"]);
-    // What there is of code has been learnt by then.
+    // By then the runtime has analyzed the program's code.
     target.until(LIMIT, "calls", |_| session.snapshot().calls("work") > 100);
     target.signal(Signal::SIGUSR1);
     let says_ok = |t: &Target| t.stdout().ends_with("ok\n");
@@ -150,10 +151,10 @@ fn descriptors() {
     session.detach();
 }
 
-/// `handed_over`: the first thread has ended and no other one lives for long. What is asked of the process
-/// may be refused, and it is never taken for gone.
+/// `handed_over`: the first thread has ended, and no other thread lives long. Requests may be
+/// refused, but the process is never taken for ended.
 #[test]
-fn handed_over() {
+fn handed_over_process_is_never_taken_for_ended() {
     for round in 0..rounds(6) {
         let calls = (3000 + 1500 * round % 20_000).to_string();
         let target = Target::start(program("handed_over.c"), [&calls]).await_output("ready");
@@ -180,7 +181,7 @@ fn handed_over() {
             }
         }
         target.signal(Signal::SIGUSR2);
-        // Until one is left again it may be refused.
+        // Commands may be refused until only one thread is left again.
         let limit = Instant::now() + LIMIT;
         let refused = |command: Run| {
             assert!(Instant::now() < limit, "round {round}: not in time");

@@ -1,7 +1,8 @@
-//! Which module imports from which: layers of the runtime and of the patcher from lower ones only, and no module
-//! from one that imports from it in turn, however many lie between.
+//! Imports between modules. Layers of the runtime and of the patcher import only from lower ones,
+//! and no module imports from itself through others.
 //!
-//! What a module only hands on (`pub use`) it does not import: who names it there imports from where it is defined.
+//! A re-export (`pub use`) is not an import. A module that uses the re-exported name imports from
+//! the module that defines it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,25 +14,26 @@ use syn::{
     Attribute, Expr, ForeignItem, Ident, Item, ItemUse, Macro, Meta, Token, UseTree, Visibility,
 };
 
-/// The runtime's layers, from the lowest to the highest (docs/architecture.md).
+/// The runtime's layers, from the lowest to the highest (docs/internals/architecture.md).
 const RUNTIME: [&str; 9] = [
     "arch", "os", "sources", "code", "walk", "ledger", "calls", "thread", "probe",
 ];
 /// Entry points from the program, in the folder of a processor. Their layer is above the others.
 const ENTRY_POINTS: [&str; 3] = ["quick", "stubs", "trap"];
-/// The patcher's, likewise.
-const PATCHER: [&str; 11] = [
-    "addr", "isa", "oracle", "elf", "tables", "function", "image", "flow", "select", "plan", "emit",
+/// The patcher's layers, from the lowest to the highest.
+const PATCHER: [&str; 12] = [
+    "addr", "isa", "oracle", "elf", "tables", "function", "image", "flow", "inside", "select",
+    "plan", "emit",
 ];
 
-/// A module by its path from the crate on.
+/// The path of a module from the crate's root.
 type Module = Vec<String>;
 
-/// Which modules of a crate each of them names.
+/// The modules that each module of a crate names.
 struct Imports(BTreeMap<Module, BTreeSet<Module>>);
 
 impl Imports {
-    /// Of the crate whose sources are in a folder of the repository.
+    /// The imports of the crate whose sources are in this folder of the repository.
     fn of(folder: &str) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("..")
@@ -57,7 +59,7 @@ impl Imports {
         Self(imports)
     }
 
-    /// The modules that lie on a circle with others, each circle by itself.
+    /// The import cycles: sets of modules that reach each other.
     fn circles(&self) -> BTreeSet<BTreeSet<Module>> {
         let reached: BTreeMap<&Module, BTreeSet<Module>> =
             self.0.keys().map(|m| (m, self.reached(m))).collect();
@@ -69,7 +71,7 @@ impl Imports {
         on_one.map(circle).collect()
     }
 
-    /// What is imported by a module, by what it imports from, and so on.
+    /// All modules that a module imports, directly or indirectly.
     fn reached(&self, from: &Module) -> BTreeSet<Module> {
         let mut found = BTreeSet::new();
         let mut next: Vec<&Module> = self.0[from].iter().collect();
@@ -82,8 +84,9 @@ impl Imports {
     }
 }
 
-/// The module in which what a path names is defined: the longest beginning of the path that is a module, or
-/// whatever that has what follows from.
+/// The module that defines the item of a path. That is the longest prefix of the path that is a
+/// module, or the module from which that prefix re-exports the item. `None` for items of other
+/// crates.
 fn defined_in(modules: &BTreeMap<Module, Names>, path: &[String]) -> Option<Module> {
     let mut beginnings = (1..=path.len()).rev();
     let len = beginnings.find(|&len| modules.contains_key(&path[..len]))?;
@@ -102,7 +105,8 @@ fn by_symbol(modules: &BTreeMap<Module, Names>, names: &Names) -> Vec<Module> {
     found.map(|(module, _)| module.clone()).collect()
 }
 
-/// The text of each module that has a file of its own, but for tests and the crate's root.
+/// Adds to `files` the text of each module with its own file, except for tests and the crate's
+/// root. `at` is the module of the folder.
 fn collect(folder: &Path, at: &mut Module, files: &mut BTreeMap<Module, String>) {
     for entry in fs::read_dir(folder).expect("a folder of sources") {
         let path = entry.expect("can be read").path();
@@ -126,11 +130,11 @@ fn collect(folder: &Path, at: &mut Module, files: &mut BTreeMap<Module, String>)
     }
 }
 
-/// The paths from the crate on that a file names.
+/// The paths that a file names, from the crate's root.
 struct Names {
     module: Module,
     found: Vec<Vec<String>>,
-    /// What others may name here and is defined elsewhere, with its path.
+    /// Re-exported names, with the paths of their definitions.
     handed_on: BTreeMap<String, Vec<String>>,
     /// Symbols that it declares in `extern` blocks.
     declared: BTreeSet<String>,
@@ -139,7 +143,7 @@ struct Names {
 }
 
 impl Names {
-    /// What is found in a module by visiting.
+    /// The names that visiting a module finds.
     fn of(module: &Module, visit: impl FnOnce(&mut Self)) -> Self {
         let mut names = Self {
             module: module.clone(),
@@ -152,7 +156,8 @@ impl Names {
         names
     }
 
-    /// A path from the crate on, of one that may lead to another module, of which this one may be the parent.
+    /// The path from the crate's root, of a path that may lead to another module or to a child of
+    /// this one.
     fn whole(&self, path: &[String]) -> Vec<String> {
         let mut at = self.module.clone();
         let mut rest = path;
@@ -172,7 +177,7 @@ impl Names {
         at
     }
 
-    /// The paths that a tree of imports names, each with the name it has here; none for all of a module.
+    /// The paths in a tree of imports, each with its name in this module; no name for a glob.
     fn paths(before: &[String], tree: &UseTree) -> Vec<(Vec<String>, Option<String>)> {
         let with = |name: &Ident| [before, &[name.to_string()]].concat();
         let ending = |name: &Ident| {
@@ -229,7 +234,7 @@ impl<'a> Visit<'a> for Names {
         }
     }
 
-    /// Of the macros whose arguments are expressions, and of those that define stubs.
+    /// Visits the arguments of macros that take expressions, and macros that define stubs.
     fn visit_macro(&mut self, called: &'a Macro) {
         self.defined.extend(stub_of(called));
         let arguments = called.parse_body_with(Punctuated::<Expr, Token![,]>::parse_terminated);
@@ -260,7 +265,8 @@ fn is_exported(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The symbol of a stub that a macro defines: the first name of one among the macro's arguments.
+/// The symbol of a stub that a macro defines: the first matching name among its arguments. `None`
+/// if it defines no stub.
 fn stub_of(called: &Macro) -> Option<String> {
     let name = called.path.segments.last()?.ident.to_string();
     let tokens = called.tokens.to_string();
@@ -269,6 +275,7 @@ fn stub_of(called: &Macro) -> Option<String> {
     name.ends_with("_stub").then(|| symbol.to_owned())
 }
 
+/// True if the item has `#[cfg(test)]`.
 fn is_for_tests(item: &Item) -> bool {
     let attributes: &[Attribute] = match item {
         Item::Mod(module) => &module.attrs,
@@ -300,13 +307,13 @@ fn check_layers(imports: &Imports, layers: &[&str]) {
     }
 }
 
-/// True for `arch::PROCESSOR::stubs` and the like.
+/// True for `arch::PROCESSOR::stubs` and similar modules.
 fn is_entry_point(module: &Module) -> bool {
     let name = module.get(2).map(String::as_str);
     module[0] == "arch" && name.is_some_and(|name| ENTRY_POINTS.contains(&name))
 }
 
-/// Checks that a module imports from these layers: that imports are seen.
+/// Checks that a module imports from these layers, which shows that imports are found.
 fn check_seen(imports: &Imports, module: [&str; 2], layers: &[&str]) {
     let others = &imports.0[&module.map(str::to_owned).to_vec()];
     for layer in layers {
@@ -337,7 +344,7 @@ fn no_module_of_the_runtime_imports_in_a_circle() {
 
 #[test]
 fn no_module_of_the_command_imports_in_a_circle() {
-    // Cargo allows no circle of crates.
+    // Cargo does not allow cycles between crates.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let crates = fs::read_dir(root.join("mutator"))
         .expect("a folder of crates")
@@ -362,7 +369,7 @@ fn no_module_of_the_patcher_imports_in_a_circle() {
     assert_eq!(Imports::of("patcher/src").circles(), BTreeSet::new());
 }
 
-/// That these can fail: of what imports in a circle, exactly that is found.
+/// The checks can fail: exactly the modules on a cycle are found.
 #[test]
 fn circles_are_found() {
     let module = |name: &str| vec![name.to_owned()];
@@ -376,7 +383,7 @@ fn circles_are_found() {
     assert_eq!(Imports(all).circles(), expected);
 }
 
-/// What is named where it is handed on comes from where it is defined.
+/// A re-exported name belongs to the module that defines it.
 #[test]
 fn definitions_are_found() {
     let path = |text: &str| -> Vec<String> { text.split("::").map(str::to_owned).collect() };

@@ -1,5 +1,5 @@
-//! What a call takes, in instructions: the same number on each machine, so that a change of it is seen
-//! in review. What they cost is for the benchmark to say.
+//! The number of instructions per call. It is the same on every machine, so a change shows up in
+//! review. The benchmark measures their time.
 
 use ipath_tests::compile::program_with;
 use ipath_tests::session::Session;
@@ -15,11 +15,11 @@ use std::path::Path;
 
 const BARE: &[&str] = &["-nostdlib", "-static", "-no-pie", "-fno-stack-protector"];
 
-/// Calls that are counted: now and then one has more to do.
+/// The number of calls to measure: some calls have extra work to do.
 const CALLS: usize = 12;
 
-/// Instructions outside of the program's own code, from the first one of a function to its return: the
-/// entry's, and the exit's, which a count alone has none of.
+/// Instructions outside the program's own code between a function's first instruction and its
+/// return, for the entry and for the exit. Counting alone needs no exit.
 type Instructions = (usize, usize);
 
 /// The executable mapping of the program itself.
@@ -36,7 +36,7 @@ fn own_code(pid: u32, program: &Path) -> Range<u64> {
     number(start)..number(end)
 }
 
-/// A process that is run instruction by instruction.
+/// A single-stepped process.
 struct Stepped(Pid);
 
 impl Stepped {
@@ -54,7 +54,7 @@ impl Stepped {
         ptrace::getregs(self.0).expect("it has stopped").rip
     }
 
-    /// Runs one instruction, and returns where the next one is.
+    /// Runs one instruction, and returns the address of the next one.
     fn step(&self) -> u64 {
         ptrace::step(self.0, None).expect("it has stopped");
         assert_eq!(
@@ -71,7 +71,11 @@ impl Drop for Stepped {
     }
 }
 
-/// What a call of `tiny` takes below `depth` frames, where its walk is remembered.
+/// The usual numbers of instructions for a call of `tiny` below `depth` frames, with a remembered
+/// walk.
+///
+/// # Panics
+/// If not most of the calls need the same numbers.
 fn taken(depth: usize, metrics: &str) -> Instructions {
     let program = program_with("bare_calls.c", BARE);
     let target = Target::start(&program, [depth.to_string()]).await_output("ready");
@@ -110,8 +114,8 @@ fn taken(depth: usize, metrics: &str) -> Instructions {
     usual
 }
 
-/// A stepped call is long: its time is counted outside of the record's own buckets. Who changes one of these numbers
-/// does so on purpose, and has seen what `tests/bench/against` says of it.
+/// A single-stepped call is long, so its time is counted outside the record's own buckets. Change
+/// these numbers only on purpose, after looking at the results of `tests/bench/against`.
 #[test]
 fn what_a_call_takes() {
     const EXPECTED: [(&str, usize, Instructions); 8] = [

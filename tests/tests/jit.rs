@@ -1,5 +1,5 @@
-//! Code that a process has made at run time bears the names that its compiler has written down, in profiles and in what
-//! sampling finds. Nothing of it is patched.
+//! Code generated at run time has the names that its compiler wrote down, in profiles and in
+//! samples. None of it is patched.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
@@ -15,13 +15,14 @@ fn jit_named() -> PathBuf {
     program_with("jit_named.c", &["-fno-omit-frame-pointer"])
 }
 
-/// Removes what a program of this id has left where compilers write such files.
+/// Removes the map file of an earlier program with this id.
 fn remove_map(pid: u32) {
-    // One has written none.
+    // Most programs write none.
     let _ = std::fs::remove_file(format!("/tmp/perf-{pid}.map"));
 }
 
-/// Calls of `work` by the name of who calls it, and the same as the program has counted them.
+/// The numbers of calls of `work` by the caller's name (`None` for a caller without one): in the
+/// profile, and by the program's own count.
 fn calls_by_piece(
     arguments: &[&str],
 ) -> (BTreeMap<Option<String>, u64>, BTreeMap<Option<String>, u64>) {
@@ -86,7 +87,7 @@ fn frames_have_the_names_of_the_records_of_a_thread() {
     assert_eq!(found, counted);
 }
 
-/// Names in memory, where debuggers find them. The latest name holds.
+/// Names in memory, where debuggers find them. The latest name applies.
 #[test]
 fn frames_have_the_names_that_are_registered_with_debuggers() {
     let target = Target::start(jit_named(), ["gdb"]).await_output("ready");
@@ -114,7 +115,7 @@ fn frames_have_the_names_that_are_registered_with_debuggers() {
     target.finish("ok");
 }
 
-/// What anybody can have written names nothing.
+/// A map that any user could have written is ignored.
 #[test]
 fn maps_that_all_can_write_are_not_read() {
     let (found, counted) = calls_by_piece(&["open"]);
@@ -145,7 +146,7 @@ fn sampling_names_it_and_says_that_it_is_not_patched() {
     remove_map(number);
 }
 
-/// The function of generated code that calls costly functions of a file is named first.
+/// The search first names the generated function that calls costly functions of a file.
 #[test]
 fn a_search_names_generated_code_that_calls_costly_functions() {
     let target = Target::start(jit_named(), ["native"]).await_output("ready");
@@ -156,7 +157,7 @@ fn a_search_names_generated_code_that_calls_costly_functions() {
     remove_map(number);
 }
 
-/// The line of a search on the costliest function that it cannot measure.
+/// A search's line about the costliest function that it cannot measure.
 fn costliest(pid: u32) -> String {
     let search = Run::ipath(["attach", &pid.to_string(), "--search"]);
     let search = search.run().expect(0);

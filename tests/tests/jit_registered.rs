@@ -45,6 +45,8 @@ fn until_complete(session: &Session, name: &str, than: u64) -> Profile {
     }
 }
 
+/// Checks that paths lead through generated code while its entries are registered in this way, and
+/// end there while they are not.
 fn walks_go_through(how: &str, flags: &[&str]) {
     let all = [&["-O1", "-fno-omit-frame-pointer", "-no-pie"], flags].concat();
     let program = program_with("jit_registered.c", &all);
@@ -81,22 +83,25 @@ fn walks_go_through(how: &str, flags: &[&str]) {
     target.finish("ok");
 }
 
+/// Entries that are registered by `__register_frame` give complete paths.
 #[test]
 fn with_the_unwinder() {
     walks_go_through("frames", &[]);
 }
 
-/// The list of the unwinder has no symbols there.
+/// The unwinder's list has no symbols there.
 #[test]
 fn with_the_unwinder_of_a_static_program() {
     walks_go_through("frames", &["-static"]);
 }
 
 #[test]
-fn with_debuggers() {
+fn with_debuggers_registered_code_is_on_complete_paths() {
     walks_go_through("debuggers", &[]);
 }
 
+/// Entries of which only a loaded copy contains addresses, registered with debuggers, give complete
+/// paths.
 #[test]
 fn with_debuggers_in_a_loaded_section() {
     walks_go_through("loaded", &[]);

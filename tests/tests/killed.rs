@@ -1,6 +1,6 @@
 //! `ipath_killed`: SIGKILL ends ipath at a step of its work on a target. A run tests every third
 //! step, so that three days test all of them. `IPATH_TEST_ROUNDS=1` tests all in one run. The
-//! target must run on correctly, and the next ipath must finish the session or remove it.
+//! target must continue correctly, and the next ipath must finish the session or remove it.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
@@ -16,34 +16,34 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What is done to the target while ipath is killed.
+/// A change to the target, during which ipath is killed.
 struct Deed<'p> {
-    /// The command's arguments; `PID` stands for the target's.
+    /// The command's arguments; `PID` stands for the target's pid.
     arguments: &'static [&'static str],
-    /// The functions of the session before it; none without a session.
+    /// The functions of the session before the change; empty without a session.
     before: &'static [&'static str],
-    /// The functions that may be in afterwards.
+    /// The functions that may be instrumented afterwards.
     functions: &'static [&'static str],
-    /// At least so many steps are expected.
+    /// The minimum number of steps.
     steps: u64,
-    /// Where ipath runs.
-    place: &'p Place,
+    /// The environment in which ipath runs.
+    place: &'p StopAt,
 }
 
-/// Where ipath runs.
-enum Place {
-    /// Beside the tests.
+/// The environment in which ipath runs.
+enum StopAt {
+    /// The environment of the tests.
     Here,
-    /// In a mount namespace of its own, where /dev/shm has no room for a session.
+    /// A mount namespace whose /dev/shm has no room for a session.
     Small(Target),
 }
 
-/// The option that names a function, or an instruction.
+/// The option for a name: `--at` for an instruction (`FUNCTION+0x0`), else `-f`.
 fn option(name: &str) -> &'static str {
     if name.contains("+0x") { "--at" } else { "-f" }
 }
 
-/// What names a function or an instruction, or is an option itself.
+/// The arguments for a function or an instruction; `name` may also be an option itself.
 fn named<'n>(name: &&'n str) -> Vec<&'n str> {
     if name.starts_with("--") {
         vec![*name]
@@ -52,9 +52,9 @@ fn named<'n>(name: &&'n str) -> Vec<&'n str> {
     }
 }
 
-static HERE: Place = Place::Here;
+static HERE: StopAt = StopAt::Here;
 
-impl Place {
+impl StopAt {
     fn small() -> Self {
         const SCRIPT: &str =
             "mount -t tmpfs -o size=16k tmpfs /dev/shm && echo ready && exec sleep 3600";
@@ -62,7 +62,7 @@ impl Place {
         Self::Small(holder.await_output("ready"))
     }
 
-    /// A command of this program.
+    /// A command that runs this program.
     fn command(&self, program: &Path) -> Run {
         match self {
             Self::Here => Run::new(program),
@@ -85,7 +85,8 @@ impl Place {
     }
 }
 
-/// Kills ipath at steps of the deed in turn, on one running target.
+/// Kills ipath at the steps of a change that today's sample contains, one after the other, on one
+/// running target.
 fn kill_at_steps(target: &mut Target, deed: &Deed<'_>) {
     let pid = target.pid();
     let clean = ProcessState::of(pid);
@@ -130,13 +131,13 @@ fn kill_at_steps(target: &mut Target, deed: &Deed<'_>) {
     assert!(last + 2 >= deed.steps, "only {last} steps");
 }
 
-/// What a user does who finds the target so; the session is out of it in the end.
+/// Runs one of the commands that a user may try next, and finally removes the session.
 fn next_ipath(way: u64, deed: &Deed<'_>, pid: u32, what: &str) {
     let said = |finished: &Finished, text: &str| finished.stderr.contains(text);
     match way {
-        // To take it out at once.
+        // Remove it at once.
         0 => {}
-        // To make a session of one's own, or go on with what is there.
+        // Create a session, or continue with the existing one.
         1 => {
             let made = deed.place.attach(&deed.functions[..1], pid);
             let exists = said(&made, "has a session already");
@@ -154,7 +155,7 @@ fn next_ipath(way: u64, deed: &Deed<'_>, pid: u32, what: &str) {
                 status.report()
             );
         }
-        // To take functions out of what is there.
+        // Remove functions from the existing session.
         _ => {
             for function in deed.functions {
                 let removed = deed
@@ -281,7 +282,8 @@ fn ipath_killed_in_detach() {
     }
 }
 
-/// Points alone, and points with the function that they are in, come and go as functions do.
+/// Points are added and removed as functions are, alone and together with the function that
+/// contains them.
 #[test]
 fn ipath_killed_with_points() {
     const TOGETHER: [&str; 4] = ["mix", "mix+0x0", "busy*!step+0x0", "down+0x0"];
@@ -311,7 +313,7 @@ fn ipath_killed_with_points() {
     target.finish("ok calls ");
 }
 
-/// Exits come in and go, and other things are measured, of a function that is in.
+/// Adds and removes exits and metrics of an instrumented function.
 #[test]
 fn ipath_killed_in_changing_metrics() {
     const COUNTED: &[&str] = &["busy*!step", "down", "--metric=count"];
@@ -352,10 +354,10 @@ fn ipath_killed_in_changing_metrics() {
     target.finish("ok calls ");
 }
 
-/// Where sessions have no names there, what was begun is found all the same.
+/// After a kill of ipath, a session without a name is found as well.
 #[test]
 fn ipath_killed_without_names() {
-    let small = Place::small();
+    let small = StopAt::small();
     let mut target = busy();
     let deeds: [(&'static [&'static str], &'static [&'static str], u64); 2] = [
         (ATTACH, &[], 100),
@@ -374,10 +376,10 @@ fn ipath_killed_without_names() {
     target.finish("ok calls ");
 }
 
-/// A function without room for a jump: a stepping stone comes and goes as well.
+/// A function without room for a jump: its stepping stone is added and removed as well.
 #[test]
 fn ipath_killed_with_puns() {
-    // The target's time is for the steps, not for building.
+    // Build before the target starts.
     faulty();
     let start = || Target::start_nice(program("trap.c"), ["0", "600"]).await_output("ready");
     let function: &[&str] = &["tiny_four"];
@@ -412,7 +414,7 @@ fn ipath_killed_with_puns() {
     }
 }
 
-/// Programs that want the processors all the time.
+/// Programs that use all processors.
 struct Load(Vec<Child>);
 
 impl Load {
@@ -435,8 +437,8 @@ impl Drop for Load {
     }
 }
 
-/// Killed at any moment beside 50 busy processes, where a thread that was pointed at a call may come to it long
-/// after that: what the next command finds out does not depend on when.
+/// Killed at any moment beside 50 busy processes. A thread that was set up to make a call may reach
+/// it much later. The recovery of the next command must not depend on that.
 #[test]
 fn recovery_beside_load() {
     let trap = || Target::start(program("trap.c"), ["0", "7200"]).await_output("ready");
@@ -461,7 +463,8 @@ fn recovery_beside_load() {
         .map(|t| ProcessState::of(t.0.pid()))
         .collect();
     let _load = Load::of(50);
-    // How long each deed takes here: shorter where it was let through, longer where it was killed.
+    // The estimated duration of each change: reduced when it completed, increased when it was
+    // killed.
     let mut longest = [Duration::from_millis(400); 6];
     let mut killed = 0;
     for round in 0..rounds(20) {
@@ -512,7 +515,7 @@ fn recovery_beside_load() {
     }
 }
 
-/// At each step by which a child gets its session: it ends as it would, and so does its parent.
+/// Killed at each step of the creation of a child's session: the child and its parent end normally.
 #[test]
 fn ipath_killed_while_a_child_begins() {
     const SESSION: u64 = 3;
@@ -529,7 +532,7 @@ fn ipath_killed_while_a_child_begins() {
             .env("IPATH_DIE_AT", step.to_string())
             .run()
     };
-    // What comes before the first child comes without one as well.
+    // Steps before the first child also occur without one.
     let (mut before, mut first) = (0, 1 << 12);
     while first - before > 1 {
         let step = (before + first) / 2;
@@ -541,7 +544,7 @@ fn ipath_killed_while_a_child_begins() {
     let mut died = 0;
     for step in first.. {
         let killed = run("1", step);
-        // The program goes on by itself.
+        // The program continues by itself.
         let until = Instant::now() + PATIENCE;
         let said = || fs::read_to_string(&told).unwrap_or_default();
         while !said().contains("ok ") && Instant::now() < until {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Returns the final output of a program that runs on by itself. Removes the sessions left by it
-/// and its children, because later processes may get their ids.
+/// Returns the final output of a program that continues without ipath. Removes the sessions left by
+/// it and its children, because later processes may get their ids.
 fn told(file: &Path) -> String {
     let until = Instant::now() + PATIENCE;
     let said = || fs::read_to_string(file).unwrap_or_default();
@@ -28,8 +28,8 @@ fn told(file: &Path) -> String {
     others.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Kills the command at each of its steps, starting with the first call of the program it has
-/// started, until there are no more steps.
+/// Kills the command at every third of its steps, starting with the first call of the program that
+/// it started, until there are no more steps.
 fn killed_at_steps(program: &Path) {
     let scratch = Scratch::new("loading");
     let file = scratch.file("told");
@@ -68,7 +68,7 @@ fn programs_of_another_c_library_go_on_that_are_being_loaded() {
     killed_at_steps(&program_with("spawns_checked.c", &flags));
 }
 
-/// The program that `run` starts without following continues as well, from wherever it was traced.
+/// A program that `run` started without following it continues as well, wherever it was traced.
 #[test]
 fn a_program_that_is_started_goes_on() {
     let scratch = Scratch::new("loading");

@@ -1,8 +1,8 @@
-//! The target is killed while ipath is at work on it: the command ends, and nothing is left.
+//! The target is killed while ipath works on it: the command ends, and nothing is left.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
-use ipath_tests::dump::family;
+use ipath_tests::dump::{dump, family};
 use ipath_tests::epoch::state_of;
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::Scratch;
@@ -12,6 +12,7 @@ use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
@@ -31,16 +32,19 @@ const ADD: &[&str] = &["add", "PID", "-f", "mix"];
 const REMOVE: &[&str] = &["remove", "PID", "-f", "step"];
 const DETACH: &[&str] = &["detach", "PID"];
 
-/// What is attached to.
+/// The time limit of one command.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The kind of target.
 #[derive(Clone, Copy)]
 enum Kind {
     Busy,
-    /// Its first thread has ended: a zombie as long as others live.
+    /// A target whose first thread has ended. That thread stays a zombie while others live.
     Headless,
 }
 
 impl Kind {
-    /// The arguments with what stands for the target in them.
+    /// The arguments with the target's pid and function filled in.
     fn given<'a>(self, arguments: &[&'a str], pid: &'a str) -> Vec<&'a str> {
         let given = arguments.iter().map(|&a| match (a, self) {
             ("PID", _) => pid,
@@ -51,7 +55,7 @@ impl Kind {
         given.collect()
     }
 
-    /// A target for this command: with a session where the command is not to make one.
+    /// A target for this command. It has a session unless the command creates one.
     fn target_for(self, arguments: &[&str]) -> (Target, Scratch) {
         let scratch = Scratch::new("killed_target");
         let target = match self {
@@ -70,8 +74,8 @@ impl Kind {
     }
 }
 
-/// The target has been killed: the command ends, says what happened if it could not do its work, and what
-/// it leaves the next one takes away; a session that could not be made is not left.
+/// Checks a command whose target was killed. It must end, and report the end of the target if it
+/// could not finish. A failed attach leaves no session, and `detach` removes any other remains.
 fn end(mut target: Target, command: Running, arguments: &[&str], when: &str) {
     let (code, said) = command.finish();
     let what = format!("{arguments:?} {when}: {code}: {said}");
@@ -99,26 +103,34 @@ fn end(mut target: Target, command: Running, arguments: &[&str], when: &str) {
     assert!(left.is_empty(), "{what}: {left:?}\n{}", taken_out.report());
 }
 
-/// Kills a target when the command has come to a step; whether it did.
-fn kill_at(kind: Kind, arguments: &[&str], step: &str) -> bool {
-    let (target, _scratch) = kind.target_for(arguments);
-    let pid = target.pid().to_string();
+/// Runs a command until it reaches a step or ends. Returns true if it reached the step, where it is
+/// stopped.
+fn run_to(step: &str, arguments: &[impl AsRef<OsStr>]) -> (Running, bool) {
     let mut command = Command::new(faulty());
     command.env("IPATH_STOP_AT", step);
-    let mut running = Running::spawn(command, &kind.given(arguments, &pid));
-    let limit = Instant::now() + Duration::from_secs(60);
+    let mut running = Running::spawn(command, arguments);
+    let limit = Instant::now() + LIMIT;
     let mut stopped = false;
     while !stopped && !running.has_ended() {
         stopped = state_of(running.id()) == 'T';
         assert!(Instant::now() < limit, "{step}: neither stops nor ends");
         sleep(Duration::from_millis(1));
     }
+    (running, stopped)
+}
+
+/// Kills a target when the command reaches a step. Returns true if it reached the step.
+fn kill_at(kind: Kind, arguments: &[&str], step: &str) -> bool {
+    let (target, _scratch) = kind.target_for(arguments);
+    let pid = target.pid().to_string();
+    let (running, stopped) = run_to(step, &kind.given(arguments, &pid));
     target.signal(Signal::SIGKILL);
     running.signal(Signal::SIGCONT);
     end(target, running, arguments, &format!("at {step}"));
     stopped
 }
 
+/// The target is killed at every seventh step of each command.
 #[test]
 fn killed_target_anywhere() {
     for (arguments, at_least) in [(ATTACH, 20), (ADD, 3), (REMOVE, 3), (DETACH, 8)] {
@@ -129,7 +141,8 @@ fn killed_target_anywhere() {
     }
 }
 
-/// `killed_target_in_remote_call`: one of its threads is on the way to a call, in it, or on its way back.
+/// `killed_target_in_remote_call`: a thread is on its way to a remote call, in it, or on its way
+/// back.
 #[test]
 fn killed_target_in_remote_call() {
     const STEPS: [&str; 7] = [
@@ -149,10 +162,11 @@ fn killed_target_in_remote_call() {
     }
 }
 
+/// The target is killed at a random moment of a random command.
 #[test]
 fn killed_target_at_any_moment() {
     let mut chance = Chance::new();
-    // How long each takes here, as far as known.
+    // The estimated duration of each command.
     let mut longest = [Duration::from_millis(60); 4];
     let mut amid = 0;
     for round in 0..rounds(40) {
@@ -185,31 +199,23 @@ fn killed_target_at_any_moment() {
     assert!(amid > 0, "never in time");
 }
 
-/// A child of a program that is followed is killed while it gets its session: what is left goes on, and the command ends with it.
+/// A child of a followed program is killed while it gets its session. The other processes continue,
+/// and the command ends with them.
 #[test]
 fn killed_child_of_one_that_is_followed() {
     const STEP: usize = 5;
-    const LIMIT: Duration = Duration::from_secs(60);
     let program = program("forked_checked.c").display().to_string();
     let arguments = ["run", "--follow", "--quiet", "-f", "work", "--", &program];
     let mut killed = 0;
     for step in (1..).step_by(STEP) {
-        let mut command = Command::new(faulty());
-        command.env("IPATH_STOP_AT", step.to_string());
-        let mut running = Running::spawn(command, &arguments);
-        let limit = Instant::now() + LIMIT;
-        let mut stopped = false;
-        while !stopped && !running.has_ended() {
-            stopped = state_of(running.id()) == 'T';
-            assert!(Instant::now() < limit, "{step}: neither stops nor ends");
-            sleep(Duration::from_millis(1));
-        }
-        // Itself, the program, and the child.
+        let (mut running, stopped) = run_to(&step.to_string(), &arguments);
+        // The command, the program, and the child.
         if let [_, _, child] = family(running.id())[..] {
             kill(Pid::from_raw(child as i32), Signal::SIGKILL).expect("it is there");
             killed += 1;
         }
         running.signal(Signal::SIGCONT);
+        let limit = Instant::now() + LIMIT;
         while !running.has_ended() {
             assert!(
                 Instant::now() < limit,
@@ -227,7 +233,8 @@ fn killed_child_of_one_that_is_followed() {
     assert!(killed >= 5, "only at {killed} steps");
 }
 
-/// What is followed gets a signal as it becomes another program: ipath ends when all have ended, and nothing that was done is missing.
+/// A followed process gets a signal while it executes another program. ipath ends when all
+/// processes have ended, and no finished work is missing.
 #[test]
 fn killed_as_it_becomes_another_program() {
     const CHILDREN: u64 = 60;
@@ -243,7 +250,7 @@ fn killed_as_it_becomes_another_program() {
         let profile = Profile::read(&file);
         let (calls, open) = (profile.calls("work"), profile.losses.open);
         println!("{signal}: {worked} of {CHILDREN} worked, {calls} calls, {open:?} open");
-        // One that is killed in its call may not have come to counting it.
+        // A process that was killed in its call may not have counted it.
         let begun = calls - open.unwrap_or(0);
         assert!(
             begun <= worked && worked <= calls,
@@ -253,40 +260,124 @@ fn killed_as_it_becomes_another_program() {
         if signal == Signal::SIGSTOP {
             assert_eq!((worked, calls), (CHILDREN, CHILDREN), "{}", run.report());
         }
-        // Of what has ended by itself nothing is to be said.
+        // Processes that ended by themselves cause no message.
         assert!(!run.stderr.contains("not measured"), "{}", run.report());
     }
 }
 
-/// What is begun gets signals that stop it before it has run anything, and one that lets it go on a moment later: it is measured like
-/// any other.
+/// A new process is stopped by signals before it runs any code, and continued a moment later. It is
+/// measured like any other.
 #[test]
 fn stopped_as_it_is_begun() {
     const STOPPED: Duration = Duration::from_millis(5);
     let scratch = Scratch::new("killed_target");
-    let file = scratch.file("p.json").display().to_string();
-    let program = program("killed_executing.c").display().to_string();
-    let options = ["run", "--follow", "--quiet", "-f", "work", "-o", &file];
-    let arguments = [&options[..], &["--", &program, "1", "18"]].concat();
+    let file = scratch.file("p.json");
     for round in 0..rounds(20) {
-        let mut run = Running::start(&arguments);
-        let child = loop {
-            if let Some(&child) = family(run.id()).get(1) {
-                break Pid::from_raw(child as i32);
-            }
-            assert!(!run.has_ended(), "round {round}: {:?}", run.finish());
-        };
+        let what = format!("round {round}");
+        let mut run = Running::start(&begun(&["--follow"], &file));
+        let child = first_child(&mut run, &what);
         let begun = Instant::now();
         while begun.elapsed() < STOPPED {
-            // It fails where the program has ended.
+            // Fails if the program has ended.
             let _ = kill(child, Signal::SIGSTOP);
         }
-        while !run.has_ended() {
-            let _ = kill(child, Signal::SIGCONT);
-            sleep(Duration::from_millis(5));
+        continue_to_the_end(run, child, &file, &what);
+    }
+}
+
+/// A new process is stopped right before it executes the program. ipath traces it at that moment,
+/// and has no answer from execve(2) yet. The process is measured like any other.
+#[test]
+fn stopped_before_it_executes() {
+    let scratch = Scratch::new("killed_target");
+    let file = scratch.file("p.json");
+    for options in [&["--follow"][..], &[]] {
+        let what = format!("{options:?}");
+        let mut command = Command::new(faulty());
+        command.env("IPATH_STOP_AT", "execute");
+        let mut run = Running::spawn(command, &begun(options, &file));
+        let child = first_child(&mut run, &what);
+        continue_to_the_end(run, child, &file, &what);
+    }
+}
+
+/// The arguments that measure a program which calls `work` once, in a child that executes it anew.
+fn begun<'a>(options: &[&'a str], file: &'a Path) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["run".into()];
+    arguments.extend(options.iter().map(Into::into));
+    arguments.extend(["--quiet", "-f", "work", "-o"].map(Into::into));
+    arguments.extend([
+        file.into(),
+        "--".into(),
+        program("killed_executing.c").into(),
+    ]);
+    if options.contains(&"--follow") {
+        arguments.extend(["1", "18"].map(Into::into));
+    } else {
+        arguments.extend(["once"].map(Into::into));
+    }
+    arguments
+}
+
+/// The process that the command starts.
+fn first_child(run: &mut Running, what: &str) -> Pid {
+    let limit = Instant::now() + LIMIT;
+    loop {
+        if let Some(&child) = family(run.id()).get(1) {
+            return Pid::from_raw(child as i32);
         }
-        let (code, said) = run.finish();
-        assert_eq!(code, 0, "round {round}: {said}");
-        assert_eq!(Profile::read(Path::new(&file)).calls("work"), 1, "{said}");
+        assert!(!run.has_ended(), "{what}: has ended");
+        assert!(Instant::now() < limit, "{what}: starts nothing");
+    }
+}
+
+/// Continues a process until the command ends, and checks that its one call was measured.
+fn continue_to_the_end(mut run: Running, child: Pid, file: &Path, what: &str) {
+    let limit = Instant::now() + LIMIT;
+    while !run.has_ended() {
+        let _ = kill(child, Signal::SIGCONT);
+        if Instant::now() > limit {
+            let there = family(run.id());
+            let report = dump("killed_target", &there);
+            for pid in there {
+                let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+            }
+            panic!("{what}: does not end, see {}", report.display());
+        }
+        sleep(Duration::from_millis(5));
+    }
+    let (code, said) = run.finish();
+    assert_eq!(code, 0, "{what}: {said}");
+    assert_eq!(Profile::read(file).calls("work"), 1, "{what}: {said}");
+}
+
+/// A program that is killed before it is measured gives its status to the command, as in a shell.
+#[test]
+fn killed_before_it_is_measured_gives_its_status() {
+    const STEP: usize = 5;
+    const KILLED: i32 = 128 + Signal::SIGKILL as i32;
+    let scratch = Scratch::new("killed_target");
+    let file = scratch.file("p.json");
+    for options in [&[][..], &["--follow"]] {
+        let mut killed = 0;
+        for step in (1..).step_by(STEP) {
+            let what = format!("{options:?} at step {step}");
+            let (run, stopped) = run_to(&step.to_string(), &begun(options, &file));
+            let program = family(run.id()).get(1).copied();
+            let program = program.filter(|&pid| !matches!(state_of(pid), 'Z' | 'X'));
+            if let Some(pid) = program {
+                kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("it is there");
+                killed += 1;
+            }
+            run.signal(Signal::SIGCONT);
+            let (code, said) = run.finish();
+            let expected = if program.is_some() { KILLED } else { 0 };
+            assert_eq!(code, expected, "{what}: {said}");
+            if !stopped {
+                break;
+            }
+        }
+        println!("{options:?}: killed at {killed} steps");
+        assert!(killed >= 5, "{options:?}: only at {killed} steps");
     }
 }

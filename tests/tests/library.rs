@@ -1,4 +1,4 @@
-//! Measuring from a program of one's own, by the library: what the profile says is what the target counts.
+//! Measuring from another program with the library: the profile equals the target's own counts.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -14,16 +14,18 @@ use nix::unistd::Pid;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// The number of calls of a function; 0 if it is not in the profile.
 fn calls(profile: &Profile, name: &str) -> u64 {
     let function = profile.functions.iter().find(|f| f.name == name);
     function.map_or(0, |f| f.totals.counts.count)
 }
 
+/// The number of rounds that the target has run.
 fn rounds(target: &Target) -> usize {
     target.stdout().lines().filter(|l| *l == "round").count()
 }
 
-/// Has it go one round.
+/// Lets the target run one round.
 fn go_round(target: &mut Target) {
     let before = rounds(target);
     target.signal(Signal::SIGUSR1);
@@ -58,7 +60,7 @@ fn functions_of_a_running_process_are_measured() {
     assert_eq!(own_counts(&target.stdout())["outer"], 3000);
 }
 
-/// What is dropped is taken out.
+/// Dropping a session removes it.
 #[test]
 fn nothing_stays_of_what_is_dropped() {
     let mut target = Target::start(program("rounds.c"), [""; 0]).await_output("ready");

@@ -54,7 +54,7 @@ fn first_page_mapped_twice() {
     });
 }
 
-/// A library with this layout, by both compilers.
+/// A library whose first page is mapped several times, by both compilers.
 #[test]
 fn first_page_of_a_library_mapped_twice() {
     for compiler in ["gcc", "clang"] {

@@ -1,4 +1,5 @@
-//! A library of 150 MB: listing one name and attaching to a process that has it loaded stay cheap.
+//! A library of 150 MB: listing one name, and attaching to a process that has loaded it, stay
+//! cheap.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::place::Scratch;
@@ -27,7 +28,8 @@ fn driver() -> PathBuf {
     found.expect("the toolchain has a librustc_driver")
 }
 
-/// A function of the library, from the middle of what nm prints.
+/// The linkage name and the virtual address of a function of the library, from the middle of what
+/// nm prints.
 fn some_function(library: &PathBuf) -> (String, u64) {
     let symbols = Run::new("nm")
         .args(["-D", "--defined-only"])
@@ -46,7 +48,7 @@ fn some_function(library: &PathBuf) -> (String, u64) {
     )
 }
 
-/// Processor time and memory: how long it takes depends on what else runs here.
+/// Checks processor time and memory. Elapsed time would depend on the machine's load.
 fn check_cost(finished: &Finished) {
     let (cpu, mib) = (finished.cost.cpu, finished.cost.max_rss_kib / 1024);
     println!("{cpu:?}, {mib} MiB");
@@ -58,7 +60,7 @@ fn check_cost(finished: &Finished) {
 }
 
 #[test]
-fn list_large() {
+fn list_large_stays_within_its_time_and_memory() {
     let library = driver();
     let size = fs::metadata(&library).expect("the library").len();
     assert!(size > 100_000_000, "{} has {size} bytes", library.display());
@@ -119,7 +121,7 @@ fn attach_to_a_process_with_a_large_library() {
         profile.functions
     );
     before.assert_unchanged(pid);
-    // it goes on where it was: an empty library compiles
+    // It continues from where it was: an empty library compiles.
     let mut input = rustc.0.stdin.take().expect("a pipe");
     std::io::Write::write_all(&mut input, b"#![crate_type = \"lib\"]").expect("write to rustc");
     drop(input);

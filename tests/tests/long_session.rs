@@ -1,4 +1,4 @@
-//! A session that lasts: what it takes of memory does not grow with the calls it has counted.
+//! A long session: its memory does not grow with the number of counted calls.
 
 use ipath_tests::place::Scratch;
 use ipath_tests::racing::segment_names;
@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Functions of every request, of some, and of the allocator.
+/// Functions that every request calls, functions that some requests call, and the allocator.
 const FUNCTIONS: [&str; 7] = [
     "processCommand",
     "call",
@@ -29,6 +29,7 @@ struct Taken {
     segment: u64,
 }
 
+/// The anonymous resident memory of a process, and the memory of its segment.
 fn taken(pid: u32) -> Taken {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("alive");
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"));
@@ -40,7 +41,8 @@ fn taken(pid: u32) -> Taken {
     }
 }
 
-/// A server under load for a minute, or `IPATH_TEST_MINUTES`, with a session that many clients come and go in.
+/// The memory of a server and of its session does not grow under load for one minute, or
+/// `IPATH_TEST_MINUTES`. Many clients connect and disconnect during the session.
 #[test]
 fn server_takes_no_more_memory() {
     let given = std::env::var("IPATH_TEST_MINUTES").ok();
@@ -54,7 +56,7 @@ fn server_takes_no_more_memory() {
         UnixStream::connect(&socket).is_ok()
     });
     let pid = server.pid();
-    // One round fills the keys, whose number stays; each is more clients.
+    // The first round creates the keys, whose number stays constant. Each round has new clients.
     let load = || {
         let mut client = Command::new("redis-benchmark");
         client
@@ -89,7 +91,7 @@ fn server_takes_no_more_memory() {
     );
     assert!(calls >= requests as u64, "{calls} of {requests} requests");
     profile.assert_complete("a server of Debian's");
-    // Paths that come once in a while are new for long; what grows with the calls would be megabytes.
+    // Rare paths can still be new late in the session. Growth with the calls would be megabytes.
     const SLACK: u64 = 1 << 20;
     let half = samples.len() / 2;
     let most = |samples: &[Taken]| {

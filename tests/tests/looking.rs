@@ -1,5 +1,5 @@
-//! Looking changes nothing: `maps_unreadable`, `out_of_descriptors`, and what `status` says of
-//! segments that are no sessions.
+//! Inspection changes nothing: `maps_unreadable`, `out_of_descriptors`, and the messages of
+//! `status` about segments that are not sessions.
 
 use ipath_tests::command::{NOBODY, Run};
 use ipath_tests::compile::program;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A copy of the command that every user can run.
+/// The path of a copy of a program in the scratch folder, where every user can run it.
 fn public(scratch: &Scratch, file: &PathBuf) -> PathBuf {
     let copy = scratch.path().join(file.file_name().expect("a file"));
     fs::copy(file, &copy).expect("room for a copy");
@@ -33,15 +33,15 @@ fn nobody(program: &PathBuf, args: &[&str]) -> Command {
     command
 }
 
-/// For those that look at what an ended process has left, and those that clean up: one at a time.
+/// Serializes the tests that inspect remains of ended processes, and those that clean up.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What cannot be read is not gone: `top` goes on, says so, and the session stays.
+/// An unreadable process has not ended: `top` continues and reports it, and the session stays.
 #[test]
-fn maps_unreadable() {
+fn maps_unreadable_does_not_mean_ended() {
     let scratch = Scratch::public("unreadable");
     let (own, file) = (public(&scratch, &ipath()), program("undumpable.c"));
     let file = public(&scratch, &file);
@@ -53,7 +53,9 @@ fn maps_unreadable() {
     top.until(LIMIT, "begun", |t| t.stdout().contains("step: "));
     target.signal(Signal::SIGUSR1);
     target.until(LIMIT, "hidden itself", |t| t.stdout().contains("hidden"));
-    top.until(LIMIT, "said so", |t| t.stderr().contains("cannot be seen"));
+    top.until(LIMIT, "said so", |t| {
+        t.stderr().contains("cannot determine whether")
+    });
     let summaries = |t: &Target| t.stdout().matches("step: ").count();
     let before = summaries(&top);
     top.until(LIMIT, "gone on", |t| summaries(t) > before + 2);
@@ -66,7 +68,7 @@ fn maps_unreadable() {
     target.finish("ok calls ");
 }
 
-/// A command without a descriptor left to look with.
+/// `top` has no free descriptor for a while. It says so and continues, and the session stays.
 #[test]
 fn out_of_descriptors() {
     let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
@@ -82,12 +84,14 @@ fn out_of_descriptors() {
             rlim_max: 1024,
         };
         let none = std::ptr::null_mut();
-        // SAFETY: reads a value that lives; no old one is asked for.
+        // SAFETY: reads a live value; the old limit is not requested.
         let done = unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &raw const limit, none) };
         assert_eq!(done, 0, "prlimit: {}", std::io::Error::last_os_error());
     };
     limit(3);
-    top.until(LIMIT, "said so", |t| t.stderr().contains("cannot be seen"));
+    top.until(LIMIT, "said so", |t| {
+        t.stderr().contains("cannot determine whether")
+    });
     limit(1024);
     top.signal(Signal::SIGINT);
     assert!(top.wait(LIMIT).success(), "{}", top.report());
@@ -96,7 +100,7 @@ fn out_of_descriptors() {
     target.finish("ok calls ");
 }
 
-/// The program ends under `top`: what it measured stays for who made the session.
+/// The program ends under `top`: its measurements stay for the session's owner.
 #[test]
 fn top_leaves_what_has_ended() {
     let _alone = alone();
@@ -114,7 +118,7 @@ fn top_leaves_what_has_ended() {
     assert!(segment_names(id).is_empty());
 }
 
-/// One file that is no session does not keep `status` from the others, and is named.
+/// A file that is not a session does not stop `status` from showing the others, and is named.
 #[test]
 fn status_beside_corrupt_segments() {
     let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
@@ -124,7 +128,7 @@ fn status_beside_corrupt_segments() {
     for (number, bytes) in [vec![1u8; 4096], vec![7; 5000]].into_iter().enumerate() {
         let path = format!("/dev/shm/ipath-{}-{}", other.pid(), number + 1);
         fs::write(&path, bytes).expect("room for a page");
-        // As its maker would have it: what others can write to is not even looked at.
+        // Like a real segment: files that others can write are ignored.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("an own file");
         forged.push(path);
     }
@@ -147,7 +151,8 @@ fn status_beside_corrupt_segments() {
     other.finish("ok calls ");
 }
 
-/// Who watches maps the session's segment, and has none of its own.
+/// A watching command maps the session's segment. `status` does not list it, because it has no
+/// session of its own.
 #[test]
 fn status_beside_watchers() {
     let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
@@ -189,7 +194,8 @@ fn status_beside_watchers() {
     target.finish("ok calls ");
 }
 
-/// From a time namespace the clocks of all processes read otherwise: time_namespaces(7).
+/// A session can be listed, changed and removed from a time namespace, in which the clocks differ
+/// (time_namespaces(7)).
 #[test]
 fn from_another_time() {
     let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
@@ -217,7 +223,8 @@ fn from_another_time() {
     target.finish("ok calls ");
 }
 
-/// From a pid namespace in which its process is not, a session that lives is not said to be of one that has ended, and stays.
+/// In a pid namespace without its process, a live session is not reported as ended, and is not
+/// removed.
 #[test]
 fn from_another_pid_namespace() {
     let _alone = alone();
@@ -240,9 +247,9 @@ fn from_another_pid_namespace() {
     target.finish("ok calls ");
 }
 
-/// What the sessions of ended processes have left goes, and nothing else.
+/// Cleaning removes the remains of ended processes' sessions, and nothing else.
 #[test]
-fn status_clean() {
+fn status_clean_removes_only_remains_of_ended_processes() {
     let _alone = alone();
     let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
     let ended = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
@@ -251,7 +258,7 @@ fn status_clean() {
     Session::attach(gone, &["step"]);
     ended.finish("ok calls ");
     let path = segment_names(gone).pop().expect("a segment that is left");
-    // Another user may not, and is told why.
+    // Another user may not clean, and the message says so.
     let scratch = Scratch::public("clean");
     let own = public(&scratch, &ipath());
     let denied = Run::new(&own).args(["status", "--clean"]).as_nobody().run();
@@ -275,8 +282,8 @@ fn status_clean() {
     target.finish("ok calls ");
 }
 
-/// What a session of a process that has ended has left goes at its owner's next attach, once nobody has come for
-/// it for days; not before.
+/// The remains of an ended process's session are removed when their owner next attaches, but only
+/// after they were unused for days.
 #[test]
 fn old_sessions_are_swept() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! `lost_terminal`, `closed_pipe`, `panic_in_view`: whatever becomes of those who look, and of ipath
-//! itself, the session is out of the target before ipath ends.
+//! `lost_terminal`, `closed_pipe`, `panic_in_view`: ipath removes the session from the target
+//! before it ends, even if its readers disappear or it panics.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A target, and what it was before.
+/// A target, and its state before the session.
 struct Watched {
     target: Target,
     before: ProcessState,
@@ -32,7 +32,8 @@ impl Watched {
         Self { target, before }
     }
 
-    /// `attach` to it.
+    /// A command that attaches to the target, with an interval of 20 ms unless `more` has another
+    /// one.
     fn attach(&self, ipath: &Path, more: &[&str]) -> Command {
         let mut command = Command::new(ipath);
         let pid = self.target.pid().to_string();
@@ -44,20 +45,20 @@ impl Watched {
         command
     }
 
-    /// Nothing is in it, and it runs as it did.
+    /// Checks that nothing is left in it, and that it still works.
     fn assert_clean(self) {
         self.before.assert_unchanged(self.target.pid());
         self.target.finish("ok calls ");
     }
 }
 
-/// The view has drawn the table.
+/// Text that shows that the view has drawn the table.
 const DRAWN: &str = " help";
 
 #[test]
-fn lost_terminal() {
+fn lost_terminal_ends_the_session_and_writes_the_profile() {
     let scratch = Scratch::new("lost");
-    // Who has called it: the thread may not have run before all else is shown.
+    // Wait for a caller: the thread may not have run before the rest is shown.
     for (more, shown) in [(&[][..], "├"), (&["--no-tui"], "calls  thread")] {
         let watched = Watched::new();
         let file = scratch.file("p.json");
@@ -72,13 +73,13 @@ fn lost_terminal() {
     }
 }
 
-/// Under nohup(1) the signal does not come, and only reading and writing tell.
+/// Under nohup(1) no signal arrives, so only reads and writes reveal the loss.
 #[test]
 fn lost_terminal_without_a_signal() {
     for (more, shown) in [(&[][..], "quit"), (&["--no-tui"], "step: ")] {
         let watched = Watched::new();
         let mut command = watched.attach(&ipath(), more);
-        // SAFETY: calls nothing but one system call.
+        // SAFETY: makes only one system call.
         unsafe {
             command.pre_exec(|| {
                 libc::signal(libc::SIGHUP, libc::SIG_IGN);
@@ -93,7 +94,8 @@ fn lost_terminal_without_a_signal() {
     }
 }
 
-/// What nohup(1) is for: the terminal goes, and the measuring, which writes elsewhere, goes on.
+/// The purpose of nohup(1): the terminal disappears, and a measurement that writes elsewhere
+/// continues.
 #[test]
 fn a_hangup_that_is_ignored_ends_nothing() {
     let scratch = Scratch::new("nohup");
@@ -123,13 +125,13 @@ fn a_hangup_that_is_ignored_ends_nothing() {
     watched.assert_clean();
 }
 
-/// A terminal that takes nothing any more, as over a connection that hangs.
+/// SIGTERM ends ipath although the terminal accepts no more output, as with a stalled connection.
 #[test]
-fn unread_terminal() {
+fn unread_terminal_does_not_block_the_end() {
     let watched = Watched::new();
     let mut view = Pty::spawn(watched.attach(&ipath(), &["--interval", "1ms"]), true);
     view.shows(DRAWN);
-    // Not read any more; it fills within the time, or the test shows less.
+    // The unread terminal fills within this time. If it does not, the test is weaker.
     std::thread::sleep(Duration::from_secs(3));
     view.signal(Signal::SIGTERM);
     view.wait_unread();
@@ -144,7 +146,8 @@ fn piped(mut command: Command) -> std::process::Child {
     ipath_tests::apart::spawn(&mut command).expect("start ipath")
 }
 
-/// The status, and standard error without the warning that measuring takes much: a busy machine decides about that.
+/// Waits for the end of ipath. Returns its exit status, `None` if a signal ended it, and standard
+/// error without the warning about high overhead, which depends on the machine's load.
 fn ends(mut child: std::process::Child) -> (Option<i32>, String) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
@@ -167,7 +170,7 @@ fn ends(mut child: std::process::Child) -> (Option<i32>, String) {
 }
 
 #[test]
-fn closed_pipe() {
+fn closed_pipe_ends_the_session() {
     for more in [
         &["--no-tui"][..],
         &["--format", "jsonl"],
@@ -187,9 +190,9 @@ fn closed_pipe() {
     }
 }
 
-/// Neither of the streams has a reader.
+/// If neither stream has a reader, ipath removes the session and ends with status 0.
 #[test]
-fn closed_streams() {
+fn closed_streams_end_the_session() {
     let watched = Watched::new();
     let mut attach = piped(watched.attach(&ipath(), &["--no-tui"]));
     drop((attach.stdout.take(), attach.stderr.take()));
@@ -197,21 +200,21 @@ fn closed_streams() {
     watched.assert_clean();
 }
 
-/// A reader that is there and does not read.
+/// SIGTERM ends ipath although its pipe is full and the reader does not read.
 #[test]
-fn unread_pipe() {
+fn unread_pipe_does_not_block_the_end() {
     let watched = Watched::new();
     let more = ["--format", "jsonl", "--interval", "1ms"];
     let attach = piped(watched.attach(&ipath(), &more));
     let pid = nix::unistd::Pid::from_raw(attach.id() as i32);
-    // It fills within the time, or the test shows less.
+    // The pipe fills within this time. If it does not, the test is weaker.
     std::thread::sleep(Duration::from_secs(3));
     nix::sys::signal::kill(pid, Signal::SIGTERM).expect("it runs");
     assert_eq!(ends(attach), (Some(0), String::new()));
     watched.assert_clean();
 }
 
-/// The time is over, and nobody reads.
+/// The duration ends ipath even while the pipe is not read.
 #[test]
 fn unread_pipe_at_the_end_of_the_time() {
     let watched = Watched::new();
@@ -221,7 +224,8 @@ fn unread_pipe_at_the_end_of_the_time() {
     watched.assert_clean();
 }
 
-/// The reader of a program and of what is said of it goes: the program meets that as it would alone.
+/// The reader of the program's and ipath's output disappears: the program sees the same as without
+/// ipath.
 #[test]
 fn closed_pipe_of_run() {
     let mut command = Command::new(ipath());
@@ -241,7 +245,8 @@ fn closed_pipe_of_run() {
     assert_eq!(code, alone, "{text}");
 }
 
-/// What ends a watch that is to panic at a place: where it comes there while it watches, the panic alone.
+/// The options that end the session if it must panic at this place; none if it panics while it
+/// watches.
 fn until(place: &str) -> &'static [&'static str] {
     if ["collect", "detach", "report"].contains(&place) {
         &["--duration", "100ms"]
@@ -250,9 +255,11 @@ fn until(place: &str) -> &'static [&'static str] {
     }
 }
 
+/// If ipath panics with a view, it removes the session, restores the terminal, prints the error and
+/// ends with status 1.
 #[test]
 fn panic_in_view() {
-    // Not in the targets' time.
+    // Build before the targets start.
     faulty();
     for place in [
         "draw",
@@ -282,6 +289,7 @@ fn panic_in_view() {
     }
 }
 
+/// If ipath panics without a view, it removes the session, prints two lines and ends with status 1.
 #[test]
 fn panic_in_summaries() {
     faulty();
@@ -301,7 +309,7 @@ fn panic_in_summaries() {
     }
 }
 
-/// What was measured is written also where taking the session out has failed.
+/// The measurements are written even if the removal of the session fails.
 #[test]
 fn the_profile_is_written_whatever_happens() {
     let scratch = Scratch::new("written");
@@ -319,8 +327,8 @@ fn the_profile_is_written_whatever_happens() {
     watched.assert_clean();
 }
 
-/// SIGINT at each step of attach in turn, and at every one after it: the first is obeyed once the
-/// session is whole, and none breaks the way out.
+/// SIGINT at one step of attach and at every later one, for every 23rd step. The first signal takes
+/// effect once the session is complete, and no other one interrupts the cleanup.
 #[test]
 fn signals_at_every_step() {
     faulty();
@@ -338,7 +346,8 @@ fn signals_at_every_step() {
     watched.assert_clean();
 }
 
-/// The same beside a program that it has started: what was measured is written, and the program goes on to its end.
+/// Like [`signals_while_watching`], with a program that ipath started: the profile is written, and
+/// the program runs to its end.
 #[test]
 fn signals_while_running_a_program() {
     let scratch = Scratch::new("lost");
@@ -350,13 +359,13 @@ fn signals_while_running_a_program() {
             command.arg("-o").arg(&file).arg("--");
             command.arg(program("busy.c")).args(["1", "600"]);
             let mut view = Pty::spawn(command, true);
-            // Who has called it.
+            // A caller.
             view.shows("├");
             let program = family(view.pid())
                 .into_iter()
                 .find(|&pid| pid != view.pid());
             view.signal(signal);
-            // The program's own end would end the view too, and a signal after that ends ipath.
+            // The program's own end would also end the view, and a later signal would kill ipath.
             view.shows("\u{1b}[?1049l");
             let program = Pid::from_raw(program.expect("a child") as i32);
             kill(program, Signal::SIGTERM).expect("sent");
@@ -366,7 +375,8 @@ fn signals_while_running_a_program() {
     }
 }
 
-/// Each signal that would end ipath, while it watches.
+/// Each signal that would end ipath while it watches ends the session, restores the terminal and
+/// gives status 0.
 #[test]
 fn signals_while_watching() {
     use Signal::*;
@@ -385,12 +395,12 @@ fn signals_while_watching() {
     watched.assert_clean();
 }
 
-/// Ctrl-Z by the key and by the signal: the terminal is given back while ipath is stopped, and taken
-/// again when it goes on.
+/// Ctrl-Z by the key and by the signal: ipath releases the terminal while it is stopped, and takes
+/// it again when it continues.
 #[test]
-fn suspended_view() {
+fn suspended_view_releases_the_terminal_and_takes_it_again() {
     let watched = Watched::new();
-    // A job of a shell: the leader of a session itself is not stopped.
+    // As a job of a shell: a session leader itself cannot be stopped.
     let mut command = Command::new("bash");
     let attach = watched.attach(&ipath(), &[]);
     let words = std::iter::once(attach.get_program()).chain(attach.get_args());
@@ -428,7 +438,7 @@ fn suspended_view() {
     watched.assert_clean();
 }
 
-/// The states of the threads of a process.
+/// The state letters of the threads of a process (proc(5)).
 fn states(pid: u32) -> String {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
     let stats = tasks.flatten().filter_map(|task| {
@@ -438,7 +448,8 @@ fn states(pid: u32) -> String {
     stats.collect()
 }
 
-/// Who stops ipath stops nothing that is measured: nothing is held by it then, and it does not stop where all would stand with it.
+/// Stopping ipath does not stop measured processes: it holds none of them at that moment. With
+/// `--follow` it refuses to stop, because they would stop with it.
 #[test]
 fn stopped_beside_what_is_measured() {
     const LIMIT: Duration = Duration::from_secs(30);
@@ -460,7 +471,7 @@ fn stopped_beside_what_is_measured() {
             std::thread::sleep(Duration::from_millis(7));
             watching.signal(Signal::SIGTSTP);
             if !is_stopped {
-                let warned = |w: &Target| w.stderr().matches("not stopped").count() > round;
+                let warned = |w: &Target| w.stderr().matches("cannot suspend").count() > round;
                 watching.until(LIMIT, "refused", warned);
                 continue;
             }

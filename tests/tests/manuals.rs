@@ -14,7 +14,7 @@ fn commands() -> BTreeSet<String> {
     let help = Run::ipath(["--help"]).run().expect(0).stdout;
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| !line.is_empty());
-    // Longer texts go on further to the right.
+    // Longer texts continue further to the right.
     let names = listed.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let first = names.filter_map(|line| line.split_whitespace().next());
     first
@@ -73,7 +73,7 @@ fn manual_pages_have_a_name_of_one_line() {
     }
 }
 
-/// The candidates of bash for the last of these words.
+/// The candidates of bash for the last of these words. `kind` is COMP_TYPE.
 fn in_bash(scratch: &Scratch, words: &[&str], kind: u32) -> Vec<String> {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let last = words.len() - 1;
@@ -93,8 +93,9 @@ fn in_bash(scratch: &Scratch, words: &[&str], kind: u32) -> Vec<String> {
     found.stdout.lines().map(str::to_owned).collect()
 }
 
-/// bash(1), COMP_TYPE: a candidate is inserted, or all are listed.
+/// The COMP_TYPE that inserts a candidate (bash(1)).
 const TAB: u32 = 9;
+/// The COMP_TYPE that lists all candidates.
 const LISTED: u32 = 63;
 
 #[test]
@@ -129,14 +130,14 @@ fn bash_completes_processes_metrics_formats_and_functions() {
     assert_eq!(ask(&["ipath", "det"]), ["detach"]);
     let all: BTreeSet<String> = ask(&["ipath", ""]).into_iter().collect();
     assert!(all.is_superset(&commands()), "{all:?}");
-    // A process by its id, with its name beside it in a list; by its name as well.
+    // A process by its id, with its name beside it in a list, and by its name.
     assert_eq!(ask(&["ipath", "attach", &pid])[0], pid);
     let listed = in_bash(&scratch, &["ipath", "attach", "-p", ""], LISTED);
     let shown = format!("{pid}  (");
     let own = listed.iter().find(|line| line.starts_with(&shown));
     assert!(own.is_some_and(|line| line.contains("named")), "{listed:?}");
     has(&["ipath", "top", "bas"], &["bash"]);
-    // Metrics, also behind a comma and of a profile.
+    // Metrics, also after a comma, and metrics of a profile.
     has(
         &["ipath", "attach", &pid, "-m", "c"],
         &["count", "cpu", "context-switches"],
@@ -165,16 +166,16 @@ fn bash_completes_processes_metrics_formats_and_functions() {
         &["MPI_Wait,solve"],
     );
     has(&["ipath", "attach", &pid, "-f", "mallo"], &["malloc"]);
-    // Bash splits words at the sign.
+    // Bash splits words at the equals sign.
     has(&["ipath", "attach", &pid, "--func", "=", "sol"], &["solve"]);
     has(&["ipath", "attach", &pid, "--func", "="], &["solve"]);
-    // Files where a file is meant.
+    // File names for arguments that are files.
     assert_eq!(ask(&["ipath", "report", "p.j"]), ["p.json"]);
     assert_eq!(ask(&["ipath", "list", "ap"]), ["app"]);
 }
 
-/// Names with characters that mean something to the shell are completed with backslashes, or behind a quote, and
-/// the command takes them.
+/// Names with characters that are special in the shell are completed with backslashes, or inside a
+/// quote. The command accepts them.
 #[test]
 fn bash_completes_names_of_templates() {
     let scratch = Scratch::new("templates");
@@ -196,7 +197,7 @@ fn bash_completes_names_of_templates() {
         "\"shop::cache::LruCache<long",
     ] {
         bash.forget();
-        // The common part, and from the method's name on all of it.
+        // The common part, and after the method's name the rest.
         bash.send(format!("ipath list app {start}\t").as_bytes());
         bash.shows("hash");
         bash.send(b"g\t\n");
@@ -211,13 +212,14 @@ fn bash_completes_names_of_templates() {
     bash.forget();
     bash.send(b"ipath list app shop::cache::\t");
     bash.shows("LruCache");
-    // Empties the line.
+    // Ctrl-U empties the line.
     bash.send(b"\x15");
     bash.send(b"exit\n");
     assert_eq!(bash.wait_unread(), 0);
 }
 
-/// In zsh and fish the name of a process stands beside its id. Their scripts ask by the same variable.
+/// zsh and fish show the name of a process beside its id. Their scripts use the same variable to
+/// ask.
 #[test]
 fn zsh_and_fish_get_processes_with_their_names() {
     let target = Target::start(program("named.c"), [] as [&str; 0]).await_output("ready");

@@ -1,5 +1,5 @@
-//! `many_threads_patch`: a function that 200 threads call without a pause is instrumented and no
-//! longer, a thousand times.
+//! `many_threads_patch`: a function that 200 threads call without a pause is instrumented and
+//! removed, a thousand times.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 const THREADS: &str = "200";
 const ROUNDS: u32 = 1000;
 
-/// Lets this thread and what it starts from now on run before all others: beside 200 busy threads
-/// each step would wait a second for a processor.
+/// Gives this thread and its later children priority over all others. Beside 200 busy threads each
+/// step would wait a second for a processor.
 fn run_first() {
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: sets the scheduling of the calling thread; the argument is live.
@@ -37,7 +37,7 @@ fn ipath(arguments: &[&str]) -> Run {
 struct Epoch(File, u64);
 
 impl Epoch {
-    /// Does something between an odd epoch and an even one.
+    /// Runs a command between an odd epoch and an even one.
     fn change(&mut self, run: Run) {
         self.next();
         run.run().expect(0);
@@ -77,7 +77,7 @@ fn many_threads_patch() {
     for _ in 0..ROUNDS {
         epoch.change(ipath(&["remove", &pid, "-f", "work"]));
         epoch.change(ipath(&["add", &pid, "-f", "work"]));
-        // Calls that are sure to be counted.
+        // Time for calls that must be counted.
         sleep(Duration::from_millis(10));
     }
     let took = start.elapsed();

@@ -1,5 +1,5 @@
-//! What is asked for wrongly is answered with what there is: modules by any of their names, what was found beside what was
-//! not, files of other machines, sessions in a line each.
+//! Helpful messages: modules by any of their names, partial matches, files for other machines, and
+//! one line per session.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -14,7 +14,7 @@ fn busy() -> Target {
     Target::start(program("busy.c"), ["1", "600"]).await_output("ready")
 }
 
-/// A file that is mapped executable and whose own name, DT_SONAME, is another than that of the file.
+/// An executable mapped file whose DT_SONAME differs from its file name. Returns both names.
 fn with_other_name(pid: u32) -> (String, String) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("its maps");
     let code = maps.lines().filter(|l| l.contains(" r-xp "));
@@ -38,7 +38,7 @@ fn modules_are_known_by_all_their_names() {
     let server = redis::serving(&scratch);
     let pid = server.pid().to_string();
     let list = |pattern: &str| Run::ipath(["list", &pid, pattern]).run();
-    // Debian's is a link to another file.
+    // In Debian it is a link to another file.
     for name in ["redis-server", "redis-*"] {
         let listed = list(&format!("{name}!keysCommand")).expect(0).stdout;
         assert!(listed.contains("keysCommand  "), "{listed}");
@@ -164,7 +164,7 @@ fn sessions_take_a_line_each() {
     target.finish("ok calls ");
 }
 
-/// Why a name is not found that is spelled right.
+/// A hint gives the reason why a correctly spelled name is not found.
 #[test]
 fn what_is_stripped_or_an_address_of_a_file_is_said() {
     let scratch = Scratch::new("messages");
@@ -196,7 +196,7 @@ fn what_is_stripped_or_an_address_of_a_file_is_said() {
     target.finish("ok calls ");
 }
 
-/// What a function that is in cannot measure is no reason to say that it is not in.
+/// If an instrumented function cannot measure a metric, it is not reported as missing.
 #[test]
 fn what_is_in_is_not_said_to_be_out() {
     let target = Target::start(program_with("busy.c", &["-g"]), ["1", "600"]);
@@ -209,9 +209,9 @@ fn what_is_in_is_not_said_to_be_out() {
         let add = Run::ipath(["add", &pid, "-m", metric]);
         add.args(functions).run()
     };
-    // They have two arguments, and one.
+    // They have two arguments and one argument.
     let error = add("arg5").expect(1).expect_error();
-    assert!(error.contains("can be measured so: "), "{error}");
+    assert!(error.contains("can be measured that way: "), "{error}");
     let added = add("arg2").expect(0);
     assert!(
         added.stderr.contains("mix: not changed: ") && added.stdout.contains("arg2: step"),
@@ -239,7 +239,8 @@ fn programs_of_other_machines_are_not_given_to_a_shell() {
     assert!(error.contains("AArch64"), "{error}");
 }
 
-/// What a pattern without a match may mean: a name of any library, whatever its case, or of one that comes later.
+/// Suggestions for a pattern without a match: a name of any library in any case, or a name in a
+/// library that is loaded later.
 #[test]
 fn what_may_have_been_meant_is_said() {
     let program = program("sleeper.c").display().to_string();
@@ -249,7 +250,7 @@ fn what_may_have_been_meant_is_said() {
     };
     let case = hints("NANOSLEEP");
     assert!(case.starts_with("did you mean nanosleep"), "{case}");
-    // Another name may be like it in a library, and the program have none.
+    // A library may have a similar name, but the cause is that the program is stripped.
     let of_stripped = Run::ipath(["run", "-f", "main", "--", "true"]);
     let of_stripped = of_stripped.run().expect(1).hints();
     assert!(of_stripped.contains("true is stripped"), "{of_stripped}");
@@ -284,7 +285,7 @@ fn what_means_nothing_is_refused_before_anything_starts() {
         let finished = Run::ipath(arguments).run().expect(1);
         assert!(!finished.expect_error().is_empty(), "{arguments:?}");
     }
-    // What is not there is another matter.
+    // A missing file is a different error.
     let error = Run::ipath(["run", "--", "/no/such"])
         .run()
         .expect(1)

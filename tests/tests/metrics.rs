@@ -1,6 +1,6 @@
-//! What is measured of a function that behaves in another way on each path, beside what the program says
-//! of each path itself. It measures every call around it and within it: ipath's figure is between the
-//! two, however busy the machine is.
+//! Metrics of a function that behaves differently on each path. The program itself measures every
+//! call, around it and within it. ipath's figure must be between the two, however busy the machine
+//! is.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -26,7 +26,8 @@ const METRICS: &[&str] = &[
     "major-faults",
     "context-switches",
 ];
-/// 1 where the kernel accounts for what the threads made from then on wait for disks.
+/// The file that contains 1 if the kernel accounts for the disk waits of threads created from then
+/// on.
 const DELAY_ACCOUNTING: &str = "/proc/sys/kernel/task_delayacct";
 const CALLERS: [&str; 7] = [
     "path_busy",
@@ -37,17 +38,17 @@ const CALLERS: [&str; 7] = [
     "path_touch",
     "path_mixed",
 ];
-/// A tick, the unit in which /proc tells waiting for disks.
+/// A tick, the unit of disk waits in /proc.
 const TICK_NS: u64 = 10_000_000;
 
-/// A file of 16 MiB that is on the disk.
+/// A file of 16 MiB that has been written to disk.
 fn file_on_disk(path: &Path) {
     fs::write(path, vec![0x5a; 16 << 20]).expect("write in an own folder");
     let file = File::open(path).expect("just written");
     file.sync_all().expect("fsync of an own file");
 }
 
-/// The one path of `probed` from this caller.
+/// The only path of `probed` from this caller.
 fn path_from<'a>(profile: &'a Profile, caller: &str) -> &'a CallPath {
     let is_from = |path: &&CallPath| {
         let frame = path.stack.first().map(|&frame| &profile.frames[frame]);
@@ -58,24 +59,25 @@ fn path_from<'a>(profile: &'a Profile, caller: &str) -> &'a CallPath {
     found[0]
 }
 
-/// By how much a figure may be outside of the program's two; `around` has those around the calls.
+/// The allowed distance of a sum from the program's two sums, in the metric's unit. `around`
+/// returns those measured around the calls.
 fn slack(metric: &str, around: impl Fn(&str) -> u64, calls: u64) -> u64 {
     let of_clocks = |metric: &str| around(metric) / 100 * 3 + calls * 10_000;
     match metric {
         "page-faults" | "major-faults" | "context-switches" => 0,
-        // Two clocks with the same time: one's rate, and both read one after the other.
+        // Two clocks with the same time, which differ in rate and are read one after the other.
         "wall" => around("wall") / 1000 + calls * 2000,
-        // A file of ticks says so much less than all, once and not for each call.
+        // A file in ticks rounds down, once and not for each call.
         "block-io" => around("block-io") / 100 * 3 + TICK_NS,
-        // The time that the thread has not run: off by as much as the time that it has.
+        // The time that the thread did not run has the same error as the time that it ran.
         "blocked" => of_clocks("blocked") + of_clocks("cpu"),
-        // The kernel has several accounts of a thread's time. One leaves out some microseconds of each
-        // switch, another the interrupts that came and what a hypervisor took.
+        // The kernel has several accounts of a thread's time. One omits some microseconds of each
+        // switch, another one omits interrupts and the time that a hypervisor took.
         _ => of_clocks(metric),
     }
 }
 
-/// What does not hold of one metric on one path.
+/// A description of the difference in one metric on one path, if there is one.
 fn difference(
     path: &CallPath,
     metric: &str,
@@ -88,7 +90,7 @@ fn difference(
         value.unwrap_or_else(|| panic!("no {field} of {metric} in {}", path.metrics))
     };
     let (sum, calls) = (number("sum"), count(&path.metrics));
-    // Nothing calls itself here, and nothing else is measured.
+    // There is no recursion here, and no other function is measured.
     assert_eq!(sum, number("outermost"), "{metric}: {found}");
     assert_eq!(sum, number("exclusive"), "{metric}: {found}");
     let mean = sum / calls;
@@ -105,13 +107,13 @@ fn difference(
     (!is_between).then(|| format!("{metric} {sum}, not between {within} and {most}"))
 }
 
-/// Delay accounting, on as long as this is there.
+/// Delay accounting, enabled while this value exists.
 struct DelayAccounting {
     was: String,
 }
 
 impl DelayAccounting {
-    /// None where it cannot be had.
+    /// Enables it; None if it is not available.
     fn switched_on() -> Option<Self> {
         let was = fs::read_to_string(DELAY_ACCOUNTING).ok()?;
         fs::write(DELAY_ACCOUNTING, "1").ok()?;
@@ -125,6 +127,8 @@ impl Drop for DelayAccounting {
     }
 }
 
+/// Measures a program with so many threads, each of which makes so many calls from each caller.
+/// Checks that each sum is between the program's own sums.
 fn check(threads: u32, calls: u32, metrics: &[&str]) {
     let scratch = Scratch::new("metrics");
     let (file, disk) = (scratch.file("p.json"), scratch.file("disk"));
@@ -180,7 +184,7 @@ fn metrics_of_32_threads() {
     check(32, 4, METRICS);
 }
 
-/// What the hand-written ways see to, as long as no call is switched out.
+/// The metrics that the assembly paths handle if the thread is not switched out during the call.
 const CLOCKS: &[&str] = &["wall", "cpu", "blocked"];
 
 #[test]
@@ -193,8 +197,9 @@ fn clocks_of_four_threads() {
     check(4, 8, CLOCKS);
 }
 
-/// Of one thread: where several wait, the kernel adds times that nobody has waited, the time since the machine's
-/// start even (Linux 6.18, with threads that it takes off the run queue later than they sleep).
+/// Only one thread: with several waiting threads the kernel adds times that no thread waited, even
+/// the time since boot (Linux 6.18, with threads that it takes off the run queue later than they
+/// sleep).
 #[test]
 fn block_io_of_one_thread() {
     let Some(_accounting) = DelayAccounting::switched_on() else {
@@ -204,8 +209,8 @@ fn block_io_of_one_thread() {
     check(1, 32, &["wall", "block-io"]);
 }
 
-/// Of each call, however short, there is CPU time, wherever in the recording its thread has been switched out; and with the rest
-/// it is the time that has passed.
+/// Each call has CPU time, however short it is and wherever in the recording its thread is switched
+/// out. CPU time and blocked time add up to the elapsed time.
 #[test]
 fn each_call_has_its_cpu_time() {
     const THREADS: u64 = 4;
@@ -232,7 +237,7 @@ fn each_call_has_its_cpu_time() {
         }
         let sum = |metric: &str| path.metrics[metric]["sum"].as_u64().expect("a number");
         let parts = sum("cpu") + sum("blocked");
-        // Each is rounded down to ns.
+        // Each is rounded down to a nanosecond.
         let rounding = 2;
         assert!(
             sum("wall").abs_diff(parts) <= rounding,
@@ -243,15 +248,15 @@ fn each_call_has_its_cpu_time() {
     assert_eq!(profile.calls("tiny"), THREADS * CALLS);
 }
 
-/// A program, on the first processor alone.
+/// A program on the first processor only.
 fn pinned(program: &Path) -> Target {
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]).arg(program);
     Target::spawn(command)
 }
 
-/// What measuring takes is no more than that where the thread is preempted meanwhile: the CPU time of what encloses the measured
-/// calls stays its own.
+/// If a thread is preempted while ipath measures, the overhead does not include that time. The CPU
+/// time of a function around the measured calls stays its own.
 #[test]
 fn preempted_while_measuring() {
     let measured = program("preempted_measuring.c");
@@ -288,7 +293,7 @@ fn preempted_while_measuring() {
     let from = |path: &&CallPath| profile.functions[path.function].name == "mid";
     let mid = profile.paths.iter().filter(from);
     let mid: Vec<&Value> = mid.map(|path| &path.metrics["cpu"]["hist"]).collect();
-    // No call of a path that it was attached on has ended.
+    // Paths that were open at the attach have no finished call.
     let buckets: Vec<&Value> = mid.iter().filter_map(|h| h.as_array()).flatten().collect();
     let count = |bucket: &Value| bucket[1].as_u64().expect("calls");
     let is_too_short = |bucket: &&Value| {
@@ -306,7 +311,8 @@ fn preempted_while_measuring() {
     target.finish("own ");
 }
 
-/// A call has all of its thread's CPU time that was used in it also where it is the first one, and others begin meanwhile.
+/// A call counts all of its thread's CPU time, even if it is the thread's first one and others
+/// begin at the same time.
 #[test]
 fn first_call_has_its_cpu_time() {
     const ROUNDS: u64 = 16;
@@ -316,7 +322,7 @@ fn first_call_has_its_cpu_time() {
     let scratch = Scratch::new("first_call");
     let file = scratch.file("p.json").display().to_string();
     let pid = target.pid().to_string();
-    // A system call, and two switches.
+    // One system call and two switches.
     const SHORTEST_NS: u64 = 512;
     let (mut calls, mut without) = (0, 0);
     for round in 0..ROUNDS {
@@ -339,20 +345,23 @@ fn first_call_has_its_cpu_time() {
     }
     println!("{without} of {calls} calls");
     assert!(calls >= THREADS * ROUNDS, "{calls} calls");
-    // A first call of each thread in each round would be that many. What a hypervisor takes from a thread before a call is seen in
-    // it, and may be more.
+    // If every first call lacked its time, there would be this many. Time that a hypervisor took
+    // before a call affects the call's value, and may be larger than it.
     assert!(without < THREADS * ROUNDS / 2, "{without} short calls");
     target.finish("ok");
 }
 
-/// Threads that only compute and share one processor wait for nothing else. A delay after the end of a call is
-/// no part of it.
+/// Threads that only compute and share one processor wait for nothing else. A delay after the end
+/// of a call does not belong to it.
 #[test]
 fn run_delay_is_all_the_time_off_a_shared_processor() {
     const CALLS: u64 = 2_000;
     let scratch = Scratch::new("delayed");
     let file = scratch.file("p.json");
-    let program = Program::new(&program("delayed.c"), [CALLS.to_string()]);
+    let program = Program::new(
+        &program("delayed.c"),
+        [CALLS, 40_000].map(|n| n.to_string()),
+    );
     let metrics = "wall,blocked,run-delay,context-switches";
     let ours = program.under_ipath_as(ipath_arguments(&["work"], metrics, &file));
     ours.expect(0);
@@ -367,4 +376,37 @@ fn run_delay_is_all_the_time_off_a_shared_processor() {
         delay + blocked / 10 + 5_000_000 >= blocked,
         "{delay} of {blocked}"
     );
+}
+
+/// Threads share one processor, and do little else than call a function. Nearly all of their time
+/// is time of its calls, whatever the kernel is asked for meanwhile: a thread that is switched out
+/// because of such a question waits in its call.
+#[test]
+fn waits_at_questions_belong_to_calls() {
+    const CALLS: u64 = 30_000;
+    const STEPS: u64 = 6_000;
+    let scratch = Scratch::new("delayed");
+    let file = scratch.file("p.json");
+    let program = Program::new(&program("delayed.c"), [CALLS, STEPS].map(|n| n.to_string()));
+    // The percentage of the time that measuring itself may take. Page faults are asked for twice in
+    // each call, of some microseconds.
+    for (metrics, percent) in [
+        ("wall", 5),
+        ("wall,cpu", 5),
+        ("wall,blocked", 5),
+        ("wall,run-delay,context-switches", 5),
+        ("wall,page-faults", 20),
+    ] {
+        let ours = program.under_ipath_as(ipath_arguments(&["work"], metrics, &file));
+        let ours = ours.expect(0);
+        let elapsed: u64 = ours.stdout.trim().parse().expect("ns");
+        let profile = Profile::read(&file);
+        profile.assert_lossless();
+        let totals = &profile.functions[0].totals;
+        assert_eq!(count(totals), 4 * CALLS);
+        let wall = totals["wall"]["sum"].as_u64().expect("a sum");
+        println!("{metrics}: {wall} of {elapsed} ns");
+        let within = elapsed - elapsed / 100 * percent..=elapsed + elapsed / 100;
+        assert!(within.contains(&wall), "{metrics}: {wall} of {elapsed}");
+    }
 }

@@ -1,5 +1,5 @@
-//! MPI jobs as one: the ranks of Open MPI and of MPICH are found by their launcher, and each counts what a wrapper around
-//! MPI_Wait counts, by the stacks that glibc sees there.
+//! MPI jobs as one session: the launcher leads to the ranks of Open MPI and of MPICH. Each rank's
+//! counts must equal those of a wrapper around MPI_Wait, by glibc's stacks.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::halo::{Mpi, halo_of};
@@ -15,12 +15,13 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Calls by stack.
+/// The number of calls by stack.
 type Stacks = BTreeMap<String, u64>;
 
-/// A job whose ranks wait for a file before they begin and before they end.
+/// A job whose ranks wait for a file before they start and before they end.
 struct Job {
     launcher: Target,
+    /// The common start of the paths of the job's files.
     waits: PathBuf,
     ranks: usize,
 }
@@ -45,7 +46,7 @@ impl Job {
         PathBuf::from(format!("{}.{end}", self.waits.display()))
     }
 
-    /// What each rank has written, once all have.
+    /// The contents of each rank's file, once all have written it.
     fn of_each(&mut self, what: &str) -> Vec<String> {
         let files: Vec<PathBuf> = (0..self.ranks)
             .map(|rank| self.file(&format!("{what}{rank}")))
@@ -56,17 +57,18 @@ impl Job {
         files.iter().map(text).collect()
     }
 
+    /// Creates a file for which the ranks wait: `go` or `end`.
     fn allow(&self, what: &str) {
         fs::write(self.file(what), "").expect("a file of its own");
     }
 
-    /// The ids of its ranks, in their order.
+    /// The pids of its ranks, in order.
     fn pids(&mut self) -> Vec<String> {
         let told = self.of_each("ready.");
         told.iter().map(|pid| pid.trim().to_owned()).collect()
     }
 
-    /// Its result, once it is over.
+    /// Lets the job run to its end, and returns its output.
     fn result(mut self) -> String {
         self.allow("go");
         self.allow("end");
@@ -76,7 +78,7 @@ impl Job {
     }
 }
 
-/// Which calls the wrapper has counted.
+/// The numbers of calls that the wrapper counted, from the text of its file.
 fn counted(text: &str) -> Stacks {
     let line = |line: &str| {
         let (count, stack) = line.split_once(' ').expect("a stack");
@@ -85,7 +87,10 @@ fn counted(text: &str) -> Stacks {
     text.lines().map(line).collect()
 }
 
-/// The same of a profile, without the wrapper's own frame.
+/// The numbers of calls in a profile, by stack without the wrapper's own frame.
+///
+/// # Panics
+/// If a path is incomplete.
 fn measured(profile: &Profile) -> Stacks {
     let mut stacks = Stacks::new();
     for path in &profile.paths {
@@ -103,11 +108,14 @@ fn measured(profile: &Profile) -> Stacks {
     stacks
 }
 
+/// The profile that `snapshot` or `detach` writes for a process.
 fn profile(operation: &str, pid: &str, file: &Path) -> Profile {
     Run::ipath([operation, pid, "-o"]).arg(file).run().expect(0);
     Profile::read(file)
 }
 
+/// Checks that the counts of each rank of a job, alone and in merged profiles, are those of the
+/// wrapper, and that the job's output stays the same.
 fn each_rank_is_exact(mpi: Mpi, ranks: usize) {
     let (scratch, plain) = (Scratch::new("mpi"), Scratch::new("mpi"));
     let expected = Job::start(mpi, ranks, "30", &plain).result();
@@ -136,7 +144,7 @@ fn each_rank_is_exact(mpi: Mpi, ranks: usize) {
     again.expect_error();
     let hint = format!("`ipath top {launcher}`");
     assert!(again.hints().contains(&hint), "{}", again.report());
-    // What goes nowhere for the same reason is said once.
+    // An error with the same cause in all ranks is printed once.
     let nowhere = Run::ipath(["add", &launcher, "-f", "of_no_rank"]).run();
     let line = nowhere.expect_error();
     let cause = format!("ipath: add {launcher}: no function matches 'of_no_rank'");
@@ -211,7 +219,7 @@ fn four_ranks_are_exact() {
     each_rank_is_exact(Mpi::Mpich, 4);
 }
 
-/// In the middle of its run, and some ranks alone.
+/// A job is measured in the middle of its run, all its ranks or some. Its output stays the same.
 #[test]
 fn a_job_is_measured_for_a_while() {
     for mpi in [Mpi::Open, Mpi::Mpich] {
@@ -270,7 +278,8 @@ fn what_is_no_launcher_is_refused() {
     job.result();
 }
 
-/// What has started two jobs is no launcher of either: ranks of the same number are not taken for one.
+/// A process that started two jobs is not the launcher of either, and ranks with equal numbers are
+/// not confused.
 #[test]
 fn jobs_are_not_mixed() {
     let scratches = [Scratch::new("mpi"), Scratch::new("mpi")];
@@ -295,7 +304,7 @@ fn jobs_are_not_mixed() {
     }
 }
 
-/// Each rank from its first instruction on, by itself.
+/// Each rank is measured separately, from its first instruction on.
 #[test]
 fn ranks_write_files_of_their_own() {
     for mpi in [Mpi::Open, Mpi::Mpich] {
@@ -314,7 +323,11 @@ fn ranks_write_files_of_their_own() {
                 .run()
                 .expect(0)
         };
-        let is_warned = |run: &Finished| run.stderr.matches("%r in the name is the rank").count();
+        let is_warned = |run: &Finished| {
+            run.stderr
+                .matches("put %r, the rank, into the name")
+                .count()
+        };
         let same = run("same.json");
         assert_eq!(is_warned(&same), 1, "{}", same.report());
         assert_eq!(is_warned(&run("rank%r.json")), 0);
@@ -325,5 +338,5 @@ fn ranks_write_files_of_their_own() {
     }
     let outside = Run::ipath(["run", "-f", "main", "-o", "x%r.json", "--", "true"]);
     let error = outside.run().expect(1).expect_error();
-    assert!(error.contains("rank of an MPI job"), "{error}");
+    assert!(error.contains("the rank in an MPI job"), "{error}");
 }

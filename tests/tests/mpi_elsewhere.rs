@@ -1,5 +1,5 @@
-//! Ranks that are not below the launcher that is named, or where none is named: by the launcher's own table, and by an ipath that a
-//! launcher starts beside them.
+//! Ranks that are not descendants of the named launcher, or without a named launcher: found by the
+//! launcher's own table, and by an ipath that a launcher starts beside them.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The ranks of a profile, and how many calls it has.
+/// The ranks in a profile, and its number of calls.
 fn ranks_of(file: &Path) -> (Vec<String>, u64) {
     let text = fs::read_to_string(file).expect("a profile");
     let profile: Value = serde_json::from_str(&text).expect("JSON");
@@ -28,7 +28,7 @@ fn ranks_of(file: &Path) -> (Vec<String>, u64) {
     (processes.iter().filter_map(rank).collect(), calls.sum())
 }
 
-/// Programs that are ranks 0 and 1 by their environment, and a launcher whose table has them.
+/// Programs that are ranks 0 and 1 by their environment, and a launcher whose table lists them.
 fn tabled() -> ([Target; 2], Target) {
     let ranks = ["0", "1"].map(|number| {
         let mut command = Command::new(program("sleeper.c"));
@@ -63,7 +63,7 @@ fn the_launchers_table_names_ranks() {
     }
 }
 
-/// Of which one is a debugger's: that is said, and what is to be done; the other one is measured.
+/// One rank is under a debugger. The message says so and what to do; the other rank is measured.
 #[test]
 fn a_rank_that_is_refused_is_named() {
     let (ranks, launcher) = tabled();
@@ -88,7 +88,8 @@ fn a_rank_that_is_refused_is_named() {
     }
 }
 
-/// An ipath that a launcher of its own starts measures the ranks that are there, and not itself; of the allocation that it is in.
+/// An ipath that its own launcher starts measures the other ranks of its allocation on this
+/// machine, and not itself.
 #[test]
 fn ranks_of_this_machine() {
     for mpi in [Mpi::Open, Mpi::Mpich] {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 /// The function and the offset of each frame, the caller's first.
 type Stack = Vec<(String, u64)>;
 
+/// The frames of a path as in [`Stack`].
 fn stack(profile: &Profile, path: &CallPath) -> Stack {
     let frame = |&index: &usize| {
         let frame = &profile.frames[index];
@@ -80,16 +81,19 @@ fn made_wrong(assembly: &str, chance: &mut Chance) -> (String, String) {
     (text, format!("line {at}: {was}, now {}", lines[at].trim()))
 }
 
+/// The last operand of an unwind row; `None` if it is not a number.
 fn number_at_end(row: &str) -> Option<i64> {
     row[row.rfind([' ', ',', '\t'])? + 1..].parse().ok()
 }
 
+/// An unwind row with another last operand.
 fn with_number(row: &str, number: i64) -> String {
     let cut = row.rfind([' ', ',', '\t']).expect("an operand") + 1;
     format!("\t{}{number}", &row[..cut])
 }
 
-/// Calls by path: on paths that claim to be complete, and on paths that the code contradicts.
+/// The numbers of calls of `work` by path: on paths that claim to be complete, and on paths that
+/// the code contradicts.
 fn paths(program: &Path, file: &Path) -> (BTreeMap<Stack, u64>, BTreeMap<Stack, u64>) {
     let ours = Program::new(program, [""; 0]).under_ipath(&["work"], "count", file);
     assert_eq!(ours.code(), 0, "{}", ours.report());
@@ -106,6 +110,7 @@ fn paths(program: &Path, file: &Path) -> (BTreeMap<Stack, u64>, BTreeMap<Stack, 
     found
 }
 
+/// The path of the program with this assembly.
 fn assembled(text: &str, scratch: &Scratch, name: &str) -> PathBuf {
     let file = scratch.file(&format!("{name}.S"));
     fs::write(&file, text).expect("written");

@@ -1,4 +1,5 @@
-//! gdb, the oracle of the other tests, against facts the programs know themselves. Needs no ipath.
+//! gdb, the oracle of the other tests, against facts that the programs know themselves. Needs no
+//! ipath.
 
 use ipath_tests::command::Run;
 use ipath_tests::compare::differences;
@@ -25,6 +26,7 @@ fn own_count(stdout: &str) -> u64 {
     words.next().and_then(|n| n.parse().ok()).expect("a number")
 }
 
+/// Runs a program under gdb, and checks that gdb did not disturb it.
 fn checked(program: &Program, sites: &[Site]) -> Oracle {
     let plain = program.plain();
     let found = run(program, sites);
@@ -33,6 +35,7 @@ fn checked(program: &Program, sites: &[Site]) -> Oracle {
     found
 }
 
+/// gdb finds as many calls of a C program as the program counts.
 #[test]
 fn counts_of_c() {
     let program = Program::new(&program("paths.c"), ["two words", "a'quote"]);
@@ -48,6 +51,7 @@ fn counts_of_c() {
     );
 }
 
+/// gdb finds as many calls of a C++ program as the program counts.
 #[test]
 fn counts_of_cpp() {
     let program = Program::new(&program("paths.cc"), [""; 0]);
@@ -55,6 +59,7 @@ fn counts_of_cpp() {
     assert_eq!(found.hits(), own_count(&found.stdout));
 }
 
+/// gdb finds as many calls of a Rust program as the program counts.
 #[test]
 fn counts_of_rust() {
     let program = Program::new(&program("paths.rs"), [""; 0]);
@@ -62,7 +67,7 @@ fn counts_of_rust() {
     assert_eq!(found.hits(), own_count(&found.stdout));
 }
 
-/// A profile in the contract's format with exactly what gdb found.
+/// A profile in the documented format with exactly gdb's result.
 fn as_profile(found: &Oracle) -> serde_json::Value {
     use serde_json::json;
     let mut modules = vec![found.sites[0].module.clone()];
@@ -170,13 +175,14 @@ fn python_repeats_exactly() {
     }
 }
 
+/// gdb finds all calls in a library that the program loads while it runs.
 #[test]
 fn a_library_that_is_loaded_late() {
     let scratch = Scratch::new("late");
     let library = scratch.file("libgone.so");
     std::fs::copy(program_with("gone.c", &["-shared", "-fPIC"]), &library).unwrap();
     let sites = sites(&library, "gone_work");
-    // `late` runs until SIGTERM, which it gets from `timeout`
+    // `late` runs until SIGTERM, which `timeout` sends.
     let late = program("late.c");
     let args = [
         "-s",
@@ -220,13 +226,14 @@ fn the_system_call_program_sees_interruptions() {
     std::thread::sleep(std::time::Duration::from_millis(300));
     for _ in 0..10 {
         target.signal(Signal::SIGSTOP);
-        // SIGCONT at once would take the stop back before every thread has seen it
+        // An immediate SIGCONT would cancel the stop before every thread has seen it.
         std::thread::sleep(std::time::Duration::from_millis(5));
         target.signal(Signal::SIGCONT);
         std::thread::sleep(std::time::Duration::from_millis(25));
     }
     let status = target.wait(std::time::Duration::from_secs(20));
-    // signal(7): these fail with EINTR after a stop; a test that could not see it proves nothing
+    // signal(7): these calls fail with EINTR after a stop. If they did not, the test would prove
+    // nothing.
     assert!(
         !status.success() && target.stdout().contains("epoll_wait wrong"),
         "{}",

@@ -1,4 +1,4 @@
-//! What `-o` names: `output_symlink`, pipes, devices, and a place where there is no room.
+//! The destination of `-o`: `output_symlink`, pipes, devices, and a full file system.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// A profile of a program that has run.
+/// Runs a program, and returns the path of its profile.
 fn profile(scratch: &Scratch) -> PathBuf {
     let file = scratch.file("p.json");
     let run = Run::ipath(["run", "-f", "step", "--no-tui", "-o"]).arg(&file);
@@ -18,6 +18,7 @@ fn profile(scratch: &Scratch) -> PathBuf {
     file
 }
 
+/// Exports a profile in the format `folded`. Returns the ended command.
 fn export(profile: &Path, output: &Path) -> Finished {
     Run::ipath(["export", "--to", "folded"])
         .arg(profile)
@@ -26,6 +27,7 @@ fn export(profile: &Path, output: &Path) -> Finished {
         .run()
 }
 
+/// The sorted names of a folder's entries.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("readable");
     let names = entries.map(|e| e.expect("readable").file_name());
@@ -34,10 +36,9 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A link where the output is to be was placed by somebody: it is replaced, and what it leads to
-/// stays as it is.
+/// A link that another user placed at the output's path is replaced, and its target is unchanged.
 #[test]
-fn output_symlink() {
+fn output_symlink_is_replaced_and_its_target_unchanged() {
     let scratch = Scratch::new("symlink");
     let profile = profile(&scratch);
     let folder = scratch.file("folder");
@@ -45,7 +46,7 @@ fn output_symlink() {
     let (victim, output) = (folder.join("victim"), folder.join("out"));
     fs::write(&victim, "precious").expect("an own folder");
     symlink(&victim, &output).expect("an own folder");
-    // Names that a temporary file could have, if it could be foreseen.
+    // Names that a temporary file would have if they were predictable.
     for name in [".out.tmp", ".out.1.tmp", "out.tmp"] {
         symlink(&victim, folder.join(name)).expect("an own folder");
     }
@@ -92,7 +93,7 @@ fn output_to_standard_output() {
         "{}",
         shell.report()
     );
-    // The profile of a session, and nothing else, comes to where the program's own output has gone before.
+    // The profile of a session follows the program's own output, and nothing else does.
     let run = Run::ipath(["run", "-f", "step", "-o", "-", "--"]).arg(program("endings.c"));
     let finished = run.args(["exit", "0"]).run().expect(0);
     let at = finished.stdout.find("{\"schema\"").expect("a profile");
@@ -102,7 +103,8 @@ fn output_to_standard_output() {
     assert_eq!(finished.stdout[..at], plain.stdout);
 }
 
-/// With `-o`, what a program writes to standard output is all that stands there: `ipath run -o P -- gzip -c F > G`.
+/// With `-o`, standard output contains only the program's own output:
+/// `ipath run -o P -- gzip -c F > G`.
 #[test]
 fn run_with_a_file_leaves_standard_output_to_the_program() {
     let scratch = Scratch::new("intact");
@@ -139,7 +141,7 @@ fn run_with_a_file_leaves_standard_output_to_the_program() {
         Run::new("sh").args(["-c", &unpack]).run().expect(0);
         assert!(Profile::read(&file).calls("write") > 0, "{more}");
     }
-    // Nobody reads on: that is the program's affair.
+    // The reader stops reading, which the program has to handle.
     let words = format!(
         "{} run -o {} -f 'libc.so*!write' -- gzip -c {} | head -c 10 > {}",
         ipath().display(),
@@ -151,7 +153,7 @@ fn run_with_a_file_leaves_standard_output_to_the_program() {
     assert!(Profile::read(&file).calls("write") > 0);
 }
 
-/// `--quiet` is for the commands that watch.
+/// `--quiet` applies to the commands that watch.
 #[test]
 fn quiet_commands_print_nothing() {
     let scratch = Scratch::new("quiet");
@@ -186,7 +188,7 @@ fn output_to_pipes_and_devices() {
     assert!(Profile::read(&profile).calls("step") > 0);
 }
 
-/// A limit on the size of files is an error like any other, not the end of ipath.
+/// Exceeding the limit on the size of files is an ordinary error, and does not kill ipath.
 #[test]
 fn output_beyond_the_limit_of_files() {
     let scratch = Scratch::new("limit");

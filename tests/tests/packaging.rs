@@ -1,4 +1,4 @@
-//! What is given away: the same whoever packs it, with the licences of what is in it.
+//! Packages: reproducible for every packager, with the licenses of their contents.
 
 use ipath_tests::command::Run;
 use ipath_tests::place::{Scratch, ipath, workspace};
@@ -7,7 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Packs the program of the tests in some folder, time zone and umask: the sums of what is made.
+/// Packs the program of the tests after these shell commands, which set folder, time zone and
+/// umask. Returns the checksums of the result.
 fn packed(output: &Path, words: &str) -> String {
     let script = format!(
         "{words}; exec '{}' '{}' '{}'",
@@ -46,7 +47,7 @@ fn packages_are_the_same_whoever_makes_them() {
     for file in [
         "man/man1/ipath-attach.1.gz",
         "man/man1/ipath.1.gz",
-        "doc/ipath/docs/config.md",
+        "doc/ipath/docs/reference/configuration.md",
     ] {
         assert!(
             listed.contains(&format!("./usr/share/{file}\n")),
@@ -55,7 +56,7 @@ fn packages_are_the_same_whoever_makes_them() {
     }
 }
 
-/// The licences are those of the packages that are linked, each one with a text, and of no other.
+/// The licenses are exactly those of the linked packages, each with its text.
 #[test]
 fn licences_are_those_of_what_is_in_the_program() {
     let top = workspace();
@@ -89,7 +90,7 @@ fn licences_are_those_of_what_is_in_the_program() {
         number += 1;
     }
     assert!(number > 50, "{tree}");
-    // One that the view could be built with, and is not.
+    // A crate that the view could use, but does not.
     assert!(!text.contains("termwiz"), "{text}");
     for place in [
         top.to_string_lossy().into_owned(),

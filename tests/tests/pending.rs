@@ -1,4 +1,5 @@
-//! Functions of libraries that come later: they are in before the library's own code runs.
+//! Functions of libraries that are loaded later: they are instrumented before the library's own
+//! code runs.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program_with, source};
@@ -23,7 +24,8 @@ fn loading() -> PathBuf {
     program_with("dlopen_later.c", &["-rdynamic"])
 }
 
-/// A run of so many rounds in which all calls are counted.
+/// Runs the program with these arguments, the first of which is the number of rounds, and checks
+/// that all calls are counted. Returns the profile, and how often the library moved.
 fn all_are_counted(arguments: &[&str]) -> (Profile, u64) {
     let scratch = Scratch::new("pending");
     let file = scratch.file("p.json");
@@ -47,7 +49,7 @@ fn all_are_counted(arguments: &[&str]) -> (Profile, u64) {
     (profile, own["moved"])
 }
 
-/// Of a library that has been in several places, each has its own.
+/// The number of calls of `later`, summed over the addresses at which the library was loaded.
 fn calls(profile: &Profile) -> u64 {
     let later = profile.functions.iter().filter(|f| f.name == "later");
     later.map(|f| count(&f.totals)).sum()
@@ -55,7 +57,7 @@ fn calls(profile: &Profile) -> u64 {
 
 /// `dlopen_later`: the constructor's calls are counted as well.
 #[test]
-fn dlopen_later() {
+fn dlopen_later_counts_calls_of_the_constructor() {
     let (profile, _) = all_are_counted(&["1"]);
     let callers = profile.paths.iter().map(|path| {
         let frame = &profile.frames[path.stack[0]];
@@ -67,25 +69,25 @@ fn dlopen_later() {
     assert_eq!(callers, ["from_constructor", "main"]);
 }
 
-/// `dlclose_probed`: a thousand rounds, all in one place.
+/// `dlclose_probed`: a thousand rounds at the same address.
 #[test]
-fn dlclose_probed() {
+fn dlclose_probed_counts_all_calls_at_the_same_address() {
     let (profile, moved) = all_are_counted(&["1000"]);
     assert_eq!(moved, 0);
     assert!(profile.functions.len() <= 2, "{:?}", profile.functions);
-    // A library has been waited for a thousand times: that is not what a call takes.
+    // A thousand waits for the library are not part of the overhead of calls.
     let overhead = profile.session.overhead.expect("what measuring takes");
     assert!(overhead.libraries_ns > overhead.total_ns, "{overhead:?}");
 }
 
-/// Each time it comes to another place than the one before.
+/// The library has a different address in each round.
 #[test]
-fn reload_elsewhere() {
+fn reload_elsewhere_counts_calls_at_each_address() {
     let (_, moved) = all_are_counted(&["40", "elsewhere"]);
     assert!(moved >= 20, "{moved}");
 }
 
-/// What waits is added to a process that runs, shown, and taken back; and nothing is left.
+/// A pending pattern is added to a running process, displayed, and removed. Nothing is left.
 #[test]
 fn added_and_taken_back() {
     let library = library().display().to_string();
@@ -128,11 +130,11 @@ fn added_and_taken_back() {
     );
     let added = on(&["add", "-f", "from_*", "--pending"]).expect(0);
     assert!(
-        added.stderr.contains("as long as somebody watches"),
+        added.stderr.contains("only while a command watches"),
         "{}",
         added.report()
     );
-    // What is measured is taken of what is there; what waits goes on waiting.
+    // Metrics are removed from existing functions. Pending patterns stay pending.
     let measured = on(&["remove", "-f", "from_*", "-m", "wall"]);
     assert!(
         measured.expect_error().contains("from_*"),
@@ -160,7 +162,7 @@ fn added_and_taken_back() {
     assert_eq!(calls(&Profile::read(&file)), own["later"]);
 }
 
-/// A session is taken out at once while a thread waits for a library to be looked at.
+/// A session is removed at once while a thread waits for the analysis of a library.
 #[test]
 fn detached_amid_loading() {
     let library = library().display().to_string();
@@ -184,7 +186,7 @@ fn detached_amid_loading() {
     }
 }
 
-/// A child that comes when a library has gone is measured as its parent is.
+/// A child that is forked after a library was unloaded is measured as its parent is.
 #[test]
 fn children_of_what_has_unloaded() {
     let library = program_with("told_lib.c", &["-shared", "-fPIC"]);
@@ -227,7 +229,8 @@ fn children_of_what_has_unloaded() {
     assert_eq!(profile.calls("note"), 3 + 7, "{}", running.report());
 }
 
-/// Who watches traces for a moment each time that a library comes; who changes something meanwhile waits for that.
+/// A watching command traces briefly for each new library. A changing command waits for that and
+/// succeeds.
 #[test]
 fn changed_while_libraries_come() {
     let library = library().display().to_string();
@@ -253,7 +256,7 @@ fn changed_while_libraries_come() {
     target.signal(Signal::SIGKILL);
 }
 
-/// A child that loads a library at once waits for its functions as any other.
+/// A child that immediately loads a library waits for its functions as its parent does.
 #[test]
 fn loaded_by_children() {
     let scratch = Scratch::new("pending");
@@ -277,7 +280,8 @@ fn loaded_by_children() {
     );
 }
 
-/// What one of several processes has had has not waited in vain; what none has had has.
+/// A pattern that matched in one of several processes is not reported as unmatched. A pattern that
+/// matched in none is.
 #[test]
 fn what_waits_in_vain_is_said() {
     let scratch = Scratch::new("pending");
@@ -308,7 +312,7 @@ fn what_waits_in_vain_is_said() {
     assert!(unmet.contains(note), "{unmet}");
 }
 
-/// The loader of musl tells as well.
+/// Functions of libraries that musl's loader loads later are counted.
 #[test]
 fn musl_loads_later() {
     let scratch = Scratch::new("pending");
@@ -330,11 +334,12 @@ fn musl_loads_later() {
         .run()
         .expect(0);
     let own = own_counts(&finished.stdout);
-    // Its dlclose does nothing: the destructor runs at the very end, once the program has said what it has counted.
+    // musl's dlclose does nothing. The destructor runs at the very end, after the program has
+    // printed its counts.
     assert_eq!(calls(&Profile::read(&file)), own["later"] + 1);
 }
 
-/// numpy's linear algebra, loaded by a running Python.
+/// A function of numpy's linear algebra, which Python loads while it runs, is counted.
 #[test]
 fn python_with_numpy_later() {
     let scratch = Scratch::new("pending");
@@ -352,7 +357,7 @@ fn python_with_numpy_later() {
     assert_eq!(calls, 50, "{}", finished.report());
 }
 
-/// What nothing tells of is refused.
+/// A program without a loader is refused, because nothing would report new libraries.
 #[test]
 fn programs_without_a_loader_are_refused() {
     let scratch = Scratch::new("pending");
@@ -377,7 +382,7 @@ fn programs_without_a_loader_are_refused() {
     assert_eq!(ProcessState::session_in(target.pid()), Vec::<String>::new());
 }
 
-/// What one of the programs has had, if too much of it to be measured, has not been waited for in vain.
+/// A pattern that matched too many functions of a program is not reported as unmatched.
 #[test]
 fn what_a_program_has_had_does_not_wait() {
     let scratch = Scratch::new("pending");

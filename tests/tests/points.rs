@@ -1,4 +1,5 @@
-//! Instructions that are counted by path: against the program's own counts, and against gdb's breakpoints and stacks.
+//! Instructions counted by path, compared with the program's own counts and with gdb's breakpoints
+//! and stacks.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program_with;
@@ -18,8 +19,8 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How `points` is built: frames counted from rsp, from rbp, through memory, without unwind tables, unrolled with landing
-/// markers.
+/// The builds of `points`: frames relative to rsp and to rbp, values in memory, no unwind tables,
+/// and unrolled loops with landing markers.
 const BUILDS: [&[&str]; 6] = [
     &[],
     &["-fno-omit-frame-pointer"],
@@ -33,7 +34,7 @@ const NAMES: [&str; 11] = [
     "head", "odd", "even", "out", "deep", "frame", "large", "flags", "carry", "zone", "last",
 ];
 
-/// What the program has marked: addresses in its file, each with the name of the point.
+/// The program's marks: addresses in its file, each with the name of the point.
 fn marks(program: &Path) -> BTreeMap<u64, &'static str> {
     let scratch = Scratch::new("marks");
     let section = scratch.file("points");
@@ -57,12 +58,12 @@ fn marks(program: &Path) -> BTreeMap<u64, &'static str> {
         .collect()
 }
 
-/// `--at` for each of the marks.
+/// `--at` for each mark.
 fn at_marks(program: &Path, marks: &BTreeMap<u64, &str>) -> Vec<String> {
     at(program, marks.keys().copied())
 }
 
-/// The passes by point and the function that has called the point's, as far as there were any.
+/// The numbers of passes by point and by the caller of the point's function, where there were any.
 fn passes(profile: &Profile, marks: &BTreeMap<u64, &str>) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for path in &profile.paths {
@@ -79,7 +80,7 @@ fn passes(profile: &Profile, marks: &BTreeMap<u64, &str>) -> BTreeMap<String, u6
     found
 }
 
-/// Checks that points alone, and points with their functions, have what the program has counted.
+/// Checks points alone, and points with their functions, against the program's own counts.
 fn check_build(flags: &[&str]) {
     let path = program_with("points.c", flags);
     let marks = marks(&path);
@@ -149,7 +150,7 @@ fn passes_are_what_the_program_counts_at_a_fixed_address() {
     check_build(BUILDS[5]);
 }
 
-/// All instructions of these functions.
+/// Checks all instructions of these functions.
 fn check_functions(flags: &[&str], functions: &[&str]) {
     let program = Program::new(&program_with("points.c", flags), ["2", "6"]);
     for function in functions {
@@ -176,7 +177,8 @@ fn each_instruction_is_on_the_paths_that_gdb_finds_unoptimized() {
     check_functions(&["-O0"], &["branches", "dynamic"]);
 }
 
-/// A function that is measured with points at its entry, its return, and amid it.
+/// A function and points at its entry and its return, measured together, have the same number of
+/// calls and passes.
 #[test]
 fn a_function_and_points_at_its_entry_and_its_return() {
     let path = program_with("points.c", &[]);
@@ -207,11 +209,12 @@ fn a_function_and_points_at_its_entry_and_its_return() {
     assert!(notes.contains("points"), "{notes}");
 }
 
-/// A program that stands where a thousand of its rounds are done.
+/// A program that waits after a thousand of its rounds.
 fn waiting(path: &Path, rounds: &str) -> Target {
     Target::start(path, ["2", rounds, "1000"]).await_output("waiting")
 }
 
+/// Runs a command that begins or changes a session of the target.
 fn change(command: &str, target: &Target, arguments: &[String]) -> Finished {
     let pid = target.pid().to_string();
     let run = Run::ipath([command, &pid]).args(arguments);
@@ -221,7 +224,8 @@ fn change(command: &str, target: &Target, arguments: &[String]) -> Finished {
     }
 }
 
-/// Points that are added, taken out and added again, one by one, share windows and what is written for them.
+/// Points that share windows and code are added, removed and added again. Those that are left count
+/// all later passes.
 #[test]
 fn points_come_and_go_by_themselves() {
     let path = program_with("points.c", &[]);
@@ -232,10 +236,10 @@ fn points_come_and_go_by_themselves() {
     change("attach", &target, head).expect(0);
     change("add", &target, rest).expect(0);
     let again = change("add", &target, &all[2..6]).expect(0);
-    assert!(again.stdout.contains("in already"), "{}", again.report());
+    assert!(again.stdout.contains("already in"), "{}", again.report());
     let said = listed(target.pid()).expect("a session");
     assert!(said.contains("leaf+0x"), "{said}");
-    // One of several in one function, and all of another function.
+    // One of several points in one function, and all points in another one.
     let named = |names: &[&str]| {
         let marks = marks.iter().filter(|(_, name)| names.contains(name));
         let marks = marks.map(|(&address, &name)| (address, name));
@@ -255,7 +259,8 @@ fn points_come_and_go_by_themselves() {
     assert_eq!(passes(&profile, &marks), later);
 }
 
-/// Points come and go while threads run through them, and the program is as it was in the end.
+/// Points are added and removed while threads run through them. At the end the program is
+/// unchanged.
 #[test]
 fn points_come_and_go_under_way() {
     let path = program_with("points.c", &[]);
@@ -282,7 +287,7 @@ fn points_come_and_go_under_way() {
     target.signal(Signal::SIGKILL);
 }
 
-/// What is refused is refused in one line, and nothing is touched.
+/// An impossible point is refused in one line, and nothing is changed.
 #[test]
 fn what_can_be_no_point_is_refused() {
     let path = program_with("points.c", &[]);
@@ -297,19 +302,19 @@ fn what_can_be_no_point_is_refused() {
         ("nosuch+0x10", "no function matches 'nosuch+0x10'"),
         ("brances+0x0", "no function matches 'brances+0x0'"),
         ("0x10", "no function matches '0x10'"),
-        ("branches", "no instruction"),
-        ("branches+12", "no instruction"),
+        ("branches", "not an instruction"),
+        ("branches+12", "not an instruction"),
         ("all_passes+0x0", "no function matches"),
     ] {
         let refused = change("attach", &target, &["--at".to_owned(), place.to_owned()]);
         let said = match why {
-            "no instruction" => refused.expect_usage(),
+            "not an instruction" => refused.expect_usage(),
             _ => refused.expect_error(),
         };
         assert!(said.contains(why), "{place}: {said}");
         clean.assert_unchanged(target.pid());
     }
-    // One that can be is counted beside one that cannot.
+    // A possible point is counted beside an impossible one.
     let both = ["--at", "leaf+0x0", "--at", &far].map(str::to_owned);
     let told = change("attach", &target, &both).expect(0);
     assert!(

@@ -1,5 +1,5 @@
-//! Points at each instruction of programs that are hard to patch: the programs notice nothing, and what is counted is what
-//! gdb counts.
+//! Points at each instruction of programs that are hard to patch: the programs notice nothing, and
+//! the counts equal gdb's.
 
 use ipath_tests::compile::program_with;
 use ipath_tests::exact::assert_output_kept;
@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
-/// The code of a program's functions, as nm has them.
+/// The address ranges of a program's functions, according to nm.
 fn functions(program: &Path) -> Vec<Range<u64>> {
     let mut nm = Command::new("nm");
     let listed = nm.args(["-S", "--defined-only"]).arg(program).output();
@@ -31,7 +31,8 @@ fn functions(program: &Path) -> Vec<Range<u64>> {
     text.lines().filter_map(range).collect()
 }
 
-/// The addresses of all instructions in functions. What is repeated is none: gdb counts each time.
+/// The addresses of all instructions in functions, except those with a repeat prefix, for which gdb
+/// counts every repetition.
 fn all_instructions(program: &Path) -> Vec<u64> {
     let functions = functions(program);
     let is_inside = |at: u64| functions.iter().any(|range| range.contains(&at));
@@ -40,8 +41,9 @@ fn all_instructions(program: &Path) -> Vec<u64> {
     all.map(|(at, _)| at).collect()
 }
 
-/// Points that gdb sets breakpoints on, and passes of each at most: it takes some 50 us for each.
+/// The largest number of points that get a breakpoint of gdb.
 const SITES: usize = 60;
+/// The largest number of passes of such a point. A pass takes gdb about 50 us.
 const PASSES: u64 = 400;
 
 /// Checks that gdb counts as many passes of some of the points.
@@ -69,8 +71,8 @@ fn count_with_gdb(program: &Program, profile: &Profile, addresses: &[u64]) {
     println!("{name}: {}", found.summary());
 }
 
-/// All instructions of a program at once, alone, with breakpoints where nothing else has room, and with all functions.
-/// At most so many percent are refused.
+/// Checks all instructions of a program at once: alone, with breakpoints where nothing else has
+/// room, and with all functions. At most `most` percent may be refused.
 fn check(source: &str, most: usize) {
     let path = program_with(source, &[]);
     let program = Program::new(&path, [""; 0]);
@@ -154,7 +156,7 @@ fn where_threads_go_many_ways() {
     check("paths.cc", 5);
 }
 
-/// Walks that need all registers: those of the callers come from where the function has saved them.
+/// Walks that need all registers: those of the callers come from the function's saved registers.
 #[test]
 fn called_from_realigned_frames() {
     let program = Program::new(&program_with("realigned.c", &["-O0"]), [""; 0]);
@@ -163,21 +165,23 @@ fn called_from_realigned_frames() {
     check_with_gdb(&program, "work");
 }
 
+/// Points in a static program are passed as often, and on the same paths, as gdb finds.
 #[test]
 fn in_a_static_program() {
     let program = Program::new(&program_with("points.c", &["-static"]), ["2", "6"]);
     check_with_gdb(&program, "recurse");
 }
 
+/// Points in C++ code with exceptions are passed as often, and on the same paths, as gdb finds.
 #[test]
 fn in_cpp_with_exceptions() {
     let program = Program::new(&program_with("paths.cc", &[]), [""; 0]);
     check_with_gdb(&program, "_ZN8geometry4areaEl");
 }
 
-/// Go's functions: no unwind tables, and stacks that move between two points of one call.
+/// Go functions: no unwind tables, and stacks that move between two points of one call.
 #[test]
-fn in_go() {
+fn in_go_programs_notice_nothing_and_paths_are_complete() {
     let program = Program::new(&program_with("paths.go", &[]), [""; 0]);
     let plain = program.plain().expect(0);
     for (function, calls) in own_counts(&plain.stdout) {
@@ -190,7 +194,7 @@ fn in_go() {
                 .find(|f| f.address == at)
                 .map(|f| count(&f.totals))
         };
-        // Where the stack is grown the function is entered again.
+        // After growing the stack, the function is entered again.
         println!("{function}: {calls} calls, {:?} entered", counted(all[0]));
         assert!(counted(all[0]) >= Some(calls), "{function}");
         let known = all.iter().filter(|&&at| counted(at).is_some()).count();

@@ -1,5 +1,5 @@
-//! `ipath push`: what a server has accepted is what the program has counted, whatever becomes of the server meanwhile; and the form of the
-//! requests is that of the servers' own definitions.
+//! `ipath push`: the sums that a server accepts equal the program's own counts, even if the server
+//! fails in between. The requests have the form of the servers' own definitions.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -18,10 +18,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Beyond the time that a command may take by its own limits, on a machine that does much else.
+/// Extra time beyond the command's own limits, for a busy machine.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// A program that has a session and waits for its beginning.
+/// A program that has a session and waits to begin.
 fn measured() -> Target {
     let target = Target::start(program("pushed.c"), [] as [&str; 0]).await_output("ready");
     let pid = target.pid().to_string();
@@ -32,12 +32,13 @@ fn measured() -> Target {
     target
 }
 
+/// Lets a waiting program begin its calls.
 fn begin(target: Target) -> Target {
     target.signal(Signal::SIGUSR1);
     target.await_output("begun")
 }
 
-/// Ends the program: the calls of each path as it has counted them, by the names of function and caller.
+/// Ends the program, and returns its own numbers of calls by function and caller.
 fn counted(target: Target) -> BTreeMap<String, i64> {
     let mut target = target;
     target.signal(Signal::SIGTERM);
@@ -48,6 +49,7 @@ fn counted(target: Target) -> BTreeMap<String, i64> {
     all.collect()
 }
 
+/// Starts `ipath push` of a process or file to the receiver.
 fn pushing(target: &str, receiver: &Receiver, options: &[&str]) -> Target {
     let mut command = Command::new(ipath());
     command
@@ -56,7 +58,7 @@ fn pushing(target: &str, receiver: &Receiver, options: &[&str]) -> Target {
     Target::spawn(command)
 }
 
-/// A profile in a file.
+/// Writes a profile to a file in the folder, and returns its path.
 fn profile(scratch: &Scratch) -> PathBuf {
     let file = scratch.file("p.json");
     let program = program("many_paths.c");
@@ -70,6 +72,8 @@ fn profile(scratch: &Scratch) -> PathBuf {
     file
 }
 
+/// Checks that each profile begins where the one before it ends, and that its query has these
+/// times.
 fn assert_one_after_another(accepted: &[Accepted]) {
     for pair in accepted.windows(2) {
         let ((from, ns), (next, _)) = (pair[0].time(), pair[1].time());
@@ -82,7 +86,7 @@ fn assert_one_after_another(accepted: &[Accepted]) {
     }
 }
 
-/// The server is away, slow, overloaded and back again.
+/// The server fails, is slow, overloaded, down, and up again. Each call is accepted once.
 #[test]
 fn sums_at_the_server_are_the_programs_own() {
     let mut receiver = Receiver::start(&["503 - busy", "503", "hang 60", "429 1", "500"]);
@@ -116,7 +120,7 @@ fn sums_at_the_server_are_the_programs_own() {
     assert!(counted.values().all(|&n| n > 0), "{counted:?}");
     assert_eq!(sums(&accepted, "count"), counted);
     assert_one_after_another(&accepted);
-    // Those that came meanwhile are in one.
+    // Increments that could not be sent are merged into one profile.
     assert!(accepted.len() < receiver.requests().len() - 4);
     for profile in &accepted {
         let series = profile.query("name");
@@ -152,7 +156,7 @@ fn sums_at_the_server_are_the_programs_own() {
     );
 }
 
-/// It ends with the session, and times add up as calls do.
+/// Pushing ends with the session, and times add up as calls do.
 #[test]
 fn a_session_is_pushed_to_its_end() {
     let receiver = Receiver::start(&[]);
@@ -179,7 +183,7 @@ fn a_session_is_pushed_to_its_end() {
     counted(target);
 }
 
-/// With the id of a launcher, each rank's profiles are a series of their own.
+/// With the id of a launcher, each rank has its own series.
 #[test]
 fn ranks_are_told_apart() {
     let receiver = Receiver::start(&["503"]);
@@ -236,7 +240,7 @@ fn ranks_are_told_apart() {
     assert_one_after_another(&second);
 }
 
-/// What was counted before is left out.
+/// With `--from-now` earlier counts are left out.
 #[test]
 fn a_push_may_begin_now() {
     let receiver = Receiver::start(&[]);
@@ -319,15 +323,15 @@ fn parca_takes_it_by_its_own_definition() {
     let profile = Profile::read(&file);
     let sums = sums(std::slice::from_ref(accepted), "count");
     assert_eq!(sums.values().sum::<i64>(), profile.calls("leaf") as i64);
-    // What answers with a page has not taken it.
+    // A server that answers with a web page has not accepted the profile.
     receiver.plan(&["page", "grpc 3 no%20name"]);
-    for cause in ["no Parca", "gRPC status 3: no name"] {
+    for cause in ["not Parca", "gRPC status 3: no name"] {
         let error = push(&[]).expect(1).expect_error();
         assert!(error.contains(cause), "{error}");
     }
 }
 
-/// What a server says is harmless, and what is secret comes nowhere but to it.
+/// Text from a server is printed harmlessly, and secrets are sent to that server only.
 #[test]
 fn refusals_are_one_line_without_secrets() {
     let receiver = Receiver::start(&[]);
@@ -369,7 +373,7 @@ fn refusals_are_one_line_without_secrets() {
     assert_eq!(last["headers"]["x-scope-orgid"], "team");
 }
 
-/// Nothing is touched where what is asked for makes no sense.
+/// Contradictory requests are refused, and change nothing.
 #[test]
 fn what_makes_no_sense_is_refused() {
     let scratch = Scratch::new("push");
@@ -378,13 +382,19 @@ fn what_makes_no_sense_is_refused() {
     let of_file = format!("push {file}: the profile has no metric");
     for (options, words) in [
         (&["--to", "localhost:4040"][..], "http:// or https://"),
-        (&["--to", "http://me:s3cr3t@localhost"], "no password"),
+        (
+            &["--to", "http://me:s3cr3t@localhost"],
+            "must not contain a password",
+        ),
         (&["--to", url, "--every", "1s"], "a file does not change"),
         (&["--to", url, "--header", "s3cr3t"], "`Name: value`"),
         (&["--to", url, "--header", "@/none"], "no such file"),
         (&["--to", url, "--metric", "none"], &of_file),
         (&["--to", url, "-o", "/none/p.json"], "no such file"),
-        (&["--to", url, "-o", "%r.json"], "%r is the rank"),
+        (
+            &["--to", url, "-o", "%r.json"],
+            "%r is the rank in an MPI job",
+        ),
     ] {
         let refused = Run::ipath(["push", &file]).args(options).run().expect(1);
         let error = refused.expect_error();
@@ -400,7 +410,7 @@ fn what_makes_no_sense_is_refused() {
     );
 }
 
-/// What is not accepted at the end is said, kept, and can be sent later.
+/// Increments that are not accepted by the end are reported and kept, and can be sent later.
 #[test]
 fn nothing_hangs_and_nothing_is_lost() {
     let mut receiver = Receiver::start(&[]);
@@ -423,7 +433,7 @@ fn nothing_hangs_and_nothing_is_lost() {
         "{said}"
     );
     assert!(
-        last[1].contains("calls are not accepted: connection refused"),
+        last[1].contains("calls were not accepted: connection refused"),
         "{said}"
     );
     receiver.up();
@@ -438,7 +448,8 @@ fn nothing_hangs_and_nothing_is_lost() {
     assert_one_after_another(&accepted);
 }
 
-/// A server that takes connections and says nothing.
+/// A server that accepts connections and sends nothing is given up after the time limit, with
+/// status 1.
 #[test]
 fn a_silent_server_is_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -457,10 +468,11 @@ fn a_silent_server_is_given_up() {
         "{}",
         pushed.report()
     );
-    // What is in a file need not be kept.
+    // A profile from a file need not be kept.
     assert_eq!(pushed.hints(), "");
 }
 
+/// Sends so many signals, and checks that the command ends soon with status 1.
 fn ends_by(signals: usize, push: &mut Target) {
     let began = Instant::now();
     for number in 0..signals {
@@ -475,7 +487,7 @@ fn ends_by(signals: usize, push: &mut Target) {
     assert!(push.stderr().contains("not accepted"), "{}", push.report());
 }
 
-/// One signal ends a single push, two one that goes on, whatever is being waited for.
+/// One signal ends a single push, and two signals end a repeated one, whatever it is waiting for.
 #[test]
 fn signals_end_it_at_once() {
     let receiver = Receiver::start(&["hang 200", "hang 200", "hang 200"]);
@@ -490,12 +502,12 @@ fn signals_end_it_at_once() {
     let mut push = pushing(&pid, &receiver, &[&["--every", "1s"], &long[..]].concat());
     push.until(LIMIT, "asked", |_| receiver.requests().len() == 2);
     ends_by(2, &mut push);
-    // What is on its way by then is waited for as long as is tried again.
+    // A request that is under way may take as long as retries may.
     let options = ["--every", "1s", "--timeout", "100s", "--give-up", "1s"];
     let mut push = pushing(&pid, &receiver, &options);
     push.until(LIMIT, "asked", |_| receiver.requests().len() == 3);
     ends_by(1, &mut push);
-    // What is accepted after the first is all there is at that moment.
+    // The first accepted profile contains everything counted up to that moment.
     let mut push = pushing(&pid, &receiver, &["--every", "100s"]);
     push.until(LIMIT, "pushed", |_| receiver.accepted_count() == 1);
     let once = Run::ipath(["snapshot", &pid, "-o", "-"]).run().expect(0);
@@ -503,7 +515,8 @@ fn signals_end_it_at_once() {
     let before = before["functions"][0]["totals"]["count"]
         .as_i64()
         .expect("calls");
-    // As timeout(1) ends a program: both are one signal, however far the sending is by the second.
+    // timeout(1) sends two signals. They act as one, even if sending has already begun at the
+    // second one.
     receiver.plan(&["503 1 later"]);
     push.signal(Signal::SIGTERM);
     std::thread::sleep(Duration::from_millis(20));
@@ -511,12 +524,12 @@ fn signals_end_it_at_once() {
     assert!(push.wait(LIMIT).success(), "{}", push.report());
     let sent: i64 = sums(&receiver.accepted(), "count").values().sum();
     assert!(sent >= before, "{sent} of {before}");
-    // The session is as it was.
+    // The session is unchanged.
     Run::ipath(["detach", &pid]).run().expect(0);
     counted(target);
 }
 
-/// A certificate for 127.0.0.1, its key, and the certificate of who has signed it.
+/// The files of a certificate for 127.0.0.1, of its key, and of its issuer's certificate.
 fn certificate(folder: &Path) -> [PathBuf; 3] {
     let script = "
 openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=test-ca \
@@ -549,7 +562,7 @@ fn a_server_is_known_by_its_certificate() {
         sums(&receiver.accepted(), "count").values().sum::<i64>(),
         calls
     );
-    // Of another authority.
+    // From another authority.
     let other = scratch.file("other");
     fs::create_dir(&other).expect("a folder");
     let [_, _, other] = self::certificate(&other);

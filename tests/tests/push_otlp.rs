@@ -1,4 +1,5 @@
-//! `ipath push --as otlp`: what is sent is what OpenTelemetry's own definition of profiles reads, with the program's own numbers.
+//! `ipath push --as otlp`: OpenTelemetry's own definition of profiles can read the requests, and
+//! finds the program's own numbers.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -10,8 +11,9 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Prints what a request holds: attributes of the resource, and of each kind of value the sums by the two innermost functions. Tables
-/// begin with an entry of nothing, all places are in them, and nothing is there that the definition does not know.
+/// Prints the contents of a request: attributes of the resource, and for each kind of value the
+/// sums by the two innermost functions. Checks that tables begin with an empty entry, that
+/// references are inside them, and that the definition knows all fields.
 const READER: &str = "
 import gzip, json, sys
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
@@ -61,6 +63,7 @@ assert len(ids) == len(scope.profiles) and all(len(i) == 16 for i in ids)
 print(json.dumps(found))
 ";
 
+/// Writes a profile to a file in the folder, and returns its path.
 fn profile(scratch: &Scratch) -> PathBuf {
     let file = scratch.file("p.json");
     Run::ipath(["run", "--no-tui", "-f", "leaf", "-o"])
@@ -134,7 +137,7 @@ fn it_is_as_its_own_definition_says() {
     );
 }
 
-/// Who takes it is not guessed, and what a server rejects of it is an error.
+/// The format must be selected explicitly, and a partial rejection is an error.
 #[test]
 fn what_is_rejected_is_said() {
     let scratch = Scratch::new("otlp");
@@ -143,15 +146,15 @@ fn what_is_rejected_is_said() {
     let receiver = Receiver::start(&["200 - \\x0a\\x06\\x08\\x01\\x12\\x02no"]);
     let error = push(&file, &receiver).run().expect(1).expect_error();
     assert!(error.contains("1 profiles are rejected: no"), "{error}");
-    // Answers with the same status that no profile server gives: a proxy's page, and the truncated
-    // start of an answer.
+    // Answers with the same status that are not from a profile server: a proxy's page, and the
+    // truncated start of an answer.
     for answer in [
         "200 - <html>welcome</html>",
         "200 - \\x0a\\x06\\x08\\x01\\x12",
     ] {
         let receiver = Receiver::start(&[answer]);
         let error = push(&file, &receiver).run().expect(1).expect_error();
-        assert!(error.contains("no OTLP"), "{error}");
+        assert!(error.contains("does not speak OTLP"), "{error}");
     }
     let address = format!("{}/v1development/profiles", receiver.address());
     Run::ipath(["push"])

@@ -1,4 +1,4 @@
-//! The reader in Python, as the wheel that the repository builds.
+//! The Python reader, installed from the wheel that the repository builds.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::place::{Scratch, workspace};
@@ -10,7 +10,7 @@ fn python<'a>(args: impl IntoIterator<Item = &'a str>) -> Run {
     Run::new(tools::python()).args(args)
 }
 
-/// The wheel, unpacked into a folder.
+/// Builds the wheel, and installs it into the folder `site`. Returns the ended command of pip.
 fn install(scratch: &Scratch) -> Finished {
     let (source, wheels, site) = (
         scratch.file("source"),
@@ -29,6 +29,7 @@ fn install(scratch: &Scratch) -> Finished {
     installed.arg(&site).arg(wheel.expect("a wheel")).run()
 }
 
+/// Writes two profiles of the demo to a new folder.
 fn measured(folder: &Path) {
     fs::create_dir(folder).expect("an own folder");
     for (name, options) in [
@@ -41,7 +42,8 @@ fn measured(folder: &Path) {
     }
 }
 
-/// Its own tests, among them those on profiles that the program has just written, and its types.
+/// The wheel passes its own tests, including those on newly written profiles, and the check of its
+/// types.
 #[test]
 fn the_wheel_passes_its_tests() {
     let scratch = Scratch::new("python");
@@ -65,7 +67,7 @@ fn the_wheel_passes_its_tests() {
     types.run().expect(0);
 }
 
-/// Prints both p-values of each path that is in both profiles, by its calls and sums.
+/// Prints both p-values of each path that is in both profiles, with its calls and sums.
 const LIKELIHOODS: &str = "
 import ipath_profile, sys
 old, new = (ipath_profile.load(file) for file in sys.argv[1:])

@@ -1,5 +1,5 @@
-//! Commands against each other in orders drawn by chance, of which some stop for a while, before they have the lock
-//! or while they hold it, and some for good: the program stays right, and it never has two sessions.
+//! Concurrent commands in random order. Some are stopped for a while, before they have the lock or
+//! while they hold it, and some are killed. The program stays correct, and never has two sessions.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What commands are given to do, `PID` for the target's, `F` for one of its functions.
+/// The commands. `PID` stands for the target's pid, `F` for one of its functions.
 const COMMANDS: [&[&str]; 7] = [
     &[
         "attach",
@@ -36,18 +36,19 @@ const COMMANDS: [&[&str]; 7] = [
     &["snapshot", "PID", "-o", "/dev/null"],
 ];
 
-/// How a command is held up.
+/// A way to delay or kill a command.
 #[derive(Debug, Clone, Copy)]
 enum Hold {
     Not,
-    /// Stopped at a step, by its name or its number, and continued after so many milliseconds.
+    /// Stopped at a step, given by its name or number, and continued after this many milliseconds.
     At(&'static str, u64),
-    /// Stopped wherever it is.
+    /// Stopped anywhere, and continued after this many milliseconds.
     Anywhere(u64),
-    /// Killed so many microseconds after its start.
+    /// Killed this many microseconds after its start.
     Kill(u64),
 }
 
+/// A random way to delay a command, or also to kill it if `kills`.
 fn hold(chance: &mut Chance, kills: bool) -> Hold {
     const STEPS: [&str; 8] = [
         "before lock",
@@ -68,7 +69,7 @@ fn hold(chance: &mut Chance, kills: bool) -> Hold {
     }
 }
 
-/// Starts a command and does to it what is to be done.
+/// Starts a command, and stops or kills it as `hold` says.
 fn start(arguments: &[&str], hold: Hold, chance: &mut Chance) -> Running {
     let mut command = Command::new(ipath());
     if let Hold::At(step, _) = hold {
@@ -88,7 +89,7 @@ fn start(arguments: &[&str], hold: Hold, chance: &mut Chance) -> Running {
             sleep(Duration::from_millis(pause));
         }
         Hold::At(_, pause) => {
-            // It may never come to that step, and what it waits for may be another that is held up.
+            // It may never reach that step, because it may wait for another delayed command.
             let end = Instant::now() + Duration::from_millis(200);
             while state_of(running.id()) != 'T' && !running.has_ended() && Instant::now() < end {
                 sleep(Duration::from_micros(200));
@@ -99,7 +100,7 @@ fn start(arguments: &[&str], hold: Hold, chance: &mut Chance) -> Running {
     running
 }
 
-/// One round: some commands at once, and in the end none is held up any more.
+/// One round: starts some commands concurrently, and continues all of them at the end.
 fn race(pid: &str, functions: &[&str], excuses: &[&str], chance: &mut Chance, what: &str) {
     let mut begun = Vec::new();
     for _ in 0..2 + chance.below(4) {
@@ -119,7 +120,7 @@ fn race(pid: &str, functions: &[&str], excuses: &[&str], chance: &mut Chance, wh
     let story: Vec<String> = begun.iter().map(|(text, ..)| text.clone()).collect();
     let end = Instant::now() + Duration::from_secs(120);
     let mut said = Vec::new();
-    // One that comes to its step only now is continued as well.
+    // Also continues a command that reaches its step only now.
     while let Some(at) = begun.iter_mut().position(|(.., r)| {
         r.signal(Signal::SIGCONT);
         r.has_ended()
@@ -146,7 +147,7 @@ fn race(pid: &str, functions: &[&str], excuses: &[&str], chance: &mut Chance, wh
     }
 }
 
-/// Takes out what there is.
+/// Removes the session, if there is one.
 fn detach(pid: &str, excuses: &[&str], what: &str) {
     assert_done_or_excused(&Run::ipath(["detach", pid]).run(), excuses, what);
 }
@@ -177,9 +178,9 @@ fn commands_race_on_a_busy_program() {
 #[test]
 fn commands_race_on_a_program_that_execs() {
     const EXCUSES: [&str; 7] = [
-        // Caught before its code was mapped.
+        // Attached before the program's code was mapped.
         "no function matches",
-        "has become another",
+        "has executed another",
         "another program",
         "has ended",
         "no such process",

@@ -1,6 +1,6 @@
-//! Times of functions that call themselves and one another, beside those that the program writes down of
-//! every call. Each call is timed by the same counter within the function and around the call: what ipath
-//! measures of it is between the two, and so is every sum of such times.
+//! Times of directly and mutually recursive functions, compared with the program's own record of
+//! every call. The program times each call by the same counter, within the function and around the
+//! call. ipath's time of the call must be between the two, and so must every sum of such times.
 
 use ipath_tests::compile::program;
 use ipath_tests::place::Scratch;
@@ -11,7 +11,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 const CALLS: &str = "20000";
-/// What holds among the figures of one timer holds for each; the calls tell of `wall` what it must be.
+/// All timers must satisfy the same identities. The record of calls also bounds the values of
+/// `wall`.
 const TIMERS: &[&str] = &[
     "wall",
     "cpu",
@@ -22,7 +23,8 @@ const TIMERS: &[&str] = &[
     "context-switches",
 ];
 
-/// Runs the program with these functions measured and these options; the profile and the calls.
+/// Runs the program with these functions measured and these options. Returns the profile and the
+/// calls.
 fn run(seed: u32, measured: &[&str], options: &[&str]) -> (Profile, Trace) {
     let scratch = Scratch::new("recursion-times");
     let (file, trace) = (scratch.file("p.json"), scratch.file("trace"));
@@ -30,7 +32,7 @@ fn run(seed: u32, measured: &[&str], options: &[&str]) -> (Profile, Trace) {
     let arguments = [&seed.to_string(), CALLS, &trace_name];
     let program = Program::new(&program("recursion_times.c"), arguments);
     let mut ipath = ipath_arguments(measured, &TIMERS.join(","), &file);
-    // The program's own times have in them what measuring takes.
+    // The program's own times include the overhead.
     ipath.insert(1, "--no-correction".to_owned());
     ipath.splice(1..1, options.iter().map(|&option| option.to_owned()));
     program.under_ipath_as(ipath).expect(0);
@@ -41,6 +43,7 @@ fn run(seed: u32, measured: &[&str], options: &[&str]) -> (Profile, Trace) {
     (profile, Trace::read(&trace))
 }
 
+/// A figure of a timer in nanoseconds or events.
 fn of_timer(metrics: &Value, timer: &str, field: &str) -> i64 {
     let value = metrics[timer][field].as_i64();
     value.unwrap_or_else(|| panic!("no {field} of {timer} in {metrics}"))
@@ -50,7 +53,7 @@ fn wall(metrics: &Value, field: &str) -> i64 {
     of_timer(metrics, "wall", field)
 }
 
-/// The names from the function outwards, as far as the program's own go.
+/// The names on a path, from the function outwards, up to the program's outermost function.
 fn names(profile: &Profile, path: &CallPath) -> Vec<String> {
     let frames = path.stack.iter().map(|&frame| &profile.frames[frame]);
     let callers = frames.map(|frame| frame.function.clone().unwrap_or_default());
@@ -62,11 +65,11 @@ fn names(profile: &Profile, path: &CallPath) -> Vec<String> {
     names
 }
 
-/// Checks a path's or a function's figures against the calls.
+/// Checks the figures of a path or function against the calls.
 fn assert_like(profile: &Profile, what: &[String], found: &Value, expected: &Totals) {
     assert_eq!(count(found), expected.count, "calls of {what:?}");
     let ns = |ticks: i64| ticks as f64 * 1e9 / profile.session.clock_hz as f64;
-    // Each path's ticks are made nanoseconds by themselves.
+    // Each path's ticks are converted to nanoseconds separately.
     let rounding = 1.0 + expected.count as f64;
     for (field, Bounds { least, most }) in [
         ("sum", expected.sum),
@@ -99,8 +102,8 @@ fn assert_like(profile: &Profile, what: &[String], found: &Value, expected: &Tot
     assert_histogram(what, &found["wall"]["hist"], expected, ns);
 }
 
-/// As many calls are shorter than each power of two as are so around the call at least, and within it at
-/// most.
+/// Checks the number of calls below each power of two. The times around the calls give its lower
+/// bound, and the times within the function its upper bound.
 fn assert_histogram(what: &[String], hist: &Value, expected: &Totals, ns: impl Fn(i64) -> f64) {
     let buckets = buckets(hist);
     let all: u64 = buckets.iter().map(|(_, calls)| calls).sum();
@@ -122,14 +125,14 @@ fn assert_histogram(what: &[String], hist: &Value, expected: &Totals, ns: impl F
     }
 }
 
-/// Powers of two and calls.
+/// The pairs of a histogram: a power of two, and the number of calls in its bucket.
 fn buckets(hist: &Value) -> Vec<(u64, u64)> {
     serde_json::from_value(hist.clone()).expect("pairs of numbers")
 }
 
-/// What holds among the figures of a profile, whatever the times were.
+/// Checks the identities between the figures of a profile, which hold for any times.
 fn assert_identities(profile: &Profile, measured: &[&str], timer: &str) {
-    // The paths of the calls made in those of a path: how many they are, and what they sum up to.
+    // The number and the sum of the calls that are nested in the calls of each path.
     let mut nested: BTreeMap<(usize, &[usize]), (i64, i64)> = BTreeMap::new();
     let (mut exclusive, mut roots) = (0, 0);
     for path in &profile.paths {
@@ -183,6 +186,7 @@ fn by_function(paths: &ByPath) -> BTreeMap<&str, Totals> {
     totals
 }
 
+/// Checks the totals of each function against the sums of `expected` over its paths.
 fn assert_functions_like(profile: &Profile, expected: &ByPath) {
     let expected = by_function(expected);
     assert_eq!(profile.functions.len(), expected.len());
@@ -205,6 +209,7 @@ fn assert_functions_like(profile: &Profile, expected: &ByPath) {
     }
 }
 
+/// Checks a run with these functions measured: its paths, its functions and the identities.
 fn check(seed: u32, measured: &[&str]) {
     let (profile, trace) = run(seed, measured, &[]);
     let expected = trace.totals(measured);
@@ -230,18 +235,18 @@ fn check(seed: u32, measured: &[&str]) {
 }
 
 #[test]
-fn recursion_times() {
+fn recursion_times_are_within_the_programs_own_bounds() {
     check(1, &FUNCTIONS);
 }
 
-/// Calls that are not measured stand between those that are.
+/// Calls that are not measured are between measured ones.
 #[test]
 fn recursion_times_of_some_functions() {
     check(2, &["alpha", "delta"]);
     check(3, &["beta"]);
 }
 
-/// Where recursion is folded, paths are fewer, and each function's times the same.
+/// Folding recursion gives fewer paths, and the same times for each function.
 #[test]
 fn recursion_times_of_folded_paths() {
     let (profile, trace) = run(4, &FUNCTIONS, &["--collapse-recursion"]);

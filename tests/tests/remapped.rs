@@ -1,5 +1,5 @@
-//! Programs that have copied their text to anonymous memory: functions are found by the file's
-//! segments and patched in the copy, and callers there are named.
+//! Programs that copied their text to anonymous memory: functions are found by the file's segments
+//! and patched in the copy, and callers there have names.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Attaches to a program with these flags that has copied its text this way. Detaches at its end,
-/// or before the calls.
+/// Attaches to a program with these flags that has copied its text this way, until it ends. Checks
+/// its calls and their callers.
 fn measured(flags: &[&str], how: &str) {
     let scratch = Scratch::new("remapped");
     let (gate, file) = (scratch.file("gate"), scratch.file("profile.json"));
@@ -70,7 +70,8 @@ fn a_text_that_has_been_copied_is_found_by_its_segments() {
     }
 }
 
-/// During a session. Until the command has looked, paths are incomplete.
+/// Paths through a text that is copied during a session are complete once the command has read the
+/// maps. Until then they are incomplete.
 #[test]
 fn a_text_that_is_copied_later_is_walked() {
     let scratch = Scratch::new("remapped");
@@ -89,7 +90,7 @@ fn a_text_that_is_copied_later_is_walked() {
         Run::ipath(["snapshot", &pid, "-o", &path]).run().expect(0);
         Profile::read(&seen)
     };
-    // The first call comes after the copy.
+    // The first call is made after the copy.
     target.until(LIMIT, "a complete path", |_| {
         snapshot().paths.iter().any(|path| path.complete)
     });
@@ -99,13 +100,13 @@ fn a_text_that_is_copied_later_is_walked() {
     assert!(status.success(), "{status}: {}", target.report());
     assert!(attached.wait(LIMIT).success(), "{}", attached.report());
     let profile = Profile::read(&file);
-    // The call in `from_second` is asked for when it is made first, if at all.
+    // Calls in `from_second` may be on incomplete paths until a question about it is answered.
     let from_second = 250;
     let found = profile.losses.incomplete;
     assert!(found <= incomplete + from_second, "{found} of {incomplete}");
 }
 
-/// After a session the copy is unchanged.
+/// After a session the copied text is unchanged.
 #[test]
 fn a_copied_text_is_restored() {
     let scratch = Scratch::new("remapped");

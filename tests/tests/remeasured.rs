@@ -1,5 +1,5 @@
-//! What functions measure is changed while their calls go on: no call is missed, and what has been measured of calls is what the
-//! program did in them.
+//! The metrics of functions change while calls are under way: no call is missed, and the measured
+//! values are those of the program.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -17,14 +17,14 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The program, whose threads have not begun, with a session.
+/// The program with a session, before its threads have started to work.
 struct Measured {
     target: Target,
     session: Session,
 }
 
 impl Measured {
-    /// With these functions, and points where a name has an offset, measured by these metrics.
+    /// Starts a session with these functions and metrics. A name with an offset is a point.
     fn begin(names: &[&str], metrics: &str, more: &[&str]) -> Self {
         let target =
             Target::start(program_with("remeasured.c", &["-g"]), ["4"]).await_output("ready");
@@ -44,7 +44,7 @@ impl Measured {
         }
     }
 
-    /// Waits until the program has called a function some more times.
+    /// Waits until the program has called a function more than 20 further times.
     fn go_on(&mut self, name: &str) {
         let was = self.session.snapshot().calls(name);
         let session = &self.session;
@@ -53,7 +53,7 @@ impl Measured {
         });
     }
 
-    /// Stops the threads, and takes the session out: the profile, and the calls that the program has counted itself.
+    /// Stops the threads and ends the session. Returns the profile, and the program's own counts.
     fn end(self) -> (Profile, BTreeMap<String, u64>) {
         self.target.signal(Signal::SIGUSR1);
         let target = self.target.await_output("idle");
@@ -79,7 +79,7 @@ fn paths<'p>(profile: &'p Profile, name: &'p str) -> impl Iterator<Item = &'p Ca
     profile.paths.iter().filter(own)
 }
 
-/// How many values of a metric there are.
+/// The number of calls with a value of a metric, by its histograms.
 fn values(metrics: &Value, metric: &str) -> u64 {
     let of = |hist: &str| {
         let buckets = metrics[metric][hist].as_array();
@@ -89,12 +89,14 @@ fn values(metrics: &Value, metric: &str) -> u64 {
     of("hist") + of("hist_negative")
 }
 
+/// The number of calls of a function with a value of a metric.
 fn values_of(profile: &Profile, name: &str, metric: &str) -> u64 {
     paths(profile, name)
         .map(|path| values(&path.metrics, metric))
         .sum()
 }
 
+/// The sum of a metric over a function's paths.
 fn sum_of(profile: &Profile, name: &str, metric: &str) -> i64 {
     let paths = paths(profile, name);
     paths
@@ -102,17 +104,20 @@ fn sum_of(profile: &Profile, name: &str, metric: &str) -> i64 {
         .sum()
 }
 
+/// The numbers of unwound and of open calls of a function.
 fn ends(profile: &Profile, name: &str) -> (u64, u64) {
     let sum = |of: fn(&CallPath) -> Option<u64>| paths(profile, name).filter_map(of).sum();
     (sum(|path| path.unwound), sum(|path| path.open))
 }
 
+/// The metrics of a function, separated by commas; empty if they are those of the session.
 fn measured(profile: &Profile, name: &str) -> String {
     let measured = function(profile, name).measured.as_ref();
     measured.map(|names| names.join(",")).unwrap_or_default()
 }
 
-/// Metrics of every kind come to functions that have only been counted, and go: calls meanwhile have them, others have not.
+/// Metrics of every kind are added to functions that were only counted, and removed. Calls in
+/// between have values, and other calls have none.
 #[test]
 fn metrics_come_and_go_under_load() {
     let mut program = Measured::begin(&["work", "deep", "touch"], "count", &[]);
@@ -152,7 +157,7 @@ fn metrics_come_and_go_under_load() {
         let (unwound, _) = ends(&profile, name);
         assert_eq!(unwound, 0, "{name}");
     }
-    // Each call has had the same: so much of each value, and one page fault.
+    // Each call has the same effect: equal values, and one page fault.
     let times = |n: u64| i64::try_from(n).expect("few");
     assert_eq!(
         sum_of(&profile, "work", "arg1"),
@@ -174,7 +179,8 @@ fn metrics_come_and_go_under_load() {
     }
 }
 
-/// Exits come and go 200 times under the feet of four threads. Each call is counted, and no call has another one's time.
+/// Exits are added and removed a hundred times while four threads run. Each call is counted, and no
+/// call has another call's time.
 #[test]
 fn exits_come_and_go() {
     let program = Measured::begin(&["work", "deep", "slow"], "count", &[]);
@@ -190,7 +196,7 @@ fn exits_come_and_go() {
         let (unwound, open) = ends(&profile, name);
         assert_eq!(unwound, 0, "{name}");
         assert!(timed + open <= calls[name], "{name}: {timed} {open}");
-        // One on each frame of each thread, at most, is not seen to return when exits go.
+        // When exits are removed, at most one return per frame and thread is missed.
         let most = rounds * 4 * if name == "deep" { 10 } else { 1 };
         assert!(open <= most, "{name}: {open}");
     }
@@ -204,7 +210,7 @@ fn exits_come_and_go() {
     }
 }
 
-/// A call that runs on when its function loses its exits stays open, also where they come back.
+/// A call that outlasts its function's exits stays open, even if the exits are added again.
 #[test]
 fn calls_that_last_longer_stay_open() {
     let mut program = Measured::begin(&["slow"], "count,wall", &[]);
@@ -226,7 +232,7 @@ fn calls_that_last_longer_stay_open() {
 }
 
 impl Measured {
-    /// Waits for one more call of the function that sleeps.
+    /// Waits for one more call of the sleeping function.
     fn go_on_slowly(&mut self) {
         let was = self.session.snapshot().calls("slow");
         let session = &self.session;
@@ -236,7 +242,8 @@ impl Measured {
     }
 }
 
-/// What a tail call leads to is counted alone, measured, and neither, while what leads there is measured.
+/// The target of a tail call is measured, only counted, and measured again, and so is its caller.
+/// Each call is counted once, and few are open or unwound.
 #[test]
 fn tail_calls_to_what_changes() {
     let mut program = Measured::begin(&["tail", "callee"], "count,wall", &[]);
@@ -258,13 +265,13 @@ fn tail_calls_to_what_changes() {
     }
     let (profile, calls) = program.end();
     let tail = function(&profile, "tail");
-    // Those that did not end with what they called have been told apart.
+    // Calls that did not end with their tail callee are counted separately.
     assert!(0 < tail.tail && tail.tail < calls["tail"], "{}", tail.tail);
     for name in ["tail", "callee"] {
         let (unwound, open) = ends(&profile, name);
         let timed = values_of(&profile, name, "wall");
         assert!(timed + unwound + open <= calls[name], "{name}");
-        // Those alone that changes have come upon.
+        // Only calls that were under way during a change.
         assert!(
             unwound + open <= 40 * rounds(3) as u64,
             "{name}: {unwound} {open}"
@@ -272,7 +279,7 @@ fn tail_calls_to_what_changes() {
     }
 }
 
-/// Points stay in, and their counts whole, whatever becomes of their function.
+/// Points stay instrumented with exact counts, whatever happens to their function.
 #[test]
 fn points_stay_in() {
     for metrics in ["count", "count,wall"] {
@@ -302,7 +309,8 @@ fn points_stay_in() {
     }
 }
 
-/// Functions that are new are measured by what is asked for alone; without that as the session does, or as they last were.
+/// New functions are measured by the requested metrics only. Without any, they use the session's
+/// metrics, or those that they had before.
 #[test]
 fn functions_come_in_with_metrics_of_their_own() {
     let mut program = Measured::begin(&["work"], "count,wall", &[]);
@@ -323,13 +331,13 @@ fn functions_come_in_with_metrics_of_their_own() {
         .session
         .add_metrics(&["deep"], "count,cpu")
         .expect(0);
-    assert_eq!(already.stdout, "in already: deep\n");
+    assert_eq!(already.stdout, "already in: deep\n");
     program.session.remove(&["deep"]).expect(0);
     program.session.add(&["deep"]).expect(0);
     let profile = program.session.snapshot();
     assert_eq!(measured(&profile, "deep"), "count,arg1,cpu");
     program.session.remove(&["deep", "callee"]).expect(0);
-    // Its calls while it was out are in no count.
+    // Calls made while it was removed are not counted.
     let profile = program.session.detach();
     profile.assert_lossless();
     let since = profile
@@ -341,7 +349,8 @@ fn functions_come_in_with_metrics_of_their_own() {
     program.target.await_output("idle").finish("ok");
 }
 
-/// A function that is added later has run for less of the session, by which its times are judged; not so one that comes back.
+/// A function that is added later has been measured for a shorter time, which its shares account
+/// for. A function that is added again keeps its time.
 #[test]
 fn what_is_added_later_has_run_for_less() {
     let target = Target::start_nice(program("busy.c"), ["2", "300"]).await_output("ready");
@@ -364,7 +373,8 @@ fn what_is_added_later_has_run_for_less() {
     target.finish("ok calls ");
 }
 
-/// Where entry and exit are patched by the same bytes exits cannot come beside it: that is said, and how it can be done.
+/// If entry and exit are patched with the same bytes, exits cannot be added later. The error says
+/// so, and names the alternative.
 #[test]
 fn functions_without_room_for_exits() {
     let program = Measured::begin(&["small", "work"], "count", &[]);
@@ -376,11 +386,11 @@ fn functions_without_room_for_exits() {
         refused.report()
     );
     assert!(
-        refused.hints().contains("take it out and add it anew"),
+        refused.hints().contains("take it out and add it again"),
         "{}",
         refused.report()
     );
-    // What else was asked for comes in, and that is no error.
+    // The other requested function is added, and the command succeeds.
     let both = program
         .session
         .add_metrics(&["small", "work"], "wall")
@@ -420,18 +430,19 @@ fn functions_without_room_for_exits() {
     target.await_output("idle").finish("ok");
 }
 
+/// Checks that a command fails with status 1 and one line that contains `why`.
 fn assert_refused(finished: &Finished, why: &str) {
     assert_eq!(finished.code(), 1, "{}", finished.report());
     let said = finished.expect_error();
     assert!(said.contains(why), "{said}");
 }
 
-/// What cannot be done is said in one line, and changes nothing.
+/// An impossible change is reported in one line, and changes nothing.
 #[test]
 fn refusals_change_nothing() {
     let program = Measured::begin(&["work", "through+0x0"], "count,wall", &[]);
     let session = &program.session;
-    // Its first line tells the time.
+    // The first line contains the time.
     let listed = |program: &Measured| {
         let text = listed(program.target.pid()).expect("listed");
         text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
@@ -470,7 +481,7 @@ fn refusals_change_nothing() {
     for command in ["add", "remove"] {
         let at_point = Run::ipath([command, &pid, "--at", "through+0x0", "-m", "cpu"]).run();
         let said = at_point.expect_usage();
-        assert!(said.contains("points are counted"), "{said}");
+        assert!(said.contains("points are only counted"), "{said}");
     }
     let slips = [
         (session.add_metrics(&["work"], "nonsense"), "-m nonsense"),
@@ -488,13 +499,14 @@ fn refusals_change_nothing() {
     program.end();
 }
 
-/// Where the runtime makes no system call, what takes one is refused as it is when a session is made.
+/// If the runtime makes no system calls, metrics that need them are refused, as when a session is
+/// created.
 #[test]
 fn without_system_calls() {
     let mut program = Measured::begin(&["work"], "count", &["--no-system-calls"]);
     for metric in ["cpu", "page-faults"] {
         let refused = program.session.add_metrics(&["work"], metric);
-        assert_refused(&refused, &format!("{metric} takes system calls"));
+        assert_refused(&refused, &format!("{metric} needs system calls"));
     }
     program
         .session
@@ -508,8 +520,8 @@ fn without_system_calls() {
     assert_eq!(sum_of(&profile, "work", "arg1"), 7 * arguments as i64);
 }
 
-/// The view shows what another terminal changes, and changes it itself. Of what it draws only the cells that change are written, so
-/// what has come of it is seen in the session.
+/// The view shows changes by another terminal, and makes changes itself. It writes only changed
+/// cells to the terminal, so the test checks the session for the results.
 #[test]
 fn from_the_view() {
     const CLEAR: &[u8] = b"\x15";
@@ -524,7 +536,7 @@ fn from_the_view() {
             measured(&session.snapshot(), "work") == metrics
         });
     };
-    // What it measures is there already, once the view has seen it.
+    // Once the view has read the session, the input contains the function's current metrics.
     let is_there = (0..20).any(|_| {
         view.forget();
         view.send(b"c");
@@ -543,12 +555,12 @@ fn from_the_view() {
     view.send(b"c");
     view.send(CLEAR);
     view.send(b"arg1,nonsense\r");
-    // One of the metrics that there are.
+    // One of the available metrics.
     view.shows("run-delay");
     view.send(b"c");
     view.send(CLEAR);
     view.send(b"ret\x1b");
-    // Escape alone is told from a sequence by the time that passes.
+    // A pause distinguishes the Escape key from an escape sequence.
     std::thread::sleep(Duration::from_millis(200));
     view.send(b"c");
     view.send(CLEAR);

@@ -1,5 +1,5 @@
-//! ipath ended by SIGKILL at each step of changing what functions measure, again and again in one session: the functions stay in,
-//! and in the end each call has been counted once.
+//! SIGKILL ends ipath at each step of changing metrics, repeatedly in one session: the functions
+//! stay instrumented, and at the end each call has been counted once.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -12,14 +12,15 @@ use std::time::Duration;
 
 const FUNCTIONS: [&str; 3] = ["work", "deep", "tail"];
 
-/// What a function measures, as the profile says it.
+/// The metrics of a function, according to the profile.
 fn measured(profile: &Profile, name: &str) -> Vec<String> {
     let function = profile.function(name).expect("in the session");
     let all = || profile.metrics.iter().map(|m| m.name.clone()).collect();
     function.measured.clone().unwrap_or_else(all)
 }
 
-/// Kills the command at each step in turn, and does it then; after each, `back` makes it as it was. How often it died.
+/// Kills the command at each step in turn, and completes it afterwards. After each step, `back`
+/// undoes the change. Returns how often the command died.
 fn kill_at_every_step(
     target: &mut Target,
     session: &Session,
@@ -40,7 +41,7 @@ fn kill_at_every_step(
         let through = killed.code() == 0;
         assert!(through || killed.code() == 128 + libc::SIGKILL, "{what}");
         died += u64::from(!through);
-        // Whatever is found, what is asked for next is what there is then.
+        // Whatever state it finds, the next command produces the requested one.
         for (next, metrics) in [command, back] {
             let done = Run::ipath([next, &pid, "-m", metrics])
                 .args(functions.clone())
@@ -72,7 +73,7 @@ fn kill_at_every_step(
 
 #[test]
 fn functions_stay_in_where_ipath_is_killed() {
-    // The target's time is for the steps, not for building.
+    // Build before the target starts.
     faulty();
     let target = Target::start_nice(program("remeasured.c"), ["2"]).await_output("ready");
     let (session, attached) = Session::try_attach(target.pid(), &FUNCTIONS, "count");

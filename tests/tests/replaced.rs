@@ -1,5 +1,5 @@
-//! A program that another one takes the place of (exec), and scripts, of which what runs is a shell: what was measured is
-//! said, and the exit status is the program's own.
+//! Programs that are replaced by another one (exec), and scripts, which a shell runs. The results
+//! say which programs were measured, and the exit status is the program's own.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs a script of the shell with one of its functions measured.
+/// Runs a shell script with one function measured.
 fn run(scratch: &Scratch, body: &str, function: &str) -> Finished {
     let script = scratch.file("script");
     fs::write(&script, format!("#!/bin/sh\n{body}\n")).expect("an own folder");
@@ -23,6 +23,7 @@ fn run(scratch: &Scratch, body: &str, function: &str) -> Finished {
     Run::ipath(["run", "-f", function, "-m", "count", "--", &script]).run()
 }
 
+/// The lines about a program that has been replaced.
 fn said(finished: &Finished) -> Vec<&str> {
     let lines = finished.stderr.lines();
     lines
@@ -30,8 +31,8 @@ fn said(finished: &Finished) -> Vec<&str> {
         .collect()
 }
 
-/// A program that replaces a shell is measured from its first instruction, also if the shell lacks the
-/// functions.
+/// A program that replaces a shell is measured from its first instruction, also if the shell lacks
+/// the functions.
 #[test]
 fn what_takes_the_place_of_a_script_is_measured() {
     let scratch = Scratch::new("replaced");
@@ -86,7 +87,7 @@ fn scripts_that_start_programs_are_told_from_those() {
     );
 }
 
-/// A program that executes a file in its own place: how, how often, and with how many calls.
+/// A run of a program that executes another file this many times, with this many calls each time.
 fn executes(flags: &[&str], how: &str, times: &str, calls: &str) -> Run {
     let program = program_with("executes_itself.c", flags);
     Run::ipath(["run", "-f", "work", "-o"])
@@ -96,13 +97,14 @@ fn executes(flags: &[&str], how: &str, times: &str, calls: &str) -> Run {
         .args([how, times, calls])
 }
 
+/// The path of the profile that [`executes`] writes.
 fn work_file(how: &str) -> PathBuf {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("main").to_owned();
     std::env::temp_dir().join(format!("{name}-{how}-{}.json", std::process::id()))
 }
 
-/// The profile that was written; the file is removed.
+/// The profile that [`executes`] has written. Removes the file.
 fn written(how: &str) -> Profile {
     let file = work_file(how);
     let profile = Profile::read(&file);
@@ -110,11 +112,13 @@ fn written(how: &str) -> Profile {
     profile
 }
 
+/// The number of calls of all functions in a profile.
 fn calls_of(profile: &Profile) -> u64 {
     let functions = profile.functions.iter();
     functions.map(|function| count(&function.totals)).sum()
 }
 
+/// The number of events that the session knows of and did not see.
 fn unseen(profile: &Profile) -> u64 {
     profile.losses.unseen.values().sum()
 }
@@ -177,7 +181,7 @@ fn another_program_adds_nothing() {
     assert!(said(&finished).is_empty(), "{}", finished.report());
 }
 
-/// A program that waits for a file to continue.
+/// A program that waits for a file before it continues.
 fn gated(how: &str, scratch: &Scratch, gates: [&str; 2]) -> Command {
     let mut command = Command::new(program("executes_itself.c"));
     command.args([how, "1", "100"]);
@@ -226,15 +230,15 @@ fn an_exec_by_the_program_itself_is_said() {
     assert_told(&run, &file);
 }
 
-/// Both the command and the profile report that the program has executed itself. The report does
-/// not claim that nothing was lost.
+/// Checks that the command and the profile say that the program has executed itself, and that the
+/// report does not claim that nothing was lost.
 fn assert_told(command: &Target, file: &Path) {
     let told = command.stderr();
-    assert!(told.contains("has executed itself anew"), "{told}");
+    assert!(told.contains("has executed itself again"), "{told}");
     let profile = Profile::read(file);
     assert_eq!(unseen(&profile), 1, "{told}");
     let notes = profile.session.notes.join("\n");
-    assert!(notes.contains("has executed itself anew"), "{notes}");
+    assert!(notes.contains("has executed itself again"), "{notes}");
     let report = Run::ipath(["report"]).arg(file).run().expect(0).stdout;
     assert!(report.contains("Not exact:"), "{report}");
     assert!(!report.contains("Nothing was lost"), "{report}");

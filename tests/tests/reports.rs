@@ -1,4 +1,4 @@
-//! `report`, `diff` and `merge` of profiles that programs have left, and of files that are none.
+//! `report`, `diff` and `merge` of profiles from programs, and of files that are not profiles.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A profile of a run of its own.
+/// The path of the profile of a new run.
 fn measured(scratch: &Scratch, name: &str) -> PathBuf {
     let file = scratch.file(name);
     let program = Program::new(&program("paths.c"), [""; 0]);
@@ -61,7 +61,7 @@ fn reports_show_what_is_asked_for() {
         .collect();
     most.sort_unstable_by(|a, b| b.cmp(a));
     assert_eq!(counts, most[..2]);
-    // Through a function: those paths in which its name stands.
+    // `--under` selects the paths that contain the name.
     let under = report(
         &file,
         &["--json", "--limit", "0", "--depth", "0", "--under", "down"],
@@ -83,6 +83,7 @@ fn reports_show_what_is_asked_for() {
     assert!(line.contains("not kept apart"), "{line}");
 }
 
+/// The number of paths in a report that contain a function.
 fn all_through(report: &Value, name: &str) -> usize {
     let paths = report["paths"].as_array().expect("paths").iter();
     let is_it = |frame: &Value| {
@@ -108,7 +109,7 @@ fn what_is_no_profile_is_said_in_plain_words() {
         (with("empty", b""), "it is empty"),
         (with("binary", b"\x1f\x8b\x08\0\0"), "it is binary"),
         (with("text", b"hello"), "it is text"),
-        (with("list", b"[1]"), "it is JSON of something else"),
+        (with("list", b"[1]"), "it is other JSON"),
         (
             with("object", b"{\"a\": [1, {}]}"),
             "it is JSON without a schema",
@@ -185,7 +186,7 @@ fn two_runs_are_one_profile_and_do_not_differ() {
         );
     }
     let first = one.clone();
-    // A thousand calls for each, and the same sixteen times as slow.
+    // A thousand times the calls, and also sixteen times the duration of each.
     let times = |calls: i64, shift: u32| {
         let mut changed = value(&first);
         for path in changed["paths"].as_array_mut().expect("paths") {
@@ -239,7 +240,7 @@ fn functions_have_their_definitions() {
     let file = step["file"].as_str().expect("a file");
     let source = fs::read_to_string(file).expect("a source file");
     let line = step["line"].as_u64().expect("a line") as usize;
-    // Compilers give the entry the line of the name or that of the brace.
+    // Compilers use the line of the function's name, or that of its brace.
     let around: Vec<&str> = source
         .lines()
         .skip(line.saturating_sub(2))
@@ -297,14 +298,14 @@ fn several_runs_a_side_are_compared() {
     assert!(worse.stdout.contains("+20.2 %"), "{}", worse.report());
     // One run is too little evidence for so many paths.
     diff(&slower[..1]).expect(0);
-    // One run each is another question.
+    // Comparing one run with one other run is a different question.
     let one = Run::ipath(["diff"])
         .arg(&before[0])
         .arg(&alike[0])
         .run()
         .expect(0);
     assert!(
-        one.stdout.contains("one run a side does not show"),
+        one.stdout.contains("one run per side does not show"),
         "{}",
         one.report()
     );
@@ -342,7 +343,7 @@ fn several_runs_a_side_are_compared() {
     );
 }
 
-/// What merging takes does not grow with the number of files.
+/// The memory for merging does not grow with the number of files.
 #[test]
 fn merging_takes_memory_for_the_result_alone() {
     let scratch = Scratch::new("bounded");
@@ -350,7 +351,7 @@ fn merging_takes_memory_for_the_result_alone() {
     let mut part = value(&of);
     let paths = part["paths"].as_array().expect("paths").clone();
     let frames = part["frames"].as_array().expect("frames").len();
-    // The same calls on as many paths as make a file of some size.
+    // Distributes the calls over many more paths, for a file of some size.
     let longer = |n: usize| {
         let mut path = paths[n % paths.len()].clone();
         let stack = path["stack"].as_array_mut().expect("a stack");
@@ -380,7 +381,7 @@ fn merging_takes_memory_for_the_result_alone() {
     );
 }
 
-/// Threads have their names in a profile, also those that have ended before anybody looked.
+/// Threads have their names in a profile, even if they ended before any command read the session.
 #[test]
 fn short_threads_have_their_names() {
     let scratch = Scratch::new("names");
@@ -406,8 +407,7 @@ fn what_is_too_much_is_said() {
     let scratch = Scratch::new("heavy");
     let file = scratch.file("p.json");
     let path = file.display().to_string();
-    // Nearly all of its time is spent in a function that only calls itself, on more paths than are
-    // kept apart.
+    // Nearly all of its time is spent in a recursive function, on more paths than are kept apart.
     let target = Target::start(program("recursion.c"), ["fib", "60"]);
     let pid = target.pid().to_string();
     let watched = |how: &str| {
@@ -432,9 +432,9 @@ fn what_is_too_much_is_said() {
     assert_eq!(heavy.matches(" % of its CPU time").count(), 1, "{heavy}");
     let overhead = Profile::read(&file).session.overhead.expect("known");
     assert!(overhead.share <= 1.0, "{overhead:?}");
-    has(" calls are of fib, on ");
-    has("are without their own path (more paths than --max-paths), which take longest");
-    has("For less: --collapse-recursion, which folds its recursion, or --depth N");
+    has(" calls are calls of fib, on ");
+    has("are without their own path (more paths than --max-paths), the most expensive case");
+    has("To reduce it: --collapse-recursion, which folds its recursion, or --depth N");
     has("--max-paths above the ");
     has("-m count for fib");
     // The measured part of the program is small.

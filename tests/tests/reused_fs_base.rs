@@ -12,12 +12,12 @@ use std::fs;
 
 const BARE: &[&str] = &["-nostdlib", "-static", "-fno-stack-protector"];
 
-/// The lines `thread TID CALLS`.
+/// The numbers of calls by thread id, from the lines `thread TID CALLS`.
 fn own_threads(stdout: &str) -> BTreeMap<String, u64> {
     counts_of(stdout, "thread")
 }
 
-/// The calls of each thread in a profile.
+/// The number of calls of each thread in a profile, by its id.
 fn threads(profile: &serde_json::Value) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for path in profile["paths"].as_array().expect("paths") {
@@ -28,6 +28,7 @@ fn threads(profile: &serde_json::Value) -> BTreeMap<String, u64> {
     found
 }
 
+/// Checks calls, and with `cpu` also times, of a function against the program's own figures.
 fn check(program: &Program, function: &str, metrics: &str, options: &[&str]) {
     let scratch = Scratch::new("reused");
     let file = scratch.file("p.json");
@@ -68,7 +69,7 @@ fn check(program: &Program, function: &str, metrics: &str, options: &[&str]) {
 #[test]
 fn bare_threads_are_told_apart() {
     let file = program_with("reused_fs_base.c", BARE);
-    // Without perf events the kernel is asked each time.
+    // Without perf events every value needs a system call.
     for what in ["one", "two", "without"] {
         let program = Program::new(&file, [what]);
         check(&program, "work", "wall,cpu,blocked", &[]);
@@ -90,7 +91,7 @@ fn bare_threads_are_one_without_system_calls() {
     program.under_ipath_as(arguments).expect(0);
     let profile = Profile::read(&file);
     let notes = &profile.session.notes;
-    let is_said = |note: &String| note.contains("threads that come to the place of ended ones");
+    let is_said = |note: &String| note.contains("threads that reuse the memory of ended ones");
     assert!(notes.iter().any(is_said), "{notes:?}");
     assert_eq!(profile.calls("work"), 27);
 }

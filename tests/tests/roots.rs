@@ -1,4 +1,4 @@
-//! Where call paths begin.
+//! The roots of call paths.
 
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::exact::assert_output_kept;
@@ -7,7 +7,7 @@ use ipath_tests::profile::{CallPath, Profile};
 use ipath_tests::program::Program;
 
 #[test]
-fn ucontext_root() {
+fn ucontext_root_ends_complete_paths() {
     let scratch = Scratch::new("fibers");
     let file = scratch.file("p.json");
     let program = Program::new(&program("fibers.c"), [""; 0]);
@@ -24,13 +24,13 @@ fn ucontext_root() {
     assert_eq!(profile.calls("work"), own);
     assert!(profile.paths.iter().all(|path| path.complete));
     profile.assert_lossless();
-    // through, fiber, and what fiber returns to
+    // through, fiber, and the function to which fiber returns
     let depths: Vec<_> = profile.paths.iter().map(|path| path.stack.len()).collect();
     assert_eq!(depths, vec![3; depths.len()]);
 }
 
-/// The function that functions of makecontext(3) return to is a root even if it is probed itself,
-/// by each of its names, in a shared and in a static C library.
+/// The function to which functions of makecontext(3) return is a root even if it is probed itself.
+/// That holds for each of its names, and for a shared and a static C library.
 #[test]
 fn ucontext_root_that_is_probed() {
     for flags in [&[][..], &["-static"], &["-static", "-fuse-ld=lld"]] {

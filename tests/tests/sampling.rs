@@ -1,4 +1,4 @@
-//! How `ipath suggest` looks where there is little to look with: descriptors, locked memory, no perf events.
+//! `ipath suggest` with few resources: descriptors, locked memory, no perf events.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -14,7 +14,7 @@ fn first(found: &Value) -> &Value {
     &found["candidates"][0]
 }
 
-/// All that is on a processor is `hot`, which is among the first.
+/// Checks that `hot`, which uses all CPU time, is among the first three candidates.
 fn assert_hot_is_found(found: &Value) {
     let first = found["candidates"]
         .as_array()
@@ -28,7 +28,7 @@ fn assert_hot_is_found(found: &Value) {
     );
 }
 
-/// `ipath suggest` of a process, where the shell has set a limit before.
+/// `ipath suggest` of a process, started by a shell that sets a limit.
 fn limited(limit: &str, target: &Target, command: &str) -> Run {
     let script = format!("{limit}; exec {command} suggest {} --json", target.pid());
     Run::new("sh").args(["-c", &script])
@@ -73,7 +73,7 @@ fn threads_take_turns_where_locked_memory_is_short() {
     target.finish("ok");
 }
 
-/// The same command where there are no perf events.
+/// `ipath suggest` of a process without perf events.
 fn without_perf(target: &Target, more: &[&str]) -> Run {
     let pid = target.pid().to_string();
     let run = Run::new(program("without_perf.c")).arg(ipath());
@@ -118,7 +118,7 @@ fn without_perf_events_a_process_is_refused_that_another_traces() {
     target.finish("ok");
 }
 
-/// Whatever a thread stands in then, it goes on.
+/// The target continues, wherever its threads are at that moment.
 #[test]
 fn without_perf_events_ipath_may_be_killed_at_any_time() {
     let target = Target::start(program("suggested.c"), ["cpu"]).await_output("ready");

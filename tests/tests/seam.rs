@@ -1,7 +1,7 @@
-//! What the processor decides stands in folders named `arch`: names of registers, assembly, code as bytes. A port
-//! adds to them alone.
+//! Processor-specific code is in folders named `arch`: names of registers, assembly, and code as
+//! bytes. A port only adds to these folders.
 //!
-//! Elsewhere the runtime and the command are the same on every processor.
+//! All other files of the runtime and the command are the same for every processor.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,12 @@ use std::process::Command;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprArray, ExprLit, Item, Lit, Macro, Pat, PatSlice, Token};
 
-/// A field of the kernel's `struct perf_event_mmap_page`, on every processor, and a file of the driver of counters.
+/// A field of the kernel's `struct perf_event_mmap_page`, which every processor has, and a file of
+/// the driver of counters.
 const KERNELS: [&str; 2] = ["cap_user_rdpmc", "devices/cpu/rdpmc"];
 
-/// Files with bytes that are no code: how the addresses in an index of unwind tables are encoded (LSB 10.6).
+/// Files with bytes that are not code: the encodings of addresses in an index of unwind tables (LSB
+/// 10.6).
 const FORMATS: [&str; 1] = ["mutator/target/src/process/unread.rs"];
 
 /// Folders of the runtime's crates.
@@ -32,7 +34,7 @@ const COMMAND: [&str; 8] = [
     "mutator/view/src",
 ];
 
-/// Instructions that compiled code has functions for, or no use.
+/// Instructions that compiled code uses only through functions, or not at all.
 const INSTRUCTIONS: [&str; 9] = [
     "rdtsc",
     "rdtscp",
@@ -49,7 +51,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The files below these folders outside of `arch`, with their text.
+/// The files below these folders that are outside `arch`, with their text.
 fn files_below(folders: &[&str]) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> = folders.iter().map(|c| root().join(c)).collect();
@@ -67,8 +69,8 @@ fn files_below(folders: &[&str]) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The text of a file without its tests, and the paths of the modules that are tests. Those of the command are made
-/// of programs: there is no code without registers and bytes.
+/// The text of a file without its tests, and the paths of its test modules. The command's tests
+/// work on real code, which needs registers and bytes.
 fn without_tests(path: &Path, text: &str) -> (String, Vec<PathBuf>) {
     let is_root = path.ends_with("lib.rs") || path.ends_with("main.rs");
     let folder = if is_root {
@@ -91,7 +93,7 @@ fn without_tests(path: &Path, text: &str) -> (String, Vec<PathBuf>) {
         if let Some(module) = module {
             modules.push(folder.join(module));
         } else if item.ends_with('{') {
-            // Up to the end of the item.
+            // Skip to the end of the item.
             let _ = lines.find(|line| *line == "}");
         }
     }
@@ -115,7 +117,7 @@ fn files_of_command() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The files of the runtime outside of `arch`, and those of the command, with their text.
+/// The files of the runtime outside `arch`, and those of the command, with their text.
 fn files() -> Vec<(PathBuf, String)> {
     let mut found = files_below(&CRATES);
     assert!(found.len() > 50, "the runtime has files");
@@ -138,7 +140,7 @@ fn is_register(word: &str) -> bool {
         || ["rflags", "eflags"].contains(&word.as_str())
 }
 
-/// The words that only a processor's folder may have.
+/// The words that are allowed in a processor's folder only.
 fn foreign_words(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     words
@@ -148,15 +150,19 @@ fn foreign_words(text: &str) -> Vec<&str> {
 
 #[test]
 fn registers_and_instructions_are_named_in_their_folder() {
+    let mut places = Vec::new();
     for (path, text) in files() {
         for (number, line) in (1..).zip(text.lines()) {
             let line = KERNELS
                 .iter()
                 .fold(line.to_owned(), |line, name| line.replace(name, ""));
             let found = foreign_words(&line);
-            assert!(found.is_empty(), "{}:{number}: {found:?}", path.display());
+            if !found.is_empty() {
+                places.push(format!("{}:{number}: {found:?}", path.display()));
+            }
         }
     }
+    assert!(places.is_empty(), "{}", places.join("\n"));
 }
 
 #[test]
@@ -175,7 +181,7 @@ fn assembly_stands_in_its_folder() {
     }
 }
 
-/// Finds arrays and patterns of bytes written as code is: two in hexadecimal at least.
+/// Finds arrays and patterns that look like code: at least two bytes in hexadecimal.
 struct Bytes(usize);
 
 impl Bytes {
@@ -208,7 +214,7 @@ impl<'a> Visit<'a> for Bytes {
         visit::visit_pat_slice(self, slice);
     }
 
-    /// Of macros whose arguments are expressions, and of `matches!`.
+    /// Visits macros whose arguments are expressions, and `matches!`.
     fn visit_macro(&mut self, called: &'a Macro) {
         let parsed = called.parse_body_with(|input: syn::parse::ParseStream<'_>| {
             let value: Expr = input.parse()?;
@@ -230,7 +236,7 @@ mod proc_rest {
 
     use syn::parse::{Parse, ParseStream, Result};
 
-    /// Parses from anything.
+    /// Accepts any remaining tokens.
     pub struct Rest;
 
     impl Parse for Rest {
@@ -246,6 +252,7 @@ mod proc_rest {
     }
 }
 
+/// True for a module with `#[cfg(test)]`.
 fn is_for_tests(item: &Item) -> bool {
     let attributes: &[Attribute] = match item {
         Item::Mod(module) => &module.attrs,
@@ -257,7 +264,7 @@ fn is_for_tests(item: &Item) -> bool {
     attributes.iter().any(is_test)
 }
 
-/// Arrays and patterns of bytes in a file.
+/// The number of arrays and patterns in a file's text that look like code.
 fn bytes_in(text: &str) -> usize {
     let mut found = Bytes(0);
     found.visit_file(&syn::parse_file(text).expect("Rust"));
@@ -267,7 +274,7 @@ fn bytes_in(text: &str) -> usize {
 #[test]
 fn code_as_bytes_stands_in_its_folder() {
     for (path, text) in files() {
-        // Unwind tables made by hand are bytes, too.
+        // Tests contain hand-written unwind tables.
         let is_format = FORMATS.iter().any(|format| path.ends_with(format));
         if !path.ends_with("tests.rs") && !is_format {
             assert_eq!(bytes_in(&text), 0, "{}", path.display());
@@ -275,7 +282,7 @@ fn code_as_bytes_stands_in_its_folder() {
     }
 }
 
-/// These tests can fail.
+/// The checks can fail.
 #[test]
 fn what_belongs_to_a_processor_is_found() {
     let registers = ["rax", "RBP", "esi", "r9", "r15d", "xmm", "zmm31", "rflags"];
@@ -310,7 +317,7 @@ fn tests_of_the_command_are_left_out() {
     assert_eq!(modules, [PathBuf::from("a/tests")]);
 }
 
-/// At least nine in ten lines of assembly say what they are for.
+/// At least nine in ten lines of assembly have a comment about their purpose.
 #[test]
 fn assembly_carries_its_intent() {
     let script = root().join("tests/assembly.py");
@@ -328,7 +335,7 @@ fn assembly_carries_its_intent() {
     );
 }
 
-/// Compiles the runtime's crates to metadata with these options; what the compiler says.
+/// Compiles the runtime's crates to metadata with these options. Returns the compiler's messages.
 fn compiled(options: &[&str], image: bool) -> String {
     let folder = tempfolder(options, image);
     let mut said = String::new();
@@ -350,7 +357,7 @@ fn compiled(options: &[&str], image: bool) -> String {
         rustc.args(["--deny", "warnings"]).args(options);
         rustc.arg("--out-dir").arg(&folder).arg("-L").arg(&folder);
         for other in others {
-            // By its path: the compiler has an `unwind` of its own.
+            // By its path, because the standard library also has a crate named `unwind`.
             let library = folder.join(format!("lib{other}.rmeta"));
             rustc.args(["--extern", &format!("{other}={}", library.display())]);
         }
@@ -367,7 +374,7 @@ fn compiled(options: &[&str], image: bool) -> String {
     said
 }
 
-/// An empty folder.
+/// A new folder below the folder for temporary files.
 fn tempfolder(options: &[&str], image: bool) -> PathBuf {
     let name = format!("seam-{}-{image}-{}", std::process::id(), options.join(""));
     let folder = std::env::temp_dir().join(name.replace(' ', "-"));
@@ -401,7 +408,7 @@ fn porting_names_every_file() {
     let crates = CRATES.iter().chain(&COMMAND);
     let mut folders: Vec<PathBuf> = crates
         .map(|c| root().join(c).join("arch/x86_64"))
-        // A small one is a file.
+        // A small module is a single file.
         .filter(|folder| folder.is_dir())
         .collect();
     while let Some(folder) = folders.pop() {

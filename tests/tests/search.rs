@@ -1,5 +1,5 @@
-//! `--search`: without a name given it ends at the call path that costs, in programs of which that is known by construction,
-//! and leaves them as they were.
+//! `--search`: without a function name it finds the costliest call path, in programs whose
+//! costliest path is known by construction, and leaves them unchanged.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -15,14 +15,14 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-/// The arguments of a search in a process that prints the profile.
+/// The arguments of a search in a process, with the profile as JSON.
 fn arguments(pid: u32, more: &[&str]) -> Vec<String> {
     let arguments = ["attach", &pid.to_string(), "--search", "--format", "json"].map(str::to_owned);
     let more = more.iter().map(|&argument| argument.to_owned());
     arguments.into_iter().chain(more).collect()
 }
 
-/// Searches in a process and checks that nothing of it stays there; what was printed.
+/// Searches in a process, and checks that nothing is left in it. Returns the finished command.
 fn searched(target: &Target, more: &[&str]) -> Finished {
     let before = ProcessState::of(target.pid());
     let run = Run::ipath(arguments(target.pid(), more)).limit(Duration::from_secs(180));
@@ -32,6 +32,7 @@ fn searched(target: &Target, more: &[&str]) -> Finished {
     finished
 }
 
+/// The elements of an array in an object; empty if it has none.
 fn array<'v>(value: &'v Value, key: &str) -> &'v [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
@@ -42,7 +43,8 @@ fn number(value: &Value, key: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {key} in {value}"))
 }
 
-/// The paths that were found, the function first and then its callers by linkage name, each with its shares.
+/// The paths that were found, each with its names from the function outwards, its share of the CPU
+/// time, and its share of the waiting.
 fn found(profile: &Value) -> Vec<(Vec<String>, f64, f64)> {
     let named = |path: &Value| {
         let index = |value: &Value| value.as_u64().expect("an index") as usize;
@@ -63,8 +65,8 @@ fn found(profile: &Value) -> Vec<(Vec<String>, f64, f64)> {
         .collect()
 }
 
-/// Checks that the costliest path begins so: the first, or that with most CPU time. On a machine that has
-/// other work to do a program that computes has waits as well.
+/// Checks that the costliest path begins with these names. That is the first one, or the one with
+/// most CPU time: on a busy machine a computing program also waits.
 fn assert_first(profile: &Value, names: &[&str]) {
     let found = found(profile);
     let most = found.iter().max_by(|a, b| a.1.total_cmp(&b.1));
@@ -82,7 +84,8 @@ fn search_finds_the_one_guilty_caller_of_a_utility() {
     let finished = searched(&target, &[]);
     let profile = finished.json();
     assert_first(&profile, &["find_entry", "resolve_bodies"]);
-    // Most of the time is one path's: no other is needed. One that a busy machine has kept waiting may be there.
+    // One path has most of the time, so no other one is needed. A path that waited on a busy
+    // machine may be listed.
     let paths = profile["search"]["paths"].as_array().expect("paths");
     let share = |path: &Value| path["cpu_share"].as_f64().expect("a share");
     let are_needed = paths.iter().skip(1).any(|path| share(path) > 0.05);
@@ -92,7 +95,7 @@ fn search_finds_the_one_guilty_caller_of_a_utility() {
     }
     target.signal(Signal::SIGTERM);
     target.wait(Duration::from_secs(20));
-    // No more calls were seen than there were.
+    // At most as many calls as the program made.
     let own = own_counts(&target.stdout());
     let calls = number(&profile["search"]["paths"][0], "calls");
     assert!(
@@ -142,13 +145,14 @@ fn search_finds_where_an_mpi_program_waits() {
     let (halo, ipath) = (halo().display().to_string(), ipath().display().to_string());
     let searched = format!("{ipath} attach $P --search --no-tui -o {file}");
     let rank_1 = format!("{halo} 1000000 & P=$!; sleep 2; {searched}; kill $P; wait $P");
-    // It is killed before its end, which is said in the status.
+    // The program is killed before its end, which shows in the status.
     let run = mpirun(&format!("[ $R = 0 ] && exec {halo} 1000000; {rank_1}"));
     let finished = run.run();
     let text = std::fs::read_to_string(&file).expect("written");
     let profile: Value = serde_json::from_str(&text).expect("JSON");
     let found = found(&profile);
-    // The costliest, unless others take the processor from whom is waited for: then he may be late anywhere.
+    // It is the costliest path, unless other processes delay the rank that is waited for, which may
+    // then be late anywhere.
     let is_it = |path: &[String]| {
         path[0].ends_with("MPI_Wait") && path.iter().any(|name| name == "exchange_corners")
     };
@@ -159,7 +163,7 @@ fn search_finds_where_an_mpi_program_waits() {
     );
 }
 
-/// With a program that is started the search begins when it does, and ends before it.
+/// A search in a program that ipath starts begins with the program, and ends before it.
 #[test]
 fn search_looks_at_a_program_from_its_start() {
     let scratch = Scratch::new("search");
@@ -181,7 +185,7 @@ fn search_looks_at_a_program_from_its_start() {
     assert!(status.success(), "{}", running.report());
 }
 
-/// Of a function that is called millions of times a second the caller is measured in its place.
+/// If a function is called millions of times a second, its caller is measured instead.
 #[test]
 fn search_drops_what_costs_too_much_to_measure() {
     let target = Target::start(program("searched.c"), ["tiny"]).await_output("ready");
@@ -197,7 +201,7 @@ fn search_drops_what_costs_too_much_to_measure() {
     target.finish("ok");
 }
 
-/// The same of one that is named.
+/// A function that the user names is also replaced by its caller.
 #[test]
 fn search_goes_from_a_function_that_costs_too_much_to_its_callers() {
     let target = Target::start(program("searched.c"), ["tiny"]).await_output("ready");
@@ -279,7 +283,7 @@ fn search_finds_its_way_without_frame_pointers_and_unwind_tables() {
     target.finish("ok");
 }
 
-/// A search that goes on for a while: it waits for a call that does not return.
+/// A search that runs for a while, because it waits for a call that does not return.
 fn begun(target: &Target) -> Target {
     let mut command = Command::new(ipath());
     command.args(arguments(
@@ -302,7 +306,7 @@ fn search_that_is_interrupted_takes_everything_out() {
     let status = search.wait(Duration::from_secs(60));
     assert!(status.success(), "{}", search.report());
     assert!(
-        search.stderr().contains("ended before"),
+        search.stderr().contains("ended early"),
         "{}",
         search.report()
     );
@@ -326,7 +330,7 @@ fn search_ends_with_the_program() {
     assert_eq!(listed(target.pid()), None);
 }
 
-/// What never returns is not waited for without an end, and it is said that it is there.
+/// A search gives up on a call that never returns, and reports it.
 #[test]
 fn search_says_what_it_cannot_measure() {
     let target = Target::start(program("searched.c"), ["stuck"]).await_output("ready");
@@ -374,8 +378,8 @@ fn a_short_search_of_a_quiet_process_measures_something() {
     target.finish("ok");
 }
 
-/// A recursion has thousands of paths, each with little time. The path of the result goes through it to
-/// the caller.
+/// A recursion has thousands of paths, each with little time. The path of the result goes through
+/// it to the caller.
 #[test]
 fn search_names_the_caller_of_a_recursion() {
     let target = Target::start(program("searched.c"), ["order"]).await_output("ready");

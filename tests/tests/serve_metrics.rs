@@ -1,5 +1,5 @@
-//! `ipath serve-metrics`: what it serves is what the session has counted, as promtool and Prometheus' own reader of OpenMetrics
-//! understand it.
+//! `ipath serve-metrics`: the served values are those of the session, as promtool and Prometheus'
+//! own OpenMetrics parser understand them.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -31,6 +31,10 @@ for family in read(open(sys.argv[1]).read()):
 print(json.dumps(found))
 ";
 
+/// Writes the answer of a URL to a file.
+///
+/// # Panics
+/// If the server does not answer with success.
 fn fetch(url: &str, accept: &str, into: &Path) {
     Run::new("curl")
         .args([
@@ -86,7 +90,7 @@ fn metrics_are_those_of_the_session() {
         "ipath: serve-metrics: no path passes through `wlak` so far\n"
     );
     let url = server.stdout().trim().to_owned();
-    // What is read between two profiles lies between them.
+    // A reading between two profiles lies between them.
     let (before, after) = (scratch.file("before.json"), scratch.file("after.json"));
     Run::ipath(["snapshot", &pid, "-o"])
         .arg(&before)
@@ -108,7 +112,7 @@ fn metrics_are_those_of_the_session() {
     let count = &read["ipath_wall_seconds_count leaf walk"];
     assert_eq!(count, &read["ipath_wall_seconds_bucket leaf walk"]);
     assert!(count.as_f64().expect("a count") as u64 <= calls);
-    // For who does not ask for OpenMetrics.
+    // For a client that does not request OpenMetrics.
     let page = scratch.file("text.txt");
     fetch(&url, "text/plain", &page);
     let checked = Run::new("promtool")
@@ -142,9 +146,9 @@ fn metrics_are_those_of_the_session() {
     target.signal(Signal::SIGKILL);
 }
 
-/// The retransmitted packets of a new connection: `tcpi_total_retrans` of tcp(7).
+/// The number of retransmitted packets of a new connection: `tcpi_total_retrans` of tcp(7).
 fn resent(stream: &TcpStream) -> u32 {
-    // SAFETY: plain integers, for which zero is a value.
+    // SAFETY: plain integers, for which zero is a valid value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     let (level, option, to) = (libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast());
@@ -200,15 +204,16 @@ fn clients_that_hang_up_do_not_stop_the_server() {
     for _ in 0..count {
         silent.push(connect());
         most = most.max(threads());
-        // Of those that have been closed, this program has no use.
+        // The program does not need the connections that the server has closed.
         if silent.len() > 500 {
             silent.remove(0);
         }
     }
-    // Of all clients: 64 connections, threads that are ending, and the command's own threads.
+    // The total for all clients: 64 connections, threads that are ending, and the command's own
+    // threads.
     assert!(most < 2 * 64, "{most} threads");
-    // If a busy machine delays the server, one client has to ask again after a second. If silent clients
-    // block the server, nearly all clients have to.
+    // If a busy machine delays the server, one client has to ask again after a second. If silent
+    // clients block the server, nearly all clients have to.
     assert!(
         dropped <= count as u32 / 10,
         "{dropped} of {} connections",

@@ -1,5 +1,5 @@
 //! Several stacks take turns in one memory range by copying. ipath does not know the switching
-//! function. A call whose return could belong to another call is counted and has no time. No call
+//! function. A call whose return could belong to another call is counted but has no time. No call
 //! has another call's time.
 
 use ipath_tests::compile::program_with;
@@ -20,6 +20,7 @@ fn run(argument: &str, level: &str, function: &str) -> (Profile, String) {
     (Profile::read(&file), finished.stdout)
 }
 
+/// The name of the direct caller on a path.
 fn caller(profile: &Profile, path: &CallPath) -> String {
     let frame = path.stack.first().map(|&frame| &profile.frames[frame]);
     frame
@@ -69,7 +70,7 @@ fn calls_on_a_shared_stack_have_no_other_ones_time() {
     }
 }
 
-/// A program that jumps out of its calls looks the same at first. Its other calls keep their times.
+/// A program that jumps out of its calls looks similar at first. Its other calls keep their times.
 #[test]
 fn calls_that_jumps_leave_cost_others_no_times() {
     for level in ["-O0", "-O2"] {

@@ -41,7 +41,7 @@ fn stacks_that_end_in_0_keep_their_times_whatever_is_kept_of_paths() {
     for arguments in [&["null", "apart"][..], &["frame"]] {
         let program = Program::new(&file, arguments.iter().copied());
         let profile = assert_own_times(&program, "work", &Options::of(&[]));
-        // It is not a frame, but it is named.
+        // Not a frame, but the reason has a name.
         assert_eq!(
             profile.losses.causes["null-return-address"],
             profile.calls("work")

@@ -1,5 +1,5 @@
-//! `ipath suggest`: the culprit of a program that is known by construction is among the first that are named, and sampled
-//! shares are the exact ones, as far as they say.
+//! `ipath suggest`: the costly function, which is known by construction, is among the first
+//! candidates. Sampled shares equal the exact ones within their error bounds.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// What has `suggest` say all of a process.
+/// The arguments that make `suggest` list all candidates of a process.
 fn arguments<'a>(pid: &'a str, duration: &'a str) -> [&'a str; 7] {
     [
         "suggest",
@@ -27,7 +27,7 @@ fn arguments<'a>(pid: &'a str, duration: &'a str) -> [&'a str; 7] {
     ]
 }
 
-/// What `suggest` says of a process.
+/// The suggestions for a process after sampling for `duration`, as JSON.
 fn suggestion(pid: u32, duration: &str) -> Value {
     Run::ipath(arguments(&pid.to_string(), duration))
         .run()
@@ -39,12 +39,16 @@ fn candidates(suggestion: &Value) -> &[Value] {
     suggestion["candidates"].as_array().expect("candidates")
 }
 
-/// The names of the first three.
+/// The names of the first three candidates, or of all if there are fewer.
 fn first_names(suggestion: &Value) -> Vec<&str> {
     let first = candidates(suggestion).iter().take(3);
     first.map(|c| c["name"].as_str().expect("a name")).collect()
 }
 
+/// The candidate with this name.
+///
+/// # Panics
+/// If there is none.
 fn named<'s>(suggestion: &'s Value, name: &str) -> &'s Value {
     let found = candidates(suggestion).iter().find(|c| c["name"] == name);
     found.unwrap_or_else(|| panic!("no {name} in {suggestion:#}"))
@@ -56,8 +60,8 @@ fn number(value: &Value, key: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {key} in {value}"))
 }
 
-/// The share of one in it and another by two estimates, and what that may be off by. Estimates are off by more than they say
-/// in 1 of 20 cases: twice as much is allowed.
+/// The share of the first in the sum of two estimates, and its error bound. Each estimate is given
+/// with its bound. The estimates exceed their own bounds in 1 of 20 cases, so the bound is doubled.
 fn share_of_two(one: (f64, f64), other: (f64, f64)) -> (f64, f64) {
     let both = one.0 + other.0;
     (one.0 / both, 2.0 * (one.1 + other.1) / both)
@@ -69,7 +73,7 @@ fn sum(profile: &Profile, name: &str, metric: &str) -> f64 {
     number(&function.totals[metric], "sum")
 }
 
-/// What `suggest` says of a process, and the exact profile of some of its functions in that time.
+/// The suggestions for a process, and the exact profile of some functions in the same period.
 fn both(pid: u32, functions: &[&str], metric: &str) -> (Value, Profile) {
     let scratch = Scratch::new("suggest");
     let file = scratch.file("p.json").display().to_string();
@@ -91,7 +95,8 @@ fn both(pid: u32, functions: &[&str], metric: &str) -> (Value, Profile) {
     (found, Profile::read(Path::new(&file)))
 }
 
-/// Checks that the time is found in `hot` of this program, called by `mixed`; what is said of it.
+/// Checks that the time is attributed to `hot` of this program, called by `mixed`. Returns the
+/// suggestions.
 fn assert_hot_is_found(target: &Target, hot: &str, warm: &str, mixed: &str) -> Value {
     let found = suggestion(target.pid(), "2s");
     assert_eq!(first_names(&found)[0], hot, "{found:#}");
@@ -174,8 +179,8 @@ fn suggest_finds_who_waits_for_a_lock() {
     target.finish("ok");
 }
 
-/// Waiting for work does not count, although it is the longest wait by far. A thread that waits for an answer
-/// counts, although it also waits on a condition variable.
+/// Waiting for work is excluded, although it is the longest wait by far. A thread that waits for an
+/// answer is included, although it also waits on a condition variable.
 #[test]
 fn suggest_tells_waiting_for_work_from_other_waiting() {
     let target = Target::start(program("worker_pool.c"), ["60"]).await_output("ready");
@@ -210,8 +215,8 @@ fn suggest_tells_waiting_for_work_from_other_waiting() {
     }
 }
 
-/// Rust: a worker that receives from a channel waits for work, as does a `main` that sleeps. A contended mutex is
-/// waiting for others.
+/// Rust: a worker that receives from a channel waits for work, as does a `main` that sleeps. A
+/// contended mutex is waiting for others.
 #[test]
 fn suggest_tells_receiving_from_a_channel_from_other_waiting() {
     let target = Target::start(program("channels.rs"), ["60"]).await_output("ready");
@@ -233,7 +238,7 @@ fn suggest_tells_receiving_from_a_channel_from_other_waiting() {
     );
 }
 
-/// A copy without symbols.
+/// The path of a copy of the program without symbols.
 fn stripped(program: &Path, scratch: &Scratch) -> PathBuf {
     let copy = scratch.file("stripped");
     let strip = Run::new("strip").arg("-o").arg(&copy).arg(program);
@@ -310,7 +315,7 @@ fn suggest_finds_what_redis_does_for_keys() {
     let load = Target::spawn(load);
     let found = suggestion(server.pid(), "2s");
     let first = first_names(&found);
-    // What compares keys is static in one build and not in another.
+    // The function that compares keys is static in one build and not in another.
     assert!(
         first
             .iter()
@@ -342,6 +347,7 @@ fn suggest_finds_where_mpi_waits() {
     );
 }
 
+/// A process whose threads all sleep gives an error with a hint, and so does one that has ended.
 #[test]
 fn suggest_says_where_nothing_runs() {
     let target = Target::start(program("suggested.c"), ["idle"]).await_output("ready");
@@ -386,8 +392,8 @@ fn suggest_prints_rows_with_errors_and_what_to_do_next() {
     target.finish("ok");
 }
 
-/// Threads that hand something to and fro all the time are switched very often: not each time is sampled, and it is known all
-/// the same how often they wait.
+/// Threads that constantly hand over to each other are switched very often. Only some switches are
+/// sampled, but the number of waits is still correct.
 #[test]
 fn suggest_samples_some_of_many_waits() {
     let target = Target::start(program("handing.c"), [""; 0]).await_output("ready");
@@ -403,8 +409,8 @@ fn suggest_samples_some_of_many_waits() {
     target.finish("ok");
 }
 
-/// Times are those that the kernel counts. Samples alone overestimate a thread that is switched often
-/// during a part of its time.
+/// Times are the kernel's. Samples alone overestimate a thread that is switched often during part
+/// of its time.
 #[test]
 fn suggest_shows_no_more_time_than_there_was() {
     for (program, arguments, threads) in [
@@ -426,7 +432,7 @@ fn suggest_shows_no_more_time_than_there_was() {
     }
 }
 
-/// CPU time of a process, ns.
+/// The CPU time of a process in nanoseconds.
 fn cpu_time(pid: u32) -> f64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     let of = |thread: std::io::Result<std::fs::DirEntry>| {
@@ -436,7 +442,7 @@ fn cpu_time(pid: u32) -> f64 {
     threads.filter_map(of).sum()
 }
 
-/// How often the threads of a process have waited.
+/// The number of times that the threads of a process have waited.
 fn switches(pid: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     let of = |thread: std::io::Result<std::fs::DirEntry>| {
@@ -449,7 +455,7 @@ fn switches(pid: u32) -> u64 {
     threads.filter_map(of).sum()
 }
 
-/// Code without a function is one row, wherever in it samples are.
+/// Code without a function is one row, no matter where its samples are.
 #[test]
 fn suggest_puts_code_without_a_function_together() {
     let target = Target::start(program("suggested.c"), ["generated"]).await_output("ready");
@@ -461,7 +467,8 @@ fn suggest_puts_code_without_a_function_together() {
     target.finish("ok");
 }
 
-/// What comes to the place of a library that has gone has frames of its own, and that library's again where it comes back.
+/// A library that replaces an unloaded one at the same address has its own frames. After the next
+/// swap the frames are those of the first one again.
 #[test]
 fn suggest_sees_what_comes_to_the_place_of_a_library() {
     let library = |frame| program_with("reloaded_lib.c", &["-shared", "-fPIC", frame]);
@@ -487,7 +494,7 @@ fn suggest_sees_what_comes_to_the_place_of_a_library() {
     target.finish("ok");
 }
 
-/// The probes of a session, and what they do, are no code of the program.
+/// The probes of a session, and the runtime, are not reported as code of the program.
 #[test]
 fn suggest_knows_what_ipath_has_put_there() {
     let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
@@ -504,7 +511,8 @@ fn suggest_knows_what_ipath_has_put_there() {
     target.finish("ok calls ");
 }
 
-/// Of code that neither symbols nor unwind tables tell the functions that its calls show are named; of what is known of nothing, that.
+/// Without symbols and unwind tables, functions that calls lead to are named by their addresses.
+/// All other code is `[no known function]`.
 #[test]
 fn functions_that_nothing_names() {
     let scratch = Scratch::new("suggest");

@@ -1,4 +1,5 @@
-//! Calls that leave by a tail call, and end with what that calls: however it ends, and while what is measured changes.
+//! Calls that leave by a tail call, and end when the tail callee ends, however it ends, and while
+//! the measured functions change.
 
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::Scratch;
@@ -7,12 +8,13 @@ use ipath_tests::program::Program;
 use ipath_tests::session::{Session, counts_of, own_counts};
 use ipath_tests::target::Target;
 
+/// A figure of a function's elapsed time, in nanoseconds.
 fn wall(function: &Function, what: &str) -> u64 {
     function.totals["wall"][what].as_u64().expect("ns")
 }
 
-/// Those that an exception, a jump or the end of the thread ends count as unwound, and have no time; whichever of the
-/// functions are measured.
+/// Calls that end by an exception, a jump or the end of the thread count as unwound, and have no
+/// time. The set of measured functions does not matter.
 #[test]
 fn tail_call_ends() {
     let program = Program::new(&program("tail_calls.cc"), ["ends"]);
@@ -52,7 +54,8 @@ fn tail_call_ends() {
     }
 }
 
-/// Nor does one that comes back from another stack, or does not come back, have the time up to something else's return.
+/// A tail call that switches stacks, and returns later or not at all, does not have the time up to
+/// another call's return.
 #[test]
 fn tail_call_that_switches_stacks() {
     let program = Program::new(&program("tail_calls.cc"), ["switches"]);
@@ -69,11 +72,12 @@ fn tail_call_that_switches_stacks() {
     assert_eq!(profile.losses.missed, 0);
 }
 
-/// Where the few places that a short function's jump can lead to are taken, as can be anywhere.
+/// The reason for a refusal if the few possible targets of a short function's jump are occupied,
+/// which can happen in any process.
 const NO_PLACE: &str = "pun-out-of-reach";
 
-/// What is changed of a function, measured or not, is nothing that another one depends on; and what nobody has asked for makes
-/// way.
+/// A change to one function, measured or not, does not affect the bytes that another one depends
+/// on. Patches that ipath added by itself make room for requested ones.
 #[test]
 fn tail_callees_with_neighbours() {
     let path = program_with("tail_neighbours.c", &["-O2"]);
@@ -82,7 +86,8 @@ fn tail_callees_with_neighbours() {
     for (add, functions) in [
         (true, &["long_one"][..]),
         (false, &["long_one"]),
-        // long_one as what to_long leads to, beside one whose jump may end in its first bytes.
+        // long_one as the tail callee of to_long, beside a function whose jump may reach into its
+        // first bytes.
         (true, &["to_long", "before"]),
         (true, &["long_one"]),
         (false, &["long_one"]),
@@ -111,7 +116,7 @@ fn tail_callees_with_neighbours() {
     }
     session.detach();
     target.finish("ok");
-    // By itself each comes in, whatever it leads to.
+    // Each can be added alone, whatever its tail callee is.
     let target = Target::start(&path, [""; 0]).await_output("ready");
     let session = Session::attach(target.pid(), &["to_short"]);
     let done = session.add(&["after"]);
@@ -121,8 +126,8 @@ fn tail_callees_with_neighbours() {
     target.finish("ok");
 }
 
-/// What the tail calls lead to is measured and is not, again and again, while calls are in it: none of them has another one's
-/// time, nor more than the program itself has seen.
+/// The tail callees are repeatedly added and removed while calls are inside them. No call has
+/// another call's time, or more than the program's own measurement.
 #[test]
 fn tail_calls_in_a_session_that_changes() {
     let mut target = Target::start(program("tail_calls.cc"), ["runs"]).await_output("ready");
@@ -169,7 +174,7 @@ fn tail_calls_in_a_session_that_changes() {
     }
     let losses = &profile.losses;
     assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
-    // Those that the changes have come upon, and the ends.
+    // Calls that were under way during the changes and at the end.
     let rest = losses.unwound.zip(losses.open).map(|(u, o)| u + o);
     assert!(rest.is_some_and(|rest| rest < 500), "{losses:?}");
 }

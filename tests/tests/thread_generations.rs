@@ -1,5 +1,5 @@
-//! `thread_generations`: what bounds a session is how many threads are alive at once, not how many there have
-//! ever been.
+//! `thread_generations`: a session's memory depends on the number of threads alive at once, not on
+//! the number that ever existed.
 
 use ipath_tests::compile::program;
 use ipath_tests::each_way::all_kept;
@@ -16,17 +16,19 @@ fn generations(args: &[&str]) -> Program {
     Program::new(&program("thread_generations.c"), args.iter().copied())
 }
 
+/// All calls of 30,000 threads, one after the other, are counted and complete.
 #[test]
 fn thread_generations_one_after_another() {
     all_kept(&generations(&["after", "30000"]));
 }
 
+/// All calls of 5,000 threads that live at the same time are counted and complete.
 #[test]
 fn thread_generations_alive_at_once() {
     all_kept(&generations(&["alive", "5000"]));
 }
 
-/// Bytes of a field of the process's status.
+/// A field of the process's status, in bytes.
 fn status(pid: u32, field: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("alive");
     let line = text.lines().find_map(|line| line.strip_prefix(field));
@@ -34,7 +36,7 @@ fn status(pid: u32, field: &str) -> u64 {
     number.unwrap_or_else(|| panic!("no {field} in\n{text}")) * 1024
 }
 
-/// Bytes of memory that the process's segment takes.
+/// The memory of the process's segment, in bytes.
 fn segment(pid: u32) -> u64 {
     let start = format!("ipath-{pid}-");
     let mut files = fs::read_dir("/dev/shm").expect("there").flatten();
@@ -43,7 +45,7 @@ fn segment(pid: u32) -> u64 {
     file.blocks() * 512
 }
 
-/// How many threads the program has made.
+/// The number of threads that the program has created.
 fn made(target: &Target) -> u64 {
     let text = target.stdout();
     let last = text
@@ -70,7 +72,7 @@ fn thread_generations_take_no_more_memory() {
     wait(&mut target);
     let after = (segment(pid), status(pid, "VmRSS"), status(pid, "VmSize"));
     println!("segment, resident, mapped: {before:?} {after:?}");
-    // What a few threads more take that were alive at the same time: these are no 2,000.
+    // Memory for a few more threads alive at the same time, far fewer than 2,000.
     const FEW: u64 = 8 << 20;
     assert!(
         after.0 <= before.0 + (256 << 10),
@@ -87,8 +89,8 @@ fn thread_generations_take_no_more_memory() {
     target.finish("ok");
 }
 
-/// Measures `work` of a program, with these options and metrics. The context switches that the program has counted
-/// in its calls, and the profile.
+/// Measures `work` of a program with these options and metrics. Returns the context switches that
+/// the program counted in its calls, and the profile.
 fn measured<const N: usize>(
     file: &str,
     arguments: [String; N],
@@ -109,7 +111,7 @@ fn measured<const N: usize>(
     (own, profile)
 }
 
-/// A thread's sources are its own: not those of the ended thread whose place it has.
+/// A thread has its own metric sources, not those of the ended thread whose slot it uses.
 #[test]
 fn thread_generations_have_their_own_context_switches() {
     const THREADS: u64 = 100;
@@ -123,8 +125,8 @@ fn thread_generations_have_their_own_context_switches() {
     assert!((THREADS / 2 * 3..=own).contains(&found), "{found} of {own}");
 }
 
-/// Threads that the C library does not know have their own sources and entries, also if they have the control
-/// block of an ended one.
+/// Threads that the C library does not know have their own sources and entries, even if they reuse
+/// the control block of an ended thread.
 #[test]
 fn thread_generations_by_clone() {
     const THREADS: u64 = 30;

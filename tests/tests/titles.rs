@@ -1,4 +1,4 @@
-//! What a program is called by those who look: by the name it was started by, and by the title that it gives itself.
+//! The displayed name of a program: the name by which it was started, and the title that it sets.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -34,7 +34,7 @@ fn titles_are_shown_as_they_are_meant() {
             assert!(line.len() < 400, "{mode}: {line}");
         }
         match mode {
-            // What it has written there itself.
+            // The text that it wrote there itself.
             "beyond" => assert!(profile.target.args[0].starts_with(title)),
             _ => assert_eq!(profile.target.args, [title], "{mode}"),
         }
@@ -42,7 +42,7 @@ fn titles_are_shown_as_they_are_meant() {
     }
 }
 
-/// Arguments that are none are kept.
+/// Empty arguments are kept.
 #[test]
 fn arguments_are_those_of_the_start() {
     let scratch = Scratch::new("titles");
@@ -52,12 +52,12 @@ fn arguments_are_those_of_the_start() {
     let arguments = [program.as_str(), "a b", "", ""];
     let mut run = vec!["run", "-f", "main", "-m", "count", "-o", &shown, "--"];
     run.extend(arguments);
-    // It counts them.
+    // The program counts its arguments.
     Run::ipath(run).run().expect(3);
     assert_eq!(Profile::read(&file).target.args, arguments);
 }
 
-/// A link by which the program was started names its module, wherever it is.
+/// A link through which the program was started names its module, even from another folder.
 #[test]
 fn links_name_the_program() {
     let scratch = Scratch::new("titles");
@@ -73,7 +73,7 @@ fn links_name_the_program() {
     target.finish("ok calls ");
 }
 
-/// And its functions without a name.
+/// A link through which the program was started also names functions without symbols.
 #[test]
 fn links_name_functions_without_a_name() {
     let scratch = Scratch::new("titles");

@@ -1,6 +1,7 @@
-//! Breakpoints where no jump has room: opted for, disclosed, exact, and gone afterwards.
+//! Breakpoints for functions without room for a jump: opt-in, disclosed, exact, and gone
+//! afterwards.
 //!
-//! The program stands at a fixed address, so low that no punned jump leads anywhere.
+//! The program has a fixed address that is so low that no punned jump has a target.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
@@ -19,7 +20,7 @@ fn patterns() -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
-fn trap() {
+fn trap_counts_every_call_and_is_noted() {
     let program = program_with("trap.c", &["-no-pie"]);
     let scratch = Scratch::new("trap");
     let file = scratch.file("p.json");
@@ -53,6 +54,7 @@ fn trap() {
     profile.assert_lossless();
 }
 
+/// Twenty sessions with breakpoints leave the process unchanged.
 #[test]
 fn trap_comes_and_goes() {
     let target =
@@ -81,7 +83,7 @@ fn trap_comes_and_goes() {
     target.finish("ok calls ");
 }
 
-/// A program beside whose calls threads block SIGTRAP.
+/// A program whose other threads block SIGTRAP during the calls.
 fn masking(how: &str) -> Target {
     Target::start(program_with("trap_masks.c", &["-no-pie"]), [how]).await_output("ready")
 }
@@ -92,13 +94,15 @@ fn attach(target: &Target) -> Run {
     Run::ipath(["attach", &pid]).args(options)
 }
 
-/// Threads have all signals blocked while they are made, and while the runtime records a first call.
+/// Attaching with breakpoints succeeds beside threads that are created. All signals are blocked in
+/// them meanwhile, and while the runtime records a first call.
 #[test]
 fn trap_beside_threads_that_are_made() {
     attach_often_to(masking("makes"));
 }
 
-/// As they end they have all but one of the C library's.
+/// Attaching with breakpoints succeeds beside threads that end. All signals are blocked in them
+/// except one of the C library's.
 #[test]
 fn trap_beside_threads_that_end() {
     attach_often_to(masking("ends"));
@@ -125,6 +129,7 @@ fn no_trap_where_a_thread_blocks_it() {
     target.finish("ok calls ");
 }
 
+/// Without `--allow-trap` no breakpoint is used.
 #[test]
 fn no_trap_unasked() {
     let target =
@@ -153,7 +158,8 @@ fn no_trap_unasked() {
     target.finish("ok calls ");
 }
 
-/// The program's own handler is entered through ours, and returns when ours is gone.
+/// The program's own handler is called through the runtime's handler, and returns after that has
+/// been removed.
 #[test]
 fn trap_detach_amid_own_handler() {
     let scratch = Scratch::new("trap-own");
@@ -190,8 +196,8 @@ fn trap_detach_amid_own_handler() {
     target.finish("ok");
 }
 
-/// A trap that is none of ours does what it would have done: without a handler of the program it ends it, while a
-/// session has breakpoints in it.
+/// A trap that is not ipath's has its normal effect: without a handler of the program it ends the
+/// program, even while a session has breakpoints in it.
 #[test]
 fn trap_of_the_program_ends_it() {
     let program = program_with("trap.c", &["-no-pie"]);

@@ -1,5 +1,5 @@
-//! Running processes with their children, measured as one. The counts of each are exact, and one line names
-//! each process that cannot be measured.
+//! Running processes with their children, measured as one. The counts of each are exact, and one
+//! line names each process that cannot be measured.
 
 use ipath_tests::command::{Finished, NOBODY, Run};
 use ipath_tests::compile::program;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Calls of `work` by process and caller.
+/// By process id: the function that called `work`, and the number of its calls.
 type Counts = BTreeMap<u32, (String, u64)>;
 
 /// A server with workers that wait for a file.
@@ -31,8 +31,8 @@ struct Server {
 }
 
 impl Server {
-    /// Follows it and its workers, which then start two more processes, with these options more. The counts
-    /// of all.
+    /// Starts ipath with these additional options, which follows the server and its workers. They
+    /// then start two more processes. Returns ipath and the counts of all processes.
     fn followed(&mut self, options: &[&str]) -> (Target, Counts) {
         let mut command = Command::new(ipath());
         command.args([
@@ -76,7 +76,7 @@ impl Server {
         self.target.pid().to_string()
     }
 
-    /// Its descendants, the helper too.
+    /// The ids of its descendants, including the helper.
     fn children(&self) -> Vec<u32> {
         descendants(self.target.pid())
     }
@@ -104,12 +104,13 @@ impl Server {
         of()
     }
 
+    /// Creates a file for which processes wait.
     fn allow(&self, what: &str) {
         fs::write(self.scratch.file(what), "").expect("an own folder");
     }
 }
 
-/// The calls of `work` by process and caller in a profile whose paths are kept apart by process.
+/// The calls of `work` in a profile whose paths are kept apart by process.
 fn measured(file: &Path) -> Counts {
     let profile = Profile::read(file);
     let text: Value =
@@ -126,7 +127,8 @@ fn measured(file: &Path) -> Counts {
     profile.paths.iter().filter(of_work).map(of).collect()
 }
 
-/// A server with workers. One ends while it is measured, and one became another program before.
+/// The calls of each worker of a server are exact. One worker ends during the session, and another
+/// one executed a different program before.
 #[test]
 fn workers_that_run_are_exact() {
     let mut server = Server::start(4);
@@ -180,8 +182,8 @@ fn workers_that_run_are_exact() {
     server.target.finish("ok");
 }
 
-/// A worker that waits in vfork(2) cannot be stopped. It is measured as soon as its child has ended, and the
-/// others are measured meanwhile.
+/// A worker that waits in vfork(2) cannot be stopped. It is measured as soon as its child has
+/// ended. The others are measured in the meantime.
 #[test]
 fn a_worker_in_vfork_does_not_delay_the_others() {
     for options in [&[][..], &["--follow"]] {
@@ -239,8 +241,8 @@ fn later_children_of_a_tree_are_followed() {
     server.target.finish("ok");
 }
 
-/// After `ipath` is killed, `detach` of the first process also removes the sessions of the processes that have
-/// ended. Their calls are in its profile.
+/// After `ipath` is killed, `detach` of the first process also removes the sessions of the
+/// processes that have ended. Their calls are in its profile.
 #[test]
 fn detach_removes_what_ended_processes_have_left() {
     let mut server = Server::start(3);
@@ -280,8 +282,8 @@ fn detach_removes_what_ended_processes_have_left() {
     server.target.finish("ok");
 }
 
-/// A process that was forked from a measured one has inherited its jumps. They are not mistaken for the work of
-/// another tool.
+/// A process that was forked from a measured one has inherited its jumps. They are not mistaken for
+/// another tool's patches.
 #[test]
 fn jumps_inherited_from_the_parent_are_named() {
     let mut server = Server::start(1);
@@ -300,10 +302,7 @@ fn jumps_inherited_from_the_parent_are_named() {
     let attach = || Run::ipath(["attach", &late, "-f", "work", "--duration", "1ms"]).run();
     let refused = attach();
     let said = refused.expect_error();
-    assert!(
-        said.contains("has jumps of the session that its parent had"),
-        "{said}"
-    );
+    assert!(said.contains("has jumps of its parent's session"), "{said}");
     let hints = refused.hints();
     assert!(hints.contains(&format!("`ipath detach {pid}`")), "{hints}");
     Run::ipath(["detach", &pid]).run().expect(0);
@@ -327,7 +326,7 @@ fn jumps_inherited_from_the_parent_are_named() {
     server.target.finish("ok");
 }
 
-/// The state of a process's first thread.
+/// The state letter of a process's first thread (proc(5)), or Z if it does not exist.
 fn state(pid: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
@@ -413,7 +412,8 @@ fn is_sleep(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
 }
 
-/// Descendants that cannot be measured do not prevent measuring the others. It is an error if none is left.
+/// Descendants that cannot be measured do not prevent measuring the others. It is an error if none
+/// is left.
 #[test]
 fn some_descendants_cannot_be_measured() {
     let mut server = Server::start(3);
@@ -482,14 +482,15 @@ fn some_descendants_cannot_be_measured() {
     server.target.finish("ok");
 }
 
-/// A 32-bit descendant is not measured. An ordinary user also cannot measure the processes of others.
+/// A 32-bit descendant is not measured. In addition, an unprivileged user cannot measure other
+/// users' processes.
 #[test]
 fn descendants_of_another_kind_are_said() {
     let scratch = Scratch::public("trees");
     let other = scratch.file("other");
     elf32::write(&other);
     let folder = scratch.path().display();
-    // An ordinary user cannot start the program as another one.
+    // An unprivileged user cannot start the program as another user.
     let as_nobody = if nix::unistd::geteuid().is_root() {
         format!("setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups ")
     } else {
@@ -538,7 +539,7 @@ fn descendants_of_another_kind_are_said() {
     assert_eq!(profile["processes"].as_array().map(Vec::len), Some(4));
 }
 
-/// The process that traces the first thread of a process. 0 if there is none.
+/// The pid of the process that traces the first thread of a process, or 0 if there is none.
 fn tracer(pid: u32) -> u32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status

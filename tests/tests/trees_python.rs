@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A Python service with workers that were forked before.
+/// A Python service with workers that it forked before the session.
 #[test]
 fn workers_of_python_are_exact() {
     let scratch = Scratch::new("workers");

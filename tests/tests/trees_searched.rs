@@ -1,4 +1,5 @@
-//! Process trees that are sampled and searched as one, also in the processes that begin meanwhile.
+//! Process trees that are sampled and searched as one, including processes that start during the
+//! search.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
@@ -13,7 +14,8 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A shell with three programs in the background.
+/// A shell with three programs in the background, once all are ready: two of `searched` in this
+/// mode, and one of `suggested`.
 fn three_programs(searched: &str) -> Target {
     let (searcher, suggested) = (program("searched.c"), program("suggested.c"));
     let script = format!(
@@ -27,8 +29,8 @@ fn three_programs(searched: &str) -> Target {
     shell
 }
 
-/// The samples of a tree are the samples of all its processes. A function of several processes is one
-/// candidate.
+/// The samples of a tree are the samples of all its processes. A function of several processes is
+/// one candidate.
 #[test]
 fn a_tree_is_sampled_as_one() {
     let shell = three_programs("lookup");
@@ -62,7 +64,8 @@ fn a_tree_is_sampled_as_one() {
     assert!(text.starts_with(&head) && text.contains(&next), "{text}");
 }
 
-/// A search over a tree measures the same functions in all its processes, and leaves nothing in them.
+/// A search over a tree measures the same functions in all its processes, and leaves nothing in
+/// them.
 #[test]
 fn a_tree_is_searched_as_one() {
     let shell = three_programs("lookup");
@@ -77,7 +80,7 @@ fn a_tree_is_searched_as_one() {
     let profile = finished.json();
     let found = found(&profile);
     let is_of_the_other = |path: &Vec<String>| path.iter().any(|name| name == "mixed");
-    // Which program is first depends on the processor time that each gets on a busy machine.
+    // On a busy machine the order of the programs depends on the processor time that each gets.
     let first = found.iter().position(|path| !is_of_the_other(path));
     let first = first.unwrap_or_else(|| panic!("{found:?}"));
     assert_eq!(
@@ -86,7 +89,7 @@ fn a_tree_is_searched_as_one() {
         "{found:?}"
     );
     assert!(found.iter().any(is_of_the_other), "{found:?}");
-    // Both processes that look entries up have called it, on the same path.
+    // Both processes that look up entries called it, on the same path.
     let function = profile["search"]["paths"][first]["function"]
         .as_u64()
         .expect("an index");

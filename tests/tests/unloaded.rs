@@ -1,15 +1,16 @@
-//! Libraries that go, and come back, or others in their place, while their functions are measured or about to be.
+//! Libraries that are unloaded, loaded again, or replaced by others, while their functions are
+//! measured or about to be.
 
-use ipath_tests::command::{Finished, Run};
+use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
 use ipath_tests::epoch::state_of;
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::racing::Running;
-use ipath_tests::session::own_counts;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
+use ipath_tests::told::{LIMIT, Told, library, other};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,78 +20,6 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-const LIMIT: Duration = Duration::from_secs(60);
-
-fn library() -> PathBuf {
-    program_with("told_lib.c", &["-shared", "-fPIC"])
-}
-
-/// One whose code is another.
-fn other() -> PathBuf {
-    program_with("told_lib.c", &["-shared", "-fPIC", "-DOTHER"])
-}
-
-/// A program that takes a step whenever it is told to.
-struct Told {
-    target: Target,
-    done: usize,
-}
-
-impl Told {
-    fn to(steps: &[String]) -> Self {
-        let program = program_with("told.c", &["-rdynamic"]);
-        let target = Target::start(program, steps).await_output("ready");
-        Self { target, done: 0 }
-    }
-
-    fn step(&mut self) {
-        self.done += 1;
-        let line = format!("done {}\n", self.done);
-        self.target.signal(Signal::SIGUSR1);
-        let is_done = |target: &Target| target.stdout().contains(&line);
-        self.target.until(LIMIT, "taken its step", is_done);
-    }
-
-    fn steps(&mut self, steps: usize) {
-        (0..steps).for_each(|_| self.step());
-    }
-
-    fn pid(&self) -> String {
-        self.target.pid().to_string()
-    }
-
-    fn on(&self, arguments: &[&str]) -> Finished {
-        Run::ipath([arguments[0], &self.pid()])
-            .args(&arguments[1..])
-            .run()
-    }
-
-    /// Ends it: how often it has called.
-    fn end(mut self) -> u64 {
-        self.target.signal(Signal::SIGTERM);
-        let status = self.target.wait(LIMIT);
-        assert!(status.success(), "{status}: {}", self.target.report());
-        own_counts(&self.target.stdout())["later"]
-    }
-
-    /// Looks at the session that is in it until it ends.
-    fn looked_at(&self, file: &Path) -> Target {
-        let mut command = Command::new(ipath());
-        command
-            .args(["top", &self.pid(), "--no-tui", "-o"])
-            .arg(file);
-        Target::spawn(command).await_output("in all")
-    }
-
-    /// Watches it with these options until it is told to stop.
-    fn watched(&self, options: &[&str], file: &Path) -> Target {
-        let mut command = Command::new(ipath());
-        command.args(["attach", &self.pid(), "--no-tui", "--interval", "50ms"]);
-        command.args(options).arg("-o").arg(file);
-        Target::spawn(command)
-    }
-}
-
 fn load(path: &Path) -> String {
     format!("load:{}", path.display())
 }
@@ -99,7 +28,7 @@ fn texts<const N: usize>(steps: [&str; N]) -> [String; N] {
     steps.map(str::to_owned)
 }
 
-/// The calls of `later` by the file and the build that it is in.
+/// The number of calls of `later` by file name and build id.
 fn calls(profile: &Profile) -> BTreeMap<(String, Option<String>), u64> {
     let mut calls = BTreeMap::new();
     for function in profile.functions.iter().filter(|f| f.name == "later") {
@@ -115,7 +44,8 @@ fn sum(profile: &Profile) -> u64 {
     calls(profile).values().sum()
 }
 
-/// A command that goes on in the end whatever happens: what it traces could not be waited for.
+/// Continues a stopped command when dropped: otherwise processes that it traces could not be waited
+/// for.
 struct GoesOn<'r>(&'r Running);
 
 impl Drop for GoesOn<'_> {
@@ -124,7 +54,8 @@ impl Drop for GoesOn<'_> {
     }
 }
 
-/// Runs `attach` with these options and has it wait before it patches anything, while `meanwhile` happens.
+/// Runs `attach` with these options and stops it before it patches anything, while `meanwhile`
+/// runs. Returns its exit status and standard error.
 fn amid_attach(
     told: &mut Told,
     options: &[&str],
@@ -146,7 +77,7 @@ fn amid_attach(
     attaching.finish()
 }
 
-/// What is not there any more is said to be gone, and not to be changed; and nothing is left.
+/// A library that is gone is reported as unloaded, not as changed. Nothing is left behind.
 #[test]
 fn unloaded_before_it_is_patched() {
     let [unload, call] = texts(["unload", "call:3"]);
@@ -165,7 +96,8 @@ fn unloaded_before_it_is_patched() {
     assert_eq!(told.end(), 3);
 }
 
-/// The same where its functions may wait for it to come back.
+/// With `--pending` the functions of a library that is unloaded before it is patched wait for its
+/// return, and are then counted.
 #[test]
 fn unloaded_before_it_waits() {
     let [unload, call] = texts(["unload", "call:3"]);
@@ -183,7 +115,8 @@ fn unloaded_before_it_waits() {
     assert_eq!(sum(&Profile::read(&file)), 3);
 }
 
-/// What has come after it was looked for and before it could be seen to come.
+/// A library that is loaded after ipath looked for it, and before ipath could observe its loading,
+/// is measured.
 #[test]
 fn loaded_before_it_waits() {
     let [call, again] = texts(["call:3", "call:4"]);
@@ -207,7 +140,8 @@ fn loaded_before_it_waits() {
     assert_eq!(sum(&Profile::read(&file)), 7);
 }
 
-/// A library that goes while it is measured, and one that comes back: both are said to be so, once.
+/// Unloading a measured library is reported once. Its functions are not measured when it comes
+/// back.
 #[test]
 fn what_is_unloaded_is_out() {
     let [unload, call] = texts(["unload", "call:3"]);
@@ -243,8 +177,8 @@ fn what_is_unloaded_is_out() {
     assert!(notes.contains(said), "{notes}");
 }
 
-/// `reloaded_library`: another library that comes to the place of one that waits, and the same one built anew, have functions and
-/// calls of their own.
+/// `reloaded_library`: another library at the address of a pending one, and a new build of the same
+/// library, have their own functions and calls.
 #[test]
 fn others_in_the_same_place() {
     let [unload] = texts(["unload"]);
@@ -256,7 +190,7 @@ fn others_in_the_same_place() {
         [load(&place), call(3), unload.clone()],
         [load(&other()), call(5), unload.clone()],
         [load(&place), call(7), unload.clone()],
-        // Built anew by then.
+        // The file is a new build at this step.
         [load(&place), call(11), unload.clone()],
         [load(&library()), call(13), unload],
     ]
@@ -265,7 +199,7 @@ fn others_in_the_same_place() {
     let options = ["-f", "later", "--pending", "-m", "count"];
     let mut watching = told.watched(&options, &file).await_output("in all");
     told.steps(9);
-    // As a linker does, which often gets the same inode.
+    // As a linker does. The new file often gets the same inode.
     fs::remove_file(&place).expect("an own file");
     fs::copy(other(), &place).expect("a copy");
     told.steps(6);
@@ -293,7 +227,8 @@ fn others_in_the_same_place() {
     assert!(profile.refused.is_empty(), "{:?}", profile.refused);
 }
 
-/// The calls of `note` by the library that makes them, and its function.
+/// The number of calls of `note` by the library and the function that make them. The function is
+/// `None` if it has no name.
 fn callers(profile: &Profile) -> BTreeMap<(String, Option<String>), u64> {
     let mut callers = BTreeMap::new();
     let is_note = |path: &&CallPath| profile.functions[path.function].name == "note";
@@ -306,8 +241,9 @@ fn callers(profile: &Profile) -> BTreeMap<(String, Option<String>), u64> {
     callers
 }
 
-/// A library that is written over, and so has the name and the inode of the one before: no frame has the name of a function that the
-/// library did not have then, while it is watched each has its own. The last one has also where nobody has looked while it was there.
+/// A library file is overwritten, so name and inode stay the same. No frame gets the name of a
+/// function from the other version, and while a command watches each frame has its own name. The
+/// last version's frames have names even if no command watched while it was loaded.
 #[test]
 fn frames_of_what_was_built_before() {
     for (pending, looking) in [(true, true), (false, true), (false, false)] {
@@ -363,7 +299,54 @@ fn frames_of_what_was_built_before() {
     }
 }
 
-/// One that is written over by a larger one without a build id, which is loaded elsewhere.
+/// A library file is overwritten by another build of equal size, and gets the old modification time
+/// (`cp -p`, `install -p`, builds with clamped times). Each build is measured by its own code.
+#[test]
+fn rewritten_library_with_its_old_time_is_measured_by_its_own_code() {
+    let scratch = Scratch::new("unloaded");
+    let (file, place) = (scratch.file("p.json"), scratch.file("plugin.so"));
+    let builds = [library(), other()].map(|build| fs::read(build).expect("a library"));
+    let size = builds.iter().map(Vec::len).max().expect("two builds");
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+    let put = |build: &[u8]| {
+        let mut bytes = build.to_vec();
+        bytes.resize(size, 0);
+        fs::write(&place, bytes).expect("written over");
+        let library = fs::File::options().write(true).open(&place);
+        let library = library.expect("a library");
+        library.set_modified(time).expect("an old time");
+    };
+    put(&builds[0]);
+    let [three, five, unload] = texts(["call:3", "call:5", "unload"]);
+    let first = [load(&place), three, unload.clone()];
+    let second = [load(&place), five, unload];
+    let rounds = 6;
+    let steps: Vec<String> = (0..rounds)
+        .flat_map(|_| [&first, &second])
+        .flatten()
+        .cloned()
+        .collect();
+    let mut told = Told::to(&steps);
+    let options = ["--pending", "-f", "later", "-m", "count"];
+    let mut watching = told.watched(&options, &file).await_output("in all");
+    for _ in 0..rounds {
+        for build in &builds {
+            put(build);
+            told.steps(3);
+        }
+    }
+    assert_eq!(told.end(), 8 * rounds);
+    assert!(watching.wait(LIMIT).success(), "{}", watching.report());
+    let found = calls(&Profile::read(&file));
+    let counts: Vec<u64> = found.values().copied().collect();
+    assert!(
+        counts == [3 * rounds, 5 * rounds] || counts == [5 * rounds, 3 * rounds],
+        "{found:?}"
+    );
+}
+
+/// A library file is overwritten by a larger one without a build id, which is loaded elsewhere.
+/// Frames of the first one have their own names or none.
 #[test]
 fn frames_of_what_is_larger_than_before() {
     let larger = [
@@ -382,7 +365,7 @@ fn frames_of_what_is_larger_than_before() {
     let options = ["-f", "note", "-m", "count"];
     let mut watching = told.watched(&options, &file).await_output("in all");
     told.steps(2);
-    // It looks meanwhile.
+    // Time for the command to read the maps.
     sleep(Duration::from_millis(300));
     told.step();
     fs::copy(larger, &place).expect("written over");
@@ -394,7 +377,7 @@ fn frames_of_what_is_larger_than_before() {
     let place = place.display().to_string();
     let second = found.remove(&(place.clone(), Some("at_other_work".to_owned())));
     assert_eq!(second, Some(5), "{found:?}");
-    // Where it has not looked, it has no name.
+    // If the command had not read them, there is no name.
     let first = found.into_iter().collect::<Vec<_>>();
     let [((of, Some(caller)), 3)] = &first[..] else {
         let unnamed = [((place, None), 3)];
@@ -403,7 +386,8 @@ fn frames_of_what_is_larger_than_before() {
     assert_eq!((of, &caller[..]), (&place, "at_work"));
 }
 
-/// A library that nobody has looked at while it was loaded, and whose file has other permissions since, or no table of all symbols.
+/// Frames of a library that no command saw while it was loaded have their names, even if its file
+/// has since got other permissions or lost its full symbol table.
 #[test]
 fn frames_of_what_has_been_touched_since() {
     for touch in [&["chmod", "700"], &["strip", "--strip-all"]] {
@@ -427,7 +411,8 @@ fn frames_of_what_has_been_touched_since() {
     }
 }
 
-/// Frames of a library whose place another one has taken since are still its own, also where both call from the same address.
+/// Frames of a library are still its own after another one took its place, even if both call from
+/// the same address.
 #[test]
 fn frames_of_what_was_there_before() {
     for watched in [true, false] {
@@ -474,7 +459,8 @@ fn frames_of_what_was_there_before() {
     }
 }
 
-/// Nor has it the names of one that has come to its place and has not called.
+/// Frames of an unloaded library do not get names from a library that took its place and has made
+/// no call.
 #[test]
 fn frames_of_what_was_there_before_one_that_is_silent() {
     for (written_over, watched) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -485,7 +471,7 @@ fn frames_of_what_was_there_before_one_that_is_silent() {
         let [three, unload] = texts(["call:3", "unload"]);
         let mut told = Told::to(&[load(&place), three, unload, load(&next)]);
         let options = ["-f", "note", "-m", "count"];
-        // It does not look until all of that has happened.
+        // The watching command reads nothing until all of this has happened.
         let watching = watched.then(|| {
             let watching = told.watched(&options, &file).await_output("in all");
             watching.signal(Signal::SIGSTOP);
@@ -503,7 +489,7 @@ fn frames_of_what_was_there_before_one_that_is_silent() {
         match watching {
             Some(mut watching) => {
                 watching.signal(Signal::SIGCONT);
-                // It looks while the other one is there.
+                // It reads the maps while the other library is loaded.
                 sleep(Duration::from_millis(200));
                 watching.signal(Signal::SIGINT);
                 assert!(watching.wait(LIMIT).success(), "{}", watching.report());
@@ -521,7 +507,7 @@ fn frames_of_what_was_there_before_one_that_is_silent() {
     }
 }
 
-/// Where nothing is in any more, what is added can wait all the same.
+/// A pending pattern can be added even if no function is instrumented any more.
 #[test]
 fn what_waits_is_added_where_nothing_is_in() {
     let [call, unload] = texts(["call:3", "unload"]);
@@ -549,7 +535,8 @@ fn what_waits_is_added_where_nothing_is_in() {
     assert_eq!(sum(&Profile::read(&file)), 3);
 }
 
-/// A library whose file gets another name and time while its functions are in: they are known, and come out as from any other.
+/// A library file is renamed and touched while its functions are instrumented. They keep their
+/// names, and are removed like any others.
 #[test]
 fn renamed_while_it_is_in() {
     let scratch = Scratch::new("unloaded");
@@ -574,7 +561,7 @@ fn renamed_while_it_is_in() {
     let touched = file.and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH));
     touched.expect("an own file");
     told.on(&["add", "-f", "later"]).expect(0);
-    // Each looks at what is there.
+    // Every command reads the current state.
     let file = scratch.file("p.json");
     let mut top = Command::new(ipath());
     top.args(["top", &told.pid(), "--no-tui", "--duration", "100ms", "-o"]);

@@ -1,5 +1,5 @@
-//! Losses that the session knows of appear in the profile and in the report. The report then does
-//! not claim that nothing was lost.
+//! Losses that the session knows of are in the profile and in the report. The report then does not
+//! claim that nothing was lost.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::{program, program_with};
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// The calls of one round of the program that loads a library.
+/// The number of calls of `later` in one round of the program that loads a library.
 const CALLS: u64 = 5;
 
 fn library() -> String {
@@ -29,6 +29,7 @@ fn calls_of(profile: &Profile) -> u64 {
     functions.map(|function| count(&function.totals)).sum()
 }
 
+/// The report of a profile, which must say that it is not exact.
 fn reported(file: &Path) -> String {
     let report = Run::ipath(["report"]).arg(file).run().expect(0).stdout;
     assert!(report.contains("Not exact:"), "{report}");
@@ -36,7 +37,7 @@ fn reported(file: &Path) -> String {
     report
 }
 
-/// Libraries that are loaded after the watching command was killed.
+/// Libraries that are loaded after the watching command was killed are reported by their number.
 #[test]
 fn libraries_that_come_unwatched() {
     let scratch = Scratch::new("unseen");
@@ -53,7 +54,7 @@ fn libraries_that_come_unwatched() {
     target.signal(Signal::SIGTERM);
     target.until(LIMIT, "its calls", |t| t.stdout().contains("calls moved"));
     let taken = Run::ipath(["snapshot", &pid, "-o"]).arg(&file).run();
-    // It may have ended by itself. Its session is read all the same.
+    // It may have ended by itself. Its session can still be read.
     let taken = match taken.code() {
         0 => taken,
         _ => Run::ipath(["detach", &pid, "-o"]).arg(&file).run(),
@@ -71,8 +72,8 @@ fn run(options: &[&str], program: &Path, words: &[&str], file: &Path) -> Finishe
     run.arg("--").arg(program).args(words).limit(LIMIT).run()
 }
 
-/// Without `--pending`: a library with requested functions is loaded, into a program that has some
-/// of them itself.
+/// Without `--pending`, a library is reported that has requested functions and is loaded into a
+/// program which has some of them itself.
 #[test]
 fn libraries_that_come_unawaited() {
     let scratch = Scratch::new("unseen");
@@ -86,7 +87,10 @@ fn libraries_that_come_unawaited() {
     let unseen = profile.losses.unseen.get("libraries").copied();
     assert_eq!(unseen, Some(1), "{}", finished.report());
     let report = reported(&file);
-    assert!(report.contains("dlopen_later_lib_c came later"), "{report}");
+    assert!(
+        report.contains("dlopen_later_lib_c was loaded later"),
+        "{report}"
+    );
     // Other functions of the libraries do not count as missed.
     run(&["-f", "count_call"], &loading, &words, &file).expect(0);
     Profile::read(&file).assert_lossless();
@@ -98,7 +102,7 @@ fn libraries_that_come_unawaited() {
     assert_eq!(calls_of(&profile), 3 * CALLS);
 }
 
-/// Children that are not followed.
+/// Children that are not followed are noted.
 #[test]
 fn children_that_are_not_followed() {
     let scratch = Scratch::new("unseen");

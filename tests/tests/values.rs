@@ -1,4 +1,4 @@
-//! Arguments and return values, and calls that count only where a comparison holds.
+//! Arguments and return values, and calls that count only if a comparison holds.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program_with;
@@ -14,7 +14,7 @@ fn values() -> PathBuf {
     program_with("values.c", &["-g"])
 }
 
-/// What a run says, and its profile.
+/// A finished run, and its profile if there is one.
 fn measured(function: &str, more: &[&str]) -> (Finished, Option<Profile>) {
     let scratch = Scratch::new("values");
     let file = scratch.file("profile.json");
@@ -28,7 +28,7 @@ fn measured(function: &str, more: &[&str]) -> (Finished, Option<Profile>) {
     (finished, profile)
 }
 
-/// The totals of the one function of a profile, of which no call is open.
+/// The totals of a function, which is measured alone. Checks that no call is open.
 fn totals(function: &str, more: &[&str]) -> Value {
     let (finished, profile) = measured(function, more);
     let profile = profile.unwrap_or_else(|| panic!("{}", finished.stderr));
@@ -41,13 +41,13 @@ fn totals(function: &str, more: &[&str]) -> Value {
     function.totals.clone()
 }
 
-/// Sum, least and most of a value.
+/// The sum, minimum and maximum of a metric in a function's totals.
 fn of(totals: &Value, name: &str) -> (i64, i64, i64) {
     let number = |field: &str| totals[name][field].as_i64().expect("a number");
     (number("sum"), number("min"), number("max"))
 }
 
-/// The same of numbers.
+/// The sum, minimum and maximum of numbers.
 fn expected(numbers: impl Iterator<Item = i64> + Clone) -> (i64, i64, i64) {
     let least = numbers.clone().min().expect("some");
     let most = numbers.clone().max().expect("some");
@@ -83,7 +83,7 @@ fn numbers_with_a_fraction_are_read_from_vector_registers() {
     assert_eq!(of(&totals, "ret"), expected(calls.map(|i| -2 * i)));
 }
 
-/// Sums of many addresses, for instance, are far beyond 2^64: whichever way a call is counted.
+/// Sums can exceed 2^64, for instance those of many addresses, whichever way a call is counted.
 #[test]
 fn sums_are_whole_beyond_64_bits() {
     #[derive(Deserialize)]
@@ -140,7 +140,7 @@ fn arguments_alone_patch_no_exit() {
     assert_eq!(of(&function.totals, "arg3"), expected(0..CALLS));
 }
 
-/// Calls of `nested` by depth: each of a thousand calls goes down from 0 to 7.
+/// The number of calls of `nested` at a depth: each of a thousand calls goes down from 0 to 7.
 fn of_depth(depth: i64) -> i64 {
     CALLS / 8 * (8 - depth)
 }

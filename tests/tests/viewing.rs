@@ -18,7 +18,7 @@ fn many(levels: u32) -> Target {
     Target::start(program("many_paths.c"), [&levels, "0", "500"]).await_output("ready")
 }
 
-/// A view of `leaf` in the program, that ends with the line `left=STATUS`.
+/// A view of `leaf` in the program. When it ends, it prints the line `left=STATUS`.
 fn view(target: &Target, more: &str) -> Terminal {
     let (own, pid) = (ipath(), target.pid());
     let command = format!(
@@ -30,12 +30,13 @@ fn view(target: &Target, more: &str) -> Terminal {
     terminal
 }
 
+/// Ends the view, and returns the screen afterwards.
 fn left(terminal: &Terminal) -> String {
     terminal.keys(&["q"]);
     terminal.shows(&["left=0"])
 }
 
-/// Ends the program; the calls that it has counted itself.
+/// Ends the program, and returns its own number of calls.
 fn own_calls(target: Target) -> u64 {
     let line = target.finish("ok calls ");
     line.trim()
@@ -46,7 +47,7 @@ fn own_calls(target: Target) -> u64 {
         .expect("a number")
 }
 
-/// Every key, with 65,536 paths below one function: nothing is lost by it, neither of the screen nor of the counts.
+/// Every key, with 65,536 paths below one function: neither the screen nor the counts suffer.
 #[test]
 fn every_key_on_many_paths() {
     let target = many(16);
@@ -83,7 +84,7 @@ fn every_key_on_many_paths() {
     terminal.until("the view", |text| {
         text.contains("CALLS") && text.contains("leaf")
     });
-    // All lines, to the last one, at the smallest and the largest size.
+    // All lines, down to the last one, at the smallest and the largest size.
     terminal.keys(&["-", "+", "End"]);
     for (width, height) in [(20, 5), (200, 60), (120, 40)] {
         terminal.resize(width, height);
@@ -98,13 +99,13 @@ fn every_key_on_many_paths() {
     assert!(profile.calls("leaf") <= own_calls(target));
 }
 
-/// What is said of processes that are followed is shown in the view, and written when that has gone.
+/// Messages about followed processes appear in the view, and are printed after it has ended.
 #[test]
 fn what_is_said_leaves_the_view_whole() {
     let scratch = Scratch::new("viewing");
     let [begins, goes_on] = ["begins", "goes_on"].map(|name| scratch.file(name));
     let until = |file: &Path| format!("while ! [ -e {} ]; do sleep 0.1; done", file.display());
-    // The view is there before the program is: `leaf` is then new to it.
+    // The view starts before the program, so `leaf` is new to it.
     let script = format!(
         "{}; {} 1 1000000 500 & {}; while kill -0 $!; do ls >/dev/null; sleep 0.1; done",
         until(&begins),
@@ -128,7 +129,8 @@ fn what_is_said_leaves_the_view_whole() {
     terminal.shows(&["ipath: follow", "ls is not measured"]);
 }
 
-/// What the user looks for is found as he types, and added; another terminal's changes are told.
+/// Functions are found while the user types, and can be added. Changes by another terminal are
+/// announced.
 #[test]
 fn functions_are_found_and_added() {
     let target = many(4);
@@ -146,7 +148,7 @@ fn functions_are_found_and_added() {
     let pid_text = pid.to_string();
     Run::ipath(["add", &pid_text, "-f", "main"]).run().expect(0);
     terminal.shows(&["another command has added main"]);
-    // From the selected frame: what calls it, and what that calls.
+    // From the selected frame: its caller, and the functions that the caller calls.
     terminal.keys(&["Home", "Down", "u"]);
     terminal.shows(&["added walk"]);
     terminal.keys(&["s", "/"]);
@@ -156,7 +158,7 @@ fn functions_are_found_and_added() {
     own_calls(target);
 }
 
-/// By what the program as it is given away can do, not the tests' build of its parts.
+/// Uses the command as it is shipped, unlike the unit tests of its parts.
 #[test]
 fn names_are_searched_and_filtered() {
     let target = many(4);
@@ -175,6 +177,7 @@ fn names_are_searched_and_filtered() {
     own_calls(target);
 }
 
+/// The key `i` adds the functions that the selected one calls, after a question.
 #[test]
 fn callees_are_added() {
     let target = Target::start(program("many_paths.c"), ["4", "0", "500"]).await_output("ready");
@@ -189,14 +192,15 @@ fn callees_are_added() {
     terminal.shows(&["add leaf? (y/n)"]);
     terminal.keys(&["y"]);
     terminal.shows(&["added leaf"]);
-    // Nothing is asked where all of it is in.
+    // No question is asked if all of them are instrumented already.
     terminal.keys(&["Home", "i"]);
-    terminal.shows(&["what it calls is in"]);
+    terminal.shows(&["the functions that it calls are already instrumented"]);
     left(&terminal);
     own_calls(target);
 }
 
-/// Where the time goes is looked at beside what is measured, and what is chosen there is measured as well.
+/// Sampled shares are shown beside the measured functions, and a function chosen there is measured
+/// as well.
 #[test]
 fn estimates_are_looked_at_beside_exact_figures() {
     let target = Target::start(program("suggested.c"), ["cpu"]).await_output("ready");
@@ -242,7 +246,7 @@ fn a_session_that_is_kept_is_said_to_be() {
     own_calls(target);
 }
 
-/// A pipe that nobody reads is said to be one, and the view goes on.
+/// A pipe without a reader is reported as such, and the view continues.
 #[test]
 fn a_pipe_without_a_reader_is_not_waited_for() {
     let target = many(4);
@@ -252,12 +256,13 @@ fn a_pipe_without_a_reader_is_not_waited_for() {
     let terminal = view(&target, "");
     terminal.keys(&["w", "C-u"]);
     terminal.keys(&[&pipe.display().to_string(), "Enter"]);
-    terminal.shows(&["pipe: nobody reads it"]);
+    terminal.shows(&["pipe: it has no reader"]);
     left(&terminal);
     own_calls(target);
 }
 
-/// A debugger that has the program keeps the session in: who it is is said, and what is to be done then.
+/// A debugger that traces the program prevents the removal of the session. The message names it and
+/// says what to do.
 #[test]
 fn who_traces_the_program_at_the_end_is_named() {
     let target = many(4);
@@ -275,7 +280,7 @@ fn who_traces_the_program_at_the_end_is_named() {
     own_calls(target);
 }
 
-/// Time is over while functions are chosen, too.
+/// The duration also ends the choice of functions.
 #[test]
 fn the_duration_ends_the_choice() {
     let target = Target::start(program("suggested.c"), ["cpu"]).await_output("ready");
@@ -293,7 +298,7 @@ fn the_duration_ends_the_choice() {
     target.finish("ok");
 }
 
-/// Escape never ends it.
+/// Escape never ends the view.
 #[test]
 fn escape_only_cancels() {
     let target = many(4);
@@ -308,7 +313,7 @@ fn escape_only_cancels() {
     own_calls(target);
 }
 
-/// One that a program has made without saying how large it is.
+/// The view is drawn on a terminal whose creator has not set a size.
 #[test]
 fn a_terminal_without_a_size_is_drawn_on() {
     use ipath_tests::pty::Pty;
@@ -326,7 +331,7 @@ fn a_terminal_without_a_size_is_drawn_on() {
     own_calls(target);
 }
 
-/// Without colours where they are not wanted, and with the terminal's own where they are.
+/// No colors if `NO_COLOR` is set, otherwise the terminal's own.
 #[test]
 fn no_color_is_obeyed() {
     use ipath_tests::pty::Pty;

@@ -1,5 +1,6 @@
-//! Call paths through code that virtual machines generate: V8's and HotSpot's. The oracle is the machine's own stack, by
-//! which the programs count their calls: of their own functions, the innermost first.
+//! Call paths through code that virtual machines generate: V8 and HotSpot. The oracle is the
+//! machine's own stack, by which the programs count their calls. It has only their own functions,
+//! innermost first.
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::source;
@@ -11,11 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::Once;
 use std::time::Duration;
 
-/// Calls by the stack of functions, the innermost first. `None` is one without a name: the interpreter's frame says
-/// only that it is that of some function.
+/// The number of calls by the stack of functions, innermost first. `None` is a function without a
+/// name: the interpreter's frame does not identify its function.
 type Calls = BTreeMap<Vec<Option<String>>, u64>;
 
-/// What a program has counted.
+/// The program's own counts.
 fn own(finished: &Finished) -> Calls {
     let own = own_counts(&format!("{}{}", finished.stdout, finished.stderr));
     let own = own.into_iter();
@@ -23,8 +24,8 @@ fn own(finished: &Finished) -> Calls {
     own.map(|(stack, calls)| (names(&stack), calls)).collect()
 }
 
-/// Calls of a function on complete paths by the frames on them that `frame` chooses and names, and the number of the
-/// others, which are counted with a cause.
+/// The calls of a function on complete paths, by the frames that `frame` selects and names. Also
+/// returns the number of its calls on incomplete paths.
 fn found(
     profile: &Profile,
     function: &str,
@@ -48,7 +49,7 @@ fn found(
     (found, incomplete)
 }
 
-/// Runs a command under ipath.
+/// Runs a command under ipath with a function measured. Returns the ended command and the profile.
 fn measured(function: &str, command: &[&str]) -> (Finished, Profile) {
     let scratch = Scratch::new("machine");
     let file = scratch.file("p.json");
@@ -56,7 +57,7 @@ fn measured(function: &str, command: &[&str]) -> (Finished, Profile) {
     let run = Run::ipath(run).arg(&file).arg("--").args(command);
     let finished = run.limit(Duration::from_secs(100)).run().expect(0);
     let profile = Profile::read(&file);
-    // What the machine has written down where such files are looked for.
+    // The map file that the machine wrote.
     let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", profile.target.pid));
     assert_eq!(profile.losses.missed, 0, "{:?}", profile.losses);
     (finished, profile)
@@ -64,8 +65,8 @@ fn measured(function: &str, command: &[&str]) -> (Finished, Profile) {
 
 const ROUNDS: &str = "20000";
 
-/// The first calls from a place are on incomplete paths, until the command has answered; on a busy machine that takes a
-/// while.
+/// Checks that most calls are on complete paths. The first calls from a place are on incomplete
+/// paths until the command has answered, which takes a while on a busy machine.
 fn assert_most(found: &Calls, incomplete: u64, own: &Calls) {
     let all: u64 = own.values().sum();
     let complete: u64 = found.values().sum();
@@ -74,20 +75,22 @@ fn assert_most(found: &Calls, incomplete: u64, own: &Calls) {
     assert!(complete > incomplete, "{incomplete} of {all} incomplete");
 }
 
+/// Runs the script under node with these options. Returns its own counts, those on complete paths,
+/// and the number of calls on incomplete ones.
 fn node(options: &[&str]) -> (Calls, Calls, u64) {
     let script = source("stacks.js").display().to_string();
     let usual = [
         "node",
         "--perf-basic-prof",
-        // The interpreter has a copy of its code for each function then.
+        // With this option the interpreter has a copy of its code for each function.
         "--interpreted-frames-native-stack",
-        // It writes a file of its own in the folder where it is.
+        // V8 writes a log file into its working directory.
         "--no-logfile-per-isolate",
         "--logfile=/dev/null",
     ];
     let command = [&usual, options, &[&script, ROUNDS]].concat();
     let (finished, profile) = measured("uv_fs_write", &command);
-    // `JS:*down /some/folder/stacks.js:27:14`; before the name a mark of the tier.
+    // `JS:*down /some/folder/stacks.js:27:14`; the mark before the name is the tier.
     let (found, incomplete) = found(&profile, "uv_fs_write", |name| {
         let (function, place) = name.strip_prefix("JS:")?.split_once(' ')?;
         let function = function.trim_start_matches(['*', '~', '^', '+']);
@@ -113,7 +116,7 @@ fn stacks_of_v8() {
     }
 }
 
-/// What a compiler has inlined has no frame, and all others are there.
+/// Inlined functions have no frame, and all others are present.
 #[test]
 fn stacks_of_v8_with_inlined_functions() {
     let (own, found, incomplete) = node(&[]);
@@ -127,7 +130,8 @@ fn stacks_of_v8_with_inlined_functions() {
     }
 }
 
-/// The deoptimizer writes return addresses that follow no call: to the first instruction of a built-in function.
+/// The deoptimizer writes return addresses that follow no call: the first instruction of a built-in
+/// function.
 #[test]
 fn frames_that_v8_has_deoptimized() {
     let script = source("deoptimized.js").display().to_string();
@@ -166,7 +170,7 @@ fn frames_that_v8_has_deoptimized() {
 /// Methods of the library between `Stacks.deflate` and zlib: two of Deflater's, and the native one.
 const BETWEEN: usize = 3;
 
-/// The command that runs the program, and ends after so many rounds.
+/// The command that runs the program for this many rounds.
 fn java_command(options: &[&str], rounds: &str) -> Vec<String> {
     let classes = work_dir("java").display().to_string();
     let sources = source("Stacks.java").display().to_string();
@@ -180,7 +184,8 @@ fn java_command(options: &[&str], rounds: &str) -> Vec<String> {
     all.into_iter().map(str::to_owned).collect()
 }
 
-/// Calls of zlib's function by the methods that lead to it.
+/// The numbers of calls of zlib's function on complete paths by the methods that lead to it, and
+/// the number of its calls on incomplete paths.
 fn found_in_java(profile: &Profile) -> (Calls, u64) {
     // `int Stacks.down(int, boolean, long)`
     let (found, incomplete) = found(profile, "deflate", |name| {
@@ -203,6 +208,8 @@ fn found_in_java(profile: &Profile) -> (Calls, u64) {
     (own, incomplete)
 }
 
+/// Runs the program under Java with these options. Returns its own counts, those on complete paths,
+/// the number of calls on incomplete ones, and the profile.
 fn java(options: &[&str]) -> (Calls, Calls, u64, Profile) {
     let names = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit"];
     let command = java_command(&[options, &names].concat(), ROUNDS);
@@ -212,18 +219,20 @@ fn java(options: &[&str]) -> (Calls, Calls, u64, Profile) {
     (own(&finished), found, incomplete, profile)
 }
 
-/// Every frame of a stack that was found is one that the machine had there.
+/// True if every frame of a found stack matches the machine's own stack.
 fn is_possible(found: &[Option<String>], own: &[Option<String>]) -> bool {
     let mut pairs = found.iter().zip(own);
     found.len() == own.len() && pairs.all(|(found, own)| found.is_none() || found == own)
 }
 
+/// Checks that each found stack is one of the machine's, and that no depth has more calls than the
+/// machine made.
 fn assert_none_wrong(found: &Calls, own: &Calls) {
     for stack in found.keys() {
         let is_there = own.keys().any(|own| is_possible(stack, own));
         assert!(is_there, "{stack:?}");
     }
-    // No more of any depth than there were.
+    // No more calls of any depth than the machine made.
     let depths = |calls: &Calls| {
         let mut depths = BTreeMap::<usize, u64>::new();
         for (stack, calls) in calls {
@@ -237,7 +246,7 @@ fn assert_none_wrong(found: &Calls, own: &Calls) {
     }
 }
 
-/// The interpreter alone, with frame pointers for compiled code and without: it has its own.
+/// The interpreter alone, with and without frame pointers in compiled code: it has its own.
 #[test]
 fn stacks_of_hotspots_interpreter() {
     for option in ["-XX:+PreserveFramePointer", "-XX:-PreserveFramePointer"] {
@@ -247,7 +256,7 @@ fn stacks_of_hotspots_interpreter() {
     }
 }
 
-/// Compiled methods with frame pointers: all of them, and as it comes.
+/// Compiled methods with frame pointers: all methods compiled, and the default mix.
 #[test]
 fn stacks_of_compiled_methods() {
     for option in ["-Xcomp", "-Xmixed"] {
@@ -261,7 +270,8 @@ fn stacks_of_compiled_methods() {
     }
 }
 
-/// Compiled methods without frame pointers: a path ends there, says so, and leaves nothing out.
+/// Compiled methods without frame pointers: a path ends there, is marked incomplete, and omits no
+/// frame before that.
 #[test]
 fn stacks_without_frame_pointers_are_incomplete() {
     let (own, found, incomplete, profile) = java(&["-Xmixed", "-XX:-PreserveFramePointer"]);
@@ -272,8 +282,8 @@ fn stacks_without_frame_pointers_are_incomplete() {
     assert_eq!(causes, ["no-unwind-rule"]);
 }
 
-/// A virtual machine that runs already: what it says of its code is known from the first call on. Its methods have the
-/// names that it writes down when it is asked for them.
+/// A running virtual machine: the command knows the layout of its code from the first call on. Its
+/// methods have the names that it writes down on request.
 #[test]
 fn stacks_of_a_running_machine() {
     let options = ["-XX:+PreserveFramePointer"];

@@ -1,11 +1,11 @@
-//! Changes that know nothing of the input's form.
+//! Mutations that do not depend on the format of the input.
 
 use crate::Random;
 
-/// Inputs do not grow beyond this.
+/// The maximum size of an input, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// Flips, overwrites, cuts, doubles or takes from another input.
+/// Flips, overwrites, cuts or duplicates bytes, or copies them from another input.
 pub fn bytes(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
     if input.is_empty() {
         input.push(random.word() as u8);
@@ -44,7 +44,7 @@ pub fn bytes(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
     }
 }
 
-/// The lowest `width` bytes of `value` at `at`, as far as they fit.
+/// Writes the lowest `width` bytes of `value` at `at`, as many as fit.
 pub(super) fn put(input: &mut [u8], at: usize, width: usize, value: u64) {
     for (place, byte) in input
         .iter_mut()
@@ -56,7 +56,7 @@ pub(super) fn put(input: &mut [u8], at: usize, width: usize, value: u64) {
     }
 }
 
-/// The word at `at`; zeroes after the end.
+/// The word at `at`. Bytes beyond the end are zero.
 pub(super) fn get(input: &[u8], at: usize, width: usize) -> u64 {
     let bytes = input.iter().skip(at).take(width).zip(0u32..);
     bytes.fold(0, |word, (&byte, n)| word | u64::from(byte) << (8 * n))

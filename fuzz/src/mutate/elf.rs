@@ -1,9 +1,9 @@
-//! Changes of the fields that an ELF file consists of: gABI, Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr.
+//! Mutations of the fields of an ELF file: gABI, Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr.
 
 use super::bytes::{bytes, get, put};
 use crate::Random;
 
-/// A table in the file: first byte, bytes of an entry, entries.
+/// A table in the file: offset, size of an entry, number of entries.
 type Table = (usize, usize, usize);
 
 /// Fields of an entry: offset and width.
@@ -34,7 +34,7 @@ const SECTION: Fields = &[
 ];
 const SYMBOL: Fields = &[(0, 4), (4, 1), (6, 2), (8, 8), (16, 8)];
 
-/// Changes a field, or the contents of a section, or anything.
+/// Mutates a field, the contents of a section, or any bytes.
 pub fn elf(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
     let number = |at, width| usize::try_from(get(input, at, width)).unwrap_or(usize::MAX);
     let programs = (number(32, 8), 56, number(56, 2));
@@ -60,7 +60,7 @@ pub fn elf(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
     }
 }
 
-/// Changes a field of some entry of a table.
+/// Mutates a field of some entry of a table.
 fn field(random: &mut Random, input: &mut [u8], table: Table, fields: Fields) {
     let (start, size, count) = table;
     let entry = random.below(count.min(4096)) * size;
@@ -69,7 +69,7 @@ fn field(random: &mut Random, input: &mut [u8], table: Table, fields: Fields) {
     };
     let at = start.saturating_add(entry + offset);
     let value = match random.below(4) {
-        // What another field says.
+        // The value of the same field in another entry.
         0 => get(
             input,
             start.saturating_add(random.below(count.min(64)) * size + offset),
@@ -81,7 +81,7 @@ fn field(random: &mut Random, input: &mut [u8], table: Table, fields: Fields) {
     put(input, at, width, value);
 }
 
-/// Where some section's contents are in the file, and how long they are.
+/// The offset and size of some section's contents in the file.
 fn contents(random: &mut Random, input: &[u8], sections: Table) -> (usize, usize) {
     let (start, size, count) = sections;
     let header = start.saturating_add(random.below(count.min(4096)) * size);

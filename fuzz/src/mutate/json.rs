@@ -1,4 +1,4 @@
-//! Changes of a JSON text that leave it one, mostly.
+//! Mutations of a JSON text whose results are mostly JSON.
 
 use std::mem::discriminant;
 
@@ -7,8 +7,8 @@ use serde_json::{Number, Value};
 use super::bytes::bytes;
 use crate::Random;
 
-/// Changes a value, takes one away, doubles one, or puts one in another's place; now and then, changes bytes or puts in
-/// what is of another type, which most readers refuse at once.
+/// Changes, removes or duplicates a value, or copies it to another place. Occasionally changes
+/// bytes, or inserts a value of another type, which most readers reject at once.
 pub fn json(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
     let parsed = serde_json::from_slice::<Value>(input);
     let (Ok(mut value), true) = (parsed, random.below(64) != 0) else {
@@ -32,7 +32,7 @@ pub fn json(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
     }
 }
 
-/// Puts something of any type in its place, or takes a field away.
+/// Replaces a value by one of any type, or removes a field.
 fn replace(random: &mut Random, target: &mut Value, donor: Option<Value>) {
     match (random.below(4), &mut *target) {
         (0 | 1, Value::Object(fields)) => {
@@ -53,7 +53,7 @@ fn replace(random: &mut Random, target: &mut Value, donor: Option<Value>) {
     }
 }
 
-/// Changes a value within its type; `like` is another of that type.
+/// Changes a value without changing its type. `like` is another value of that type.
 fn change(random: &mut Random, target: &mut Value, like: Option<Value>) {
     let number = match random.below(4) {
         0 => random.interesting(64),
@@ -86,7 +86,7 @@ fn change(random: &mut Random, target: &mut Value, like: Option<Value>) {
     }
 }
 
-/// Values in it, itself included.
+/// The number of values in a value, including itself.
 fn count(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(count).sum(),
@@ -95,7 +95,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Value number `index` in it.
+/// The value with number `index` in a value.
 fn at<'v>(value: &'v mut Value, index: &mut usize) -> Option<&'v mut Value> {
     if *index == 0 {
         return Some(value);

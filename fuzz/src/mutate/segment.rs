@@ -1,16 +1,17 @@
-//! Changes of words: a segment is a header of words and areas of items of words, in pieces of known sizes here.
+//! Mutations of words. A segment is a header of words and areas of items of words; an input holds
+//! pieces of known sizes.
 
 use super::bytes::{bytes, get, put};
 use crate::Random;
 
-/// Bytes of an input for the header.
+/// The size of the header in an input, in bytes.
 pub const HEADER: usize = 4096;
-/// Bytes of an input for each area.
+/// The size of each area in an input, in bytes.
 pub const AREA: usize = 1024;
-/// Bytes of the header that mean something.
+/// The bytes of the header that have a meaning.
 const FIELDS: usize = 0x140;
 
-/// Changes a field of the header, a word of an area, or anything.
+/// Mutates a field of the header, a word of an area, or any bytes.
 pub fn segment(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
     let width = [2, 4, 4, 8, 8][random.below(5)];
     let place = match random.below(16) {
@@ -20,7 +21,7 @@ pub fn segment(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
             HEADER + random.below(areas) * AREA + random.below(AREA / width) * width
         }
         14 => {
-            // What a file is that was made shorter while it was written.
+            // A file that was truncated while it was written.
             let end = HEADER + random.below(input.len().saturating_sub(HEADER));
             return input.truncate(end);
         }
@@ -31,9 +32,9 @@ pub fn segment(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
         0 => old.wrapping_add(1),
         1 => old.wrapping_sub(1),
         2 => old ^ 1 << random.below(width * 8),
-        // Most of what refers to something is a small number.
+        // Most references are small numbers.
         3 | 4 => random.below(64) as u64,
-        // What another word says.
+        // The value of another word.
         5 => get(input, random.below(input.len() / width) * width, width),
         6 => random.word(),
         _ => random.interesting(input.len()),

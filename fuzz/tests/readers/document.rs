@@ -13,7 +13,7 @@ const TARGET: Target = Target {
 };
 
 #[test]
-fn document() {
+fn document_of_any_bytes_is_read_or_rejected() {
     let scratch = Scratch::new("document");
     let segment = scratch.segment();
     run(&TARGET, |input| {

@@ -15,17 +15,17 @@ const TARGET: Target = Target {
     cases: 400,
 };
 
-/// Functions of one file that are planned.
+/// The number of functions planned for a file.
 const FUNCTIONS: usize = 24;
 
 #[test]
-fn elf() {
+fn elf_of_any_bytes_is_read_or_rejected() {
     let patterns = ["work*", "/r.g/", "main"].map(|text| Pattern::parse(text).expect("a pattern"));
     run(&TARGET, |input| read(input, &patterns));
 }
 
 fn read(input: &[u8], patterns: &[Pattern]) -> bool {
-    // What the command reads with the parser itself.
+    // The command also uses the parser directly.
     if let Ok(elf) = goblin::elf::Elf::parse(input) {
         assert!(elf.dynrelas.iter().count() <= input.len());
     }

@@ -1,4 +1,4 @@
-//! Profiles, and what is made of them.
+//! Profiles, and the reports and exports made from them.
 
 use std::io::sink;
 use std::path::Path;
@@ -16,12 +16,12 @@ const TARGET: Target = Target {
 };
 
 #[test]
-fn profile() {
+fn profile_of_any_bytes_is_read_or_rejected() {
     run(&TARGET, |input| {
         let Ok(profile) = Profile::parse(Path::new("FILE"), input) else {
             return false;
         };
-        // Only says whether the sums agree.
+        // The result does not matter: it only shows whether the sums agree.
         let _ = profile.check();
         let options = Options {
             histogram: true,
@@ -38,7 +38,7 @@ fn profile() {
         report::answer(&profile, screen, None, &mut sink()).expect("an answer");
         to_json(&profile, &mut sink()).expect("written");
         for metric in &profile.metrics {
-            // Sums below 0 are refused.
+            // Negative sums are rejected.
             let _ = to_folded(&profile, &metric.name, true, &mut sink());
         }
         let delta = Delta::between(&profile, &profile);

@@ -1,4 +1,4 @@
-//! Segments: the header and the first bytes of each area, as anybody may have written them.
+//! Segments: the header and the first bytes of each area, with arbitrary contents.
 
 use std::fs::{File, remove_file};
 use std::mem::offset_of;
@@ -20,27 +20,27 @@ const TARGET: Target = Target {
     cases: 400,
 };
 
-/// Whose segment the corpus holds: nobody's.
+/// The process of the segment in the corpus. It does not exist.
 const PROCESS: Process = Process {
     pid: Pid(i32::MAX),
     start_time: 1,
 };
 
-/// A file for segments, which is opened as commands open one.
+/// A segment file, opened as commands open one.
 pub struct Scratch {
     path: PathBuf,
     file: File,
-    /// A segment, as it was found.
+    /// The original segment.
     kept: Vec<u8>,
-    /// Its document, whole.
+    /// Its complete document.
     document: Vec<u8>,
 }
 
 impl Scratch {
-    /// One for the target of this name.
+    /// Creates the file for a target.
     pub fn new(target: &str) -> Self {
         let name = format!("ipath-fuzz-{target}-{}", std::process::id());
-        // In memory where that can be: each case writes it anew.
+        // In memory if possible, because each case rewrites it.
         let folder = if Path::new("/dev/shm").is_dir() {
             PathBuf::from("/dev/shm")
         } else {
@@ -72,7 +72,8 @@ impl Scratch {
         self.open().expect("a segment").1
     }
 
-    /// The segment that an input makes of the file, and whether it is one whose maker has come to an end.
+    /// Opens the segment after writing `input` to the file. True if its creator may have touched
+    /// the process.
     fn of(&self, input: &[u8]) -> Result<(bool, Segment), SegmentError> {
         self.fill(input);
         self.open()
@@ -84,12 +85,12 @@ impl Scratch {
         Ok((is_begun, Segment::of(claim, &PROCESS)?))
     }
 
-    /// Writes an input where it belongs: the header, what follows it into the areas as the corpus has them, and what
-    /// no input has room for, the rest of the documents.
+    /// Writes an input into the file: the header, then the areas at their offsets in the corpus.
+    /// The rest of a document, for which an input has no room, comes from the corpus.
     fn fill(&self, input: &[u8]) {
         let size = self.word(offset_of!(Header, size));
         let stated = field(input, offset_of!(Header, size));
-        // A size that can be, or one that the header contradicts.
+        // A plausible size, or a size that contradicts the header.
         let len = if stated <= 2 * size { stated } else { size };
         self.file.set_len(0).expect("emptied");
         self.file.set_len(len).expect("a size");
@@ -108,14 +109,14 @@ impl Scratch {
         }
     }
 
-    /// Writes what lies before the end of the file.
+    /// Writes the part of `bytes` that is before the end of the file.
     fn write(&self, at: u64, bytes: &[u8], len: u64) {
         let room = usize::try_from(len.saturating_sub(at)).unwrap_or(usize::MAX);
         let bytes = &bytes[..room.min(bytes.len())];
         self.file.write_all_at(bytes, at).expect("written");
     }
 
-    /// A field of the corpus's header.
+    /// A field of the header in the corpus.
     fn word(&self, offset: usize) -> u64 {
         field(&self.kept, offset)
     }
@@ -147,7 +148,7 @@ pub fn collect(segment: &Segment, document: &Document) {
 }
 
 #[test]
-fn segment() {
+fn segment_of_any_bytes_is_read_or_rejected() {
     let scratch = Scratch::new("segment");
     let known = scratch.document();
     let own = scratch.segment().read_document().expect("its document");

@@ -1,4 +1,4 @@
-//! Unwind tables as the runtime reads them in the target.
+//! Unwind tables, read as the runtime reads them in the target.
 
 use abi::arch::registers::OTHERS;
 use ipath_fuzz::{Target, mutate, run};
@@ -15,19 +15,19 @@ const TARGET: Target = Target {
 
 /// The value of each register.
 const PLACE: u64 = 0x7fff_0000_1000;
-/// Addresses that are looked up in one file.
+/// The number of addresses looked up in a file.
 const ADDRESSES: u64 = 64;
 
 #[test]
-fn unwind() {
+fn unwind_tables_of_any_bytes_are_read_or_rejected() {
     run(&TARGET, read);
 }
 
 fn read(input: &[u8]) -> bool {
     let start = input.as_ptr() as u64;
-    // SAFETY: the input stays as long as the region is used.
+    // SAFETY: the input outlives the region.
     let region = unsafe { Region::new(start, start + input.len() as u64) };
-    // As in a file whose first segment holds all of it.
+    // As in a file whose first segment contains all of it.
     let Some(header) = header(input) else {
         return false;
     };
@@ -66,7 +66,7 @@ fn follow(row: &Row) {
     }
 }
 
-/// Where PT_GNU_EH_FRAME is, as an offset.
+/// The offset of PT_GNU_EH_FRAME in the file.
 fn header(input: &[u8]) -> Option<u64> {
     const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
     let word = |at: usize| Some(u64::from_le_bytes(*input.get(at..at + 8)?.first_chunk()?));

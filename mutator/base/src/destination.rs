@@ -1,4 +1,5 @@
-//! Where a result is written: a file that is replaced as a whole, or what takes bytes as they come.
+//! Destinations of results. A file is replaced as a whole. A descriptor, pipe or device receives
+//! the bytes in order.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -6,23 +7,24 @@ use std::os::fd::RawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What an `-o` names.
+/// The destination named by `-o`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// A descriptor of this process: `-`, `/dev/stdout`, `/dev/stderr`, `/dev/fd/N`.
+    /// A descriptor of this process: `-`, `/dev/stdout`, `/dev/stderr`, `/dev/fd/N`,
+    /// `/proc/self/fd/N`.
     Descriptor(RawFd),
     /// A pipe or a device, which is opened and written to.
     Direct(PathBuf),
-    /// A file, or what is to become one. It is replaced by a new one: a symbolic link too, whatever
-    /// it leads to, as one that somebody else has placed could lead anywhere.
+    /// The path of a file, which may not exist yet. A new file replaces it. A symbolic link is
+    /// replaced and not followed, because another user may have created it.
     File(PathBuf),
 }
 
 impl Destination {
-    /// What `path` names.
+    /// The destination named by `path`. A missing file is a [`Destination::File`].
     ///
     /// # Errors
-    /// Nothing that can be written: a folder, a block device, a socket.
+    /// `path` names a folder, a block device or a socket, or it cannot be looked up.
     pub fn of(path: &Path) -> io::Result<Self> {
         if let Some(descriptor) = descriptor(path) {
             return Ok(Self::Descriptor(descriptor));
@@ -50,10 +52,11 @@ impl Destination {
         }
     }
 
-    /// Checks what can be checked before there is anything to write.
+    /// Checks that [`Destination::write`] can begin, without opening or creating anything.
     ///
     /// # Errors
-    /// The right to write, or the folder, is missing.
+    /// The descriptor is closed or read-only, or the pipe, the device or the file's folder is not
+    /// writable, or that folder does not exist.
     pub fn check(&self) -> io::Result<()> {
         use rustix::fs::{Access, access};
         match self {
@@ -76,17 +79,17 @@ impl Destination {
         }
     }
 
-    /// True where writing can wait for a reader, without end.
+    /// True if a write may wait for a reader without a time limit.
     pub fn may_wait(&self) -> bool {
         !matches!(self, Self::File(_))
     }
 
-    /// Writes a result: a file whole or not at all, so that a reader finds the old content or the
-    /// new and never a part.
+    /// Writes a result. A file is replaced atomically: a reader sees its old or its new content,
+    /// never a part.
     ///
     /// # Errors
-    /// What the system or `content` gives. What stood in a file then still does, and nothing is
-    /// left beside it.
+    /// Those of the system and of `content`. A file then keeps its old content, and no temporary
+    /// file remains. A descriptor, pipe or device has received the bytes before the error.
     pub fn write(&self, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         let file = match self {
             Self::Descriptor(descriptor) => {
@@ -101,11 +104,11 @@ impl Destination {
         out.flush()
     }
 
-    /// The same for those who have more to do than to wait for a reader: where nobody reads that is an error, and so it is
-    /// where a reader makes it wait for long.
+    /// As [`Destination::write`], for callers that cannot wait for a reader.
     ///
     /// # Errors
-    /// As with [`Destination::write`]. What a pipe has taken by then stays in it.
+    /// Those of [`Destination::write`], or there is no reader, or all waits for it together take
+    /// 2 s. A pipe has received the bytes before the error.
     pub fn write_soon(
         &self,
         content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -130,7 +133,8 @@ mod impatient;
 pub use directory::{Folder, Unfinished};
 use impatient::{Impatient, duplicate, of_descriptor};
 
-/// The descriptor that a path names.
+/// The descriptor named by a path, as listed at [`Destination::Descriptor`]. `None` for any other
+/// path.
 fn descriptor(path: &Path) -> Option<RawFd> {
     let text = path.to_str()?;
     match text {
@@ -145,11 +149,15 @@ fn descriptor(path: &Path) -> Option<RawFd> {
     }
 }
 
+/// The folder that contains `path`: `.` if `path` is a name without a folder.
 fn folder(path: &Path) -> &Path {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }
 
+/// Opens a pipe or a device for writing, with `more` as additional flags of open(2). Fails if
+/// `path` no longer names a pipe or a device. With O_NONBLOCK, it also fails if a pipe has no
+/// reader.
 fn open_direct(path: &Path, more: i32) -> io::Result<File> {
     let file = File::options()
         .write(true)
@@ -157,11 +165,11 @@ fn open_direct(path: &Path, more: i32) -> io::Result<File> {
         .open(path)
         .map_err(|e| match (e.raw_os_error(), fs::symlink_metadata(path)) {
             (Some(libc::ENXIO), Ok(it)) if it.file_type().is_fifo() => {
-                io::Error::other("nobody reads it")
+                io::Error::other("it has no reader")
             }
             _ => e,
         })?;
-    // Another may have taken its place since it was looked at.
+    // Another file may have replaced it since the check.
     let kind = file.metadata()?.file_type();
     if kind.is_fifo() || kind.is_char_device() {
         Ok(file)
@@ -170,6 +178,8 @@ fn open_direct(path: &Path, more: i32) -> io::Result<File> {
     }
 }
 
+/// Writes `content` to a temporary file in the folder of `path`, then renames it to `path`. After
+/// an error the temporary file is removed, and `path` is unchanged.
 fn replace(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let (file, temporary) = create_beside(path)?;
     let written = (|| {
@@ -185,7 +195,7 @@ fn replace(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) 
     written
 }
 
-/// A new file in the folder of `path`, under a name that nobody can foresee.
+/// Creates a file in the folder of `path`, with an unpredictable name. Returns it with its path.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     make_beside(path, |temporary| {
         File::options()
@@ -197,7 +207,9 @@ fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     })
 }
 
-/// What `make` makes in the folder of `path`, where it finds nothing of that name.
+/// Calls `make` with a path in the folder of `path` that has an unpredictable name. Tries other
+/// names, up to 100 in all, while the path exists already. Returns the result of `make` and the
+/// path.
 fn make_beside<T>(path: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
     const TRIES: usize = 100;
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
@@ -214,7 +226,7 @@ fn make_beside<T>(path: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Res
 
 fn random() -> io::Result<u64> {
     let mut bytes = [0u8; 8];
-    // SAFETY: writes at most the length of a value that lives.
+    // SAFETY: writes at most the length of a live value.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     match usize::try_from(got) {
         Ok(n) if n == bytes.len() => Ok(u64::from_ne_bytes(bytes)),

@@ -1,7 +1,7 @@
-//! Files that ipath opens by a name it did not make: modules, debug files, profiles.
+//! Files whose names come from elsewhere: modules, debug files, profiles.
 //!
-//! Such a name may lead to anything, and the file may change while it is read. Nothing is opened but a
-//! regular file, nothing waits, and no file takes more memory than it has contents.
+//! Such a name may lead to anything, and the file may change while it is read. So only regular
+//! files are opened, nothing blocks, and no file takes more memory than it has contents.
 
 #[cfg(test)]
 mod tests;
@@ -11,6 +11,7 @@ pub use text::lines_of;
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::ops::{Deref, Range};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -19,21 +20,22 @@ use std::sync::Arc;
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 
+use crate::cache::Shared;
 use crate::guard::Watch;
 use crate::starved::bearing;
 
-/// The text after the last slash of a path.
+/// The part of a path after its last slash, or the whole path if it has no slash.
 pub fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Opens a regular file for reading.
 ///
-/// It is looked at before it is opened, through a descriptor that opens nothing (O_PATH): opening alone lets
-/// the writer of a FIFO go on, and rewinds a tape.
+/// The type is checked before the file is opened, through an O_PATH descriptor: opening alone would
+/// unblock the writer of a FIFO, or rewind a tape.
 ///
 /// # Errors
-/// What the system gives, or that it is no regular file.
+/// Returns the errors of the system, or an error if it is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let place = File::options()
         .read(true)
@@ -42,7 +44,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     open_place(&place)
 }
 
-/// The same of what has been looked up (O_PATH).
+/// Opens a regular file that has been looked up (O_PATH).
 ///
 /// # Errors
 /// As [`open_regular`].
@@ -55,29 +57,32 @@ pub fn open_place(place: &File) -> io::Result<File> {
         return Err(io::Error::other("not a regular file"));
     }
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-    // The very file that was looked at, whatever its name leads to by now.
+    // Reopen exactly the file that was checked, even if its name now leads elsewhere.
     let path = format!("/proc/self/fd/{}", place.as_raw_fd());
     File::options().read(true).custom_flags(flags).open(path)
 }
 
-/// Bytes that a file claims for each that it has on its disk, at most. No file system packs more into a block
-/// than this; where it is more, there are holes.
+/// The maximum ratio of a file's size to its bytes on disk. No file system compresses more
+/// strongly, so a larger ratio means that the file has holes.
 const EACH: u64 = 64;
-/// A file that claims no more than this is never sparse.
+/// Files up to this size are never treated as sparse.
 const SMALL: u64 = 1 << 20;
-/// Largest file that is read as a whole.
+/// The size in bytes of the largest file that is read into memory. A mapped file may be larger.
 const LARGEST: u64 = 4 << 30;
 
-/// What tells of a file that it has been written anew: when it was written last (st_mtim), and its size.
+/// Identifies a version of a file: its modification time (st_mtim) and its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp {
+    /// The modification time in whole seconds since the Unix epoch.
     seconds: i64,
+    /// The part of a second after `seconds`.
     nanoseconds: i64,
+    /// In bytes.
     size: u64,
 }
 
 impl Stamp {
-    /// That of a file of which stat(2) says this.
+    /// The stamp of a file with these metadata.
     pub fn of(meta: &Metadata) -> Self {
         Self {
             seconds: meta.mtime(),
@@ -87,7 +92,36 @@ impl Stamp {
     }
 }
 
-/// The contents of a file, for as long as this value lives: a copy of them, or a map that is guarded.
+/// Identifies the contents of a file more strictly than its [`Stamp`]: also by its device, its
+/// inode and the time of its last change (st_ctim).
+///
+/// A program can set a modification time (`cp -p`, `install -p`, builds with clamped times), but
+/// not the time of a change. That time also changes with the file's name and mode, so an unequal
+/// version does not mean that the contents changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Version {
+    stamp: Stamp,
+    /// The device and the inode.
+    file: (u64, u64),
+    /// The time of the last change in whole seconds since the Unix epoch.
+    seconds: i64,
+    /// The part of a second after `seconds`.
+    nanoseconds: i64,
+}
+
+impl Version {
+    /// The version of a file with these metadata.
+    pub fn of(meta: &Metadata) -> Self {
+        Self {
+            stamp: Stamp::of(meta),
+            file: (meta.dev(), meta.ino()),
+            seconds: meta.ctime(),
+            nanoseconds: meta.ctime_nsec(),
+        }
+    }
+}
+
+/// The contents of a file, valid as long as this value lives: a copy, or a guarded map.
 #[derive(Clone, Debug)]
 pub struct FileBytes {
     contents: Arc<Contents>,
@@ -103,16 +137,17 @@ enum Contents {
 /// A private, read-only map.
 #[derive(Debug)]
 struct Mapped {
-    /// Ends before the map.
+    /// Dropped before the map.
     watch: Watch,
     map: Mmap,
 }
 
 impl Mapped {
-    /// Maps a file that is not empty; `None` where there are too many maps.
+    /// Maps a nonempty file. `None` if [`Watch::over`] refuses because of too many guarded maps.
     fn of(file: &File) -> io::Result<Option<Self>> {
-        // SAFETY: the map is private and read only. What changes the file while it is mapped is root or the
-        // user that runs ipath, who can change ipath as well; a page that goes is replaced by zeroes.
+        // SAFETY: the map is private and read only. Only root or the user of ipath can change the
+        // file while it is mapped, and both can change ipath as well. A page that disappears is
+        // replaced by zeroes.
         let map = unsafe { Mmap::map(file)? };
         // SAFETY: as above.
         let watch = unsafe { Watch::over(map.as_ptr(), map.len())? };
@@ -120,8 +155,14 @@ impl Mapped {
     }
 }
 
+impl Default for FileBytes {
+    fn default() -> Self {
+        Self::of_bytes(Vec::new())
+    }
+}
+
 impl FileBytes {
-    /// The contents of the regular file at `path`.
+    /// Opens the regular file at `path`.
     ///
     /// # Errors
     /// As [`open_regular`] and [`FileBytes::of`].
@@ -129,10 +170,11 @@ impl FileBytes {
         Self::of(&open_regular(path)?)
     }
 
-    /// The contents of a regular file: mapped where only root and ipath's own user can change it, else read.
+    /// The contents of a regular file. It is mapped if only root and the user of ipath can change
+    /// it, else read.
     ///
     /// # Errors
-    /// What the system gives, or that the file has holes or is too large.
+    /// Returns the errors of the system, or an error if the file has holes or is too large.
     pub fn of(file: &File) -> io::Result<Self> {
         let meta = file.metadata()?;
         let there = meta.blocks().saturating_mul(512);
@@ -152,7 +194,7 @@ impl FileBytes {
         Ok(Self::with(Contents::Read(read(file, meta.len())?), &meta))
     }
 
-    /// Contents derived from those of another file.
+    /// Contents derived from the contents of another file. Their stamp is the default one.
     pub fn of_bytes(bytes: Vec<u8>) -> Self {
         Self {
             contents: Arc::new(Contents::Read(bytes)),
@@ -167,12 +209,12 @@ impl FileBytes {
         }
     }
 
-    /// What tells that the file has been written anew since it was opened.
+    /// The stamp that the file had when it was opened. A rewritten file has another stamp.
     pub fn stamp(&self) -> Stamp {
         self.stamp
     }
 
-    /// The bytes.
+    /// The bytes of the file.
     pub fn bytes(&self) -> &[u8] {
         match &*self.contents {
             Contents::Read(bytes) => bytes,
@@ -180,7 +222,29 @@ impl FileBytes {
         }
     }
 
-    /// True if the file has been cut short since it was opened. What it has lost reads as zeroes.
+    /// The part that is the whole file.
+    pub fn whole(&self) -> FilePart {
+        FilePart {
+            file: self.clone(),
+            range: 0..self.bytes().len(),
+        }
+    }
+
+    /// The part of the file that `bytes` is. `None` if `bytes` is not a slice of the file's bytes.
+    pub fn part(&self, bytes: &[u8]) -> Option<FilePart> {
+        let all = self.bytes().as_ptr_range();
+        let part = bytes.as_ptr_range();
+        (all.start <= part.start && part.end <= all.end).then(|| {
+            let start = part.start.addr() - all.start.addr();
+            FilePart {
+                file: self.clone(),
+                range: start..start + bytes.len(),
+            }
+        })
+    }
+
+    /// True if the file is mapped, was truncated after it was opened, and a page of the lost part
+    /// was read. The lost part reads as zeroes. A copy cannot lose a part: always false.
     pub fn is_cut(&self) -> bool {
         match &*self.contents {
             Contents::Read(_) => false,
@@ -189,7 +253,29 @@ impl FileBytes {
     }
 }
 
-/// True if only root and ipath's own user can change the file.
+/// A part of a file's contents. It keeps all contents in memory.
+#[derive(Clone, Debug, Default)]
+pub struct FilePart {
+    file: FileBytes,
+    /// In bytes from the file's start.
+    range: Range<usize>,
+}
+
+impl Deref for FilePart {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.file.bytes()[self.range.clone()]
+    }
+}
+
+impl Shared for FileBytes {
+    fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.contents) > 1
+    }
+}
+
+/// True if only root and the user of ipath can change the file.
 fn is_trusted(meta: &Metadata) -> bool {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     // SAFETY: takes no argument and cannot fail.
@@ -197,11 +283,13 @@ fn is_trusted(meta: &Metadata) -> bool {
     (meta.uid() == 0 || meta.uid() == own) && meta.mode() & WRITABLE_BY_OTHERS == 0
 }
 
-/// The contents of a file that has claimed `len` bytes: no more than that, less where it has become shorter.
+/// Reads a file whose metadata state the size `len` in bytes. Reads at most that, and less if the
+/// file has shrunk. It is an error if `len` exceeds [`LARGEST`] or the available memory.
 fn read(mut file: &File, len: u64) -> io::Result<Vec<u8>> {
     if len > LARGEST {
         return Err(io::Error::other(format!(
-            "{len} bytes are too many to read, and it cannot be mapped: others can change it"
+            "{len} bytes are too many to read, and it cannot be mapped because other users can \
+            change it"
         )));
     }
     let mut bytes = Vec::new();

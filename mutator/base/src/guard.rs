@@ -1,8 +1,8 @@
-//! Maps of files that may be cut short while they are read.
+//! Guards maps of files that may be truncated while they are read.
 //!
-//! Touching a page of a map after the file's end raises SIGBUS (mmap(2)). A handler puts a page of zeroes in
-//! its stead, if it lies in one of these maps, and notes that the file has been cut; any other SIGBUS goes
-//! where it went before.
+//! Accessing a page of a map beyond the end of the file raises SIGBUS (mmap(2)). If the page is in
+//! a guarded map, a handler replaces it with a page of zeroes and records that the file was
+//! truncated. Any other SIGBUS is passed to the previous handler.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,40 +10,44 @@ use std::sync::Once;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Maps at a time.
-const MOST: usize = 2048;
+/// The maximum number of guarded maps at a time.
+const MAX_MAPPINGS: usize = 2048;
 const PAGE: usize = abi::PAGE as usize;
 
-/// A map that is watched; zeroes where there is none.
+/// A guarded map's addresses, or an unused entry, whose `start` is 0.
 struct Watched {
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Pages that have been replaced.
+    /// The number of pages that the handler replaced.
     cut: AtomicUsize,
 }
 
-static WATCHED: [Watched; MOST] = [const {
+/// The entries that the handler looks through.
+static WATCHED: [Watched; MAX_MAPPINGS] = [const {
     Watched {
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
         cut: AtomicUsize::new(0),
     }
-}; MOST];
+}; MAX_MAPPINGS];
 
-/// No address: what is watched is being written down.
+/// A start address that marks an entry as being filled in.
 const TAKEN: usize = 1;
 
-/// A range of addresses that is watched for as long as this lives, which must end before the map does: what the
-/// handler replaces must be a map of ours.
+/// Guards a range of addresses as long as it lives. It must be dropped before the map is unmapped,
+/// because the handler must only replace pages of our maps. Its number is an index into `WATCHED`.
 #[derive(Debug)]
 pub struct Watch(usize);
 
 impl Watch {
-    /// Watches over a map of a file that starts at `start`; `None` where there are too many.
+    /// Guards a map of a file: `len` bytes from `start`. `None` if 2048 maps are guarded already.
+    ///
+    /// # Errors
+    /// The handler for SIGBUS cannot be installed.
     ///
     /// # Safety
-    /// The range is a map of the caller's, of which no reference to bytes that may not change is handed out while
-    /// the file can be cut.
+    /// The range must be a map of the caller. While the file can be truncated, no reference to
+    /// bytes that must not change may be handed out.
     pub unsafe fn over(start: *const u8, len: usize) -> io::Result<Option<Self>> {
         install()?;
         let take = |s: &Watched| s.start.compare_exchange(0, TAKEN, Acquire, Relaxed).is_ok();
@@ -59,7 +63,7 @@ impl Watch {
         Ok(Some(Self(index)))
     }
 
-    /// True if a part of it that was touched was not there.
+    /// True if a page was accessed that was beyond the end of the file.
     pub fn is_cut(&self) -> bool {
         WATCHED[self.0].cut.load(Acquire) > 0
     }
@@ -71,15 +75,16 @@ impl Drop for Watch {
     }
 }
 
-/// What was done at SIGBUS before; written once, before the handler can run.
+/// The previous action for SIGBUS. Written once, before the handler can run.
 static mut BEFORE: MaybeUninit<libc::sigaction> = MaybeUninit::zeroed();
 
+/// Installs the handler at the first call. It is an error, at every call, if that failed.
 fn install() -> io::Result<()> {
     static ONCE: Once = Once::new();
     static FAILED: AtomicUsize = AtomicUsize::new(0);
     ONCE.call_once(|| {
-        // SAFETY: all zeroes is a valid sigaction, `BEFORE` is written here alone and once, and the handler
-        // has the form that SA_SIGINFO asks for.
+        // SAFETY: all zeroes is a valid sigaction. `BEFORE` is only written here, and once. The
+        // handler has the signature that SA_SIGINFO requires.
         let result = unsafe {
             let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
             libc::sigaction(libc::SIGBUS, std::ptr::null(), (&raw mut BEFORE).cast());
@@ -97,21 +102,21 @@ fn install() -> io::Result<()> {
     }
 }
 
-/// Makes only calls that a signal handler may make: it takes no lock and allocates nothing.
+/// Makes only async-signal-safe calls: it takes no lock and allocates nothing.
 extern "C" fn on_sigbus(
     _signal: libc::c_int,
     info: *mut libc::siginfo_t,
     _context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel hands a valid siginfo to a handler with SA_SIGINFO.
+    // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
     let at = unsafe { (*info).si_addr() } as usize;
     let holds = |s: &&Watched| {
         let start = s.start.load(Acquire);
         start > TAKEN && start <= at && at < s.end.load(Relaxed)
     };
     let Some(watched) = WATCHED.iter().find(holds) else {
-        // SAFETY: `BEFORE` was written before this handler was installed. The instruction is executed again
-        // and meets what there was before.
+        // SAFETY: `BEFORE` was written before this handler was installed. The instruction is
+        // executed again and reaches the previous action.
         unsafe {
             libc::sigaction(
                 libc::SIGBUS,
@@ -123,7 +128,8 @@ extern "C" fn on_sigbus(
     };
     watched.cut.fetch_add(1, Release);
     let page = (at & !(PAGE - 1)) as *mut libc::c_void;
-    // SAFETY: errno belongs to this thread; the page lies in a map that is watched, and is only read or holds atomics.
+    // SAFETY: errno belongs to this thread. The page is in a guarded map, which is only read or
+    // holds atomics.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;

@@ -54,7 +54,7 @@ impl Hint {
         }
     }
 
-    /// The text.
+    /// The text of the hint.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -140,7 +140,7 @@ impl fmt::Display for Word<'_> {
     }
 }
 
-/// Names separated by commas.
+/// Names separated by commas, each shown as a [`Word`].
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'t>(pub &'t [String]);
 
@@ -186,7 +186,7 @@ mod tests {
     use proptest::prelude::*;
     use std::process::Command;
 
-    /// The arguments that a shell passes on.
+    /// The arguments that a shell passes to a command.
     fn arguments(line: &str) -> Vec<String> {
         let script = format!("ipath() {{ printf '%s\\0' \"$@\"; }}; {line}");
         let output = Command::new("sh").args(["-c", &script]).output().unwrap();

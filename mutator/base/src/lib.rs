@@ -1,6 +1,7 @@
-//! The base of all crates of `ipath`: errors and hints for users, text without control sequences, and files
-//! that may be anything.
+//! The base of all crates of `ipath`: I/O errors in words, advice that is safe to paste, text
+//! without control sequences, and safe handling of arbitrary files.
 
+pub mod cache;
 pub mod destination;
 pub mod error;
 pub mod files;

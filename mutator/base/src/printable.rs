@@ -1,5 +1,5 @@
-//! Text from outside as a terminal may see it: names come from files that anybody may have made,
-//! and a terminal obeys what it is sent.
+//! Makes text from elsewhere safe for a terminal. Names come from untrusted files, and a terminal
+//! executes the control sequences that it receives.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-/// `text` on one line, its control characters and those that reorder or hide text escaped as Rust
-/// writes them: `\x1b`, `\n`, `\u{202e}`.
+/// `text` on one line. Control characters, and characters that reorder or hide text, are escaped as
+/// in Rust: `\x1b`, `\n`, `\u{202e}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_active) {
         return Cow::Borrowed(text);
@@ -18,7 +18,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The same of a file's name or an argument; bytes that are no UTF-8 are shown as `\xff`.
+/// A file name or an argument, escaped like [`printable`]. Bytes that are not UTF-8 are shown as
+/// `\xff`.
 pub fn printable_os(text: impl AsRef<OsStr>) -> String {
     let mut out = String::new();
     for chunk in text.as_ref().as_bytes().utf8_chunks() {
@@ -31,13 +32,14 @@ pub fn printable_os(text: impl AsRef<OsStr>) -> String {
     out
 }
 
-/// Text for a terminal. Whatever is written into it, only line ends and plain characters come out.
+/// Text for a terminal. Whatever is written to it, its output consists of line ends and plain
+/// characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page(String);
 
 impl Page {
-    /// The text, escaped but for its line ends. A name in it should have gone through
-    /// [`printable`], so that it cannot end a line either.
+    /// The text, escaped except for its line ends. Names in it should be passed through
+    /// [`printable`] first, so that they cannot end a line either.
     pub fn of(text: &str) -> Self {
         let mut page = Self::default();
         page.push(text);
@@ -49,7 +51,7 @@ impl Page {
         self.0.is_empty()
     }
 
-    /// What a terminal is sent.
+    /// The text to send to a terminal.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -71,8 +73,8 @@ impl Write for Page {
     }
 }
 
-/// Hands on what is written, made harmless as by [`Page::of`]. For text that is too long to be held twice; each piece that is written
-/// has to be whole characters, as those of `write!` are.
+/// Passes text on, escaped like [`Page::of`], without holding all of it. Each piece must consist of
+/// whole characters, as the pieces of `write!` do.
 #[derive(Debug)]
 pub struct Pages<W>(pub W);
 
@@ -93,9 +95,9 @@ impl<W: io::Write> io::Write for Pages<W> {
     }
 }
 
-/// True for a character that does something to a terminal, or to how the text around it reads:
-/// control characters, line and paragraph separators, directional and invisible formatting
-/// (Unicode TR36 and TR39), tags.
+/// True for a character that controls a terminal or changes how the text around it reads: control
+/// characters, line and paragraph separators, directional and invisible formatting (Unicode TR36
+/// and TR39), tags.
 pub fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -104,6 +106,7 @@ pub fn is_active(c: char) -> bool {
             | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
+/// Appends `c`, escaped if it is active.
 fn push(out: &mut String, c: char) {
     // Writing to a string does not fail.
     let _ = match c {

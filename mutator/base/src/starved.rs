@@ -1,7 +1,8 @@
 //! Running out of memory (`ulimit -v`): one line and status 1, instead of Rust's abort.
 //!
-//! While signals are held, a session may be in a target. The command then frees a reserved address
-//! range, sends itself SIGTERM, and removes the session as after any SIGTERM.
+//! While this process handles termination signals itself ([`note_held`]), a session may be in a
+//! target. The command then frees a reserved address range, sends itself SIGTERM, and removes the
+//! session as after any SIGTERM.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,25 +10,28 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 
-/// The system allocator; it ends the process if there is no memory.
+/// The system allocator. It ends the process if there is no memory, except inside [`bearing`],
+/// where it returns null.
 pub struct Allocator;
 
-/// The most memory that removing a session usually needs.
+/// The most memory, in bytes, that removing a session usually needs.
 const RESERVE: usize = 8 << 20;
+/// The reserved address range. Null before the first [`note_held`], and once the range is freed.
 static KEPT: AtomicPtr<libc::c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// True once the lack of memory has been reported.
 static HAS_SAID: AtomicBool = AtomicBool::new(false);
 
-/// True while signals are held.
+/// True while this process handles termination signals itself.
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
+    /// True while this thread is inside [`bearing`].
     static BEARS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Notes that this process handles termination signals itself, or no longer does. The first call
-/// also reserves the addresses for a clean end.
+/// with true also reserves the addresses for a clean end.
 pub fn note_held(is_held: bool) {
     if is_held && KEPT.load(Relaxed).is_null() {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -45,8 +49,8 @@ pub fn has_said() -> bool {
     HAS_SAID.load(Relaxed)
 }
 
-/// Runs `what`, which can handle a failed allocation (`try_reserve`). Foreign input decides its
-/// size.
+/// Runs `what`, which can handle a failed allocation (`try_reserve`): on this thread, an allocation
+/// that fails does not end the process meanwhile. Use it where foreign input decides the size.
 pub fn bearing<R>(what: impl FnOnce() -> R) -> R {
     let before = BEARS.replace(true);
     let result = what();
@@ -81,6 +85,7 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
+/// The block that `alloc` returns. If that is null: null inside [`bearing`], else as [`starved`].
 fn alloc_or_end(bytes: usize, alloc: impl Fn() -> *mut u8) -> *mut u8 {
     let at = alloc();
     if at.is_null() && !BEARS.try_with(Cell::get).unwrap_or(false) {
@@ -90,6 +95,9 @@ fn alloc_or_end(bytes: usize, alloc: impl Fn() -> *mut u8) -> *mut u8 {
     }
 }
 
+/// Reports that `bytes` cannot be allocated. If addresses are reserved and this process handles
+/// signals, frees the addresses, sends SIGTERM and calls `alloc` again. Otherwise, or if `alloc`
+/// fails again, ends the process with status 1.
 #[cold]
 fn starved(bytes: usize, alloc: impl Fn() -> *mut u8) -> *mut u8 {
     let kept = KEPT.swap(ptr::null_mut(), Relaxed);
@@ -111,11 +119,12 @@ fn starved(bytes: usize, alloc: impl Fn() -> *mut u8) -> *mut u8 {
     unsafe { libc::_exit(1) }
 }
 
-/// Writes a line without allocating.
+/// Writes the line that reports the lack of `bytes` to standard error, without allocating.
 fn say(bytes: usize) {
     HAS_SAID.store(true, Relaxed);
     const BEFORE: &[u8] = b"ipath: memory: ";
-    const AFTER: &[u8] = b" bytes more cannot be had: the system is out of memory, or a limit is in the way (ulimit -v)\n";
+    const AFTER: &[u8] = b" more bytes cannot be allocated: the system is out of memory, or a \
+        limit is reached (ulimit -v)\n";
     let mut line = [0u8; BEFORE.len() + 20 + AFTER.len()];
     let mut digits = [0u8; 20];
     let mut first = digits.len();

@@ -20,20 +20,21 @@ pub enum ExitClock {
     Loose,
 }
 
-/// The time-stamp counter.
+/// The value of the time-stamp counter now, in ticks.
 pub fn tsc() -> u64 {
     ticks()
 }
 
-/// Time since 1970 in ns.
+/// The time now, in nanoseconds since the Unix epoch. 0 if the clock is set to a time before it.
 pub fn unix_ns() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Frequency of the time-stamp counter in Hz, measured against the monotonic clock: the kernel
-/// offers it nowhere that works in every virtual machine. Once: a command may begin many sessions.
+/// The frequency of the time-stamp counter in Hz, measured against the monotonic clock. The kernel
+/// does not report it in a way that works in every virtual machine. Only the first call measures
+/// it, which takes 25 ms: a command may begin many sessions.
 pub fn frequency() -> u64 {
     static FOUND: OnceLock<u64> = OnceLock::new();
     *FOUND.get_or_init(measured)
@@ -48,8 +49,8 @@ fn measured() -> u64 {
     (u128::from(tsc1.wrapping_sub(tsc0)) * 1_000_000_000 / ns) as u64
 }
 
-/// Counter and monotonic clock at the same time: of several readings the one that took least, so
-/// that an interruption between the two does not count.
+/// The time-stamp counter (in ticks) and CLOCK_MONOTONIC_RAW (in nanoseconds) at the same time. Of
+/// several readings, the fastest is used: it was not interrupted between the two.
 fn reading() -> (u64, u64) {
     let attempts = (0..16).map(|_| {
         let before = tsc();
@@ -74,19 +75,23 @@ fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How long a session had lasted at a reading of the counter, ns.
+/// The time from the start of the session to the value `tsc` of the time-stamp counter, in
+/// nanoseconds. 0 if `tsc` is earlier.
 pub fn ns_since_start(header: &Header, tsc: u64) -> u64 {
     let ticks = tsc.saturating_sub(header.started_tsc.load(Relaxed));
     let hz = header.clock_hz.load(Relaxed).max(1);
     u64::try_from(u128::from(ticks) * 1_000_000_000 / u128::from(hz)).unwrap_or(u64::MAX)
 }
 
-/// When the counter was read so, in ns since 1970, at the earliest: by how that clock stood when the session began, and by how it stands now. Between
-/// the two it may have been set, or have run slower or faster than the counter (adjtimex(2)).
+/// The earliest time at which the counter can have had the value `tsc`, in nanoseconds since the
+/// Unix epoch. It is the minimum of two estimates: one from the real-time clock at the start of the
+/// session, one from the clock now. In between, that clock may have been set, or have run slower or
+/// faster than the counter (adjtimex(2)).
 pub fn earliest_unix_ns(header: &Header, tsc: u64) -> u64 {
     earliest_unix_ns_by(header, tsc, (self::tsc(), unix_ns()))
 }
 
+/// [`earliest_unix_ns`], given the counter and the nanoseconds since the Unix epoch now.
 fn earliest_unix_ns_by(header: &Header, tsc: u64, (now_tsc, now): (u64, u64)) -> u64 {
     let since_start = ns_since_start(header, tsc);
     let until_now = ns_since_start(header, now_tsc).saturating_sub(since_start);
@@ -95,7 +100,7 @@ fn earliest_unix_ns_by(header: &Header, tsc: u64, (now_tsc, now): (u64, u64)) ->
     by_start.min(now.saturating_sub(until_now))
 }
 
-/// `(mult, shift)` with `ns = ticks * mult >> shift`.
+/// `(mult, shift)` with `ns = ticks * mult >> shift`, for ticks of a frequency of `hz`.
 pub fn scale_to_ns(hz: u64) -> (u64, u64) {
     let mult = (1_000_000_000u128 << SCALE_SHIFT) / u128::from(hz.max(1));
     (u64::try_from(mult).unwrap_or(u64::MAX), SCALE_SHIFT.into())
@@ -119,18 +124,19 @@ mod tests {
         }
     }
 
-    /// Of a session that began at 5 s of the counter, 1000 s of the other clock, seen 3 s later, and 10 s before now.
+    /// The session began at 5 s of the counter and 1000 s of the real-time clock. The value is from
+    /// 3 s later, and now is 10 s after that.
     #[test]
     fn the_earliest_time_is_told_also_where_the_clock_has_been_set() {
         const S: u64 = 1_000_000_000;
-        // SAFETY: all of it are numbers.
+        // SAFETY: all fields are numbers.
         let header: Header = unsafe { std::mem::zeroed() };
         header.clock_hz.store(2 * S, Relaxed);
         header.started_tsc.store(5 * 2 * S, Relaxed);
         header.started_unix_ns.store(1000 * S, Relaxed);
         let seen = |now: u64| earliest_unix_ns_by(&header, 8 * 2 * S, (18 * 2 * S, now));
         assert_eq!(seen(1013 * S), 1003 * S);
-        // It has been put back, or has run slower; or on.
+        // The clock has been set back, or has run slower. Then it has been set forward.
         assert_eq!(seen(1000 * S), 990 * S);
         assert_eq!(seen(1020 * S), 1003 * S);
         assert_eq!(seen(0), 0);

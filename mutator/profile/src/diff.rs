@@ -1,5 +1,6 @@
-//! Changes between two profiles, or between the profiles of several runs before and after, path by path.
+//! Comparison of two profiles, or of several runs before and after a change, path by path.
 
+mod inside;
 mod json;
 mod matching;
 mod runs;
@@ -20,85 +21,96 @@ use statistics::{adjusted, p_of_counts, p_of_means};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// A likelihood of chance up to this is significant.
+/// The highest p-value that is significant.
 pub const SIGNIFICANT: f64 = 0.01;
 
-/// All paths of two profiles, or of several on each side.
+/// The comparison of all paths of two profiles, or of several profiles on each side.
 #[derive(Debug)]
 pub struct Diff<'p> {
-    /// The profiles of each side, one for each run.
+    /// The profiles of the old side, one for each run.
     old: Vec<&'p Profile>,
+    /// The profiles of the new side, one for each run.
     new: Vec<&'p Profile>,
-    /// The metric that is compared, and its unit; the calls, where that is `count`.
+    /// The name of the compared metric. `count` compares the numbers of calls.
     metric: String,
+    /// The unit of the compared metric.
     unit: String,
-    /// Those with the largest change of the sum first. Last those that one side has not measured.
+    /// The paths of both sides. Pairs with the largest change of the sum come first, and pairs that
+    /// one side has not measured last.
     paths: Vec<Pair<'p>>,
 }
 
-/// One path in both, or in one of them.
+/// A path that both sides have, or one of them. A p-value is `None` if a side lacks the path or has
+/// too few values.
 #[derive(Debug, Default)]
 struct Pair<'p> {
+    /// `None` if the old side lacks the path.
     old: Option<Side<'p>>,
+    /// `None` if the new side lacks the path.
     new: Option<Side<'p>>,
-    /// That what is compared differs by chance alone; of this path by itself.
+    /// The p-value of the change of the compared metric, for this path by itself.
     p_alone: Option<f64>,
-    /// The same where it is looked for among all paths.
+    /// `p_alone`, adjusted for the number of compared paths.
     p: Option<f64>,
-    /// That the numbers of calls do, if they were independent of each other.
+    /// The p-value of the change of the number of calls. With one run on each side, it assumes that
+    /// calls are independent of each other.
     p_count: Option<f64>,
     /// Indexes of the matching paths in the first new profile.
     places: Vec<usize>,
-    /// True for each old run and each new run that has measured the function.
+    /// For the old and the new side: one element per run, true if the run measured the function.
     measured: [Vec<bool>; 2],
 }
 
-/// Indexes of the sides.
+/// The index of the old side in arrays of both sides.
 const OLD: usize = 0;
+/// The index of the new side in arrays of both sides.
 const NEW: usize = 1;
 
-/// Why only one side has a path.
+/// The reason that only one side has a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InOne {
+    /// The old side has measured the function, but lacks the path.
     New,
+    /// The new side has measured the function, but lacks the path.
     Vanished,
     /// The other side has not measured the function.
     Unmeasured,
 }
 
-/// How a path of the new profile compares with the old one.
+/// The comparison of a path of the new profile with the old one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Comparison {
-    /// The path is missing from the old profile.
+    /// The function was measured in the old profile, but the path is missing from it.
     New,
     /// The function was not measured in the old profile.
     Unmeasured,
-    /// The difference of the means may be chance.
+    /// The difference is not significant or cannot be tested: it may be due to chance.
     Chance,
-    /// new / old, of the mean per call, or of the number of calls with `count`: 1.1 is a tenth more.
+    /// new / old, of the mean per call, or of the number of calls for `count`: 1.1 is 10 % more.
     Changed(f64),
 }
 
-/// A path on one side: the sum of all matching paths there.
+/// A path on one side, summed over the runs.
 #[derive(Debug)]
 struct Side<'p> {
-    /// The first profile with the path, and the path there.
+    /// The first profile of the side that has the path.
     profile: &'p Profile,
+    /// The path in that first profile.
     first: &'p PathEntry,
-    /// The sum of all runs.
+    /// The sum over all runs.
     total: Total,
-    /// The counts of the path in each run of this side.
+    /// The calls and sums of the path in each run of this side.
     runs: Runs,
 }
 
 impl<'p> Diff<'p> {
-    /// Compares by this metric, which one of them has at least.
+    /// Compares two profiles by a metric, which at least one of them must have.
     pub fn of(old: &'p Profile, new: &'p Profile, metric: &str) -> Self {
         Self::of_runs(vec![old], vec![new], metric)
     }
 
-    /// Compares several runs of each side. With more than two runs in all, differences between the runs of
-    /// one side count as chance.
+    /// Compares several runs on each side. With more than two runs in all, the differences between
+    /// runs of the same side determine the differences that may be due to chance.
     pub fn of_runs(old: Vec<&'p Profile>, new: Vec<&'p Profile>, metric: &str) -> Self {
         let common = matching::common(old.iter().chain(&new).copied());
         let mut pairs: BTreeMap<usize, Pair<'p>> = BTreeMap::new();
@@ -174,24 +186,26 @@ impl<'p> Diff<'p> {
         }
     }
 
-    /// True if each side is one run.
+    /// True if each side is a single run.
     fn is_of_one_run(&self) -> bool {
         self.old.len() + self.new.len() == 2
     }
 
-    /// Why the profiles may not be comparable.
+    /// Reasons that the profiles may not be comparable.
     fn notes(&self) -> Vec<String> {
         let profiles = self.old.iter().chain(&self.new);
         let mut clocks: Vec<ExitClock> = profiles.filter_map(|p| p.session.clock).collect();
         clocks.dedup();
-        let note = "the profiles differ in how exits read the clock (--clock): a change of a time may come of it";
+        let note = "the profiles differ in how exits read the clock (--clock): this can cause \
+            changes of times";
         match clocks.len() {
             0 | 1 => Vec::new(),
             _ => vec![note.to_owned()],
         }
     }
 
-    /// How each path of the first new profile compares, by its index there.
+    /// How each path of the first new profile compares: one element per path, in that profile's
+    /// order. Empty if there is no new profile.
     pub fn by_path(&self) -> Vec<Comparison> {
         let paths = self.new.first().map_or(0, |first| first.paths.len());
         let mut all = vec![Comparison::New; paths];
@@ -211,7 +225,8 @@ impl<'p> Diff<'p> {
         all
     }
 
-    /// Paths of which a call costs more by so large a part, significantly; of calls, those that have so many more.
+    /// The number of paths whose mean per call grew significantly by at least the fraction `by`
+    /// (0.1 is 10 %). For `count`, it is the number of calls that must have grown.
     pub fn worse(&self, by: f64) -> usize {
         let is_worse = |pair: &&Pair<'_>| {
             let is_significant = pair.p.is_some_and(|p| p <= SIGNIFICANT);
@@ -222,7 +237,7 @@ impl<'p> Diff<'p> {
 }
 
 impl Pair<'_> {
-    /// Why only one side has the path. `None` if both have it.
+    /// The reason that only one side has the path. `None` if both have it.
     fn in_one(&self) -> Option<InOne> {
         let is_measured = |side: usize| self.measured[side].contains(&true);
         match (&self.old, &self.new) {
@@ -233,14 +248,15 @@ impl Pair<'_> {
         }
     }
 
-    /// The numbers of the runs of a side that have not measured the function, from 1.
+    /// The runs of a side that have not measured the function, numbered from 1.
     fn unmeasured_in(&self, side: usize) -> Vec<usize> {
         let runs = (1..).zip(&self.measured[side]);
         let without = runs.filter(|(_, is_measured)| !**is_measured);
         without.map(|(run, _)| run).collect()
     }
 
-    /// Tests for chance. `is_one` says that each side is one run.
+    /// Computes the p-values of this path by itself. They stay `None` if a side lacks the path.
+    /// `is_one` is true if each side is a single run.
     fn compare(&mut self, metric: &str, is_one: bool) {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
             return;
@@ -262,13 +278,15 @@ impl Pair<'_> {
         };
     }
 
-    /// What the sum has grown by.
+    /// The growth of the sum of the metric from the old to the new side, averaged over the runs, in
+    /// the metric's unit. The sum of a side that lacks the path is 0.
     fn change(&self, metric: &str) -> i128 {
         let sum = |side: &Option<Side<'_>>| side.as_ref().map_or(0, |side| side.sum(metric));
         sum(&self.new).saturating_sub(sum(&self.old))
     }
 
-    /// What the mean has grown by, or the calls, as a part of what it was.
+    /// The relative growth of the mean, or of the number of calls for `count`: 0.1 is 10 % more.
+    /// `None` if a side lacks the path or the old side has no value above 0.
     fn growth(&self, metric: &str) -> Option<f64> {
         let (old, new) = (self.old.as_ref()?, self.new.as_ref()?);
         let (old, new) = match metric {
@@ -280,7 +298,8 @@ impl Pair<'_> {
 }
 
 impl Side<'_> {
-    /// The sum of the metric, of one run on the average.
+    /// The sum of the metric, or the number of calls for `count`, averaged over the runs that
+    /// measured the function. 0 if the metric has no values.
     fn sum(&self, metric: &str) -> i128 {
         let sum = match metric {
             COUNT => self.total.counts.count.into(),
@@ -289,12 +308,13 @@ impl Side<'_> {
         sum / self.runs.count() as i128
     }
 
-    /// The calls of one run on the average.
+    /// The number of calls, averaged over the runs that measured the function.
     fn calls(&self) -> u64 {
         self.total.counts.count / self.runs.count() as u64
     }
 
-    /// The mean of a call: with several runs the mean of their means, so that each run has the same weight.
+    /// The mean per call. With several runs, it is the mean of their means, so that each run has
+    /// the same weight. `None` if the metric has no values.
     fn mean(&self, metric: &str) -> Option<f64> {
         match self.runs.count() {
             1 => self.total.values.get(metric)?.mean(),
@@ -302,7 +322,8 @@ impl Side<'_> {
         }
     }
 
-    /// The standard error of the mean.
+    /// The standard error of the mean, in the metric's unit. `None` if there are too few values,
+    /// or, with one run, an incomplete histogram.
     fn standard_error(&self, metric: &str) -> Option<f64> {
         match self.runs.count() {
             1 => statistics::standard_error(self.total.values.get(metric)?),

@@ -27,10 +27,10 @@ use parts::{Form, Parts, Templates};
 const GAP: &str = "…";
 /// Replaces `::{{closure}}` in the narrowest form.
 const CLOSURE: &str = "{}";
-/// The fewest columns that show a difference.
+/// The fewest terminal columns that show a difference.
 const LEAST: usize = 8;
 
-/// The forms, the longest first.
+/// The forms from which the first that fits is chosen, the longest first.
 const FORMS: [Form; 4] = [
     Form::WHOLE,
     Form {
@@ -89,17 +89,20 @@ const TELLING: [Form; 10] = [
     },
 ];
 
-/// Shortens the demangled `name` to at most `width` columns.
+/// Shortens the demangled `name` to at most `width` columns. A name that fits is unchanged, unless
+/// it is a name of generated code or a clone's, or contains a part that users do not write.
 pub fn fit(name: &str, width: usize) -> String {
     fit_parsed(name, Parsed::of(name).as_ref(), width)
 }
 
-/// The name of the function alone, which no shortening that fits leaves out.
+/// The last name of the demangled `name`, without namespaces, classes, template arguments and
+/// arguments. The whole `name` if its structure is not known.
 pub fn method(name: &str) -> String {
     Parsed::of(name).map_or_else(|| name.to_owned(), |parsed| parsed.method())
 }
 
-/// The columns of the demangled `name` in its shortest form without a gap.
+/// The columns of the demangled `name` in its shortest form without a gap. Those of the whole name
+/// if its structure is not known.
 pub fn least_width(name: &str) -> usize {
     let Some(parts) = Parts::of(name) else {
         return name.width();
@@ -108,7 +111,9 @@ pub fn least_width(name: &str) -> usize {
     without_trait(&short).unwrap_or(short).width()
 }
 
-/// The shorter forms in which a screen may show the demangled `name` without a gap, the shortest first.
+/// The forms in which a screen may show the demangled `name` without a gap, as far as they contain
+/// `<` or `:`. First those for a width, the shortest first, then those that tell names apart. Empty
+/// if the structure of the name is not known.
 pub fn short_forms(name: &str) -> Vec<String> {
     let Some(parts) = Parts::of(name) else {
         return Vec::new();
@@ -120,12 +125,12 @@ pub fn short_forms(name: &str) -> Vec<String> {
     all
 }
 
-/// True if the demangled `name` is that of a compiler's copy of a function, `f [clone .isra.0]`.
+/// True if the demangled `name` is a compiler's copy of a function: `f [clone .isra.0]`.
 pub fn is_clone(name: &str) -> bool {
     Parts::of(name).is_some_and(|parts| parts.is_clone())
 }
 
-/// Shortens a parsed name like [`fit`]. `parts` is `None` if the name has another structure.
+/// Shortens a parsed name like [`fit`]. `parsed` is `None` if the name's structure is not known.
 fn fit_parsed(name: &str, parsed: Option<&Parsed>, width: usize) -> String {
     let is_shortened = parsed.is_some_and(Parsed::is_always_shortened) || is_expanded(name);
     if name.width() <= width && !is_shortened {
@@ -161,7 +166,8 @@ fn fit_parsed(name: &str, parsed: Option<&Parsed>, width: usize) -> String {
     }
 }
 
-/// `handle{}` for `shop::handle::{{closure}}`, with `{}` for each closure.
+/// `handle{}` for `shop::handle::{{closure}}`, with `{}` for each closure, in at most `width`
+/// columns. `None` for a name that is no closure's, or if not even the `{}` fit.
 fn narrow_closure(short: &str, width: usize) -> Option<String> {
     let own = short.trim_end_matches("::{{closure}}");
     let closures = short[own.len()..].matches("::").count();
@@ -171,7 +177,7 @@ fn narrow_closure(short: &str, width: usize) -> Option<String> {
     (own != short).then(|| without_middle(last, "", room) + &closures)
 }
 
-/// `Store<...>::get` for `<Store<...> as Lookup<...>>::get`.
+/// `Store<...>::get` for `<Store<...> as Lookup<...>>::get`. `None` for a name of another form.
 fn without_trait(text: &str) -> Option<String> {
     let inner = text.strip_prefix('<')?;
     let mut depth = 1_usize;
@@ -240,14 +246,17 @@ fn is_expanded(name: &str) -> bool {
 
 /// Names that are shown together.
 struct Screen<'s> {
-    /// Each name with its width in columns.
+    /// Each demangled name with its width in terminal columns.
     names: &'s [(&'s str, usize)],
+    /// The parsed names, in the order of `names`. `None` if the structure is not known.
     parts: &'s [Option<Parsed>],
+    /// The shortened names, in the order of `names`.
     shown: &'s mut Vec<String>,
 }
 
 impl Screen<'_> {
-    /// Writes functions that share a short name in the shortest forms in which they differ.
+    /// Writes functions that share a short name in forms in which they differ. `members` are
+    /// indexes into `names`. Does nothing if all members have the same name.
     fn tell_apart(&mut self, mut members: Vec<usize>) {
         if !self.are_different(&members) {
             return;
@@ -310,6 +319,8 @@ impl Screen<'_> {
         }
     }
 
+    /// The text that `write` gives for each of the names at `members`, with its index. A name whose
+    /// structure is not known is its own text.
     fn written(
         &self,
         members: &[usize],
@@ -322,6 +333,7 @@ impl Screen<'_> {
         members.iter().map(|&index| (index, text(index))).collect()
     }
 
+    /// True if the names at `members` are not all equal.
     fn are_different(&self, members: &[usize]) -> bool {
         let first = members.first().map(|&index| self.names[index].0);
         members
@@ -329,7 +341,7 @@ impl Screen<'_> {
             .any(|&index| Some(self.names[index].0) != first)
     }
 
-    /// The members whose text is the same as that of a function with another name.
+    /// The indexes of the names whose text equals that of a function with another name.
     fn repeated(&self, texts: &[(usize, String)]) -> FxHashSet<usize> {
         let mut by_text: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
         for (index, text) in texts {
@@ -343,7 +355,7 @@ impl Screen<'_> {
     }
 
     /// One of the sorted texts, cut to the method and the place where the text differs from its
-    /// neighbours.
+    /// neighbors.
     fn around_difference(&self, texts: &[(usize, String)], at: usize) -> String {
         let (index, text) = &texts[at];
         let width = self.names[*index].1;
@@ -395,7 +407,7 @@ impl Screen<'_> {
         lead + &cut_around(rest, differs_at, end, room)
     }
 
-    /// Adds a number to functions that still look the same, a hash of the whole name.
+    /// Appends ` #` and a hash of the whole name to functions that still look the same.
     fn mark_alike(&mut self) {
         for digits in [4, 8] {
             let texts: Vec<(usize, String)> = self.shown.iter().cloned().enumerate().collect();
@@ -411,8 +423,8 @@ impl Screen<'_> {
     }
 }
 
-/// `body` followed by `end` in `width` columns. If there is too little room, `body` is cut to its start
-/// and the text around the character at `differs_at`.
+/// `body` followed by `end` in `width` columns. If there is too little room, `body` is cut to its
+/// start and the text around the character at `differs_at`.
 fn cut_around(body: &str, differs_at: usize, end: &str, width: usize) -> String {
     if body.width() + end.width() <= width {
         return format!("{body}{end}");

@@ -1,4 +1,5 @@
-//! Profiles in the formats of other tools, as docs/exports.md says: one module a format, on the same stacks and weights.
+//! Profiles in the formats of other tools (docs/guide/exports.md). Each format is a module; all use
+//! the same stacks and weights.
 
 mod callgrind;
 mod csv;
@@ -8,6 +9,7 @@ mod folded;
 mod formats;
 mod hatchet;
 mod html;
+mod lcov;
 mod model;
 mod notes;
 mod pprof;
@@ -26,6 +28,7 @@ pub use folded::to_folded;
 pub use formats::{Asked, FORMATS, Format, OpenFile, Writes, format};
 pub use hatchet::to_hatchet;
 pub use html::to_html;
+pub use lcov::to_lcov;
 pub use pprof::proto as pprof_format;
 pub use pprof::{to_pprof, to_pprof_message};
 pub use speedscope::to_speedscope;
@@ -35,21 +38,24 @@ use crate::profile::{NoSuchMetric, Profile};
 use std::fmt;
 use std::io::{self, Write};
 
-/// Why a profile could not be exported.
+/// A profile could not be exported.
 #[derive(Debug)]
 pub enum ExportError {
     /// The profile does not have the metric.
     Metric(NoSuchMetric),
-    /// The sum of the metric is below 0 on some path, which the format cannot say.
+    /// The sum of the metric is negative on some path, which the format cannot represent.
     Negative(String),
-    /// A number of the metric, or their sum, has more than the 64 bits that the format has room for.
+    /// A number of the metric, or their sum, does not fit the 64 bits of the format.
     TooLarge(String),
+    /// The control flow of no function with source lines was counted, and the format has only
+    /// these.
+    NoLines,
     /// The output could not be written.
     Write(io::Error),
 }
 
 impl ExportError {
-    /// What a user can do.
+    /// Advice for the user on the error. `None` if there is none.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Negative(_) => {
@@ -58,7 +64,7 @@ impl ExportError {
             Self::TooLarge(_) => {
                 Some("--metric names another metric; csv and hatchet hold numbers of any size")
             }
-            Self::Metric(_) | Self::Write(_) => None,
+            Self::Metric(_) | Self::NoLines | Self::Write(_) => None,
         }
     }
 }
@@ -70,15 +76,19 @@ impl fmt::Display for ExportError {
             Self::Negative(metric) => {
                 write!(
                     f,
-                    "`{metric}` is negative on some paths, and widths are not"
+                    "`{metric}` is negative on some paths, but widths cannot be negative"
                 )
             }
             Self::TooLarge(metric) => {
                 write!(
                     f,
-                    "`{metric}` needs more than 64 bits, and the format has no more"
+                    "`{metric}` needs more than 64 bits, but the format has only 64"
                 )
             }
+            Self::NoLines => f.write_str(
+                "it has no counts of source lines: the control flow inside functions with debug \
+                information was not counted",
+            ),
             Self::Write(cause) => cause.fmt(f),
         }
     }
@@ -101,7 +111,7 @@ impl From<io::Error> for ExportError {
 /// Writes the profile itself, indented for people.
 ///
 /// # Errors
-/// What `out` gives.
+/// Returns the errors of `out`.
 pub fn to_json(profile: &Profile, out: &mut impl Write) -> Result<(), ExportError> {
     serde_json::to_writer_pretty(&mut *out, profile).map_err(io::Error::from)?;
     Ok(out.write_all(b"\n")?)

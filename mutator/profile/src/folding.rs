@@ -4,18 +4,20 @@
 //! Reports, summaries and the view use these rules. A single frame of a runtime is not folded: the
 //! folded line would not be shorter.
 
-/// Why a frame is folded.
+/// The reason to fold a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
-    /// It belongs to a runtime, and enters a program, a thread or a task.
+    /// The frame belongs to a runtime, and enters a program, a thread or a task.
     Runtime(Runtime),
-    /// It is a function of a standard library that was inlined.
+    /// The frame is an inlined function of a standard library.
     Wrapper,
-    /// It is named `main`, like the C function that enters a Rust program.
+    /// The frame is named `main`, like the C function that enters a Rust program. It is folded only
+    /// beside a frame of Rust's runtime.
     Main,
 }
 
-/// The runtime that calls the functions of a program. Each is built on some of those before it.
+/// A runtime that calls the functions of a program. Each is built on some of the runtimes before
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Runtime {
     /// libc.
@@ -31,6 +33,7 @@ pub enum Runtime {
 }
 
 impl Runtime {
+    /// The display name of the runtime's language or library.
     fn name(self) -> &'static str {
         match self {
             Self::C => "C",
@@ -42,17 +45,18 @@ impl Runtime {
     }
 }
 
-/// One line for frames of a stack.
+/// A line that stands for one or several frames of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// The frame at an index.
+    /// The frame with this index in the stack.
     Frame(usize),
-    /// Frames of a runtime, as text.
+    /// Consecutive frames of a runtime, folded to this text.
     Runtime(String),
-    /// Inlined functions of a standard library, as text.
+    /// Consecutive inlined functions of a standard library, folded to this text.
     Wrappers(String),
 }
 
+/// Functions of [`Runtime::C`].
 const C: [&str; 9] = [
     "_start",
     "__libc_start_main",
@@ -64,6 +68,7 @@ const C: [&str; 9] = [
     "clone",
     "__clone",
 ];
+/// Functions of [`Runtime::Go`].
 const GO: [&str; 5] = [
     "runtime.goexit",
     "runtime.goexit.abi0",
@@ -71,6 +76,7 @@ const GO: [&str; 5] = [
     "runtime.mcall",
     "runtime.mstart",
 ];
+/// Prefixes of functions of [`Runtime::Cpp`].
 const CPP: [&str; 14] = [
     "__invoke<",
     "__invoke_impl<",
@@ -87,6 +93,7 @@ const CPP: [&str; 14] = [
     "std::invoke",
     "std::thread::_",
 ];
+/// Prefixes of functions of [`Runtime::Rust`].
 const RUST: [&str; 15] = [
     "__rust_try",
     "alloc::boxed::Box<F,A> as core::ops::function::FnOnce",
@@ -104,17 +111,19 @@ const RUST: [&str; 15] = [
     "std::thread::Builder::spawn",
     "std::thread::lifecycle::",
 ];
+/// Prefixes of functions of [`Runtime::Tokio`].
 const TOKIO: [&str; 3] = [
     "tokio::runtime::",
     "tokio::task::coop::",
     "tokio::util::wake_list::",
 ];
+/// Prefixes of functions of the standard libraries of C++ and Rust.
 const STANDARD: [&str; 5] = ["std::", "core::", "alloc::", "__gnu_cxx::", "__gthread_"];
 
-/// Packages of Go that implement the language.
+/// Go packages that implement the language.
 const OF_GO: [&str; 4] = ["runtime.", "internal/", "sync.", "sync/atomic."];
 
-/// Files of system libraries, by the start of their names.
+/// System libraries, by the prefix of their file name.
 const SYSTEM: [&str; 13] = [
     "[vdso]",
     "ld-linux",
@@ -131,7 +140,7 @@ const SYSTEM: [&str; 13] = [
     "linux-vdso",
 ];
 
-/// Folders of the sources of standard libraries.
+/// Folders with the sources of standard libraries.
 const FOLDERS: [&str; 4] = [
     "/include/c++/",
     "/rustc/",
@@ -140,7 +149,7 @@ const FOLDERS: [&str; 4] = [
 ];
 
 impl Fold {
-    /// The reason to fold a frame of this demangled name. `None` if it is shown.
+    /// The reason to fold a frame with this demangled name. `None` if there is no reason.
     pub fn of(name: &str) -> Option<Self> {
         if name == "main" {
             return Some(Self::Main);
@@ -158,8 +167,9 @@ impl Fold {
         Some(Self::Runtime(runtime))
     }
 
-    /// The reason to fold an inlined function, whose source is in `file`. Debug information often has
-    /// only the last part of its name.
+    /// The reason to fold an inlined function with this demangled name and its source in `file`.
+    /// `None` if there is no reason. Debug information often has only the last component of the
+    /// function's name.
     pub fn of_inlined(name: &str, file: Option<&str>) -> Option<Self> {
         let is_in = |folder: &&str| file.is_some_and(|file| file.contains(*folder));
         let is_standard = begins(path(name), &STANDARD) || FOLDERS.iter().any(is_in);
@@ -169,7 +179,8 @@ impl Fold {
     }
 }
 
-/// True if a function is the program's own: not part of a runtime, a standard library or a system library.
+/// True if the function with this demangled name is the program's own: not part of a runtime, a
+/// standard library or a system library. `module` is the path of its file, if known.
 pub fn is_own(name: &str, module: Option<&str>) -> bool {
     let file = module.map(|module| module.rsplit('/').next().unwrap_or(module));
     let is_system = file.is_some_and(|file| begins(file, &SYSTEM));
@@ -182,8 +193,8 @@ fn begins(path: &str, with: &[&str]) -> bool {
     with.iter().any(|begin| path.starts_with(begin))
 }
 
-/// The part of a demangled name from its path on. For an implementation of a trait it is the path of
-/// the type, or of the trait if the type is a parameter.
+/// The path in a demangled name and the text after it. For a trait implementation, this is the path
+/// of the type, or of the trait if the type is a parameter.
 pub(crate) fn path(name: &str) -> &str {
     let mut depth = 0_usize;
     let mut start = 0;
@@ -191,7 +202,7 @@ pub(crate) fn path(name: &str) -> &str {
     for (at, c) in name.char_indices() {
         match c {
             '<' => depth += 1,
-            // The arrow of a function type closes nothing.
+            // The arrow of a function type does not close a bracket.
             '>' if before != '-' => depth = depth.saturating_sub(1),
             '(' if depth == 0 => break,
             ' ' if depth == 0 => start = at + 1,
@@ -209,7 +220,8 @@ pub(crate) fn path(name: &str) -> &str {
     }
 }
 
-/// Folds the frames of a stack, in either direction.
+/// The lines that show a stack, in the order of its frames, which may be in either direction. Each
+/// frame is given by the reason to fold it. A single frame of a runtime is not folded.
 pub fn fold(frames: impl IntoIterator<Item = Option<Fold>>) -> Vec<Item> {
     const RUST: Option<Fold> = Some(Fold::Runtime(Runtime::Rust));
     let frames: Vec<Option<Fold>> = frames.into_iter().collect();
@@ -233,8 +245,8 @@ pub fn fold(frames: impl IntoIterator<Item = Option<Fold>>) -> Vec<Item> {
     items
 }
 
-/// Adds a line for the run of folded frames that ends before `end`. It has the name of the runtime
-/// that is built on the others.
+/// Adds a line for the run of folded frames that ends before the index `end`, and clears the run.
+/// The line names the runtime that is built on the others. An empty run adds nothing.
 fn close(items: &mut Vec<Item>, run: &mut Vec<Fold>, end: usize) {
     let runtimes = run.iter().filter_map(|fold| match fold {
         Fold::Runtime(runtime) => Some(runtime),
@@ -258,7 +270,7 @@ fn close(items: &mut Vec<Item>, run: &mut Vec<Fold>, end: usize) {
 mod tests {
     use super::*;
 
-    /// The lines of frames, where a name that ends with ` *` is inlined.
+    /// The lines of frames. A name that ends with ` *` is inlined.
     fn folded(names: &[&str]) -> Vec<String> {
         let of = |name: &&str| match name.strip_suffix(" *") {
             Some(name) => Fold::of_inlined(name, Some("/src/shop.cc")),
@@ -315,7 +327,7 @@ mod tests {
             let all: Vec<&str> = [&["work"], names].concat();
             let expected = format!("[{} frames of the {runtime} runtime]", names.len());
             assert_eq!(folded(&all), ["work", &expected]);
-            // The same from the root.
+            // The same frames from the root.
             let from_root: Vec<&str> = all.iter().rev().copied().collect();
             assert_eq!(folded(&from_root), [&expected, "work"]);
         }

@@ -1,7 +1,8 @@
-//! Profiles of `ipath`: how they are read, checked, merged, compared, reported and exported.
+//! Profiles of `ipath`: reading, checking, merging, comparing, reporting and exporting.
 //!
-//! A [`Profile`] is the file format `ipath-profile/1` as a value: the fields of its structs are those of the JSON.
-//! Times are in ns. Indexes (`module`, `function`, `stack`) point into the lists of the same profile.
+//! A [`Profile`] is the file format `ipath-profile/1` as a value: the fields of its structs are the
+//! fields of the JSON. Times are in nanoseconds. Indexes (`module`, `function`, `stack`) point into
+//! the lists of the same profile.
 //!
 //! ```
 //! use ipath_profile::{Profile, diff::Diff};
@@ -17,7 +18,7 @@
 //! for function in &before.functions {
 //!     println!("{}", function.name);
 //! }
-//! // Which call paths have become slower, by the metric `wall`.
+//! // Find the call paths that became slower, by the metric `wall`.
 //! let after = Profile::load(&after)?;
 //! let diff = Diff::of(&before, &after, "wall");
 //! assert_eq!(diff.worse(0.1), 0);

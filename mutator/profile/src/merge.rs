@@ -1,11 +1,13 @@
 //! One profile of many processes, such as the ranks of a parallel program.
 //!
-//! Code is the same code where the build id of its file and the address in that are; a file without a build id is known by its path.
-//! What is added up needs as much memory as the result, and the one profile that is being added.
+//! Code is identified by the build id of its file and the address in the file. A file without a
+//! build id is identified by its path. Merging needs memory for the result and for the one profile
+//! that is being added.
 
 mod code;
 mod cost;
 mod error;
+mod inside;
 mod over;
 mod session;
 #[cfg(test)]
@@ -20,13 +22,14 @@ use code::Code;
 use over::{Over, Part};
 use rustc_hash::FxHashMap;
 
-/// Which path: the function, whether it comes to a root, its frames, and the process where these are kept apart.
+/// The key of a path: its function, true if it is complete, its frames, and the process if
+/// processes are kept apart. Functions, frames and processes are indexes in the sum.
 type PathKey = (usize, bool, Vec<usize>, Option<usize>);
 
-/// Whether equal paths of several processes are one path of the sum.
+/// The treatment of equal paths of several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathsOf {
-    /// They are.
+    /// Equal paths of several processes become one path of the sum.
     #[default]
     All,
     /// The paths of each process are kept apart.
@@ -37,22 +40,27 @@ pub enum PathsOf {
 #[derive(Clone, Debug, Default)]
 pub struct Merger {
     paths_of: PathsOf,
+    /// `None` before the first profile.
     sum: Option<Profile>,
     code: Code,
+    /// The index of each path in the sum.
     paths: FxHashMap<PathKey, usize>,
-    /// Over the processes, of each function and path.
+    /// The spread over the processes, for each function of the sum.
     over_functions: Vec<Over>,
+    /// The spread over the processes, for each path of the sum.
     over_paths: Vec<Over>,
-    /// The presences of each function, each with its number of processes.
+    /// For each function of the sum: its presence in each profile that has it, with the number of
+    /// processes of that profile.
     presences: Vec<Vec<(Presence, u64)>>,
+    inside: inside::Graphs,
     sessions: session::Sessions,
     costs: cost::Costs,
-    /// True if not all of them measure the same.
+    /// True if not all profiles measure the same metrics.
     is_uneven: bool,
 }
 
 impl Merger {
-    /// Nothing yet.
+    /// Creates an empty sum.
     pub fn new(paths_of: PathsOf) -> Self {
         Self {
             paths_of,
@@ -63,7 +71,8 @@ impl Merger {
     /// Adds a profile that has passed [`Profile::check_structure`].
     ///
     /// # Errors
-    /// It does not go together with those before; then they are as before.
+    /// The profile uses another unit for a metric of the sum, or a session of the profile was added
+    /// before. The sum is then unchanged.
     pub fn add(&mut self, profile: &Profile) -> Result<(), MergeError> {
         let processes = processes_of(profile);
         if let Some(sum) = &self.sum {
@@ -98,9 +107,11 @@ impl Merger {
             over.add_each(&of, &sum.metrics, &function.processes);
             merge_function(&mut sum.functions[at], function);
         }
+        self.inside
+            .add(&mut sum.inside, &profile.inside, &code.functions);
         for path in &profile.paths {
             let stack: Vec<usize> = path.stack.iter().map(|&f| code.frames[f]).collect();
-            // A sum in which they are not told apart is of all of its processes.
+            // A sum whose processes are not kept apart covers all of them.
             let process = match (path.process, of.number) {
                 (Some(process), _) => Some(of.first_process + process),
                 (None, 1) => Some(of.first_process),
@@ -129,7 +140,7 @@ impl Merger {
         Ok(())
     }
 
-    /// The sum; none of nothing.
+    /// Returns the sum. `None` if no profile was added.
     pub fn finish(self) -> Option<Profile> {
         let mut sum = self.sum?;
         let names: Vec<String> = sum.timers().map(|m| m.name.clone()).collect();
@@ -175,7 +186,7 @@ impl Merger {
             }
         }
         sum.session.overhead = self.costs.sum();
-        let note = "what measuring takes is not known of all processes";
+        let note = "the cost of measuring is not known for all processes";
         if self.costs.is_partial() && sum.session.notes.iter().all(|known| known != note) {
             sum.session.notes.push(note.to_owned());
         }
@@ -183,7 +194,9 @@ impl Merger {
     }
 }
 
-/// The presence in all processes: from the earliest on, less the times by which it was later in others.
+/// The presence of a function over all processes, given its presence in each profile and the number
+/// of processes of that profile. It begins with the earliest one. Its time away is the sum over all
+/// processes, including the times by which the function was instrumented later in them.
 fn presence_in_all(presences: &[(Presence, u64)]) -> Presence {
     let since = |(presence, _): &(Presence, u64)| presence.since_ns;
     let since_ns = presences.iter().map(since).min().flatten();
@@ -198,7 +211,7 @@ fn presence_in_all(presences: &[(Presence, u64)]) -> Presence {
     Presence { since_ns, away_ns }
 }
 
-/// The processes that a profile is of, as parts of a sum.
+/// The processes of a profile, as parts of a sum: for a profile of one process, its target.
 fn processes_of(profile: &Profile) -> Vec<Process> {
     if !profile.processes.is_empty() {
         return profile.processes.clone();
@@ -230,7 +243,7 @@ fn check_units(known: &[Metric], others: &[Metric]) -> Result<(), MergeError> {
     Ok(())
 }
 
-/// Adds metrics that are new; true if the two did not measure the same.
+/// Adds the metrics that the sum lacks. Returns true if the two lists have different metrics.
 fn add_metrics(sum: &mut Vec<Metric>, others: &[Metric], is_first: bool) -> bool {
     let mut is_uneven = !is_first && sum.len() != others.len();
     for other in others {
@@ -245,8 +258,8 @@ fn add_metrics(sum: &mut Vec<Metric>, others: &[Metric], is_first: bool) -> bool
     is_uneven
 }
 
-/// Notes what another profile of a function measures. Where exits are patched in one and not in the other, not every call is
-/// measured.
+/// Updates the measured metrics and the exits of a function with those of another profile. If the
+/// metrics differ, or exits are patched in only one of the two, not every call is measured.
 fn merge_function(sum: &mut Function, function: &Function) {
     let measures_else = sum.measured != function.measured;
     let ends_else = sum.exits.is_empty() != function.exits.is_empty();
@@ -295,7 +308,7 @@ fn add_path(sum: &mut PathEntry, path: &PathEntry) {
     sum.contradicted = sum.contradicted.or(path.contradicted);
 }
 
-/// Has these metrics, in their order, stand in `counts`.
+/// Sets the metrics of `counts` to these, in this order. A missing one gets no values.
 fn complete(counts: &mut Counts, metrics: &[String]) {
     let stats = |name: &String| {
         let stats: TimerStats = counts.timers.get(name).cloned().unwrap_or_default();

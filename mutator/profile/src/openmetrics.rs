@@ -1,5 +1,7 @@
-//! Profiles as metrics that a monitoring system scrapes: OpenMetrics 1.0 (RFC draft-ietf-opsawg-openmetrics-00), and the text format
-//! 0.0.4 of Prometheus for who does not ask for that. They differ in how counters are declared, and in the end mark.
+//! Profiles as metrics that a monitoring system scrapes, in OpenMetrics 1.0 (RFC
+//! draft-ietf-opsawg-openmetrics-00) and in the Prometheus text format 0.0.4, for clients that do
+//! not request OpenMetrics. The formats differ in the declaration of counters and in the end
+//! marker.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,17 +11,18 @@ use patcher::select::Pattern;
 use crate::profile::{Metric, Profile, unseen_counts};
 use crate::report::Filter;
 
-/// The text formats.
+/// The text formats of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// OpenMetrics.
     OpenMetrics,
-    /// That of Prometheus.
+    /// The text format of Prometheus.
     Prometheus,
 }
 
 impl Format {
-    /// The one that a client prefers, by the header of its request (RFC 9110, 12.5.1); OpenMetrics where it names that.
+    /// The format that a client prefers, according to its `Accept` header (RFC 9110, 12.5.1).
+    /// OpenMetrics only if the header names it.
     pub fn accepted(accept: &str) -> Self {
         let named = weight(accept, "1.0.0", &["application/openmetrics-text"]);
         let other = weight(accept, "0.0.4", &["text/plain", "text/*", "*/*"]);
@@ -29,7 +32,7 @@ impl Format {
         }
     }
 
-    /// As a media type.
+    /// The media type of the format.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -38,7 +41,8 @@ impl Format {
     }
 }
 
-/// How much a client wants the first of these that it names in this version or in any, from 0, not at all, to 1.
+/// The weight, from 0 to 1, of the first of `kinds` that the header names in this version or
+/// without one. 0 means not acceptable. `None` if it names none.
 fn weight(accept: &str, version: &str, kinds: &[&str]) -> Option<f64> {
     let is_other = |p: &str| {
         p.strip_prefix("version=")
@@ -63,28 +67,32 @@ fn weight(accept: &str, version: &str, kinds: &[&str]) -> Option<f64> {
     kinds.iter().find_map(of)
 }
 
-/// Upper ends of the buckets, as powers of two of a metric's unit: from 32 ns to 275 s. Always the same ones, as whoever adds up
-/// buckets needs it.
+/// Upper bounds of the buckets, as powers of two of a metric's unit: from 32 ns to 275 s. They are
+/// constant, because adding up buckets requires equal bounds.
 const BUCKETS: std::ops::RangeInclusive<u8> = 5..=38;
 
-/// What is known of one metric for one set of labels.
+/// The values of one metric for one set of labels.
 #[derive(Default)]
 struct Sums {
-    /// Values in [2^k, 2^(k+1)), by k.
+    /// The number of values in [2^k, 2^(k+1)), by k.
     buckets: BTreeMap<u8, u64>,
+    /// The number of all values.
     values: u64,
+    /// In the metric's unit.
     sum: i128,
 }
 
-/// Calls and metrics of one set of labels.
+/// The calls and metrics for one set of labels.
 #[derive(Default)]
 struct Series {
     calls: u64,
+    /// By the metric's name.
     metrics: BTreeMap<String, Sums>,
 }
 
-/// The profiles of processes, a series for each function, and for each of the patterns that it is called `under`: a path counts for the
-/// first one that it passes through, and for none where it passes through none.
+/// The metrics of several processes as text: a series for each function, and one for each pattern
+/// in `under` that its paths pass through. A path counts only for the first pattern that it passes
+/// through, else for the series without a pattern.
 pub fn text(profiles: &[Profile], under: &[Pattern], format: Format) -> String {
     let mut all: BTreeMap<String, Series> = BTreeMap::new();
     let mut metrics: BTreeMap<String, String> = BTreeMap::new();
@@ -109,7 +117,7 @@ pub fn text(profiles: &[Profile], under: &[Pattern], format: Format) -> String {
         let (name, one) = family(metric, unit);
         let _ = writeln!(
             out,
-            "# HELP {name} What calls of the function took, by {metric}.\n# TYPE {name} histogram"
+            "# HELP {name} Cost of the function's calls, by {metric}.\n# TYPE {name} histogram"
         );
         if let (Format::OpenMetrics, "ns") = (format, unit.as_str()) {
             let _ = writeln!(out, "# UNIT {name} seconds");
@@ -123,7 +131,7 @@ pub fn text(profiles: &[Profile], under: &[Pattern], format: Format) -> String {
     counter(
         &mut out,
         "ipath_losses",
-        "Calls that were not recorded, or not with all of their path.",
+        "Calls that were not recorded, or were recorded without their complete path.",
     );
     for profile in profiles {
         let process = process(profile);
@@ -142,7 +150,7 @@ pub fn text(profiles: &[Profile], under: &[Pattern], format: Format) -> String {
     counter(
         &mut out,
         "ipath_unseen",
-        "What the session knows that it did not see, by kind.",
+        "Known gaps of the session, by kind.",
     );
     for profile in profiles {
         let process = process(profile);
@@ -160,7 +168,7 @@ pub fn text(profiles: &[Profile], under: &[Pattern], format: Format) -> String {
     out
 }
 
-/// The metrics of which a histogram can be given: not values, which may be negative.
+/// The metrics with a histogram. Excludes values such as arguments, which may be negative.
 fn histograms(profile: &Profile) -> impl Iterator<Item = &Metric> {
     let is_value = |name: &str| {
         let of =
@@ -170,7 +178,7 @@ fn histograms(profile: &Profile) -> impl Iterator<Item = &Metric> {
     profile.timers().filter(move |m| !is_value(&m.name))
 }
 
-/// The name of a metric's family, and what of the metric's unit is one of its own.
+/// The name of the metric's family, and the number of the metric's units in one unit of the family.
 fn family(metric: &str, unit: &str) -> (String, f64) {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = metric.chars().map(letter).collect();
@@ -180,11 +188,12 @@ fn family(metric: &str, unit: &str) -> (String, f64) {
     }
 }
 
+/// Adds the paths of a profile to the series in `all`, by their labels as text.
 fn add(all: &mut BTreeMap<String, Series>, profile: &Profile, under: &[Pattern]) {
     let mut below: Vec<Option<&str>> = vec![None; profile.paths.len()];
     for pattern in under.iter().rev() {
         let filter = Filter::of_paths_through(pattern);
-        // Nothing passes through it yet.
+        // Paths may pass through it later.
         for &path in filter.of(profile).iter().flat_map(|shown| shown.paths()) {
             below[path] = Some(pattern.text());
         }
@@ -203,7 +212,7 @@ fn add(all: &mut BTreeMap<String, Series>, profile: &Profile, under: &[Pattern])
         }
         text
     };
-    // Functions that have not been called have a series too.
+    // Functions without calls have a series, too.
     for function in 0..profile.functions.len() {
         all.entry(labels(function, None)).or_default();
     }
@@ -226,7 +235,7 @@ fn add(all: &mut BTreeMap<String, Series>, profile: &Profile, under: &[Pattern])
     }
 }
 
-/// The labels of a process: its rank, or where it has none its id.
+/// The label of a process: its rank, or its id if it has no rank.
 fn process(profile: &Profile) -> String {
     match profile.target.labels.get("rank") {
         Some(rank) => format!("rank=\"{}\"", escaped(rank)),
@@ -241,7 +250,7 @@ fn histogram(out: &mut String, (name, labels): (&str, &str), sums: &Sums, one: f
         let upto = sums.buckets.range(next..k);
         below = upto.fold(below, |sum, (_, &n)| sum.saturating_add(n));
         next = k;
-        // Numbers are whole, and the end of a bucket is in it.
+        // Values are integers, and the upper bound is inclusive.
         let end = ((1_u64 << k) - 1) as f64 / one;
         let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{end:e}\"}} {below}");
     }
@@ -252,7 +261,7 @@ fn histogram(out: &mut String, (name, labels): (&str, &str), sums: &Sums, one: f
     );
 }
 
-/// The value of a label.
+/// Escapes the value of a label.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"");
     text.replace('\n', "\\n")
@@ -337,7 +346,7 @@ mod tests {
         let with = |end: &str| series.clone().filter(|l| l.ends_with(end)).count();
         assert_eq!(with(",kind=\"let-go\"} 3"), 1, "{text}");
         assert_eq!(with(",kind=\"of-another-build\"} 2"), 1, "{text}");
-        // A counter that begins when it counts would hide its first increase.
+        // A counter that appears with its first increase would hide that increase.
         assert_eq!(with("} 0"), 8, "{text}");
     }
 

@@ -1,8 +1,8 @@
-//! The profile: what a session measured, as one value and as the file format `ipath-profile/1`.
+//! The profile: the results of a session, as a value and as the file format `ipath-profile/1`.
 //!
-//! The structs are the format: their fields are the JSON's, in the order in which they are written.
-//! Indexes (`module`, `function`, `stack`) point into the lists of the same profile;
-//! [`Profile::check`] says whether all of it fits together.
+//! The structs are the format: their fields are the fields of the JSON, in the order written.
+//! Indexes (`module`, `function`, `stack`) point into the lists of the same profile.
+//! [`Profile::check`] verifies that all of it is consistent.
 
 mod changed;
 mod check;
@@ -12,7 +12,9 @@ mod distribution;
 mod exactness;
 mod file;
 mod found;
+mod function;
 mod heavy;
+mod inside;
 mod label;
 mod later;
 pub mod off_cpu;
@@ -33,7 +35,10 @@ pub use delta::Delta;
 pub use distribution::{Bucket, Distribution, Gathered};
 pub use exactness::{CONTRADICTED, Exactness, Verdict};
 pub use file::ProfileError;
-pub use found::{Explained, Found, FoundPath, GENERATED, Kind, Left};
+pub use found::{Explained, FoundPath, GENERATED, Kind, Left, SearchResult};
+pub(crate) use function::position;
+pub use function::{Function, Presence};
+pub use inside::{Block, Edge, EdgeKind, Inside, Loop};
 pub use ipath_base::printable::printable;
 pub use label::Label;
 pub use per_cycle::PerCycle;
@@ -50,26 +55,26 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-/// The only schema this version reads and writes.
+/// The only schema that this version reads and writes.
 pub const SCHEMA: &str = "ipath-profile/1";
 
-/// The metric of the time that threads have been on a processor.
+/// The metric of CPU time.
 const CPU: &str = "cpu";
-/// The metric of what calls return.
+/// The metric of return values.
 const RETURN: &str = "ret";
 
-/// All that one session measured, up to one moment.
+/// The results of one session up to one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The version of the `ipath` that wrote it.
+    /// The version of the `ipath` that wrote the profile.
     pub ipath: String,
     /// The process that was measured.
     pub target: Target,
-    /// When and how it was measured.
+    /// The time and the conditions of the measurement.
     pub session: Session,
-    /// What was measured, `count` first.
+    /// The measured metrics, `count` first.
     pub metrics: Vec<Metric>,
     /// The files whose code occurs in `functions` and `frames`.
     pub modules: Vec<Module>,
@@ -78,20 +83,23 @@ pub struct Profile {
     /// Functions that matched a pattern but could not be patched.
     #[serde(default)]
     pub refused: Vec<Refused>,
-    /// The call sites of all paths, each once.
+    /// The call sites of all paths, each listed once.
     pub frames: Vec<Frame>,
     /// The call paths that reached the functions.
     pub paths: Vec<PathEntry>,
-    /// The threads of `paths`, where they are kept apart.
+    /// The threads of `paths`, if the paths of each thread are kept apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<Thread>,
-    /// The processes of which this profile is the sum, where there are several.
+    /// The control flow inside functions. Empty if it was not counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inside: Vec<Inside>,
+    /// The processes that this profile sums. Empty if it is of one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<Process>,
-    /// What was found, where it was searched for.
+    /// The result of the search for costly paths. `None` if there was no search.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub search: Option<Found>,
-    /// What is not exact.
+    pub search: Option<SearchResult>,
+    /// The calls and processes for which the numbers are not exact.
     pub losses: Losses,
     /// The agreement of the paths with the code. `None` if it was not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,7 +107,12 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A profile in which nothing has been measured yet.
+    /// True if the edges of this function are counted.
+    pub(crate) fn has_inside(&self, function: usize) -> bool {
+        self.inside.iter().any(|inside| inside.function == function)
+    }
+
+    /// Creates a profile without functions and paths.
     pub fn empty(target: Target, session: Session, metrics: Vec<Metric>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -113,6 +126,7 @@ impl Profile {
             frames: Vec::new(),
             paths: Vec::new(),
             threads: Vec::new(),
+            inside: Vec::new(),
             processes: Vec::new(),
             search: None,
             losses: Losses::default(),
@@ -120,20 +134,21 @@ impl Profile {
         }
     }
 
-    /// True if the target is the root of the process tree.
+    /// True if the profile sums the target and processes that were started below it. False for a
+    /// profile of one process, and if another process has no known parent.
     pub fn is_of_tree(&self) -> bool {
         process::are_tree_of(self.target.pid, &self.processes)
     }
 
-    /// The metrics that are not `count`, in the order of `metrics`.
+    /// The metrics other than `count`, in the order of `metrics`.
     pub fn timers(&self) -> impl Iterator<Item = &Metric> {
         self.metrics.iter().filter(|m| m.name != COUNT)
     }
 
-    /// The metric of this name.
+    /// Returns the metric named `name`.
     ///
     /// # Errors
-    /// There is none.
+    /// The profile has no such metric. The error lists the metrics that it has.
     pub fn metric(&self, name: &str) -> Result<&Metric, NoSuchMetric> {
         let metric = self.metrics.iter().find(|m| m.name == name);
         metric.ok_or_else(|| NoSuchMetric {
@@ -142,15 +157,15 @@ impl Profile {
         })
     }
 
-    /// The calls of all functions.
+    /// The number of calls of all functions.
     pub fn calls(&self) -> u64 {
         let calls = self.functions.iter().map(|f| f.totals.counts.count);
         calls.fold(0, u64::saturating_add)
     }
 
-    /// The denominator of the `of run` share, in ns: the CPU time of the process for `cpu`, else the time
-    /// in which the metric was measured. `presence` is that of the function. `None` if the denominator is
-    /// not known or `metric` is not a time.
+    /// The denominator of the `of run` share, in nanoseconds: the CPU time of the process for
+    /// `cpu`, else the time in which the metric was measured. `presence` is that of the function.
+    /// `None` if the denominator is not known or `metric` is not a time.
     pub fn run_of(&self, metric: &Metric, presence: Presence) -> Option<u64> {
         let since = metric.since_ns.max(presence.since_ns);
         let elapsed = || self.elapsed_ns(since.unwrap_or(0));
@@ -162,7 +177,8 @@ impl Profile {
         }
     }
 
-    /// The time that passed from a moment of the session on, of all processes together.
+    /// The time elapsed since `since`, summed over all processes. Both are in nanoseconds; `since`
+    /// counts from the start of the session.
     pub(crate) fn elapsed_ns(&self, since: u64) -> u64 {
         let processes = self.processes.iter().map(|process| process.elapsed_ns);
         if self.processes.is_empty() {
@@ -172,7 +188,7 @@ impl Profile {
         }
     }
 
-    /// The names of threads by their ids.
+    /// Thread names by thread id.
     pub fn thread_names(&self) -> HashMap<u32, &str> {
         let threads = self.threads.iter();
         threads
@@ -180,12 +196,13 @@ impl Profile {
             .collect()
     }
 
-    /// Its process, if the paths of each are kept apart.
+    /// The process of `path`. `None` unless the paths of each process are kept apart.
     pub fn process_of(&self, path: &PathEntry) -> Option<&Process> {
         self.processes.get(path.process?)
     }
 
-    /// What tells that process from others, wherever it stands in the list.
+    /// A key of the process of `path` that does not depend on the order of the list. `None` if the
+    /// paths of each process are not kept apart.
     pub fn process_key(&self, path: &PathEntry) -> Option<(u32, u64)> {
         self.process_of(path).map(Process::key)
     }
@@ -195,7 +212,7 @@ impl Profile {
         self.paths.iter().any(|path| path.process.is_some())
     }
 
-    /// Those that left by a tail call, timed without what that called.
+    /// The number of activations that left by a tail call. Their times exclude the callee.
     pub fn tail_calls(&self) -> u64 {
         let calls = self.functions.iter().map(|f| f.tail);
         calls.fold(0, u64::saturating_add)
@@ -205,21 +222,21 @@ impl Profile {
 /// The process that was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Target {
-    /// Its process id, in ipath's pid namespace.
+    /// The target's process id, in ipath's pid namespace.
     pub pid: u32,
-    /// The path of its executable.
+    /// The path of the target's executable. `several` if summed profiles differ in it.
     pub exe: String,
-    /// Its arguments, the program's name first.
+    /// The target's arguments, the program's name first.
     pub args: Vec<String>,
-    /// The machine it ran on.
+    /// The name of the machine that the target ran on. `several` if summed profiles differ in it.
     pub host: String,
-    /// What tells it from its siblings, such as an MPI rank.
+    /// Labels that distinguish the process from its siblings, such as an MPI rank.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What became of it, where that is known (`running`, `exit status 0`, `killed by SIGTERM`).
+    /// The state of the process, if it is known (`running`, `exit status 0`, `killed by SIGTERM`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// The process id of the one that it comes from, where that was followed.
+    /// The process id of the parent, if the parent was followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
 }
@@ -227,36 +244,38 @@ pub struct Target {
 /// When and how the target was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// The start, in ns since the Unix epoch.
+    /// The start, in nanoseconds since the Unix epoch.
     pub started_unix_ns: u64,
-    /// From the start to the moment this profile shows, in ns.
+    /// The time from the start to the moment of this profile, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Patterns that wait for a library that has what they name: none has come while somebody was there to put it in.
+    /// Patterns that no library has matched yet. Only a watching command can instrument a library
+    /// that is loaded later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<String>,
-    /// CPU time of the process in between, in ns, where it is known.
+    /// CPU time of the process from the start to the moment of this profile, in nanoseconds, if it
+    /// is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
-    /// Ticks of the time stamp counter a second.
+    /// The frequency of the time-stamp counter, in Hz.
     pub clock_hz: u64,
-    /// How exits have read it.
+    /// How exits read the time-stamp counter. `None` if summed profiles differ in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ExitClock>,
-    /// Every moment in which the target stood still.
+    /// Every stop of the target. If profiles were summed, the longest stop for each reason.
     pub stops: Vec<Stop>,
-    /// What a reader of the numbers must know, a sentence each.
+    /// Notes that qualify the numbers, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// True if recursion is folded: on no path does a call site stand twice.
+    /// True if recursion is folded: no call site occurs twice on a path.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub collapsed: bool,
-    /// What the measuring itself has cost, where it is known.
+    /// The cost of measuring. `None` if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
 }
 
 impl Session {
-    /// `12.3 % of its CPU time`: the share of [`Session::overhead`], if that is known.
+    /// The share of [`Session::overhead`] as text (`12.3 % of its CPU time`), if it is known.
     pub fn overhead_share(&self) -> Option<String> {
         let overhead = self.overhead.as_ref()?;
         let at_most = if overhead.unreliable { "at most " } else { "" };
@@ -267,7 +286,7 @@ impl Session {
         ))
     }
 
-    /// The denominator of the overhead's share.
+    /// The denominator of the share of overhead, as text.
     pub fn overhead_is_of(&self) -> &'static str {
         match self.cpu_ns {
             Some(_) => "its CPU time",
@@ -275,11 +294,11 @@ impl Session {
         }
     }
 
-    /// What a reader of the numbers must know, that of patterns that wait included.
+    /// The notes that qualify the numbers, preceded by one for each pending pattern.
     pub fn said(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let waits = |pattern: &String| {
             format!(
-                "'{pattern}' waits for a library that has it: none has come while somebody watched"
+                "'{pattern}' waits for a library with it: none was loaded while a command watched"
             )
         };
         let waiting = self.pending.iter().map(move |p| Cow::Owned(waits(p)));
@@ -287,72 +306,57 @@ impl Session {
     }
 }
 
-/// The time in which a function was instrumented.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Presence {
-    /// See [`Function::since_ns`].
-    pub since_ns: Option<u64>,
-    /// See [`Function::away_ns`].
-    pub away_ns: u64,
-}
-
-impl Function {
-    /// The time in which it was instrumented.
-    pub fn presence(&self) -> Presence {
-        Presence {
-            since_ns: self.since_ns,
-            away_ns: self.away_ns,
-        }
-    }
-}
-
-/// What the measuring itself has cost.
+/// The cost of measuring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
-    /// Of one call, in ns.
+    /// The cost of one call, in nanoseconds.
     pub call_ns: f64,
-    /// Of all calls, in ns.
+    /// The cost of all calls, in nanoseconds.
     pub total_ns: u64,
-    /// That as a share of the CPU time of the process, or where that is not known of the time measured.
+    /// `total_ns` as a share of the CPU time of the process, or of the time measured if the CPU
+    /// time is not known. 1.0 is all of it.
     pub share: f64,
-    /// For how long libraries that came were looked at besides, by the threads that loaded them and by ipath, for which those waited;
-    /// in ns.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// The additional cost of libraries that were loaded during the session, in nanoseconds. It is
+    /// the time that the loading threads and ipath, on which they wait, spent inspecting the
+    /// libraries.
+    #[serde(default, skip_serializing_if = "function::is_zero")]
     pub libraries_ns: u64,
-    /// True if the times of the profile are without it.
+    /// True if the overhead has been subtracted from the times of the profile.
     pub corrected: bool,
-    /// True if the measured overhead exceeded the CPU time of the process. The CPU time is then given
-    /// instead, as an upper bound.
+    /// True if the measured overhead exceeded the CPU time of the process. The CPU time is then
+    /// given instead, as an upper bound.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unreliable: bool,
 }
 
-/// One moment in which the target stood still for ipath.
+/// A stop of the target by ipath.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
-    /// What it was stopped for (`attach`, `add`, `detach`).
+    /// The reason (`attach`, `add`, `detach`).
     pub why: String,
-    /// For how long, in ns.
+    /// The length of the stop, in nanoseconds.
     pub ns: u64,
 }
 
-/// One thing that is measured.
+/// A measured quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
-    /// As on the command line (`wall`).
+    /// The metric's name on the command line (`wall`).
     pub name: String,
-    /// The unit of every number of this metric (`ns`, `calls`, `cycles`, `bytes`; empty for plain numbers).
+    /// The unit of every number of this metric: `ns`, `calls`, `cycles`, `bytes`. Empty for plain
+    /// numbers.
     pub unit: String,
-    /// When it was added, in ns from the session's start; none where it was there from then on.
+    /// The time at which the metric was added, in nanoseconds since the start of the session.
+    /// `None` if it has been measured from the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ns: Option<u64>,
 }
 
-/// A profile does not have a metric.
+/// The profile does not have the metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoSuchMetric {
     name: String,
-    /// Those it has.
+    /// The metrics that the profile has.
     others: Vec<String>,
 }
 
@@ -369,121 +373,55 @@ impl fmt::Display for NoSuchMetric {
 
 impl std::error::Error for NoSuchMetric {}
 
-/// One file whose code was seen.
+/// A file whose code occurs in the profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
-    /// Its path as the target sees it.
+    /// The file's path as the target sees it.
     pub path: String,
     /// The name by which the program was started, if that is a link to the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_as: Option<String>,
-    /// Its GNU build id in hex.
+    /// The file's GNU build id in hex. `None` if it has none.
     #[serde(default)]
     pub build_id: Option<String>,
-    /// Addresses in the process minus addresses in the file; none where it could not be read. A
-    /// file that is mapped twice is two modules.
+    /// Run-time addresses minus link-time addresses of the file. `None` if it could not be
+    /// determined. A file that is mapped twice is two modules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<u64>,
 }
 
-/// One instrumented function.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Function {
-    /// The demangled name, or `module+0xADDR` where there is none.
-    pub name: String,
-    /// The name the linker knows; empty where there is none.
-    pub linkage: String,
-    /// Index into [`Profile::modules`].
-    pub module: usize,
-    /// Its start: the virtual address stated in the module's file.
-    pub address: u64,
-    /// Its length in bytes.
-    pub size: u64,
-    /// The source file and line of its entry, by the debug information, if it was looked up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<String>,
-    /// See `file`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<u32>,
-    /// The tactic by which its entry was patched.
-    pub entry: String,
-    /// The tactics by which its exits are patched, in address order; empty where none is.
-    #[serde(default)]
-    pub exits: Vec<String>,
-    /// When it was put in first, in ns from the session's start; none where it was there from then on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since_ns: Option<u64>,
-    /// The time since then in which it was removed and not measured, in ns.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub away_ns: u64,
-    /// What it measures now, the count first; none where that is all of [`Profile::metrics`] and has been from the
-    /// beginning on. Of calls that were not measured by a metric there are no values in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub measured: Option<Vec<String>>,
-    /// Its other linkage names.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub aliases: Vec<String>,
-    /// Linkage names of parts and copies of it that are called by themselves.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub clones: Vec<String>,
-    /// How many inlined copies of it there are.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub inlined: u64,
-    /// True if it is an instruction whose passes are counted, at `address`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub point: bool,
-    /// Activations that left by a tail call, whose callee's time is not included.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub tail: u64,
-    /// True if it has been removed from a session that continues.
-    #[serde(skip)]
-    pub is_removed: bool,
-    /// The sum of all its paths.
-    pub totals: FunctionTotals,
-    /// How its sums differ over the processes, where there are several.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spread: Option<Box<Spreads>>,
-    /// What each process has of it that has called it, where there are several.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub processes: Vec<InProcess>,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-/// One function that matched a pattern but could not be patched.
+/// A function that matched a pattern but could not be patched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// The demangled name.
     pub name: String,
-    /// Index into [`Profile::modules`].
+    /// The function's module: an index into [`Profile::modules`].
     pub module: usize,
-    /// The virtual address stated in the module's file.
+    /// The function's link-time address, as stated in the module's file.
     pub address: u64,
-    /// Why, machine-readable (`branch-into-window`).
+    /// The reason, machine-readable (`branch-into-window`).
     pub reason: String,
 }
 
-/// One call site on a path: the call instruction and the function it is in.
+/// A call site on a path: the call instruction and its function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
-    /// Index into [`Profile::modules`]; none for code that belongs to no file.
+    /// Index into [`Profile::modules`]. `None` for code that belongs to no file.
     #[serde(default)]
     pub module: Option<usize>,
-    /// The return address minus 1, as stated in the module's file (or absolute without one). Where that file is
-    /// not to be read, it is a position in it if nothing else is known.
+    /// The return address minus 1, as stated in the module's file (absolute if `module` is `None`).
+    /// If that file cannot be read and nothing else is known, it is a file offset.
     pub address: u64,
-    /// The linkage name of the function there.
+    /// The function's linkage name. `None` if it is not known.
     #[serde(default)]
     pub function: Option<String>,
-    /// Bytes from that function's start to `address`.
+    /// Bytes from the start of the function to `address`. `None` if the start is not known.
     #[serde(default)]
     pub offset: Option<u64>,
-    /// The source file of the call in `function` itself.
+    /// The source file of the call, in `function` itself. `None` if it is not known.
     #[serde(default)]
     pub file: Option<String>,
-    /// Its line.
+    /// The source line of the call. `None` if it is not known.
     #[serde(default)]
     pub line: Option<u32>,
     /// Functions inlined into `function` around the call, innermost first.
@@ -491,58 +429,61 @@ pub struct Frame {
     pub inlined: Vec<InlineFrame>,
 }
 
-/// One function whose inlined copy contains the call.
+/// A function whose inlined copy contains the call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InlineFrame {
-    /// Its linkage name.
+    /// The function's linkage name. `None` if it is not known.
     #[serde(default)]
     pub function: Option<String>,
-    /// The source file of the call in it.
+    /// The source file of the call in this function. `None` if it is not known.
     #[serde(default)]
     pub file: Option<String>,
-    /// Its line.
+    /// The line of the call in `file`. `None` if it is not known.
     #[serde(default)]
     pub line: Option<u32>,
 }
 
-/// One call path into one function, with what its calls cost.
+/// A call path into a function, and the cost of its calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathEntry {
     /// Index into [`Profile::functions`].
     pub function: usize,
     /// Indexes into [`Profile::frames`], from the function's caller outwards.
     pub stack: Vec<usize>,
-    /// True if the last frame is a known root and the code contradicts no edge.
+    /// True if the last frame is a known root, the code contradicts no edge, and no exception was
+    /// being delivered in a frame.
     pub complete: bool,
-    /// The index in `stack` of a call site that cannot have led to the frame below it: the first
-    /// one from the function outwards.
+    /// The index in `stack` of the first call site, from the function outwards, that cannot have
+    /// led to the frame below it. `None` if no such call site is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contradicted: Option<usize>,
-    /// The thread, where threads are kept apart.
+    /// The thread's id, in ipath's pid namespace. `None` unless the paths of each thread are kept
+    /// apart.
     #[serde(default)]
     pub thread: Option<u32>,
-    /// The process, as an index into [`Profile::processes`], where processes are kept apart.
+    /// Index into [`Profile::processes`], if the paths of each process are kept apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<usize>,
-    /// Activations that ended by an exception or longjmp; none where exits are not patched.
+    /// The number of activations that ended by an exception or longjmp. `None` if exits are not
+    /// patched.
     #[serde(default = "counts::zero", skip_serializing_if = "counts::is_zero")]
     pub unwound: Option<u64>,
-    /// Activations that still run; none where exits are not patched.
+    /// The number of activations that still run. `None` if exits are not patched.
     #[serde(default = "counts::zero", skip_serializing_if = "counts::is_zero")]
     pub open: Option<u64>,
-    /// Activations that left by a tail call, whose callee's time is not included.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// The number of activations that left by a tail call. Their times exclude the callee.
+    #[serde(default, skip_serializing_if = "function::is_zero")]
     pub tail: u64,
-    /// The calls and the timers.
+    /// The calls on the path and the other metrics.
     pub metrics: Counts,
-    /// How its sums differ over the processes, where there are several.
+    /// The distribution of the path's sums over the processes. `None` if there is only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Box<Spreads>>,
 }
 
 impl PathEntry {
-    /// The activations, where the walk has come to no root. What has no frame at all is not such a path, but
-    /// holds the calls of all paths beyond the limit.
+    /// The number of calls on this path if it is not complete, else 0. Also 0 for an entry without
+    /// frames: it holds the calls of all paths beyond the limit.
     pub fn incomplete(&self) -> u64 {
         if self.complete || self.stack.is_empty() {
             0
@@ -552,35 +493,39 @@ impl PathEntry {
     }
 }
 
-/// One thread of the target.
+/// A thread of the target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// Its id, in ipath's pid namespace.
+    /// The thread's id, in ipath's pid namespace.
     pub tid: u32,
-    /// What it calls itself.
+    /// The thread's name, which the program may set.
     pub name: String,
 }
 
-/// What is not exact, in activations.
+/// The losses, in activations unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
-    /// Calls that were seen but could not be recorded on a path at all.
+    /// The number of calls that were seen but could not be recorded on any path.
     pub missed: u64,
-    /// Calls that share one path, because there was no room for their own.
+    /// The number of calls that share one path because their own path had no room.
     pub overflow: u64,
-    /// Why there was none: names of [`abi::shortage::Shortage`]. Empty in a profile that does not tell.
+    /// The reasons for `overflow`: names of [`abi::shortage::Shortage`]. Empty if the profile does
+    /// not record them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub overflow_by: BTreeSet<String>,
-    /// Activations that ended by an exception or longjmp; none where no exit is patched.
+    /// The number of activations that ended by an exception or longjmp. `None` if no exit is
+    /// patched.
     pub unwound: Option<u64>,
-    /// Activations that still run; none where no exit is patched.
+    /// The number of activations that still run. `None` if no exit is patched.
     pub open: Option<u64>,
-    /// Calls whose stack could not be walked to its root.
+    /// The number of calls on incomplete paths, see [`PathEntry::incomplete`].
     pub incomplete: u64,
-    /// Those by the names of what stopped the walks (docs/limits.md); empty in a profile that does not tell.
+    /// The numbers of calls of `incomplete`, by the name of the cause for which the path is
+    /// incomplete (docs/reference/limits-paths.md). Empty if the profile does not record causes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub causes: BTreeMap<String, u64>,
-    /// Calls and processes that the session knows it did not see, by kind: docs/limits.md.
+    /// The numbers of calls and processes that the session is known to have missed, by kind
+    /// (docs/reference/limits-calls.md).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unseen: AllUnseen,
 }

@@ -1,4 +1,4 @@
-//! Profiles as text for people: the full report and the short summary of an interval.
+//! Profiles as text: the full report and the short summary of an interval.
 
 mod answer;
 mod chains;
@@ -8,6 +8,7 @@ mod found;
 mod head;
 mod histogram;
 pub mod human;
+mod inside;
 mod json;
 mod order;
 mod processes;
@@ -47,7 +48,8 @@ use table::Frame;
 pub use table::Table;
 use threads::{Group, Names};
 
-/// How what a metric of this name and unit says differs over the processes of a profile, where there are several.
+/// The spread of a metric over the processes of a profile, as text. `None` if `spreads` is `None`,
+/// as with only one process, or lacks the metric.
 pub fn spread(
     profile: &Profile,
     (name, unit): (&str, &str),
@@ -70,7 +72,8 @@ pub fn spread(
     ))
 }
 
-/// What the costliest of several processes have of a function, by a metric of this name and unit, on one line.
+/// A line with the costliest processes of a function, by the metric `name` in `unit`. `None` if
+/// there is only one process, or if the part of each process is not known.
 pub fn costliest_processes(
     profile: &Profile,
     (name, unit): (&str, &str),
@@ -88,37 +91,39 @@ pub fn costliest_processes(
     (!groups.is_empty()).then(|| format!("{}{}", shown.join("; "), more.unwrap_or_default()))
 }
 
-/// Functions and paths that are shown where nothing else is said.
+/// The default for the number of functions and paths shown.
 pub const LIMIT: usize = 30;
-/// Processes of a function that are shown where nothing else is said.
+/// The default for the number of processes shown for a function.
 pub const PROCESSES: usize = 8;
-/// Callers of a path that are shown where nothing else is said: a recursion has thousands.
+/// The default for the number of callers shown for a path. A recursion can have thousands.
 pub const DEPTH: usize = 24;
 
-/// What the report shows.
+/// The content of a report.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The metric to sort by and to show first; the profile's first after the count without it.
+    /// The metric to sort by and to show first. The default is the first metric of the profile
+    /// after `count`.
     pub metric: Option<String>,
-    /// What comes first.
+    /// The sort key of functions and paths.
     pub by: By,
-    /// The most functions and the most paths.
+    /// The maximum number of functions, and of paths. `None` for all.
     pub limit: Option<usize>,
-    /// The most paths of each function.
+    /// The maximum number of paths for each function. `None` for all.
     pub paths: Option<usize>,
-    /// The most processes of each function.
+    /// The maximum number of processes for each function. `None` for all.
     pub processes: Option<usize>,
-    /// The most frames of each path, from the innermost caller.
+    /// The maximum number of frames for each path, from the innermost caller outwards. `None` for
+    /// all.
     pub depth: Option<usize>,
-    /// The least share of its function that a path must have, from 0 to 1.
+    /// The smallest share of its function's cost that a path must have, from 0 to 1.
     pub min_share: f64,
-    /// How the values of each function are distributed, too.
+    /// True to add a histogram for each function.
     pub histogram: bool,
-    /// Nothing but the tables and what is not exact.
+    /// True to write only the tables and the losses.
     pub quiet: bool,
-    /// Whole names, every frame, and how each function is patched.
+    /// True to write whole names, every frame, and the way in which each function is patched.
     pub verbose: bool,
-    /// Where all of what is not shown can be had.
+    /// A hint on how to show the parts that are left out.
     pub all_by: &'static str,
 }
 
@@ -140,18 +145,18 @@ impl Default for Options {
     }
 }
 
-/// Writes the report: what was measured, the functions, then the paths, costliest first.
+/// Writes the report: the measurement, the functions, then the paths, costliest first.
 ///
 /// # Errors
-/// What `out` gives.
+/// The errors of `out`.
 pub fn text(profile: &Profile, options: &Options, out: &mut impl Write) -> io::Result<()> {
     selected(profile, &Selection::all(profile), options, out)
 }
 
-/// The same of a part of the profile.
+/// Writes the report of the selected part of the profile.
 ///
 /// # Errors
-/// What `out` gives.
+/// Returns the errors of `out`.
 pub fn selected(
     profile: &Profile,
     shown: &Selection,
@@ -165,16 +170,17 @@ pub fn selected(
     }
     report.functions(out)?;
     report.paths(out)?;
+    report.inside(out)?;
     if !options.quiet {
         report.refused(out)?;
     }
     exactness::write(profile, report.is_marked(report.metrics.iter()), out)
 }
 
-/// Writes what a search has found, and no more.
+/// Writes only the head of the report and the result of a search, if there was one.
 ///
 /// # Errors
-/// What `out` gives.
+/// Returns the errors of `out`.
 pub fn found(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let options = Options::default();
     let report = Report::new(profile, &Selection::all(profile), &options);
@@ -185,23 +191,23 @@ pub fn found(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// One path that is shown, with its place in the profile.
+/// A selected path, with its index in the profile.
 type Numbered<'p> = (usize, &'p PathEntry);
 
 struct Report<'p> {
     profile: &'p Profile,
     options: &'p Options,
-    /// All metrics but the count, the chosen one first.
+    /// The metrics except `count`, the chosen one first.
     metrics: Vec<&'p Metric>,
-    /// The functions that are shown, the first first.
+    /// The indexes of the selected functions, in sort order.
     order: Vec<usize>,
-    /// Their paths, by the function's index.
+    /// The selected paths of each function, by the function's index.
     paths: Vec<Vec<Numbered<'p>>>,
-    /// The sums of those.
+    /// The sum of `paths` for each function, by the function's index.
     totals: Vec<Total>,
     threads: Names<'p>,
     titles: Titles<'p>,
-    /// What is said of each frame, once it has been asked for.
+    /// The lines of each frame, filled on first use.
     lines: Vec<OnceCell<Vec<Rc<Frame>>>>,
 }
 
@@ -218,7 +224,7 @@ impl<'p> Report<'p> {
             let mut total = Total::of(paths.iter().map(|(_, path)| *path));
             total.presence = function.presence();
             if function.point {
-                // It is counted, and is to be.
+                // A probe point is only counted, as intended.
                 total.unmeasured = 0;
             }
             total
@@ -236,6 +242,8 @@ impl<'p> Report<'p> {
             lines: vec![OnceCell::new(); profile.frames.len()],
         };
         let mut order = std::mem::take(&mut report.order);
+        // The others are in a section of their own.
+        order.retain(|&f| !report.paths[f].is_empty() || !profile.has_inside(f));
         order.sort_by_key(|&f| {
             let name = &profile.functions[f].name;
             options
@@ -246,13 +254,13 @@ impl<'p> Report<'p> {
         report
     }
 
-    /// The metric that is sorted by; none where that is the calls.
+    /// The metric that is the sort key. `None` if the sort key is the number of calls.
     fn sorted_by(&self) -> Option<&str> {
         let metric = self.metrics.first().map(|m| m.name.as_str());
         metric.filter(|_| self.options.metric.as_deref() != Some(COUNT))
     }
 
-    /// Columns of a name.
+    /// The maximum number of terminal columns of a name.
     fn longest(&self) -> usize {
         if self.options.verbose {
             usize::MAX
@@ -261,10 +269,12 @@ impl<'p> Report<'p> {
         }
     }
 
+    /// The maximum number of functions, of paths and of refused functions.
     fn limit(&self) -> usize {
         self.options.limit.unwrap_or(usize::MAX)
     }
 
+    /// Writes the head, unless the report is quiet.
     fn head(&self, out: &mut impl Write) -> io::Result<()> {
         if self.options.quiet {
             Ok(())
@@ -273,7 +283,8 @@ impl<'p> Report<'p> {
         }
     }
 
-    /// The share of a path in what its function has cost; none of nothing.
+    /// The share of a path in the cost of its function's selected paths, from 0 to 1. `None` if the
+    /// cost of these is not above 0.
     fn share(&self, path: &PathEntry) -> Option<f64> {
         let whole = &self.totals[path.function].counts;
         let sum = |counts: &Counts| Some(counts.timers.get(self.sorted_by()?)?.sum);
@@ -284,7 +295,8 @@ impl<'p> Report<'p> {
         (whole > 0).then(|| part as f64 / whole as f64)
     }
 
-    /// The paths that are shown, the first first, and how many there are in all.
+    /// The paths shown, in sort order, and the number of all selected paths, including those that
+    /// the options leave out.
     fn chosen(&self) -> (Vec<Numbered<'p>>, usize) {
         let all = self.order.iter().flat_map(|&f| &self.paths[f]);
         let mut paths: Vec<Numbered<'p>> = all.copied().collect();
@@ -308,12 +320,12 @@ impl<'p> Report<'p> {
         (paths, number)
     }
 
-    /// The functions that are shown, the first first.
+    /// The indexes of the functions shown, in sort order: the first of `order`, up to the limit.
     fn listed(&self) -> &[usize] {
         &self.order[..self.order.len().min(self.limit())]
     }
 
-    /// True if a number of a listed function by one of these metrics is marked `≥`.
+    /// True if a number of a listed function is marked `≥` for one of these metrics.
     fn is_marked<'m>(&self, mut metrics: impl Iterator<Item = &'m &'p Metric>) -> bool
     where
         'p: 'm,
@@ -350,7 +362,7 @@ impl<'p> Report<'p> {
         Ok(())
     }
 
-    /// The names of the listed functions as they are shown, by index.
+    /// The shortened names of the listed functions, by the function's index.
     fn short_names(&self) -> FxHashMap<usize, String> {
         let listed = self.listed().iter();
         let names = listed.map(|&index| printable(&self.profile.functions[index].name));
@@ -378,7 +390,7 @@ impl<'p> Report<'p> {
             whole,
             &format!("{name}{distinction}, {paths}"),
         );
-        // It is of all calls.
+        // The spread is known only for all calls.
         let is_whole = whole.counts.count == function.totals.counts.count;
         let spread = function.spread.as_deref().filter(|_| is_whole);
         if let Some(spread) = self.spread(spread) {
@@ -401,7 +413,8 @@ impl<'p> Report<'p> {
         self.processes(rows, table, &parts);
     }
 
-    /// What the costliest processes have of a function, where there are several.
+    /// Adds a row for each of the costliest processes of a function, if there are several
+    /// processes.
     fn processes(&self, rows: &Rows<'_>, table: &mut Table, parts: &[InProcess]) {
         let by = self.sorted_by().unwrap_or(COUNT);
         let groups = processes::groups(self.profile, parts, by);
@@ -426,7 +439,7 @@ impl<'p> Report<'p> {
         for (_, path) in &paths {
             let function = &self.profile.functions[path.function];
             let mut part = Total::of([*path]);
-            // The end of its stack says so.
+            // The end of the stack shows this.
             part.incomplete = 0;
             if function.point {
                 part.unmeasured = 0;
@@ -446,14 +459,14 @@ impl<'p> Report<'p> {
         table.write(out)
     }
 
-    /// How what is sorted by differs over the processes, where there are several.
+    /// The spread of the sort key over the processes. `None` if there is only one process.
     fn spread(&self, spreads: Option<&Spreads>) -> Option<String> {
         let metric = self.metrics.first().filter(|_| self.sorted_by().is_some());
         let metric = metric.map_or((COUNT, "calls"), |m| (&m.name, &m.unit));
         spread(self.profile, metric, spreads)
     }
 
-    /// Says how many are not shown.
+    /// Adds a line with the number of items left out, if any.
     fn rest(&self, table: &mut Table, hidden: usize, what: &str) {
         if hidden > 0 {
             let all_by = self.options.all_by;
@@ -461,7 +474,9 @@ impl<'p> Report<'p> {
         }
     }
 
-    /// Where a function is, and what of it is measured.
+    /// Lines on a function: its module and address, with `verbose` the way in which it is patched;
+    /// the metrics that it measures now, if not all; its other names; and its copies whose calls
+    /// are not counted.
     fn place(&self, function: &Function) -> Vec<String> {
         let entry = printable(&function.entry);
         let how = match function.exits.as_slice() {
@@ -471,6 +486,10 @@ impl<'p> Report<'p> {
         };
         let module = self.profile.module_name(Some(function.module));
         let place = format!("at {module}+{:#x}", function.address);
+        let place = match function.position().filter(|_| function.point) {
+            Some(position) => format!("{place}, {}", printable(&position)),
+            None => place,
+        };
         let mut lines = vec![match self.options.verbose {
             true => format!("{place}, {how}"),
             false if function.point => format!("{place}, a point"),
@@ -508,7 +527,8 @@ impl<'p> Report<'p> {
         table.folded(self.frames(stack, depth), !self.options.verbose);
     }
 
-    /// What is said of a frame: the functions inlined there, and the function itself, each with its place.
+    /// The lines of the frame with this index: the functions inlined at the call, innermost first,
+    /// then the function itself, each with its place.
     fn lines(&self, index: usize) -> &[Rc<Frame>] {
         self.lines[index].get_or_init(|| {
             let frame = &self.profile.frames[index];
@@ -518,7 +538,7 @@ impl<'p> Report<'p> {
         })
     }
 
-    /// The line of a function where it stands at the end of paths.
+    /// The line of the function with this index at the end of its paths.
     fn end(&self, index: usize) -> Rc<Frame> {
         let function = &self.profile.functions[index];
         let module = self.profile.module_name(Some(function.module));
@@ -563,7 +583,8 @@ impl<'p> Report<'p> {
     }
 }
 
-/// What is said where a path does not end in a root.
+/// The text after the last caller of a path: the reason if the path is not complete, `[no caller]`
+/// if it is complete and has no caller. `None` on other paths.
 fn end_of(profile: &Profile, path: &PathEntry) -> Option<&'static str> {
     let has_none = path.complete && path.stack.is_empty();
     profile

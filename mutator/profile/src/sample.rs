@@ -1,5 +1,9 @@
 //! Profiles for examples and tests.
 
+mod inside;
+
+pub use inside::with_inside;
+
 use crate::profile::*;
 
 fn timer(sum: i128, min: i64, max: i64, hist: &[(u8, u64)]) -> TimerStats {
@@ -229,7 +233,7 @@ pub fn sample() -> Profile {
     profile
 }
 
-/// The sample with the largest numbers there are.
+/// The sample with the largest possible numbers.
 pub fn largest() -> Profile {
     let mut profile = sample();
     let largest = |counts: &mut Counts| {

@@ -1,9 +1,10 @@
-//! Code that serves the program: what it calls there is worth a name, and what the service does inside mostly is not.
+//! Service code: library and runtime code that the program calls. Calls from the program into a
+//! service are worth showing; calls inside a service mostly are not.
 
 use crate::folding::path;
 
-/// Beginnings of file names of libraries that serve: the C and C++ libraries, the loader, and what runs threads and passes
-/// messages.
+/// Prefixes of the file names of service libraries: the C and C++ libraries, the loader, and
+/// libraries for threads and message passing.
 const LIBRARIES: [&str; 33] = [
     "[vdso]",
     "ld-linux",
@@ -40,7 +41,7 @@ const LIBRARIES: [&str; 33] = [
     "mca_",
 ];
 
-/// Beginnings of the paths of functions that serve, where they are in the program's own file: the runtimes of Go and
+/// Prefixes of the paths of service functions in the program's own file: the runtimes of Go and
 /// Rust, Rust's locks and channels, and the C and C++ libraries in static programs.
 const NAMES: [&str; 15] = [
     "runtime.",
@@ -60,13 +61,15 @@ const NAMES: [&str; 15] = [
     "__pthread",
 ];
 
-/// True for a function, by its name and the file that it is in, that serves.
+/// True if the function with the demangled `name` in the file named `file` is service code. Code
+/// that belongs to no file is.
 pub fn is_service(name: &str, file: Option<&str>) -> bool {
     let is_library = |file: &str| LIBRARIES.iter().any(|l| file.starts_with(l));
     file.is_none_or(is_library) || serves(path(name))
 }
 
-/// True for the path of a function that serves. A method of a trait serves if both the type and the trait do.
+/// True if the function path is service code. A method of a trait is service code if both the type
+/// and the trait are.
 fn serves(path: &str) -> bool {
     let begins = |path: &str| NAMES.iter().any(|name| path.starts_with(name));
     let of_trait = path.split_once(" as ").map(|(_, of_trait)| of_trait);

@@ -1,5 +1,5 @@
-//! Code for one processor: the registers that the kernel samples, and unwinding with them. A port adds a
-//! module with the same names.
+//! Code for one processor: the registers that the kernel samples, and unwinding with them. A port
+//! adds a module with the same names.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

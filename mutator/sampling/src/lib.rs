@@ -1,4 +1,5 @@
-//! Samples of a program by the kernel's performance events, and the search for the causes of its waits.
+//! Samples of a program by the kernel's performance events, and the search for the causes of its
+//! waits.
 
 mod arch;
 pub mod sampling;

@@ -1,12 +1,13 @@
-//! Where the time of a process goes, as samples show it: perf events of each of its threads, the registers and the
-//! stack copied by the kernel, the stack walked here. Nothing is changed in the process. (csprof: Froyd, Mellor-Crummey,
-//! Fowler 2005, with the stacks walked outside the process.)
+//! Finds where the time of a process goes, by samples. Perf events of each thread let the kernel
+//! copy the registers and the stack, and the stack is walked here. Nothing is changed in the
+//! process. (csprof: Froyd, Mellor-Crummey, Fowler 2005, with the stacks walked outside the
+//! process.)
 //!
-//! On a processor a thread is sampled by the clock of its own CPU time. Off it, every n-th moment at which it is switched
-//! out is sampled, with n such that there are not too many; all switches are recorded, so that how long each wait takes is
-//! known. A wait that was sampled stands for n. Threads that switch often, and threads of which there are many, are looked
-//! at in windows, each of which stands for the time since the one before. Where there are no perf events, threads are
-//! stopped.
+//! On a processor, a thread is sampled by the clock of its CPU time. Off it, every n-th switch off
+//! the processor is sampled, with n chosen to limit the number of samples. All switches are
+//! recorded, so the duration of each wait is known. A sampled wait stands for n. Threads that
+//! switch often, and threads of large processes, are sampled in windows. Each window stands for the
+//! time since the previous one. Without perf events, threads are stopped instead.
 
 mod activity;
 mod budget;
@@ -52,64 +53,73 @@ use ipath_target::process::modules::Module;
 use ipath_target::process::{Activity, Process, Tid};
 use ipath_target::progress::{THREADS, over};
 
-/// Time between two looks for what threads there are and do, and so many times as long as the last look took.
+/// The minimum time between two scans for new threads.
 const UNTIL_NEW_THREADS: Duration = Duration::from_millis(100);
+/// The time between two scans is also at least this many times the duration of the last scan.
 const LEISURE: u32 = 30;
-/// For how long threads are looked at first, to know how often each is switched out.
+/// The time for which the switches of threads are counted before sampling begins.
 const AT_FIRST: Duration = Duration::from_millis(20);
 
-/// Looks at a process for a while.
+/// Samples a process.
 pub struct Sampler {
     process: Process,
     paths: Paths,
     means: Means,
+    /// The threads that the last scan found, by thread id.
     threads: BTreeMap<i32, Watched>,
+    /// The time at which sampling began: CLOCK_MONOTONIC, in nanoseconds.
     begun: u64,
+    /// The time at which the last scan began.
     scanned: Instant,
+    /// The duration of the last scan.
     scan_took: Duration,
-    /// CPU time of the process at the last scan, ns, and the pace of all its threads together.
+    /// The CPU time of the process at the last scan, in nanoseconds. `None` if it could not be
+    /// read.
     cpu_time: Option<u64>,
+    /// The pace of all threads of the process together.
     pace: Pace,
-    /// What those have left that have ended, and how many of them ran and were not looked at.
+    /// The samples of ended threads.
     ended: Tally,
+    /// The number of ended threads that ran but were not sampled.
     ended_unseen: usize,
-    /// What has been seen at each path, when shares were told last.
+    /// The samples at each path when shares were last computed, indexed by the number of the path.
+    /// Empty after paths were merged.
     told: Vec<Seen>,
 }
 
-/// By what it is looked at.
+/// The means of sampling.
 enum Means {
     Events(Box<Windows>),
     Stops(Stops),
-    /// Sampling has ended.
+    /// Sampling has ended. With the part of the process that was visible.
     Over(Seeing),
 }
 
-/// Why a process cannot be sampled.
+/// The reason why a process cannot be sampled.
 #[derive(Debug)]
 pub enum NotSampled {
-    /// Its threads are not known.
+    /// Its threads cannot be listed.
     Threads(io::Error),
-    /// None of them can be looked at.
+    /// No thread can be sampled by events.
     Events(NoEvents),
     /// There are no perf events, and its threads cannot be stopped.
     Stops(NoStops),
-    /// None of them is there any more.
+    /// All of its threads have ended.
     Ended,
 }
 
 impl Sampler {
-    /// Begins.
+    /// Begins to sample.
     ///
     /// # Errors
-    /// None of its threads can be looked at so.
+    /// None of its threads can be sampled.
     pub fn begin(process: &Process) -> Result<Self, NotSampled> {
         let prepared = Self::prepare(process)?;
         std::thread::sleep(AT_FIRST);
         prepared.start()
     }
 
-    /// Looks at its threads for the first time.
+    /// Scans the threads for the first time. Fails if they cannot be listed.
     fn prepare(process: &Process) -> Result<Self, NotSampled> {
         let mut sampler = Self {
             process: process.clone(),
@@ -133,7 +143,8 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Begins to sample, [`AT_FIRST`] after the first look.
+    /// Begins to sample, [`AT_FIRST`] after the first scan: by events if the kernel allows them,
+    /// otherwise by stops. Fails if neither is possible.
     fn start(self) -> Result<Self, NotSampled> {
         let mut sampler = self;
         sampler.scan().map_err(NotSampled::Threads)?;
@@ -148,7 +159,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Begins to look by events; why no thread can be looked at so.
+    /// Begins to sample by events. Fails if no thread can be sampled.
     fn open(&mut self, sight: Sight) -> Result<(), NotSampled> {
         let mut windows = Windows::of(&self.process, sight, self.pace);
         for &tid in self.threads.keys() {
@@ -165,7 +176,7 @@ impl Sampler {
         }
     }
 
-    /// What can be seen.
+    /// The visible part of the process.
     pub fn seeing(&self) -> Seeing {
         match &self.means {
             Means::Stops(_) => Seeing::Stops,
@@ -183,13 +194,14 @@ impl Sampler {
         self.means = Means::Over(self.seeing());
     }
 
-    /// The present time, for [`Sampler::stopped_since`].
+    /// The present time, for [`Sampler::stopped_since`]: CLOCK_MONOTONIC, in nanoseconds.
     pub fn moment() -> u64 {
         now()
     }
 
-    /// Notes that ipath has stopped the process, or made calls in it, since `begun`. Stops are not counted
-    /// as waiting: in a mostly idle process they would be most of it.
+    /// Notes that ipath has stopped the process, or made calls in it, since `begun`
+    /// ([`Sampler::moment`]). Drops all samples that were not read before. Does nothing without
+    /// events. Stops are not counted as waiting: in a mostly idle process they would be most of it.
     pub fn stopped_since(&mut self, begun: u64) {
         if let Means::Events(windows) = &mut self.means {
             windows.stops.push(begun..now());
@@ -199,11 +211,11 @@ impl Sampler {
         }
     }
 
-    /// Takes in what has been sampled since. To be called some twenty times a second.
+    /// Reads new samples. Call it about twenty times a second.
     pub fn look(&mut self) {
         self.paths.code.refresh();
         if self.scanned.elapsed() >= UNTIL_NEW_THREADS.max(LEISURE * self.scan_took) {
-            // Where it cannot be told which threads there are, those go on that were there.
+            // If the threads cannot be listed, sampling continues with the known ones.
             let _ = self.scan();
         }
         self.paths.renew();
@@ -217,7 +229,7 @@ impl Sampler {
         }
     }
 
-    /// Looks up which threads there are, and what they do.
+    /// Updates the list of threads and their activity.
     fn scan(&mut self) -> io::Result<()> {
         let begin = Instant::now();
         let seconds = begin.duration_since(self.scanned).as_secs_f64();
@@ -265,7 +277,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// A thread has ended.
+    /// Removes a thread that has ended. Its samples are kept.
     fn part(&mut self, tid: i32) {
         let Some(mut thread) = self.threads.remove(&tid) else {
             return;
@@ -279,7 +291,7 @@ impl Sampler {
         }
     }
 
-    /// Lets go the paths that weigh least.
+    /// Merges the paths with the least time. Their numbers change.
     fn fold(&mut self) {
         let all = self.tally().0;
         let seen = shares::by_path(self.paths.all().len(), &all);
@@ -295,7 +307,8 @@ impl Sampler {
         self.told.clear();
     }
 
-    /// What has been seen of all threads, how many did not run, and how many of those that did were not looked at.
+    /// The samples of all threads, the number of threads that did not run, and the number of those
+    /// that ran but were not sampled.
     fn tally(&self) -> (Tally, usize, usize) {
         let now = now();
         let mut all = self.ended.clone();
@@ -311,7 +324,8 @@ impl Sampler {
         (all, idle, unseen)
     }
 
-    /// Takes in what there is in the rings; how many records found no room there until now.
+    /// Reads the rings. Returns the number of records lost since sampling began, or 0 without
+    /// events.
     fn drain(&mut self) -> u64 {
         match &mut self.means {
             Means::Events(windows) => {
@@ -322,7 +336,7 @@ impl Sampler {
         }
     }
 
-    /// Where the time went until now, with the `most` heaviest functions.
+    /// The distribution of time until now, with the `most` heaviest functions.
     pub fn shares(&mut self, most: usize) -> Shares {
         let lost = self.drain();
         let (all, idle, unseen) = self.tally();
@@ -344,7 +358,8 @@ impl Sampler {
         }
     }
 
-    /// The time since the last record, if the process has run since then.
+    /// The time since records were last read from any ring. 0 if the process was idle at the last
+    /// scan, and without events.
     fn stale(&self) -> Duration {
         let Means::Events(windows) = &self.means else {
             return Duration::ZERO;
@@ -354,7 +369,9 @@ impl Sampler {
         Duration::from_nanos(if has_run { since } else { 0 })
     }
 
-    /// The commonest callers of a function of the last shares, the nearest first.
+    /// The demangled names of the callers on the heaviest path to a function, the nearest first, at
+    /// most 12. A final entry marks an incomplete stack. `function` is from the last call of
+    /// [`Sampler::shares`].
     pub fn callers(&self, function: &Function) -> Vec<String> {
         let paths = self.paths.all();
         self.paths.code.callers(function.id, paths, &self.told)
@@ -366,7 +383,7 @@ impl Sampler {
     }
 }
 
-/// True if the kernel does not allow what was asked for.
+/// True if the kernel forbids or lacks this kind of event. False if only the ring cannot be mapped.
 fn is_forbidden(cause: &NoEvents) -> bool {
     const FORBIDDEN: [i32; 5] = [
         libc::EACCES,

@@ -1,8 +1,9 @@
-//! Refinement by itself: which functions to measure next, until the paths that cost are named.
+//! The search: decides which functions to measure next, until the costly paths are named.
 //!
-//! Samples say where to begin, measuring decides. In each step a few functions are measured; those that cost little or are
-//! called too often go, and what they stood for goes to their callers. No process is known here: what was seen comes in, what
-//! to do next goes out.
+//! Samples select the first functions, and measurements decide. Each step measures a few functions.
+//! Those that cost little or are called too often are dropped, and their time goes to their
+//! callers. This module knows no process: its input is the observations, and its output is the next
+//! step.
 
 mod cost;
 mod guess;
@@ -24,15 +25,15 @@ use guess::{Known, guess};
 /// The limits of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// What has a smaller share of CPU time and of waiting is left out.
+    /// The minimum share of CPU time or of waiting. Anything with a smaller share is left out.
     pub min_share: f64,
-    /// When so much of both is explained, it is enough.
+    /// The explained share of both at which the search ends.
     pub explain: f64,
-    /// Most functions at once.
+    /// The maximum number of functions that are measured at a time.
     pub most: usize,
-    /// What measuring may take, as a share of the CPU time.
+    /// The limit of the overhead, as a share of the CPU time.
     pub max_overhead: f64,
-    /// For how long calls that do not return are waited for, ns.
+    /// The time to wait for calls that do not return, in ns.
     pub patience: u64,
 }
 
@@ -46,8 +47,8 @@ pub struct Overhead {
 }
 
 impl Bounds {
-    /// True if the overhead exceeds `times` its limit. The limit is a share of the CPU time, but at least
-    /// a hundredth of a processor, so that a mostly idle process can be measured.
+    /// True if the overhead exceeds `times` its limit. The limit is a share of the CPU time, but at
+    /// least a hundredth of a processor, so that a mostly idle process can be measured.
     pub fn is_above(&self, overhead: Overhead, times: f64) -> bool {
         const FLOOR: f64 = 0.01;
         overhead.share > times * self.max_overhead && overhead.processor > times * FLOOR
@@ -63,21 +64,21 @@ impl Bounds {
     }
 }
 
-/// Why a function is not measured any more, or cannot be.
+/// Why a function is no longer measured, or cannot be.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Dropped {
-    /// Measuring it took too much.
+    /// Measuring it had too much overhead.
     Costly {
-        /// Calls a second.
+        /// Calls per second.
         rate: f64,
-        /// Time of a call in itself, ns.
+        /// Time per call without measured functions that it calls, in ns.
         each: f64,
-        /// What all measuring took, as a share of the CPU time.
+        /// The overhead of all measuring, as a share of the CPU time.
         overhead: f64,
     },
-    /// It has this share.
+    /// Its share is too small. This is the share.
     Small(f64),
-    /// None of its calls began and returned while it was measured.
+    /// No call of it both began and returned while it was measured.
     Unreturned,
     /// It cannot be instrumented.
     Refused(String),
@@ -86,41 +87,41 @@ pub enum Dropped {
 }
 
 impl Dropped {
-    /// True where the time that it stood for can be found with its callers.
+    /// True if the callers can explain the time that was attributed to it.
     fn goes_to_callers(&self) -> bool {
         match self {
-            // They have been called before it, and have not returned either.
+            // Its callers began before it, and have not returned either.
             Self::Unreturned => false,
-            // They have ended, too.
+            // Its callers have ended, too.
             Self::Ended => false,
             Self::Costly { .. } | Self::Small(_) | Self::Refused(_) => true,
         }
     }
 }
 
-/// What is to be done next.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// To make the changes and look anew.
+    /// Make the changes and measure again.
     Look,
-    /// To go on looking at the same functions: calls have begun that have not returned.
+    /// Continue to measure the same functions: calls have begun that have not returned.
     LookOn,
-    /// Nothing: this is the result.
+    /// Stop: this is the result.
     End,
 }
 
 /// A step of the search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Functions to be measured, with the share that each may have by samples.
+    /// Functions to add, with the share that each may have by samples.
     pub add: Vec<(Avma, Cost)>,
-    /// Functions to be measured no longer.
+    /// Functions to drop, with the reasons.
     pub drop: Vec<(Avma, Dropped)>,
-    /// How much those that are measured explain, exactly.
+    /// The exact share that the measured functions explain.
     pub explained: Cost,
-    /// True if that is enough.
+    /// True if that share is enough.
     pub is_enough: bool,
-    /// What is next.
+    /// The next action.
     pub next: Next,
 }
 
@@ -130,14 +131,14 @@ pub struct Search {
     bounds: Bounds,
     measured: BTreeSet<Avma>,
     dropped: BTreeMap<Avma, Dropped>,
-    /// By which paths those were called that were measured.
+    /// The call paths of functions that were dropped because measuring them had too much overhead.
     paths: BTreeMap<Avma, Vec<MeasuredPath>>,
-    /// Within which functions it looks; everywhere where there is none.
+    /// The functions to search within; empty if the search is everywhere.
     within: BTreeSet<Avma>,
 }
 
 impl Search {
-    /// A search among all that a process does.
+    /// A search in everything that a process does.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -148,7 +149,7 @@ impl Search {
         }
     }
 
-    /// A search among what some functions do, which are measured already.
+    /// A search within some functions, which are measured already.
     pub fn within(bounds: Bounds, functions: impl IntoIterator<Item = Avma>) -> Self {
         let within: BTreeSet<Avma> = functions.into_iter().collect();
         Self {
@@ -158,22 +159,22 @@ impl Search {
         }
     }
 
-    /// True if it looks everywhere, not only within functions that were named.
+    /// True if it searches everywhere, and not only within named functions.
     pub fn is_everywhere(&self) -> bool {
         self.within.is_empty()
     }
 
-    /// The functions that are measured.
+    /// The functions that are measured, by their first addresses.
     pub fn measured(&self) -> &BTreeSet<Avma> {
         &self.measured
     }
 
-    /// Those that are not, and why.
+    /// The functions that were dropped, by their first addresses, and why.
     pub fn dropped(&self) -> &BTreeMap<Avma, Dropped> {
         &self.dropped
     }
 
-    /// A function that was to be measured cannot be.
+    /// Drops a function that was to be measured and cannot be. It is not chosen again.
     pub fn refuse(&mut self, function: Avma, why: Dropped) {
         self.leave(function, why);
     }
@@ -183,17 +184,19 @@ impl Search {
         self.dropped.insert(function, why);
     }
 
-    /// What to measure first, by what has been sampled.
+    /// The first step, from the samples.
     pub fn begin(&mut self, sampled: &[Stack]) -> Step {
         self.next(sampled, &Window::default())
     }
 
-    /// What to do next, by all that has been sampled and what was measured since the last change.
+    /// The next step, from all samples and from the measurements since the last change. The search
+    /// counts the functions in [`Step::add`] as measured and those in [`Step::drop`] as dropped.
     pub fn next(&mut self, sampled: &[Stack], window: &Window) -> Step {
         let whole = self.whole(window);
         let explained = self.explained(window);
         let enough = Cost::parts(whole, self.bounds.min_share) * self.bounds.explain;
-        // Within functions all is explained from the beginning on, and what they call is looked for all the same.
+        // Within functions everything is explained from the beginning on. Search among their
+        // callees all the same.
         let is_enough = self.within.is_empty() && window.ns > 0 && explained.reaches(enough);
         let mut drop = self.too_costly(window);
         if drop.is_empty() {
@@ -233,18 +236,20 @@ impl Search {
         }
     }
 
-    /// What to measure in the place of functions that were refused.
+    /// Chooses functions to measure in place of functions that were refused, with the share that
+    /// each may have by samples. The search counts them as measured.
     pub fn instead(&mut self, sampled: &[Stack]) -> Vec<(Avma, Cost)> {
         let add = self.wanted(sampled);
         let added = add.iter().map(|(function, _)| *function);
         self.measured.extend(added.clone());
-        // Who calls what is not measured any more is looked at in its place.
+        // A caller of a function that is no longer measured takes that function's place in
+        // `within`.
         let callers: Vec<Avma> = added.filter(|f| self.calls_within(sampled, *f)).collect();
         self.within.extend(callers);
         add
     }
 
-    /// True for a function that calls one of those that it looks within, where that is not measured any more.
+    /// True for a caller of a function in `within` that is no longer measured.
     fn calls_within(&self, sampled: &[Stack], function: Avma) -> bool {
         let mut stacks = sampled
             .iter()
@@ -255,8 +260,8 @@ impl Search {
             || paths.any(|(_, paths)| paths.iter().any(calls))
     }
 
-    /// Functions that may explain some of the time and are not measured, with the share that each may have by samples, the
-    /// largest first.
+    /// Functions that may explain some of the time and are not measured, with the share that each
+    /// may have by samples. The largest share comes first.
     pub fn left(&self, sampled: &[Stack]) -> Vec<(Avma, Cost)> {
         let is_left = |(function, share): &(Avma, Cost)| {
             !self.measured.contains(function) && share.largest() >= self.bounds.min_share
@@ -266,7 +271,7 @@ impl Search {
         left
     }
 
-    /// What is to be explained: of a search within functions the time that those have.
+    /// The time to explain. In a search within functions, that is their time.
     fn whole(&self, window: &Window) -> Cost {
         if self.within.is_empty() {
             window.whole
@@ -275,7 +280,7 @@ impl Search {
         }
     }
 
-    /// The paths of this search.
+    /// The measured paths that belong to this search.
     fn within_those<'w>(&self, window: &'w Window) -> impl Iterator<Item = &'w MeasuredPath> {
         window
             .measured
@@ -285,7 +290,7 @@ impl Search {
             .map(|(_, path)| path)
     }
 
-    /// True for a path of this search.
+    /// True if a path of `function` belongs to this search.
     pub fn is_within(&self, function: Avma, path: &MeasuredPath) -> bool {
         let mut callers = path.callers.iter();
         self.within.is_empty()
@@ -293,7 +298,7 @@ impl Search {
             || callers.any(|site| self.within.contains(&site.function))
     }
 
-    /// The share of the time that the measured functions explain.
+    /// The share of the time that the measured functions explain, at most 1 of each part.
     pub fn explained(&self, window: &Window) -> Cost {
         let whole = self.whole(window);
         let all: Cost = self.within_those(window).map(|path| path.cost).sum();
@@ -304,7 +309,8 @@ impl Search {
         }
     }
 
-    /// Those that take most to measure for what they cost, until the others do not take too much.
+    /// The functions with the most overhead for their cost, until the overhead of the rest is below
+    /// its limit.
     fn too_costly(&mut self, window: &Window) -> Vec<(Avma, Dropped)> {
         let calls = |m: &&Measured| m.calls();
         let all: u64 = window.measured.iter().map(|m| calls(&m)).sum();
@@ -339,7 +345,8 @@ impl Search {
         drop
     }
 
-    /// Functions of which much less has been measured than was sampled: their calls take longer than was looked.
+    /// Functions whose measured time is much less than their sampled time: their calls take longer
+    /// than the window.
     fn due(&self, sampled: &[Stack], window: &Window, whole: Cost) -> Vec<Avma> {
         let guessed = self.guess(sampled);
         let is_due = |function: &&Avma| {
@@ -358,7 +365,8 @@ impl Search {
         self.measured.iter().filter(is_due).copied().collect()
     }
 
-    /// Functions that cost next to nothing. Those that were named stay.
+    /// Functions with too small a share, or without a call that returned. Functions in `within`
+    /// stay.
     fn too_small(&self, window: &Window, whole: Cost) -> Vec<(Avma, Dropped)> {
         let mut drop = Vec::new();
         for measured in &window.measured {
@@ -380,7 +388,7 @@ impl Search {
     /// Functions that may explain most of the rest, as many as there is room for.
     fn wanted(&self, sampled: &[Stack]) -> Vec<(Avma, Cost)> {
         let guessed = self.guess(sampled);
-        // Samples are off a little: somewhat more than is to be explained.
+        // Samples are somewhat inaccurate, so choose a little more than there is to explain.
         let enough = self.bounds.explain + (1.0 - self.bounds.explain) / 2.0;
         let (known, mut others): (Vec<_>, Vec<_>) = guessed
             .into_iter()
@@ -402,12 +410,12 @@ impl Search {
         wanted
     }
 
-    /// The share of what was sampled that each function may explain.
+    /// The share of the sampled time that each function may explain.
     fn guess(&self, sampled: &[Stack]) -> BTreeMap<Avma, Cost> {
         let within = sampled.iter().filter_map(|stack| self.part_within(stack));
         let mut within: Vec<Stack> = within.collect();
         if within.is_empty() {
-            // What has been measured says more than nothing.
+            // Measured paths are better than nothing.
             let paths = self.paths.iter();
             let stack = |(function, path): (&Avma, &MeasuredPath)| path.stack(*function, path.cost);
             within = paths
@@ -427,7 +435,8 @@ impl Search {
         guess(&within, whole, &known)
     }
 
-    /// Who calls the outermost of those functions that it looks within, where that is not measured any more.
+    /// The callers of the outermost function on a stack that is in `within`, if that function is no
+    /// longer measured. `None` otherwise.
     fn callers_within<'s>(&self, stack: &'s Stack) -> Option<&'s [Avma]> {
         let is_in = |f: &Avma| self.within.contains(f);
         let outermost = stack.functions.iter().rposition(is_in)?;
@@ -435,8 +444,9 @@ impl Search {
         is_left.then(|| &stack.functions[outermost + 1..])
     }
 
-    /// What of a stack is of this search: the outermost of those functions that it looks within, and what that calls. Where
-    /// that is not measured any more, its callers too.
+    /// The part of a stack that belongs to this search: the outermost function in `within`, and its
+    /// callees. If that function is no longer measured, its callers belong to it too. `None` if no
+    /// function of the stack is in `within`.
     fn part_within(&self, stack: &Stack) -> Option<Stack> {
         if self.within.is_empty() {
             return Some(stack.clone());

@@ -1,5 +1,5 @@
-//! Code for one processor: instructions that sessions find in programs or write into them. A port adds a
-//! folder with the same names.
+//! Code for one processor: instructions that sessions find in programs or write into them. A port
+//! adds a folder with the same names.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

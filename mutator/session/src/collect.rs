@@ -1,4 +1,4 @@
-//! From the counters in the segment to a profile, while the target writes on.
+//! Builds profiles from the counters in the segment while the target keeps writing to them.
 
 mod build;
 mod counters;
@@ -9,6 +9,7 @@ mod functions;
 mod head;
 mod heads;
 mod histogram;
+mod inside;
 mod measured;
 mod net;
 mod overhead;
@@ -37,27 +38,31 @@ pub use head::elapsed_ns;
 pub use measured::Measured;
 pub use overhead::measuring_ns;
 
-/// Turns a session's counters into profiles; keeps what it has found out about addresses from one
-/// to the next, and the profile that it has been asked to look at.
+/// Turns a session's counters into profiles. Keeps its findings about addresses for later profiles,
+/// and the profile that [`look`](Self::look) updates.
 #[derive(Default)]
 pub struct Collector {
     frames: Frames,
     names: Names,
+    /// See [`Self::set_remark`].
     remark: Option<String>,
     /// Notes to add to later profiles.
     further: Vec<String>,
-    /// Libraries that were loaded later and are not measured, though they have requested functions.
+    /// Libraries that were loaded later and are not measured, though they contain requested
+    /// functions.
     libraries: u64,
-    /// The replacement of the target's program, with its kind of unseen calls.
+    /// The kind of unseen calls and the note on the program that replaced the target's program.
+    /// `None` if the target's program was not replaced, or if nothing is unseen.
     left: Option<(Unseen, String)>,
     /// True if the program that replaced the target's program is measured, too.
     is_continued: bool,
-    /// The profile of the last look, and the reading of the document that it is by.
+    /// The profile of the last look, with the number of the document's reading that it is based on.
+    /// `None` if there is none to update.
     last: Option<(u64, Build)>,
 }
 
 impl Collector {
-    /// For profiles of this process, which lives.
+    /// A collector for a process that is running.
     pub fn of(process: &Process) -> Self {
         Self {
             frames: Frames::of(process),
@@ -65,12 +70,12 @@ impl Collector {
         }
     }
 
-    /// Has a remark stand among the notes of the profiles to come, after those of the session.
+    /// Sets a remark that later profiles contain after the session's own notes. `None` removes it.
     pub fn set_remark(&mut self, remark: Option<String>) {
         self.remark = remark;
     }
 
-    /// Adds a note to this profile and to later ones.
+    /// Adds a note to all later profiles.
     pub fn add_note(&mut self, note: String) {
         self.further.push(note);
     }
@@ -81,7 +86,8 @@ impl Collector {
         self.libraries = libraries;
     }
 
-    /// Makes later profiles report that this was not seen.
+    /// Makes later profiles contain this note, and count one more loss of this kind. `None` removes
+    /// both.
     pub fn set_left(&mut self, left: Option<(Unseen, String)>) {
         self.left = left;
     }
@@ -91,20 +97,22 @@ impl Collector {
         self.is_continued = true;
     }
 
-    /// Brings the profile up to date with the session: what is read again is what has changed since the look before. New
-    /// paths come after the others.
+    /// Updates the kept profile, and returns it with its changes. Reads only records that have
+    /// changed since the last look, unless the document has changed. New paths are appended.
     pub fn look(&mut self, session: &Session) -> (&Profile, Changed) {
         self.look_at(Measured::by(session), session.reading())
     }
 
-    /// The profile of a session as it is now, its paths by function.
+    /// The profile of a session as it is now, its paths ordered by function. Discards the profile
+    /// that [`look`](Self::look) updates, so the next look builds it again.
     pub fn profile(&mut self, session: &Session) -> Profile {
         self.profile_of(Measured::by(session))
     }
 
-    /// The profile of what was measured so far. Nothing in segment and document is trusted.
+    /// The profile so far, from a segment and a document that are not trusted. Discards the profile
+    /// that [`look`](Self::look) updates.
     pub fn profile_of(&mut self, measured: Measured<'_>) -> Profile {
-        // There need not be memory for both.
+        // Memory may not suffice for two profiles.
         self.last = None;
         let _step = Step::begin("naming the call sites");
         self.learn(measured);
@@ -113,7 +121,7 @@ impl Collector {
         build.profile
     }
 
-    /// The same as [`Self::look`]; `reading` is another number where the document may be another one.
+    /// Implements [`Self::look`]. `reading` differs whenever the document may have changed.
     fn look_at(&mut self, measured: Measured<'_>, reading: u64) -> (&Profile, Changed) {
         let _step = Step::recurrent("naming the call sites");
         let is_renamed = self.learn(measured);
@@ -132,7 +140,7 @@ impl Collector {
         (&build.profile, changed)
     }
 
-    /// Takes in what is mapped now; true where frames that are known have other names by that.
+    /// Learns the current mappings. True if that renames frames that are known already.
     fn learn(&mut self, measured: Measured<'_>) -> bool {
         let Measured {
             segment,
@@ -146,7 +154,7 @@ impl Collector {
         self.frames.learn_published(segment, document, process) || is_renamed
     }
 
-    /// Brings everything but the paths up to date.
+    /// Updates everything except the paths.
     fn refresh(&mut self, measured: Measured<'_>, build: &mut Build) {
         let measured = Measured {
             is_replaced: measured.is_replaced && self.left.is_none() && !self.is_continued,

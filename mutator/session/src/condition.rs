@@ -1,4 +1,5 @@
-//! Which calls count: the comparison that `--when` gives, such as `arg3 > 4096`, `ret < 0` or `wall > 10ms`.
+//! Conditions for calls to count: comparisons as in `--when`, such as `arg3 > 4096`, `ret < 0` or
+//! `wall > 10ms`.
 
 #[cfg(test)]
 mod tests;
@@ -8,7 +9,7 @@ use std::str::FromStr;
 
 use ipath_symbols::values::Item;
 
-/// A comparison of a value of a call with a number: the call counts if it holds.
+/// A comparison of a property of a call with a number. The call counts if it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condition {
     operand: Operand,
@@ -16,32 +17,32 @@ pub struct Condition {
     value: i64,
 }
 
-/// What of a call is compared.
+/// The operand of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// An argument or the return value.
     Item(Item),
-    /// What a timer shows for the call, in ns.
+    /// The value of a timer for the call, in ns.
     Timer(Timer),
 }
 
-/// A timer.
+/// A time that a condition can compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// Time that passes.
+    /// Elapsed time.
     Wall,
     /// Time of the thread on a processor.
     Cpu,
-    /// The rest of `Wall`.
+    /// `Wall` minus `Cpu`.
     Blocked,
-    /// Time in which the thread could run and had no processor.
+    /// Time in which the thread was runnable and had no processor.
     RunDelay,
     /// Time in which the thread waited for block devices.
     BlockIo,
 }
 
 impl Timer {
-    /// All of them.
+    /// The timers that a condition can compare.
     pub const ALL: [Self; 5] = [
         Self::Wall,
         Self::Cpu,
@@ -50,7 +51,7 @@ impl Timer {
         Self::BlockIo,
     ];
 
-    /// Its name among the metrics.
+    /// The timer's name among the metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Wall => "wall",
@@ -62,7 +63,7 @@ impl Timer {
     }
 }
 
-/// How what is compared has to be to the number.
+/// The relation that must hold between operand and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// `<`
@@ -80,7 +81,7 @@ pub enum Relation {
 }
 
 impl Relation {
-    /// All of them; of two of which one begins like the other the longer comes first.
+    /// All relations. If one sign is the beginning of another, the longer one comes first.
     pub const ALL: [Self; 6] = [
         Self::LessOrEqual,
         Self::GreaterOrEqual,
@@ -90,7 +91,7 @@ impl Relation {
         Self::Greater,
     ];
 
-    /// As it is written.
+    /// The sign of the relation in a condition.
     pub fn sign(self) -> &'static str {
         match self {
             Self::Less => "<",
@@ -103,7 +104,7 @@ impl Relation {
     }
 }
 
-/// Units of time and their ns, the longest first.
+/// Units of time with their lengths in ns, the longest first.
 const UNITS: [(&str, i64); 4] = [
     ("s", 1_000_000_000),
     ("ms", 1_000_000),
@@ -112,22 +113,22 @@ const UNITS: [(&str, i64); 4] = [
 ];
 
 impl Condition {
-    /// What is compared.
+    /// The operand of the comparison.
     pub fn operand(&self) -> Operand {
         self.operand
     }
 
-    /// True if it is known only when a call ends whether it holds.
+    /// True if the condition can be evaluated only when a call ends.
     pub fn needs_exits(&self) -> bool {
         !matches!(self.operand, Operand::Item(Item::Argument(_)))
     }
 
-    /// How it has to be to the value.
+    /// The relation that must hold.
     pub fn relation(&self) -> Relation {
         self.relation
     }
 
-    /// The number that it is compared with: of a timer, ns.
+    /// The number that the operand is compared with; for a timer, in ns.
     pub fn value(&self) -> i64 {
         self.value
     }
@@ -143,7 +144,8 @@ impl fmt::Display for Operand {
 }
 
 impl fmt::Display for Condition {
-    /// As [`Condition::from_str`] takes it: a time in the longest unit of which it is a multiple.
+    /// Writes the form that [`Condition::from_str`] reads. A time is in the longest unit of which
+    /// it is a multiple.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (operand, sign) = (self.operand, self.relation.sign());
         write!(f, "{operand} {sign} ")?;
@@ -158,16 +160,16 @@ impl fmt::Display for Condition {
     }
 }
 
-/// Why a text is no condition.
+/// Why a text is not a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionError {
-    /// It does not begin with what can be compared, but with this.
+    /// The text begins with this, which is not an operand.
     Operand(String),
-    /// What can be compared is followed by this, which is no relation.
+    /// The operand is followed by this, which is not a relation.
     Relation(Operand, String),
-    /// This is no number that the operand can be compared with.
+    /// This is not a number that the operand can be compared with.
     Number(Operand, String),
-    /// This number is none of 64 bits.
+    /// This number does not fit in 64 bits.
     Range(String),
     /// The comparison is followed by this.
     More(String),
@@ -215,13 +217,13 @@ impl fmt::Display for ConditionError {
 
 impl std::error::Error for ConditionError {}
 
-/// What has been found, on one line and not too long; nothing has a word of its own.
+/// The text in quotes, on one line and shortened; the word `nothing` for an empty text.
 fn quoted(found: &str) -> String {
-    const MOST: usize = 40;
+    const MAX_CHARS: usize = 40;
     if found.is_empty() {
         return "nothing".to_owned();
     }
-    match found.char_indices().nth(MOST) {
+    match found.char_indices().nth(MAX_CHARS) {
         Some((at, _)) => format!("{:?}…", &found[..at]),
         None => format!("{found:?}"),
     }
@@ -230,7 +232,7 @@ fn quoted(found: &str) -> String {
 impl FromStr for Condition {
     type Err = ConditionError;
 
-    /// Reads `OPERAND RELATION NUMBER`, with or without spaces between.
+    /// Parses `OPERAND RELATION NUMBER`, with or without spaces in between.
     fn from_str(text: &str) -> Result<Self, ConditionError> {
         let (name, rest) = split(text.trim(), |c| c.is_ascii_alphanumeric() || c == '-');
         let operand = operand(name).ok_or_else(|| {
@@ -262,12 +264,13 @@ impl FromStr for Condition {
     }
 }
 
-/// The characters at the beginning that are of a kind, and the others.
+/// Splits off the leading characters of a kind.
 fn split(text: &str, is_of_kind: impl Fn(char) -> bool) -> (&str, &str) {
     let end = text.find(|c| !is_of_kind(c)).unwrap_or(text.len());
     text.split_at(end)
 }
 
+/// The operand with this name. `None` if there is none.
 fn operand(name: &str) -> Option<Operand> {
     let timer = Timer::ALL.into_iter().find(|timer| timer.name() == name);
     match timer {
@@ -276,6 +279,7 @@ fn operand(name: &str) -> Option<Operand> {
     }
 }
 
+/// Parses the number that the operand is compared with. A time is converted to ns.
 fn number_of(operand: Operand, text: &str) -> Result<i64, ConditionError> {
     let wrong = || ConditionError::Number(operand, text.to_owned());
     let range = || ConditionError::Range(text.to_owned());

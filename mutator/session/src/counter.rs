@@ -1,4 +1,4 @@
-//! Counters of the processor: by which names they are asked for, and which of them there are.
+//! Hardware counters: their names, and which of them are available.
 
 mod attempt;
 mod event;
@@ -14,12 +14,15 @@ pub use reason::{NoEvent, NotHere};
 
 use terms::Devices;
 
-/// Where the kernel describes what can count.
+/// The folder in which the kernel describes the sources of events.
 const DEVICES: &str = "/sys/bus/event_source/devices";
 
 impl Event {
-    /// The event of a name of perf's: one for all processors, `rNNNN`, one of this processor's, or `cpu/event=0x3c,.../`.
-    /// It need not be possible to count it.
+    /// The event with a name that perf uses: one for all processors, `rNNNN`, one of this
+    /// processor, or `cpu/event=0x3c,.../`. The event may not be countable here.
+    ///
+    /// # Errors
+    /// The name is not that of an event that a program's threads can count.
     pub fn named(name: &str) -> Result<Self, NoEvent> {
         Self::described(name, &Devices(Path::new(DEVICES)))
     }
@@ -50,7 +53,7 @@ impl Event {
         }
     }
 
-    /// An error where it cannot be counted here.
+    /// Returns the event if it can be counted here, or else the reason why not.
     pub fn check(self) -> Result<Self, NoEvent> {
         match attempt(&self) {
             Ok(()) => Ok(self),
@@ -64,7 +67,7 @@ pub fn general() -> impl Iterator<Item = &'static str> {
     names::GENERAL.into_iter()
 }
 
-/// The same, as far as they can be counted here.
+/// Names from [`general`] of events that can be counted here.
 pub fn here() -> impl Iterator<Item = &'static str> {
     general().filter(|name| Event::named(name).is_ok_and(|event| attempt(&event).is_ok()))
 }

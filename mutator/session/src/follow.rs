@@ -1,9 +1,12 @@
-//! Following a process: what it starts is measured as well, from its first instruction on.
+//! Follows processes: everything that they start is measured as well, from its first instruction
+//! on.
 //!
-//! The kernel tells of each fork(2), vfork(2), clone(2) and execve(2) (ptrace(2), PTRACE_O_TRACEFORK and its like), so nothing that
-//! begins is missed, whatever made it. A child of fork has its parent's session once more (`session/child.rs`). A program that has
-//! been executed is analysed, and gets what was asked for once its loader reports that its libraries are there. A child that
-//! shares its parent's memory, as one of posix_spawn(3) does at first, is nobody's until it becomes another program.
+//! The kernel reports each fork(2), vfork(2), clone(2) and execve(2) (ptrace(2), PTRACE_O_TRACEFORK
+//! and similar options), so no new process or program is missed, whatever created it. A child of
+//! fork gets a copy of its parent's session (`session/child.rs`). A program that has been executed
+//! is analyzed, and gets the requested probes once its loader reports that its libraries are there.
+//! A child that shares its parent's memory, as a child of posix_spawn(3) does at first, belongs to
+//! no session until it executes a program.
 
 mod children;
 mod family;
@@ -28,40 +31,41 @@ use shared::{Shared, lock};
 
 pub use shared::{Newcomer, Seen, Wanted};
 
-/// What comes of following.
+/// The results of following, which stay available after the [`Follower`] is dropped.
 #[derive(Clone)]
 pub struct Progress(Arc<Mutex<Shared>>);
 
 impl Progress {
-    /// So far.
+    /// The counts so far.
     pub fn seen(&self) -> Seen {
         lock(&self.0).seen
     }
 
-    /// How the program has ended that was started, if it has been collected: wait(2).
+    /// The exit status of the program that was started, as wait(2) returns it. `None` until the
+    /// program has been collected.
     pub fn status(&self) -> Option<i32> {
         lock(&self.0).status
     }
 
-    /// Counts a session that was made elsewhere.
+    /// Counts a session that was created elsewhere.
     pub fn note_measured(&self) {
         lock(&self.0).seen.measured += 1;
     }
 }
 
-/// Follows processes as long as it lives.
+/// Follows processes for as long as it lives.
 pub struct Follower {
     tracer: Tracer<Family>,
     shared: Arc<Mutex<Shared>>,
-    /// Ends after what feeds it.
+    /// Dropped after the tracer, which feeds it.
     gathering: Gathering,
 }
 
 impl Follower {
-    /// Begins, with no process yet. The sum of what is over has its paths as this says.
+    /// Begins without any process. `paths_of` selects how the sum of ended sessions keeps paths.
     ///
     /// # Errors
-    /// No thread can be made.
+    /// A thread cannot be created.
     pub fn begin(wanted: Wanted, paths_of: PathsOf) -> io::Result<Self> {
         let shared: Arc<Mutex<Shared>> = Arc::default();
         let gathering = Gathering::begin(paths_of)?;
@@ -73,8 +77,10 @@ impl Follower {
         })
     }
 
-    /// Follows a process that runs, and all that it starts from now on; what it has started before is not followed.
-    /// A process without a `parent` is the first one.
+    /// Follows a running process and everything that it starts from now on, but not what it has
+    /// started before. A process without a `parent` is the first one. Children of
+    /// followed processes are held until [`Self::begin_held`]. From now on the command cannot be
+    /// suspended.
     ///
     /// # Errors
     /// It cannot be traced.
@@ -83,7 +89,8 @@ impl Follower {
         process: &Process,
         parent: Option<Pid>,
     ) -> Result<(), ipath_target::tracee::TraceeError> {
-        // It and what it starts are not of this process's job.
+        // The process and its children are not in this command's job, and run only while it does.
+        // So the command must not be suspended.
         ipath_target::suspension::never();
         let process = process.clone();
         let followed = self
@@ -92,41 +99,46 @@ impl Follower {
         followed.unwrap_or(Ok(()))
     }
 
-    /// True if a process is followed.
+    /// True if a process is followed. False after the tracing thread has ended.
     pub fn is_following(&self, pid: Pid) -> bool {
         self.tracer
             .ask(move |family| family.known(pid))
             .unwrap_or(false)
     }
 
-    /// Measures the children that were held while the first session was made, and resumes them.
+    /// Measures the children that were held while the first session was created, and resumes them.
     pub fn begin_held(&self) {
         let _ = self.tracer.ask(Family::begin_held);
     }
 
-    /// Notes that a process is there which this one has started, by the thread that traces, and whose only thread that holds.
+    /// Registers a process that the tracing thread has started for this command, and whose only
+    /// thread is held.
     pub fn adopt(&self, process: &Process) {
         let process = process.clone();
         let _ = self.tracer.ask(move |family| family.adopt(&process));
     }
 
-    /// The sessions that have been made since the last time, but those of processes that have ended.
+    /// The sessions created since the last call, except those of processes that have ended, by
+    /// process id.
     pub fn newcomers(&self) -> Vec<Newcomer> {
         let newcomers = std::mem::take(&mut lock(&self.shared).newcomers);
         newcomers.into_values().collect()
     }
 
-    /// The processes whose programs are over, since when by the time-stamp counter, of those whose sessions have been given out.
+    /// The processes whose programs have ended since the last call, with the time of the end in
+    /// ticks of the time-stamp counter. Leaves out processes whose sessions were not handed out,
+    /// but includes those without a session.
     pub fn over(&self) -> Vec<(Pid, u64)> {
         std::mem::take(&mut lock(&self.shared).over)
     }
 
-    /// Adds up the profile of a session that has been given out and is over.
+    /// Adds the profile of a session that was handed out and has ended.
     pub fn gather(&self, profile: &Profile) {
         self.gathering.add(profile);
     }
 
-    /// The sum of the sessions that are over; of all that are by now, where it is to be `whole`.
+    /// The sum of the sessions that have ended. With `whole`, waits until it includes every session
+    /// that has ended so far.
     pub fn gathered(&self, whole: bool) -> Merger {
         if whole {
             self.gathering.whole()
@@ -140,19 +152,19 @@ impl Follower {
         self.gathering.lost()
     }
 
-    /// What is to be said since the last time.
+    /// The remarks since the last call.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = lock(&self.shared).remarks.take();
         remarks.extend(self.gathering.failed());
         remarks
     }
 
-    /// A line for each remark that concerned further processes, since the last time.
+    /// A line for each remark that concerned more processes since the last call.
     pub fn repeated(&self) -> Vec<String> {
         lock(&self.shared).remarks.repeated()
     }
 
-    /// What has come of it so far.
+    /// The counts so far.
     pub fn seen(&self) -> Seen {
         if !lock(&self.shared).let_go.is_empty() {
             // The tracer gets no event when these processes end.
@@ -161,22 +173,24 @@ impl Follower {
         lock(&self.shared).seen
     }
 
-    /// Handles the exit of followed processes.
+    /// The handler that detaches from followed processes before their leak check.
     pub fn departures(&self) -> Arc<dyn Departures> {
         Letting::of(&self.shared)
     }
 
-    /// What comes of it, also once this is gone.
+    /// The results, which stay available after this is dropped.
     pub fn progress(&self) -> Progress {
         Progress(Arc::clone(&self.shared))
     }
 
-    /// Makes no more sessions in programs that are executed from now on. Children still get what their parents have.
+    /// Creates no more sessions in programs that are executed from now on. Children still get their
+    /// parents' sessions.
     pub fn close(&self) {
         let _ = self.tracer.ask(|family| family.close());
     }
 
-    /// Lets all go.
+    /// Detaches from all processes. First waits, for a few seconds at most, until their libraries
+    /// are loaded.
     pub fn let_go(&self) {
         let _ = self.tracer.ask(Family::let_go);
     }
@@ -184,8 +198,8 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // On every way of dropping it: code left in a loader would stay, and a breakpoint there
-        // would end the program.
+        // However it is dropped: code left in a loader would stay, and a breakpoint there would end
+        // the program.
         self.let_go();
     }
 }

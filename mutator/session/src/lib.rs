@@ -1,4 +1,8 @@
-//! Sessions: they put probes into a process, measure there, collect profiles, and remove the probes.
+//! Measures functions of running processes, per call path.
+//!
+//! A session inserts probes into a process, measures its calls, collects profiles, and removes the
+//! probes. [`attach`] measures a running process, and [`launch()`] a program from its first
+//! instruction on.
 //!
 //! ```no_run
 //! use std::{thread::sleep, time::Duration};
@@ -19,7 +23,7 @@
 //! # }
 //! ```
 //!
-//! The hidden modules are for the command `ipath` alone, and change without notice.
+//! The hidden modules serve only the command `ipath`, and change without notice.
 
 mod arch;
 #[doc(hidden)]

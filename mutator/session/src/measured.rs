@@ -1,4 +1,4 @@
-//! Measuring a process from a program of one's own.
+//! The public interface: measuring a process from another program.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -19,23 +19,24 @@ use crate::session::{
     self, Answering, Selected, Session, SessionError, Where, select_in, select_stopped,
 };
 
-/// The functions and metrics, and how paths are kept. Options of later versions have defaults.
+/// The functions to measure, the metrics, and how paths are kept. New fields in later versions have
+/// defaults.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Patterns of functions, as the command takes them with `-f`.
+    /// Patterns of functions, as in the command's option `-f`.
     pub functions: Vec<String>,
     /// Metrics by name: `wall`, `cpu`, `arg1`, ... Calls are always counted.
     pub metrics: Vec<String>,
-    /// The most distinct paths.
+    /// The maximum number of distinct paths.
     pub max_paths: u64,
-    /// The number of innermost callers that are kept; 0 for all.
+    /// The number of innermost callers to keep; 0 for all.
     pub depth: u64,
-    /// Fold recursion.
+    /// True to fold recursion.
     pub collapse_recursion: bool,
     /// Keep paths apart by thread.
     pub per_thread: bool,
-    /// Put a breakpoint on a function with no room for a jump. Each of its calls then costs a signal.
+    /// Put a breakpoint on a function without room for a jump. Each call of it then costs a signal.
     pub allow_traps: bool,
 }
 
@@ -54,7 +55,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The time of these functions.
+    /// Measures the time of functions that match these patterns.
     pub fn of_functions<T: Into<String>>(patterns: impl IntoIterator<Item = T>) -> Self {
         Self {
             functions: patterns.into_iter().map(Into::into).collect(),
@@ -82,19 +83,19 @@ impl Options {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The pattern is none.
+    /// The pattern is invalid.
     Pattern(String, PatternError),
-    /// There is no such metric, or it cannot be measured here.
+    /// There is no metric of this name, or it cannot be measured here.
     Metric(String, NoEvent),
-    /// There is no such process, or it cannot be looked at.
+    /// There is no such process, or it cannot be inspected.
     Process(ProcessError),
     /// No function matches these patterns.
     NoFunction(Vec<String>),
     /// The program could not be started.
     Launch(LaunchError),
-    /// The session could not be made or changed. The process is as it was before.
+    /// The session could not be created or changed. The process is as it was before.
     Session(SessionError),
-    /// The process could not be let go on.
+    /// The process could not be resumed.
     Tracee(TraceeError),
 }
 
@@ -120,19 +121,21 @@ impl From<SessionError> for Error {
     }
 }
 
-/// A process with functions that are measured. They are taken out when it is dropped.
+/// A process with measured functions. Dropping it removes the probes.
 pub struct Measured {
     session: Session,
     collector: Collector,
-    /// The runtime asks for rules as long as this lives.
+    /// Answers the runtime's requests for unwind rules for as long as this lives.
     _answering: Answering,
+    /// True once [`Self::detach`] has been called. Dropping then does nothing.
     is_out: bool,
 }
 
 /// Measures functions of a running process. It is stopped for milliseconds.
 ///
 /// # Errors
-/// The options are wrong, no function matches, or the process cannot be changed. Nothing is left in it then.
+/// The options are invalid, no function matches, or the process cannot be changed. Nothing of the
+/// session then remains in the process.
 pub fn attach(pid: u32, options: &Options) -> Result<Measured, Error> {
     let pid = i32::try_from(pid).map_or(Pid(0), Pid);
     let process = Process::find(pid).map_err(Error::Process)?;
@@ -144,11 +147,12 @@ pub fn attach(pid: u32, options: &Options) -> Result<Measured, Error> {
     Ok(Measured::new(session))
 }
 
-/// Starts a program and measures functions of it from its first instruction on. The child is the caller's to wait
-/// for.
+/// Starts a program and measures functions of it from its first instruction on. The caller must
+/// wait for the child.
 ///
 /// # Errors
-/// The options are wrong, the program cannot be started, or no function matches. The program has not begun then.
+/// The options are invalid, the program cannot be started, or no function matches. The program has
+/// then not begun to run.
 pub fn launch(program: &[OsString], options: &Options) -> Result<(Child, Measured), Error> {
     let for_session = options.for_session()?;
     let patterns = patterns(&options.functions)?;
@@ -174,7 +178,7 @@ pub fn launch(program: &[OsString], options: &Options) -> Result<(Child, Measure
             Ok((child, measured))
         }
         Err(error) => {
-            // The program has not begun, and must not begin unmeasured. It may have ended.
+            // The program has not begun, and must not run unmeasured. It may have ended.
             let _ = child.kill();
             drop(stopped);
             let _ = child.wait();
@@ -197,7 +201,7 @@ impl Measured {
     /// Measures further functions.
     ///
     /// # Errors
-    /// As with [`attach`]. Functions that are measured already stay.
+    /// As for [`attach`]. Functions that are measured already stay measured.
     pub fn add<T: AsRef<str>>(&mut self, functions: &[T]) -> Result<(), Error> {
         let patterns = patterns(functions)?;
         let selected = self.session.select(&patterns, None)?;
@@ -206,7 +210,7 @@ impl Measured {
         Ok(())
     }
 
-    /// Takes functions out. Their paths stay in the profile.
+    /// Stops measuring functions. Their paths stay in the profile.
     ///
     /// # Errors
     /// No measured function matches, or the process cannot be changed.
@@ -220,15 +224,15 @@ impl Measured {
         Ok(())
     }
 
-    /// The profile up to now.
+    /// The profile so far.
     pub fn profile(&mut self) -> Profile {
         self.collector.profile(&self.session)
     }
 
-    /// Takes everything out, and gives the whole profile.
+    /// Removes all probes, and returns the complete profile.
     ///
     /// # Errors
-    /// The process cannot be changed. `ipath detach PID` can be tried later.
+    /// The process cannot be changed. Run `ipath detach PID` later.
     pub fn detach(mut self) -> Result<Profile, Error> {
         self.is_out = true;
         self.session.detach()?;

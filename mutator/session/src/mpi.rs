@@ -1,10 +1,11 @@
 //! The ranks of an MPI job on this machine, found without stopping anything.
 //!
-//! Launchers tell each rank its number in its environment: Open MPI and its PRRTE `OMPI_COMM_WORLD_RANK`, PMIx `PMIX_RANK`,
-//! hydra (MPICH, Intel MPI, MVAPICH) `PMI_RANK`, SLURM `SLURM_PROCID`. The processes below the launcher that have one are its
-//! ranks; of a script and the program that it starts it is the program. Where none is below it, as its daemons have started them,
-//! the table tells that launchers have for debuggers: `MPIR_proctable` (MPI Forum, The MPIR Process Acquisition Interface,
-//! Version 1.0).
+//! Launchers pass each rank its number in its environment: Open MPI and its PRRTE
+//! `OMPI_COMM_WORLD_RANK`, PMIx `PMIX_RANK`, hydra (MPICH, Intel MPI, MVAPICH) `PMI_RANK`, SLURM
+//! `SLURM_PROCID`. The ranks are the processes below the launcher that have such a variable. If a
+//! script starts the program, the program is the rank. If daemons have started the ranks, none of
+//! them is below the launcher. They are then in the table that launchers have for debuggers:
+//! `MPIR_proctable` (MPI Forum, The MPIR Process Acquisition Interface, Version 1.0).
 
 mod found;
 mod local;
@@ -17,10 +18,11 @@ pub use rank::{Rank, own_job_size, own_rank, rank_of};
 use found::{Candidate, chosen, has_mpi};
 use ipath_target::process::Process;
 
-/// The ranks that a launcher has started here, in their order; `wanted` of them, where any are named.
+/// The ranks that a launcher has started on this machine, by number. Only the `wanted` ones, if any
+/// are named.
 ///
 /// # Errors
-/// There is none, or not all that are wanted.
+/// There are no ranks, or several jobs, or a wanted rank is missing.
 pub fn ranks(launcher: &Process, wanted: &[u32]) -> Result<Vec<Rank>, NoRanks> {
     let candidates = launcher.descendants().into_iter().filter_map(|process| {
         let number = rank_of(&process)?;
@@ -46,11 +48,11 @@ pub fn ranks(launcher: &Process, wanted: &[u32]) -> Result<Vec<Rank>, NoRanks> {
     of_these(ranks, wanted)
 }
 
-/// The ranks of the one job that there is on this machine beside the one that this process belongs to; `wanted` of them, where any are
-/// named. In an allocation of SLURM, of that.
+/// The ranks of the only job on this machine, not counting the one that this process belongs to.
+/// Only the `wanted` ones, if any are named. In an allocation of SLURM, only its jobs count.
 ///
 /// # Errors
-/// There is none, or several, or not all that are wanted.
+/// There are no ranks, or several jobs, or a wanted rank is missing.
 pub fn local_ranks(wanted: &[u32]) -> Result<Vec<Rank>, NoRanks> {
     let mut jobs = local::ranks_by_starter();
     if jobs.len() > 1 {
@@ -65,7 +67,7 @@ pub fn local_ranks(wanted: &[u32]) -> Result<Vec<Rank>, NoRanks> {
     of_these(chosen(candidates), wanted)
 }
 
-/// Those of the ranks that are wanted; all where none is named.
+/// The wanted ones among these ranks; all of them if none is named.
 fn of_these(mut ranks: Vec<Rank>, wanted: &[u32]) -> Result<Vec<Rank>, NoRanks> {
     let there: Vec<u32> = ranks.iter().map(|rank| rank.number).collect();
     let missing: Vec<u32> = wanted

@@ -1,4 +1,4 @@
-//! The runtime's image, which the command carries.
+//! The runtime's image, which is embedded in the command.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,13 +17,16 @@ const BYTES: &[u8] = include_bytes!(env!("IPATH_RUNTIME_IMAGE"));
 
 const PAGE: u64 = abi::PAGE;
 
-/// The runtime as it is laid into a target: executable pages, then writable ones.
+/// The runtime as it is mapped into a target: executable pages, then writable ones.
 pub struct RuntimeImage {
-    /// What is mapped, page by page; zero where the file has nothing.
+    /// The mapped contents by offset from the image's start. The rest of the pages is zero.
     parts: Vec<(u64, Vec<u8>)>,
+    /// The words that depend on the image's address: the offset of the word, and the offset that it
+    /// points to.
     relocations: Vec<(u64, u64)>,
+    /// The offset of each exported symbol.
     symbols: BTreeMap<String, u64>,
-    /// See [`FENCES`].
+    /// The offsets of the fences: see [`FENCES`].
     fences: Vec<u64>,
     /// Bytes from the image's start to the end of its last page.
     pub size: u64,
@@ -32,14 +35,20 @@ pub struct RuntimeImage {
 }
 
 impl RuntimeImage {
-    /// The image that was built into this program, read once.
+    /// The image of the runtime that was built into this program, read once.
+    ///
+    /// # Errors
+    /// The reason why the image is not valid.
     pub fn built_in() -> Result<&'static Self, String> {
         static BUILT_IN: OnceLock<Result<RuntimeImage, String>> = OnceLock::new();
         let built_in = BUILT_IN.get_or_init(Self::load);
         built_in.as_ref().map_err(Clone::clone)
     }
 
-    /// Reads the image that was built into this program.
+    /// Reads the image of the runtime that was built into this program.
+    ///
+    /// # Errors
+    /// The reason why the image is not valid.
     pub fn load() -> Result<Self, String> {
         let elf = LinkTables::parse(BYTES).map_err(|e| format!("runtime image: {e}"))?;
         let mut image = Self {
@@ -89,7 +98,10 @@ impl RuntimeImage {
         Ok(image)
     }
 
-    /// Where `symbol` is in an image that starts at `base`.
+    /// The run-time address of `symbol` in an image that starts at `base`.
+    ///
+    /// # Errors
+    /// The image has no such symbol.
     pub fn address(&self, base: Avma, symbol: &str) -> Result<Avma, String> {
         let offset = self
             .symbols
@@ -98,9 +110,9 @@ impl RuntimeImage {
         Ok(base.plus(*offset))
     }
 
-    /// What other commands are told of it.
+    /// The description of the image for other commands.
     pub fn document(&self) -> RuntimeDoc {
-        /// Enough to tell it from what a program maps.
+        /// Enough bytes to distinguish it from anything that a program maps.
         const HEAD: usize = 64;
         let first = self.parts.first().map_or(&[][..], |(_, bytes)| bytes);
         RuntimeDoc {
@@ -109,12 +121,12 @@ impl RuntimeImage {
         }
     }
 
-    /// The same of the writable pages alone.
+    /// The writes that place only the writable pages of the image at `base`.
     pub fn writable_writes(&self, base: Avma) -> Vec<(Avma, Vec<u8>)> {
         self.placed(base, |at| self.writable.contains(&at))
     }
 
-    /// The writes that place the image at `base`, with exits that read the clock in this way.
+    /// The writes that place the image at `base`. `clock` selects how exits read the clock.
     pub fn writes(&self, base: Avma, clock: ExitClock) -> Vec<(Avma, Vec<u8>)> {
         let mut writes = self.placed(base, |_| true);
         if clock == ExitClock::Loose {
@@ -124,7 +136,7 @@ impl RuntimeImage {
         writes
     }
 
-    /// The parts that `are_meant` by their place.
+    /// The relocated parts whose offsets `are_meant` selects, with their run-time addresses.
     fn placed(&self, base: Avma, are_meant: impl Fn(u64) -> bool) -> Vec<(Avma, Vec<u8>)> {
         let meant = self.parts.iter().filter(|(at, _)| are_meant(*at));
         let mut parts: Vec<(u64, Vec<u8>)> = meant.cloned().collect();
@@ -138,7 +150,7 @@ impl RuntimeImage {
     }
 }
 
-/// The addresses in section [`FENCES`].
+/// The offsets in section [`FENCES`].
 fn fences(elf: &LinkTables<'_>) -> Result<Vec<u64>, String> {
     let section = elf
         .sections()
@@ -149,12 +161,12 @@ fn fences(elf: &LinkTables<'_>) -> Result<Vec<u64>, String> {
     Ok(words.iter().map(|&word| u64::from_le_bytes(word)).collect())
 }
 
-/// The word at `at` of what the file has.
+/// The word at offset `at`. `None` if the file does not contain it.
 fn word_in(parts: &mut [(u64, Vec<u8>)], at: u64) -> Option<&mut [u8]> {
     bytes_in::<{ size_of::<u64>() }>(parts, at)
 }
 
-/// The bytes at `at` in the file.
+/// The bytes at offset `at`. `None` if the file does not contain them.
 fn bytes_in<const LEN: usize>(parts: &mut [(u64, Vec<u8>)], at: u64) -> Option<&mut [u8]> {
     parts.iter_mut().find_map(|(start, bytes)| {
         let from = at.checked_sub(*start)? as usize;

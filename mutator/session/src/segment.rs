@@ -7,6 +7,7 @@ mod clean;
 mod departing;
 mod document;
 mod error;
+mod inside;
 mod journal;
 mod layout;
 mod loads;
@@ -50,6 +51,7 @@ pub use document::{
     RuntimeDoc, SiteDoc, StopDoc,
 };
 pub use error::SegmentError;
+pub use inside::{EdgeDoc, InsideDoc};
 pub use journal::Journal;
 pub use layout::Shape;
 pub use lock::Lock;
@@ -65,15 +67,17 @@ pub use trust::{Claim, family_at, is_segment_name, is_unnamed};
 #[derive(Debug)]
 pub struct Segment {
     file: Arc<File>,
-    /// Ends before the map.
+    /// Dropped before the map.
     watch: Watch,
     map: MmapRaw,
-    /// Its name in [`FOLDER`]; `None` for one that lives in the target alone.
+    /// The segment's path in [`FOLDER`]. `None` for a segment that only the target has (a memfd).
     path: Option<PathBuf>,
+    /// See [`Self::is_draft()`].
     is_draft: bool,
 }
 
-/// The processes that map a segment, as far as their maps can be read, but those of `others`.
+/// The processes, except `others`, that map a segment of their own, or may: a mapping that cannot
+/// be inspected counts. A process whose maps cannot be read is left out.
 pub fn mapped(others: &[Process]) -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
@@ -83,20 +87,21 @@ pub fn mapped(others: &[Process]) -> Vec<Process> {
     found.filter(has_segment).collect()
 }
 
-/// True if these mappings of a process show a segment of its own, as far as can be told; not one that it looks at.
+/// True if these mappings include a segment of the process itself, or if that cannot be determined.
+/// A segment of another process, which this one inspects, does not count.
 pub fn has_mapped(process: &Process, maps: &[Mapping]) -> bool {
     !matches!(Claim::in_target(process, maps), Ok(None))
 }
 
-/// The named segments that can be such, by who may write to them, and the processes they stand for, one of
-/// each process: by process id, and of one id by when they were started.
+/// The trusted named segments and their processes, one per process. Sorted by process id, then by
+/// start time.
 pub fn named() -> Vec<(PathBuf, Process)> {
     let mut found = all_named();
     found.dedup_by(|(_, a), (_, b)| a == b);
     found
 }
 
-/// The same with all of a process that has several.
+/// Like [`named`], but with all segments of a process that has several.
 fn all_named() -> Vec<(PathBuf, Process)> {
     let of = |(path, (pid, start_time)): (PathBuf, (i32, u64))| {
         let process = Process {
@@ -115,7 +120,7 @@ fn all_named() -> Vec<(PathBuf, Process)> {
 
 impl Segment {
     /// Creates the named segment of a process, owned by the process's owner, and takes its lock.
-    /// `AlreadyExists` where another command is faster.
+    /// The error is `AlreadyExists` if another command was faster.
     pub fn create(process: &Process, shape: &Shape) -> Result<(Self, Lock), SegmentError> {
         use std::os::unix::fs::fchown;
         let (file, path) = new_file(process)?;
@@ -130,23 +135,25 @@ impl Segment {
             Ok(lock) => lock,
             Err(error) => return give_up(error),
         };
-        // Who took the lock in between has found a file without a size, and removed the name.
+        // A command that took the lock in between has found a file without a size, and has removed
+        // its name.
         if file.metadata().map_err(io)?.nlink() == 0 {
             return Err(io(io::ErrorKind::AlreadyExists.into()));
         }
         if let Some(owner) = trust::owner_of(process) {
-            // Not root: the owner is the same already.
+            // Without root, the owner is the same already.
             let _ = fchown(&*file, Some(owner), None);
         }
         let mut is_draft = false;
         let begun = file.set_len(shape.size());
         let begun = begun.and_then(|()| match shape.populate_least(&file) {
-            // Enough to say what is about to be mapped, if the file goes no further than that.
+            // The header is enough for a draft, which only announces the regions about to be
+            // mapped.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                 is_draft = true;
                 file.set_len(0)?;
                 file.set_len(shape.size())?;
-                // By a system call, see `write_at`.
+                // Writes by a system call: see `write_at`.
                 std::os::unix::fs::FileExt::write_all_at(&*file, &[0; abi::PAGE as usize], 0)
             }
             other => other,
@@ -166,7 +173,11 @@ impl Segment {
         Ok((segment, lock))
     }
 
-    /// Takes a file that the target made, for targets that cannot open the named one, and its lock.
+    /// Takes over a file that the target created because it cannot open the named one, and takes
+    /// its lock.
+    ///
+    /// # Errors
+    /// [`SegmentError::Full`] without memory for it. Otherwise the file cannot be mapped or locked.
     pub fn from_target(
         file: File,
         process: &Process,
@@ -184,9 +195,13 @@ impl Segment {
         Ok((segment, lock))
     }
 
-    /// Opens the segment of a process's session for reading. Nothing is changed, whatever there is.
+    /// Opens the segment of a process's session for reading. Changes nothing.
+    ///
+    /// # Errors
+    /// [`SegmentError::Missing`] if there is no session. [`SegmentError::Busy`] while another
+    /// command creates it. Otherwise the segment cannot be read or is not valid.
     pub fn open(process: &Process) -> Result<Self, SegmentError> {
-        // Without maps what has a name is found all the same.
+        // A named segment is found even without maps.
         let maps = || match process.life() {
             Presence::Here => Ok(process.maps().unwrap_or_default()),
             _ => Ok(Vec::new()),
@@ -195,7 +210,7 @@ impl Segment {
         if claim.is_begun()? {
             Self::of(claim, process)
         } else {
-            // Its maker holds the lock, or was killed before it had touched the target.
+            // Its creator holds the lock, or was killed before it touched the target.
             match Lock::take(&claim.file, Duration::ZERO) {
                 Ok(_) => Err(SegmentError::Missing),
                 Err(error) => Err(error),
@@ -203,8 +218,11 @@ impl Segment {
         }
     }
 
-    /// The same for a command that is to change the session: what a maker has left that was killed before
-    /// it touched the process is removed.
+    /// Like [`Self::open`], for a command that will change the session. Removes the name of a
+    /// segment whose creator was killed before it touched the process.
+    ///
+    /// # Errors
+    /// See [`Self::open`].
     pub fn open_to_change(process: &Process) -> Result<Self, SegmentError> {
         let maps = || Ok(process.maps().unwrap_or_default());
         if process.maps().is_ok()
@@ -219,7 +237,7 @@ impl Segment {
         Self::open(process)
     }
 
-    /// Takes a file for the segment of a process, if it is one.
+    /// Opens a claimed file as the segment of a process. Fails if its header does not match.
     pub fn of(claim: Claim, process: &Process) -> Result<Self, SegmentError> {
         let is_mapped = claim.mapped;
         let segment = Self::map(claim.file, claim.path)?;
@@ -232,7 +250,8 @@ impl Segment {
             return Err(SegmentError::Version(version));
         }
         let (pid, start) = (header.pid.load(Relaxed), header.start_time.load(Relaxed));
-        // Who attached may have been in a pid namespace of the process's own. That it maps this file says more.
+        // The creator may have been in a pid namespace of the process. That the process maps this
+        // file is stronger evidence.
         let is_known = pid as i32 == process.pid.0 || is_mapped && process.has_id(pid as i32);
         if !is_known || start != process.start_time {
             return Err(SegmentError::Corrupt("process"));
@@ -242,6 +261,7 @@ impl Segment {
         Ok(segment)
     }
 
+    /// Maps a segment's file. Does not check its header.
     fn map(file: Arc<File>, path: Option<PathBuf>) -> Result<Self, SegmentError> {
         let name = || path.clone().unwrap_or_else(|| PathBuf::from("segment"));
         let len = file
@@ -272,29 +292,35 @@ impl Segment {
     }
 
     /// Takes the session's lock.
+    ///
+    /// # Errors
+    /// [`SegmentError::Busy`] if another command holds it for 10 seconds.
     pub fn lock(&self) -> Result<Lock, SegmentError> {
         Lock::take(&self.file, PATIENCE)
     }
 
-    /// The file as maps name it.
+    /// The device and inode of the segment's file, as in maps.
+    ///
+    /// # Errors
+    /// The file's metadata cannot be read.
     pub fn file_id(&self) -> Result<FileId, SegmentError> {
         let metadata = self.file.metadata();
         metadata.map(|m| file_id(&m)).map_err(|e| self.io(e))
     }
 
-    /// True if a mapping is one of this very file.
+    /// True if a mapping is of this very file.
     pub fn is_in(&self, mapping: &Mapping) -> bool {
         self.file_id().is_ok_and(|id| id == mapping.file)
     }
 
-    /// True if its name still leads to it; true for one without.
+    /// True if the segment's name still leads to its file, or if it has no name.
     pub fn is_named(&self) -> bool {
         let Some(path) = &self.path else { return true };
         let there = std::fs::symlink_metadata(path).map(|m| file_id(&m));
         matches!((there, self.file_id()), (Ok(a), Ok(b)) if a == b)
     }
 
-    /// An error where somebody has made the file shorter than it was.
+    /// Returns an error if the file has been truncated.
     pub fn check_whole(&self) -> Result<(), SegmentError> {
         let len = self.file.metadata().map_err(|e| self.io(e))?.len();
         if self.watch.is_cut() || len < self.size() {
@@ -304,8 +330,8 @@ impl Segment {
         }
     }
 
-    /// The error for data that does not fit. A truncated file also seems to be full: the header reads as
-    /// zeroes, even if a later write has extended the file again.
+    /// The error for data that does not fit. A truncated file also seems to be full: the header
+    /// reads as zeroes, even if a later write has extended the file again.
     pub fn full(&self) -> SegmentError {
         match self.header().magic.load(Acquire) {
             layout_of::MAGIC => self.check_whole().err().unwrap_or(SegmentError::Full),
@@ -313,13 +339,14 @@ impl Segment {
         }
     }
 
-    /// What the system says, of this file.
+    /// The segment's error for a system error on its file.
     pub fn io(&self, error: io::Error) -> SegmentError {
         let name = self.path.clone();
         SegmentError::Io(name.unwrap_or_else(|| PathBuf::from("segment")), error)
     }
 
-    /// Where an area lies in the file, and its bytes.
+    /// The offset of an area in the segment's file and the area's size, both in bytes. Both are 0
+    /// if there is no such area.
     pub fn area_bytes(&self, area: usize) -> (u64, u64) {
         let stride = Shape::stride(area, self.header().columns.load(Relaxed));
         let place = self.header().areas.get(area);
@@ -328,10 +355,10 @@ impl Segment {
         })
     }
 
-    /// How many items of an area there can be of `claimed`: no more than it has room for, and than
-    /// there is memory for that has ever been written.
+    /// Limits a claimed number of items of an area. The result is at most the area's capacity, and
+    /// at most the number of items for which the file has memory.
     pub fn used(&self, area: usize, claimed: u64) -> u64 {
-        /// Bytes of a block of stat(2).
+        /// Bytes in a block of stat(2).
         const BLOCK: u64 = 512;
         let stride = Shape::stride(area, self.header().columns.load(Relaxed));
         let capacity = self.header().areas.get(area).map_or(0, |a| a.capacity());
@@ -339,38 +366,39 @@ impl Segment {
         claimed.min(capacity).min(written / stride.max(1))
     }
 
-    /// Removes its name: nobody finds it any more, those who have it mapped keep it.
+    /// Removes the segment's name. Other commands no longer find it, and processes that map it keep
+    /// it. Does nothing if the name leads to another file.
     pub fn remove_name(&self) {
         if let Some(path) = self.path.as_ref().filter(|_| self.is_named()) {
-            // Gone already: another command was as fast.
+            // Fails if another command was faster.
             let _ = std::fs::remove_file(path);
             step("segment name");
         }
     }
 
-    /// Its path, if it has one.
+    /// The segment's path in `/dev/shm`. `None` for a segment that only the target has (a memfd).
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Its file.
+    /// The segment's file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Bytes of the whole.
+    /// The segment's size in bytes.
     pub fn size(&self) -> u64 {
         self.map.len() as u64
     }
 
-    /// The header.
+    /// The header of the segment.
     pub fn header(&self) -> &Header {
         // SAFETY: the map is at least a page long and page-aligned. It lives as long as `self`.
         unsafe { shared::<Header>(self.map.as_ptr()) }
     }
 
-    /// Item `index` of an area, of which `stride` bytes belong to each; `None` outside the area or
-    /// the map.
+    /// The value `offset` bytes into item `index` of an area, whose items are `stride` bytes apart.
+    /// `None` if it is misaligned or outside the area or the map.
     fn item<T: Shared>(&self, area: usize, index: u64, stride: u64, offset: u64) -> Option<&T> {
         let area = self.header().areas.get(area)?;
         if index >= area.capacity() {
@@ -388,7 +416,11 @@ impl Segment {
         Some(unsafe { shared(self.map.as_ptr().add(at as usize)) })
     }
 
-    /// Writes bytes into an area of bytes; false where it has no room, or the system no memory.
+    /// Writes `bytes` at offset `at`, in bytes, of the area with the index `area`. False if the
+    /// area has no room or the system no memory.
+    ///
+    /// # Errors
+    /// There is no such area, or writing fails for another reason.
     pub fn write_bytes(&self, area: usize, at: u64, bytes: &[u8]) -> Result<bool, SegmentError> {
         let area = self.header().areas.get(area);
         let area = area.ok_or(SegmentError::Corrupt("areas"))?;
@@ -399,7 +431,8 @@ impl Segment {
         self.write_at(area.offset().saturating_add(at), bytes)
     }
 
-    /// Copies the first bytes of an area to another segment of the same shape; false where there is no memory.
+    /// Copies the first `len` bytes of an area to another segment of the same shape. False if
+    /// there is no memory.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -422,8 +455,8 @@ impl Segment {
         Ok(true)
     }
 
-    /// Makes an item of an area zeroes, so that it can be written through the map; false where it
-    /// has no room, or the system no memory.
+    /// Zeroes an item of an area, so that it can be written through the map. False if the area has
+    /// no room or the system no memory.
     fn clear_item<T: Shared>(&self, area: usize, index: u64) -> Result<bool, SegmentError> {
         let stride = size_of::<T>() as u64;
         if self.item::<T>(area, index, stride, 0).is_none() {
@@ -434,8 +467,8 @@ impl Segment {
         self.write_at(start, &vec![0; size_of::<T>()])
     }
 
-    /// Writes by a system call, which returns an error where touching the map would raise SIGBUS; false
-    /// where there is no memory.
+    /// Writes by a system call, which returns an error where touching the map would raise SIGBUS.
+    /// False if there is no memory.
     fn write_at(&self, at: u64, bytes: &[u8]) -> Result<bool, SegmentError> {
         use std::os::unix::fs::FileExt;
         match self.file.write_all_at(bytes, at) {
@@ -445,7 +478,7 @@ impl Segment {
         }
     }
 
-    /// Node `index`.
+    /// The call node with this index. `None` if the index is outside the area.
     pub fn node(&self, index: u32) -> Option<&layout_of::Node> {
         self.item(
             layout_of::AREA_NODES,
@@ -455,32 +488,32 @@ impl Segment {
         )
     }
 
-    /// Thread `index`.
+    /// The thread entry with this index. `None` if the index is outside the area.
     pub fn thread(&self, index: u32) -> Option<&layout_of::ThreadEntry> {
         let stride = size_of::<layout_of::ThreadEntry>() as u64;
         self.item(layout_of::AREA_THREADS, index.into(), stride, 0)
     }
 
-    /// Module `index`.
+    /// The module entry with this index. `None` if the index is outside the area.
     pub fn module(&self, index: u32) -> Option<&layout_of::ModuleEntry> {
         let stride = size_of::<layout_of::ModuleEntry>() as u64;
         self.item(layout_of::AREA_MODULES, index.into(), stride, 0)
     }
 
-    /// Histogram `index`.
+    /// The histogram with this index. `None` if the index is outside the area.
     pub fn histogram(&self, index: u32) -> Option<&layout_of::Histogram> {
         let stride = size_of::<layout_of::Histogram>() as u64;
         self.item(layout_of::AREA_HISTOGRAMS, index.into(), stride, 0)
     }
 
-    /// The head of record `index`.
+    /// The head of the record with this index. `None` if the index is outside the area.
     pub fn record(&self, index: u64) -> Option<&RecordHead> {
         let stride = size_of::<Record>() as u64;
         let record: &Record = self.item(layout_of::AREA_RECORDS, index, stride, 0)?;
         Some(&record.head)
     }
 
-    /// Column `number` of record `index`.
+    /// Column `number` of the record with this index. `None` if either is out of range.
     pub fn column(&self, index: u64, number: usize) -> Option<&Column> {
         let Some(further) = number.checked_sub(1) else {
             let stride = size_of::<Record>() as u64;
@@ -494,7 +527,7 @@ impl Segment {
     }
 }
 
-/// A value in a map.
+/// A reference to a value in a map.
 ///
 /// # Safety
 /// `at` is aligned for `T`, and `size_of::<T>()` bytes from there on are mapped during `'m`.
@@ -503,16 +536,17 @@ unsafe fn shared<'m, T: Shared>(at: *const u8) -> &'m T {
     unsafe { &*at.cast() }
 }
 
-/// True if there is room for more than the beginnings of a segment where named ones are: with less, calls
-/// would soon be lost that a segment in the target alone has room for.
+/// True if the folder of segments has at least 4 MiB left, which is more than the beginnings of a
+/// segment. With less room, calls would soon be lost that a segment in the target alone has room
+/// for.
 pub fn has_room() -> bool {
     const ENOUGH: u64 = 4 << 20;
     let stat = nix::sys::statvfs::statvfs(FOLDER);
     stat.is_ok_and(|s| s.blocks_available().saturating_mul(s.fragment_size()) >= ENOUGH)
 }
 
-/// A new file for the segment of a process: under its usual name, under another where that is taken by
-/// something that no command of ours has made and that cannot be removed.
+/// Creates the file for the segment of a process. A random suffix is added to its name if a file
+/// that cannot be a segment has the usual name.
 fn new_file(process: &Process) -> Result<(File, PathBuf), SegmentError> {
     let path = trust::path_for(process, None);
     match make(&path) {
@@ -524,7 +558,7 @@ fn new_file(process: &Process) -> Result<(File, PathBuf), SegmentError> {
             let there = std::fs::symlink_metadata(&path);
             let owner = trust::owner_of(process);
             if there.is_ok_and(|m| m.nlink() == 1 && trust::is_trusted(&m, owner)) {
-                // A segment that was made this moment: to be found, not to be passed by.
+                // Another command has just made a segment. The caller must use that one.
                 return Err(SegmentError::Io(path, error));
             }
         }

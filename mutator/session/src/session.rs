@@ -1,7 +1,8 @@
 //! A session: the runtime in a target, the probes that are in, and the segment both share.
 //!
-//! Nothing runs in the background but what answers the runtime while somebody watches (`answers.rs`). Each change opens the session, takes its lock, stops the
-//! target for as long as bytes are written, and lets it go.
+//! The only background work is to answer the runtime while a command watches (`answers.rs`). Each
+//! change opens the session, takes its lock, stops the target for as long as bytes are written, and
+//! lets it go.
 
 mod ahead;
 mod answers;
@@ -10,6 +11,7 @@ mod came;
 mod candidate;
 mod child;
 mod claims;
+mod counted;
 mod create;
 mod decide;
 mod departing;
@@ -25,7 +27,7 @@ mod forks;
 mod generated;
 mod in_the_way;
 mod indirect;
-mod legacy;
+pub mod legacy;
 mod lending;
 mod locked;
 mod lost;
@@ -56,6 +58,7 @@ mod tables;
 mod taking;
 mod traps;
 mod turn;
+mod uncertain;
 mod unmatched;
 mod values;
 mod view;
@@ -67,8 +70,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use abi::image::{
-    SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB,
-    SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_POINT_STUB, SYMBOL_TAIL_STUB,
+    SYMBOL_ALIVE, SYMBOL_COUNT_STUB, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB,
+    SYMBOL_EXIT_STUB, SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_POINT_STUB, SYMBOL_TAIL_STUB,
     SYMBOL_VERIFIED_ENTRY_STUB, SYMBOL_VERIFIED_POINT_STUB,
 };
 use abi::segment::{STATE_ACTIVE, STATE_ENDED};
@@ -92,17 +95,18 @@ pub use create::{MAX_PATHS, Options, Where};
 pub use departing::Departures;
 pub use elsewhere::Elsewhere;
 pub use end::Ended;
-pub use error::{SessionError, bare, instead, none_measured, none_patched};
+pub use error::{SessionError, bare, none_measured, none_patched};
 pub use in_the_way::InTheWay;
 pub use pointed::Pointed;
 pub use refusal::{Refusal, Refused};
 pub use select::{Missed, Query, Selection, select_in_file, select_in_modules};
 pub use shown::Places;
-pub use unmatched::Unmatched;
+pub use unmatched::{Hidden, Unmatched};
 pub use witnesses::has_leak_check;
 
-/// In the environment, has the runtime walk the stack at every call even where it remembers the walk,
-/// and end the program where the two differ: for tests. With the value `distrust` they always do.
+/// The environment variable that makes the runtime verify its remembered walks, for tests. It then
+/// walks the stack at every call and ends the program if the two differ. With the value `distrust`
+/// they always differ.
 const VERIFY: &str = "IPATH_VERIFY_WALKS";
 
 /// A session of a process.
@@ -113,17 +117,21 @@ pub struct Session {
     reading: Reading,
 }
 
-/// Functions selected in a process, with the address space they were found in: a change is made in no other.
+/// Functions selected in a process, with the address space they were found in. A change is made
+/// only in that address space.
 pub struct Selected {
-    /// Where they were found.
+    /// The address space in which the patterns were looked up.
     pub space: Arc<Space>,
-    /// The modules they are in.
+    /// The modules that contain the functions.
     pub modules: Vec<Module>,
-    /// The functions.
+    /// The functions found, with their plans.
     pub selection: Selection,
 }
 
-/// Looks patterns up in a process as it is now.
+/// Looks patterns up in a process as it is now, and plans the functions they name.
+///
+/// # Errors
+/// The process cannot be read, has ended or has executed another program.
 pub fn select_in(
     process: &Process,
     patterns: &[Pattern],
@@ -133,8 +141,12 @@ pub fn select_in(
     select_stopped(space, patterns, wanted, None, false)
 }
 
-/// The same in an address space that is known, of a process that may be stopped. Where it `is_quick`, without what may have
-/// been meant by what has no match.
+/// Looks patterns up in a known address space, whose process may be stopped, and plans the
+/// functions they name. If `is_quick`, suggests no names for patterns without a match: finding
+/// suggestions takes long.
+///
+/// # Errors
+/// The process cannot be read, has ended or has executed another program.
 pub fn select_stopped(
     space: Arc<Space>,
     patterns: &[Pattern],
@@ -147,7 +159,8 @@ pub fn select_stopped(
     images::forget_changed(&modules);
     let allowed = allowed(space.process(), &modules, stopped.is_some());
     let mut selection = select::select(&modules, patterns, wanted, allowed, is_quick);
-    // What is missed may have been there before the process began to end.
+    // The modules of a process that has begun to end disappear, so missing ones may have been
+    // there.
     if !selection.unmatched.is_empty() || !selection.unreadable.is_empty() {
         space.check()?;
     }
@@ -159,14 +172,14 @@ pub fn select_stopped(
     })
 }
 
-/// What a process allows. One that has `just_started` puts shadow stacks on later, if its file says that it can run
-/// with them and the machine has them.
+/// Returns the patching techniques that a process allows. A process that has `just_started` may
+/// still enable shadow stacks, if its file and the machine support them.
 pub fn allowed(process: &Process, modules: &[Module], just_started: bool) -> Allowed {
     let may_come = || {
         let exe = process.exe().map(|exe| exe.display().to_string());
         let mut own = modules.iter().filter(|m| Some(&m.path) == exe.as_ref());
         let bears =
-            |m: &Module| images::of_module(m).map_or(true, |i| i.image.bears_shadow_stack());
+            |m: &Module| images::of_module(m).map_or(true, |i| i.image().bears_shadow_stack());
         shadow::is_able() && own.any(bears)
     };
     let has_shadow_stacks = process.has_shadow_stacks() || just_started && may_come();
@@ -179,47 +192,48 @@ pub fn allowed(process: &Process, modules: &[Module], just_started: bool) -> All
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// Its program has ended,
+    /// The session's program has ended.
     ProgramEnded,
-    /// or become another.
+    /// The session's process runs another program (exec).
     OtherProgram,
-    /// It has been taken out.
+    /// The session has been taken out of the process.
     Detached,
 }
 
-/// What a change did.
+/// The outcome of a change.
 #[derive(Clone, Debug, Default)]
 pub struct Changed {
     /// Names of the functions added or removed.
     pub functions: Vec<String>,
     /// Names of functions to be added that were in already.
     pub already: Vec<String>,
-    /// Names of functions that measure something else than before, each with what.
+    /// Functions whose metrics have changed: by name, with their new metrics.
     pub remeasured: Vec<(String, Vec<String>)>,
     /// Functions refused, with the reason.
     pub refused: Refused,
-    /// Functions that are in and measure what they did, with the reason.
+    /// Functions that are in and whose metrics could not be changed, with the reason.
     pub unchanged: Refused,
-    /// Names of functions with breakpoints.
+    /// Names of functions that use breakpoints.
     pub trapped: Vec<String>,
-    /// Names of functions that were added of which not every call is counted, with where the others go that is not
-    /// in the session.
+    /// Added functions with calls that are not counted, by name. With each, the code outside the
+    /// session that those calls reach instead.
     pub partly: Vec<(String, Elsewhere)>,
-    /// Added functions whose code has other names, too; by name, with those names.
+    /// Added functions whose code has other names too: by name, with those names.
     pub shared: Vec<(String, Vec<String>)>,
-    /// Files of Go programs whose stacks that move cannot be followed.
+    /// Files of Go programs whose moving stacks cannot be followed.
     pub unfollowed: Vec<String>,
-    /// Names of functions of whose values nothing is known, so that registers are read as they are.
+    /// Names of functions without debug information. Their registers are read as they are.
     pub bare: Vec<String>,
 }
 
 impl Changed {
-    /// True if nothing has come of it but refusals.
+    /// True if the change did nothing except refuse functions.
     fn is_nothing(&self) -> bool {
         self.functions.is_empty() && self.already.is_empty() && self.remeasured.is_empty()
     }
 
-    /// That nothing has come of it, where that is so because of refusals.
+    /// The error for a change that did nothing because functions were refused. `None` for other
+    /// changes.
     fn refusal(&self) -> Option<SessionError> {
         let (refused, unchanged) = (&self.refused, &self.unchanged);
         match (refused.is_empty(), unchanged.is_empty()) {
@@ -232,12 +246,18 @@ impl Changed {
 }
 
 impl Session {
-    /// The session of a process, for reading.
+    /// Opens the session of a process for reading.
+    ///
+    /// # Errors
+    /// The process has no session, or it cannot be read.
     pub fn open(process: &Process) -> Result<Self, SessionError> {
         Self::with(process, Segment::open(process)?)
     }
 
-    /// The session of a process, for changing it.
+    /// Opens the session of a process for changing it.
+    ///
+    /// # Errors
+    /// The process has no session, or it cannot be read.
     pub fn open_to_change(process: &Process) -> Result<Self, SessionError> {
         Self::with(process, Segment::open_to_change(process)?)
     }
@@ -257,52 +277,55 @@ impl Session {
         self.segment.header().state.load(Relaxed) == STATE_ACTIVE
     }
 
-    /// A number that is another one whenever the document may be another one.
+    /// A number that changes whenever the document may have changed.
     pub fn reading(&self) -> u64 {
         self.reading.number()
     }
 
-    /// The process.
+    /// The process that the session is in.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Says that the time measured begins now: the program has not run before.
+    /// Sets the beginning of the measured time to now: the program has not run before.
     pub fn note_begin(&self) {
         let began = &self.segment.header().started_tsc;
         began.store(clock::tsc(), Relaxed);
     }
 
-    /// Says that the time measured has ended, with the program.
+    /// Sets the end of the measured time to now, when the program has ended. Does nothing if an end
+    /// is already set.
     pub fn note_end(&self) {
         self.note_end_at(clock::tsc());
     }
 
-    /// The same of a moment, by the time-stamp counter.
+    /// Sets the end of the measured time, in ticks of the time-stamp counter. Does nothing if an
+    /// end is already set.
     pub fn note_end_at(&self, moment: u64) {
         let ended = &self.segment.header().ended_tsc;
-        // It has been said already.
+        // An end that is already set stays.
         let _ = ended.compare_exchange(0, moment, Relaxed, Relaxed);
     }
 
-    /// The moment that counts as the end of the process, by the time-stamp counter.
+    /// The end of the measured time, in ticks of the time-stamp counter. `None` if it is not set.
     pub fn ended_at(&self) -> Option<u64> {
         let ended = self.segment.header().ended_tsc.load(Relaxed);
         (ended != 0).then_some(ended)
     }
 
-    /// The segment.
+    /// The session's segment.
     pub fn segment(&self) -> &Segment {
         &self.segment
     }
 
-    /// The document.
+    /// The session's document, as of its last reading.
     pub fn document(&self) -> &Document {
         &self.document
     }
 
-    /// `Here` where the session is in its process: exec(2) replaces everything, the session too, and keeps the
-    /// process.
+    /// Returns `Here` if the process still has the session. Returns `OtherProgram` if the process
+    /// runs and no longer maps the segment. exec(2) keeps the process and replaces everything in
+    /// it, the session too.
     pub fn presence(&self) -> Presence {
         let maps = match self.process.living_maps() {
             Ok(maps) => maps,
@@ -314,17 +337,17 @@ impl Session {
         }
     }
 
-    /// The mapping of the segment, where it is mapped at the place the document says.
+    /// The mapping of the segment. `None` if the segment is not mapped where the document says.
     fn segment_in<'m>(&self, maps: &'m [Mapping]) -> Option<&'m Mapping> {
         let start = self.document.segment.start;
         maps.iter()
             .find(|m| m.range.start == start && self.segment.is_in(m))
     }
 
-    /// Why nothing more is counted, where that is so; or why that cannot be seen.
+    /// Why nothing more is counted, or `None` if the session goes on.
     ///
     /// # Errors
-    /// One part of a sentence.
+    /// The reason why this cannot be determined, as part of a sentence.
     pub fn over(&self) -> Result<Option<Over>, String> {
         let state = self.segment.header().state.load(Relaxed);
         match self.presence() {
@@ -336,12 +359,13 @@ impl Session {
         }
     }
 
-    /// Where the runtime in the target has a symbol: it may be another build's.
+    /// The address of a symbol of the runtime in the target, which may be from another build.
     fn symbol(&self, name: &str) -> Result<Avma, SessionError> {
         symbol(&self.document, name)
     }
 
-    /// What each trampoline region begins with: the addresses of the runtime's stubs, in the order of `place::Cell`.
+    /// The first bytes of each trampoline region: the addresses of the runtime's stubs, in the
+    /// order of `place::Cell`, and that of the table of banks.
     fn cells(&self) -> Result<Vec<u8>, SessionError> {
         let (entry, point) = match std::env::var_os(VERIFY) {
             Some(_) => (SYMBOL_VERIFIED_ENTRY_STUB, SYMBOL_VERIFIED_POINT_STUB),
@@ -357,6 +381,8 @@ impl Session {
             SYMBOL_ENDER_TAIL_STUB,
             SYMBOL_IDLE_STUB,
             point,
+            SYMBOL_COUNT_STUB,
+            SYMBOL_ALIVE,
         ] {
             cells.extend(self.symbol(symbol)?.0.to_le_bytes());
         }
@@ -364,7 +390,7 @@ impl Session {
     }
 }
 
-/// Where the runtime in the target has a symbol: it may be another build's.
+/// The address of a symbol of the runtime in the target, which may be from another build.
 fn symbol(document: &Document, name: &str) -> Result<Avma, SessionError> {
     let Extent { start, len } = document.image;
     let offset = document.runtime.symbols.get(name);

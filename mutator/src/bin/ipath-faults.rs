@@ -1,4 +1,4 @@
-//! The command as tests can make it fail: see `fault_injection.rs`.
+//! The command with fault injection for tests: see `fault_injection.rs`.
 
 use std::process::ExitCode;
 

@@ -10,7 +10,7 @@ use clap::Args;
 pub enum Subject {
     /// By its id.
     Id(i32),
-    /// By its name. An error unless exactly one process has it.
+    /// By its name. Looking it up fails unless it is the name of exactly one process.
     Name(String),
 }
 
@@ -69,7 +69,8 @@ process_arguments!(
     /// An optional process.
     MayBeOf,
     required = false,
-    "Process id, or the name of exactly one process; of an MPI job the launcher's (mpirun, mpiexec, srun)"
+    "Process id, or the name of exactly one process; for an MPI job, that of its launcher \
+    (mpirun, mpiexec, srun)"
 );
 
 impl Of {
@@ -84,7 +85,7 @@ impl Of {
 }
 
 impl MayBeOf {
-    /// The given process.
+    /// The process given on the command line. `None` if none was given.
     #[must_use]
     pub fn subject(&self) -> Option<&Subject> {
         self.given()

@@ -1,4 +1,4 @@
-//! From the text of an argument to its value.
+//! Parsers for the values of arguments.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::push::label_name;
 
-/// Patterns with commas between them. A comma within brackets, in a regular expression or after
-/// `operator` is part of a pattern; so is each where brackets do not close.
+/// Splits patterns at commas. A comma inside brackets, in a regular expression or after `operator`
+/// belongs to a pattern. Text with unbalanced brackets is one pattern.
 pub(super) fn patterns(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut depth = 0_usize;
@@ -46,29 +46,34 @@ pub(super) fn patterns(text: &str) -> Vec<String> {
     }
 }
 
-/// `3`, or `0-3` for all from one to another.
+/// Parses `3`, or `0-3` for an inclusive range. An error for a reversed range or a rank of
+/// `MAX_RANKS` or more.
 pub(super) fn ranks(text: &str) -> Result<RangeInclusive<u32>, String> {
-    /// More than any machine has: each that is not there is named.
-    const MOST: u32 = 1 << 16;
+    /// Ranks are below this number, which is more than any machine has. Error messages list each
+    /// missing rank, and the limit keeps them short.
+    const MAX_RANKS: u32 = 1 << 16;
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse(), last.parse()) {
-        (Ok(first), Ok(last)) if first <= last && last < MOST => Ok(first..=last),
-        _ => Err(format!("ranks are numbers below {MOST}, as in 0,3 or 0-3")),
+        (Ok(first), Ok(last)) if first <= last && last < MAX_RANKS => Ok(first..=last),
+        _ => Err(format!(
+            "ranks are numbers below {MAX_RANKS}, as in 0,3 or 0-3"
+        )),
     }
 }
 
-/// `127.0.0.1:9464`, `localhost:9464`, `[::1]:9464`.
+/// Parses `127.0.0.1:9464`, `localhost:9464` or `[::1]:9464`. A name is resolved,
+/// preferably to an IPv4 address. An error without a port, or if the name has no address.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let all = text.to_socket_addrs();
     let all = all.map_err(|e| format!("{e}; an address has a port, as in 127.0.0.1:9464"))?;
-    // A name has several, one of each kind.
+    // A name may resolve to one address per family.
     let mut all: Vec<SocketAddr> = all.collect();
     all.sort_by_key(SocketAddr::is_ipv6);
     let first = all.first().copied();
     first.ok_or_else(|| "the name has no address".to_owned())
 }
 
-/// `5%` or `5`, as a share of 1.
+/// Parses a percentage above 0 and up to 100 (`5%` or `5`) as a fraction: 0.05.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
     let percent = number.parse().ok().filter(|p| *p > 0.0 && *p <= 100.0);
@@ -77,7 +82,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a share is a number above 0 and up to 100, with %".to_owned())
 }
 
-/// `500ms`, `2s`, `1m`, `1h`.
+/// Parses a number above 0 with its unit: `500ms`, `2s`, `1m` or `1h`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let parsed = units.iter().find_map(|(unit, seconds)| {
@@ -89,7 +94,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a time is a number above 0 with ms, s, m or h".to_owned())
 }
 
-/// `NAME=VALUE`, the value being empty where the label is to be left out.
+/// Parses `NAME=VALUE` to the name and the value. The value may be empty: this label is left out.
+/// An error if the name has other characters than letters, digits and `_`, or begins with a digit.
 pub(super) fn label(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("a label is NAME=VALUE")?;
     if label_name(name) == name {
@@ -99,7 +105,7 @@ pub(super) fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// `5%` or `150%`, as a part of 1.
+/// Parses a percentage of at least 0 (`5%`, `5` or `150%`) as a fraction: 0.05 or 1.5.
 pub(super) fn growth(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
     let percent = number
@@ -108,7 +114,7 @@ pub(super) fn growth(text: &str) -> Result<f64, String> {
         .filter(|p: &f64| *p >= 0.0 && p.is_finite());
     percent
         .map(|percent| percent / 100.0)
-        .ok_or_else(|| "a threshold is a number from 0 on, with %".to_owned())
+        .ok_or_else(|| "a threshold is a number of at least 0, with %".to_owned())
 }
 
 #[cfg(test)]
@@ -143,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn shares() {
+    fn shares_are_percentages_up_to_100() {
         assert_eq!(share("5%"), Ok(0.05));
         assert_eq!(share("0.5"), Ok(0.005));
         for bad in ["", "%", "0%", "-1%", "101%", "NaN%", "inf"] {
@@ -152,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn labels() {
+    fn labels_are_split_at_the_first_equals_sign() {
         let of = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
         assert_eq!(label("a_1=x=y"), of("a_1", "x=y"));
         assert_eq!(label("host="), of("host", ""));
@@ -189,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
+    fn durations_are_positive_numbers_with_a_unit() {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("1m"), Ok(Duration::from_secs(60)));

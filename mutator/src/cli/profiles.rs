@@ -12,7 +12,7 @@ use super::parse::{growth, share};
 #[derive(Debug, Args)]
 #[group(id = "of_report")]
 pub struct Report {
-    /// Most functions and most paths; 0 for all
+    /// Maximum number of functions and of paths; 0 for all
     #[arg(long, value_name = "N", default_value_t = ipath_profile::report::LIMIT)]
     pub limit: usize,
     /// Sort key of functions and paths, the largest first
@@ -21,34 +21,38 @@ pub struct Report {
     /// Metric to sort by and to show first [default: the first after count]
     #[arg(long)]
     pub metric: Option<String>,
-    /// Least share of its function that a path must have
+    /// Minimum share of its function for a path to be printed
     #[arg(long, value_name = "P%", value_parser = share)]
     pub min_share: Option<f64>,
-    /// Functions of these names alone, as for attach -f
+    /// Only functions of these names, as for attach -f
     #[arg(long, value_name = "PATTERN")]
     pub function: Vec<String>,
-    /// Paths through a function of this name alone; given again, through the next one called by that
+    /// Only paths through a function of this name; if repeated, through these functions in order
+    /// from the root
     #[arg(long, value_name = "PATTERN")]
     pub under: Vec<String>,
-    /// Paths of threads of this name or id alone, where they are kept apart
+    /// Only paths of threads of this name or id, if threads are kept apart
     #[arg(long, value_name = "NAME|TID")]
     pub thread: Vec<String>,
-    /// Paths of these processes alone, by id, program or rank (`rank 3`), where they are kept apart
+    /// Only paths of these processes, by id, program or rank (`rank 3`), if processes are kept
+    /// apart
     #[arg(long, value_name = "PID|PROGRAM|RANK")]
     pub process: Vec<String>,
-    /// The callers of each function as a tree, equal ones folded, each with its share of the calls and of the metric
+    /// Print the callers of each function as a tree, equal ones folded, each with its share of the
+    /// calls and of the metric
     #[arg(long, conflicts_with_all = ["histogram", "json"])]
     pub tree: bool,
-    /// How the values of each metric are distributed, per function
+    /// Print the distribution of each metric's values, per function
     #[arg(long, conflicts_with = "json")]
     pub histogram: bool,
-    /// Most paths of each function
+    /// Maximum number of paths of each function
     #[arg(long, value_name = "N")]
     pub paths: Option<usize>,
-    /// Most processes of each function, or programs where these are several, the costliest first; 0 for all
+    /// Maximum number of processes of each function, or of programs if there are several, the
+    /// costliest first; 0 for all
     #[arg(long, value_name = "N", default_value_t = ipath_profile::report::PROCESSES)]
     pub processes: usize,
-    /// Most callers of each path, from the innermost; 0 for all
+    /// Maximum number of callers of each path, from the innermost; 0 for all
     #[arg(long, value_name = "K", default_value_t = ipath_profile::report::DEPTH)]
     pub depth: usize,
     /// Print the report as JSON
@@ -57,7 +61,7 @@ pub struct Report {
     /// Print only the tables and the inexact figures
     #[arg(short, long)]
     pub quiet: bool,
-    /// Whole names, each frame on a line of its own, and how each function is patched
+    /// Print whole names, each frame on its own line, and how each function is patched
     #[arg(short, long)]
     pub verbose: bool,
 }
@@ -75,7 +79,7 @@ pub enum Sort {
     P99,
     /// Largest value of the metric
     Max,
-    /// Name of the function, from A on
+    /// Name of the function, from A to Z
     Name,
 }
 
@@ -83,16 +87,18 @@ pub enum Sort {
 #[derive(Debug, Args)]
 #[group(id = "of_diff")]
 pub struct Diff {
-    /// Metric, whose mean is compared; with count the calls are [default: the first after count]
+    /// Metric whose mean is compared; for count, the number of calls [default: the first after
+    /// count]
     #[arg(long)]
     pub metric: Option<String>,
-    /// End with status 3 if a path costs so much more a call, significantly; with --metric count, if it has so many more calls
+    /// Exit with status 3 if the cost per call of a path grew by this much, significantly; with
+    /// --metric count, if its number of calls did
     #[arg(long, value_name = "P%", value_parser = growth)]
     pub threshold: Option<f64>,
-    /// Most paths; 0 for all
+    /// Maximum number of paths; 0 for all
     #[arg(long, value_name = "N", default_value_t = ipath_profile::report::LIMIT)]
     pub limit: usize,
-    /// Print all of them as JSON
+    /// Print all paths as JSON
     #[arg(long)]
     pub json: bool,
     /// Print nothing
@@ -100,7 +106,7 @@ pub struct Diff {
     pub quiet: bool,
 }
 
-/// The format of a name, one of those that there are.
+/// The parser for the name of an export format.
 fn format() -> impl TypedValueParser<Value = &'static Format> {
     let value = |format: &Format| PossibleValue::new(format.name).help(format.about);
     PossibleValuesParser::new(FORMATS.iter().map(value))
@@ -117,13 +123,14 @@ pub struct Export {
     /// File to write, for tau a folder; - is standard output
     #[arg(short, long)]
     pub output: PathBuf,
-    /// Metric to show [default: all where the format has room for several, else the first that is not count]
+    /// Metric to show [default: all if the format has room for several, else the first that is not
+    /// count]
     #[arg(long)]
     pub metric: Option<String>,
     /// Name callers as function+0xOFFSET
     #[arg(long)]
     pub sites: bool,
-    /// Profile to compare with: the flame graph is coloured by the changes since
+    /// Profile to compare with: the colors of the flame graph show the changes since
     #[arg(long, value_name = "OLD")]
     pub baseline: Option<PathBuf>,
     /// Include the source lines around each call in the page, from the files that the profile names

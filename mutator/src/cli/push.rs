@@ -30,19 +30,21 @@ pub struct Push {
     /// Label to add to host, pid, exe and the labels of the profile; NAME= leaves one out
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     pub labels: Vec<(String, String)>,
-    /// Header of each request; @FILE reads one header a line, hidden from other users, who see arguments
+    /// Header of each request; @FILE reads one header per line and hides them from other users, who
+    /// can see arguments
     #[arg(long = "header", value_name = "NAME: VALUE")]
     pub headers: Vec<String>,
     /// Metric to send [default: all]
     #[arg(long)]
     pub metric: Option<String>,
-    /// Longest time for one request
+    /// Maximum time for one request
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     pub timeout: Duration,
     /// How long to retry at the end if the server accepts nothing
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20s")]
     pub give_up: Duration,
-    /// File for the calls that the server has not accepted at the end, to be pushed later; %r is the rank in an MPI job
+    /// File for the calls that the server has not accepted at the end, to be pushed later; %r is
+    /// the rank in an MPI job
     #[arg(short, long)]
     pub output: Option<PathBuf>,
 }

@@ -6,8 +6,9 @@ use clap::{Arg, Command, CommandFactory};
 
 use super::Cli;
 
-/// The arguments with the options of `diff` moved in front of `--`. clap takes all that follows `--` for
-/// files. A second `--` ends the options, for files whose names begin with `-`.
+/// Moves the options of `diff` before `--`, because clap takes everything after `--` for files. A
+/// second `--` ends the options, for files whose names begin with `-`. Other command lines are
+/// unchanged.
 pub fn options_in_front(args: Vec<OsString>) -> Vec<OsString> {
     const NAME: &str = "diff";
     let is_separator = |arg: &OsString| arg == "--";
@@ -40,7 +41,7 @@ pub fn options_in_front(args: Vec<OsString>) -> Vec<OsString> {
     first
 }
 
-/// True if the argument after this option is its value.
+/// True if `option` is a long option of the command, and the argument after it is its value.
 fn takes_next(command: &Command, option: &str) -> bool {
     let is_it = |arg: &&Arg| {
         let long = arg.get_long().map(|long| format!("--{long}"));

@@ -11,8 +11,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use ipath_base::hint::{CommandLine, hint};
 use known::{COMMANDS, EXAMPLES, FREQUENCY, FUNCTIONS, MEASURE, MEASURING, OPTIONS, VALUES};
 
-/// Explains a command line that clap has rejected: returns a hint, for which the suggestions of clap
-/// are removed from `error`.
+/// Returns a hint for a command line that clap has rejected, and removes clap's own suggestions
+/// from `error`. `None` if the mistake is not a known one; `error` is then unchanged. `args` begin
+/// with the name of the program.
 pub fn slip(error: &mut clap::Error, args: &[OsString]) -> Option<String> {
     let args: Vec<&str> = args.iter().skip(1).filter_map(|arg| arg.to_str()).collect();
     let hint = hint(error, &args)?;
@@ -89,7 +90,7 @@ fn of_command(name: &str) -> Option<String> {
 
 fn of_option(name: &str, command: &str, args: &[&str]) -> Option<String> {
     if args.first().is_none_or(|first| first.starts_with('-')) {
-        return Some(format!("options stand after a command; {MEASURE}"));
+        return Some(format!("options follow a command; {MEASURE}"));
     }
     let place = args.iter().position(|arg| *arg == name);
     let value = place
@@ -117,13 +118,13 @@ fn of_option(name: &str, command: &str, args: &[&str]) -> Option<String> {
         .map(|(_, _, hint)| (*hint).to_owned())
 }
 
-/// An argument too many.
+/// The hint for a surplus argument of a command. `None` if there is none.
 fn of_argument(argument: &str, command: &str) -> Option<String> {
     let hint = match command {
-        "run" => "the program stands after --, after all options: ipath run -f FUNC -- PROGRAM",
-        "suggest" if is_number(argument) => "the time that it lasts is given by --duration 5s",
+        "run" => "the program comes after -- and all options: ipath run -f FUNC -- PROGRAM",
+        "suggest" if is_number(argument) => "the duration is given by --duration 5s",
         "attach" if is_number(argument) => {
-            "one process is given; with --children it stands for all that it has started"
+            "only one process can be given; --children adds those that it has started"
         }
         "attach" | "add" | "remove" => {
             "functions are given by -f, as in -f FUNC; a new program is started by: ipath run"

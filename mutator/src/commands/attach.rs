@@ -1,5 +1,6 @@
-//! `attach`.
+//! `attach`: instruments a running process.
 
+use crate::commands::failures::SessionFailure;
 use patcher::select::{Pattern, Spot};
 
 use super::existing::refuse_existing;
@@ -13,18 +14,20 @@ use super::renewal::Renewal;
 use super::target::find;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::hint::{CommandLine, hint};
 use ipath_session::mpi;
 use ipath_session::session::{Options, Selected, Session, SessionError, Where, select_in};
 use ipath_target::emulators::Runner;
 use ipath_target::process::{Pid, Process};
 
-/// Instruments a running process, shows what happens, and takes everything out again.
+/// Instruments a running process and shows the measurements. Removes the session at the end, unless
+/// `keep` is true. Without patterns, the user chooses functions in the view. That is an error if
+/// there is no view.
 pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Result<(), Failure> {
     const OPERATION: &str = "attach";
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
-    let spots = spots(OPERATION, &measure.patterns.at)?;
+    let spots = spots(OPERATION, &measure.patterns)?;
     let options = options(OPERATION, measure)?;
     let watch_output = Watch::new(show)?;
     let process = find(OPERATION, pid)?;
@@ -49,14 +52,14 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         }
         true => {
             let suggest = CommandLine::ipath("suggest").pid(pid);
-            let hint = hint!("`{}` lists those worth naming with -f", suggest);
+            let hint = hint!("`{}` lists functions worth naming with -f", suggest);
             return Err(find::nothing_named(OPERATION, &pid.to_string()).hint(hint));
         }
     };
     let selected = selected(OPERATION, &process, &patterns, &spots, measure, &options);
     let selected = selected.map_err(|failure| {
         if started_ranks(&process) {
-            failure.hint("it has started ranks of an MPI job: --mpi measures those")
+            failure.hint("it has started ranks of an MPI job: --mpi measures them")
         } else {
             failure
         }
@@ -72,24 +75,27 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     waiting.iter().for_each(|line| warn(line));
     if let Some(how) = stands {
         warn(&format!(
-            "{OPERATION} {pid}: it is {how}, and calls nothing until it goes on: `kill -CONT {pid}`"
+            "{OPERATION} {pid}: it is {how}, and makes no calls until it continues: `kill -CONT \
+            {pid}`"
         ));
     }
     if keep && measure.pending {
         warn(&unwatched(pid));
     }
-    let otherwise = "--children measures them, --follow measures what it starts from now on";
+    let otherwise = "--children measures them, --follow measures the processes that it starts \
+        from now on";
     let alike = process.alike_descendants();
     live.note_all(tell_left_out(OPERATION, pid, alike, "measured", otherwise));
     watch(&watch_output, show, live, signals, &[])
 }
 
-/// True of a launcher of an MPI job.
+/// True if the process is the launcher of an MPI job.
 fn started_ranks(process: &Process) -> bool {
     mpi::rank_of(process).is_none() && mpi::ranks(process, &[]).is_ok()
 }
 
-/// What is to be instrumented of a process that runs, checked.
+/// Selects and checks the functions to instrument in a running process. Prints a warning if an
+/// emulator or a virtual machine runs the process.
 pub(super) fn selected(
     operation: &str,
     process: &Process,

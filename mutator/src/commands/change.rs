@@ -1,5 +1,6 @@
 //! `add`, `remove`, `snapshot` and `detach`: changes to a session from any terminal.
 
+use crate::commands::failures::SessionFailure;
 use std::path::{Path, PathBuf};
 
 use super::measure::{MANY, check, metric_names, metrics, patterns, spots, unwatched, waiting};
@@ -11,8 +12,9 @@ use super::remarks::warn;
 use super::target::{is_family_of, open_all, open_all_of};
 use super::watch::{destination, hold};
 use crate::cli::Patterns;
+use crate::failure::Failure;
 use ipath_base::destination::Destination;
-use ipath_base::error::{Failure, io_text};
+use ipath_base::error::io_text;
 use ipath_base::hint::{Hint, hint};
 use ipath_base::printable::Page;
 use ipath_profile::merge::PathsOf;
@@ -24,7 +26,7 @@ use ipath_symbols::debuginfod;
 use ipath_target::emulators::Runner;
 use ipath_target::process::{Pid, Presence, Process};
 
-/// Refuses to change a session whose process has ended or cannot be traced now.
+/// Fails if the session cannot be changed, because its process has ended or is not traceable now.
 fn changeable(process: &Process) -> Result<(), SessionError> {
     Process::find(process.pid).and_then(|found| found.check())?;
     Ok(())
@@ -35,8 +37,9 @@ fn save(profile: &Profile, to: &Destination, path: &Path) -> Result<(), Failure>
     saved.map_err(|e| Failure::new("write", path.display(), io_text(&e)))
 }
 
-/// The profile of a session. `is_left` is true if the process had executed another program before
-/// the session was removed.
+/// The profile of a session. Waits for debug files that are being fetched. `runner` is the emulator
+/// or virtual machine that runs the process, if any. `is_left` is true if the process had executed
+/// another program before the session was removed.
 fn profile(session: &Session, runner: Option<Runner>, is_left: bool) -> Profile {
     let mut collector = Collector::of(session.process());
     collector.set_remark(runner.map(Runner::note));
@@ -56,24 +59,29 @@ fn profile(session: &Session, runner: Option<Runner>, is_left: bool) -> Profile 
     profile
 }
 
-/// What a profile of a followed process says that is not of the command which follows it.
-const FOLLOWED: &str = "processes that have ended while a command followed this one are in the profile of that command alone";
+/// The note in the profile of a followed process that was written by another command than the
+/// follower.
+const FOLLOWED: &str = "processes that ended while a command followed this one are only in the \
+    profile of that command";
 
-/// Points are counted, and no more.
+/// Fails if metrics are given for points, which are only counted: for `add` if no function is given
+/// beside them, for `remove` if any point is given.
 fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<(), Failure> {
     let of_points = match operation {
         "add" => given.func.is_empty(),
-        _ => !given.at.is_empty(),
+        _ => given.has_places(),
     };
     if of_points && !metric.is_empty() {
-        let cause = "points are counted, and nothing else is measured at them";
+        let cause = "points are only counted";
         Err(Failure::new(operation, "-m", cause).usage())
     } else {
         Ok(())
     }
 }
 
-/// Instruments further functions, or has some that are in measure more.
+/// Instruments further functions, or adds metrics to functions, in each session that [`open_all`]
+/// finds for the process. With `is_pending`, the patterns also apply to libraries that are loaded
+/// later. Prints the result.
 pub(super) fn add(
     pid: Pid,
     given: &Patterns,
@@ -82,7 +90,7 @@ pub(super) fn add(
 ) -> Result<(), Failure> {
     const OPERATION: &str = "add";
     let patterns = patterns(OPERATION, &given.func)?;
-    let spots = spots(OPERATION, &given.at)?;
+    let spots = spots(OPERATION, given)?;
     check_points(OPERATION, given, metric)?;
     let remeasure = if metric.is_empty() {
         None
@@ -120,8 +128,12 @@ pub(super) fn add(
     in_each(pid, open_all(OPERATION, pid, Session::open_to_change)?, add)
 }
 
-/// Changes these sessions, of one process or of what `pid` has started, and says what was done, once where it was the same in all. What
-/// fails in one is done in the others all the same.
+/// Changes each of these sessions, of one process or of the descendants of `pid`. Prints each
+/// distinct text that `change` returns once. A failure in one session does not keep the others from
+/// being changed.
+///
+/// # Errors
+/// The first failure. The others are printed.
 fn in_each(
     pid: Pid,
     sessions: Vec<Session>,
@@ -153,11 +165,15 @@ fn in_each(
     first.map_or(Ok(()), Err)
 }
 
-/// Takes functions out, or some of what they measure.
+/// Removes functions from each session that [`open_all`] finds for the process. With metrics,
+/// removes only these metrics from the functions. Prints the result.
+///
+/// # Errors
+/// A pattern matches no instrumented function, or a session cannot be changed.
 pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<(), Failure> {
     const OPERATION: &str = "remove";
     let patterns = patterns(OPERATION, &given.func)?;
-    let spots = spots(OPERATION, &given.at)?;
+    let spots = spots(OPERATION, given)?;
     check_points(OPERATION, given, metric)?;
     let names = metric_names(OPERATION, metric)?;
     let remove = |session: &mut Session| {
@@ -174,7 +190,7 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
                 let hint = if names.is_empty() {
                     "nothing is instrumented".into()
                 } else {
-                    hint!("instrumented are {}", Hint::some_of(&names, MANY))
+                    hint!("instrumented functions: {}", Hint::some_of(&names, MANY))
                 };
                 return Err(Failure::new(OPERATION, process.pid, cause).hint(hint));
             }
@@ -185,7 +201,7 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
         };
         for pattern in &patterns {
             let found = session.matching(std::slice::from_ref(pattern));
-            // To wait no longer is enough; what is measured of it is taken of what is there.
+            // A pattern that waits is enough. Metrics are only removed from functions that exist.
             let waits = names.is_empty() && session.document().is_awaited(pattern);
             take(session, pattern.text(), found.map_err(failure)?, waits)?;
         }
@@ -207,9 +223,9 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
         signals.release();
         removed
             .iter_mut()
-            .for_each(|text| *text = format!("'{text}', which waited"));
+            .for_each(|text| *text = format!("'{text}', which was pending"));
         removed.extend(changed.functions);
-        // Where they were half out, by a command that was killed, they have been taken out first.
+        // If a killed command had removed them halfway, that removal has been completed first.
         if removed.is_empty() {
             are_in.dedup();
             removed = are_in;
@@ -223,7 +239,7 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
     )
 }
 
-/// Writes the profile as it is now.
+/// Writes the current profile of each session that [`open_all`] finds for the process to `output`.
 pub(super) fn snapshot(pid: Pid, output: &Path) -> Result<(), Failure> {
     let sessions = open_all("snapshot", pid, Session::open)?;
     let to = Places::of(output, sessions.iter().map(|s| s.document().rank))?;
@@ -231,15 +247,16 @@ pub(super) fn snapshot(pid: Pid, output: &Path) -> Result<(), Failure> {
     to.save("snapshot", sessions.iter().map(of).enumerate().collect())
 }
 
-/// Where the profiles of sessions go: each to a file of its rank where the name has that, or all to one.
+/// The files for the profiles of sessions: one per rank if the name contains the rank, else one for
+/// all.
 struct Places {
     files: Vec<(Destination, PathBuf)>,
-    /// Which of them is that of each session.
+    /// For each session, the index of its file in `files`.
     of_sessions: Vec<usize>,
 }
 
 impl Places {
-    /// The files for sessions of these ranks.
+    /// Opens the files for sessions with these ranks.
     fn of(output: &Path, ranks: impl Iterator<Item = Option<u32>>) -> Result<Self, Failure> {
         let (mut files, mut of_sessions) = (Vec::new(), Vec::new());
         for rank in ranks {
@@ -253,7 +270,8 @@ impl Places {
         Ok(Self { files, of_sessions })
     }
 
-    /// Writes profiles, each with the index of its session: those of one file as their sum.
+    /// Writes profiles, each given with the index of its session. Profiles for the same file are
+    /// added up.
     fn save(&self, operation: &str, profiles: Vec<(usize, Profile)>) -> Result<(), Failure> {
         let mut of_files: Vec<Vec<Profile>> = vec![Vec::new(); self.files.len()];
         for (session, profile) in profiles {
@@ -265,7 +283,7 @@ impl Places {
     }
 }
 
-/// One of a session is as it is; several are added up.
+/// Adds up profiles. A single profile is unchanged.
 fn sum(operation: &str, mut profiles: Vec<Profile>) -> Result<Profile, Failure> {
     match profiles.len() {
         1 => Ok(profiles.remove(0)),
@@ -273,8 +291,9 @@ fn sum(operation: &str, mut profiles: Vec<Profile>) -> Result<Profile, Failure> 
     }
 }
 
-/// Takes a session out of its process, and those of its family out of theirs. Removes what processes of its
-/// family have left that have ended.
+/// Removes a session from its process, and the sessions of its family from theirs. The family is
+/// the processes that one command measures together. Also removes the remains of ended processes of
+/// the family. Writes their final profiles to `output`, if given.
 pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     const OPERATION: &str = "detach";
     let named = named();
@@ -297,7 +316,7 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     };
     let done = in_each(pid, sessions, |session| take(session, false));
     let mut removed = 0;
-    // One after another: each has a descriptor and memory.
+    // One after another, because each takes a descriptor and memory.
     for Left { process, .. } in left {
         let taken = Session::open_to_change(&process)
             .map_err(|e| e.failure(OPERATION, &process))
@@ -309,7 +328,7 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     }
     if removed > 0 {
         warn(&format!(
-            "detach {pid}: {removed} of its processes had ended: what they left is removed"
+            "detach {pid}: {removed} of its processes had ended: their remains are removed"
         ));
     }
     if let Some(to) = to {
@@ -318,15 +337,15 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     done
 }
 
-/// What a process that has ended has left of its session.
+/// The remains of a session in a process that has ended.
 struct Left {
     process: Process,
     rank: Option<u32>,
 }
 
 impl Left {
-    /// What ended processes have left that were measured as one with the process of this id, which may have
-    /// ended, too.
+    /// The remains of ended processes in the family of the process with this id, which may have
+    /// ended too.
     fn by_family_of(pid: Pid, named: &[(PathBuf, Process)]) -> Vec<Self> {
         let first = Process::find(pid).ok();
         let of = |(path, process): &(PathBuf, Process)| {
@@ -344,8 +363,8 @@ impl Left {
     }
 }
 
-/// Takes a session out, and gives its profile where it `is_wanted`. Says if the process had ended, unless it
-/// `is_known`.
+/// Removes a session, and returns its profile if `is_wanted`. Reports that the process had ended,
+/// unless that `is_known`.
 fn take_out(
     session: &mut Session,
     is_wanted: bool,
@@ -367,7 +386,7 @@ fn take_out(
     if ended == Ended::TargetGone && !is_known {
         let pid = process.pid;
         warn(&format!(
-            "detach {pid}: the program had ended or become another"
+            "detach {pid}: the program had ended or executed another one (exec)"
         ));
     }
     Ok(profile)

@@ -1,7 +1,7 @@
-//! Completion of a word on the command line, as a shell asks for it: processes, metrics, functions and files.
+//! Shell completion of a word on the command line: processes, metrics, functions and files.
 //!
-//! `ipath completions SHELL` prints a script of `clap_complete` that starts `ipath` with the words so far
-//! and `IPATH_COMPLETE` in its environment. The answer is the candidates, a line each.
+//! `ipath completions SHELL` prints a script of `clap_complete` that starts `ipath` with the words
+//! so far and `IPATH_COMPLETE` in its environment. The answer is the candidates, a line each.
 
 mod bash;
 mod candidates;
@@ -17,16 +17,18 @@ use clap_complete::{CompleteEnv, Shell};
 
 use super::output::print_data;
 use crate::cli::Cli;
+use crate::failure::Failure;
 use bash::Bash;
 use candidates::{functions, metrics, processes, unquoted};
-use ipath_base::error::{Failure, io_text};
+use ipath_base::error::io_text;
 
 const PROGRAM: &str = "ipath";
-/// Names the shell that asks.
+/// The environment variable with the name of the shell that requests candidates.
 const VARIABLE: &str = "IPATH_COMPLETE";
 const SHELLS: [&dyn EnvCompleter; 5] = [&Bash, &Elvish, &Fish, &Powershell, &Zsh];
 
-/// Prints the candidates if a shell asks for them. Returns `None` otherwise.
+/// Prints the candidates if a shell requests them, and returns the exit status. Returns `None` if
+/// no shell requests any.
 pub(super) fn answer(args: &[OsString]) -> Option<ExitCode> {
     let shell = std::env::var_os(VARIABLE)?;
     let mut args = args.to_vec();
@@ -51,7 +53,7 @@ pub(super) fn answer(args: &[OsString]) -> Option<ExitCode> {
     }
 }
 
-/// Prints the script for a shell.
+/// Prints the completion script for a shell.
 pub(super) fn script(shell: Shell) -> Result<(), Failure> {
     let failure = |e: &io::Error| Failure::new("completions", shell, io_text(e));
     let name = shell.to_string();

@@ -1,6 +1,6 @@
-//! `demo`: the live view on a small program of ipath's own, which is this very program in another
-//! process.
+//! `demo`: the live view of a small program, which is this executable in another process.
 
+use crate::commands::failures::SessionFailure;
 use std::hint::black_box;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,8 @@ use super::measure::check;
 use super::output::print_data;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Patterns, Show};
-use ipath_base::error::{Failure, io_text};
+use crate::failure::Failure;
+use ipath_base::error::io_text;
 use ipath_session::metric::Metric;
 use ipath_session::session::{Options, Session, SessionError, Where, select_in};
 use ipath_target::process::{Pid, Process};
@@ -19,7 +20,7 @@ use ipath_target::process::{Pid, Process};
 const OPERATION: &str = "demo";
 const FUNCTION: &str = "demo_find";
 
-/// How long it lasts if there is no terminal to type `q` on.
+/// The duration if there is no terminal on which to press `q`.
 const WITHOUT_TERMINAL: Duration = Duration::from_secs(5);
 
 /// Starts the program and watches it.
@@ -39,6 +40,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     };
     let selected = select_in(&started.process, &patterns, options.wanted()).map_err(failure)?;
     let given = Patterns {
+        edges: Vec::new(),
         at: Vec::new(),
         func: Vec::new(),
         yes: false,
@@ -51,7 +53,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     watch(&output, &show, live, signals, &[])
 }
 
-/// The program, ended when dropped.
+/// The demo program. Dropping this ends it.
 struct Started {
     child: Child,
     process: Process,
@@ -59,7 +61,7 @@ struct Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Ended already, at the worst.
+        // Errors mean that it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -83,12 +85,12 @@ fn start() -> Result<Started, Failure> {
     Ok(Started { child, process })
 }
 
-/// The program that is watched: a catalogue in which things are looked up, on several paths, one
-/// of them needlessly slow.
+/// Runs the demo program: a catalogue with lookups on several paths, of which one is needlessly
+/// slow.
 pub(super) fn target() -> Result<(), Failure> {
     print_data(b".")?;
     std::thread::spawn(|| {
-        // The watcher holds the other end: when it is gone, so is the reason to run.
+        // The watcher holds the other end of the pipe. Once it is closed, the program ends.
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
     });
@@ -110,7 +112,8 @@ fn next(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-/// The function that is watched: a linear search over the first `len` entries.
+/// The measured function: a linear search for `wanted` over the first `len` entries. Returns the
+/// index of the entry, or `len` if there is none.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn demo_find(catalogue: &u64, len: usize, wanted: u64) -> usize {
@@ -142,7 +145,7 @@ extern "C" fn demo_serve_page(catalogue: &Vec<u64>, seed: &mut u64) {
     }
 }
 
-/// Searches the whole catalogue where a part would do: the path the view is to show.
+/// Searches the whole catalogue although a part would suffice. The view should reveal this path.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn demo_rebuild_index(catalogue: &Vec<u64>, seed: &mut u64) {

@@ -1,4 +1,4 @@
-//! `diff`.
+//! `diff`: compares profiles.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::load;
 use crate::cli;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::printable::Page;
 use ipath_profile::diff::{self, Diff};
 use ipath_profile::report::human;
@@ -15,10 +15,11 @@ use ipath_profile::{COUNT, Profile};
 
 const OPERATION: &str = "diff";
 
-/// The status where more has changed than may: 1 and 2 say that it could not be told.
+/// The exit status if changes exceed the threshold. 1 and 2 are errors.
 const EXCEEDED: u8 = 3;
 
-/// Compares two profiles, or the profiles of several runs with the profiles of other runs.
+/// Compares two profiles, or the profiles of several runs with the profiles of other runs. The exit
+/// status is [`EXCEEDED`] if a path is worse by the threshold or more.
 pub(super) fn diff(
     old: Vec<PathBuf>,
     new: Vec<PathBuf>,
@@ -77,6 +78,9 @@ pub(super) fn diff(
 }
 
 /// The files of each side. Without `--` they are one old and one new file.
+///
+/// # Errors
+/// There are not two files without `--`, or one is given twice on the same side.
 fn sides(old: Vec<PathBuf>, new: Vec<PathBuf>) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Failure> {
     const USAGE: &str = "two profiles, or several runs a side: ipath diff OLD... -- NEW...";
     let (old, new) = match (<[PathBuf; 2]>::try_from(old), new.is_empty()) {
@@ -96,7 +100,7 @@ fn sides(old: Vec<PathBuf>, new: Vec<PathBuf>) -> Result<(Vec<PathBuf>, Vec<Path
             .zip(side)
             .find(|(next, file)| side[*next..].contains(file));
         if let Some((_, file)) = twice {
-            let cause = "it is given twice as a run of the same side";
+            let cause = "it is given twice on the same side";
             return Err(Failure::new(OPERATION, file.display(), cause).usage());
         }
     }

@@ -1,4 +1,4 @@
-//! `doctor`: what this machine and a process allow.
+//! `doctor`: the capabilities of this machine and the state of a process.
 
 mod debug_files;
 mod family;
@@ -13,7 +13,7 @@ use std::fs;
 use std::process::ExitCode;
 
 use super::output::print;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::hint::{Cause, Hint, hint};
 use ipath_base::printable::{Page, printable};
 use ipath_session::counter;
@@ -21,7 +21,7 @@ use ipath_session::metric::Metric;
 use ipath_target::process::Pid;
 use line::{Line, Verdict, line};
 
-/// Prints a line for each thing that matters; the exit status is 1 where something fails.
+/// Prints a line per check. The exit status is 1 if one fails.
 pub(super) fn doctor(pid: Option<Pid>) -> Result<ExitCode, Failure> {
     let mut lines = vec![
         architecture(),
@@ -65,7 +65,7 @@ fn architecture() -> Line {
 }
 
 fn kernel() -> Line {
-    // MADV_POPULATE_WRITE came with 5.14, the youngest thing that is needed.
+    // MADV_POPULATE_WRITE is the newest feature required. It is in Linux 5.14.
     const NEEDED: (u32, u32) = (5, 14);
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release
@@ -96,7 +96,7 @@ fn ptrace() -> Line {
         (Some("3"), _) => line(
             Verdict::Fail,
             "ptrace: forbidden (kernel.yama.ptrace_scope = 3)",
-            "it can be allowed again by a reboot only",
+            "only a reboot can allow it again",
         ),
         (_, true) => line(
             Verdict::Pass,
@@ -114,7 +114,8 @@ fn ptrace() -> Line {
 fn segment_folder() -> Line {
     let path = "/dev/shm";
     if nix::unistd::access(path, nix::unistd::AccessFlags::W_OK).is_err() {
-        let mend = "mount a tmpfs there; without it only processes of one's own view are found";
+        let mend = "mount a tmpfs there; without it, sessions are found only through the mappings \
+            of visible processes";
         return line(
             Verdict::Warn,
             "shared memory: /dev/shm cannot be written",
@@ -128,7 +129,7 @@ fn segment_folder() -> Line {
                 line(
                     Verdict::Warn,
                     format!("shared memory: {free} MiB free in /dev/shm"),
-                    "free some: results go there",
+                    "free some: results are stored there",
                 )
             } else {
                 line(
@@ -165,7 +166,7 @@ fn clock() -> Line {
         line(
             Verdict::Warn,
             "clock: the time-stamp counter's speed varies",
-            "times are not to be relied on here",
+            "times are not reliable here",
         )
     }
 }

@@ -1,15 +1,15 @@
 //! Operations on several processes, some of which may fail.
 
 use super::remarks::warn;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 
-/// The results and the failures, each with its item.
+/// The results, and the failures with the items for which the operation failed.
 type InEach<I, T> = (Vec<T>, Vec<(I, Failure)>);
 
 /// Separates results from failures.
 ///
 /// # Errors
-/// The first failure, if nothing was begun.
+/// The first failure, if no operation succeeded and one failed.
 pub(super) fn in_each<I, T>(
     all: impl IntoIterator<Item = Result<T, (I, Failure)>>,
 ) -> Result<InEach<I, T>, Failure> {
@@ -29,7 +29,7 @@ pub(super) fn in_each<I, T>(
 /// Keeps the results. Prints a line for each failure.
 ///
 /// # Errors
-/// The first failure, if nothing was begun.
+/// The first failure, if no operation succeeded.
 pub(super) fn in_some<T>(
     all: impl IntoIterator<Item = Result<T, Failure>>,
 ) -> Result<Vec<T>, Failure> {

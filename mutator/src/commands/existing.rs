@@ -5,15 +5,16 @@ use super::remarks::warn;
 use super::target::{is_family_of, open_all};
 use super::top::watch_all;
 use crate::cli::{Measure, Show};
-use ipath_base::error::Failure;
+use crate::commands::failures::SessionFailure;
+use crate::failure::Failure;
 use ipath_base::hint::CommandLine;
 use ipath_session::session::{Session, SessionError};
 use ipath_target::process::{Pid, Process};
 
 const OPERATION: &str = "attach";
 
-/// Shows the session of a process, with the sessions of its process tree or of its ranks. Returns false if
-/// there is none.
+/// Shows the session of a process, with the sessions of its process tree or of its ranks, and
+/// prints that it existed before. Returns false if none of them is measuring.
 ///
 /// # Errors
 /// An option is wrong, or the session cannot be shown.
@@ -26,7 +27,8 @@ pub(super) fn show_existing(pid: Pid, measure: &Measure, show: &Show) -> Result<
     options(OPERATION, measure)?;
     let detach = CommandLine::ipath("detach").pid(pid);
     warn(&format!(
-        "{OPERATION} {pid}: it has a session, which is shown and stays in: `{detach}` takes it out"
+        "{OPERATION} {pid}: it already has a session, which is shown and stays in: `{detach}` \
+        takes it out"
     ));
     watch_all(OPERATION, sessions, show)?;
     Ok(true)
@@ -35,7 +37,7 @@ pub(super) fn show_existing(pid: Pid, measure: &Measure, show: &Show) -> Result<
 /// Refuses to begin another session in a process.
 ///
 /// # Errors
-/// The process has a session.
+/// The process has a session that is measuring.
 pub(super) fn refuse_existing(process: &Process) -> Result<(), Failure> {
     let session = Session::open(process).ok();
     refuse_any(process, session.as_slice())
@@ -44,13 +46,14 @@ pub(super) fn refuse_existing(process: &Process) -> Result<(), Failure> {
 /// Refuses to begin another session in a process tree.
 ///
 /// # Errors
-/// There is a session in the process, in a descendant (`--children`, `--follow`), or in a rank.
+/// A session is measuring in the process, in a descendant (`--children`, `--follow`), or in a rank.
 pub(super) fn refuse_existing_of_tree(process: &Process) -> Result<(), Failure> {
     let sessions = open_all(OPERATION, process.pid, Session::open).unwrap_or_default();
     refuse_any(process, &sessions)
 }
 
-/// True if a process has a session that was made together with those of this first process.
+/// True if a process has a session in the family of the process `first`: the processes that a
+/// command measures together. False if `first` is `None`.
 pub(super) fn is_of_family(process: &Process, first: Option<&Process>) -> bool {
     let session = Session::open(process);
     first.is_some_and(|first| {
@@ -66,7 +69,7 @@ fn refuse_any(process: &Process, sessions: &[Session]) -> Result<(), Failure> {
     }
 }
 
-/// True for a session that measures. The next `attach` repairs the session of a killed command.
+/// True for a session that is measuring. The next `attach` repairs the session of a killed command.
 fn is_active(session: &Session) -> bool {
     session.is_whole() && session.over() == Ok(None)
 }

@@ -1,16 +1,16 @@
-//! `export`.
+//! `export`: converts a profile to the format of another tool.
 
 use std::path::Path;
 
 use super::target::load;
 use super::watch::destination;
 use crate::cli;
+use crate::failure::Failure;
 use ipath_base::destination::Folder;
-use ipath_base::error::Failure;
 use ipath_base::hint::{Cause, Hint, hint};
 use ipath_profile::export::{Asked, ExportError, FORMATS, Format, Writes};
 
-/// Writes a profile in another format.
+/// Converts a profile to another format.
 pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> {
     let cli::Export {
         to,
@@ -28,12 +28,12 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
         )
     };
     if baseline.is_some() && !to.takes_baseline {
-        let cause = "only a flame graph is compared with a baseline";
+        let cause = "only a flame graph can be compared with a baseline";
         let failure = Failure::new("export", "--baseline", cause);
         return Err(failure.hint(taking(|format| format.takes_baseline)));
     }
     if *sources && !to.takes_sources {
-        let cause = "only a page has source lines";
+        let cause = "only an HTML page has source lines";
         let failure = Failure::new("export", "--sources", cause);
         return Err(failure.hint(taking(|format| format.takes_sources)));
     }

@@ -1,5 +1,6 @@
 //! The choice of functions before anything is measured: the user chooses from samples of processes.
 
+use crate::commands::failures::ProcessFailure;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use super::others::tree;
 use super::suggest::{
     self, Candidate, Refusals, Sampled, about, callers, figures, generated, head,
 };
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::printable::printable;
 use ipath_profile::display_name::Link;
 use ipath_sampling::sampling::{Sampler, begin_all};
@@ -20,25 +21,25 @@ use ipath_target::process::{Presence, Process, ProcessError, Space};
 use ipath_target::signals::Signals;
 use ipath_view::{Choices, Choosable, Chosen, Finder, View};
 
-/// Functions to choose from, at most.
-const MOST: usize = 50;
+/// The most functions to choose from.
+const MAX_FUNCTIONS: usize = 50;
 
-/// Why there is nothing to choose any more in a process that has called exec(2).
+/// The reason why the choice ends if the process has called exec(2).
 pub(super) const OTHER_PROGRAM: &str = "it has become another program (exec)";
 
-/// What the user wants measured.
+/// The user's choice.
 pub(super) enum Wanted {
-    /// These functions.
+    /// The user chose these functions.
     Functions(Vec<Pattern>),
-    /// None.
+    /// The user chose nothing.
     Nothing,
-    /// It has become another program.
+    /// The process has executed another program.
     OtherProgram,
-    /// There is nothing to measure any more, and why.
+    /// There is nothing left to measure, for this reason.
     Over(String),
 }
 
-/// Has the user choose functions of a process, in the terminal.
+/// Lets the user choose functions of a process, in the terminal.
 pub(super) fn choose(
     operation: &str,
     process: &Process,
@@ -47,7 +48,7 @@ pub(super) fn choose(
     chosen(operation, Finding::begin(operation, process)?, signals)
 }
 
-/// Has the user choose functions of a process and its descendants, in the terminal.
+/// Lets the user choose functions of a process and its descendants, in the terminal.
 pub(super) fn choose_in_tree(
     operation: &str,
     root: &Process,
@@ -80,13 +81,13 @@ fn chosen(operation: &str, mut finding: Finding, signals: &Signals) -> Result<Wa
     }
 }
 
-/// No function is named, and there is no terminal to choose one in.
+/// The failure if no function is named and there is no terminal to choose one in.
 pub(super) fn nothing_named(operation: &str, subject: &str) -> Failure {
     let cause = "no function is named, and there is no terminal to choose one in";
     Failure::new(operation, subject, cause)
 }
 
-/// A function that has been shown, and the index of the process in which it is heaviest.
+/// A function that was shown, and the index of the process in which it is costliest.
 struct Shown {
     candidate: Candidate,
     owner: usize,
@@ -95,23 +96,26 @@ struct Shown {
 /// Processes that are being sampled: one, or one with its descendants.
 pub(super) struct Finding {
     processes: Vec<Process>,
-    /// The address space of each.
+    /// The address space of each process.
     spaces: Vec<Space>,
     samplers: Vec<Sampler>,
+    /// For each process, the reasons why its functions cannot be patched.
     refusals: Vec<Refusals>,
-    /// All functions that have been shown. Keys are their indices.
+    /// The functions shown so far. Their keys are indexes into this list.
     shown: Vec<Shown>,
-    /// The key of each, by file, address in it and name.
+    /// The key of each function, by file, address in the file, and name.
     keys: HashMap<(String, u64, String), u64>,
     /// The descendants that are not sampled. `None` if all are.
     others: Option<Others>,
-    /// The tool that shows the functions of its language, if they are not native.
+    /// The tool that shows the functions of the program's language. `None` if they are native.
     tool: Option<String>,
-    /// When it was last seen to run.
+    /// The time of the last check that the process runs.
     alive: Instant,
+    /// True if sampling is over because the first process has executed another program.
     is_other: bool,
+    /// True while nothing is sampled and the choices stay as they are.
     is_paused: bool,
-    /// The choices that were shown last.
+    /// The choices shown last.
     last: Choices,
 }
 
@@ -157,7 +161,7 @@ impl Finding {
         })
     }
 
-    /// Patterns for functions that have been shown: their addresses in a process, their names in several.
+    /// Patterns for functions that were shown: addresses for one process, names for several.
     ///
     /// # Errors
     /// The process has ended, or has become another program.
@@ -181,7 +185,7 @@ impl Finding {
         }
     }
 
-    /// The key of a function, the same whenever it is shown.
+    /// The key of a function. It stays the same each time the function is shown.
     fn key(&mut self, candidate: Candidate, owner: usize) -> u64 {
         let function = &candidate.function;
         let place = (
@@ -226,7 +230,7 @@ impl Finder for Finding {
         if self.is_paused {
             return self.last.clone();
         }
-        let sampled = Sampled::of(&self.processes, &mut self.samplers, MOST);
+        let sampled = Sampled::of(&self.processes, &mut self.samplers, MAX_FUNCTIONS);
         let candidates = sampled.candidates(&mut self.refusals);
         let sum = sampled.sum;
         let pid = self.processes[0].pid;

@@ -1,5 +1,6 @@
-//! `--follow`: a process and all that it starts, as one thing that is measured.
+//! `--follow`: measures a process together with all processes that it starts.
 
+use crate::commands::failures::{SessionFailure, unmeasured};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::process::{Child, ExitCode};
@@ -17,7 +18,7 @@ use super::outcome::tell_refused;
 use super::processes::{Following, Job};
 use super::rank_file::of_own_rank;
 use super::remarks::warn;
-use super::run::{FOR_PROGRAM, OPERATION as RUN, end};
+use super::run::{FOR_PROGRAM, OPERATION as RUN, end, not_begun, refused};
 use super::search::{self, Prey, Searching};
 use super::spool::Spool;
 use super::target::{find, target_of};
@@ -25,10 +26,11 @@ use super::tree::no_match;
 use super::unbegun::Unbegun;
 use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
-use ipath_base::error::{Failure, io_text};
+use crate::failure::Failure;
+use ipath_base::error::io_text;
 use ipath_profile::{COUNT, Metric, Profile, Session as During};
 use ipath_session::follow::{Follower, Progress, Wanted};
-use ipath_session::launch::{self, LaunchError, Launched, launch};
+use ipath_session::launch::{self, Launched, launch};
 use ipath_session::session::{
     Answering, Changed, Departures, Options, Selected, Session, SessionError, Where,
     has_leak_check, select_in, select_stopped,
@@ -38,23 +40,25 @@ use ipath_target::tracee::{TraceeError, followed, tracing};
 
 const ATTACH: &str = "attach";
 
-/// How often is looked at what a process has become before it was followed, and the time between two looks.
+/// The number of attempts to inspect a process that called exec before it was followed.
 const TRIES: usize = 20;
+/// The time between two of these attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What is asked for, checked as far as it can be before there is a program.
+/// Checks the options that can be checked before the program exists.
 fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, Failure> {
     let patterns = patterns(operation, &measure.patterns.func)?;
-    let spots = spots(operation, &measure.patterns.at)?;
+    let spots = spots(operation, &measure.patterns)?;
     let options = Options {
         // Following already reports every exec.
         tells_of_execs: false,
         ..options(operation, measure)?
     };
     if patterns.is_empty() && spots.is_empty() {
-        let cause = "no function is named, and what is followed is not chosen from";
+        let cause = "no function is named, and --follow does not offer functions to choose from";
         return Err(Failure::new(operation, subject, cause).hint(
-            "name functions with -f; `ipath suggest PID` lists those worth it of one process",
+            "name functions with -f; `ipath suggest PID` lists functions worth measuring in one \
+            process",
         ));
     }
     Ok(Wanted {
@@ -67,6 +71,7 @@ fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, F
         } else {
             MANY
         },
+        why: unmeasured,
         met: Arc::default(),
     })
 }
@@ -76,8 +81,8 @@ fn begin(operation: &str, measure: &Measure, wanted: &Wanted) -> Result<Follower
     begun.map_err(|e| Failure::new(operation, "--follow", io_text(&e)))
 }
 
-/// Measures a running process and the processes that it starts later. With `children`, also measures its
-/// present descendants.
+/// Measures a running process and the processes that it starts later. With `children`, also
+/// measures its present descendants.
 pub(super) fn attach(
     pid: Pid,
     children: bool,
@@ -102,7 +107,7 @@ pub(super) fn attach(
     let found = |selected| found(ATTACH, &process, measure, &wanted, selected);
     let first = match select() {
         Ok((space, selected)) => Some((space, found(selected)?)),
-        // What it is by now is looked at once it is followed.
+        // The new program is inspected once it is followed.
         Err(error) if error.is_gone() && !process.has_ended() => None,
         Err(error) => return Err(failure(error)),
     };
@@ -110,7 +115,7 @@ pub(super) fn attach(
     let follower = begin(ATTACH, measure, &wanted)?;
     let nothing = nothing(&process);
     let alike = process.alike_descendants();
-    // What it has become, or started meanwhile, is followed.
+    // The follower measures the process after an exec, and processes that it started meanwhile.
     let is_followed_on = |error: &SessionError| match error {
         SessionError::Exists => follower.seen().measured > 0,
         error => (error.is_gone() || process.has_ended()) && follower.seen().living > 0,
@@ -129,7 +134,7 @@ pub(super) fn attach(
             made => made.map(Some).map_err(failure),
         }
     };
-    // The others do not wait for it.
+    // The other processes do not wait for it.
     let is_later = children && process.waits_for_child();
     let create = || {
         let followed = follower.follow(&process, None);
@@ -141,7 +146,8 @@ pub(super) fn attach(
         if let Some((_, selected)) = first.filter(|(space, _)| is_still(space)) {
             return make(selected);
         }
-        // It has become another program before it was followed, of which there may not be all yet.
+        // It executed another program before it was followed, and that program may still be
+        // loading.
         let again = || {
             sleep(PAUSE);
             let (_, selected) = select().map_err(failure)?;
@@ -150,7 +156,7 @@ pub(super) fn attach(
         let mut tries = std::iter::repeat_with(again).take(TRIES);
         match tries.find(Result::is_ok) {
             Some(made) => made,
-            // What it becomes next is measured.
+            // The follower measures the next program.
             None if process.life() == Presence::Here => Ok(None),
             None => Err(failure(SessionError::Gone(Presence::Ended))),
         }
@@ -171,7 +177,7 @@ pub(super) fn attach(
     let departures = follower.departures();
     let (progress, mut job) = job(follower, &process, &wanted, nothing, created);
     if let Some(failure) = failed {
-        // What has been started meanwhile may be measured.
+        // Processes started meanwhile may be measured.
         let _ = job.finish();
         return Err(failure);
     }
@@ -185,7 +191,8 @@ pub(super) fn attach(
     };
     job.set_later(Later::new(later, create));
     if !children {
-        let otherwise = "--children measures them, too; what begins from now on is measured";
+        let otherwise = "--children measures them, too; processes that start from now on are \
+            measured";
         let unmeasured = tell_left_out(ATTACH, pid, alike, "measured", otherwise);
         unmeasured.into_iter().for_each(|said| job.note(said));
     }
@@ -193,17 +200,17 @@ pub(super) fn attach(
     check_measured(ATTACH, &process, &wanted, &progress)
 }
 
-/// The descendants that a followed process has when it begins to be followed.
+/// The existing descendants of a process when following begins.
 #[derive(Default)]
 struct Others {
     made: Vec<(Session, Changed)>,
     failed: Vec<Failed>,
-    /// The processes that cannot stop before a child of vfork(2) ends or executes a program.
+    /// The processes that cannot stop before a child of vfork(2) ends or calls exec.
     waiting: Vec<Process>,
 }
 
 impl Others {
-    /// Follows each descendant and makes a session in it, until there are no unknown ones.
+    /// Follows each descendant and creates a session in it, until no new ones are found.
     fn begin(&mut self, follower: &Follower, root: &Process, measure: &Measure, wanted: &Wanted) {
         let mut known = BTreeSet::from([root.pid]);
         loop {
@@ -229,7 +236,7 @@ impl Others {
         }
     }
 
-    /// Adds the sessions to the job. Returns the processes that wait, by their numbers.
+    /// Adds the sessions to the job. Returns the waiting processes with their process ids.
     fn enter(
         self,
         job: &mut Job<'_>,
@@ -257,8 +264,8 @@ fn follow_one(follower: &Follower, process: &Process) -> Result<(), Failure> {
     followed.map_err(|e| failure(e.into()))
 }
 
-/// Makes a session in a followed process. Returns `None` if the follower does so, because it has become
-/// another program, or has been met before.
+/// Creates a session in a followed process. Returns `None` if the follower does so, because the
+/// process has called exec or was found before.
 fn make_one(
     process: &Process,
     measure: &Measure,
@@ -287,8 +294,8 @@ fn make_one(
     }
 }
 
-/// Starts a program. Measures it with all processes that it starts, or searches in them. Ends with the
-/// status of the program.
+/// Starts a program. Measures it with all processes that it starts, or searches in them. Ends with
+/// the status of the program.
 pub(super) fn run(
     measure: &Measure,
     refine: &Refine,
@@ -298,7 +305,7 @@ pub(super) fn run(
     let show = &of_own_rank(show)?;
     let subject = program.first().map_or(OsStr::new(""), |p| p);
     let name = subject.to_string_lossy().into_owned();
-    let unknown = |e: LaunchError| Failure::new(RUN, &name, e);
+    let unknown = |e| not_begun(&name, e);
     let search = if refine.search {
         let mut options = options(RUN, measure)?;
         let search = Searching::new(RUN, (measure, refine, show), &mut options)?;
@@ -324,7 +331,7 @@ pub(super) fn run(
     let before = signals.before();
     let enders = enders(RUN, &signals)?;
     let follower = begin(RUN, measure, &wanted)?;
-    // A thread has one tracer: the one that has it started.
+    // A thread has only one tracer, so the tracer thread starts the program.
     let begun = tracing(|| {
         let launched = launch(program, before, |c| spool.redirect(c)).map_err(unknown)?;
         let pid = launched.process.pid;
@@ -353,16 +360,17 @@ pub(super) fn run(
     end(&mut child, spool, watched, &name, || progress.status())
 }
 
-/// A program that has begun.
+/// A started program.
 struct Begun {
     child: Child,
     process: Process,
-    /// Its profile before anything has been measured.
+    /// An empty profile of the program.
     nothing: Profile,
     created: Option<(Session, Changed)>,
 }
 
-/// Instruments a program that has been started, and lets it go on: it stays traced.
+/// Instruments a started program and resumes it. It stays traced. If it cannot be instrumented, it
+/// is killed.
 fn begin_program(
     launched: Launched,
     measure: &Measure,
@@ -375,7 +383,7 @@ fn begin_program(
         mut stopped,
     } = launched;
     let prepare = || {
-        // Dropped here, whatever comes of it.
+        // Dropped here on every path.
         let unbegun = unbegun;
         let failure = |e: SessionError| e.failure(RUN, &process);
         let space = Arc::clone(stopped.space());
@@ -408,17 +416,13 @@ fn begin_program(
                 created,
             })
         }
-        Err(failure) => {
-            // It has not begun, and shall not without what was asked for.
-            let _ = child.kill();
-            drop(stopped);
-            let _ = child.wait();
-            Err(failure)
-        }
+        Err(failure) => Err(refused(&mut child, stopped, failure)),
     }
 }
 
-/// What is to be instrumented of the first process; none where nothing of it is there, which what it starts may have.
+/// Checks the selection for a process. `None` if nothing matches in it and no pattern waits for
+/// libraries, since processes that it starts may have matches. A program with LeakSanitizer gets a
+/// session even without a match.
 fn found(
     operation: &str,
     process: &Process,
@@ -448,7 +452,7 @@ fn options_in(wanted: &Wanted, selected: &Selected) -> Options {
     }
 }
 
-/// What is watched: a process that is followed.
+/// The job of a followed process and the processes that it starts.
 fn job(
     follower: Follower,
     process: &Process,
@@ -468,13 +472,13 @@ fn job(
     (progress, Job::following(following, live))
 }
 
-/// A session whose runtime is answered with what the follower knows of processes that have ended.
+/// A session whose runtime gets the follower's information on ended processes.
 fn answered(session: Session, departures: Arc<dyn Departures>) -> Live {
     let answering = Answering::begin(session.process(), Some(departures));
     Live::answered(session, AtEnd::TakeOut, Some(answering))
 }
 
-/// The session of the first process.
+/// Watches the session of the first process. Prints the functions that were refused.
 fn first((session, changed): (Session, Changed), follower: &Follower, progress: &Progress) -> Live {
     let live = answered(session, follower.departures());
     tell_refused(&changed);
@@ -482,7 +486,7 @@ fn first((session, changed): (Session, Changed), follower: &Follower, progress: 
     live
 }
 
-/// The profile of a process of which nothing is measured. Once it runs it may have ended, with its name.
+/// An empty profile of a process. Taken early: a running process may end, and its name with it.
 fn nothing(process: &Process) -> Profile {
     let target = target_of(process);
     let during = During {
@@ -497,7 +501,8 @@ fn nothing(process: &Process) -> Profile {
     Profile::empty(target, during, vec![count])
 }
 
-/// An error where nothing that was wanted has been in any of the programs; says so of what only some of it has been.
+/// Fails if nothing was measured in any program. Otherwise warns about the patterns that matched in
+/// none.
 fn check_measured(
     operation: &str,
     process: &Process,
@@ -512,16 +517,18 @@ fn check_measured(
     let unmatched = |texts: &[&str]| {
         let programs = match seen.programs {
             0 => String::new(),
-            1 => ", nor in the program that has been started from it".to_owned(),
-            n => format!(", nor in any of the {n} programs that have been started from it"),
+            1 => ", nor in the program that it has started".to_owned(),
+            n => format!(", nor in any of the {n} programs that it has started"),
         };
         let cause = format!("no function in it matches {}{programs}", quoted(texts));
-        Failure::new(operation, process.pid, cause)
-            .hint("`ipath list FILE PATTERN` shows what a pattern matches in a program")
+        Failure::new(operation, process.pid, cause).hint(
+            "`ipath list FILE PATTERN` shows the functions that a pattern matches in a \
+                program",
+        )
     };
     if seen.measured > 0 {
         let unmet = wanted.unmet();
-        // Of what has waited for libraries it is said elsewhere.
+        // Patterns that wait for libraries are reported elsewhere.
         if !unmet.is_empty() && wanted.options.pending.is_empty() {
             warn(&unmatched(&unmet).to_string());
         }

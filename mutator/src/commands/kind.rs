@@ -1,11 +1,11 @@
 //! The relation between the processes of a job.
 
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::files::file_name;
 use ipath_profile::program;
 use ipath_target::process::Process;
 
-/// A process that is not measured, with its number and the reason.
+/// A process that is not measured, with its rank or process id and the reason.
 pub(super) type Failed = (u32, Process, Failure);
 
 /// The kind of a job of several processes, and how its processes are identified.
@@ -18,6 +18,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// The word for one process in messages.
     pub(super) fn one(self) -> &'static str {
         match self {
             Self::Rank => "rank",
@@ -25,6 +26,7 @@ impl Kind {
         }
     }
 
+    /// The word for several processes in messages.
     pub(super) fn several(self) -> &'static str {
         match self {
             Self::Rank => "ranks",
@@ -32,7 +34,8 @@ impl Kind {
         }
     }
 
-    /// Joins the answers of several processes. Equal answers appear once.
+    /// Joins the answers of several processes, each given with the process's rank or process id.
+    /// Equal answers appear once. `Ok` if at least one answer is.
     pub(super) fn told(
         self,
         answers: Vec<(u32, Result<String, String>)>,

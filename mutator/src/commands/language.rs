@@ -18,7 +18,8 @@ pub(super) enum Language {
 }
 
 impl Language {
-    /// The language of a process.
+    /// The language of a process. `None` if its functions are called natively, or if its mappings
+    /// cannot be read.
     pub(super) fn of_process(process: &Process) -> Option<Self> {
         let exe = process.exe()?;
         let maps = process.maps().ok()?;
@@ -26,7 +27,8 @@ impl Language {
         Self::of(&exe.to_string_lossy(), mapped)
     }
 
-    /// The language of a program with this file and these mapped files.
+    /// The language of a program by the file name of `exe`, otherwise by the first mapped file that
+    /// shows it. `None` if none does.
     fn of<'m>(exe: &str, mapped: impl IntoIterator<Item = &'m str>) -> Option<Self> {
         let own = by_name(file_name(exe), false);
         own.or_else(|| {
@@ -35,7 +37,7 @@ impl Language {
         })
     }
 
-    /// The name, with the virtual machine if there are several.
+    /// The name of the language, with the virtual machine if there are several.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Python => "Python",
@@ -49,7 +51,7 @@ impl Language {
         }
     }
 
-    /// The tool that shows its functions.
+    /// The tool that shows functions of this language.
     pub(super) fn tool(self, process: &Process) -> Hint {
         let pid = process.pid.to_string();
         let pid = Word(&pid);
@@ -66,6 +68,8 @@ impl Language {
     }
 }
 
+/// The language of a program, or of a library if `is_library`, by the name of its file. `None` if
+/// the name shows none.
 fn by_name(name: &str, is_library: bool) -> Option<Language> {
     use Language::*;
     /// Programs and libraries by the beginning of their names.

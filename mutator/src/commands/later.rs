@@ -1,23 +1,24 @@
-//! Processes of a job whose sessions are made while the others are watched.
+//! Processes of a job whose sessions are created while the others are measured.
 
 use super::kind::Failed;
 use super::live::Live;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_session::session::Changed;
 use ipath_target::process::Process;
 
-/// A new session. `None` if the follower makes it.
+/// A new session. `None` if the follower creates it.
 type Made = Result<Option<(Live, Changed)>, Failure>;
 
-/// Processes with a thread that waits in vfork(2), by their numbers. Such a thread cannot be stopped before
-/// its child ends or executes a program.
+/// Processes with a thread that waits in vfork(2), by their ranks or process ids. Such a thread
+/// cannot be stopped before its child ends or calls exec.
 pub(super) struct Later<'a> {
     waiting: Vec<(u32, Process)>,
     create: Box<dyn FnMut(&Process) -> Made + 'a>,
 }
 
 impl<'a> Later<'a> {
-    /// `None` without a process.
+    /// Keeps these processes until they can be stopped. `create` then creates their sessions.
+    /// Returns `None` without a process.
     pub(super) fn new(
         waiting: Vec<(u32, Process)>,
         create: impl FnMut(&Process) -> Made + 'a,
@@ -33,7 +34,7 @@ impl<'a> Later<'a> {
         self.waiting.is_empty()
     }
 
-    /// Makes a session in each process that no longer waits.
+    /// Creates a session in each process that no longer waits, and forgets the process.
     pub(super) fn begin(&mut self) -> Vec<(u32, Process, Made)> {
         let is_ready = |(_, process): &mut (u32, Process)| !process.waits_for_child();
         let ready = self.waiting.extract_if(.., is_ready);
@@ -44,7 +45,7 @@ impl<'a> Later<'a> {
         made.collect()
     }
 
-    /// The processes that waited to the end, with that reason.
+    /// Failures for the processes that waited to the end.
     pub(super) fn give_up(self) -> Vec<Failed> {
         const WHY: &str = "it waited for a child of vfork(2) until the end";
         let waiting = self.waiting.into_iter();

@@ -1,5 +1,8 @@
 //! `list`: the functions that patterns match, and how each can be patched.
 
+mod blocks;
+
+use crate::commands::failures::{ProcessFailure, UnmatchedFailure};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -10,12 +13,15 @@ use patcher::plan::{Allowed, Effect, Effects, RefuseReason};
 use patcher::select::Pattern;
 use serde::Serialize;
 
+use blocks::{Blocks, KnownFiles};
+
 use super::measure::patterns;
 use super::named;
 use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
-use ipath_base::error::{Failure, io_text};
+use crate::failure::Failure;
+use ipath_base::error::io_text;
 use ipath_base::files::FileBytes;
 use ipath_base::printable::{Page, printable};
 use ipath_session::session::{Candidate, Query, allowed, select_in_file, select_in_modules};
@@ -24,49 +30,72 @@ use ipath_target::process::modules::{Module, VDSO, modules};
 use ipath_target::process::{Pid, ProcessError};
 
 const OPERATION: &str = "list";
+/// The planned measurement: at the entry and at each exit of a function.
 const WANT: Effects = Effects {
     entry: true,
     exits: true,
 };
 
+/// The result of the command, as printed with `--json`.
 #[derive(Default, Serialize)]
 struct Listing {
     functions: Vec<Listed>,
     coverage: Coverage,
 }
 
+/// A function that a pattern matches.
 #[derive(Serialize)]
 struct Listed {
     name: String,
+    /// Its name in the symbol table, mangled.
     linkage: String,
     module: String,
+    /// The link-time address (SVMA) of its first instruction.
     address: u64,
+    /// Its size in bytes.
     size: u64,
+    /// Its other names in the symbol table.
     aliases: Vec<String>,
+    /// The mangled names of its clones, which other code calls instead.
     clones: Vec<String>,
+    /// The number of its inlined copies.
     inlined: u64,
+    /// How its entry is patched. `None` if it cannot be.
     entry: Option<String>,
+    /// For each exit, how it is patched, or `refused:` with the reason.
     exits: Vec<String>,
+    /// The number of exits that are tail calls.
     tail_exits: usize,
+    /// The reason why its entry or one of its exits cannot be patched. `None` if all can.
     refused: Option<String>,
+    /// Its basic blocks and loops, with `--blocks`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inside: Option<Blocks>,
 }
 
+/// Numbers of functions.
 #[derive(Default, Serialize)]
 struct Coverage {
+    /// All functions, without fragments of functions and indirect functions.
     functions: u64,
+    /// Functions whose entry can be patched.
     entry: u64,
+    /// Functions whose entry and every exit can be patched.
     full: u64,
+    /// The number of functions for each reason of a refusal.
     refused: BTreeMap<String, u64>,
 }
 
-/// Prints what patterns match in a process or a file.
+/// Prints the functions that patterns match in a process or a file.
 pub(super) fn list(
     target: &OsStr,
     texts: &[String],
     json: bool,
     all_modules: bool,
+    blocks: bool,
 ) -> Result<(), Failure> {
     let patterns = patterns(OPERATION, texts)?;
+    let known = blocks.then(KnownFiles::default);
     let text = target.to_string_lossy();
     let pid = match text.parse::<i32>() {
         Ok(pid) if pid > 0 => Some(Pid(pid)),
@@ -74,10 +103,10 @@ pub(super) fn list(
         _ => named::pid_of_any(OPERATION, &text).transpose()?,
     };
     let (listing, failure) = match pid {
-        Some(pid) => of_process(pid, &patterns, all_modules)?,
-        None => of_file(Path::new(target), &patterns)?,
+        Some(pid) => of_process(pid, &patterns, all_modules, known)?,
+        None => of_file(Path::new(target), &patterns, known)?,
     };
-    // What some patterns match is shown, whatever others do not.
+    // Matches of some patterns are printed even if other patterns have none.
     if let Some(failure) = failure.as_ref().filter(|_| listing.functions.is_empty()) {
         return Err(failure.clone());
     }
@@ -89,15 +118,20 @@ pub(super) fn list(
     failure.map_or(Ok(()), Err)
 }
 
-/// True if the path leads to something that is no directory.
+/// True if the path exists and is not a directory.
 fn is_file(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| !file.is_dir())
 }
 
-/// What patterns match, and what to say of the first one that matches nothing.
-type Found = (Listing, Option<Failure>);
+/// The matches, and the failure for the first pattern without a match.
+type Outcome = (Listing, Option<Failure>);
 
-fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Found, Failure> {
+fn of_process(
+    pid: Pid,
+    patterns: &[Pattern],
+    all_modules: bool,
+    mut known: Option<KnownFiles>,
+) -> Result<Outcome, Failure> {
     let process = find(OPERATION, pid)?;
     let failure = |e: ProcessError| e.failure(OPERATION);
     // Reading needs the same rights as tracing, but a traced process can be listed.
@@ -116,7 +150,7 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Found
     let is_wanted = |m: &Module| all_modules || !patterns.is_empty() || m.path == exe;
     modules.retain(|m| m.path != VDSO && is_wanted(m));
     let mut listing = Listing::default();
-    let take = |c: Candidate| listing.take(&modules[c.module].path, c);
+    let take = |c: Candidate| listing.take(&modules[c.module].path, c, &mut known);
     let missed = select_in_modules(&modules, &query(patterns, allowed), take);
     for (path, cause) in &missed.unreadable {
         warn(&format!("list {path}: {cause}"));
@@ -126,7 +160,11 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Found
     Ok((listing, failure))
 }
 
-fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Found, Failure> {
+fn of_file(
+    path: &Path,
+    patterns: &[Pattern],
+    mut known: Option<KnownFiles>,
+) -> Result<Outcome, Failure> {
     let failure = |cause: String| Failure::new(OPERATION, path.display(), cause);
     let bytes = FileBytes::open(path).map_err(|e| failure(io_text(&e)))?;
     let unknown = |e: images::OpenError| {
@@ -135,7 +173,7 @@ fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Found, Failure> {
     let image = images::open(&bytes, path).map_err(unknown)?;
     let name = path.to_string_lossy();
     let mut listing = Listing::default();
-    let take = |c: Candidate| listing.take(&name, c);
+    let take = |c: Candidate| listing.take(&name, c, &mut known);
     let unmatched = select_in_file(image, &name, &query(patterns, Allowed::ALL), take);
     if bytes.is_cut() {
         return Err(failure(
@@ -159,17 +197,22 @@ fn query(patterns: &[Pattern], allowed: Allowed) -> Query<'_> {
 }
 
 impl Listing {
-    fn take(&mut self, path: &str, candidate: Candidate) {
+    /// Takes in a function of the file at `path`, with its blocks if `known` is given.
+    fn take(&mut self, path: &str, candidate: Candidate, known: &mut Option<KnownFiles>) {
         let Candidate {
             plan,
             name,
             elsewhere,
+            image,
             ..
         } = candidate;
+        let inside = known
+            .as_mut()
+            .map(|known| Blocks::of(&plan.function, &image, path, known));
         let refused = plan.refused().map(|(_, reason)| reason.to_string());
         let coverage = &mut self.coverage;
-        // Neither is a function of its own: the one is a part of a function, the other a name for
-        // functions that are listed by themselves.
+        // Neither counts as a function. A fragment is part of another function, and an indirect
+        // function is a name for functions that are listed separately.
         let is_function = !matches!(
             plan.entry.outcome,
             Err(RefuseReason::Fragment | RefuseReason::Ifunc)
@@ -199,6 +242,7 @@ impl Listing {
             exits: plan.exits.iter().map(tactic).collect(),
             tail_exits: tail_exits.count(),
             refused,
+            inside,
         });
     }
 }
@@ -251,6 +295,9 @@ fn as_text(listing: &Listing) -> String {
             let _ = write!(text, "  also {}", printable(&function.aliases.join(", ")));
         }
         text.push('\n');
+        if let Some(blocks) = &function.inside {
+            blocks.write(&mut text);
+        }
     }
     let coverage = &listing.coverage;
     let share = |n: u64| 100.0 * n as f64 / coverage.functions.max(1) as f64;

@@ -1,15 +1,16 @@
-//! A session as something that is watched.
+//! A session that is being watched.
 
 mod shown;
 
+use crate::commands::failures::SessionFailure;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::panics::caught;
 use super::remarks::{self, warn};
-use super::renewal::{Found, Renewal};
+use super::renewal::{Looked, Renewal};
 use super::replaced::Begun;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::hint::{CommandLine, Word, hint};
 use ipath_base::printable::printable;
 use ipath_profile::clock;
@@ -24,67 +25,70 @@ use ipath_target::fault_injection::stumble;
 use ipath_target::process::{Pid, Process};
 use ipath_view::{Names, Sample, Source};
 
-/// What becomes of the session when the watching ends.
+/// The fate of the session when watching ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AtEnd {
-    /// It is taken out.
+    /// The session is removed.
     TakeOut,
-    /// It stays in the program, as long as that runs.
+    /// The session stays in the program for as long as that runs.
     Keep,
-    /// It is somebody else's: nothing is done to it, whatever became of its program.
+    /// The session belongs to another command and is left alone, even if its program ends.
     Nothing,
 }
 
 /// The note on a program that has started others.
 const UNFOLLOWED: &str = "processes that it has started are not measured: --follow measures them";
 
-/// Why there is nothing more to watch.
+/// The reason why there is nothing more to watch.
 fn text(over: Over) -> &'static str {
     match over {
         Over::ProgramEnded => "the program has ended",
-        Over::OtherProgram => "the program has become another (exec)",
+        Over::OtherProgram => "the program has executed another one (exec)",
         Over::Detached => "the session has been detached",
     }
 }
 
-/// What is watched until it ends.
+/// A session or job that is watched until it ends.
 pub(super) trait Watched: Source {
-    /// The processes whose ends are to be seen at once.
+    /// The processes whose end should be noticed at once.
     fn watched(&self) -> Vec<&Process>;
 
-    /// Makes the sessions that had to wait; true if some still wait.
+    /// Creates sessions that had to wait. Returns true if some still wait.
     fn begin_waiting(&mut self) -> bool {
         false
     }
 
-    /// Takes this moment for the end of what has ended, before a look, which may take its time; true if nothing is left.
+    /// Records the current time as the end of ended processes, before a look that may take long.
+    /// Returns true if no process is left.
     fn note_ends(&mut self) -> bool;
 
-    /// The profile now, and whether there is anything left to watch.
+    /// The current profile, and whether watching continues.
     fn look(&mut self) -> Result<Sample<'_>, Failure>;
 
-    /// Ends the watching: whether what was to come out is out, which is done before anything else, and the final profile,
-    /// also where something stays in the target.
+    /// Ends the watching. The first result is that of removing the sessions, which happens first.
+    /// The second one is the final profile, even if a session stays in its target.
     fn finish(&mut self) -> (Result<(), Failure>, Result<Profile, Failure>);
 
-    /// The processes that a session stays in, where it was to.
+    /// The processes in which a session stays on purpose.
     fn kept_in(&self) -> Vec<Pid>;
 
-    /// The final profile once more, after debug files have come.
+    /// The final profile again, after debug files have arrived.
     fn profile_again(&mut self) -> Result<Profile, Failure>;
 
-    /// Says what has taken the place of programs, if something has.
+    /// Lines about programs that have replaced measured ones and are not measured.
     fn replaced(&self) -> Vec<String>;
 }
 
-/// A session under observation.
+/// A watched session.
 pub(super) struct Live {
     session: Session,
     collector: Collector,
     at_end: AtEnd,
-    /// Who runs the code of the process, where it does not itself.
+    /// The emulator or virtual machine that runs the process's code, if any.
     runner: Option<Runner>,
+    /// The reason why there is nothing more to watch. `None` while there is.
     over: Option<Over>,
+    /// The state of the process when watching began.
     begun: Begun,
     /// Watches for execs of the program.
     renewal: Option<Arc<Renewal>>,
@@ -95,7 +99,7 @@ pub(super) struct Live {
     /// The note on the program that replaced this one and is not measured.
     left: Option<String>,
     is_finished: bool,
-    /// Finds rules for the runtime meanwhile.
+    /// Answers the runtime's requests for unwind rules meanwhile.
     answering: Option<Answering>,
     /// Reads the names of all functions.
     names: Option<JoinHandle<Names>>,
@@ -107,7 +111,7 @@ impl Live {
         Self::with(session, at_end, None, None)
     }
 
-    /// The same where somebody answers the runtime already.
+    /// Like [`new`](Self::new), for a session whose runtime already gets answers.
     pub(super) fn answered(session: Session, at_end: AtEnd, answering: Option<Answering>) -> Self {
         Self::with(session, at_end, answering, None)
     }
@@ -125,7 +129,7 @@ impl Live {
     ) -> Self {
         let runner = Runner::of_process(session.process());
         let begun = Begun::of(session.process());
-        // One that has ended asks nothing.
+        // An ended process makes no requests.
         let runs = !session.process().has_ended();
         let begin = || runs.then(|| Answering::begin(session.process(), departures(&renewal)));
         let answering = answering.or_else(begin);
@@ -156,7 +160,7 @@ impl Live {
         &mut self.session
     }
 
-    /// The profile now, and whether there is anything left to watch.
+    /// The current profile, and whether watching continues.
     pub(super) fn look(&mut self) -> Result<Sample<'_>, SessionError> {
         stumble("look");
         let is_under_way = self.take_renewed();
@@ -164,12 +168,14 @@ impl Live {
         let mut doubt = None;
         if self.over.is_none() {
             self.over = match self.session.over() {
-                // The new program will have a session soon.
+                // The new program gets a session soon.
                 Ok(Some(Over::OtherProgram)) if is_under_way || self.take_renewed() => None,
                 Ok(over) => over,
                 Err(cause) => {
                     let pid = self.session.process().pid;
-                    doubt = Some(format!("whether {pid} still runs cannot be seen: {cause}"));
+                    doubt = Some(format!(
+                        "cannot determine whether {pid} still runs: {cause}"
+                    ));
                     None
                 }
             };
@@ -202,11 +208,11 @@ impl Live {
     }
 
     /// Switches to the session of the program that executed its own file again. True if there is
-    /// one, or may be one soon.
+    /// such a session, or may be one soon.
     fn take_renewed(&mut self) -> bool {
         match self.renewal.as_ref().map(|renewal| renewal.look()) {
-            Some(Found::Renewed(made)) => self.renew(made.0),
-            Some(Found::UnderWay) => {}
+            Some(Looked::Renewed(made)) => self.renew(made.0),
+            Some(Looked::UnderWay) => {}
             _ => return false,
         }
         true
@@ -220,7 +226,7 @@ impl Live {
         }
         self.session.note_end();
         self.collector.set_continued();
-        // Counts that cannot be read are missing from here on.
+        // Counts that cannot be read are lost from the profile.
         let profile = match self.session.refresh() {
             Ok(()) => Some(self.collector.profile(&self.session)),
             Err(error) => {
@@ -263,7 +269,8 @@ impl Live {
         for path in came {
             let path = printable(&path).into_owned();
             self.note_all([format!(
-                "{path} came later, and functions of it that were asked for are not measured: --pending waits for such"
+                "{path} was loaded later, and its matching functions are not measured: --pending \
+                measures such functions"
             )]);
         }
         if self.begun.has_started_others() {
@@ -280,7 +287,7 @@ impl Live {
 
     /// See [`Watched::finish`].
     pub(super) fn finish(&mut self) -> (Result<(), Failure>, Result<Profile, Failure>) {
-        if let Some(Found::Renewed(made)) = self.renewal.as_ref().map(|renewal| renewal.end()) {
+        if let Some(Looked::Renewed(made)) = self.renewal.as_ref().map(|renewal| renewal.end()) {
             self.renew(made.0);
         }
         if self.session.document().tells_of_execs {
@@ -292,7 +299,7 @@ impl Live {
         }
         self.answering = None;
         let process = self.session.process().clone();
-        // What runs the code may have been loaded since.
+        // The virtual machine may have been loaded since.
         self.runner = self.runner.or_else(|| Runner::of_process(&process));
         self.collector.set_remark(self.runner.map(Runner::note));
         let ended = self.end();
@@ -321,7 +328,7 @@ impl Live {
                         let (pid, by) = (process.pid, e.tracer());
                         let stays = by.map(|name| {
                             hint!(
-                                "the session stays in: `{}` takes it out once {} has let go",
+                                "the session stays in: `{}` takes it out once {} has detached",
                                 CommandLine::ipath("detach").pid(pid),
                                 Word(name)
                             )
@@ -332,8 +339,8 @@ impl Live {
         };
         match (self.at_end, &self.over) {
             (AtEnd::Nothing, _) | (AtEnd::Keep, None) | (_, Some(Over::Detached)) => Ok(()),
-            // Where its process is gone, its name goes. A second try finishes what a defect of this
-            // program has left half done.
+            // If the process is gone, this removes the segment's name. A second attempt completes a
+            // removal that a bug in this program interrupted.
             _ => detach(&mut self.session).or_else(|failure| {
                 if failure.is_internal() {
                     detach(&mut self.session).and(Err(failure))
@@ -353,7 +360,7 @@ impl Watched for Live {
     fn note_ends(&mut self) -> bool {
         self.take_renewed();
         let is_over = self.session.process().has_ended();
-        // Who only looks changes nothing.
+        // A command that only watches changes nothing.
         if is_over && self.at_end != AtEnd::Nothing {
             self.session.note_end();
         }
@@ -398,7 +405,7 @@ fn departures(renewal: &Option<Arc<Renewal>>) -> Option<Arc<dyn Departures>> {
     Some(renewal)
 }
 
-/// A session that another command has taken out needs nothing more.
+/// Accepts a session that another command has removed.
 fn missing_is_ended(error: SessionError) -> Result<(), SessionError> {
     match error {
         SessionError::Segment(SegmentError::Missing) => Ok(()),
@@ -408,7 +415,7 @@ fn missing_is_ended(error: SessionError) -> Result<(), SessionError> {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Only where nothing has come to its regular end: there is nobody to tell of an error.
+        // Only reached without a regular end. Errors cannot be reported here.
         let _ = self.end();
     }
 }

@@ -8,7 +8,8 @@ use clap_mangen::Man;
 use super::output::print_data;
 use crate::cli::Cli;
 use crate::config;
-use ipath_base::error::{Failure, io_text};
+use crate::failure::Failure;
+use ipath_base::error::io_text;
 
 /// The page of a command. Its line in NAME is the first clause of the description (man-pages(7)).
 fn paged(command: Command) -> Command {

@@ -1,10 +1,11 @@
-//! What a user wants measured, checked.
+//! Checks the options that say what to measure.
 
+use crate::commands::failures::UnmatchedFailure;
 use patcher::select::{Pattern, Spot};
 
 use super::remarks::warn;
 use crate::cli::{Measure, Patterns};
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::hint::{Cause, CommandLine, Word, hint};
 use ipath_profile::merge::PathsOf;
 use ipath_profile::{COUNT, printable};
@@ -19,7 +20,7 @@ use ipath_target::process::Pid;
 /// More functions than this need `--yes`.
 pub(super) const MANY: usize = 64;
 
-/// The patterns of a command line.
+/// The patterns of a command line. An error if one cannot be parsed.
 pub(super) fn patterns(operation: &str, texts: &[String]) -> Result<Vec<Pattern>, Failure> {
     let parse = |text: &String| {
         Pattern::parse(text).map_err(|e| Failure::new(operation, format!("-f '{text}'"), e).usage())
@@ -27,20 +28,27 @@ pub(super) fn patterns(operation: &str, texts: &[String]) -> Result<Vec<Pattern>
     texts.iter().map(parse).collect()
 }
 
-/// The places of a command line.
-pub(super) fn spots(operation: &str, texts: &[String]) -> Result<Vec<Spot>, Failure> {
-    let parse = |text: &String| {
-        Spot::parse(text).map_err(|e| Failure::new(operation, format!("--at '{text}'"), e).usage())
+/// The places of a command line (`--at` and `--edges`). An error if one cannot be parsed.
+pub(super) fn spots(operation: &str, patterns: &Patterns) -> Result<Vec<Spot>, Failure> {
+    let parse = |option: &str, given: &String, text: &str| {
+        let subject = || format!("{option} '{given}'");
+        Spot::parse(text).map_err(|e| Failure::new(operation, subject(), e).usage())
     };
-    texts.iter().map(parse).collect()
+    let places = patterns.at.iter().map(|text| parse("--at", text, text));
+    let edges = patterns.edges.iter();
+    let edges = edges.map(|text| parse("--edges", text, &format!("{text}:edges")));
+    places.chain(edges).collect()
 }
 
-/// The options of a session. Where there are points alone, nothing but counts is measured.
+/// The options of a session. If only points are given, only counts are measured.
+///
+/// # Errors
+/// `--when` with points only, or a metric or condition that cannot be parsed.
 pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Failure> {
     let mut metrics = metrics(operation, &measure.metric)?;
-    if !measure.patterns.at.is_empty() && measure.patterns.func.is_empty() {
+    if measure.patterns.has_places() && measure.patterns.func.is_empty() {
         if measure.when.is_some() {
-            let cause = "conditions are not looked at where points are counted";
+            let cause = "conditions do not apply when only points are counted";
             return Err(Failure::new(operation, "--when", cause).usage());
         }
         metrics.clear();
@@ -71,7 +79,8 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
     })
 }
 
-/// The metrics of these names but the count, each once.
+/// The metrics with these names except the count, without duplicates. An error if one is unknown or
+/// cannot be measured here. Prints a warning if a substitute is measured.
 pub(super) fn metrics(operation: &str, names: &[String]) -> Result<Vec<Metric>, Failure> {
     let mut metrics: Vec<Metric> = Vec::new();
     for name in whole(names) {
@@ -87,25 +96,27 @@ pub(super) fn metrics(operation: &str, names: &[String]) -> Result<Vec<Metric>, 
     Ok(metrics)
 }
 
-/// The names of metrics that are to be measured no longer, as sessions have them: a session may have one that cannot be
-/// measured here by now.
+/// The names of metrics to remove, as sessions store them. A name may be unknown: a session may
+/// have a metric that cannot be measured here any more. An error for the count, which is always
+/// measured.
 pub(super) fn metric_names(operation: &str, names: &[String]) -> Result<Vec<String>, Failure> {
     let mut found = Vec::new();
     for name in whole(names) {
         let name = name.trim();
         if name == COUNT {
-            let cause = "calls are counted as long as a function is in";
+            let cause = "calls of an instrumented function are always counted";
             let hint = "without -m the function is taken out";
             let failure = Failure::new(operation, "-m count", cause);
             return Err(failure.hint(hint).usage());
         }
-        let named = Metric::named(name).map(Metric::name);
+        let named = Metric::named(name).map(|metric| metric.name());
         found.push(named.unwrap_or_else(|| name.to_owned()));
     }
     Ok(found)
 }
 
-/// The metric of a name. What is not quite what was asked for is said.
+/// The metric with this name. Prints a warning if a substitute is measured. An error if it is
+/// unknown or cannot be measured here.
 fn metric(operation: &str, name: &str) -> Result<Metric, Failure> {
     let subject = format!("-m {}", printable(name));
     match Metric::asked(name) {
@@ -113,7 +124,7 @@ fn metric(operation: &str, name: &str) -> Result<Metric, Failure> {
             let cause =
                 Metric::counter_of_cycles().map_or_else(|e| e.to_string(), |_| String::new());
             warn(&format!(
-                "{operation} {subject}: {cause}: reference cycles (TSC) are measured in its place"
+                "{operation} {subject}: {cause}: reference cycles (TSC) are measured instead"
             ));
             Ok(Metric::Cycles)
         }
@@ -121,19 +132,20 @@ fn metric(operation: &str, name: &str) -> Result<Metric, Failure> {
         Err(cause @ NoEvent::Unknown) => {
             let near = Metric::nearest(name).map(|near| hint!("did you mean {}? ", Word(near)));
             let names = Metric::names();
-            let hint = hint!("{}there are {}", near.unwrap_or_default(), Cause(&names));
+            let hint = hint!("{}metrics are {}", near.unwrap_or_default(), Cause(&names));
             Err(Failure::new(operation, subject, cause).hint(hint).usage())
         }
         Err(cause) => {
             let is_here = !matches!(cause, NoEvent::NotHere(_));
-            let cause = format!("{cause}; what can be measured here: {}", Metric::here());
+            let cause = format!("{cause}; available here: {}", Metric::here());
             let failure = Failure::new(operation, subject, cause);
             Err(if is_here { failure.usage() } else { failure })
         }
     }
 }
 
-/// Names that were split at each comma, where those between slashes are of one name: `cpu/event=0x3c,umask=0x1/`.
+/// Rejoins names that were split at each comma. A comma between slashes belongs to a name:
+/// `cpu/event=0x3c,umask=0x1/`.
 fn whole(pieces: &[String]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for piece in pieces {
@@ -149,8 +161,8 @@ fn whole(pieces: &[String]) -> Vec<String> {
     names
 }
 
-/// Refuses a selection in which a pattern has no match, nothing can be instrumented, or there is more than the user may have
-/// meant. Where it `is_pending`, patterns without a match may wait.
+/// Refuses a selection in which a pattern has no match, nothing can be instrumented, or more
+/// matches than intended. If `is_pending`, patterns without a match may wait.
 pub(super) fn check(
     operation: &str,
     subject: &str,
@@ -175,7 +187,7 @@ pub(super) fn check(
     check_found(operation, subject, patterns, selection)
 }
 
-/// The same where patterns without a match may wait.
+/// Like [`check`], if patterns without a match may wait.
 fn check_but_pending(
     operation: &str,
     subject: &str,
@@ -192,24 +204,24 @@ fn check_but_pending(
     }
 }
 
-/// What is to be said of patterns that wait, once they do: none where an unmatched one is an error.
+/// A message for each pattern without a match, which waits for a library. Empty if all match.
 pub(super) fn waiting(selection: &Selection) -> Vec<String> {
     let said = |unmatched: &Unmatched| {
         let near = unmatched.did_you_mean();
         let near = near.map_or_else(String::new, |near| format!(" ({near})"));
         let pattern = &unmatched.pattern;
-        format!("'{pattern}' waits for a library that has it{near}")
+        format!("'{pattern}' waits for a library that contains it{near}")
     };
     selection.unmatched.iter().map(said).collect()
 }
 
-/// That nobody looks at the libraries that come to a process in which patterns wait.
+/// The warning that waiting patterns have no effect until a command watches the process.
 pub(super) fn unwatched(pid: Pid) -> String {
     let top = CommandLine::ipath("top").pid(pid);
-    format!("patterns wait as long as somebody watches: `{top}` does")
+    format!("patterns wait only while a command watches the process: `{top}` does")
 }
 
-/// Which paths of several processes are one.
+/// The way in which paths of several processes are merged.
 pub(super) fn paths_of(per_process: bool) -> PathsOf {
     if per_process {
         PathsOf::Each
@@ -218,7 +230,8 @@ pub(super) fn paths_of(per_process: bool) -> PathsOf {
     }
 }
 
-/// The same of what has been found, whatever has not.
+/// Like [`check`], without an error for patterns without a match: refuses a selection in which
+/// nothing can be instrumented, or more matches than intended.
 pub(super) fn check_found(
     operation: &str,
     subject: &str,
@@ -233,7 +246,7 @@ pub(super) fn check_found(
             abi::MOST_FUNCTIONS
         );
         return Err(Failure::new(operation, subject, cause)
-            .hint("name fewer, by a module or a narrower pattern"));
+            .hint("name fewer, with a module or a narrower pattern"));
     }
     if count > MANY && !patterns.yes {
         return Err(

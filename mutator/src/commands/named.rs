@@ -1,16 +1,16 @@
-//! Processes that are named on the command line.
+//! Processes by name.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use crate::cli::Subject;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::files::file_name;
 use ipath_base::hint::{CommandLine, Hint, Word, hint};
 use ipath_target::process::{Pid, Process};
 
-/// The process that is meant.
+/// The process that `subject` names. An id is returned unchecked.
 ///
 /// # Errors
 /// Not exactly one process has the name.
@@ -27,14 +27,14 @@ pub(super) fn pid_of(operation: &str, subject: &Subject) -> Result<Pid, Failure>
     }
 }
 
-/// The only process of this name. `None` if no process has it.
+/// The only process with this name. `None` if there is none. An error if there are several.
 pub(super) fn pid_of_any(operation: &str, name: &str) -> Option<Result<Pid, Failure>> {
     let found = running(name);
     (!found.is_empty()).then(|| only(operation, name, &found))
 }
 
-/// The root of the process tree that `subject` names. Several processes may have the name if one of them
-/// is an ancestor of the others.
+/// The root of the process tree that `subject` names. Several processes may have the name if one of
+/// them is an ancestor of the others. An id is returned unchecked.
 ///
 /// # Errors
 /// Not exactly one process of the name is outside the descendants of the others.
@@ -45,7 +45,8 @@ pub(super) fn root_of(operation: &str, subject: &Subject) -> Result<Pid, Failure
     only(operation, name, &outermost(running(name), parent))
 }
 
-/// The command for all processes of a name, if one of them has started the others.
+/// The hint at the command for all processes with a name, if one of them has started the others.
+/// `None` if `operation` has no such command.
 fn of_tree(operation: &str, name: &str) -> Option<Hint> {
     let command = |words| CommandLine::ipath(words).file(name).with("--children");
     match operation {
@@ -60,35 +61,33 @@ fn parent(pid: Pid) -> Option<Pid> {
 }
 
 /// The processes without an ancestor in the list.
-fn outermost(found: Vec<Found>, parent: impl Fn(Pid) -> Option<Pid>) -> Vec<Found> {
+fn outermost(found: Vec<NamedProcess>, parent: impl Fn(Pid) -> Option<Pid>) -> Vec<NamedProcess> {
     let pids: BTreeSet<Pid> = found.iter().map(|(pid, _)| *pid).collect();
-    let is_below = |(pid, _): &Found| {
+    let is_below = |(pid, _): &NamedProcess| {
         let mut ancestors = std::iter::successors(parent(*pid), |pid| parent(*pid));
         ancestors.any(|ancestor| pids.contains(&ancestor))
     };
     found.into_iter().filter(|one| !is_below(one)).collect()
 }
 
-/// A process, and its command line for messages.
-pub(super) type Found = (Pid, String);
+/// A process, and the beginning of its command line for messages.
+pub(super) type NamedProcess = (Pid, String);
 
-fn only(operation: &str, name: &str, found: &[Found]) -> Result<Pid, Failure> {
-    /// Processes that a message names.
-    const MOST: usize = 8;
+/// The only process in the list. An error with the list if there are none or several.
+fn only(operation: &str, name: &str, found: &[NamedProcess]) -> Result<Pid, Failure> {
+    /// The most processes that a message names.
+    const MAX_NAMED: usize = 8;
     match found {
         [(pid, _)] => Ok(*pid),
         [] => {
             let none = Failure::new(operation, name, "no process has this name").usage();
-            Err(none.hint(hint!(
-                "command lines are searched by `pgrep -af {}`",
-                Word(name)
-            )))
+            Err(none.hint(hint!("`pgrep -af {}` searches command lines", Word(name))))
         }
         [(first, _), ..] => {
-            let shown = found.iter().take(MOST);
+            let shown = found.iter().take(MAX_NAMED);
             let mut list: Vec<String> =
                 shown.map(|(pid, line)| format!("{pid} ({line})")).collect();
-            if let Some(more) = found.len().checked_sub(MOST).filter(|&more| more > 0) {
+            if let Some(more) = found.len().checked_sub(MAX_NAMED).filter(|&more| more > 0) {
                 list.push(format!("and {more} more"));
             }
             let cause = format!(
@@ -105,20 +104,20 @@ fn only(operation: &str, name: &str, found: &[Found]) -> Result<Pid, Failure> {
     }
 }
 
-/// The processes with a name, but this one: that of the file, that which the program gives itself, or the first word
-/// of the command line.
-fn running(name: &str) -> Vec<Found> {
+/// The processes with a name, except this one. A name is that of the file, the name that the
+/// program gives itself, or the first word of the command line.
+fn running(name: &str) -> Vec<NamedProcess> {
     let mut found = all();
     found.retain(|(pid, line)| has_name(pid.0, line, name));
     found
 }
 
-/// All processes but this one, by id.
-pub(super) fn all() -> Vec<Found> {
+/// All processes except this one, ordered by id.
+pub(super) fn all() -> Vec<NamedProcess> {
     let own = std::process::id() as i32;
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut found: Vec<Found> = pids
+    let mut found: Vec<NamedProcess> = pids
         .filter(|&pid| pid != own)
         .filter_map(|pid| Some((Pid(pid), command_line(pid)?)))
         .collect();
@@ -126,7 +125,8 @@ pub(super) fn all() -> Vec<Found> {
     found
 }
 
-/// A process's arguments with spaces between them; `None` for the kernel's threads and what has ended.
+/// The beginning of a process's arguments, separated by spaces: at most 60 characters. `None` for
+/// kernel threads and ended processes.
 fn command_line(pid: i32) -> Option<String> {
     const LONGEST: usize = 60;
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -138,14 +138,15 @@ fn command_line(pid: i32) -> Option<String> {
     (!text.is_empty()).then(|| text.chars().take(LONGEST).collect())
 }
 
-/// The name that a process gives itself, or that of its file's beginning.
+/// The name that a process gives itself, by default the start of its file name. `None` if the
+/// process has ended.
 pub(super) fn of(pid: Pid) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
 }
 
 fn has_name(pid: i32, line: &str, name: &str) -> bool {
-    /// The kernel keeps as many bytes of it (TASK_COMM_LEN, less the last zero).
+    /// The bytes of a name that the kernel keeps (TASK_COMM_LEN without the final zero).
     const KEPT: usize = 15;
     let of_kernel = of(Pid(pid)).unwrap_or_default();
     let file = fs::read_link(format!("/proc/{pid}/exe")).ok();
@@ -170,7 +171,7 @@ mod tests {
         let found = |pid| (Pid(pid), String::new());
         let parent = |pid: Pid| match pid.0 {
             7 => Some(Pid(1)),
-            // A shell is between them.
+            // A shell is in between.
             9 => Some(Pid(8)),
             8 | 10 => Some(Pid(7)),
             _ => None,
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn a_name_stands_for_exactly_one_process() {
         let found = |pid| (Pid(pid), format!("server {pid}"));
-        let of = |all: &[Found]| only("attach", "server", all).map_err(|e| e.to_string());
+        let of = |all: &[NamedProcess]| only("attach", "server", all).map_err(|e| e.to_string());
         assert_eq!(of(&[found(7)]), Ok(Pid(7)));
         assert_eq!(
             of(&[]),
@@ -203,7 +204,7 @@ mod tests {
             two,
             "attach server: 2 processes have this name: 7 (server 7), 8 (server 8)"
         );
-        let many: Vec<Found> = (1..=10).map(found).collect();
+        let many: Vec<NamedProcess> = (1..=10).map(found).collect();
         let many = of(&many).expect_err("ten");
         assert!(many.ends_with("8 (server 8), and 2 more"), "{many}");
     }

@@ -1,4 +1,4 @@
-//! The command that a user types after a measurement has ended.
+//! The command to suggest after a measurement.
 
 use std::path::Path;
 
@@ -75,8 +75,8 @@ pub(super) fn next(profile: &Profile, measured: Measured, file: Option<&Path>) -
     }
 }
 
-/// The program and its arguments, as they are typed. A program that has several names behaves by the one that it was
-/// started by.
+/// The program and its arguments as typed. If a program has several names, its behavior depends on
+/// the name by which it was started.
 fn typed(target: &Target) -> (&str, &[String]) {
     let exe = target.exe.as_str();
     match target.args.split_first() {
@@ -86,7 +86,7 @@ fn typed(target: &Target) -> (&str, &[String]) {
     }
 }
 
-/// The function with the costliest path.
+/// The index in the profile of the function with the costliest path. `None` without a path.
 fn costliest(profile: &Profile) -> Option<usize> {
     if let Some(found) = &profile.search {
         return found.paths.first().map(|path| path.function);
@@ -103,7 +103,7 @@ fn costliest(profile: &Profile) -> Option<usize> {
         .map(|path| path.function)
 }
 
-/// The name without arguments, if no character of it has a meaning and it is not long.
+/// The name without arguments. `None` if it is long or contains a character with a special meaning.
 fn plain(function: &Function) -> Option<String> {
     let name = function.name.split('(').next().unwrap_or_default();
     let is_short = name.len() <= LONGEST && !name.contains(' ');
@@ -115,8 +115,8 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && !name.contains(has_meaning)
 }
 
-/// The shortest form of the name that names only this function in the process. If the process has ended, its
-/// program is looked at. `None` if there is no such form.
+/// The shortest form of the name that matches only this function in the process. If the process has
+/// ended, its program file is searched. `None` if there is no such form.
 fn unique_pattern(
     profile: &Profile,
     function: &Function,
@@ -128,7 +128,7 @@ fn unique_pattern(
         Some(process) => {
             let modules = modules(process, &process.maps().ok()?);
             let own = modules.iter().find(|own| own.path == module.path)?;
-            let bias = own.bias(images::of_module(own).ok()?.image)?;
+            let bias = own.bias(images::of_module(own).ok()?.image())?;
             let places = Places::of_modules(&modules);
             places.pattern_for(&function.linkage, bias.to_avma(start))
         }
@@ -139,7 +139,7 @@ fn unique_pattern(
     }
 }
 
-/// A pattern for a function that no form of its name names.
+/// A pattern for a function that no form of its name identifies.
 fn other_pattern(profile: &Profile, function: &Function) -> String {
     if is_plain(&function.linkage) && function.linkage.len() <= LONGEST {
         return function.linkage.clone();

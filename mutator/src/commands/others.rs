@@ -1,4 +1,4 @@
-//! The processes that a process has started and that are not looked at with it.
+//! The descendants of a process that are not measured with it.
 
 use std::time::Duration;
 
@@ -8,9 +8,10 @@ use ipath_target::process::{Pid, Process};
 
 use super::remarks::warn;
 
-/// Warns that `alike` processes started by the target run the same program and are left out: a user who
-/// names a server may want its workers. `done` is the participle of the operation that leaves them out,
-/// such as "measured". Returns the note for the profile.
+/// Warns that `alike` processes started by the target run the same program and are left out: a user
+/// who names a server may want its workers. `done` is the participle of the operation that leaves
+/// them out, such as "measured", and `otherwise` the advice. Returns the note for the profile.
+/// `None` if `alike` is 0.
 pub(super) fn tell_left_out(
     operation: &str,
     pid: Pid,
@@ -36,15 +37,16 @@ pub(super) fn tree(root: &Process) -> Vec<Process> {
     all.filter(|process| process.pid != own).collect()
 }
 
-/// The descendants of a process, with their CPU time at a moment.
+/// The descendants of a process with their CPU time at one moment.
 pub(super) struct Others {
+    /// Each descendant, with its CPU time at that moment in nanoseconds.
     begun: Vec<(Process, u64)>,
-    /// The CPU time of the process itself then.
+    /// The CPU time of the process itself at that moment, in nanoseconds.
     own: u64,
 }
 
 impl Others {
-    /// The descendants of `process` now.
+    /// The current descendants of `process` whose CPU time can be read, with that time.
     pub(super) fn of(process: &Process) -> Self {
         let with_time = |process: Process| {
             let time = process.cpu_time()?;
@@ -57,7 +59,8 @@ impl Others {
         }
     }
 
-    /// Describes the descendants that ran for longer than `process` since. `None` if they did not.
+    /// A note on the descendants if they have used more CPU time than `process` since that moment,
+    /// and enough to be worth a note. `None` otherwise.
     pub(super) fn busier(&self, process: &Process) -> Option<String> {
         let since = |process: &Process, then: u64| {
             let now = process.cpu_time().unwrap_or(then);
@@ -74,9 +77,10 @@ impl Others {
     }
 }
 
-/// The remark on descendants by their names and CPU times, beside the `own` time of their ancestor.
+/// A note on descendants by name and CPU time in nanoseconds, compared with the `own` time of their
+/// ancestor. `None` if they have used too little.
 fn said(all: &[(String, u64)], own: u64) -> Option<String> {
-    /// Less is not worth a remark.
+    /// Less time is not worth a note.
     const LEAST: Duration = Duration::from_millis(20);
     let sum: u64 = all.iter().map(|(_, time)| time).sum();
     let busy = all.iter().filter(|(_, time)| *time > 0).count();
@@ -88,7 +92,7 @@ fn said(all: &[(String, u64)], own: u64) -> Option<String> {
             1 => format!("a process that it has started ({})", printable(name)),
             n => format!("{n} processes that it has started ({})", printable(name)),
         };
-        format!("{which} ran for {time} meanwhile: --children looks at them, too")
+        format!("{which} ran for {time} meanwhile: --children includes them")
     })
 }
 
@@ -107,13 +111,13 @@ mod tests {
         assert_eq!(
             of(&[0, 700, 300], 10).as_deref(),
             Some(
-                "2 processes that it has started (postgres) ran for 1.00 s meanwhile: --children looks at them, too"
+                "2 processes that it has started (postgres) ran for 1.00 s meanwhile: --children includes them"
             )
         );
         assert_eq!(
             of(&[50], 0).as_deref(),
             Some(
-                "a process that it has started (postgres) ran for 50.0 ms meanwhile: --children looks at them, too"
+                "a process that it has started (postgres) ran for 50.0 ms meanwhile: --children includes them"
             )
         );
         assert_eq!(of(&[50], 60), None);

@@ -1,4 +1,4 @@
-//! What a change did, in words.
+//! Messages about the result of a change.
 
 use super::measure::MANY;
 use super::remarks::warn;
@@ -9,7 +9,8 @@ use ipath_session::session::{Changed, Elsewhere, bare};
 /// The most functions to list with their other names.
 const FEW: usize = 16;
 
-/// What was added, what measures something else by now, and what had been before.
+/// The message about the functions that were added, that changed their metrics, and that the
+/// session had before. Empty if there are none.
 pub(super) fn added(changed: &Changed) -> String {
     let mut by_metrics: Vec<(&[String], Vec<String>)> = Vec::new();
     for (name, metrics) in &changed.remeasured {
@@ -25,7 +26,7 @@ pub(super) fn added(changed: &Changed) -> String {
     let of = |what: &str, names: &[String]| (what.to_owned(), names.to_vec());
     let said = std::iter::once(of("added", &changed.functions))
         .chain(remeasured)
-        .chain([of("in already:", &changed.already)]);
+        .chain([of("already in:", &changed.already)]);
     let said = said.filter(|(_, names)| !names.is_empty());
     let said: Vec<_> = said
         .map(|(what, names)| format!("{what} {}", listed(&names)))
@@ -33,7 +34,7 @@ pub(super) fn added(changed: &Changed) -> String {
     said.join("; ")
 }
 
-/// The names on one line: where they are very many, the first.
+/// The names on one line, at most the first [`MANY`].
 pub(super) fn listed(names: &[String]) -> String {
     let (first, more) = names.split_at(names.len().min(MANY));
     let names: Vec<_> = first.iter().map(|n| printable(n)).collect();
@@ -43,7 +44,8 @@ pub(super) fn listed(names: &[String]) -> String {
     }
 }
 
-/// Says on standard error what was refused, and what will be slow.
+/// Prints a warning for each function that was refused, is instrumented by breakpoints, or is not
+/// measured as its name suggests. `changed` is the result of instrumenting.
 pub(super) fn tell_refused(changed: &Changed) {
     for (name, reason) in &changed.refused {
         warn(&format!("{name}: not instrumented: {reason}"));
@@ -70,7 +72,7 @@ pub(super) fn tell_refused(changed: &Changed) {
         .for_each(|line| warn(&line));
     if let Some(more) = changed.shared.len().checked_sub(FEW).filter(|&n| n > 0) {
         warn(&format!(
-            "{more} more functions whose code has other names, too"
+            "{more} more functions whose code also has other names"
         ));
     }
     let partly = changed.partly.iter().take(MANY);
@@ -79,17 +81,17 @@ pub(super) fn tell_refused(changed: &Changed) {
     }
     if let Some(more) = changed.partly.len().checked_sub(MANY).filter(|&n| n > 0) {
         warn(&format!(
-            "{more} more functions of which not every call is counted"
+            "not every call is counted of {more} more functions"
         ));
     }
 }
 
-/// The note that calls by other names count as calls of this function.
+/// The note that calls by other names count as calls of this function. `None` if there are none.
 pub(super) fn also_called((name, others): &(String, Vec<String>)) -> Option<String> {
     Some(format!("{name}: {}", human::also(others)?))
 }
 
-/// Says that not every call of a function is counted.
+/// The note that not every call of a function is counted. `None` if every call is.
 pub(super) fn partly_counted((name, elsewhere): &(String, Elsewhere)) -> Option<String> {
     let clones = elsewhere.clones.iter().map(String::as_str);
     Some(format!(
@@ -98,10 +100,11 @@ pub(super) fn partly_counted((name, elsewhere): &(String, Elsewhere)) -> Option<
     ))
 }
 
-/// What it means for the functions of this file that Go may move the stacks they run on.
+/// The warning about a file whose Go stacks may move.
 pub(super) fn unfollowed(path: &str) -> String {
     format!(
-        "{path}: goroutine stacks that move cannot be followed: times may be wrong, counts are not"
+        "{path}: goroutine stacks that move cannot be followed: times may be wrong, but counts \
+        are right"
     )
 }
 
@@ -125,7 +128,7 @@ mod tests {
         };
         assert_eq!(
             added(&changed),
-            "added new; measured by count,cpu: a, c; measured by count: b; in already: known"
+            "added new; measured by count,cpu: a, c; measured by count: b; already in: known"
         );
     }
 

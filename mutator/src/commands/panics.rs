@@ -1,16 +1,16 @@
-//! Panics, which are defects of this program: whatever was begun is ended first, then they are
-//! reported as any failure.
+//! Panics, which are bugs in this program. Everything in progress is ended first, then the panic is
+//! reported as a failure.
 
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook};
 use std::sync::Mutex;
 
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 
-/// What the latest panic said, and where.
+/// The message and location of the latest panic.
 static LATEST: Mutex<Option<String>> = Mutex::new(None);
 
-/// From now on a panic is kept for [`caught`] instead of being printed: the terminal may be the
-/// view's at that moment, or gone.
+/// Stores panics for [`caught`] instead of printing them. The view may be using the terminal, or
+/// the terminal may be gone.
 pub(super) fn keep() {
     set_hook(Box::new(|info| {
         let text = describe(info);
@@ -22,13 +22,13 @@ pub(super) fn keep() {
     }));
 }
 
-/// Does something; a panic in it, or on a thread that it waits for, is its failure.
+/// Runs `what`. A panic in it, or on a thread that it waits for, becomes a failure.
 pub(super) fn caught<R>(
     operation: &str,
     what: impl FnOnce() -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    // What a panic has left half done is not used further, but to take the session out, which
-    // reads everything anew.
+    // State that a panic left incomplete is not used again, except to remove the session, which
+    // rereads everything.
     catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|_| Err(failure(operation)))
 }
 
@@ -39,7 +39,7 @@ fn failure(operation: &str) -> Failure {
     };
     let cause = latest.unwrap_or_else(|| "a panic".to_owned());
     Failure::internal(operation, cause)
-        .hint("this is a defect of ipath; with RUST_BACKTRACE=1 it says more")
+        .hint("this is a bug in ipath; RUST_BACKTRACE=1 shows details")
 }
 
 fn describe(info: &PanicHookInfo<'_>) -> String {

@@ -1,4 +1,4 @@
-//! Several processes as one thing that is measured: a session in each, and the sum of their profiles.
+//! Several processes measured as one job: a session in each, and the sum of their profiles.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use super::live::{AtEnd, Live, Watched};
 use super::outcome::tell_refused;
 use super::remarks::{self, warn};
 use super::watch::destination;
-use ipath_base::error::{Failure, io_text};
+use crate::failure::Failure;
+use ipath_base::error::io_text;
 use ipath_profile::merge::{Merger, PathsOf};
 use ipath_profile::{Changed, Profile, Target, Unseen};
 use ipath_session::follow::{Follower, Newcomer, Wanted};
@@ -18,46 +19,48 @@ use ipath_session::session::{Changed as Instrumented, Session};
 use ipath_target::process::{Pid, Process};
 use ipath_view::{Callees, Finder, Names, Sample, Source};
 
-/// Lines about processes that are not measured, at most.
+/// The most lines about processes that are not measured.
 const MOST_REMARKS: usize = 20;
 
 /// A process and its session.
 struct Member {
+    /// The rank, or the process id if the members are no ranks.
     number: u32,
     live: Live,
 }
 
-/// A process that is followed with all that it starts.
+/// A followed process with all processes that it starts.
 pub(super) struct Following {
     pub(super) follower: Follower,
-    /// What it has begun with.
+    /// The process that was followed first.
     pub(super) first: Process,
-    /// What is measured in each of its programs.
+    /// The functions and options to measure in each program.
     pub(super) wanted: Wanted,
-    /// What a profile is before anything has been measured.
+    /// The profile before anything has been measured.
     pub(super) nothing: Profile,
-    /// When it has begun.
+    /// The start of the job.
     pub(super) since: Instant,
 }
 
-/// The processes that are measured; there is one at least, unless one is followed.
+/// The processes that are measured. There is at least one, unless a process is followed.
 pub(super) struct Job<'a> {
     kind: Kind,
-    /// Which paths are one; of processes that are followed the follower knows.
+    /// The way in which paths are merged. For followed processes, the follower decides.
     paths_of: PathsOf,
-    /// The process that started the others. It replaces the target of the sum.
+    /// The process that started the members. It replaces the target of the sum. `None` if the job
+    /// has no such process.
     head: Option<Target>,
     members: Vec<Member>,
     /// Processes without a session so far.
     later: Option<Later<'a>>,
     following: Option<Following>,
-    /// Programs whose refused functions have been told of.
+    /// Programs whose refused functions have been reported.
     programs: BTreeSet<String>,
-    /// What has been said of processes that are not measured.
+    /// The number of lines printed about processes that are not measured.
     remarks: usize,
-    /// The number of processes that are not measured, and of sessions whose counts could not be
-    /// read.
+    /// The number of processes that are not measured.
     unmeasured: u64,
+    /// The number of sessions whose counts could not be read.
     lost: u64,
     /// Notes for its profiles.
     notes: Vec<String>,
@@ -70,7 +73,7 @@ fn nothing_of(operation: &str) -> Failure {
 }
 
 impl<'a> Job<'a> {
-    /// Nothing yet.
+    /// An empty job.
     pub(super) fn new(kind: Kind, paths_of: PathsOf) -> Self {
         Self {
             kind,
@@ -88,7 +91,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What begins with a process that is followed, which has a session where anything of it is measured.
+    /// The job of a followed process. `live` is the session of that process. `None` if nothing in
+    /// it is measured.
     pub(super) fn following(following: Following, live: Option<Live>) -> Self {
         let mut job = Self::new(Kind::Process, PathsOf::All);
         job.following = Some(following);
@@ -104,13 +108,13 @@ impl<'a> Job<'a> {
         self.head = Some(head);
     }
 
-    /// True for the first session of each program.
+    /// Records the program of a session. True if this is the program's first session.
     pub(super) fn is_new_program(&mut self, session: &Session) -> bool {
         self.programs.insert(session.document().exe.clone())
     }
 
-    /// Takes in a new session. Prints refused functions once for each program: they are refused in each of
-    /// its processes.
+    /// Adds a new session, by the rank or id of its process. Prints refused functions once per
+    /// program, since all its processes refuse the same ones.
     pub(super) fn enter_new(&mut self, number: u32, live: Live, changed: &Instrumented) {
         if self.is_new_program(live.session()) {
             tell_refused(changed);
@@ -118,7 +122,7 @@ impl<'a> Job<'a> {
         self.enter(number, live);
     }
 
-    /// Takes in a session.
+    /// Adds a session, by the rank or id of its process.
     pub(super) fn enter(&mut self, number: u32, live: Live) {
         self.members.push(Member { number, live });
     }
@@ -127,7 +131,7 @@ impl<'a> Job<'a> {
         self.members.is_empty()
     }
 
-    /// Sets the processes whose sessions are made while the others are watched.
+    /// Sets the processes whose sessions are created while the others are watched.
     pub(super) fn set_later(&mut self, later: Option<Later<'a>>) {
         self.later = later;
     }
@@ -137,7 +141,8 @@ impl<'a> Job<'a> {
         self.later.is_some()
     }
 
-    /// Notes when those have ended that have: who looks at one only then takes that moment for its end.
+    /// Records the end times of processes that have ended. Without them, a later look would take
+    /// its own time for the end.
     fn note_ends_of_followed(&self) {
         let over = self.following.iter().flat_map(|f| f.follower.over());
         for (pid, since) in over {
@@ -148,7 +153,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Takes in what has been begun since, and says what is to be said of it.
+    /// Adds sessions that the follower has created since, and prints its remarks. Returns true if
+    /// there are any.
     fn take_in_newcomers(&mut self) -> bool {
         self.note_ends_of_followed();
         let Some(Following { follower, .. }) = &self.following else {
@@ -178,7 +184,8 @@ impl<'a> Job<'a> {
         is_any
     }
 
-    /// Gives away those whose programs are over, to be added up.
+    /// Finishes the sessions of ended programs and gives their profiles to the follower, which adds
+    /// them up.
     fn give_away(&mut self, over: &[usize]) {
         let Some(Following { follower, .. }) = &self.following else {
             return;
@@ -198,7 +205,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The sum of those that are over, and how many there have been.
+    /// The sum of the profiles of ended processes. With `whole`, waits until it includes every
+    /// session that has ended so far.
     fn begin_sum(&self, whole: bool) -> Merger {
         let following = self.following.as_ref();
         following.map_or_else(
@@ -207,19 +215,20 @@ impl<'a> Job<'a> {
         )
     }
 
-    /// What a sum comes to.
+    /// The profile of a sum, with the job's target, losses and notes. An error if there is no
+    /// profile.
     fn end_sum(&self, operation: &str, merger: Merger) -> Result<Profile, Failure> {
         let nothing = || self.following.as_ref().map(|f| f.nothing.clone());
         let mut sum = merger.finish().or_else(nothing);
         if let (Some(sum), Some(following)) = (&mut sum, &self.following) {
-            // It is what has been begun with, also where nothing of that is measured itself.
+            // The target is the first process, even if nothing in it is measured.
             let labels = std::mem::take(&mut sum.target.labels);
             sum.target = following.nothing.target.clone();
             sum.target.labels = labels;
-            // Each has run for a part of that.
+            // Each session covers only a part of that time.
             sum.session.started_unix_ns = following.nothing.session.started_unix_ns;
             sum.session.elapsed_ns = following.since.elapsed().as_nanos() as u64;
-            // What has been there in one of the programs has not been waited for in vain.
+            // A pattern that matched in any of the programs is no longer pending.
             let unmet = following.wanted.unmet();
             let pending = &mut sum.session.pending;
             pending.retain(|pattern| unmet.contains(&pattern.as_str()));
@@ -237,23 +246,25 @@ impl<'a> Job<'a> {
             let notes = [
                 (
                     seen.orphans,
-                    "processes are not in it whose parents were killed as they began them",
+                    "processes are not included, because their parents were killed during the fork",
                 ),
                 (
                     seen.unmeasured,
-                    "children are not in it that could not be measured as their parents are",
+                    "children are not included, because they could not be measured like their \
+                    parents",
                 ),
                 (
                     seen.unmeasured_programs,
-                    "programs are not in it that could not be measured",
+                    "programs are not included, because they could not be measured",
                 ),
                 (
                     seen.with_too_many,
-                    "programs are not in it in which more functions match than are measured without --yes",
+                    "programs are not included, because too many functions match without --yes",
                 ),
                 (
                     seen.let_go,
-                    "processes looked for leaks (LeakSanitizer) and were let go for that: what they started afterwards is not in it",
+                    "processes were released to check for leaks (LeakSanitizer): their later \
+                    children are not included",
                 ),
             ];
             let notes = notes.into_iter().filter(|&(count, _)| count > 0);
@@ -275,7 +286,8 @@ impl<'a> Job<'a> {
         sum.ok_or_else(|| nothing_of(operation))
     }
 
-    /// Prints a line for each process that is not measured, and adds it to the notes of the profile.
+    /// Prints a line for each process that is not measured, and adds it to the notes of the
+    /// profile.
     pub(super) fn tell_unmeasured(&mut self, failed: &[Failed]) {
         for (index, (number, process, failure)) in failed.iter().enumerate() {
             let said = self.kind.not_measured(*number, process, failure);
@@ -302,7 +314,7 @@ impl<'a> Job<'a> {
         self.notes.push(said);
     }
 
-    /// The sessions that there are of a job, at the end of whose watching nothing becomes of them.
+    /// A job of existing sessions, which stay when watching ends.
     pub(super) fn of(sessions: Vec<Session>) -> Self {
         let ranks = sessions.iter().map(|session| session.document().rank);
         let kind = match ranks.collect::<Option<BTreeSet<u32>>>() {
@@ -318,7 +330,7 @@ impl<'a> Job<'a> {
         job
     }
 
-    /// What comes of doing something in each rank.
+    /// Runs `change` in each process. Joins the answers.
     fn each(
         &mut self,
         mut change: impl FnMut(&mut Live) -> Result<String, String>,
@@ -328,7 +340,8 @@ impl<'a> Job<'a> {
         self.kind.told(answers.collect())
     }
 
-    /// The same with a function of the latest sum, by its index there and in each.
+    /// Like [`each`](Self::each), for a function given by its index in the latest sum. `change`
+    /// gets the function's index in the latest sample of each process.
     fn each_function(
         &mut self,
         function: usize,
@@ -347,7 +360,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The sum of these profiles of ranks.
+/// The sum of these profiles. An error if there are none, or they cannot be added up.
 pub(super) fn sum_of<'p>(
     operation: &str,
     paths_of: PathsOf,
@@ -377,7 +390,7 @@ impl Source for Job<'_> {
     }
 
     fn callees(&mut self, function: usize) -> Result<Callees, String> {
-        let mut found = Err("no rank has it".to_owned());
+        let mut found = Err("no rank has this function".to_owned());
         let _ = self.each_function(function, |live, index| {
             if found.is_err() {
                 found = live.callees(index);
@@ -405,14 +418,14 @@ impl Source for Job<'_> {
 
     fn finder(&mut self) -> Result<Box<dyn Finder>, String> {
         Err(match self.kind {
-            Kind::Rank => "estimates are of one process: `ipath suggest PID` of a rank gives them",
+            Kind::Rank => "estimates cover one process: run `ipath suggest PID` for a rank",
             Kind::Process => "`ipath suggest PID --children` gives estimates of all processes",
         }
         .to_owned())
     }
 
     fn add_found(&mut self, _: &[String]) -> Result<String, String> {
-        Err("estimates are of one process".to_owned())
+        Err("estimates cover one process".to_owned())
     }
 
     fn write(&mut self, file: &str) -> Result<String, String> {
@@ -429,7 +442,7 @@ impl Watched for Job<'_> {
     fn watched(&self) -> Vec<&Process> {
         let members = self.members.iter();
         match &self.following {
-            // Whoever follows sees the ends of the others.
+            // The follower notices the end of the others.
             Some(following) => vec![&following.first],
             None => members.map(|m| m.live.session().process()).collect(),
         }
@@ -523,7 +536,7 @@ impl Watched for Job<'_> {
                     Err(failure) => failed = failed.and(Err(failure)),
                 }
             }
-            // Children of those that were still measured.
+            // Children of the last processes that were measured.
             let done_with = std::mem::take(&mut self.members);
             if !self.take_in_newcomers() {
                 self.members = done_with;
@@ -556,7 +569,7 @@ impl Watched for Job<'_> {
     }
 
     fn replaced(&self) -> Vec<String> {
-        // What takes the place of a program is measured in its turn.
+        // After an exec, the new program is measured in turn.
         if self.following.is_some() {
             return Vec::new();
         }

@@ -1,7 +1,8 @@
-//! `push`: profiles to a server that keeps those of many machines.
+//! `push`: sends profiles to a server that stores the profiles of many machines.
 //!
-//! What is sent is what came since the last profile that was accepted. So nothing is lost while a server is away, and no more is kept
-//! than that profile: the next one that is accepted covers a longer time.
+//! Each request contains the increase since the last accepted profile. So nothing is lost while a
+//! server is away, and only that one profile is kept: the next accepted profile covers a longer
+//! time.
 
 mod part;
 mod sending;
@@ -18,8 +19,9 @@ use super::remarks::warn;
 use super::target::{load, open_all};
 use super::watch::hold;
 use crate::cli::Push;
+use crate::failure::Failure;
 use crate::push::{Client, Headers, Outcome, Series, Server, Wait};
-use ipath_base::error::{Failure, io_text};
+use ipath_base::error::io_text;
 use ipath_base::hint::{Hint, Words, hint};
 use ipath_base::printable::Page;
 use ipath_session::session::Session;
@@ -29,10 +31,10 @@ use ipath_target::signals::Signals;
 use part::{OPERATION, Part};
 use sending::{Awaited, Heard, Sending, hear};
 
-/// Time between two looks at whether a session is over.
+/// The time between two checks for the end of a session.
 const A_LOOK: Duration = Duration::from_millis(200);
 
-/// Sends a profile, or what the sessions of a process or a job measure.
+/// Sends a profile, or the measurements of the sessions of a process or job.
 pub(super) fn push(target: &OsStr, options: &Push) -> Result<(), Failure> {
     let server = Server::at(&options.to, options.kind).map_err(|cause| {
         let failure = Failure::new(OPERATION, "--to", cause);
@@ -66,7 +68,7 @@ pub(super) fn push(target: &OsStr, options: &Push) -> Result<(), Failure> {
     pushing.run()
 }
 
-/// What there is to be sent.
+/// The profiles to send.
 fn parts(target: &OsStr, options: &Push) -> Result<Vec<Part>, Failure> {
     let pid = target.to_str().and_then(|text| text.parse::<i32>().ok());
     let Some(pid) = pid.filter(|&pid| pid > 0).map(Pid) else {
@@ -85,46 +87,46 @@ fn parts(target: &OsStr, options: &Push) -> Result<Vec<Part>, Failure> {
     if let Some(output) = output.filter(|_| looked.len() > 1)
         && !names_rank(output)
     {
-        let cause = "one file for several ranks: %r in its name is the rank of each";
+        let cause = "one file for several ranks: put %r, the rank, into its name";
         return Err(Failure::new("write", output.display(), cause));
     }
     let part = |looked| Part::of_session(looked, output, options.from_now);
     looked.into_iter().map(part).collect()
 }
 
-/// Profiles on their way to a server.
+/// The state of sending profiles to a server.
 struct Pushing<'o> {
     url: String,
     client: Client,
     options: &'o Push,
-    /// Labels that are given.
+    /// Labels from the command line.
     labels: BTreeMap<String, String>,
     parts: Vec<Part>,
     signals: Signals,
     wait: Wait,
-    /// Why the last one was not accepted, if so.
+    /// The reason why the last profile was not accepted.
     trouble: Option<String>,
-    /// When something is sent next.
+    /// The time of the next request.
     next: Instant,
-    /// Until when it is tried, where nothing more is to come.
+    /// The deadline of the last attempts, once no more data will come.
     ending: Option<Instant>,
-    /// When a signal has asked for that.
+    /// The time of the signal that requested the end.
     asked_to_end: Option<Instant>,
     told: Told,
 }
 
-/// What has been sent.
+/// The profiles and calls sent so far.
 #[derive(Default)]
 struct Told {
     profiles: u64,
     calls: u64,
 }
 
-/// Why it goes no further.
+/// The reason for stopping.
 enum Stopped {
-    /// The server does not want it, or there is nothing that could be sent.
+    /// The server refuses the profile, or there is nothing to send.
     Failed(Failure),
-    /// Time is over, or a signal has come that ends it.
+    /// The time is up, or a further signal has arrived.
     GivenUp,
 }
 
@@ -154,19 +156,19 @@ impl Pushing<'_> {
             Stopped::Failed(failure) => failure,
             Stopped::GivenUp => {
                 let cause = self.trouble.as_deref();
-                let cause = cause.unwrap_or("it has been ended before the server took them");
-                let cause = format!("{left} calls are not accepted: {cause}");
+                let cause = cause.unwrap_or("ipath was ended before the server accepted them");
+                let cause = format!("{left} calls were not accepted: {cause}");
                 Failure::new(OPERATION, &self.url, cause)
             }
         };
-        // What stands in a file is there already.
+        // The data of a file is in that file already.
         let may_keep = self.parts.iter().any(Part::is_session) && failure.hint_text().is_none();
         Err(match (kept.is_empty(), may_keep) {
             (false, _) => failure.hint(match kept.len() {
-                1 => hint!("{} keeps what is not accepted", Words(&kept)),
-                _ => hint!("{} keep what is not accepted", Words(&kept)),
+                1 => hint!("{} keeps the calls that were not accepted", Words(&kept)),
+                _ => hint!("{} keep the calls that were not accepted", Words(&kept)),
             }),
-            (true, true) => failure.hint("-o FILE keeps what is not accepted"),
+            (true, true) => failure.hint("-o FILE keeps calls that are not accepted"),
             (true, false) => failure,
         })
     }
@@ -175,7 +177,7 @@ impl Pushing<'_> {
         loop {
             let is_last = self.ending.is_some();
             let is_sent = self.round()?;
-            // What was counted until the end was asked for is to be sent, too.
+            // Counts up to the request to end must be sent too.
             if self.parts.iter().all(|part| part.is_done) || (is_last && is_sent) {
                 return Ok(());
             }
@@ -183,7 +185,7 @@ impl Pushing<'_> {
         }
     }
 
-    /// Sends what there is; true if all of it is accepted.
+    /// Sends all pending profiles. Returns true if all are accepted.
     fn round(&mut self) -> Result<bool, Stopped> {
         let began = Instant::now();
         for at in 0..self.parts.len() {
@@ -196,7 +198,8 @@ impl Pushing<'_> {
             if lost > 0 {
                 let who = &part.who;
                 warn(&format!(
-                    "{OPERATION} {who}: {lost} calls stand on other paths by now, and count twice"
+                    "{OPERATION} {who}: {lost} calls have moved to other paths, and are counted \
+                    twice"
                 ));
             }
             let Some(rest) = &mut part.rest else {
@@ -205,7 +208,7 @@ impl Pushing<'_> {
             };
             let series = Series::of(rest, self.options.name.as_deref(), &self.labels);
             let (calls, ns) = (rest.calls(), rest.session.elapsed_ns);
-            // The series has them.
+            // The series contains them.
             let labels = std::mem::take(&mut rest.target.labels);
             let metric = self.options.metric.as_deref();
             let request = self.client.server().request(&series, rest, metric);
@@ -237,7 +240,7 @@ impl Pushing<'_> {
                 Outcome::Later(cause, asked) => {
                     if self.trouble.as_ref() != Some(&cause) {
                         warn(&format!(
-                            "{OPERATION} {}: {cause}: it will be tried again",
+                            "{OPERATION} {}: {cause}: ipath will try again",
                             self.url
                         ));
                     }
@@ -259,7 +262,7 @@ impl Pushing<'_> {
         Ok(true)
     }
 
-    /// The time that one request may take.
+    /// The longest time for one request. An error if no time is left.
     fn limit(&self) -> Result<Duration, Stopped> {
         let Some(end) = self.ending else {
             return Ok(self.options.timeout);
@@ -272,7 +275,8 @@ impl Pushing<'_> {
         }
     }
 
-    /// Waits for an outcome. What is on its way is not given up by the first signal: it may be accepted, and would be sent again.
+    /// Waits for an outcome. The first signal does not abandon a request in progress: the server
+    /// may accept it, and the data would be sent again.
     fn outcome(&mut self, sending: Sending) -> Result<Outcome, Stopped> {
         loop {
             match hear(&self.signals, Awaited::Outcome(&sending, self.ending)) {
@@ -283,7 +287,7 @@ impl Pushing<'_> {
         }
     }
 
-    /// Waits until something is to be sent.
+    /// Waits until the next request is due. An error if that is after the deadline.
     fn rest(&mut self) -> Result<(), Stopped> {
         if self.ending.is_some_and(|end| self.next >= end) {
             return Err(Stopped::GivenUp);
@@ -307,9 +311,11 @@ impl Pushing<'_> {
         }
     }
 
-    /// A signal has come: what there is is sent, if it is the first.
+    /// Handles a signal. After the first one, pending data is still sent. A further one is an
+    /// error.
     fn end(&mut self) -> Result<(), Stopped> {
-        /// Within it several are one: timeout(1) sends its signal to the program, and to the group that that is in.
+        /// Signals within this time count as one: timeout(1) sends its signal to the program and to
+        /// the program's group.
         const AT_ONCE: Duration = Duration::from_millis(250);
         let now = Instant::now();
         let is_first = self.ending.is_none();

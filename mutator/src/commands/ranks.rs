@@ -1,4 +1,4 @@
-//! `attach --mpi`: a session in each rank that a launcher has started here.
+//! `attach --mpi`: a session in each rank that a launcher has started on this machine.
 
 use super::attach::selected;
 use super::kind::Kind;
@@ -10,14 +10,16 @@ use super::target::find;
 use super::together;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Job as Asked, Measure, Show};
-use ipath_base::error::Failure;
+use crate::commands::failures::{SessionFailure, instead};
+use crate::failure::Failure;
 use ipath_session::mpi::{NoRanks, local_ranks, ranks};
-use ipath_session::session::{Session, SessionError, Where, instead};
+use ipath_session::session::{Session, SessionError, Where};
 use ipath_target::process::{Pid, Process};
 
 const OPERATION: &str = "attach";
 
-/// Instruments the ranks that a launcher has started here, shows what happens, and takes everything out again.
+/// Instruments the ranks that a launcher has started on this machine, or without a launcher all
+/// ranks on it, and shows the measurements. Removes the sessions at the end, unless `keep` is true.
 pub(super) fn attach(
     launcher: Option<Pid>,
     asked: &Asked,
@@ -26,11 +28,11 @@ pub(super) fn attach(
     keep: bool,
 ) -> Result<(), Failure> {
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
-    let spots = spots(OPERATION, &measure.patterns.at)?;
+    let spots = spots(OPERATION, &measure.patterns)?;
     let mut options = options(OPERATION, measure)?;
     if patterns.is_empty() && spots.is_empty() {
         let cause = "no function is named";
-        let hint = "`ipath suggest PID` of one rank lists those worth naming with -f";
+        let hint = "`ipath suggest PID` for one rank lists functions worth naming with -f";
         let subject = launcher.map_or("--local-ranks".to_owned(), |pid| pid.to_string());
         return Err(Failure::new(OPERATION, subject, cause).hint(hint));
     }
@@ -52,7 +54,7 @@ pub(super) fn attach(
         let subject = launcher.map_or("this machine".to_owned(), |pid| pid.to_string());
         match e {
             NoRanks::Missing(..) => Failure::new(OPERATION, subject, e),
-            // It names what it is about.
+            // The error names its subject itself.
             e => Failure::of(OPERATION, e).maybe_hint(hint),
         }
     })?;

@@ -1,6 +1,8 @@
-//! Lines on standard error that are no errors. Nobody who does not read them keeps a session in, or a program
-//! stopped: what cannot be written at once waits for the command's end. While a view has the terminal they are for the view to show, and are
-//! written when it has gone.
+//! Messages on standard error that are not errors.
+//!
+//! A blocked reader must not keep a session in its target or a program stopped. So text that cannot
+//! be written at once waits until the command ends. While a view uses the terminal, the view shows
+//! the messages, and they are written once it has closed.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -10,8 +12,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use ipath_base::printable::printable;
 
-/// What a pipe or a terminal takes at once, if it takes anything (pipe(7), PIPE_BUF).
+/// The bytes that a ready pipe or terminal accepts without blocking (pipe(7), PIPE_BUF).
 const AT_ONCE: usize = 4096;
+
+/// The bytes that wait for a blocked reader, at most. Further messages are dropped: a command may
+/// run for months.
+const MAX_WAITING: usize = 1 << 20;
 
 static WAITING: Mutex<Waiting> = Mutex::new(Waiting {
     bytes: Vec::new(),
@@ -19,12 +25,13 @@ static WAITING: Mutex<Waiting> = Mutex::new(Waiting {
     latest: None,
 });
 
-/// What has not been written yet.
+/// Text that has not been written yet.
 struct Waiting {
+    /// The lines to write to standard error, the oldest first.
     bytes: Vec<u8>,
-    /// True while a view has the terminal.
+    /// True while a view uses the terminal.
     is_held: bool,
-    /// What has been said last, where nobody has asked for it yet.
+    /// The latest message that no view has fetched.
     latest: Option<String>,
 }
 
@@ -32,14 +39,16 @@ fn waiting() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The columns before the text of a line.
+/// The terminal columns of the prefix of each line.
 pub(super) const PREFIX: usize = "ipath: ".len();
 
-/// Says something.
+/// Prints a message as a line of its own with a prefix, now or later (see above).
 pub(super) fn warn(text: &str) {
     let mut waiting = waiting();
     let line = format!("ipath: {}\n", printable(text));
-    waiting.bytes.extend(line.into_bytes());
+    if waiting.bytes.len() < MAX_WAITING {
+        waiting.bytes.extend(line.into_bytes());
+    }
     if waiting.is_held {
         waiting.latest = Some(text.to_owned())
     } else {
@@ -47,18 +56,20 @@ pub(super) fn warn(text: &str) {
     }
 }
 
-/// Prints the step in progress. Prints nothing while a view is open: the line would appear only after it.
+/// Prints the step in progress. Prints nothing while a view is open, since the line would appear
+/// only afterwards.
 pub(super) fn progress(text: &str) {
     if !waiting().is_held {
         warn(text);
     }
 }
 
-/// Nothing is written while this lives, where it would be to a terminal.
+/// Holds messages back while this value lives, if standard error is a terminal.
 #[must_use]
 pub(super) struct Held(());
 
 impl Held {
+    /// Begins to hold messages back. Holds none back if standard error is no terminal.
     pub(super) fn begin() -> Self {
         waiting().is_held = io::stderr().is_terminal();
         Self(())
@@ -73,19 +84,19 @@ impl Drop for Held {
     }
 }
 
-/// What has been said last, since the last time, of what is held.
+/// The latest held message since the last call. `None` if there is none.
 pub(super) fn latest() -> Option<String> {
     waiting().latest.take()
 }
 
-/// Writes what is waiting, however long that takes.
+/// Writes all waiting text, and blocks if necessary.
 pub(super) fn finish() {
     let waiting = std::mem::take(&mut waiting().bytes);
-    // Nobody is left to tell where standard error is closed.
+    // If standard error is closed, the error cannot be reported.
     let _ = io::stderr().lock().write_all(&waiting);
 }
 
-/// Writes as much as is taken at once.
+/// Writes as much as possible without blocking.
 fn write_some(waiting: &mut Vec<u8>, mut to: impl Write + AsFd) {
     let takes = |to: &dyn AsFd| {
         let mut fds = [PollFd::new(to.as_fd(), PollFlags::POLLOUT)];
@@ -117,7 +128,7 @@ mod tests {
         let mut waiting = text.clone();
         write_some(&mut waiting, &write);
         assert!(!waiting.is_empty() && waiting.len() < text.len());
-        // More is taken once there is room.
+        // More is written once the pipe has room.
         let mut first = vec![0; 1 << 15];
         let mut read = File::from(read);
         read.read_exact(&mut first).expect("there");

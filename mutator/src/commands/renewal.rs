@@ -1,6 +1,7 @@
-//! Handles an exec in a measured program. `run` measures the new program from its first instruction.
-//! `attach` reports it as not measured.
+//! Handles an exec in a measured program. `run` measures the new program from its first
+//! instruction. `attach` reports it as not measured.
 
+use crate::commands::failures::SessionFailure;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use patcher::select::{Pattern, Spot};
 
 use super::replaced::{exe, replaced};
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_session::launch::bring_to_start;
 use ipath_session::session::{
     Changed, Departures, Options, Selection, Session, SessionError, Where, select_stopped,
@@ -19,10 +20,12 @@ use ipath_target::tracee::{Executed, leave, see_exec, tracing};
 
 /// The request to repeat after an exec.
 pub(super) struct Again {
+    /// The name of the command in messages.
     pub(super) operation: &'static str,
     pub(super) patterns: Vec<Pattern>,
     pub(super) spots: Vec<Spot>,
     pub(super) options: Options,
+    /// True if breakpoints may be used.
     pub(super) allows_traps: bool,
     /// The most functions that are instrumented.
     pub(super) most: usize,
@@ -43,7 +46,7 @@ enum Stage {
 }
 
 /// The result of a look.
-pub(super) enum Found {
+pub(super) enum Looked {
     /// The session is unchanged.
     Nothing,
     /// Another program may replace this one in a moment.
@@ -87,37 +90,38 @@ impl Renewal {
     }
 
     /// Returns the change since the last look.
-    pub(super) fn look(&self) -> Found {
+    pub(super) fn look(&self) -> Looked {
         let mut stage = self.stage();
         match std::mem::take(&mut *stage) {
-            Stage::Nothing => Found::Nothing,
-            Stage::Renewed(renewed) => Found::Renewed(renewed),
+            Stage::Nothing => Looked::Nothing,
+            Stage::Renewed(renewed) => Looked::Renewed(renewed),
             kept @ Stage::UnderWay => {
                 *stage = kept;
-                Found::UnderWay
+                Looked::UnderWay
             }
             kept @ Stage::Left(_) => {
                 *stage = kept;
-                Found::Nothing
+                Looked::Nothing
             }
         }
     }
 
-    /// Stops measuring executed programs again. Waits for an exec that is in progress.
-    pub(super) fn end(&self) -> Found {
+    /// Stops measuring executed programs again. Waits up to 20 s for an exec that is in progress,
+    /// and returns the change since the last look.
+    pub(super) fn end(&self) -> Looked {
         const PATIENCE: Duration = Duration::from_secs(20);
         const PAUSE: Duration = Duration::from_millis(1);
         self.is_over.store(true, Ordering::Release);
         let until = Instant::now() + PATIENCE;
         loop {
             match self.look() {
-                Found::UnderWay if Instant::now() < until => sleep(PAUSE),
+                Looked::UnderWay if Instant::now() < until => sleep(PAUSE),
                 found => return found,
             }
         }
     }
 
-    /// The note on an executed program that is not measured.
+    /// The note on an executed program that is not measured. `None` if there is none.
     pub(super) fn left(&self) -> Option<String> {
         match &*self.stage() {
             Stage::Left(said) => Some(said.clone()),
@@ -160,8 +164,8 @@ impl Renewal {
 }
 
 impl Again {
-    /// The options for a program with these functions. If the program has no requested function, the
-    /// patterns wait for its libraries.
+    /// The options for a program with these functions. If the program has no requested function,
+    /// the patterns wait for its libraries.
     fn options_for(&self, selection: &Selection) -> Options {
         let mut options = self.options.clone();
         if options.pending.is_empty() && selection.count() == 0 {

@@ -1,11 +1,11 @@
-//! Programs that are replaced by others (exec(2)), and scripts, of which what runs is a shell.
+//! Programs replaced by others (exec(2)), and scripts, which run in a shell.
 
 use std::fs;
 use std::sync::Arc;
 
 use patcher::select::Pattern;
 
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::files;
 use ipath_base::hint::{Word, hint};
 use ipath_base::printable::printable;
@@ -13,37 +13,38 @@ use ipath_session::session::has_leak_check;
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Presence, Process, Space, read_text, stat_field};
 
-/// Programs that run others, or have them take their place, and give themselves no other name.
+/// Programs that start or exec other programs and do not rename themselves.
 const SHELLS: [&str; 12] = [
     "sh", "dash", "bash", "zsh", "ksh", "mksh", "ash", "busybox", "env", "nice", "setsid",
     "timeout",
 ];
 
-/// A program as it was when it began to be measured.
+/// A program as of the start of its measurement.
 pub(super) struct Begun {
     process: Process,
-    /// Its address space, which distinguishes it from a program that it executes, even from the
-    /// same file. `None` if it cannot be read.
+    /// The process's address space, which distinguishes the program from one that it executes, even
+    /// from the same file. `None` if it cannot be read.
     space: Option<Arc<Space>>,
-    /// Path of its file.
+    /// The path of the program's file.
     exe: String,
-    /// What its first thread is called.
+    /// The name of the process's first thread. `None` if it cannot be read.
     name: Option<String>,
-    /// True if that is called otherwise only after exec(2).
+    /// True if that name changes only through exec(2).
     is_shell: bool,
-    /// Page faults of its reaped children: at the start, and at the last look.
+    /// The page faults of the process's reaped children at the start.
     of_children: u64,
+    /// The largest number of these page faults at any look.
     of_children_now: u64,
-    /// The latter, of the looks at which it was not about to end.
+    /// The largest number of these page faults at a look before the process was ending.
     of_children_before: u64,
-    /// Its modules at the start.
+    /// The process's modules at the start.
     modules: Vec<Module>,
-    /// The time of the start, by the clock of process start times.
+    /// The time of the start, by the clock of process start times: in ticks since boot.
     since: u64,
 }
 
 impl Begun {
-    /// The program that a process is now.
+    /// The program that a process runs now.
     pub(super) fn of(process: &Process) -> Self {
         let exe = exe(process).unwrap_or_default();
         Self {
@@ -62,14 +63,15 @@ impl Begun {
         }
     }
 
-    /// True if the program mainly runs other programs.
+    /// True if the program has the file name of a shell, or of a program that only runs another one
+    /// ([`SHELLS`]).
     pub(super) fn is_shell(&self) -> bool {
         self.is_shell
     }
 
-    /// Looks for processes that it has started.
+    /// Updates the page faults of its children.
     pub(super) fn look(&mut self) {
-        // It may end in between, so this comes first.
+        // Checked first, since the process may end in between.
         let is_ending = is_ending(&self.process);
         let now = faults_of_children(&self.process).unwrap_or(0);
         self.of_children_now = self.of_children_now.max(now);
@@ -78,22 +80,23 @@ impl Begun {
         }
     }
 
-    /// True if it has started processes since: live ones, or children that it has reaped.
+    /// True if the program has started processes since its measurement began: live ones, or
+    /// children that it has reaped.
     pub(super) fn has_started_others(&mut self) -> bool {
         self.look();
         let is_new = |child: &Process| child.start_time >= self.since;
         self.has_reaped() || self.process.descendants().iter().any(is_new)
     }
 
-    /// True if it has reaped children since. The process that LeakSanitizer starts at the end, in the same
-    /// memory (compiler-rt's sanitizer_stoptheworld_linux_libcdep.cpp), is not one.
+    /// True if it has reaped children since. The process that LeakSanitizer starts at the end, in
+    /// the same memory (compiler-rt's sanitizer_stoptheworld_linux_libcdep.cpp), is not one.
     fn has_reaped(&self) -> bool {
         self.of_children_before > self.of_children
             || self.of_children_now > self.of_children && !has_leak_check(&self.modules)
     }
 
-    /// Says what has taken its place, if something has. One that has ended since still has its name, until it is
-    /// collected.
+    /// A note on the program that has replaced it. `None` if no other program is known to have. An
+    /// ended process keeps its name until it is collected.
     pub(super) fn replaced(&self) -> Option<String> {
         let is_other = |space: &Arc<Space>| space.is_current() == Presence::OtherProgram;
         let by = match self.process.life() {
@@ -107,20 +110,21 @@ impl Begun {
         Some(replaced(&self.exe, &by))
     }
 
-    /// A failure to find functions of these patterns in it, with what was meant where `subject` is a shell or a script of one.
+    /// Adds to a failure to find functions a hint that `subject` is a shell or a script.
     pub(super) fn not_found(
         &self,
         failure: Failure,
         patterns: &[Pattern],
         subject: &str,
     ) -> Failure {
-        // Who names a module knows what the program is.
+        // A user who names a module knows the program.
         if !self.is_shell || patterns.iter().all(Pattern::has_module) {
             return failure;
         }
         let exe = &self.exe;
         failure.hint(hint!(
-            "the program is {}, and what it starts is not followed: --follow does, or name the program itself in the place of {}",
+            "the program is {}, and processes that it starts are not measured: give --follow, or \
+            name the program itself instead of {}",
             Word(exe),
             Word(subject)
         ))
@@ -133,11 +137,13 @@ pub(super) fn replaced(then: &str, now: &str) -> String {
     // A shell that executes a shell runs another script.
     if then == now && !is_shell(&then) {
         format!(
-            "{then} has executed itself anew (exec), and was measured until then; --follow goes on with it"
+            "{then} has executed itself again (exec), and was measured until then; --follow \
+            continues with it"
         )
     } else {
         format!(
-            "{then} has been replaced by {now} (exec), and was measured until then; --follow goes on with {now}"
+            "{then} has been replaced by {now} (exec), and was measured until then; --follow \
+            continues with {now}"
         )
     }
 }
@@ -147,14 +153,15 @@ pub(super) fn is_shell(exe: &str) -> bool {
     file_name(exe).is_some_and(|name| SHELLS.contains(&name))
 }
 
-/// Path of the file that a process runs.
+/// The path of the file that a process runs. `None` if it cannot be read.
 pub(super) fn exe(process: &Process) -> Option<String> {
     let exe = process.exe()?.to_string_lossy().into_owned();
     let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe);
     Some(exe.to_owned())
 }
 
-/// The time since boot in clock ticks, the unit of process start times (proc(5)).
+/// The time since boot in clock ticks, the unit of process start times (proc(5)). 0 if it cannot be
+/// read.
 fn ticks_since_boot() -> u64 {
     const TICKS: u64 = 100;
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
@@ -163,7 +170,8 @@ fn ticks_since_boot() -> u64 {
     })
 }
 
-/// True if the process exits or has ended (proc(5), flags; include/linux/sched.h, PF_EXITING).
+/// True if the process exits or has ended (proc(5), flags; include/linux/sched.h, PF_EXITING). Also
+/// true if its state cannot be read.
 fn is_ending(process: &Process) -> bool {
     const FLAGS: usize = 9;
     const EXITING: u64 = 4;
@@ -172,7 +180,7 @@ fn is_ending(process: &Process) -> bool {
     flags.is_none_or(|flags| flags & EXITING != 0)
 }
 
-/// Minor faults of the process's reaped children (proc(5), cminflt).
+/// Minor faults of the process's reaped children (proc(5), cminflt). `None` if they cannot be read.
 fn faults_of_children(process: &Process) -> Option<u64> {
     const CMINFLT: usize = 11;
     let stat = read_text(format!("/proc/{}/stat", process.pid)).ok()?;

@@ -1,4 +1,4 @@
-//! `report`.
+//! `report`: prints a profile as text or JSON.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use super::measure;
 use super::output::{print_by, print_json};
 use super::target::load;
 use crate::cli::{self, Sort};
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_profile::report::{self, By, Filter, Options};
 
 const OPERATION: &str = "report";
 
-/// Prints a profile, or what of it is asked for.
+/// Prints a profile, or the selected part of it.
 pub(super) fn report(file: &Path, asked: cli::Report) -> Result<(), Failure> {
     let of_file = |e: &dyn std::fmt::Display| Failure::new(OPERATION, file.display(), e);
     let filter = Filter {

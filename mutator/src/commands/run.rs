@@ -1,5 +1,6 @@
-//! `run`: a program under observation from its first instruction.
+//! `run`: measures a program from its first instruction.
 
+use crate::commands::failures::SessionFailure;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -27,19 +28,20 @@ use super::spool::Spool;
 use super::unbegun::Unbegun;
 use super::watch::{Watch, enders, hold, watch};
 use crate::cli::{Measure, Refine, Show};
-use ipath_base::error::{Failure, io_text};
-use ipath_session::launch::{self, LaunchError, Launched, launch};
+use crate::failure::Failure;
+use ipath_base::error::io_text;
+use ipath_session::launch::{self, LaunchError, Launched, launch, shell_status, status_if_ended};
 use ipath_session::session::{Changed, Options, Session, SessionError, Where, select_stopped};
 use ipath_target::process::{Pid, Presence, Process, Space, tids};
 use ipath_target::signals::Signals;
-use ipath_target::tracee::TraceeError;
+use ipath_target::tracee::{Stopped, TraceeError};
 
 pub(super) const OPERATION: &str = "run";
 
-/// What the terminal sends for Ctrl-C and Ctrl-\ the program has got too, and it may go on.
+/// The signals of Ctrl-C and Ctrl-\. The program receives them as well, and may continue.
 pub(super) const FOR_PROGRAM: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 
-/// Starts a program, instruments it, watches it, and ends as it ends.
+/// Starts a program, instruments it and watches it. Ends with the program's status.
 pub(super) fn run(
     measure: &Measure,
     refine: &Refine,
@@ -48,7 +50,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, Failure> {
     let show = &of_own_rank(show)?;
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
-    let spots = spots(OPERATION, &measure.patterns.at)?;
+    let spots = spots(OPERATION, &measure.patterns)?;
     let mut options = options(OPERATION, measure)?;
     let output = Watch::beside_program(show)?;
     let search = if refine.search {
@@ -64,12 +66,13 @@ pub(super) fn run(
         .first()
         .map(|p| p.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let unknown = |e: LaunchError| Failure::new(OPERATION, &subject, e);
+    let unknown = |e| not_begun(&subject, e);
     launch::check(program.first().map_or(OsStr::new(""), |p| p))
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;
     let is_to_choose = search.is_none() && patterns.is_empty() && spots.is_empty();
     if is_to_choose && !output.is_view() {
-        let hint = "name functions with -f, or have them found with --search; `ipath suggest PID` lists those worth it of a process that runs";
+        let hint = "name functions with -f, or find them with --search; `ipath suggest PID` lists \
+            functions worth measuring in a running process";
         return Err(find::nothing_named(OPERATION, &subject).hint(hint));
     }
     let spool = if output.is_view() && search.is_none() {
@@ -97,7 +100,7 @@ pub(super) fn run(
     let mut missing = None;
     let mut options_here = options.clone();
     let prepared = caught(OPERATION, || {
-        // Dropped here, whatever comes of it.
+        // Dropped here on every path.
         let unbegun = unbegun;
         if patterns.is_empty() && spots.is_empty() {
             return Ok(None);
@@ -132,13 +135,7 @@ pub(super) fn run(
     });
     let created = match prepared {
         Ok(prepared) => prepared,
-        Err(failure) => {
-            // The program has not begun, and shall not without what was asked for.
-            let _ = child.kill();
-            drop(stopped);
-            let _ = child.wait();
-            return Err(failure);
-        }
+        Err(failure) => return Err(refused(&mut child, stopped, failure)),
     };
     let again = Again {
         operation: OPERATION,
@@ -170,7 +167,7 @@ pub(super) fn run(
             (signals, &FOR_PROGRAM),
         ),
         (None, Some(live)) => watch(&output, show, live, signals, &FOR_PROGRAM),
-        // A function is named where nothing is searched for.
+        // Without a search, a function is named.
         (None, None) => Ok(()),
     };
     let missing = missing.filter(|_| !renewal.has_renewed());
@@ -178,7 +175,8 @@ pub(super) fn run(
     end(&mut child, spool, watched, &subject, || None)
 }
 
-/// Has functions chosen while the program runs, and watches what they cost. Who chooses none lets it run on.
+/// Lets the user choose functions while the program runs, and watches them. If none is chosen, the
+/// program continues.
 fn choose_and_watch(
     measure: &Measure,
     show: &Show,
@@ -195,16 +193,16 @@ fn choose_and_watch(
         match chosen {
             Ok(Some(chosen)) => break Some(chosen),
             Ok(None) => {
-                said("nothing is chosen: the program goes on, and Ctrl-C ends it");
+                said("no function was chosen: the program continues, and Ctrl-C ends it");
                 break None;
             }
             Err(failure) if failure.is_internal() => return Err(failure),
             Err(failure) => match (process.life(), is_there()) {
                 (Presence::Ended, _) => {
-                    said("it has ended before a function was chosen");
+                    said("it ended before a function was chosen");
                     break None;
                 }
-                // A script has become the program that it starts: that is what is to be looked at.
+                // A script has executed another program, which is sampled next.
                 (_, Presence::OtherProgram) => {}
                 _ => return Err(failure),
             },
@@ -223,7 +221,7 @@ fn choose_and_watch(
     }
 }
 
-/// A session with the functions that the user chooses; none where none is wanted.
+/// Creates a session with the functions that the user chooses. `None` if none is chosen.
 fn choose(
     measure: &Measure,
     options: &Options,
@@ -242,7 +240,31 @@ fn choose(
     created.map(Some).map_err(|e| e.failure(OPERATION, process))
 }
 
-/// Ends as the program ends, once it has: with the status of who has `collected` it, if somebody has.
+/// The failure to start a program. If the program has ended, the exit status is its own.
+pub(super) fn not_begun(subject: &str, error: LaunchError) -> Failure {
+    let failure = Failure::new(OPERATION, subject, &error);
+    match error {
+        LaunchError::Ended(status) => failure.with_status(status as u8),
+        _ => failure,
+    }
+}
+
+/// Ends a program that has not begun to run, and must not run unmeasured. Returns the failure to
+/// measure it. If the program has ended by itself, the exit status is its own.
+pub(super) fn refused(child: &mut Child, stopped: Stopped, failure: Failure) -> Failure {
+    let status = status_if_ended(child);
+    let _ = child.kill();
+    drop(stopped);
+    let _ = child.wait();
+    match status {
+        Some(status) => failure.with_status(status as u8),
+        None => failure,
+    }
+}
+
+/// Waits for the program to end and returns its status. `watched` is the result of measuring it,
+/// whose failure is returned instead. `collected` gives the status if another thread has collected
+/// the program.
 pub(super) fn end(
     child: &mut Child,
     mut spool: Spool,
@@ -256,14 +278,15 @@ pub(super) fn end(
     let status = status.map_err(|e| Failure::new(OPERATION, subject, io_text(&e)))?;
     if status.signal() == Some(libc::SIGSYS) {
         warn(&format!(
-            "{OPERATION} {subject}: a seccomp filter has ended it; if it does so only under ipath, --no-system-calls has the runtime make none"
+            "{OPERATION} {subject}: a seccomp filter has killed it; if that happens only under \
+            ipath, give --no-system-calls"
         ));
     }
-    Ok(exit_code(status))
+    Ok(ExitCode::from(shell_status(status) as u8))
 }
 
-/// Waits for the program's end. A thread that was stopped when the program was killed is this process's to
-/// collect, and before it is the program has not ended.
+/// Waits for the program's end. If the program is killed while its threads are stopped, this
+/// process must collect them, or the program does not end.
 fn wait(
     child: &mut Child,
     spool: &mut Spool,
@@ -281,19 +304,10 @@ fn wait(
         }
         let others = tids(pid).into_iter().flatten().filter(|tid| tid.0 != pid.0);
         for tid in others {
-            // One that is nobody's to collect is no child.
+            // Fails for a thread that is not traced here.
             let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
             let _ = waitpid(unistd::Pid::from_raw(tid.0), Some(flags));
         }
         sleep(PAUSE);
     }
-}
-
-/// The program's own status; 128 + N for signal N, as shells have it.
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status
-        .code()
-        .or(status.signal().map(|n| 128 + n))
-        .unwrap_or(1);
-    ExitCode::from(code as u8)
 }

@@ -1,5 +1,5 @@
-//! `--search`: functions are measured, added and dropped until the call paths that cost are named. What is decided, is decided
-//! in [`ipath_sampling::search`]; here it is done to a process.
+//! `--search`: adds and drops functions until the costly call paths are known.
+//! [`ipath_sampling::search`] makes the decisions, and this module applies them to processes.
 
 mod asked;
 mod best;
@@ -15,6 +15,7 @@ mod result;
 mod samples;
 mod words;
 
+use crate::commands::failures::{SessionFailure, unmeasured};
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ use super::target::{find, target_of};
 use super::tree::no_match;
 use super::watch::{Shown, Watch, conclude, hold, screen};
 use crate::cli::{Measure, Output, Refine, Show};
-use ipath_base::error::{Failure, io_text};
+use crate::failure::Failure;
+use ipath_base::error::io_text;
 use ipath_profile::merge::PathsOf;
 use ipath_profile::{Profile, Unseen};
 use ipath_sampling::search::Bounds;
@@ -55,13 +57,16 @@ use ipath_target::tracee::TraceeError;
 
 const OPERATION: &str = "attach";
 
-/// How much is to be explained: of the rest there are many causes.
+/// The share to explain. The rest has many small causes.
 const EXPLAIN: f64 = 0.9;
-/// For how many steps calls that take long are waited for.
+/// The most steps to wait for long calls.
 const PATIENCE: u32 = 4;
 
 impl<'a> Searching<'a> {
-    /// Checks the options, and adds to the metrics those that a search goes by.
+    /// Checks the options, and adds the metrics that a search needs.
+    ///
+    /// # Errors
+    /// The format is `jsonl`, which a search does not print.
     pub(super) fn new(
         operation: &'static str,
         (measure, refine, show): (&Measure, &Refine, &'a Show),
@@ -77,7 +82,7 @@ impl<'a> Searching<'a> {
                 options.metrics.push(metric);
             }
         }
-        // Otherwise a path through a recursion ends in it: it has too many callers.
+        // Otherwise a path would end at a recursion, which has too many callers.
         options.collapse_recursion = true;
         let step = show.interval;
         Ok(Self {
@@ -97,8 +102,9 @@ impl<'a> Searching<'a> {
         })
     }
 
-    /// Searches in these processes, of which `process` is the first. Searches within the functions of the
-    /// session or the given ones, if there are any. Then takes the sessions out and shows the result.
+    /// Searches in these processes, of which `process` is the first. Searches within the functions
+    /// of the session or the given ones, if there are any. Then takes the sessions out and shows
+    /// the result.
     pub(super) fn search(
         &self,
         process: &Process,
@@ -116,7 +122,7 @@ impl<'a> Searching<'a> {
             lives.resize_with(hunt.pack.members.len(), || None);
             hunt.run(&mut lives, &signals)
         });
-        // What cannot be done to a program that has ended is no failure.
+        // An operation that fails because the program has ended is no failure.
         let over = match over {
             Err(failure) if !failure.is_internal() && process.life() == Presence::Ended => {
                 Ok(Over::Gone)
@@ -145,7 +151,7 @@ impl<'a> Searching<'a> {
         conclude(output, self.show, finished, shown, (signals, kept))
     }
 
-    /// Takes the sessions of several processes out, and adds up their profiles.
+    /// Removes the sessions of several processes, and adds up their profiles.
     fn finish_all(
         &self,
         root: &Process,
@@ -202,12 +208,12 @@ impl<'a> Searching<'a> {
         (done, sum)
     }
 
-    /// There was no time to measure anything, or nothing to be measured.
+    /// Reports that nothing was measured, for lack of time or of suitable functions.
     fn nothing_measured(&self, process: &Process, over: Over) -> Result<(), Failure> {
         let cause = match over {
             Over::Asked => "it was ended before anything was measured",
             Over::Gone => "the program has ended before anything was measured",
-            Over::Found => "nothing that costs can be measured",
+            Over::Found => "none of the costly functions can be measured",
         };
         // A program that was run has its own status.
         match (over, self.operation) {
@@ -220,13 +226,14 @@ impl<'a> Searching<'a> {
     }
 }
 
-/// The columns for one line a step, if standard output and standard error are a terminal.
+/// The width for steps on one line, in terminal columns. `None` if steps are printed in full: with
+/// `--verbose`, or if standard output or standard error is no terminal.
 fn columns_of_steps(is_verbose: bool) -> Option<usize> {
     let width = screen().map(|screen| screen.width.saturating_sub(PREFIX));
     width.filter(|_| !is_verbose && io::stderr().is_terminal())
 }
 
-/// Searches in a process that runs, and with `children` in its descendants.
+/// Searches in a running process, and with `children` in its descendants.
 pub(super) fn attach(
     pid: Pid,
     children: bool,
@@ -315,12 +322,13 @@ fn follow(
             Ok(()) => {}
         }
     }
-    // No session has been made, so their children need none.
+    // No session exists yet, so their children need none.
     follower.begin_held();
     Ok(follower)
 }
 
-/// The functions to search within in programs that are executed later; none if the search is everywhere.
+/// The functions to search within in programs that are executed later. Empty if the search is
+/// unrestricted.
 pub(super) fn wanted(measure: &Measure, patterns: &[Pattern], options: &Options) -> Wanted {
     Wanted {
         patterns: patterns.to_vec(),
@@ -335,6 +343,7 @@ pub(super) fn wanted(measure: &Measure, patterns: &[Pattern], options: &Options)
         } else {
             MANY
         },
+        why: unmeasured,
         met: Arc::default(),
     }
 }

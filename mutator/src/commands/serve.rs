@@ -1,4 +1,4 @@
-//! `serve-metrics`: a session for a monitoring system that comes by and reads.
+//! `serve-metrics`: serves a session's metrics to a monitoring system.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use super::output::print;
 use super::remarks::warn;
 use super::target::open_all;
 use super::watch::hold;
+use crate::failure::Failure;
 use crate::http::{Answer, Request, Server};
-use ipath_base::error::{Failure, io_text};
+use ipath_base::error::io_text;
 use ipath_base::printable::Page;
 use ipath_profile::Profile;
 use ipath_profile::openmetrics::{self, Format};
@@ -21,12 +22,12 @@ use ipath_target::process::Pid;
 use patcher::select::Pattern;
 
 const OPERATION: &str = "serve-metrics";
-/// Where the metrics are, as scrapers expect it.
+/// The path that scrapers request by convention.
 const PATH: &str = "/metrics";
-/// Time between two looks at whether there is anything to serve any more.
+/// The time between two checks for sessions that are over.
 const A_LOOK: Duration = Duration::from_millis(200);
 
-/// Serves the sessions of a process or a job until they are over, or a signal comes.
+/// Serves the sessions of a process or job until they are over or a signal arrives.
 pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<(), Failure> {
     let under = patterns(OPERATION, under)?;
     let mut served: Vec<Looked> = open_all(OPERATION, pid, Session::open)?
@@ -38,7 +39,7 @@ pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<()
         let failure = Failure::new("listen", listen, io_text(&e));
         failure.hint("--listen names another address and port")
     })?;
-    // Before anyone comes by, so that the first who does has not to wait for debug information.
+    // Done before the first request, which then need not wait for debug information.
     say_what_is_not_under(&profiles(&mut served), &under);
     let address = server.address();
     print(&Page::of(&format!("http://{address}{PATH}\n")))?;
@@ -58,13 +59,14 @@ pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<()
     Ok(())
 }
 
-/// What there is of each now.
+/// The current profiles of the sessions that can be read.
 fn profiles(served: &mut [Looked]) -> Vec<Profile> {
     let now = served.iter_mut().map(|one| one.profile(OPERATION));
     now.flatten().collect()
 }
 
-/// Says through which of these functions no path leads: a name may be mistaken, or its time not have come.
+/// Warns about functions that no path passes through. The name may be wrong, or the function not
+/// called yet.
 fn say_what_is_not_under(profiles: &[Profile], under: &[Pattern]) {
     let is_there = |pattern: &Pattern| {
         let filter = Filter::of_paths_through(pattern);

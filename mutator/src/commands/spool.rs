@@ -1,4 +1,4 @@
-//! Where a program's output waits while the view has the terminal.
+//! A buffer for a program's output while the view uses the terminal.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -17,25 +17,27 @@ use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use crate::commands::remarks::warn;
 use ipath_target::signals;
 
-/// Bytes that are kept, the last ones: more than anybody scrolls back.
+/// The bytes of output to keep. Older output is dropped.
 const KEPT: u64 = 16 << 20;
-/// Time between two looks at how much has come.
+/// The time between two checks of the output's length.
 const A_LOOK: Duration = Duration::from_millis(200);
 
-/// What goes to the terminal otherwise. The program writes into memory that it shares with this process, and goes on whatever
-/// becomes of that.
+/// The output that would otherwise go to the terminal. The program writes to memory that it shares
+/// with this process, so it continues even if this process dies.
 #[derive(Default)]
 pub(super) struct Spool {
+    /// The memory. `None` if output is not redirected.
     file: Option<Arc<File>>,
-    /// How much of it has been shown, or let go.
+    /// The length of the output that has been shown or dropped, in bytes.
     shown: u64,
-    /// Lets go what is too much, meanwhile.
+    /// The thread that drops old output meanwhile.
     keeper: Option<(Sender<()>, JoinHandle<u64>)>,
-    /// How the terminal was: the program may leave it as the view had it.
+    /// The terminal's state at the start. The program may leave the view's state behind.
     terminal: Option<libc::termios>,
 }
 
 impl Spool {
+    /// A buffer that drops old output on a separate thread. Redirects nothing if memory is lacking.
     pub(super) fn new() -> Self {
         let created = memfd_create(c"ipath-output", MFdFlags::MFD_CLOEXEC);
         let file = created.ok().map(|fd: OwnedFd| Arc::new(File::from(fd)));
@@ -51,8 +53,8 @@ impl Spool {
         }
     }
 
-    /// Sends the program's output here, as far as it would go to the terminal, and gives it no input from there: the keys are
-    /// the view's.
+    /// Redirects the program's output to this buffer if it would go to a terminal. Terminal input
+    /// is replaced by /dev/null, because the keys belong to the view.
     pub(super) fn redirect(&self, command: &mut Command) {
         let Some(file) = &self.file else { return };
         let copy = || file.try_clone().map(Stdio::from);
@@ -71,14 +73,14 @@ impl Spool {
         }
     }
 
-    /// Shows what has come since, once the view is over.
+    /// Shows the output since the last call, once the view is closed.
     pub(super) fn follow(&mut self) {
         if let Some((end, keeper)) = self.keeper.take() {
             drop(end);
             self.shown = keeper.join().unwrap_or_default();
             if self.shown > 0 {
                 warn(&format!(
-                    "the first {} bytes that the program has written are left out",
+                    "the first {} bytes of the program's output are left out",
                     self.shown
                 ));
             }
@@ -88,7 +90,7 @@ impl Spool {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(len @ 1..) = file.read_at(&mut buffer, self.shown) {
             self.shown += len as u64;
-            // A terminal that is gone shows nothing.
+            // The terminal may be gone.
             if out.write_all(&buffer[..len]).is_err() {
                 break;
             }
@@ -96,7 +98,7 @@ impl Spool {
         let _ = out.flush();
     }
 
-    /// The same once more, when the program has ended; the terminal is as it was.
+    /// Shows the remaining output after the program has ended, and restores the terminal.
     pub(super) fn finish(mut self) {
         self.follow();
         let is_in_front = nix::unistd::tcgetpgrp(io::stdout()) == Ok(nix::unistd::getpgrp());
@@ -106,7 +108,7 @@ impl Spool {
     }
 }
 
-/// Lets go what is too much until it is told to end, and gives how much that was.
+/// Drops old output until told to end. Returns the number of dropped bytes.
 fn keep(file: &File, ended: &Receiver<()>) -> u64 {
     let mut gone = 0;
     while ended.recv_timeout(A_LOOK) == Err(RecvTimeoutError::Timeout) {
@@ -115,7 +117,8 @@ fn keep(file: &File, ended: &Receiver<()>) -> u64 {
     let_go(file, gone)
 }
 
-/// Gives the memory of all but the last bytes back, of which `gone` is gone already; how much is gone then.
+/// Frees the memory of all but the last [`KEPT`] bytes, of which the first `gone` are already
+/// freed. Returns the new number.
 fn let_go(file: &File, gone: u64) -> u64 {
     let len = file.metadata().map_or(0, |meta| meta.len());
     let Some(to) = len.checked_sub(KEPT).filter(|&to| to > gone) else {

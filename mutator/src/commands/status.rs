@@ -1,4 +1,4 @@
-//! `status`: which sessions there are.
+//! `status`: the existing sessions.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::output::print;
 use super::remarks::warn;
 use super::target::{find, open_all};
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::printable::{Page, printable, printable_os};
 use ipath_profile::clock;
 use ipath_profile::report::human;
@@ -17,17 +17,18 @@ use ipath_session::segment::{self, Cleaned, Document, SegmentError, named};
 use ipath_session::session::{Session, SessionError};
 use ipath_target::process::{Pid, Process};
 
-/// A session's process as far as it is seen from here.
+/// The state of a session's process as seen from this pid namespace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Living,
     Ended,
-    /// It is not seen, and somebody has its segment.
+    /// Not visible here, but another process has the segment open.
     Elsewhere,
 }
 
 impl Seen {
-    /// What is seen of a process whose segment has this path, where it has one: before this process has it.
+    /// The state of a process. `path` is its segment's path, if it has a name. Must be called
+    /// before this process opens the segment.
     fn of(process: &Process, path: Option<&Path>) -> Self {
         match process.has_ended() {
             false => Self::Living,
@@ -41,14 +42,15 @@ impl Seen {
             Self::Living => "",
             Self::Ended => "  the process has ended",
             Self::Elsewhere => {
-                "  no process of this id is here: it is in another pid namespace, or another ipath looks at what it has left"
+                "  there is no process with this id here: it is in another pid namespace, or \
+                another ipath uses its remains"
             }
         }
     }
 }
 
-/// Prints the sessions of one process, with what it has started as the launcher of an MPI job or is followed, or all: with a line each, or
-/// where it is wanted in full.
+/// Prints all sessions, or those of one process and of processes measured with it. Each takes one
+/// line, unless `is_verbose` or a process is given.
 pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> {
     if let Some(pid) = pid {
         if !named().iter().any(|(_, p)| p.pid == pid) {
@@ -63,7 +65,8 @@ pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> 
     }
     let named = named();
     let processes: Vec<Process> = named.iter().map(|(_, process)| process.clone()).collect();
-    // Those without a name, or with one elsewhere, are seen in their processes.
+    // Sessions without a name, or with one elsewhere, are found through the maps of their
+    // processes.
     let unnamed = segment::mapped(&processes);
     let named = named
         .into_iter()
@@ -78,7 +81,7 @@ pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> 
             } else {
                 format!("{}\n", in_short(&session, seen))
             }),
-            // It has ended since, or a process has begun one just now.
+            // The session has ended since, or is just being created.
             Err(SessionError::Segment(SegmentError::Missing)) => {}
             Err(SessionError::Segment(SegmentError::Io(_, error)))
                 if error.kind() == io::ErrorKind::PermissionDenied =>
@@ -91,7 +94,7 @@ pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> 
                     |path| path.display().to_string(),
                 );
                 let said = error.to_string();
-                // It may begin with that.
+                // The message may begin with the name.
                 let said = said.strip_prefix(&format!("{name}: ")).unwrap_or(&said);
                 warn(&format!("status {name}: {said}"));
             }
@@ -112,7 +115,7 @@ pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> 
     print(&Page::of(&text))
 }
 
-/// Removes what sessions of ended processes have left, and says so.
+/// Removes the remains of sessions whose processes have ended, and prints them.
 pub(super) fn clean() -> Result<(), Failure> {
     let mut text = String::new();
     for (path, cleaned) in segment::clean() {
@@ -130,7 +133,7 @@ pub(super) fn clean() -> Result<(), Failure> {
     print(&Page::of(&text))
 }
 
-/// The session in a line.
+/// The session on one line.
 fn in_short(session: &Session, seen: Seen) -> String {
     const NAMED: usize = 3;
     let document = session.document();
@@ -161,11 +164,11 @@ fn in_short(session: &Session, seen: Seen) -> String {
     )
 }
 
-/// What a session is of, what it measures, and for how long.
+/// The line about a session's process, its metrics and its duration.
 fn head(session: &Session, seen: Seen) -> String {
     let (process, document) = (session.process(), session.document());
     let header = session.segment().header();
-    // One that was not finished has no beginning.
+    // A session that was not completed has no start time.
     let started = header.started_tsc.load(Relaxed);
     let ticks = match started {
         0 => 0,
@@ -183,7 +186,7 @@ fn head(session: &Session, seen: Seen) -> String {
     )
 }
 
-/// The metrics that functions of a session measure; all that it has where none is in.
+/// The metrics that functions of a session measure. All its metrics if no function is instrumented.
 fn measured(document: &Document) -> Vec<&str> {
     let active = document.measured().filter(|(_, f)| f.is_in());
     let now: HashSet<&str> = active.flat_map(|(_, f)| document.measured_of(f)).collect();
@@ -204,7 +207,7 @@ fn describe(session: &Session, seen: Seen) -> String {
             .map_or("", |m| &m.path);
         let (name, module) = (printable(&function.name), printable(module));
         let measured = document.measured_of(function).join(",");
-        // What the first line says is not said again.
+        // The metrics in the first line are not repeated.
         let measured = if !function.role.is_measured() || measured == metrics.join(",") {
             String::new()
         } else {

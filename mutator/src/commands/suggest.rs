@@ -1,4 +1,4 @@
-//! `suggest`: samples of a process, and the functions worth naming.
+//! `suggest`: samples a process and lists the functions worth measuring.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,7 +16,8 @@ use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
 use super::watch::{hold, screen};
-use ipath_base::error::{Failure, io_text};
+use crate::failure::Failure;
+use ipath_base::error::io_text;
 use ipath_base::hint::{CommandLine, hint};
 use ipath_base::printable::{Page, printable};
 use ipath_sampling::sampling::{
@@ -37,14 +38,14 @@ use text::{Subject, text};
 
 const OPERATION: &str = "suggest";
 
-/// What helps where nothing is allowed.
+/// The advice if sampling is not permitted.
 const ALLOW: &str = "run ipath as root, or lower kernel.perf_event_paranoid to 1";
 
-/// Time between two looks at what has been sampled: the rings have room for more.
+/// The time between two reads of the samples. The ring buffers have room for more.
 const A_LOOK: Duration = Duration::from_millis(25);
 
-/// Samples a process, or with `children` a process and its descendants. Prints the functions that are worth
-/// naming, all of them if `limit` is 0.
+/// Samples a process, or with `children` a process and its descendants. Prints the functions that
+/// are worth measuring, all of them if `limit` is 0.
 pub(super) fn suggest(
     pid: Pid,
     children: bool,
@@ -105,7 +106,7 @@ pub(super) fn suggest(
     }
     let suggestion = sampled.suggestion();
     if let Some(others) = &others {
-        // In JSON there is no place for it.
+        // The JSON has no field for it.
         if json {
             warn(&format!("{OPERATION} {pid}: {others}"));
         }
@@ -130,11 +131,12 @@ pub(super) fn suggest(
 pub(super) struct Sampled<'s> {
     processes: &'s [Process],
     samplers: &'s [Sampler],
+    /// The functions of all processes, with the process in which each is costliest.
     pub(super) sum: Together,
 }
 
 impl<'s> Sampled<'s> {
-    /// The `most` heaviest functions of all.
+    /// The `most` costliest functions of all processes.
     pub(super) fn of(processes: &'s [Process], samplers: &'s mut [Sampler], most: usize) -> Self {
         let of_each = match samplers.len() {
             1 => most,
@@ -156,7 +158,7 @@ impl<'s> Sampled<'s> {
         }
     }
 
-    /// The modules of the process of the first function that can be measured.
+    /// The modules of the process in which the first measurable function is costliest.
     fn modules(&self) -> Vec<Module> {
         let shares = &self.sum.shares;
         let first = (shares.functions.iter()).position(|f| f.is_known && !f.is_own);
@@ -165,7 +167,8 @@ impl<'s> Sampled<'s> {
         modules.into_iter().map(|(_, module)| module).collect()
     }
 
-    /// The functions, without their callers. `refusals` are those of each process.
+    /// The functions without their callers, in the order of `sum`. `refusals` has an entry per
+    /// process.
     pub(super) fn candidates(&self, refusals: &mut [Refusals]) -> Vec<Candidate> {
         let shares = &self.sum.shares;
         let mut found: Vec<Option<Candidate>> = Vec::new();
@@ -209,19 +212,22 @@ impl<'s> Sampled<'s> {
     }
 }
 
-/// What is not as it would be if perf events were allowed.
+/// The limitation of this way of sampling compared to full perf events. `None` if there is none.
 pub(super) fn less(seeing: Seeing) -> Option<&'static str> {
     match seeing {
         Seeing::Whole => None,
         Seeing::UserMode => Some(
-            "the kernel lets user mode alone be sampled (kernel.perf_event_paranoid): waiting is not seen",
+            "the kernel allows sampling only in user mode (kernel.perf_event_paranoid): waiting \
+            is not seen",
         ),
         Seeing::Stops => Some(
-            "the kernel allows no perf events (kernel.perf_event_paranoid): threads that run are stopped for a moment, 80 times a second",
+            "the kernel allows no perf events (kernel.perf_event_paranoid): running threads are \
+            stopped for a moment, 80 times a second",
         ),
     }
 }
 
+/// The failure for a process that cannot be sampled.
 pub(super) fn failure(operation: &str, process: &Process, why: &NotSampled) -> Failure {
     let of = |error: &io::Error| {
         let cause = format!("it cannot be sampled: {}", io_text(error));
@@ -232,7 +238,8 @@ pub(super) fn failure(operation: &str, process: &Process, why: &NotSampled) -> F
         NotSampled::Threads(error) => of(error),
         NotSampled::Events(NoEvents::Ring(error)) => match error.raw_os_error() {
             Some(libc::EPERM) => of(error).hint(
-                "this user has locked as much memory as he may: raise that limit (ulimit -l), or kernel.perf_event_mlock_kb",
+                "this user has reached the limit of locked memory: raise it (ulimit -l), or \
+                kernel.perf_event_mlock_kb",
             ),
             _ => of(error),
         },
@@ -241,7 +248,9 @@ pub(super) fn failure(operation: &str, process: &Process, why: &NotSampled) -> F
         }
         NotSampled::Stops(NoStops::Traced(by, name)) => {
             let name = printable(name);
-            let cause = format!("it cannot be sampled: it is traced by {by} ({name}), and there are no perf events");
+            let cause = format!(
+                "it cannot be sampled: it is traced by {by} ({name}), and there are no perf events"
+            );
             Failure::new(operation, process.pid, cause).hint(ALLOW)
         }
         NotSampled::Stops(NoStops::Refused(error)) => {
@@ -263,7 +272,11 @@ fn nothing_seen(process: &Process, shares: &Shares, others: Option<&str>) -> Fai
         return Failure::new(OPERATION, pid, "the process has ended");
     }
     if let Some(stands) = process.stands() {
-        return Failure::new(OPERATION, pid, format!("nothing of it ran: it is {stands}"));
+        return Failure::new(
+            OPERATION,
+            pid,
+            format!("none of its threads ran: it is {stands}"),
+        );
     }
     let cause = format!(
         "none of its threads ({}) ran within {:.1} s",
@@ -276,22 +289,24 @@ fn nothing_seen(process: &Process, shares: &Shares, others: Option<&str>) -> Fai
             "the processes that it has started ran: `{}` samples them, too",
             CommandLine::ipath("suggest").pid(pid).with("--children")
         )),
-        None => failure.hint("give it something to do, or look longer: --duration 10s"),
+        None => failure.hint("give it something to do, or sample longer: --duration 10s"),
     }
 }
 
-/// A function's module, by index, and where it begins.
-type Place = (Option<usize>, Avma);
+/// A function by the index of its module and its start. The index is `None` outside of modules.
+type FunctionAt = (Option<usize>, Avma);
 
-/// Why nothing can be measured where this is all that is known.
+/// The reason why an address without a known function cannot be measured.
 pub(super) const UNKNOWN: &str = "no function is known there";
 
-/// Why functions cannot be patched, each asked once. A module that comes to the place of another has an index of its own.
+/// The reasons why functions cannot be patched, each determined once. A module that replaces
+/// another one has its own index.
 #[derive(Default)]
-pub(super) struct Refusals(HashMap<Place, Option<String>>);
+pub(super) struct Refusals(HashMap<FunctionAt, Option<String>>);
 
 impl Refusals {
-    /// Takes in what is not known of these functions, of which those in `modules` are there.
+    /// Determines the reasons for new functions, if their modules are among `modules`, the loaded
+    /// ones.
     fn find(&mut self, process: &Process, modules: &[(usize, Module)], functions: &[Function]) {
         let (index, here): (Vec<usize>, Vec<Module>) = modules.iter().cloned().unzip();
         let is_here = |f: &Function| f.module.is_some_and(|module| index.contains(&module));
@@ -332,7 +347,7 @@ impl Refusals {
         }
     }
 
-    /// Why a function cannot be patched, if it cannot.
+    /// The reason why a function cannot be patched. `None` if it can.
     fn of(&self, function: &Function) -> Option<String> {
         if function.is_own {
             return Some("ipath's own".to_owned());
@@ -343,16 +358,16 @@ impl Refusals {
         match (function.module, self.0.get(&place(function))) {
             (None, _) => Some("JIT code".to_owned()),
             (Some(_), Some(known)) => known.clone(),
-            (Some(_), None) => Some("its file is not mapped any more".to_owned()),
+            (Some(_), None) => Some("its file is no longer mapped".to_owned()),
         }
     }
 }
 
-fn place(function: &Function) -> Place {
+fn place(function: &Function) -> FunctionAt {
     (function.module, function.start)
 }
 
-/// What is said of these functions, without their callers.
+/// The functions without their callers, with the reasons why they cannot be measured.
 fn candidates(
     process: &Process,
     modules: &[(usize, Module)],

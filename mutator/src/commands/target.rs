@@ -1,9 +1,10 @@
-//! The process, session or profile that a command is about.
+//! The process, session or profile that a command operates on.
 
+use crate::commands::failures::{ProcessFailure, SessionFailure};
 use std::path::{Path, PathBuf};
 
 use super::remarks::warn;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::hint::{CommandLine, Hint, hint};
 use ipath_profile::{Profile, Target};
 use ipath_session::mpi::ranks;
@@ -11,7 +12,7 @@ use ipath_session::segment::{SegmentError, family_at, named};
 use ipath_session::session::{Session, SessionError};
 use ipath_target::process::{Pid, Presence, Process, host};
 
-/// Finds a process that can be worked on.
+/// Finds the process with the id `pid`. An error if there is none.
 pub(super) fn find(operation: &str, pid: Pid) -> Result<Process, Failure> {
     Process::find(pid).map_err(|e| e.failure(operation))
 }
@@ -28,7 +29,7 @@ pub(super) fn target_of(process: &Process) -> Target {
     }
 }
 
-/// The profile that a file holds.
+/// Loads the profile in a file.
 pub(super) fn load(operation: &str, file: &Path) -> Result<Profile, Failure> {
     Profile::load(file).map_err(|e| {
         let hint = e.hint().map(Hint::from);
@@ -36,8 +37,8 @@ pub(super) fn load(operation: &str, file: &Path) -> Result<Profile, Failure> {
     })
 }
 
-/// The sessions of the processes that were measured as one with this first process and live, though nothing
-/// that lives connects them: a process between the two has ended.
+/// The sessions of living processes in the family of `first` whose link to it is broken, because a
+/// process in between has ended.
 fn orphans(
     pid: Pid,
     first: Option<&Process>,
@@ -46,21 +47,21 @@ fn orphans(
     open: fn(&Process) -> Result<Session, SessionError>,
 ) -> Vec<Session> {
     let is_known = |process: &Process| known.iter().any(|s| s.process() == process);
-    // A descendant is no older than its ancestor, so sessions of older processes stay closed.
+    // A descendant is no older than its ancestor. So sessions of older processes are not opened.
     let is_younger = |process: &Process| first.is_none_or(|f| process.start_time >= f.start_time);
     let others = named.iter().filter(|(_, process)| {
         let is_other = process.pid != pid && is_younger(process) && !is_known(process);
         is_other && process.life() == Presence::Here
     });
-    // The sessions of other programs are not opened.
+    // Sessions of other families are not opened.
     let others = others.filter(|(path, _)| is_family_of(family_at(path), pid, first));
     others
         .filter_map(|(_, process)| open(process).ok())
         .collect()
 }
 
-/// True if a session of this family was made together with those of the process of this id, which is `first`
-/// unless it has ended.
+/// True if a session of this family was created together with those of the process `pid`. `first`
+/// is that process, or `None` if it has ended. False if `family` is `None`.
 pub(super) fn is_family_of(family: Option<(i32, u64)>, pid: Pid, first: Option<&Process>) -> bool {
     family.is_some_and(|id| match first {
         Some(first) => id == first.id(),
@@ -68,9 +69,13 @@ pub(super) fn is_family_of(family: Option<(i32, u64)>, pid: Pid, first: Option<&
     })
 }
 
-/// The session of a process, of one that has ended too as long as its segment is there, and those of what it has started, if that is
-/// followed; or where there are none those of the ranks that it
-/// has started as the launcher of an MPI job.
+/// Opens the session of a process and the sessions of its descendants that are measured with it. If
+/// there are none, opens those of the ranks that it has started as an MPI launcher.
+///
+/// The session of an ended process is included while its segment exists.
+///
+/// # Errors
+/// No session is found or can be opened.
 pub(super) fn open_all(
     operation: &str,
     pid: Pid,
@@ -118,7 +123,7 @@ pub(super) fn open_all_of(
     match (sessions.is_empty(), ranks.is_empty()) {
         (true, true) => Err(failure),
         (true, false) => Err(failure.hint(hint!(
-            "it has started ranks of an MPI job, none of which has one: `{}` begins them",
+            "it has started ranks of an MPI job without sessions: `{}` begins them",
             CommandLine::ipath("attach --mpi").pid(pid).with("-f FUNC")
         ))),
         (false, _) => Ok(sessions),
@@ -134,7 +139,7 @@ fn open_by(
     let process = match Process::find(pid) {
         Ok(process) => process,
         Err(error) => {
-            // The latest of those that have had this id.
+            // The latest process that had this id.
             let latest = named.iter().rev().find(|(_, p)| p.pid == pid);
             let Some((_, process)) = latest else {
                 return Err(Failure::of(operation, error));
@@ -147,7 +152,9 @@ fn open_by(
         let failure = error.failure(operation, &process);
         match operation {
             _ if !is_missing => failure,
-            "detach" | "remove" => failure.hint("`ipath status` lists the sessions there are"),
+            "detach" | "remove" => {
+                failure.hint("`ipath status` lists the sessions on this machine")
+            }
             _ => failure.hint(hint!(
                 "begin one with `{}`",
                 CommandLine::ipath("attach").pid(pid).with("-f FUNC")
@@ -164,11 +171,11 @@ mod tests {
 
     static OPENED: AtomicUsize = AtomicUsize::new(0);
 
-    /// The sessions of other programs stay closed.
+    /// Sessions of other families are not opened.
     #[test]
     fn only_sessions_of_the_family_are_opened() {
         let own = Process::find(Pid(std::process::id() as i32)).expect("this process");
-        // A file that is not in use as the segment of this process.
+        // A segment that is not in use, so this process does not count as its user.
         let other = Process {
             start_time: own.start_time + 1,
             ..own.clone()

@@ -1,17 +1,19 @@
-//! Sessions in several processes that run already, shown as one.
+//! Sessions in several running processes, shown as one job.
 
 use super::each::in_each;
 use super::later::Later;
 use super::live::{AtEnd, Live};
 use super::processes::Job;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_session::session::{Changed, Session};
 use ipath_target::process::Process;
 use ipath_target::signals::Signals;
 
-/// Makes a session in each of these processes with `create`, and adds them to the job. A process with a
-/// thread in vfork(2) gets its session later, unless there is no other. Prints a line for each process that
-/// is not measured. Stops when a signal ends the command.
+/// Creates a session in each of these processes with `create`, and adds them to the job. Each
+/// process is given with its rank or process id.
+///
+/// A process with a thread in vfork(2) gets its session later, unless there is no other. Prints a
+/// line for each process that is not measured. Stops when a signal ends the command.
 ///
 /// # Errors
 /// The failure for the first process, if none of them is measured.

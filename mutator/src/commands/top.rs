@@ -1,22 +1,22 @@
-//! `top`.
+//! `top`: watches existing sessions.
 
 use super::live::{AtEnd, Live};
 use super::processes::Job;
 use super::target::open_all;
 use super::watch::{Watch, hold, watch};
 use crate::cli::Show;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_session::session::Session;
 use ipath_target::process::Pid;
 
 const OPERATION: &str = "top";
 
-/// Watches a session that is there, or those of a job.
+/// Watches an existing session, or those of a job.
 pub(super) fn top(pid: Pid, show: &Show) -> Result<(), Failure> {
     watch_all(OPERATION, open_all(OPERATION, pid, Session::open)?, show)
 }
 
-/// Watches these sessions of one process or job.
+/// Watches these sessions of one process or job, at least one.
 pub(super) fn watch_all(
     operation: &str,
     mut sessions: Vec<Session>,
@@ -24,7 +24,7 @@ pub(super) fn watch_all(
 ) -> Result<(), Failure> {
     let output = Watch::new(show)?;
     let signals = hold(operation)?;
-    // There is one at least.
+    // There is at least one.
     match sessions.pop() {
         Some(one) if sessions.is_empty() => {
             let live = Live::new(one, AtEnd::Nothing);

@@ -1,5 +1,6 @@
-//! `attach --children`: a session in a process and in each process that it has started.
+//! `attach --children`: a session in a process and in each of its descendants.
 
+use crate::commands::failures::{SessionFailure, UnmatchedFailure};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 
@@ -17,20 +18,20 @@ use super::target::{find, target_of};
 use super::together;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::hint::{CommandLine, Hint, hint};
-use ipath_session::session::{
-    Changed, Options, Selected, Session, SessionError, Unmatched, Where, select_in,
-};
+use ipath_session::session::{Changed, Options, Selected, Session, SessionError, Where, select_in};
 use ipath_target::emulators::Runner;
 use ipath_target::process::{Pid, Process};
 
 const OPERATION: &str = "attach";
 
-/// Instruments a process and all its descendants, shows what happens, and takes everything out again.
+/// Instruments a process and all its descendants, and shows the measurements. Removes the sessions
+/// at the end, unless `keep` is true. Without patterns, the user chooses functions in the view.
+/// That is an error if there is no view.
 pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Result<(), Failure> {
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
-    let spots = spots(OPERATION, &measure.patterns.at)?;
+    let spots = spots(OPERATION, &measure.patterns)?;
     let mut options = options(OPERATION, measure)?;
     let output = Watch::new(show)?;
     let root = find(OPERATION, pid)?;
@@ -42,7 +43,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
             .pid(pid)
             .with("--search --children");
         let hint = hint!(
-            "`{}` lists those worth naming with -f, `{}` finds and measures them",
+            "`{}` lists functions worth naming with -f, `{}` finds and measures them",
             suggest,
             search
         );
@@ -97,17 +98,17 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     Ok(())
 }
 
-/// Reports descendants that began while the sessions were made.
+/// Reports descendants that started while the sessions were created.
 fn note_begun_since(job: &mut Job<'_>, root: &Process, known: &BTreeSet<Pid>) {
     let is_new = |process: &&Process| !known.contains(&process.pid);
     let said = match tree(root).iter().filter(is_new).count() {
         0 => return,
-        1 => "a process that began meanwhile is not measured".to_owned(),
-        n => format!("{n} processes that began meanwhile are not measured"),
+        1 => "a process that started meanwhile is not measured".to_owned(),
+        n => format!("{n} processes that started meanwhile are not measured"),
     };
     let pid = root.pid;
     warn(&format!(
-        "{OPERATION} {pid}: {said}; --follow measures such"
+        "{OPERATION} {pid}: {said}; --follow measures such processes"
     ));
     job.note_unmeasured(said);
 }
@@ -125,7 +126,7 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Makes a session in a process. One matching pattern is enough.
+    /// Creates a session in a process. One matching pattern is enough.
     fn begin(&self, process: &Process, is_root: bool) -> Result<(Session, Changed), Failure> {
         let failure = |e: SessionError| e.failure(OPERATION, process);
         process.check().map_err(|e| failure(e.into()))?;
@@ -156,7 +157,7 @@ impl Wanted<'_> {
         let unmatched = &selected.selection.unmatched;
         let first = unmatched.first();
         self.near
-            .get_or_init(|| first.and_then(Unmatched::did_you_mean));
+            .get_or_init(|| first.and_then(UnmatchedFailure::did_you_mean));
         no_match(process, unmatched.iter().map(|u| u.pattern.as_str()))
     }
 
@@ -184,7 +185,7 @@ impl Wanted<'_> {
         let texts = self.patterns.iter().map(Pattern::text);
         for text in texts.filter(|text| !met.contains(*text)) {
             if self.measure.pending {
-                warn(&format!("'{text}' waits for a library that has it"))
+                warn(&format!("'{text}' waits for a library that contains it"))
             } else {
                 warn(&format!(
                     "{OPERATION} {pid}: no function in its {processes} processes matches '{text}'"

@@ -1,7 +1,7 @@
-//! Ending `run` while its program waits to begin.
+//! Ending `run` before its program begins.
 //!
 //! Signals are held from before the program is started, and the analysis of its files can take
-//! seconds. Nothing is in the program until a session is made, so a signal that ends the command
+//! seconds. The program is unmodified until a session is created, so a signal that ends the command
 //! needs no teardown.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,12 +21,12 @@ use ipath_base::starved;
 use ipath_target::process::Pid;
 use ipath_target::signals::try_spawn;
 
-/// A program that has been started and has not begun. Until [`Unbegun::end_watch`], or until this
-/// is dropped, a signal that ends the command kills the program and ends both.
+/// A program that has been started and has not begun to run. Until [`Unbegun::end_watch`], or until
+/// this is dropped, a signal that ends the command also kills the program.
 pub(super) struct Unbegun {
     watched: Arc<Watched>,
-    /// The watching thread, and a pipe whose closing ends it. None if no thread could be made:
-    /// the signal is then found by `end_watch`.
+    /// The watching thread, and a pipe whose closing ends it. `None` if the thread could not be
+    /// created: `end_watch` then checks for the signal.
     thread: Option<(OwnedFd, JoinHandle<()>)>,
 }
 
@@ -40,7 +40,7 @@ struct Watched {
 }
 
 impl Unbegun {
-    /// Watches for the signals of `enders`, which the caller holds, from now on.
+    /// Watches for the signals of `enders` from now on. The caller holds them.
     pub(super) fn watch(
         operation: &'static str,
         subject: &str,
@@ -62,7 +62,7 @@ impl Unbegun {
         Self { watched, thread }
     }
 
-    /// Returns once signals are no longer watched for. Ends the command if one has come.
+    /// Stops watching for signals. If one has arrived, kills the program and ends the command.
     pub(super) fn end_watch(mut self) {
         self.stop();
     }
@@ -71,7 +71,7 @@ impl Unbegun {
         self.watched.look(true);
         if let Some((open, thread)) = self.thread.take() {
             drop(open);
-            // It does nothing that panics.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }
@@ -99,10 +99,11 @@ impl Watched {
         }
     }
 
-    /// Ends the command if a signal has come in time. Otherwise returns true if the watch is over,
-    /// which it is after this call if it `is_last`.
+    /// Ends the command if a signal has arrived in time. Otherwise returns true if the watch is
+    /// over, as it is after this call if `is_last`.
     fn look(&self, is_last: bool) -> bool {
-        // Both threads look. Whichever ends the command keeps the lock, and the other one waits.
+        // Both threads check. The one that ends the command keeps the lock, and the other one
+        // waits.
         let mut is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
         if !*is_over && let Ok(Some(info)) = self.enders.read_signal() {
             self.end(info.ssi_signo as i32);
@@ -111,10 +112,11 @@ impl Watched {
         *is_over
     }
 
+    /// Kills the program, and ends the command with the status for this signal: 128 + N.
     fn end(&self, number: i32) -> ! {
         let child = unistd::Pid::from_raw(self.child.0);
         let _ = kill(child, Signal::SIGKILL);
-        // If another thread collects it, there is no child to wait for.
+        // If another thread has collected it, there is no child to wait for.
         while let Ok(WaitStatus::Stopped(..)) | Err(Errno::EINTR) =
             waitpid(child, Some(WaitPidFlag::__WALL))
         {}
@@ -124,7 +126,8 @@ impl Watched {
         let name = Signal::try_from(number).map_or("a signal", Signal::as_str);
         let (operation, subject) = (self.operation, &self.subject);
         warn(&format!(
-            "{operation} {subject}: {name} came before the program began, which has been killed"
+            "{operation} {subject}: {name} arrived before the program began, and the program was \
+            killed"
         ));
         exit(128 + number)
     }

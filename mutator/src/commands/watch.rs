@@ -1,4 +1,4 @@
-//! Watching a session to its end: in the live view, or as summaries on standard output.
+//! Watching a session until it ends: in the live view, or with summaries on standard output.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -13,8 +13,9 @@ use super::output::{print, print_data};
 use super::panics::caught;
 use super::remarks::{self, warn};
 use crate::cli::{Output, Show};
+use crate::failure::Failure;
 use ipath_base::destination::Destination;
-use ipath_base::error::{Failure, io_text};
+use ipath_base::error::io_text;
 use ipath_base::hint::{CommandLine, Hint};
 use ipath_base::printable::Page;
 use ipath_profile::Profile;
@@ -26,51 +27,55 @@ use ipath_target::signals::{Asked, Signals};
 use ipath_view::View;
 use ipath_view::outlet::{Outlet, is_nobody};
 
-/// Holds the signals that would end or stop this process: from before the first byte of a target
-/// changes until everything is out again.
+/// Holds the signals that would end or stop this process, from before the first change to a target
+/// until the session is removed.
 pub(super) fn hold(operation: &str) -> Result<Signals, Failure> {
     Signals::hold().map_err(|e| Failure::new(operation, "signals", io_text(&e)))
 }
 
-/// A descriptor for those of the held signals that end this process.
+/// A descriptor for the held signals that end this process.
 pub(super) fn enders(operation: &str, signals: &Signals) -> Result<SignalFd, Failure> {
     let enders = signals.enders();
     enders.map_err(|e| Failure::new(operation, "signals", io_text(&e)))
 }
 
-/// How the watching is shown.
+/// The way in which measurements are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     View,
     Print(Output),
-    /// Nothing is shown, and whether anybody could see it does not matter.
+    /// Shows nothing. A missing reader does not matter.
     Silent,
 }
 
-/// Where the results go.
+/// The output of a command.
 pub(super) struct Watch {
     mode: Mode,
-    /// True if the final profile is shown, too.
+    /// True if the final profile is printed too.
     is_told: bool,
     file: Option<Destination>,
     measured: Measured,
 }
 
 impl Watch {
-    /// Checks the options before anything is touched.
+    /// The output that the options ask for. To be called before any process is touched.
+    ///
+    /// # Errors
+    /// The destination of `-o` cannot be written.
     pub(super) fn new(show: &Show) -> Result<Self, Failure> {
         let file = show.output.as_deref().map(destination).transpose()?;
         let has_output = matches!(file, Some(Destination::Descriptor(libc::STDOUT_FILENO)));
         Ok(Self::with(show, has_output, file, Measured::Attached))
     }
 
-    /// The same where standard output is a program's, which has it for itself where the profile goes to a file.
+    /// Like [`new`](Self::new), if standard output belongs to a program. Nothing else is printed
+    /// there if `-o` is given.
     pub(super) fn beside_program(show: &Show) -> Result<Self, Failure> {
         let file = show.output.as_deref().map(destination).transpose()?;
         Ok(Self::with(show, file.is_some(), file, Measured::Started))
     }
 
-    /// What may be shown: nothing of the command's own is printed where standard output is another's.
+    /// Determines the mode. Nothing is printed if standard output `is_anothers`.
     fn with(show: &Show, is_anothers: bool, file: Option<Destination>, measured: Measured) -> Self {
         let is_view = !show.no_tui && !show.quiet && show.format == Output::Text && has_terminal();
         let is_told = !show.quiet && !is_anothers;
@@ -101,32 +106,34 @@ impl Watch {
     }
 }
 
-/// True if there is a terminal to draw on and to read keys from. Launchers of parallel programs give their
-/// children one to write to that is not theirs to control, and the kernel stops a job in the background that
-/// changes how its terminal works, with all that it has started (termios(3), SIGTTOU).
+/// True if there is a terminal that this process controls. Launchers of parallel programs give
+/// their children a terminal to write to but not to control. A background job that changes its
+/// terminal's mode is stopped by the kernel, together with its children (termios(3), SIGTTOU).
 fn has_terminal() -> bool {
-    // SAFETY: asks for a number by one.
+    // SAFETY: takes only a number.
     let in_front = unsafe { libc::tcgetpgrp(libc::STDOUT_FILENO) };
     in_front == nix::unistd::getpgrp().as_raw()
 }
 
-/// What an `-o` names, refused where it could not be written at the end, when the profile would be
-/// lost.
+/// The destination of `-o`. Fails early if it cannot be written, since the profile would otherwise
+/// be lost at the end.
 pub(super) fn destination(path: &Path) -> Result<Destination, Failure> {
     let checked = Destination::of(path).and_then(|to| to.check().map(|()| to));
     checked.map_err(|e| Failure::new("write", path.display(), io_text(&e)))
 }
 
-/// What the watching leaves for the final words.
+/// The state in which watching ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shown {
-    /// Nobody is there to read on.
+    /// True if the reader of the output is gone.
     pub(super) is_deserted: bool,
 }
 
-/// Watches until the user, the time, the target or a signal ends it. The session is taken out first,
-/// whatever became of the terminal and of this program; then the terminal is mended, the signals
-/// have their effect again but for `kept`, and the final profile is written and shown.
+/// Watches until the user, the time limit, the target or a signal ends it.
+///
+/// The session is removed first, even after failures of the terminal or of this program. Then the
+/// terminal is restored, all signals except `kept` are released, and the final profile is written
+/// and shown.
 pub(super) fn watch(
     output: &Watch,
     show: &Show,
@@ -139,7 +146,7 @@ pub(super) fn watch(
     let mut view = None;
     let held = output.is_view().then(remarks::Held::begin);
     let shown = caught("show", || match output.mode {
-        // It was over before it began.
+        // A signal arrived before it began.
         _ if signals.ended() => Ok(Shown { is_deserted: false }),
         Mode::View => {
             let failure = |e| Failure::new("show", "terminal", e);
@@ -167,7 +174,7 @@ pub(super) fn watch(
     drop(view);
     drop(held);
     if profile.is_ok() && debuginfod::is_pending() && !signals.ended() {
-        warn("waiting for debug information (Ctrl-C goes on without)");
+        warn("waiting for debug information (Ctrl-C continues without it)");
         debuginfod::wait(|| signals.ended());
         profile = live.profile_again();
     }
@@ -190,7 +197,11 @@ pub(super) fn watch(
     concluded
 }
 
-/// Gives the signals back but for some, and writes and shows the final profile, once the session is out.
+/// Releases all signals except `kept`, and writes and shows the final profile, after the session
+/// has been removed.
+///
+/// # Errors
+/// The first failure: of removing the session, of the profile, of showing it, or of writing it.
 pub(super) fn conclude(
     output: &Watch,
     show: &Show,
@@ -206,7 +217,7 @@ pub(super) fn conclude(
     };
     let may_wait = output.file.as_ref().is_some_and(Destination::may_wait);
     let written = match &profile {
-        // A file is not left half written by whoever is impatient.
+        // A file is written while signals are still held, so that none interrupts it.
         Ok(profile) if !may_wait => save(profile),
         _ => Ok(()),
     };
@@ -227,7 +238,7 @@ pub(super) fn conclude(
     ended.and(told)
 }
 
-/// Shows the final profile.
+/// Prints the final profile.
 fn tell(output: &Watch, file: Option<&Path>, profile: &Profile) -> Result<(), Failure> {
     let mode = output.mode;
     let text = caught("report", || {
@@ -247,7 +258,8 @@ fn tell(output: &Watch, file: Option<&Path>, profile: &Profile) -> Result<(), Fa
     }
 }
 
-/// Looks at the session each interval, and prints a summary of it where there is something to print to.
+/// Looks at the session each interval until something ends the watching. Prints a summary or a
+/// profile each time if there is an output.
 fn look_until_end(
     live: &mut impl Watched,
     interval: Duration,
@@ -255,14 +267,15 @@ fn look_until_end(
     mut printing: Option<(&mut Outlet<'_>, Output)>,
     signals: &Signals,
 ) -> Result<Shown, Failure> {
-    /// Between two looks at ends: of a process that is followed there may be hundreds a second.
+    /// The time between two checks for ended processes. A followed process may start and end
+    /// hundreds a second.
     const A_MOMENT: Duration = Duration::from_millis(50);
     let failure = |e| Failure::new("write", "standard output", io_text(&e));
     let mut last: Option<Profile> = None;
     let mut doubted: Option<String> = None;
     let mut is_warned = false;
     let mut next = Instant::now() + interval;
-    // When it was last looked, and whether something has ended since.
+    // The time of the last look, and true if a process has ended since.
     let (mut looked, mut has_ended) = (Instant::now() - A_MOMENT, false);
     let mut are_over = false;
     loop {
@@ -271,7 +284,9 @@ fn look_until_end(
             Some(Asked::End) => return Ok(Shown { is_deserted: false }),
             Some(Asked::Suspend) => {
                 if !signals.suspend() {
-                    warn("not stopped: what is followed would stop with it; Ctrl-C ends it");
+                    warn(
+                        "cannot suspend: the followed processes would stop too; Ctrl-C ends ipath",
+                    );
                 }
             }
             Some(Asked::Child) => {
@@ -322,7 +337,7 @@ fn look_until_end(
             continue;
         }
         next = Instant::now() + interval;
-        // The summaries have a line for that.
+        // Summaries contain this line themselves.
         let is_summarized = matches!(printing, Some((_, Output::Text)));
         if !is_summarized
             && !is_warned
@@ -366,8 +381,8 @@ fn summary(profile: &Profile, last: Option<&Profile>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The text at the end: on a terminal an answer of one screen, followed by the command `next`;
-/// elsewhere the report, or the paths that a search has found.
+/// The final text: on a terminal a summary of one screen and the command `next`, otherwise the
+/// report or the paths that a search has found.
 fn final_text(profile: &Profile, next: Option<&Hint>) -> String {
     let mut text = Vec::new();
     // Writing to memory does not fail.

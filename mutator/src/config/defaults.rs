@@ -1,6 +1,6 @@
-//! The text of the file, and how arguments and it make one command line.
+//! The text of the file, and its combination with the arguments.
 //!
-//! A default is an option as the user could have typed it, so clap judges it: by the same checks, and with the same words.
+//! A default is an option as the user could have typed it. So clap checks it and words the errors.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -14,10 +14,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys;
 use crate::cli::Cli;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_base::hint::{Cause, Hint, hint};
 
-/// What is wrong in a file.
+/// An error in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     /// The line, counted from 1.
@@ -27,23 +27,23 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// As it is said of a file.
+    /// Converts the error to a failure that names the file and the line.
     pub(super) fn failure(self, file: &Path) -> Failure {
         let subject = format!("{}:{}", file.display(), self.line);
         Failure::new("read", subject, self.cause).maybe_hint(self.hint)
     }
 }
 
-/// An option that the file sets.
+/// An option set in the file.
 struct Default {
     key: String,
-    /// As an argument; `None` for a flag that is off.
+    /// The option as an argument. `None` for a flag that is off.
     argument: Option<OsString>,
     line: usize,
 }
 
-/// The arguments with those defaults put in that neither stand there nor contradict what does. `given` is what the arguments
-/// say alone, beginning with the name of a command.
+/// The arguments with the defaults inserted, except those that they set themselves or conflict
+/// with. `given` is the result of parsing the arguments alone.
 pub(super) fn merged(
     args: &[OsString],
     given: &ArgMatches,
@@ -80,7 +80,7 @@ pub(super) fn merged(
         };
         let argument = taken.pop().unwrap_or_default();
         let alone = refusal(&[argument]).map(|e| e.kind());
-        // What is typed rules it out, or lacks what would give it a meaning.
+        // The typed arguments exclude it, or lack an option that it requires.
         let excluded = [
             ErrorKind::ArgumentConflict,
             ErrorKind::MissingRequiredArgument,
@@ -96,7 +96,7 @@ pub(super) fn merged(
     Ok(with(&taken))
 }
 
-/// What the file sets for a command, in the order of its lines; all of the file is checked.
+/// The file's defaults for a command, in the order of their lines. The whole file is checked.
 fn defaults(cli: &Command, command: &str, text: &str) -> Result<Vec<Default>, Problem> {
     let line = |span: Range<usize>| 1 + text[..span.start].matches('\n').count();
     let document = DeTable::parse(text).map_err(|e| Problem {
@@ -137,7 +137,7 @@ fn defaults(cli: &Command, command: &str, text: &str) -> Result<Vec<Default>, Pr
     Ok(general)
 }
 
-/// One that stands before all tables.
+/// A default before all tables.
 fn general_default(
     cli: &Command,
     key: &str,
@@ -156,11 +156,7 @@ fn general_default(
         _ => format!("there is no key '{key}' before the tables"),
     };
     let (general, tables) = (list(keys::general()), list(keys::tables()));
-    let hint = hint!(
-        "there are {}; and tables for {}",
-        Cause(&general),
-        Cause(&tables)
-    );
+    let hint = hint!("keys: {}; tables: {}", Cause(&general), Cause(&tables));
     Err(Problem {
         line,
         cause,
@@ -168,7 +164,7 @@ fn general_default(
     })
 }
 
-/// One of a command's table.
+/// A default from a command's table.
 fn default_of(
     cli: &Command,
     table: &str,
@@ -185,11 +181,11 @@ fn default_of(
     Err(Problem {
         line,
         cause: format!("there is no key '{key}' in [{table}]"),
-        hint: Some(hint!("there are {}", Cause(&known))),
+        hint: Some(hint!("keys: {}", Cause(&known))),
     })
 }
 
-/// An option of a command as it would be typed.
+/// The default as an argument of a command.
 fn argument(
     cli: &Command,
     command: &str,
@@ -240,7 +236,7 @@ fn joined(value: &DeValue<'_>, delimiter: char) -> Option<String> {
     Some(texts?.join(&delimiter.to_string()))
 }
 
-/// The option of a command that has a long name.
+/// The option of a command with this long name. `None` if there is none.
 fn option<'a>(command: &'a Command, long: &str) -> Option<&'a Arg> {
     let mut all = command.get_arguments();
     all.find(|arg| arg.get_long() == Some(long))
@@ -250,7 +246,7 @@ fn list(names: impl Iterator<Item = &'static str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// What clap says, without its hints on usage.
+/// The text of a clap error on one line, without `error:` and usage hints.
 fn words(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

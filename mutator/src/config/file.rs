@@ -1,4 +1,4 @@
-//! Where the file of defaults is, and whether what it says is the user's own word.
+//! The location of the file of defaults, and checks that the user controls its contents.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read};
@@ -7,49 +7,54 @@ use std::path::PathBuf;
 
 use nix::unistd::geteuid;
 
-use ipath_base::error::{Failure, io_text};
+use crate::failure::Failure;
+use ipath_base::error::io_text;
 use ipath_base::files::open_regular;
 use ipath_base::hint::{Hint, Word, hint};
 
 const OPERATION: &str = "read";
-/// Names the file, or where it is empty, says that there is none.
+/// The variable that names the file. If it is empty, no file is read.
 const NAMED: &str = "IPATH_CONFIG";
-/// Larger files are no lists of defaults.
-const MOST: u64 = 1 << 20;
+/// Larger files are rejected, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
 
-/// Where the file is or would be.
+/// The location of the file, which may not exist.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// Its path.
+pub(super) struct ConfigFile {
+    /// The path of the file.
     pub path: PathBuf,
-    /// True if the user names it, so that it has to be there.
+    /// True if the user named the file. It must exist if so.
     is_named: bool,
 }
 
-/// Where the environment has it: the XDG Base Directory Specification, with a variable of our own before it.
-pub(super) fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<Place> {
+/// Determines the location from the environment: by `IPATH_CONFIG`, else by the XDG Base Directory
+/// Specification. `None` if `IPATH_CONFIG` is empty, or the user has no home directory.
+pub(super) fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<ConfigFile> {
     if let Some(path) = variable(NAMED) {
         let is_named = true;
-        return (!path.is_empty()).then(|| Place {
+        return (!path.is_empty()).then(|| ConfigFile {
             path: path.into(),
             is_named,
         });
     }
-    // Relative paths are to be ignored, says the specification of its own variables.
+    // The specification requires that relative paths in its variables be ignored.
     let absolute = |name| {
         variable(name)
             .map(PathBuf::from)
             .filter(|p| p.is_absolute())
     };
     let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
-    Some(Place {
+    Some(ConfigFile {
         path: folder.join("ipath/config.toml"),
         is_named: false,
     })
 }
 
-impl Place {
-    /// The text of the file; `None` where there is none and none has to be.
+impl ConfigFile {
+    /// Reads the file. `None` if it does not exist and need not.
+    ///
+    /// # Errors
+    /// It cannot be read, is too large, or could be changed by other users.
     pub(super) fn read(&self) -> Result<Option<String>, Failure> {
         let failure = |cause: String| Failure::new(OPERATION, self.path.display(), cause);
         let failed = |e: io::Error| failure(io_text(&e));
@@ -63,15 +68,18 @@ impl Place {
         if let Some((cause, hint)) = distrust(meta.uid(), meta.mode(), geteuid().as_raw()) {
             return Err(failure(cause).hint(hint));
         }
-        if meta.len() > MOST {
-            return Err(failure(format!("larger than {MOST} bytes")));
+        if meta.len() > MAX_BYTES {
+            return Err(failure(format!("larger than {MAX_BYTES} bytes")));
         }
         let mut text = String::new();
-        file.take(MOST).read_to_string(&mut text).map_err(failed)?;
+        file.take(MAX_BYTES)
+            .read_to_string(&mut text)
+            .map_err(failed)?;
         Ok(Some(text))
     }
 
-    /// False where its folder is not for this user to look into, as another user's `$HOME` that a service manager has passed on.
+    /// False if this user may not access the folder, for example another user's `$HOME` passed on
+    /// by a service manager.
     fn may_be_known(&self) -> bool {
         let looked = self.path.symlink_metadata();
         !looked.is_err_and(|e| e.kind() == ErrorKind::PermissionDenied)
@@ -82,15 +90,19 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Why a file of this owner and mode is not the word of a user, and what to do.
+/// The reason not to trust a file with this owner and mode, and the remedy. `None` if the file is
+/// trusted.
 fn distrust(owner: u32, mode: u32, user: u32) -> Option<(String, Hint)> {
     if owner != user && owner != 0 {
         let cause = format!("belongs to user {owner}, who is neither you nor root");
-        return Some((cause, hint!("{}= has ipath read no file", Word(NAMED))));
+        return Some((cause, hint!("with {}= ipath reads no file", Word(NAMED))));
     }
     (mode & 0o022 != 0).then(|| {
-        let cause = "others than its owner may write to it";
-        (cause.to_owned(), "chmod go-w takes that away".into())
+        let cause = "users other than its owner may write to it";
+        (
+            cause.to_owned(),
+            "chmod go-w removes that permission".into(),
+        )
     })
 }
 
@@ -98,7 +110,7 @@ fn distrust(owner: u32, mode: u32, user: u32) -> Option<(String, Hint)> {
 mod tests {
     use super::*;
 
-    fn found(variables: &[(&str, &str)]) -> Option<Place> {
+    fn found(variables: &[(&str, &str)]) -> Option<ConfigFile> {
         place(|name| {
             let set = variables.iter().find(|(n, _)| *n == name);
             set.map(|(_, value)| value.into())
@@ -109,7 +121,7 @@ mod tests {
     fn the_environment_says_where_it_is() {
         let at = |path: &str, is_named| {
             let path = path.into();
-            Some(Place { path, is_named })
+            Some(ConfigFile { path, is_named })
         };
         let home = ("HOME", "/h");
         let by_default = at("/h/.config/ipath/config.toml", false);

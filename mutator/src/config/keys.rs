@@ -1,5 +1,8 @@
-//! Which options can have defaults: those that say how is measured and shown. What takes a risk (`--allow-trap`, `--allow-seccomp`), names something
-//! (`--func`, `--output`) or changes what scripts read (`--json`) is said each time.
+//! The options that can have defaults: those that control measuring and output.
+//!
+//! Some options must be given each time: those that take a risk (`--allow-trap`,
+//! `--allow-seccomp`), name something (`--func`, `--output`) or change the output that scripts read
+//! (`--json`).
 
 const WATCHING: &[&str] = &["interval", "no-tui"];
 const MEASURING: &[&str] = &[
@@ -14,10 +17,10 @@ const MEASURING: &[&str] = &[
 ];
 const SEARCHING: &[&str] = &["min-share", "max-overhead", "max-functions"];
 
-/// The commands that watch. What stands before all tables holds for them.
+/// The commands that watch. Keys before all tables apply to them.
 const WATCHERS: &[&str] = &["attach", "run", "top", "demo"];
 
-/// The commands that have a table, with its keys: long names of their options.
+/// The commands that have a table, with its keys. Keys are long names of options.
 const COMMANDS: &[(&str, &[&[&str]])] = &[
     ("attach", &[WATCHING, MEASURING, SEARCHING]),
     ("run", &[WATCHING, MEASURING, SEARCHING]),
@@ -48,13 +51,13 @@ pub(super) fn tables() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|(name, _)| *name)
 }
 
-/// The keys of a command's table; `None` for a command that has none.
+/// The keys of a command's table. `None` if the command has no table.
 pub(super) fn of_command(name: &str) -> Option<impl Iterator<Item = &'static str>> {
     let (_, groups) = COMMANDS.iter().find(|(command, _)| *command == name)?;
     Some(groups.iter().flat_map(|group| group.iter().copied()))
 }
 
-/// The keys that can stand before all tables.
+/// The keys allowed before all tables.
 pub(super) fn general() -> impl Iterator<Item = &'static str> {
     [WATCHING, MEASURING, SEARCHING]
         .into_iter()
@@ -62,7 +65,7 @@ pub(super) fn general() -> impl Iterator<Item = &'static str> {
         .copied()
 }
 
-/// True if what stands before all tables holds for a command.
+/// True if keys before all tables apply to the command.
 pub(super) fn is_watcher(command: &str) -> bool {
     WATCHERS.contains(&command)
 }

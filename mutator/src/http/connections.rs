@@ -15,24 +15,24 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::message::{Answer, Asked};
 
 /// The most connections at a time.
-pub(super) const MOST: usize = 64;
+pub(super) const MAX_CONNECTIONS: usize = 64;
 /// The time that a further connection waits for a thread to end.
 const A_WHILE: Duration = Duration::from_secs(1);
 
 /// The state of a connection.
 #[derive(Debug)]
 enum Stage {
-    /// Its request is still arriving.
+    /// The connection's request is still arriving.
     Reading,
-    /// Its request is queued.
+    /// The connection's request is queued.
     Asked(Asked),
-    /// Its request is being processed.
+    /// The connection's request is being processed.
     Taken,
-    /// Its thread is about to write this answer.
+    /// The connection's thread is about to write this answer.
     Answered(Answer),
-    /// Its answer is being written.
+    /// The connection's answer is being written.
     Writing,
-    /// It is closed, and its thread is about to end.
+    /// The connection is closed, and its thread is about to end.
     Closed,
 }
 
@@ -42,7 +42,7 @@ struct One {
     stage: Stage,
 }
 
-/// All connections by number, the oldest first.
+/// The connections, by number, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connections(Arc<Shared>);
 
@@ -68,7 +68,7 @@ impl Connections {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Changes the stage of a connection.
+    /// Changes the stage of a connection, unless it is closed.
     fn set(&self, number: u64, stage: Stage) {
         if let Some(one) = self.lock().get_mut(&number)
             && !matches!(one.stage, Stage::Closed)
@@ -84,14 +84,14 @@ impl Connections {
         let stream = stream.try_clone().ok()?;
         let until = Instant::now() + A_WHILE;
         let mut all = self.lock();
-        while all.len() >= MOST {
-            // The thread of a closed one is about to end: no other has to go for it.
+        while all.len() >= MAX_CONNECTIONS {
+            // The thread of a closed connection is about to end, so no further one must be closed.
             if !all.values().any(One::is_closed) {
                 close_one(&mut all);
                 self.0.changed.notify_all();
             }
             all = self.wait(all, until);
-            if all.len() >= MOST && Instant::now() >= until {
+            if all.len() >= MAX_CONNECTIONS && Instant::now() >= until {
                 return None;
             }
         }
@@ -100,8 +100,8 @@ impl Connections {
         Some(Open(self.clone(), number))
     }
 
-    /// Returns all queued requests, each with the number of its connection. Waits up to `time` for
-    /// the first one.
+    /// Takes all requests out of the queue, each with the number of its connection. Waits up to
+    /// `time` for the first one. Empty if none comes.
     pub(super) fn queued(&self, time: Duration) -> Vec<(u64, Asked)> {
         let until = Instant::now() + time;
         let mut all = self.lock();
@@ -114,12 +114,13 @@ impl Connections {
         }
     }
 
-    /// Answers the request of a connection.
+    /// Answers the request of a connection. Does nothing if the connection is closed.
     pub(super) fn answer(&self, number: u64, answer: Answer) {
         self.set(number, Stage::Answered(answer));
     }
 
-    /// Closes a connection without an answer.
+    /// Closes a connection whose request has been taken from the queue and has no answer. Does
+    /// nothing to other connections.
     pub(super) fn give_up(&self, number: u64) {
         if let Some(one) = self.lock().get_mut(&number)
             && matches!(one.stage, Stage::Taken)

@@ -5,12 +5,12 @@ use std::sync::Arc;
 /// The most headers of a request.
 const MOST_HEADERS: usize = 64;
 
-/// An answer.
+/// An answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status code and its reason phrase.
     pub status: (u16, &'static str),
-    /// Media type.
+    /// The media type of the content.
     pub kind: &'static str,
     /// The content, which may be shared between answers.
     pub text: Arc<str>,
@@ -31,7 +31,9 @@ impl Answer {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) method: String,
+    /// The requested path, without a query.
     pub(super) path: String,
+    /// The values of all headers `Accept`, joined by commas.
     pub(super) accept: String,
 }
 
@@ -42,7 +44,7 @@ impl Asked {
     }
 }
 
-/// Parses the head of a request. `None` if it is not complete yet.
+/// Parses the head of a request. `None` if it is not complete yet. An error if it is malformed.
 pub(super) fn parse(head: &[u8]) -> Result<Option<Asked>, httparse::Error> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);

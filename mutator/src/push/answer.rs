@@ -1,35 +1,37 @@
-//! What a server has said, and what comes of it.
+//! The answer of a server, and the outcome that it means.
 
 use std::time::Duration;
 
 /// The answer to a request.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// Status of HTTP.
+    /// The HTTP status of the answer.
     pub status: u16,
-    /// What its header `Retry-After` says, from now.
+    /// The time until a retry, from the header `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// Where it refers to.
+    /// The target of a redirect.
     pub location: Option<String>,
-    /// Statuses of gRPC, in a header where nothing else is answered.
+    /// The gRPC status and message, if they are in headers of the answer.
     pub grpc: Option<(String, String)>,
-    /// The first of what was sent back.
+    /// The start of the body.
     pub body: Vec<u8>,
 }
 
-/// What has come of sending a profile.
+/// The outcome of sending a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The server has it.
+    /// The server has the profile.
     Accepted,
-    /// It has not, and may have it if it is sent again: why, and when the server wants that at the earliest.
+    /// The server does not have the profile, and may accept it later. With the cause, and the delay
+    /// that the server requests.
     Later(String, Option<Duration>),
-    /// It does not want it.
+    /// The server rejects the profile.
     Refused(String),
 }
 
 impl Answer {
-    /// What it means by its status alone; a server that has accepted a profile may still say otherwise.
+    /// The outcome by the HTTP status alone. The body of a successful answer may still report a
+    /// rejection.
     pub(super) fn outcome(&self) -> Outcome {
         let said = || match self.words() {
             words if words.is_empty() => self.title(),
@@ -57,11 +59,11 @@ impl Answer {
             .to_owned()
     }
 
-    /// The beginning of its text.
+    /// The start of the answer's text.
     fn words(&self) -> String {
-        const MOST: usize = 300;
+        const MAX_CHARS: usize = 300;
         let text = String::from_utf8_lossy(&self.body);
-        text.trim().chars().take(MOST).collect()
+        text.trim().chars().take(MAX_CHARS).collect()
     }
 }
 

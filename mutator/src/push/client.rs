@@ -1,4 +1,5 @@
-//! The client of HTTP. Each request has a time limit, and no redirect is followed: what is secret goes nowhere else.
+//! The HTTP client. Each request has a time limit. Redirects are not followed, so that secrets go
+//! to no other server.
 
 use std::io::{ErrorKind, Read};
 use std::time::{Duration, SystemTime};
@@ -11,8 +12,8 @@ use ureq::{Agent, Error};
 use super::{Answer, Headers, Outcome, Request, Server};
 use ipath_base::error::io_text;
 
-/// Of an answer no more is read.
-const MOST: u64 = 64 << 10;
+/// The most bytes of an answer that are read.
+const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 /// Sends requests to a server.
 #[derive(Clone, Debug)]
@@ -23,16 +24,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// One that sends these headers along.
+    /// Creates a client that sends `headers` with each request to `server`.
     ///
     /// # Errors
-    /// The server is to be known by its certificate, and there is none to know it by.
+    /// The address uses https, and the system has no trusted certificates.
     pub fn new(server: Server, headers: Headers) -> Result<Self, String> {
         let config = Config::builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // Nothing is sent for so long that a server may have given a connection up.
+            // Requests are so far apart that a server may close an idle connection.
             .max_idle_connections(0)
             .user_agent(concat!("ipath/", env!("CARGO_PKG_VERSION")));
         let config = if server.url().starts_with("https:") {
@@ -52,7 +53,7 @@ impl Client {
         &self.server
     }
 
-    /// What comes of a request, within the time.
+    /// Sends a request. Returns its outcome within the time limit.
     pub fn send(&self, request: &Request, limit: Duration) -> Outcome {
         let outcome = match self.answer(request, limit) {
             Ok(answer) => self.server.judge(&answer),
@@ -82,11 +83,11 @@ impl Client {
         let asked = asked.config().timeout_global(Some(limit)).build();
         let mut response = asked.send(&request.body[..])?;
         let mut body = Vec::new();
-        // What it says is told as far as it has come.
+        // A partial body is good enough for a message.
         let _ = response
             .body_mut()
             .as_reader()
-            .take(MOST)
+            .take(MAX_ANSWER_BYTES)
             .read_to_end(&mut body);
         let headers = response.headers();
         let grpc = text(headers, "grpc-status");
@@ -105,22 +106,24 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
-/// What `Retry-After` says: seconds, or a date (RFC 9110, 10.2.3).
+/// Parses `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). `None` for other text, or a date in
+/// the past.
 fn time_from_now(text: &str) -> Option<Duration> {
     let seconds = text.trim().parse().ok().map(Duration::from_secs);
     let date = || httpdate::parse_http_date(text.trim()).ok();
     seconds.or_else(|| date()?.duration_since(SystemTime::now()).ok())
 }
 
-/// TLS by rustls, with the certificates that the system trusts, or `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
+/// A TLS configuration with rustls. It uses the certificates that the system trusts, or those in
+/// `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 fn tls() -> Result<TlsConfig, String> {
-    // Where it is done already, that is as well.
+    // Fails if a provider is installed already, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let found = rustls_native_certs::load_native_certs();
     if found.certs.is_empty() {
         let cause = found.errors.first().map(|e| format!(": {e}"));
         let cause = cause.unwrap_or_default();
-        return Err(format!("no certificates of this system are found{cause}"));
+        return Err(format!("no certificates are found on this system{cause}"));
     }
     let own = |der: &_| Certificate::from_der(AsRef::<[u8]>::as_ref(der)).to_owned();
     let certificates: Vec<Certificate<'static>> = found.certs.iter().map(own).collect();
@@ -128,12 +131,12 @@ fn tls() -> Result<TlsConfig, String> {
     Ok(TlsConfig::builder().root_certs(roots).build())
 }
 
-/// What comes of a request without an answer.
+/// The outcome of a request without an answer.
 fn outcome(error: Error, limit: Duration) -> Outcome {
     let later = |cause: String| Outcome::Later(cause, None);
     match error {
         Error::Timeout(_) => later(format!("no answer within {:.1} s", limit.as_secs_f64())),
-        // What rustls finds wrong comes as this.
+        // ureq reports errors of rustls as this kind.
         Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
             Outcome::Refused(format!("TLS: {error}"))
         }

@@ -1,4 +1,4 @@
-//! Headers that go along with each request, and may be secret.
+//! Headers for each request. Their values may be secret.
 
 use std::fmt;
 use std::path::Path;
@@ -7,23 +7,23 @@ use ureq::http::{HeaderName, HeaderValue};
 
 use ipath_base::error::io_text;
 
-/// The variable of the environment with a token.
+/// The environment variable that contains a token.
 const TOKEN: &str = "IPATH_PUSH_TOKEN";
-/// What stands in the place of what is secret.
+/// The replacement for secret text.
 const HIDDEN: &str = "[hidden]";
-/// Texts as short as this are in any other.
+/// Words up to this length are not hidden, since they occur in other text.
 const SHORT: usize = 4;
 
-/// Headers by their names. What they hold is never shown.
+/// Headers by name. Their values are never shown.
 #[derive(Clone, Default)]
 pub struct Headers(Vec<(HeaderName, HeaderValue)>);
 
 impl Headers {
-    /// Those that are named as `Name: value` or stand in a file, `@FILE`, a line each; and the token of the environment, as
-    /// `Authorization: Bearer`, where no such header is named.
+    /// Parses headers given as `Name: value`, or `@FILE` with one header per line. The token from
+    /// the environment is added as `Authorization: Bearer` unless that header is given.
     ///
     /// # Errors
-    /// What is wrong, without what they hold.
+    /// A message about the invalid header, without its value.
     pub fn of(named: &[String]) -> Result<Self, String> {
         let mut headers = Self::default();
         for text in named {
@@ -37,7 +37,7 @@ impl Headers {
         let token = token.trim();
         if !token.is_empty() && !is_authorized {
             let added = headers.add(&format!("Authorization: Bearer {token}"));
-            added.map_err(|_| format!("{TOKEN} holds what no header can"))?;
+            added.map_err(|_| format!("{TOKEN} has characters that a header cannot have"))?;
         }
         Ok(headers)
     }
@@ -56,19 +56,23 @@ impl Headers {
         let (name, value) = text.split_once(':').ok_or(wanted)?;
         let name: HeaderName = name.trim().parse().map_err(|_| wanted)?;
         let value = HeaderValue::from_str(value.trim());
-        let mut value =
-            value.map_err(|_| format!("the value of {name} is none that a header can have"))?;
+        let mut value = value.map_err(|_| {
+            format!(
+                "the value of {name} has characters that a header cannot \
+                have"
+            )
+        })?;
         value.set_sensitive(true);
         self.0.push((name, value));
         Ok(())
     }
 
-    /// All of them.
+    /// All headers, including the one with the token.
     pub(super) fn iter(&self) -> impl Iterator<Item = &(HeaderName, HeaderValue)> {
         self.0.iter()
     }
 
-    /// A text that may be somebody else's without what they hold.
+    /// Replaces secret values in a text from another source.
     pub(super) fn hidden_in(&self, text: &str) -> String {
         let values = self.0.iter().filter_map(|(_, value)| value.to_str().ok());
         let words = values.flat_map(|value| std::iter::once(value).chain(value.split(' ')));

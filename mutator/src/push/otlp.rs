@@ -1,7 +1,10 @@
-//! OpenTelemetry's profiles by OTLP/HTTP (opentelemetry.io, "OTLP Specification", and opentelemetry-proto). Their definition is in
-//! development and changes: this is sent to who is said to take it (`--as otlp`), and never by a guess.
+//! OpenTelemetry profiles by OTLP/HTTP (opentelemetry.io, "OTLP Specification", and
+//! opentelemetry-proto).
 //!
-//! It is pprof's content with tables for what it has in place, and a profile for each kind of value.
+//! The definition is in development and changes. So a profile is sent this way only if the user
+//! requests it (`--as otlp`), never by guessing.
+//!
+//! The content is that of pprof, with tables for repeated items, and one profile per kind of value.
 
 mod proto;
 
@@ -22,15 +25,15 @@ use proto::{
     ScopeProfiles, Stack, Value, ValueType,
 };
 
-/// The end of the address.
+/// The path of the address.
 pub(super) const PATH: &str = "/v1development/profiles";
 
-/// The build id of a file, by the name that OpenTelemetry's semantic conventions give it.
+/// The build id attribute, as named by OpenTelemetry's semantic conventions.
 const BUILD_ID: &str = "process.executable.build_id.gnu";
-/// What is to be known of a profile of pprof's, likewise.
+/// The attribute for comments of a pprof profile, by the same conventions.
 const COMMENT: &str = "pprof.profile.comment";
 
-/// The media type, and a body that gzip(1) has compressed.
+/// The media type and the body, compressed with gzip.
 pub(super) fn request(
     series: &Series,
     profile: &Pprof,
@@ -57,10 +60,10 @@ pub(super) fn request(
     Ok(("application/x-protobuf", zipped.finish()?))
 }
 
-/// What comes of an answer whose status says that all is well.
+/// The outcome of an answer with a successful HTTP status.
 pub(super) fn outcome(answer: &Answer) -> Outcome {
     match Response::decode(&answer.body[..]).map(|response| response.partial_success) {
-        // Sent again it would be rejected again.
+        // A retry would be rejected again.
         Ok(Some(PartialSuccess {
             rejected_profiles,
             error_message,
@@ -70,13 +73,13 @@ pub(super) fn outcome(answer: &Answer) -> Outcome {
         Ok(_) => Outcome::Accepted,
         // A proxy's page or another protocol: nothing confirms that the profile arrived.
         Err(_) => Outcome::Refused(
-            "what answers there is no OTLP: its answer is not an ExportProfilesServiceResponse"
+            "the server does not speak OTLP: its answer is not an ExportProfilesServiceResponse"
                 .to_owned(),
         ),
     }
 }
 
-/// What a series is, by the names of the semantic conventions.
+/// The attributes of a series, as named by the semantic conventions.
 fn attributes(series: &Series) -> Vec<KeyValue> {
     let text = |key: &str, value: &str| KeyValue {
         key: key.to_owned(),
@@ -97,11 +100,11 @@ fn attributes(series: &Series) -> Vec<KeyValue> {
     attributes
 }
 
-/// Values, each once, with their places.
+/// Distinct values with their table indices.
 struct Each<T>(HashMap<T, i32>);
 
 impl<T: Eq + Hash + Clone> Each<T> {
-    /// The place of a value that stands for `made` in a table, where it is put if it is new.
+    /// The index of a value. A new value is added to the table as `made(value)`.
     fn place<V>(&mut self, table: &mut Vec<V>, value: T, made: impl FnOnce(T) -> V) -> i32 {
         let next = table.len() as i32;
         let place = *self.0.entry(value.clone()).or_insert(next);
@@ -112,7 +115,8 @@ impl<T: Eq + Hash + Clone> Each<T> {
     }
 }
 
-/// An attribute: the place of its key, its text by its place or its number, the place of its unit.
+/// An attribute: the index of its key, the index of its text or its number, and the index of its
+/// unit.
 type Attribute = (i32, Option<i64>, i64, i32);
 
 struct Tables<'p> {
@@ -153,7 +157,8 @@ impl<'p> Tables<'p> {
         self.strings.place(table, text.to_owned(), |text| text)
     }
 
-    /// Files, functions and locations. Those of pprof's have their places as their numbers, from 1 on.
+    /// Fills the tables of files, functions and locations. A pprof id, which starts at 1, is the
+    /// table index.
     fn code(&mut self) {
         let build_id = self.string(BUILD_ID);
         for mapping in &self.profile.mapping {
@@ -209,7 +214,7 @@ impl<'p> Tables<'p> {
         self.stacks.place(table, locations, made)
     }
 
-    /// Labels of a sample.
+    /// The indices of a sample's labels.
     fn labels(&mut self, sample: &pprof::Sample) -> Vec<i32> {
         let attribute = |label: &pprof::Label| {
             let text = (label.str != 0).then_some(label.str);
@@ -221,7 +226,7 @@ impl<'p> Tables<'p> {
             .collect()
     }
 
-    /// What is said of the whole profile.
+    /// The index of the profile's comments. `None` without comments.
     fn comments(&mut self) -> Option<i32> {
         let texts = &self.profile.string_table;
         let comments = self.profile.comment.iter();
@@ -241,7 +246,7 @@ impl<'p> Tables<'p> {
     }
 }
 
-/// A profile for each kind of value.
+/// Builds a profile per kind of value.
 fn profiles(profile: &Pprof, tables: &mut Tables<'_>) -> Vec<Profile> {
     let kind = |kind: &pprof::ValueType| ValueType {
         type_strindex: kind.r#type as i32,
@@ -250,7 +255,7 @@ fn profiles(profile: &Pprof, tables: &mut Tables<'_>) -> Vec<Profile> {
     let comments = tables.comments();
     let samples = profile.sample.iter();
     let places = samples.map(|sample| (tables.stack(sample), tables.labels(sample)));
-    // Where they are is the same for all kinds.
+    // Stacks and labels are the same for all kinds.
     let places: Vec<(i32, Vec<i32>)> = places.collect();
     let of_kind = |(index, sample_type): (usize, &pprof::ValueType)| Profile {
         sample_type: Some(kind(sample_type)),
@@ -365,7 +370,8 @@ mod tests {
                 ..Answer::default()
             };
             let outcome = outcome(&answer);
-            let is_refused = matches!(&outcome, Outcome::Refused(why) if why.contains("no OTLP"));
+            let is_refused =
+                matches!(&outcome, Outcome::Refused(why) if why.contains("does not speak OTLP"));
             assert!(is_refused, "{body:?}: {outcome:?}");
         }
     }

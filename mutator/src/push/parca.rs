@@ -1,24 +1,25 @@
-//! Parca: `WriteRaw` of its proto/parca/profilestore/v1alpha1/profilestore.proto, by gRPC-Web, as its own pages in a browser talk to it.
+//! Parca: `WriteRaw` of its proto/parca/profilestore/v1alpha1/profilestore.proto, by gRPC-Web, as
+//! used by its own web pages.
 //!
-//! Its JSON gateway has been out of reach in many versions, and answers with a page there.
+//! In many versions its JSON gateway is unreachable and answers with a web page.
 
 use prost::Message;
 
 use super::{Answer, Outcome, Series};
 
-/// The end of the address.
+/// The path of the address.
 pub(super) const PATH: &str = "/parca.profilestore.v1alpha1.ProfileStoreService/WriteRaw";
 
-/// The name of all series; what a program is called is the label `job`, as for what is scraped.
+/// The name of all series. The program's name is the label `job`, as for scraped profiles.
 const NAME: &str = "ipath";
 
-/// A frame of gRPC-Web: what it is, the length of what follows.
+/// The length of a gRPC-Web frame's header: its kind, and the length of the data.
 const HEAD: usize = 5;
-/// The frame that ends an answer holds its statuses.
+/// The kind of the final frame, which contains the status.
 const IS_TRAILER: u8 = 0x80;
 
-/// What may be accepted later (gRPC, "Status codes and their use in gRPC"): deadline exceeded, resource exhausted, aborted,
-/// unavailable.
+/// Status codes for which a retry may succeed (gRPC, "Status codes and their use in gRPC"):
+/// deadline exceeded, resource exhausted, aborted, unavailable.
 const LATER: [u32; 4] = [4, 8, 10, 14];
 
 #[derive(Clone, PartialEq, Message)]
@@ -55,7 +56,7 @@ struct RawSample {
     raw_profile: Vec<u8>,
 }
 
-/// Query, media type and body.
+/// The query, the media type and the body.
 pub(super) fn request(
     series: &Series,
     pprof: Vec<u8>,
@@ -85,7 +86,7 @@ pub(super) fn request(
     )
 }
 
-/// What an answer means whose status of HTTP is that of success.
+/// The outcome of an answer with a successful HTTP status.
 pub(super) fn outcome(answer: &Answer) -> Outcome {
     match answer.grpc.clone().or_else(|| trailer(&answer.body)) {
         Some((status, message)) => match status.parse() {
@@ -96,7 +97,7 @@ pub(super) fn outcome(answer: &Answer) -> Outcome {
             Ok(code) => Outcome::Refused(said(code, &message)),
             Err(_) => Outcome::Refused("its answer has no status of gRPC".to_owned()),
         },
-        None => Outcome::Refused("what answers there is no Parca".to_owned()),
+        None => Outcome::Refused("the server is not Parca".to_owned()),
     }
 }
 
@@ -107,7 +108,7 @@ fn said(code: u32, message: &str) -> String {
     }
 }
 
-/// Status and message in the last frame of an answer.
+/// The status and message in the last frame of an answer. `None` without such a frame or status.
 fn trailer(mut body: &[u8]) -> Option<(String, String)> {
     while let Some((head, rest)) = body.split_first_chunk::<HEAD>() {
         let [kind, length @ ..] = *head;
@@ -131,7 +132,7 @@ fn trailer(mut body: &[u8]) -> Option<(String, String)> {
     None
 }
 
-/// A message as it was before it became a header.
+/// Decodes a message that was percent-encoded for a header.
 fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

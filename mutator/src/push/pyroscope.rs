@@ -1,14 +1,16 @@
-//! Pyroscope: `POST /ingest`, as its "Server HTTP API" says.
+//! Pyroscope: `POST /ingest` as described in its "Server HTTP API".
 //!
-//! The body is the pprof itself, `format=pprof`: a form of several parts is for what the profile does not say.
+//! The body is the pprof data (`format=pprof`). The multipart form is only needed for information
+//! that the profile lacks.
 
 use super::Series;
 use ipath_profile::Profile;
 
-/// The end of the address.
+/// The path of the address.
 pub(super) const PATH: &str = "/ingest";
 
-/// Query, media type and body. Times are in ns, which a server tells from seconds by their length.
+/// The query, the media type and the body. Times are in nanoseconds, which the server distinguishes
+/// from seconds by their number of digits.
 pub(super) fn request(
     series: &Series,
     profile: &Profile,
@@ -26,7 +28,8 @@ pub(super) fn request(
     (query, "application/octet-stream", pprof)
 }
 
-/// `app{host=n1,rank=0}`. Nothing is quoted there: a value ends at the next comma or brace.
+/// A name such as `app{host=n1,rank=0}`. There is no quoting: a value ends at the next comma or
+/// brace.
 fn name(series: &Series) -> String {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-./_".contains(c);
     let app: String = series

@@ -1,4 +1,4 @@
-//! What tells the profiles of one process from those of others at a server.
+//! The name and labels that identify the profiles of one process at a server.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,15 @@ use ipath_profile::Profile;
 /// A name and labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
-    /// What the program is called.
+    /// The name of the program.
     pub name: String,
-    /// Labels by names that servers take.
+    /// Labels with names that servers accept.
     pub labels: BTreeMap<String, String>,
 }
 
 impl Series {
-    /// That of a profile: by its machine, process, program and labels. Those that are given win; one without a value is left out.
+    /// The series of a profile, from its machine, process, program and labels. Labels in `given`
+    /// take precedence, and an empty value removes a label.
     pub fn of(profile: &Profile, name: Option<&str>, given: &BTreeMap<String, String>) -> Self {
         let target = &profile.target;
         let program = Some(file_name(&target.exe)).filter(|program| !program.is_empty());
@@ -23,7 +24,7 @@ impl Series {
             ("host".to_owned(), target.host.clone()),
             ("exe".to_owned(), target.exe.clone()),
         ]);
-        // The sum of several processes has none.
+        // The sum of several processes has no process id.
         if profile.processes.is_empty() {
             labels.insert("pid".to_owned(), target.pid.to_string());
         }
@@ -39,7 +40,8 @@ impl Series {
     }
 }
 
-/// A label's name as servers take it: `[a-zA-Z_][a-zA-Z0-9_]*`, of which those that begin with two underscores are their own.
+/// Converts a label's name to `[a-zA-Z_][a-zA-Z0-9_]*`. Leading underscores are removed, since two
+/// of them mark reserved names. A name that is empty or begins with a digit gets one underscore.
 pub fn label_name(name: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = name.chars().map(letter).collect();

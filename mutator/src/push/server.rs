@@ -1,4 +1,4 @@
-//! The servers there are, and how each is asked to take a profile.
+//! The supported servers, and requests to send them profiles.
 
 use clap::ValueEnum;
 use ureq::http::Uri;
@@ -7,14 +7,15 @@ use super::{Answer, Outcome, Series, otlp, parca, pyroscope};
 use ipath_profile::Profile;
 use ipath_profile::export::{ExportError, to_pprof, to_pprof_message};
 
-/// Kinds of servers.
+/// The kinds of servers that profiles are sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// Grafana Pyroscope, and what else takes its POST /ingest
     Pyroscope,
     /// Parca, by gRPC-Web
     Parca,
-    /// What takes OpenTelemetry's profiles by OTLP/HTTP, whose definition is in development: that of opentelemetry-proto in November 2026
+    /// What takes OpenTelemetry's profiles by OTLP/HTTP, whose definition is in development: that
+    /// of opentelemetry-proto in November 2026
     Otlp,
 }
 
@@ -22,41 +23,45 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Server {
     kind: Kind,
-    /// As it is shown and asked: `http://host:4040/ingest`.
+    /// The address for requests and messages, such as `http://host:4040/ingest`.
     url: String,
 }
 
-/// One request of POST.
+/// A POST request to a server of profiles.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub(super) url: String,
+    /// The names and values of the query's parameters, not yet encoded.
     pub(super) query: Vec<(&'static str, String)>,
+    /// The media type of the body.
     pub(super) media_type: &'static str,
-    /// How the body is compressed, where that is not the media type's.
+    /// The compression of the body, unless the media type implies it.
     pub(super) encoding: Option<&'static str>,
     pub(super) body: Vec<u8>,
 }
 
 impl Server {
-    /// The server at an address: its root, a folder of it, or the very address that takes profiles. By that it is known which kind
-    /// it is, unless that is said.
+    /// Parses an address: the root of a server, a folder, or the exact address for profiles. The
+    /// exact address also determines the kind of server, unless `kind` is given.
     ///
     /// # Errors
-    /// It is no such address, in words that do not hold what may be secret in it.
+    /// The address is invalid. The message does not contain it, since it may contain secrets.
     pub fn at(url: &str, kind: Option<Kind>) -> Result<Self, String> {
-        let uri: Uri = url.parse().map_err(|_| "that is no address".to_owned())?;
+        let uri: Uri = url
+            .parse()
+            .map_err(|_| "that is not an address".to_owned())?;
         let (scheme, authority) = match (uri.scheme_str(), uri.authority()) {
             (Some(scheme @ ("http" | "https")), Some(authority)) => (scheme, authority),
             _ => return Err("an address begins with http:// or https://".to_owned()),
         };
         if authority.as_str().contains('@') {
-            return Err("an address is seen by all, and has no password in it".to_owned());
+            return Err("an address is public, and must not contain a password".to_owned());
         }
         if uri.query().is_some() || url.contains('#') {
             return Err("an address has no parameters".to_owned());
         }
         let path = uri.path().trim_end_matches('/');
-        // What is in development is not guessed.
+        // OTLP is in development, so it is never guessed.
         let mut by_path = [Kind::Pyroscope, Kind::Parca].into_iter();
         let by_path = by_path.find(|kind| path.ends_with(kind.path()));
         let kind = kind.or(by_path).unwrap_or(Kind::Pyroscope);
@@ -71,15 +76,15 @@ impl Server {
         })
     }
 
-    /// Where it takes profiles.
+    /// The address for profiles.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The request that sends a profile, as one of this series.
+    /// The request that sends a profile as part of this series.
     ///
     /// # Errors
-    /// Those of the export.
+    /// The profile cannot be exported.
     pub fn request(
         &self,
         series: &Series,
@@ -109,7 +114,7 @@ impl Server {
         })
     }
 
-    /// What comes of its answer.
+    /// The outcome that the server's answer means.
     pub fn judge(&self, answer: &Answer) -> Outcome {
         match (answer.outcome(), self.kind) {
             (Outcome::Accepted, Kind::Parca) => parca::outcome(answer),

@@ -1,10 +1,10 @@
-//! How long it takes until something is tried again.
+//! Delays between attempts.
 
 use std::time::Duration;
 
 use ipath_target::random;
 
-/// Times between tries, each longer than the one before it.
+/// Delays between attempts, each longer than the previous one.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     next: Duration,
@@ -19,14 +19,15 @@ impl Default for Wait {
 impl Wait {
     const FIRST: Duration = Duration::from_millis(500);
     const LONGEST: Duration = Duration::from_secs(30);
-    /// No server has this one wait for longer.
+    /// The longest delay that a server can request.
     const LONGEST_ASKED: Duration = Duration::from_secs(600);
 
-    /// The last try is to have so much of the time that is left.
+    /// The time reserved for the last attempt.
     const LAST: Duration = Duration::from_secs(2);
 
-    /// The time until the next try: at least what the server asks for. It differs, so that many that wait for one server do not all
-    /// come at once. Where it would be more than is `left`, there is one more try before the end.
+    /// The delay until the next attempt. It is randomized, so that many clients do not retry at
+    /// once. If it would exceed the time `left`, it is shortened to allow one more attempt. It is
+    /// at least the delay `asked` by the server, up to 10 minutes, even if that exceeds `left`.
     pub fn after(&mut self, asked: Option<Duration>, left: Option<Duration>) -> Duration {
         let own = self
             .next
@@ -65,7 +66,7 @@ mod tests {
     fn the_last_try_is_close_to_the_end() {
         let mut wait = Wait::default();
         let mut left = Duration::from_secs(20);
-        // A try that takes no time.
+        // Attempts take no time here.
         loop {
             let next = wait.after(None, Some(left));
             match left.checked_sub(next) {
@@ -74,7 +75,7 @@ mod tests {
             }
         }
         assert!(left <= Wait::LAST + Wait::FIRST, "{left:?}");
-        // The server's word goes before.
+        // The server's request takes precedence.
         let asked = Duration::from_secs(60);
         assert_eq!(
             wait.after(Some(asked), Some(Duration::from_secs(20))),

@@ -1,7 +1,8 @@
-//! Debug files that a server has: debuginfod, by the client of elfutils (`debuginfod-find`), which knows the protocol and
-//! keeps what has come. Off where `DEBUGINFOD_URLS` is not set.
+//! Debug files from a debuginfod server, by the client of elfutils (`debuginfod-find`). The client
+//! implements the protocol and caches the files. All of this is off unless `DEBUGINFOD_URLS` is
+//! set.
 //!
-//! Nothing waits for a server unless it says so: files are fetched meanwhile, and known once they have come.
+//! Files are fetched in the background. Only [`wait`] waits for a server.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -18,36 +19,67 @@ use ipath_target::signals;
 
 const CLIENT: &str = "debuginfod-find";
 
-/// Files that are fetched at the same time.
+/// The maximum number of parallel downloads.
 const AT_ONCE: usize = 4;
 
-/// How long is waited where `DEBUGINFOD_TIMEOUT` does not say so.
+/// The time limit of [`wait`] if `DEBUGINFOD_TIMEOUT` sets none.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A file that is wanted.
+/// A requested file.
 struct Wanted {
     build_id: Vec<u8>,
-    /// What it is of, as a user calls it.
+    /// The name for users of the file that it belongs to.
     of: String,
     is_it: IsDebugFile,
 }
 
-/// For a debug file that has this build id: the build id of the supplement that it refers to, if it does; `None` for any
-/// other file.
+/// Checks a file for this build id. Returns `None` if it is not the debug file of that build id,
+/// else the build id of the supplement that it refers to.
 pub type IsDebugFile = fn(&Path, &[u8]) -> Option<Option<Vec<u8>>>;
+
+/// The most build ids to remember. When there are more, all are forgotten and may be requested
+/// again.
+const MAX_ASKED: usize = 1 << 14;
+
+/// The most files to name in a report.
+const MAX_NAMES: usize = 256;
+
+/// Names of files for a report.
+#[derive(Default)]
+struct Names {
+    first: Vec<String>,
+    /// The number of further files.
+    others: u64,
+}
+
+impl Names {
+    fn push(&mut self, name: String) {
+        if self.first.len() < MAX_NAMES {
+            self.first.push(name);
+        } else {
+            self.others += 1;
+        }
+    }
+
+    /// The names, and a last entry with the number of further files if there are any.
+    fn listed(&self) -> Vec<String> {
+        let others = (self.others > 0).then(|| format!("{} others", self.others));
+        self.first.iter().cloned().chain(others).collect()
+    }
+}
 
 #[derive(Default)]
 struct State {
-    /// Build ids that have been asked for, each once.
+    /// Build ids that were requested, at most [`MAX_ASKED`]. Each is requested once.
     asked: HashSet<Vec<u8>>,
     queue: VecDeque<Wanted>,
-    /// What is being fetched.
+    /// The names of the files whose debug files are being downloaded.
     under_way: Vec<String>,
-    /// How many have come.
+    /// The number of debug files that have arrived.
     arrived: u64,
-    fetched: Vec<String>,
-    failed: Vec<String>,
-    /// True where there is no client.
+    fetched: Names,
+    failed: Names,
+    /// True once a download has found that the client is not installed.
     is_deaf: bool,
 }
 
@@ -58,19 +90,21 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// True if there is a server to ask.
+/// True if a server is configured.
 pub fn is_on() -> bool {
     std::env::var("DEBUGINFOD_URLS").is_ok_and(|urls| !urls.trim().is_empty())
 }
 
-/// Where the debug file of this build id is, if the client has it.
+/// The path of the debug file with this build id. `None` if the client has not cached it or no
+/// server is configured.
 pub fn known(build_id: &[u8]) -> Option<PathBuf> {
     let folder = cache().filter(|_| is_on() && build_id.len() > 1)?;
     let path = folder.join(hex(build_id)).join("debuginfo");
     path.is_file().then_some(path)
 }
 
-/// Where the client keeps what it has fetched: debuginfod_find_debuginfo(3), "CACHE".
+/// The cache folder of the client, `None` without a home folder: debuginfod_find_debuginfo(3),
+/// "CACHE".
 fn cache() -> Option<PathBuf> {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(path) = of("DEBUGINFOD_CACHE_PATH") {
@@ -86,15 +120,21 @@ fn cache() -> Option<PathBuf> {
     Some(folder.join("debuginfod_client"))
 }
 
-/// Has the debug file of the file at `path` fetched meanwhile, once. It has this build id.
+/// Requests the debug file of the file at `path`, which has this build id. Each build id is
+/// requested once, in the background. Does nothing without a server or a client, and for a build id
+/// of fewer than 2 bytes.
 pub fn want(build_id: &[u8], path: &Path, is_it: IsDebugFile) {
     if !is_on() || build_id.len() < 2 {
         return;
     }
     let mut state = state();
-    if state.is_deaf || !state.asked.insert(build_id.to_owned()) {
+    if state.is_deaf || state.asked.contains(build_id) {
         return;
     }
+    if state.asked.len() >= MAX_ASKED {
+        state.asked.clear();
+    }
+    state.asked.insert(build_id.to_owned());
     let of = path.file_name().unwrap_or(path.as_os_str());
     state.queue.push_back(Wanted {
         build_id: build_id.to_owned(),
@@ -106,7 +146,8 @@ pub fn want(build_id: &[u8], path: &Path, is_it: IsDebugFile) {
     }
 }
 
-/// Begins with the first that is waiting.
+/// Starts the next download in the queue, in a new thread that later starts another one. Does
+/// nothing if the queue is empty.
 fn begin_next(state: &mut State) {
     let Some(wanted) = state.queue.pop_front() else {
         return;
@@ -139,12 +180,12 @@ enum NotFetched {
     Because(String),
 }
 
-/// Fetches a debug file, and the one that it shares its debug information with.
+/// Fetches a debug file, and the supplement that it refers to.
 fn fetch(wanted: &Wanted) -> Result<(), NotFetched> {
     let path = find(&wanted.build_id)?;
     match (wanted.is_it)(&path, &wanted.build_id) {
         None => Err(NotFetched::Because(format!(
-            "what has come is no debug file of its build id: {}",
+            "the fetched file is not a debug file with its build id: {}",
             path.display()
         ))),
         Some(None) => Ok(()),
@@ -152,14 +193,14 @@ fn fetch(wanted: &Wanted) -> Result<(), NotFetched> {
     }
 }
 
-/// The path of what the client has found.
+/// Runs the client and waits for it. Returns the path of the debug file with this build id.
 fn find(build_id: &[u8]) -> Result<PathBuf, NotFetched> {
     let mut command = Command::new(CLIENT);
     command.args(["debuginfo", &hex(build_id)]);
     command.env_remove("DEBUGINFOD_PROGRESS");
     command.env_remove("DEBUGINFOD_VERBOSE");
     let prepare = || {
-        // It ends with this process, or rather with the thread that waits for it.
+        // The client ends with this process, or more exactly with the thread that waits for it.
         set_pdeathsig(Signal::SIGKILL)?;
         Ok(SigSet::empty().thread_set_mask()?)
     };
@@ -183,18 +224,18 @@ fn find(build_id: &[u8]) -> Result<PathBuf, NotFetched> {
     })
 }
 
-/// How many have come: where it is another number than before, something is known that was not.
+/// The number of debug files that have arrived. When it changes, more names may be known.
 pub fn arrived() -> u64 {
     if is_on() { state().arrived } else { 0 }
 }
 
-/// True if something is on its way.
+/// True while a download is in progress.
 pub fn is_pending() -> bool {
     is_on() && !state().under_way.is_empty()
 }
 
-/// Waits until nothing is on its way any more, as long as `DEBUGINFOD_TIMEOUT` says (10 s without it) and
-/// `is_over` does not end it.
+/// Waits until no download is in progress, at most for `DEBUGINFOD_TIMEOUT` seconds (default 10)
+/// and until `is_over` returns true.
 pub fn wait(is_over: impl Fn() -> bool) {
     const A_WHILE: Duration = Duration::from_millis(50);
     let end = Instant::now() + patience();
@@ -216,7 +257,8 @@ fn patience() -> Duration {
         .map_or(PATIENCE, Duration::from_secs)
 }
 
-/// What has been fetched and what not, in a line, if anything was wanted.
+/// One line about fetched and missing files, or about the missing client. `None` if no file was
+/// requested or no server is configured.
 pub fn report() -> Option<String> {
     if !is_on() {
         return None;
@@ -237,15 +279,15 @@ pub fn report() -> Option<String> {
     let waiting = state.queue.iter().map(|wanted| wanted.of.clone());
     let waiting: Vec<String> = state.under_way.iter().cloned().chain(waiting).collect();
     let parts = [
-        listed("fetched debug information of", &state.fetched),
-        listed("not fetched:", &state.failed),
+        listed("fetched debug information of", &state.fetched.listed()),
+        listed("not fetched:", &state.failed.listed()),
         listed("not waited for:", &waiting),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("debuginfod: {}", parts.join("; ")))
 }
 
-/// A build id as it is written.
+/// A build id in hexadecimal.
 pub fn hex(build_id: &[u8]) -> String {
     build_id.iter().map(|byte| format!("{byte:02x}")).collect()
 }

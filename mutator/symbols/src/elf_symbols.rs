@@ -1,4 +1,4 @@
-//! Symbols of an ELF file by name, found without reading the names of all others: a program may have
+//! Symbols of an ELF file by name, found without reading all other names. A program may have
 //! hundreds of thousands (gABI, chapter 4, "Symbol Table").
 
 use memchr::memmem;
@@ -10,8 +10,8 @@ use crate::lines;
 /// The symbol tables of a file, each with the section of its names.
 const TABLES: [(&str, &str); 2] = [(".dynsym", ".dynstr"), (".symtab", ".strtab")];
 
-/// The values of the symbols that the file defines with these names. An exported symbol goes before
-/// another one.
+/// The values of the symbols that the file defines with these names, in the order of `names`.
+/// `None` for a name without a symbol. Exported symbols take precedence, then the first one.
 pub fn defined<const N: usize>(data: &[u8], names: [&str; N]) -> [Option<Svma>; N] {
     let mut found = [None; N];
     let mut has_table = false;
@@ -39,8 +39,8 @@ pub fn defined<const N: usize>(data: &[u8], names: [&str; N]) -> [Option<Svma>; 
     }
 }
 
-/// The same of a file without section headers: the loader finds the exported symbols by its dynamic
-/// section.
+/// As [`defined`], for a file without section headers. The loader finds exported symbols by the
+/// dynamic section.
 fn exported<const N: usize>(data: &[u8], names: [&str; N]) -> [Option<Svma>; N] {
     let Ok(tables) = LinkTables::parse(data) else {
         return [None; N];
@@ -48,7 +48,8 @@ fn exported<const N: usize>(data: &[u8], names: [&str; N]) -> [Option<Svma>; N] 
     names.map(|name| tables.exported(name))
 }
 
-/// Where a name is in a string table, ascending. It may be the end of a longer one, too.
+/// The offsets in bytes of a name in a string table, ascending. The name may be the end of a longer
+/// one.
 fn places(strings: &[u8], name: &str) -> Vec<usize> {
     let ends = |at: &usize| strings.get(at + name.len()) == Some(&0);
     memmem::find_iter(strings, name).filter(ends).collect()
@@ -62,7 +63,8 @@ mod tests {
 
     use super::*;
 
-    /// Against goblin's own reading of all symbols: of this program, and of a library without `.symtab`.
+    /// Compares with goblin, which reads all symbols: of this program, and of a library without
+    /// `.symtab`.
     #[test]
     fn symbols_are_those_of_the_whole_table() {
         let own = std::env::current_exe().expect("a path");

@@ -1,153 +1,212 @@
-//! The files of modules, opened once and kept for the life of the command.
+//! The files of modules. A file is opened once for all of its users.
+//!
+//! All sessions of a command share these caches, because the processes of a job run the same files.
+//! The caches are bounded (see [`Cache`]), because a command may run for months (`push --every`,
+//! `serve-metrics`).
 
+mod parsed;
 #[cfg(test)]
 mod tests;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use patcher::elf::LinkTables;
-use patcher::flow::{Recipe, frames, unnamed_functions};
+use patcher::flow::{ModuleContext, Recipe, frames, unnamed_functions};
 use patcher::function::Function;
 use patcher::image::{Image, ImageError};
-use patcher::plan::ModuleContext;
 use patcher::select::Pattern;
 use patcher::{Avma, Bias, Svma};
 
 use crate::debuginfod;
 use crate::elf_symbols;
-use crate::lines::{self, Places};
-use ipath_base::files::{FileBytes, Stamp};
+use crate::lines::{self, FileLines, Places};
+use ipath_base::cache::Cache;
+use ipath_base::files::{FileBytes, Stamp, Version};
 use ipath_target::process::identity::FileId;
-use ipath_target::process::modules::{self, Module, VDSO};
+use ipath_target::process::modules::{self, MAX_UNUSED, Module, VDSO};
 use ipath_target::process::{Memory, Process};
 use ipath_target::progress::Step;
+use parsed::Parsed;
 
-/// An opened file and what has been found out about it.
+/// The most replaced files to keep open while they are not in use.
+const MAX_UNUSED_FORMER: usize = 64;
+
+/// An open file and the facts derived from it.
 pub struct OpenImage {
-    /// The file's structure.
-    pub image: &'static Image<'static>,
-    /// What planning needs to know of the module as a whole, found out at first use: it reads all of the code.
-    pub context: LazyContext,
-    /// How the frames of calls are left that no loaded unwind entry covers, once they have been asked for.
+    id: ImageId,
+    parsed: Parsed,
+    path: PathBuf,
+    /// See [`OpenImage::frames`].
     frames: OnceLock<Vec<(Svma, Recipe)>>,
-    /// The functions that nothing in the file tells, once one has been asked for.
+    /// Functions that are found by their code alone.
     unnamed: OnceLock<Vec<Function>>,
-    /// What others have found out about it, by type.
+    /// Facts that other modules derived, by type.
     derived: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
-    /// True if functions that are not exported have names, by its own symbols or those of its debug file.
+    /// True if non-exported functions have names, from the file itself or from its debug file.
     has_symbols: bool,
-    /// What tells that the file has been written anew since.
-    stamp: Stamp,
-    /// What tells its build: see [`build_of`].
+    /// The image with the symbols of a debug file that arrived later. `None` before.
+    renewed: Mutex<Option<Arc<OpenImage>>>,
+    /// Its build, see [`build_of`].
     build: Option<u64>,
+    /// The version of the module's file before it was opened. `None` if it is not known.
+    version: Option<Version>,
 }
 
-/// What the runtime has of a file as well ([`abi::segment::build_of`]); `None` of one that is too short.
+/// Identifies an [`OpenImage`]. Numbers are not reused after an image is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ImageId(u64);
+
+/// The build of a file, which the runtime computes as well ([`abi::segment::build_of`]). `None` if
+/// the file is too short.
 pub fn build_of(data: &[u8]) -> Option<u64> {
     data.first_chunk().map(abi::segment::build_of)
 }
 
-/// See [`OpenImage::context`].
-type LazyContext =
-    LazyLock<ModuleContext<'static>, Box<dyn FnOnce() -> ModuleContext<'static> + Send>>;
+/// The [context](OpenImage::context) of an image, computed when it is first dereferenced.
+struct LazyContext<'i>(&'i OpenImage);
+
+impl<'i> Deref for LazyContext<'i> {
+    type Target = ModuleContext<'i>;
+
+    fn deref(&self) -> &ModuleContext<'i> {
+        self.0.context()
+    }
+}
 
 impl OpenImage {
-    fn of(image: Image<'static>, path: &Path, has_symbols: bool, stamp: Stamp) -> &'static Self {
-        let image: &'static Image<'static> = Box::leak(Box::new(image));
-        let step = format!("reading the code of {}", path.display());
-        let read = || {
-            let _step = Step::begin(step);
-            ModuleContext::new(image)
-        };
-        let context = LazyLock::new(Box::new(read) as Box<_>);
-        Box::leak(Box::new(Self {
-            image,
-            context,
+    fn of(parsed: Parsed, path: &Path, has_symbols: bool, version: Option<Version>) -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let build = build_of(parsed.file().bytes());
+        Arc::new(Self {
+            id: ImageId(NEXT.fetch_add(1, Relaxed)),
+            parsed,
+            path: path.to_owned(),
             frames: OnceLock::new(),
             unnamed: OnceLock::new(),
             derived: Mutex::default(),
             has_symbols,
-            stamp,
-            build: build_of(image.data()),
-        }))
+            renewed: Mutex::default(),
+            build,
+            version,
+        })
     }
 
-    /// True if the file is this build.
+    /// Its number.
+    pub fn id(&self) -> ImageId {
+        self.id
+    }
+
+    /// The parsed file.
+    pub fn image(&self) -> &Image<'_> {
+        self.parsed.tables().image()
+    }
+
+    /// The facts about the whole module that planning needs. They are computed at the first use,
+    /// which reads all of the code.
+    pub fn context(&self) -> &ModuleContext<'_> {
+        let begin = || Step::begin(format!("reading the code of {}", self.path.display()));
+        self.parsed.tables().context(begin)
+    }
+
+    /// The contents of the file.
+    pub fn bytes(&self) -> &FileBytes {
+        self.parsed.file()
+    }
+
+    /// True if the file has this build. False if its build is unknown.
     pub fn is_build(&self, build: u64) -> bool {
         self.build == Some(build)
     }
 
-    /// True if its bytes are what they were when it was opened: a file may be written over where it is.
+    /// True if the build of the mapped bytes ([`build_of`], by the start of the file) is unchanged
+    /// since the file was opened. A file may be overwritten in place.
     pub fn is_intact(&self) -> bool {
-        build_of(self.image.data()) == self.build
+        build_of(self.image().data()) == self.build
     }
 
-    /// What tells that the file has been written anew since it was opened.
+    /// The stamp of the file when it was opened. Another stamp means that the file was rewritten.
     pub fn stamp(&self) -> Stamp {
-        self.stamp
+        self.bytes().stamp()
     }
 
-    /// True if functions may have names that are not known.
+    /// True if the module's file may have been rewritten since it was opened.
+    fn may_be_outdated(&self, module: &Module) -> bool {
+        let now = module.version();
+        !self.is_intact() || now.is_some_and(|now| self.version != Some(now))
+    }
+
+    /// True if some functions may have names that are unknown here.
     pub fn lacks_symbols(&self) -> bool {
         !self.has_symbols
     }
 
-    /// Has its debug file fetched meanwhile, where it tells its build id. Its path is this.
+    /// Requests the debug file from a server, in the background, if the file has a build id. `path`
+    /// is the path of the file.
     pub fn want_debug_file(&self, path: &Path) {
-        if let Some(id) = self.image.build_id() {
+        if let Some(id) = self.image().build_id() {
             debuginfod::want(id, path, lines::is_debug_file_of);
         }
     }
 
-    /// How the frames of calls that no loaded unwind entry covers are left, by return address, ascending.
+    /// The source positions of the file, from the file itself or from its debug file. `path` is the
+    /// path of the file. `None` if it has none.
+    pub fn lines(&self, path: &Path) -> Option<FileLines> {
+        FileLines::load(self.bytes().clone(), &Places::for_file(path))
+    }
+
+    /// Recipes for the frames of calls that no loaded unwind entry describes correctly, by return
+    /// address, ascending. The first call may read all of the code.
     pub fn frames(&self) -> &[(Svma, Recipe)] {
         const DEBUG_FRAME: &str = ".debug_frame";
         self.frames.get_or_init(|| {
-            let described = lines::section(self.image.data(), DEBUG_FRAME);
-            let found = frames(self.image, &self.context, described.as_deref());
+            let described = lines::section(self.image().data(), DEBUG_FRAME);
+            let found = frames(self.image(), &LazyContext(self), described.as_deref());
             found.into_iter().collect()
         })
     }
 
-    /// What `find` finds in the file, kept with it: one value of each type.
+    /// The result of `find` on the file, which is kept: one value per type.
     pub fn derived<T: Any + Send + Sync>(&self, find: impl FnOnce(&Image<'_>) -> T) -> Arc<T> {
         let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
         let known = derived
             .entry(TypeId::of::<T>())
-            .or_insert_with(|| Arc::new(find(self.image)));
+            .or_insert_with(|| Arc::new(find(self.image())));
         let known = Arc::clone(known).downcast();
         known.unwrap_or_else(|_| unreachable!("its key is its type"))
     }
 
-    /// The functions that a pattern names in the file, whose name is `module`. An address in a process is one at
-    /// this bias.
+    /// The functions that a pattern names in the file. `module` is the name of the file, and `bias`
+    /// applies to addresses in a process.
     pub fn select(&self, pattern: &Pattern, module: &str, bias: Bias) -> Vec<Function> {
         let at = pattern.absolute_address().map(|at| bias.to_svma(at));
         let Some(at) = at.or(pattern.address_in_file()) else {
-            return pattern.select(self.image, module);
+            return pattern.select(self.image(), module);
         };
-        let known = Pattern::select_at(self.image, at);
+        let known = Pattern::select_at(self.image(), at);
         let found = known.or_else(|| self.unnamed_at(at));
         found.into_iter().collect()
     }
 
-    /// The function that an address is in, as far as the file or its code tells.
+    /// The function at an address, by symbols, tables or the code itself. `None` if none of them
+    /// has a function there.
     pub fn function_at(&self, at: Svma) -> Option<Function> {
-        let known = self.image.functions().function_at(at);
+        let known = self.image().functions().function_at(at);
         known.or_else(|| self.unnamed_at(at))
     }
 
-    /// The same of an address in none that the file tells.
+    /// As [`Self::function_at`], only by the code itself. `None` for code with an unwind entry.
     fn unnamed_at(&self, at: Svma) -> Option<Function> {
-        if !self.image.is_code(at) || self.image.fde(at).is_some() {
+        if !self.image().is_code(at) || self.image().fde(at).is_some() {
             return None;
         }
-        let find = || unnamed_functions(self.image, &self.context);
+        let find = || unnamed_functions(self.image(), self.context());
         let all = self.unnamed.get_or_init(find);
         let after = all.partition_point(|function| function.range.start <= at);
         let before = all.get(after.checked_sub(1)?)?;
@@ -155,12 +214,12 @@ impl OpenImage {
     }
 }
 
-/// Why a module's file cannot be used.
+/// The reason why a module's file cannot be used.
 #[derive(Debug)]
 pub enum OpenError {
-    /// It cannot be opened.
+    /// The file cannot be opened.
     Io(io::Error),
-    /// It is no image.
+    /// The file is not a supported ELF image.
     Image(ImageError),
 }
 
@@ -175,80 +234,87 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Reads a file, which has this path, as an image, with the symbols of its separate debug file. Its bytes stay
-/// mapped: a command opens each file once and ends soon.
-pub fn open(bytes: &FileBytes, path: &Path) -> Result<&'static OpenImage, OpenError> {
+/// Parses a file with this path, with the symbols of its separate debug file.
+///
+/// # Errors
+/// The file is not a supported ELF image.
+pub fn open(file: &FileBytes, path: &Path) -> Result<Arc<OpenImage>, OpenError> {
+    open_version(file, path, None)
+}
+
+/// As [`open`], with the version of the file if it is known.
+fn open_version(
+    file: &FileBytes,
+    path: &Path,
+    version: Option<Version>,
+) -> Result<Arc<OpenImage>, OpenError> {
     let _step = Step::begin(format!("reading {}", path.display()));
-    let data = kept(bytes.clone());
-    let mut image = Image::parse(data).map_err(OpenError::Image)?;
-    let symbols = lines::symbol_file(data, &Places::for_file(path));
-    let has_symbols = symbols.is_some() || lines::section(data, ".symtab").is_some();
-    if let Some(symbols) = symbols {
-        image = image.with_symbols_of(kept(symbols));
-    }
-    Ok(OpenImage::of(image, path, has_symbols, bytes.stamp()))
+    let find_symbols = |data: &[u8]| lines::symbol_file(data, &Places::for_file(path));
+    let parsed = Parsed::new(file.clone(), find_symbols).map_err(OpenError::Image)?;
+    let has_symbols = parsed.has_symbol_file() || lines::section(file.bytes(), ".symtab").is_some();
+    Ok(OpenImage::of(parsed, path, has_symbols, version))
 }
 
-fn kept(bytes: FileBytes) -> &'static [u8] {
-    Box::leak(Box::new(bytes)).bytes()
-}
-
-/// The file at `path`, which has been opened as `image`, with the symbols of its debug file if one has come since.
-pub fn renewed(image: &'static OpenImage, path: &Path) -> &'static OpenImage {
-    /// By where their bytes are.
-    static RENEWED: LazyLock<Mutex<HashMap<usize, &'static OpenImage>>> =
-        LazyLock::new(Mutex::default);
+/// The image with the symbols of its debug file, if one has arrived since it was opened. The new
+/// image then replaces the old one for later users. Otherwise returns the same image. `path` is the
+/// path of the file.
+pub fn renewed(image: &Arc<OpenImage>, path: &Path) -> Arc<OpenImage> {
     if !image.lacks_symbols() {
-        return image;
+        return Arc::clone(image);
     }
-    let data: &'static [u8] = image.image.data();
-    let mut renewed = RENEWED.lock().unwrap_or_else(PoisonError::into_inner);
     let again = || {
-        let symbols = lines::symbol_file(data, &Places::for_file(path))?;
-        let new = Image::parse(data).ok()?.with_symbols_of(kept(symbols));
-        Some(OpenImage::of(new, path, true, image.stamp))
+        let file = image.bytes().clone();
+        let symbols = lines::symbol_file(file.bytes(), &Places::for_file(path))?;
+        let parsed = Parsed::new(file, |_| Some(symbols)).ok()?;
+        Some(OpenImage::of(parsed, path, true, image.version))
     };
-    let at = data.as_ptr() as usize;
-    let Some(new) = renewed.get(&at).copied().or_else(again) else {
-        return image;
+    let mut renewed = image.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(new) = renewed.clone().or_else(again) else {
+        return Arc::clone(image);
     };
-    renewed.insert(at, new);
-    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    let same = modules
+    *renewed = Some(Arc::clone(&new));
+    let mut opened = opened();
+    let same = opened
         .values_mut()
-        .filter(|known| std::ptr::eq(**known, image));
-    same.for_each(|known| *known = new);
+        .filter(|known| Arc::ptr_eq(known, image));
+    same.for_each(|known| *known = Arc::clone(&new));
     new
 }
 
-/// Path, device and inode: another file may have the same ones once nobody has the first one mapped (see [`forget_changed`]).
+/// Path, device and inode. Another file may get the same key once the first one is unmapped
+/// everywhere (see [`forget_changed`]).
 type FileKey = (String, String, u64);
 
-static MODULES: LazyLock<Mutex<HashMap<FileKey, &'static OpenImage>>> =
-    LazyLock::new(Mutex::default);
+/// The open files of modules.
+fn opened() -> MutexGuard<'static, Images<FileKey>> {
+    static OPENED: LazyLock<Mutex<Images<FileKey>>> =
+        LazyLock::new(|| Mutex::new(Cache::new(MAX_UNUSED)));
+    OPENED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-/// A file that is not mapped by a process that lives, by path, device and inode: opened once, by its `bytes`, where no module is known
-/// to be it.
+/// A file that no running process maps, by path, device and inode. `bytes` opens it if it is not
+/// open yet.
+///
+/// # Errors
+/// Those of `bytes`, or the file is not a supported ELF image.
 pub fn of_file(
     path: &str,
     file: &FileId,
     bytes: impl FnOnce() -> Result<FileBytes, OpenError>,
-) -> Result<&'static OpenImage, OpenError> {
+) -> Result<Arc<OpenImage>, OpenError> {
     let key = (path.to_owned(), file.0.clone(), file.1);
-    let mut known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(image) = known.get(&key) {
-        return Ok(image);
-    }
-    let image = open(&bytes()?, path.as_ref())?;
-    known.insert(key, image);
-    Ok(image)
+    opened().get_or_make(key, || open(&bytes()?, path.as_ref()))
 }
 
-/// The code that the kernel maps into every process, as this one has it.
-pub fn vdso() -> Result<&'static OpenImage, OpenError> {
-    static KNOWN: OnceLock<&'static OpenImage> = OnceLock::new();
+/// The code that the kernel maps into every process, read from this process.
+///
+/// # Errors
+/// The memory cannot be read, or it is not a supported ELF image.
+pub fn vdso() -> Result<Arc<OpenImage>, OpenError> {
+    /// The vDSO does not change while the system runs.
+    static KNOWN: OnceLock<Arc<OpenImage>> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
-        return Ok(known);
+        return Ok(Arc::clone(known));
     }
     let read = || {
         let maps = std::fs::read_to_string("/proc/self/maps")?;
@@ -260,11 +326,11 @@ pub fn vdso() -> Result<&'static OpenImage, OpenError> {
         memory.read_exact_at(&mut bytes, mapping.range.start.0)?;
         Ok(bytes)
     };
-    let bytes: &'static [u8] = Vec::leak(read().map_err(OpenError::Io)?);
-    let image = Image::parse(bytes).map_err(OpenError::Image)?;
+    let bytes = FileBytes::of_bytes(read().map_err(OpenError::Io)?);
+    let parsed = Parsed::new(bytes, |_| None).map_err(OpenError::Image)?;
     // The kernel exports all of its functions.
-    let image = OpenImage::of(image, VDSO.as_ref(), true, Stamp::default());
-    Ok(KNOWN.get_or_init(|| image))
+    let image = OpenImage::of(parsed, VDSO.as_ref(), true, None);
+    Ok(Arc::clone(KNOWN.get_or_init(|| image)))
 }
 
 fn key(module: &Module) -> FileKey {
@@ -272,55 +338,65 @@ fn key(module: &Module) -> FileKey {
     (module.path.clone(), file.0, file.1)
 }
 
-/// Forgets those of these modules' files that have been written anew since they were opened: a library that is built again and loaded
-/// again often has the name and the inode of the one before.
+/// Forgets the files of these modules that were rewritten since they were opened. A rebuilt library
+/// often has the name and the inode of the previous one, and may have its size and its modification
+/// time.
 pub fn forget_changed(modules: &[Module]) {
     for module in modules {
-        let known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-        let image = known.get(&key(module)).copied();
-        drop(known);
-        let changed = |image: &OpenImage| module.stamp().is_some_and(|now| now != image.stamp);
-        if image.is_some_and(changed) {
+        let image = opened().get(&key(module));
+        if image.is_some_and(|image| image.may_be_outdated(module)) {
             forget(&module.path, &module.file());
         }
     }
 }
 
-/// Has this file opened anew, the next time; what it has been is [`former`] from then on.
+/// Forgets a file, so that it is opened again at the next use. The old image is then found by
+/// [`former`].
 pub fn forget(path: &str, file: &FileId) {
     modules::forget(path, file);
     let key = (path.to_owned(), file.0.clone(), file.1);
-    let mut known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(image) = known.remove(&key) {
-        let mut former = FORMER.lock().unwrap_or_else(PoisonError::into_inner);
-        former.push((key.0, image));
+    let image = opened().remove(&key);
+    if let Some(image) = image {
+        former_images().insert((key.0, image.id), image);
     }
 }
 
-/// Files that were mapped before others that have their names and inodes.
-static FORMER: Mutex<Vec<(String, &'static OpenImage)>> = Mutex::new(Vec::new());
+/// Images by key.
+type Images<K> = Cache<K, Arc<OpenImage>>;
 
-/// The build of the file at this path that the runtime has seen, where it has been opened before the one that is there now.
-pub fn former(path: &str, build: u64) -> Option<&'static OpenImage> {
-    let former = FORMER.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut of_path = former.iter().filter(|(of, _)| of == path);
-    let (_, image) = of_path.find(|(_, image)| image.is_build(build) && image.is_intact())?;
-    Some(image)
+/// Images of replaced files, by path.
+fn former_images() -> MutexGuard<'static, Images<(String, ImageId)>> {
+    static FORMER: LazyLock<Mutex<Images<(String, ImageId)>>> =
+        LazyLock::new(|| Mutex::new(Cache::new(MAX_UNUSED_FORMER)));
+    FORMER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The image of a replaced file at this path that has the build seen by the runtime. If there are
+/// several, the one opened first. `None` if there is none, or if it was overwritten since.
+pub fn former(path: &str, build: u64) -> Option<Arc<OpenImage>> {
+    let mut former = former_images();
+    let is_it = |image: &OpenImage| image.is_build(build) && image.is_intact();
+    let of_path = former.iter().filter(|((of, _), _)| of == path);
+    let of_build = of_path.filter(|(_, image)| is_it(image));
+    let first = of_build.map(|(key, _)| key).min_by_key(|(_, id)| *id)?;
+    let first = first.clone();
+    former.get(&first)
 }
 
 /// The file of a loaded module.
-pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
-    let key = key(module);
-    let mut known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(image) = known.get(&key) {
-        return Ok(image);
-    }
-    let image = match module.path.as_str() {
-        VDSO => vdso()?,
-        path => open(&module.open().map_err(OpenError::Io)?, path.as_ref())?,
-    };
-    known.insert(key, image);
-    Ok(image)
+///
+/// # Errors
+/// The file cannot be opened, or it is not a supported ELF image.
+pub fn of_module(module: &Module) -> Result<Arc<OpenImage>, OpenError> {
+    opened().get_or_make(key(module), || match module.path.as_str() {
+        VDSO => vdso(),
+        path => {
+            // Before the file is opened: if it is rewritten in between, it is opened again.
+            let version = module.version();
+            let file = module.open().map_err(OpenError::Io)?;
+            open_version(&file, path.as_ref(), version)
+        }
+    })
 }
 
 /// The loader of a process with these modules. It is the program itself if that was started as
@@ -333,7 +409,7 @@ pub fn loader<'m>(process: &Process, modules: &'m [Module]) -> Option<&'m Module
     let entry = process.auxiliary(AT_ENTRY).map(Avma)?;
     let program = modules.iter().find(|m| m.range.contains(&entry))?;
     let image = of_module(program).ok()?;
-    is_loader(image.image).then_some(program)
+    is_loader(image.image()).then_some(program)
 }
 
 /// True if a file without an interpreter loads other files. A static program contains the functions
@@ -346,7 +422,9 @@ fn is_loader(image: &Image<'_>) -> bool {
     !tables.has_interpreter() && exports("_dl_debug_state") && !exports("main")
 }
 
-/// Addresses in the loader of a process with these modules, by the names under which it exports them; none where there is no loader.
+/// The addresses of the symbols `names` in the loader of a process with these modules, each `None`
+/// if the loader does not define it. `None` altogether if there is no loader, or if its file cannot
+/// be read.
 pub fn in_loader<const N: usize>(
     process: &Process,
     modules: &[Module],
@@ -354,23 +432,25 @@ pub fn in_loader<const N: usize>(
 ) -> Option<[Option<Avma>; N]> {
     let module = loader(process, modules)?;
     let image = of_module(module).ok()?;
-    let bias = module.bias(image.image)?;
-    let found = elf_symbols::defined(image.image.data(), names);
+    let bias = module.bias(image.image())?;
+    let found = elf_symbols::defined(image.image().data(), names);
     Some(found.map(|at| at.map(|at| bias.to_avma(at))))
 }
 
-/// Where the loader keeps what becomes of its list of libraries: `r_state` of link.h, 0 (RT_CONSISTENT) where that is whole.
+/// The address of the state of the loader's list of libraries: `r_state` of link.h. It is 0
+/// (RT_CONSISTENT) while the list is consistent. `None` if there is no loader, if it exports
+/// neither list nor pointer to it, or if it is not yet relocated.
 pub fn loader_state(process: &Process, memory: &Memory, modules: &[Module]) -> Option<Avma> {
     /// Offset of `r_state` in `struct r_debug`.
     const R_STATE: u64 = 24;
-    // glibc's, and a pointer of musl's to it.
+    // A symbol of glibc, and a pointer to it in musl.
     let found = in_loader(process, modules, ["_r_debug", "_dl_debug_addr"])?;
     let debug = match found {
         [Some(debug), _] => debug,
         [None, Some(pointer)] => Avma(memory.read_word(pointer).ok()?),
         _ => return None,
     };
-    // One that has not relocated itself yet has something else in that pointer.
+    // Before the loader has relocated itself, the pointer has another value.
     let is_there = |at: &Avma| loader(process, modules).is_some_and(|m| m.range.contains(at));
     Some(Avma(debug.0.wrapping_add(R_STATE))).filter(is_there)
 }

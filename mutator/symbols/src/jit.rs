@@ -2,8 +2,8 @@
 //! `/tmp/perf-PID.map`, in a `jit-PID.dump` that is mapped executable so that others find it, or in
 //! memory for debuggers.
 //!
-//! What they say is used for showing alone. They are read where the process sees them, and only if they are regular
-//! files of its user or of root that not everybody can write to.
+//! The names are only shown. The files are read at their paths in the process's root. They must be
+//! regular files of the process's user or of root that are not world-writable.
 
 mod dump;
 mod entries;
@@ -32,40 +32,45 @@ use registered::Registered;
 use ipath_base::files::open_place;
 use ipath_target::process::{Mapping, Process, Root};
 
-/// Files of records that are read of one process.
+/// The maximum number of dumps to read per process.
 const MOST_DUMPS: usize = 8;
 
-/// The names of a process's generated code, as far as they are known.
+/// The known names of a process's generated code.
 #[derive(Debug, Default)]
 pub struct JitNames {
-    /// Where it keeps its files; `None` where that cannot be looked at.
+    /// The location of its files. `None` if it cannot be read.
     home: Option<Home>,
+    /// `/tmp/perf-PID.map`.
     map: Watched<PerfMap>,
+    /// The dumps, by their paths in the process's root.
     dumps: BTreeMap<PathBuf, Watched<Dump>>,
     process: Option<Process>,
+    /// Code that was registered with debuggers.
     registered: Registered,
 }
 
-/// Where the files of a process are, and whose they have to be.
+/// The location of a process's files, and their required owner.
 #[derive(Debug)]
 struct Home {
     root: Root,
+    /// The process's effective user id.
     user: u32,
-    /// Its id in its own pid namespace.
+    /// The process's id in its own pid namespace.
     pid: i32,
 }
 
-/// A file, how far it has been read, and what it says.
+/// A file that is read as it grows, and its names.
 #[derive(Debug, Default)]
 struct Watched<R> {
-    /// Device, inode and length at the last look.
+    /// Device, inode and length at the last read.
     seen: (u64, u64, u64),
     reader: R,
     names: Ranges,
 }
 
 impl JitNames {
-    /// Those of a process, of which nothing is read yet. They can be read when it has ended, too.
+    /// The names of a process, of which nothing is read yet. Its files can be read after it has
+    /// ended, too.
     pub fn of(process: &Process) -> Self {
         let home = || {
             let user = process.effective_user()?;
@@ -80,7 +85,7 @@ impl JitNames {
         }
     }
 
-    /// Takes in which records it has mapped.
+    /// Learns the dumps among the process's mappings, for [`Self::refresh`].
     pub fn learn(&mut self, maps: &[Mapping]) {
         let mapped = maps.iter().filter(|m| m.execute);
         for path in mapped.filter_map(Mapping::path) {
@@ -88,7 +93,8 @@ impl JitNames {
         }
     }
 
-    /// Takes in a file that it has mapped executable.
+    /// Learns a file that is mapped executable, if its name is that of a dump of this process. At
+    /// most 8 are kept.
     pub fn learn_path(&mut self, path: &Path) {
         let Some(home) = &self.home else { return };
         let name = path.file_name().and_then(|name| name.to_str());
@@ -98,7 +104,8 @@ impl JitNames {
         }
     }
 
-    /// Reads what has been written since; true where there was something.
+    /// Reads new names from the files and from memory. True if a file changed or code was
+    /// registered.
     pub fn refresh(&mut self) -> bool {
         let process = self.process.as_ref();
         let registered = process.is_some_and(|process| self.registered.read(process));
@@ -106,7 +113,7 @@ impl JitNames {
             return registered;
         };
         let path = format!("tmp/perf-{}.map", home.pid);
-        // Of a file that cannot be read there are no names.
+        // A file that cannot be read gives no names.
         let mut is_new = home
             .read(Path::new(&path), &mut self.map, PerfMap::read)
             .unwrap_or(false);
@@ -119,14 +126,15 @@ impl JitNames {
         is_new | registered
     }
 
-    /// What an address is in.
+    /// The generated function at an address. `None` if no name is known there. Dumps take
+    /// precedence, then the map, then registered code.
     pub fn at(&self, at: Avma) -> Option<&Named> {
         let in_dumps = self.dumps.values().find_map(|dump| dump.names.at(at));
         let in_file = in_dumps.or_else(|| self.map.names.at(at));
         in_file.or_else(|| self.registered.names.at(at))
     }
 
-    /// All names.
+    /// All names of generated code, as the compiler recorded them.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let in_dumps = self.dumps.values().flat_map(|dump| dump.names.names());
         let in_files = in_dumps.chain(self.map.names.names());
@@ -134,7 +142,7 @@ impl JitNames {
     }
 }
 
-/// True for `jit-PID.dump`, and for bun's `jit-PID-TID.dump`.
+/// True for the file name `jit-PID.dump` of the process `pid`, and for bun's `jit-PID-TID.dump`.
 fn is_dump(name: &str, pid: i32) -> bool {
     let rest = name.strip_prefix(&format!("jit-{pid}"));
     let Some(thread) = rest.and_then(|rest| rest.strip_suffix(".dump")) else {
@@ -145,7 +153,8 @@ fn is_dump(name: &str, pid: i32) -> bool {
 }
 
 impl Home {
-    /// Has what is new in a file read, true where there is something, if it is one that the process's compiler can have written.
+    /// Reads the new part of a file by `read`. False if the file is unchanged, or if the process's
+    /// compiler cannot have written it. Fails if the file cannot be opened or read.
     fn read<R: Default>(
         &self,
         path: &Path,
@@ -168,6 +177,7 @@ impl Home {
         Ok(true)
     }
 
+    /// True if the file belongs to the process's user or to root, and others cannot write to it.
     fn is_trusted(&self, meta: &Metadata) -> bool {
         const WRITABLE_BY_ALL: u32 = 0o002;
         (meta.uid() == self.user || meta.uid() == 0) && meta.mode() & WRITABLE_BY_ALL == 0
@@ -194,7 +204,7 @@ mod tests {
 
     use nix::sys::memfd::{MFdFlags, memfd_create};
 
-    /// A file that nobody else finds.
+    /// An unlinked file.
     pub(super) fn own_file() -> File {
         File::from(memfd_create(c"test", MFdFlags::empty()).expect("made"))
     }

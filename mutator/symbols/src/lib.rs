@@ -1,4 +1,5 @@
-//! What files and processes tell of code: functions, lines, values of arguments, and names of generated code.
+//! Facts about code from files and processes: functions, lines, values of arguments, and names of
+//! generated code.
 
 mod arch;
 pub mod debuginfod;

@@ -9,13 +9,16 @@
 mod bytes;
 mod inlined;
 mod mini;
+mod of_file;
 mod sections;
 mod separate;
 mod split;
+mod statements;
 #[cfg(test)]
 mod tests;
 mod units;
 
+pub use of_file::FileLines;
 pub use separate::{Places, is_debug_file_of, symbol_file};
 
 pub use bytes::Reader;
@@ -29,42 +32,45 @@ use split::Split;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use units::Index;
 
-/// One function around an address: the innermost is the code's own source, each further one the
-/// function that the one before is inlined into.
+/// A function around an address. The innermost is the source of the code. Each further one is the
+/// function that the previous one is inlined into.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceFrame {
-    /// The linkage name.
+    /// The linkage name. `None` if the DWARF gives none.
     pub function: Option<String>,
-    /// The source file as the compiler was given it, made absolute where that is known.
+    /// The source file, absolute if known.
     pub file: Option<String>,
-    /// The line, from 1.
+    /// The line, from 1. `None` if the code has no line of its own.
     pub line: Option<u32>,
 }
 
 /// The source positions of one ELF file.
 pub struct Lines<'d> {
     debug: Debug<'d>,
+    /// The DWARF that is shared with other files (dwz).
     supplement: Option<Debug<'d>>,
     index: OnceCell<Index>,
-    /// Units that have been read alone.
+    /// Units that were read individually. `None` for a unit that cannot be read by itself.
     units: RefCell<HashMap<DebugInfoOffset, Option<Context<'d>>>>,
+    /// The whole DWARF, once it has been read. `None` if it cannot be read.
     whole: OnceCell<Option<Context<'d>>>,
     split: Split,
 }
 
 type Context<'d> = addr2line::Context<Reader<'d>>;
 
-/// The contents of a section of the ELF file `data`, decompressed where needed; none where it has no such
-/// section or none with contents.
+/// The contents of a section of the ELF file `data`, decompressed if necessary. `None` if there is
+/// no such section or it has no contents.
 pub fn section<'d>(data: &'d [u8], name: &str) -> Option<impl Deref<Target = [u8]> + use<'d>> {
     Sections::parse(Bytes::Borrowed(data))?.get(name)
 }
 
 impl<'d> Lines<'d> {
-    /// Finds the DWARF of the ELF file `data`, in itself or in a separate debug file in one of
-    /// `places`. None where there is none.
+    /// Finds the DWARF of the ELF file `data`, in the file itself or in a separate debug file in
+    /// one of `places`. `None` if there is none.
     pub fn load(data: &'d [u8], places: &Places) -> Option<Self> {
         let image = Sections::parse(Bytes::Borrowed(data))?;
         let mut places = places.clone();
@@ -86,8 +92,8 @@ impl<'d> Lines<'d> {
         })
     }
 
-    /// The functions around the instruction at `at` and their source positions, innermost first;
-    /// empty where the DWARF does not know. The last one is the function that was compiled.
+    /// The functions around the instruction at `at` and their source positions, innermost first.
+    /// Empty if the DWARF does not cover it. The last one is the function that was compiled.
     pub fn lookup(&self, at: Svma) -> Vec<SourceFrame> {
         let found = self.in_context(at, |context, _| {
             let found = self.frames(context, at);
@@ -102,7 +108,8 @@ impl<'d> Lines<'d> {
         self.split.is_missing()
     }
 
-    /// Puts what is known about `at` into `frame`: its file, line and inlined functions.
+    /// Sets the file, line and inlined functions of `frame` to those at `at`. Leaves it unchanged
+    /// if the DWARF does not cover `at`.
     pub fn describe(&self, at: Svma, frame: &mut Frame) {
         let mut found = self.lookup(at);
         let Some(own) = found.pop() else { return };
@@ -118,7 +125,8 @@ impl<'d> Lines<'d> {
             .collect();
     }
 
-    /// The unit whose code is at `at`, by its place in `.debug_info`.
+    /// The offset in `.debug_info` of the unit with code at `at`. `None` if the DWARF does not
+    /// cover it.
     pub fn unit_at(&self, at: Svma) -> Option<DebugInfoOffset> {
         self.in_context(at, |context, alone| {
             let found = context.find_dwarf_and_unit(at.0).skip_all_loads()?;
@@ -135,19 +143,32 @@ impl<'d> Lines<'d> {
         dwarf
     }
 
-    /// What the DWARF shares with that of other files (dwz).
+    /// The DWARF that is shared with other files (dwz).
     pub fn supplement(&self) -> Option<Dwarf<Reader<'d>>> {
         self.supplement.as_ref().map(Debug::dwarf_with_values)
     }
 
-    /// What `find` finds about `at` in the unit that has its code, of which it gets the place, or else in the whole.
+    /// Calls `find` with the unit that has code at `at` and its offset. If that finds nothing,
+    /// calls it with the whole DWARF.
+    ///
+    /// If addr2line panics, the result is `None`. It expects the bytes of a file to stay the same,
+    /// but a file may be truncated or overwritten between two reads. A panic leaves no incomplete
+    /// unit behind, because a unit is stored only when it is complete.
     fn in_context<T>(
         &self,
         at: Svma,
         find: impl Fn(&Context<'d>, Option<DebugInfoOffset>) -> Option<T>,
     ) -> Option<T> {
+        catch_unwind(AssertUnwindSafe(|| self.find(at, find))).ok()?
+    }
+
+    fn find<T>(
+        &self,
+        at: Svma,
+        find: impl Fn(&Context<'d>, Option<DebugInfoOffset>) -> Option<T>,
+    ) -> Option<T> {
         let in_unit = || {
-            // A whole that has been read already knows as much.
+            // If the whole DWARF has been read, the unit has nothing to add.
             let index = || Index::of(&self.debug);
             let is_apart = self.whole.get().is_none() && self.supplement.is_none();
             let unit = is_apart.then(|| self.index.get_or_init(index).unit_at(at))??;

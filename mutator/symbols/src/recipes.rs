@@ -1,10 +1,10 @@
-//! Recipes of frames as rules of unwinding.
+//! Recipes of frames as unwind rules.
 
 use abi::cause::Cause;
 use patcher::flow::Recipe;
 use unwind::Rule;
 
-/// The rule of a recipe.
+/// The unwind rule that corresponds to a recipe.
 pub fn rule(recipe: Recipe) -> Rule {
     match recipe {
         Recipe::FromStackPointer(frame) => Rule::FromSp {

@@ -1,7 +1,8 @@
-//! What a function's arguments and its return value are, and in which registers: from DWARF and the psABI.
+//! The arguments and the return value of a function, and their registers, by DWARF and the psABI.
 //!
-//! An argument that a register has at the function's entry as one number can be read, others are refused with a
-//! reason: see docs/values.md. Where there is no debug information the integer registers are read as they are.
+//! An argument can be read if a register holds it at the function's entry as a single number.
+//! Others are refused with a reason: see docs/reference/values.md. Without debug information, the
+//! integer registers are read as they are.
 
 mod bare;
 mod by_reference;
@@ -23,7 +24,7 @@ pub(crate) mod value;
 pub use item::Item;
 pub use reason::{Reason, Unreadable};
 pub use signature::Signature;
-pub use value::{Kind, Place, Value};
+pub use value::{Kind, Value, ValueRegister};
 
 use crate::lines::{self, Lines};
 use described::Described;
@@ -33,17 +34,19 @@ use language::Language;
 use patcher::function::Function;
 use std::cell::RefCell;
 
-/// What is known of the values of one image's functions.
+/// The known values of one image's functions.
 pub struct Values<'l, 'd> {
+    /// The debug information. `None` without any.
     described: Option<(&'l Lines<'d>, Entries<'d>)>,
-    /// Of the unit that was looked at last: the next function is often in it, too.
+    /// The functions of the last unit. The next function is often in it, too.
     starts: RefCell<Option<Starts>>,
+    /// True if the file is a Go program.
     is_go: bool,
 }
 
 impl<'l, 'd> Values<'l, 'd> {
-    /// Those of the image whose file has the contents `data`, with its debug information where there is any.
-    /// Nothing of that is read before a function is asked for.
+    /// Reads the file with the contents `data`, with its debug information if there is any. The
+    /// debug information is read when a function is looked up.
     pub fn new(data: &[u8], lines: Option<&'l Lines<'d>>) -> Self {
         const OF_GO: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
         Self {
@@ -55,8 +58,8 @@ impl<'l, 'd> Values<'l, 'd> {
         }
     }
 
-    /// The arguments and the return value of a function. Of the debug information only the function's unit is read and
-    /// those that it leads to.
+    /// The arguments and the return value of a function. Reads only the function's unit and the
+    /// units that it refers to.
     pub fn of(&self, function: &Function) -> Signature {
         let known = match self.described(function) {
             Ok(None) => self.undescribed(function).map(|()| None),
@@ -70,7 +73,8 @@ impl<'l, 'd> Values<'l, 'd> {
         Signature::new(name, known)
     }
 
-    /// What the debug information says; none where it says nothing of the function.
+    /// The description by debug information. `None` if it does not know the function. Fails if the
+    /// debug information cannot be used for it.
     fn described(&self, function: &Function) -> Result<Option<Described>, Reason> {
         let Some((lines, entries)) = &self.described else {
             return Ok(None);
@@ -86,7 +90,8 @@ impl<'l, 'd> Values<'l, 'd> {
         Described::of(entries, &entry, function.range.start)
     }
 
-    /// The entry of the function in the debug information.
+    /// The function's entry in the debug information. `None` if there is none. Fails if it cannot
+    /// be read, is split, or is in a language without the psABI.
     fn entry(
         &self,
         lines: &Lines<'d>,
@@ -114,7 +119,7 @@ impl<'l, 'd> Values<'l, 'd> {
         Ok(entry)
     }
 
-    /// Fails where the registers of a function without debug information are not those of the psABI.
+    /// Fails if a function without debug information may not use the registers of the psABI.
     fn undescribed(&self, function: &Function) -> Result<(), Reason> {
         let linkage = &function.linkage;
         if self.is_go {
@@ -127,7 +132,7 @@ impl<'l, 'd> Values<'l, 'd> {
     }
 }
 
-/// Fails where the name says that the compiler may have changed the function's arguments.
+/// Fails if the name says that the compiler may have changed the arguments.
 fn check_name(linkage: &str) -> Result<(), Reason> {
     match function::changing_suffix(linkage) {
         Some(suffix) => Err(Reason::Clone(suffix.to_owned())),

@@ -1,5 +1,5 @@
-//! Code for one processor: the registers of a stopped thread, instructions as bytes, and the frame of a signal on
-//! the stack. A port adds a folder with the same names.
+//! Code specific to one processor: the registers of a stopped thread, instruction bytes, and signal
+//! frames on the stack. A port adds a folder with the same names.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

@@ -1,10 +1,10 @@
-//! Programs whose code is run by another program in their process, in translation or by
-//! interpretation: what is written into that code is not executed as it stands there.
+//! Programs whose code another program in their process translates or interprets. Code patched into
+//! such a program is not executed as written.
 
 use crate::process::Process;
 use ipath_base::files::file_name;
 
-/// Who runs the code.
+/// The emulator or virtual machine that runs the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runner {
     /// A tool of valgrind.
@@ -17,12 +17,13 @@ pub enum Runner {
     DynamoRio,
     /// Intel's Pin.
     Pin,
-    /// A Java virtual machine: its own functions and native libraries run natively, methods do not.
+    /// A Java virtual machine. Its own functions and native libraries run natively, methods do not.
     Java,
 }
 
 impl Runner {
-    /// Who runs the code of a process whose program is `exe` and that has these files mapped.
+    /// Returns the runner of a process whose program is `exe` and that has the files in `mapped`
+    /// mapped. `None` if the code runs natively.
     pub fn of<'m>(exe: &str, mapped: impl IntoIterator<Item = &'m str>) -> Option<Self> {
         let name = file_name(exe);
         if exe.contains("/valgrind/") && name.contains("-linux") {
@@ -41,14 +42,14 @@ impl Runner {
         })
     }
 
-    /// Who runs the code of this process, as far as it can be seen.
+    /// Returns the runner of this process. `None` if none is recognized.
     pub fn of_process(process: &Process) -> Option<Self> {
         let exe = process.exe()?.to_string_lossy().into_owned();
         let maps = process.maps().ok()?;
         Self::of(&exe, maps.iter().map(|m| m.name.as_str()))
     }
 
-    /// What a user is told.
+    /// A note for the user about the effect on counts.
     pub fn note(self) -> String {
         let who = match self {
             Self::Valgrind => "valgrind",
@@ -58,14 +59,15 @@ impl Runner {
             Self::Pin => "Pin",
             Self::Java => {
                 return "a Java virtual machine runs this program's methods: they are not called \
-                        natively, only its own functions and native libraries are counted; paths \
-                        through compiled methods are complete with -XX:+PreserveFramePointer alone"
+                    natively, so only functions of the virtual machine and of native libraries \
+                    are counted; paths through compiled methods are complete only with \
+                    -XX:+PreserveFramePointer"
                     .to_owned();
             }
         };
         format!(
-            "{who} runs this program's code in translation: its functions are not called natively, \
-             and few or none of their calls are counted"
+            "{who} translates this program's code: its functions are not called natively, and few \
+            or none of their calls are counted"
         )
     }
 }

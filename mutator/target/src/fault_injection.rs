@@ -1,23 +1,27 @@
-//! Dying, stopping, being signalled and failing on purpose, for tests of what becomes of a target then. It exists
-//! in the program with the feature `faults` only.
+//! Fault injection: dies, stops, raises signals and fails on purpose, to test the effect on a
+//! target. Only builds with the feature `faults` contain it.
 
 mod panics;
 
 pub use panics::stumble;
 
-/// A moment between two changes to the outside world, or before a wait for another command.
+/// A step between two changes to the outside world, or before a wait for another command.
 ///
-/// With the feature `faults` and `IPATH_DIE_AT=N` in the environment, the N-th of them ends this process by
-/// SIGKILL, after a line on standard error that names it. With `IPATH_STOP_AT=N` it stops it by SIGSTOP. With
-/// `IPATH_SIGNAL_AT=N` it is SIGINT, at that step and at each one after it. To die or to stop at, a name may be
-/// given instead of the number: it means the first step of that name. With `IPATH_HANG_AT=NAME` the thread that
-/// comes to that moment waits until the process ends.
+/// With the feature `faults`, these environment variables act on steps:
+///
+/// * `IPATH_DIE_AT=N` ends this process by SIGKILL at step N, after a line on standard error that
+///   names the step.
+/// * `IPATH_STOP_AT=N` stops this process by SIGSTOP at step N.
+/// * `IPATH_SIGNAL_AT=N` sends it SIGINT at step N and at each later one.
+/// * `IPATH_HANG_AT=NAME` makes the thread that reaches the step wait until the process ends.
+///
+/// `IPATH_DIE_AT` and `IPATH_STOP_AT` also take a name, which means the first step of that name.
 #[cfg(feature = "faults")]
 pub fn step(what: &str) {
     come_to(what, true);
 }
 
-/// A moment at which only something has been read: by its name alone, and not counted.
+/// A point between reads. It matches by name only and does not count as a step.
 #[cfg(feature = "faults")]
 pub fn look(what: &str) {
     come_to(what, false);
@@ -66,7 +70,8 @@ fn come_to(what: &str, is_change: bool) {
     }
     if is_at(stops) {
         eprintln!("stops at step {now}: {what}");
-        // To this thread, which else would go on until another one has taken the signal.
+        // Sent to this thread. A signal to the process would let this thread run on until another
+        // one has taken it.
         // SAFETY: takes no pointers; stops this process until it is continued.
         unsafe { libc::raise(libc::SIGSTOP) };
     }
@@ -78,24 +83,24 @@ fn come_to(what: &str, is_change: bool) {
     }
 }
 
-/// Nothing: see the feature `faults`.
+/// Does nothing without the feature `faults`.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub fn step(_what: &str) {}
 
-/// Nothing: see the feature `faults`.
+/// Does nothing without the feature `faults`.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub fn look(_what: &str) {}
 
-/// True if writes through /proc/PID/mem are to fail as where the kernel refuses them: with the feature `faults`
-/// and `IPATH_REFUSE_WRITES` in the environment.
+/// True if writes through /proc/PID/mem must fail as if the kernel had refused them: with the
+/// feature `faults` and `IPATH_REFUSE_WRITES` in the environment.
 #[cfg(feature = "faults")]
 pub fn refuses_writes() -> bool {
     std::env::var_os("IPATH_REFUSE_WRITES").is_some()
 }
 
-/// Never: see the feature `faults`.
+/// Always false without the feature `faults`.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub fn refuses_writes() -> bool {

@@ -1,6 +1,9 @@
-//! What this process was started with and has otherwise. Rust's runtime ignores SIGPIPE before `main`, and opens
-//! /dev/null in the place of standard files that are closed (library/std/src/sys/pal/unix/mod.rs `init`). SIGCHLD is not ignored here, as nobody
-//! is told then how children end (wait(2)). A program that is started is to have all of it as it was.
+//! The signal dispositions and standard files that this process inherited and then changed.
+//! Programs that it starts get them back.
+//!
+//! Rust's runtime ignores SIGPIPE before `main`, and opens /dev/null for closed standard files
+//! (library/std/src/sys/pal/unix/mod.rs `init`). This module resets an ignored SIGCHLD: while it is
+//! ignored, wait(2) does not report how children end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +15,7 @@ static IGNORES_PIPES: AtomicBool = AtomicBool::new(false);
 static IGNORES_CHILDREN: AtomicBool = AtomicBool::new(false);
 static CLOSED: [AtomicBool; STANDARD] = [const { AtomicBool::new(false) }; STANDARD];
 
-/// Run by the C library before that runtime begins.
+/// The C library runs this before Rust's runtime starts.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static NOTE: extern "C" fn() = note;
@@ -43,7 +46,8 @@ pub fn is_ignored(signal: libc::c_int) -> bool {
     asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Gives it to what this process becomes: for use between fork and exec, where only system calls may be made.
+/// Restores the inherited dispositions and closed files. For use between fork and exec, where only
+/// system calls are safe.
 pub fn give_back() {
     for (signal, is_ignored) in [
         (libc::SIGPIPE, &IGNORES_PIPES),
@@ -56,7 +60,7 @@ pub fn give_back() {
     }
     for (fd, closed) in (0..).zip(&CLOSED) {
         if closed.load(Ordering::Relaxed) {
-            // SAFETY: /dev/null, which nobody uses.
+            // SAFETY: the descriptor is Rust's /dev/null, which is not used.
             unsafe { libc::close(fd) };
         }
     }

@@ -1,5 +1,5 @@
-//! Processes as `ipath` sees and changes them: maps, memory, threads, ptrace(2), and what signals do to the command
-//! meanwhile.
+//! Processes as `ipath` inspects and changes them: maps, memory, threads, ptrace(2), and the
+//! handling of signals to the command meanwhile.
 
 pub mod arch;
 pub mod emulators;

@@ -1,15 +1,20 @@
-//! Priority while a process is changed: its own threads compete with us for the processors until the last of
-//! them is stopped, and again when the first of them goes on. So they do between two stops, when a thread is
-//! waited for that has to leave some code first.
+//! Scheduling priority while a process is changed.
+//!
+//! The threads of the process compete with ipath for the processors until the last one is stopped,
+//! and again once the first one is resumed. They also compete between two stops, while ipath waits
+//! for a thread to leave some code.
 
-/// Real-time scheduling of the calling thread, where the system allows it; as before when dropped.
+/// Real-time scheduling of the calling thread, if the system allows it. Dropping this restores the
+/// previous scheduling.
 #[derive(Debug)]
 pub struct Priority {
+    /// The previous policy and its parameters. `None` if nothing was changed.
     before: Option<(i32, libc::sched_param)>,
 }
 
 impl Priority {
-    /// Raises it. Refused without CAP_SYS_NICE: then stops take as long as the others let them.
+    /// Raises the priority, unless it is real-time already. Without CAP_SYS_NICE this has no
+    /// effect, and stops take as long as the scheduler makes them.
     pub fn raise() -> Self {
         let mut parameters = libc::sched_param { sched_priority: 0 };
         // SAFETY: reads the scheduling of the calling thread into the struct given.

@@ -1,4 +1,4 @@
-//! A process as /proc shows it, before and between the moments it is stopped.
+//! A process as /proc shows it, before stops and between them.
 
 mod activity;
 mod args;
@@ -35,8 +35,6 @@ use std::time::{Duration, Instant};
 use patcher::Avma;
 
 use crate::progress::{THREADS, over};
-use ipath_base::error::Failure;
-use ipath_base::hint::{Hint, Word, hint};
 
 pub use activity::Activity;
 pub use extent::Extent;
@@ -50,26 +48,26 @@ pub use root::Root;
 pub use space::Space;
 pub use state::{state_letter, thread_state};
 
-/// Why a process cannot be worked on.
+/// The reason why a process cannot be measured.
 #[derive(Debug)]
 pub enum ProcessError {
-    /// There is none of this id.
+    /// No process has this id.
     Gone(Pid),
-    /// It has ended and waits for its parent.
+    /// A zombie: it has ended, and its parent has not collected it.
     Zombie(Pid),
-    /// It has no program: a kernel thread.
+    /// A kernel thread, which has no program.
     KernelThread(Pid),
-    /// It is this very process.
+    /// The process is ipath itself.
     Own(Pid),
-    /// It belongs to someone else.
+    /// Permission denied, with the owner or the reason.
     Denied(Pid, String),
-    /// Its program is not x86-64.
+    /// The program is not x86-64.
     NotElf64(Pid, &'static str),
-    /// A debugger or tracer holds it.
+    /// A debugger or another tracer traces this thread: the thread, the tracer and its name.
     Traced(Pid, Tid, i32, String),
-    /// A file of /proc cannot be read.
+    /// A file in /proc cannot be read.
     Proc(Pid, &'static str, io::Error),
-    /// It has become another program since it was looked at.
+    /// The process has executed another program since it was inspected.
     OtherProgram(Pid),
 }
 
@@ -78,7 +76,11 @@ impl fmt::Display for ProcessError {
         match self {
             Self::Gone(pid) => write!(f, "{pid}: no such process"),
             Self::Zombie(pid) => write!(f, "{pid}: the process has ended and waits for its parent"),
-            Self::KernelThread(pid) => write!(f, "{pid}: a kernel thread has no program"),
+            Self::KernelThread(pid) => write!(
+                f,
+                "{pid}: it is a kernel thread, which has no \
+                program"
+            ),
             Self::Own(pid) => write!(f, "{pid}: that is ipath itself"),
             Self::Denied(pid, whose) => write!(f, "{pid}: permission denied: {whose}"),
             Self::NotElf64(pid, what) => write!(f, "{pid}: not an x86-64 process: {what}"),
@@ -100,7 +102,8 @@ impl fmt::Display for ProcessError {
 impl std::error::Error for ProcessError {}
 
 impl ProcessError {
-    /// Where it says that what the process was is no more: what has become of it.
+    /// The presence that this error implies, if the process has ended or become another program.
+    /// `None` for any other error.
     pub fn loss(&self) -> Option<Presence> {
         match self {
             Self::Gone(_) | Self::Zombie(_) => Some(Presence::Ended),
@@ -109,61 +112,28 @@ impl ProcessError {
         }
     }
 
-    /// As a user meets it, in the course of `operation`.
-    pub fn failure(self, operation: &str) -> Failure {
-        let hint = self.hint();
-        Failure::of(operation, self).maybe_hint(hint)
-    }
-
-    /// A thread of a process is traced by somebody, who has a name.
+    /// Returns [`Traced`](Self::Traced) with the name of the tracer `by`.
     pub fn traced(pid: Pid, tid: Tid, by: i32) -> Self {
         let name = read_text(format!("/proc/{by}/comm")).unwrap_or_default();
         Self::Traced(pid, tid, by, name.trim().to_owned())
     }
-
-    /// What a user can do about it.
-    pub fn hint(&self) -> Option<Hint> {
-        match self {
-            // SAFETY: takes no argument and cannot fail.
-            Self::Denied(..) if unsafe { libc::geteuid() } == 0 => Some(
-                "root is not enough here: a container without CAP_SYS_PTRACE, or a security module"
-                    .into(),
-            ),
-            Self::Denied(..) => Some("run ipath as that user or as root (CAP_SYS_PTRACE)".into()),
-            Self::NotElf64(..) => {
-                Some("ipath measures 64-bit programs of x86-64, and no others".into())
-            }
-            Self::Zombie(_) => Some("there is nothing left to look at".into()),
-            Self::OtherProgram(_) => Some("attach to what it is now".into()),
-            Self::Own(_) => Some("name the process that is to be looked at".into()),
-            Self::KernelThread(_) => Some("perf and bpftrace look into the kernel".into()),
-            Self::Traced(.., by, name) if name == FOLLOWER => {
-                let process = status_field(&format!("/proc/{by}/status"), "Tgid");
-                let process = process.unwrap_or_else(|| by.to_string());
-                Some(hint!(
-                    "ipath follows it: change it in the view of that one, or end that (`kill {}`)",
-                    Word(&process)
-                ))
-            }
-            Self::Traced(.., by, name) => {
-                Some(hint!("detach {} (process {}) first", Word(name), *by))
-            }
-            _ => None,
-        }
-    }
 }
 
-/// A process that can be worked on.
+/// A process, identified by id and start time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
+    /// The process id.
     pub pid: Pid,
-    /// Clock ticks between boot and its start: with `pid`, what names it for good.
+    /// The start time in clock ticks since boot. Together with `pid` it identifies the process
+    /// uniquely.
     pub start_time: u64,
 }
 
 impl Process {
-    /// The process of this id, if it exists and is not a kernel thread.
+    /// Finds the process with this id. A thread's id gives the process of that thread.
+    ///
+    /// # Errors
+    /// No process has this id, it is a zombie, or its stat file cannot be read.
     pub fn find(pid: Pid) -> Result<Self, ProcessError> {
         if pid.0 <= 0 {
             return Err(ProcessError::Gone(pid));
@@ -181,7 +151,8 @@ impl Process {
         })?;
         let (state, start_time) = parse_stat(&stat).ok_or(ProcessError::Gone(pid))?;
         let process = Self { pid, start_time };
-        // A thread's id has a /proc entry too; the process is what owns the memory.
+        // A thread's id has a /proc entry too. The process is the thread group, which owns the
+        // memory.
         let tgid = process
             .status("Tgid")
             .and_then(|v| v.parse().ok())
@@ -196,7 +167,10 @@ impl Process {
         }
     }
 
-    /// Checks what can be checked before it is touched: permission, kind of program, tracers.
+    /// Checks permissions, the kind of program and tracers without touching the process.
+    ///
+    /// # Errors
+    /// The reason why the process cannot be instrumented.
     pub fn check(&self) -> Result<(), ProcessError> {
         let pid = self.pid;
         if pid.0 == std::process::id() as i32 {
@@ -205,22 +179,26 @@ impl Process {
         if self.is_kernel_thread() {
             return Err(ProcessError::KernelThread(pid));
         }
-        // One that is about to end has no program.
+        // The link is unreadable once a process is about to end.
         self.of_living("exe", |path| fs::read_link(path))?;
         self.check_tracer()?;
         self.check_program()?;
-        // Needs the same right as ptrace itself, and does not stop anything.
+        // Needs the same permission as ptrace, and stops nothing.
         self.of_living("mem", |path| fs::File::open(path)).map(drop)
     }
 
-    /// The signals that its first thread blocks, and those that it ignores, as masks.
+    /// The signals that the process's first thread blocks, and the signals that the process
+    /// ignores, as masks (bit `n - 1` for signal `n`). A mask that cannot be read is 0.
+    ///
+    /// # Errors
+    /// The process's status cannot be read.
     pub fn signals(&self) -> io::Result<[u64; 2]> {
         let status = read_text(format!("/proc/{}/status", self.pid))?;
         let mask = |key| u64::from_str_radix(status_line(&status, key)?, 16).ok();
         Ok(["SigBlk", "SigIgn"].map(|key| mask(key).unwrap_or(0)))
     }
 
-    /// PF_KTHREAD, include/linux/sched.h.
+    /// True if PF_KTHREAD is set (include/linux/sched.h).
     fn is_kernel_thread(&self) -> bool {
         const PF_KTHREAD: u64 = 0x0020_0000;
         let stat = read_text(format!("/proc/{}/stat", self.pid));
@@ -228,7 +206,8 @@ impl Process {
         flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
     }
 
-    /// Checks that nobody traces it. Another ipath does so for milliseconds, and is waited for.
+    /// Checks that the process is not traced. Waits for another ipath, which traces for
+    /// milliseconds. Fails with [`ProcessError::Traced`].
     fn check_tracer(&self) -> Result<(), ProcessError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -244,9 +223,10 @@ impl Process {
         }
     }
 
-    /// A traced thread and the process that traces it. While a tracer detaches from a thread, the
-    /// kernel reports the thread's parent for a moment (`__ptrace_unlink`, kernel/ptrace.c), so
-    /// this reads until two results agree.
+    /// A traced thread of the process, and the id of the process that traces it. `None` if no
+    /// thread is traced. While a tracer detaches from a thread, the kernel reports the thread's
+    /// parent for a moment (`__ptrace_unlink`, kernel/ptrace.c), so this reads until two results
+    /// agree.
     pub fn tracer(&self) -> Option<(Tid, i32)> {
         const TIMES: usize = 10;
         let tids = self.tids().unwrap_or_default();
@@ -266,17 +246,23 @@ impl Process {
         Some(found)
     }
 
-    /// The thread that traces one of its threads.
+    /// The id of the process that traces the thread `tid`. `None` if the thread is not traced, or
+    /// has ended: it stays listed until its tracer has waited for it, and is no longer stopped.
     pub fn tracer_of(&self, tid: Tid) -> Option<i32> {
-        let path = format!("/proc/{}/task/{tid}/status", self.pid);
-        let by = status_field(&path, "TracerPid")?.parse().ok()?;
-        (by != 0).then_some(by)
+        let status = read_text(format!("/proc/{}/task/{tid}/status", self.pid)).ok()?;
+        let has_ended = status_line(&status, "State")?.starts_with(['Z', 'X']);
+        let by = status_line(&status, "TracerPid")?.parse().ok()?;
+        (by != 0 && !has_ended).then_some(by)
     }
 
-    /// Checks that its program is x86-64 code.
+    /// Checks that the program is x86-64 code.
+    ///
+    /// # Errors
+    /// [`ProcessError::NotElf64`] if it is not. Otherwise its file cannot be read.
     pub fn check_program(&self) -> Result<(), ProcessError> {
-        /// Size of a program header entry (AT_PHENT), and its value for ELF64.
+        /// The type of the size of a program header entry in the auxiliary vector (AT_PHENT).
         const ENTRY: u64 = 4;
+        /// The size of a program header entry of ELF64 in bytes.
         const ENTRY_OF_64: u64 = 56;
         let pid = self.pid;
         let mut magic = [0u8; 20];
@@ -302,6 +288,7 @@ impl Process {
         Ok(())
     }
 
+    /// The error for a read that the kernel does not permit, with the owner of the process.
     fn denied(&self) -> ProcessError {
         let owner = fs::metadata(format!("/proc/{}", self.pid)).map(|m| m.uid());
         // SAFETY: takes no argument and cannot fail.
@@ -313,24 +300,31 @@ impl Process {
         ProcessError::Denied(self.pid, whose)
     }
 
-    /// Its mappings, ordered by address, as they are now: see [`Space`] for what must not change
-    /// unnoticed.
+    /// The current mappings, ordered by address. An exec replaces them: see [`Space`] for mappings
+    /// tied to one address space.
+    ///
+    /// # Errors
+    /// The maps cannot be read, or the process has ended.
     pub fn maps(&self) -> Result<Vec<Mapping>, ProcessError> {
         let text = self.of_living("maps", |path| fs::read(path))?;
         Ok(maps::parse(&String::from_utf8_lossy(&text)))
     }
 
-    /// The ids of its threads.
+    /// The ids of the process's threads. `None` if they cannot be read.
     pub fn tids(&self) -> Option<Vec<Tid>> {
         tids(self.pid)
     }
 
-    /// The same, or why they are not known.
+    /// The ids of the process's threads.
+    ///
+    /// # Errors
+    /// The folder of the threads in /proc cannot be read.
     pub fn list_tids(&self) -> io::Result<Vec<Tid>> {
         list_tids(self.pid)
     }
 
-    /// Its CPU time since it began, ns: the clock's id is made from its own (clock_getcpuclockid(3)).
+    /// The CPU time of all threads of the process since it started, in nanoseconds. `None` if it
+    /// cannot be read. The clock's id is derived from the process id (clock_getcpuclockid(3)).
     pub fn cpu_time(&self) -> Option<u64> {
         const NS: u64 = 1_000_000_000;
         let mut clock = 0;
@@ -338,7 +332,7 @@ impl Process {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: both write what they are given.
+        // SAFETY: both calls write only to the variables passed.
         let has_time = unsafe {
             libc::clock_getcpuclockid(self.pid.0, &raw mut clock) == 0
                 && libc::clock_gettime(clock, &raw mut time) == 0
@@ -346,29 +340,33 @@ impl Process {
         has_time.then(|| time.tv_sec as u64 * NS + time.tv_nsec as u64)
     }
 
-    /// True if a thread is there, as far as can be seen: what cannot be read may be there.
+    /// True unless the thread is known to have ended. A thread that cannot be inspected may exist.
     pub fn has_thread(&self, tid: Tid) -> bool {
         let folder = fs::metadata(format!("/proc/{}/task/{tid}", self.pid));
         folder.map_or_else(|e| !is_no_process(&e), |_| true)
     }
 
-    /// A value of /proc/PID/status.
+    /// The value of `key` in /proc/PID/status. `None` if the file cannot be read or has no such
+    /// line.
     pub fn status(&self, key: &str) -> Option<String> {
         status_field(&format!("/proc/{}/status", self.pid), key)
     }
 
-    /// A value of a thread's /proc/PID/task/TID/status.
+    /// The value of `key` in a thread's /proc/PID/task/TID/status. `None` if the file cannot be
+    /// read or has no such line.
     pub fn thread_status(&self, tid: Tid, key: &str) -> Option<String> {
         status_field(&format!("/proc/{}/task/{tid}/status", self.pid), key)
     }
 
-    /// True if it has memory locked, and may so have all locked that it maps from now on (mlockall(2)).
+    /// True if the process has locked memory. It may then also lock all future mappings
+    /// (mlockall(2)). False if unknown.
     pub fn locks_memory(&self) -> bool {
         let locked = status_field(&format!("/proc/{}/status", self.entry()), "VmLck");
         locked.is_some_and(|size| !size.starts_with("0 "))
     }
 
-    /// Its ids in the pid namespaces that it is in, its own the last.
+    /// The process's ids in its pid namespaces, ending with the innermost one. Empty if they cannot
+    /// be read.
     fn ids(&self) -> Vec<i32> {
         let ids = self.status("NSpid").unwrap_or_default();
         ids.split_whitespace()
@@ -376,7 +374,8 @@ impl Process {
             .collect()
     }
 
-    /// The thread with this id in its own pid namespace.
+    /// The thread of the process whose id in its own (innermost) pid namespace is `inner`. `None`
+    /// if there is none.
     pub fn tid_of_inner(&self, inner: u32) -> Option<Tid> {
         let is_it = |tid: &Tid| {
             let ids = self.thread_status(*tid, "NSpid").unwrap_or_default();
@@ -385,45 +384,48 @@ impl Process {
         over(THREADS, self.tids()?).find(is_it)
     }
 
-    /// Its id in its own pid namespace.
+    /// The process's id in its own (innermost) pid namespace. `pid` if that cannot be read.
     pub fn inner_pid(&self) -> i32 {
         self.ids().last().copied().unwrap_or(self.pid.0)
     }
 
-    /// True if this is its id in one of the pid namespaces that it is in.
+    /// True if `pid` is its id in one of its pid namespaces. False also if they cannot be read.
     pub fn has_id(&self, pid: i32) -> bool {
         self.ids().contains(&pid)
     }
 
-    /// The user with whose rights it acts.
+    /// The process's effective user id. `None` if it cannot be read.
     pub fn effective_user(&self) -> Option<u32> {
         let users = self.status("Uid")?;
         users.split_whitespace().nth(1)?.parse().ok()
     }
 
-    /// Path of its program.
+    /// The path of the process's program. `None` if it cannot be read.
     pub fn exe(&self) -> Option<PathBuf> {
         self.of_living("exe", |path| fs::read_link(path)).ok()
     }
 
-    /// What stat(2) says of its program.
+    /// The metadata of the file of the process's program (stat(2)). `None` if they cannot be read.
     pub fn exe_metadata(&self) -> Option<fs::Metadata> {
         self.of_living("exe", |path| fs::metadata(path)).ok()
     }
 
-    /// The folder in which names that begin with none are looked up.
+    /// The process's working folder, to which its relative paths are resolved. `None` if it cannot
+    /// be read.
     pub fn cwd(&self) -> Option<PathBuf> {
         self.of_living("cwd", |path| fs::read_link(path)).ok()
     }
 
-    /// Where the loader of its program is; none where that has none (AT_BASE of getauxval(3)).
+    /// The base address of the loader (AT_BASE of getauxval(3)). `None` if the program has none or
+    /// the auxiliary vector cannot be read.
     pub fn loader(&self) -> Option<Avma> {
         const AT_BASE: u64 = 7;
         let base = self.auxiliary(AT_BASE).filter(|&base| base != 0);
         base.map(Avma)
     }
 
-    /// A value of its auxiliary vector, getauxval(3).
+    /// The value of type `kind` in the process's auxiliary vector (getauxval(3)). `None` if the
+    /// vector cannot be read or has no such value.
     pub fn auxiliary(&self, kind: u64) -> Option<u64> {
         let bytes = self.of_living("auxv", |path| fs::read(path)).ok()?;
         let word = |b: &[u8]| b.try_into().map(u64::from_le_bytes).ok();
@@ -433,13 +435,18 @@ impl Process {
         })
     }
 
-    /// Its memory as it is now: see [`Space`] for what must not change unnoticed.
+    /// Opens the process's current memory. An exec replaces it: see [`Space`] for memory tied to
+    /// one address space.
+    ///
+    /// # Errors
+    /// The process has ended, or ipath may not open its memory.
     pub fn open_memory(&self) -> Result<Memory, ProcessError> {
         let open = |path: &str| fs::File::options().read(true).write(true).open(path);
         self.of_living("mem", open).map(Memory::new)
     }
 
-    /// What is not there says that the process has ended only if it has.
+    /// Converts an error of a read from /proc. A missing file means that the process has ended only
+    /// if other evidence confirms it.
     pub(super) fn proc_error(&self, file: &'static str, error: io::Error) -> ProcessError {
         if error.kind() == io::ErrorKind::PermissionDenied {
             return self.denied();
@@ -454,23 +461,23 @@ impl Process {
     }
 }
 
-/// How long another ipath is waited for that traces the process.
+/// The longest wait for another ipath that traces the process.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What every ipath command is called, whatever its file is.
+/// The name of every ipath command's main thread, whatever its executable is called.
 const NAME: &CStr = c"ipath";
 
-/// Lets the calling thread be known to other ipath commands.
+/// Names the calling thread, so that other ipath commands recognize it.
 pub fn take_name() {
-    // Without it, others refuse what they would have waited for.
+    // Without the name, other commands refuse instead of waiting.
     let _ = nix::sys::prctl::set_name(NAME);
 }
 
-/// The name of a thread of ipath's that traces for as long as something is followed.
+/// The name of ipath's tracer thread while processes are followed.
 pub const FOLLOWER: &str = "ipath-follows";
 
-/// True if a thread that has been seen to trace does so for a moment only: one of another ipath command, told by
-/// its name, or one that has ended since. One that is told wrongly is waited for in vain.
+/// True if a tracer traces only briefly: it is another ipath command, recognized by its name, or
+/// has ended since. After a wrong match the caller merely waits longer.
 pub fn is_passing(tid: i32) -> bool {
     match fs::read(format!("/proc/{tid}/comm")) {
         Ok(name) => tid != std::process::id() as i32 && name.trim_ascii_end() == NAME.to_bytes(),
@@ -478,29 +485,33 @@ pub fn is_passing(tid: i32) -> bool {
     }
 }
 
-/// True if this is what /proc answers for a process that is not there.
+/// True if the error is /proc's answer for a process that does not exist.
 pub fn is_no_process(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// State letter and start time: fields 3 and 22 of /proc/PID/stat, after the command's name, which
-/// may hold anything. The start time is the same from every time namespace.
+/// The state letter and the start time (in clock ticks since boot, in any time namespace): fields 3
+/// and 22 of /proc/PID/stat, behind a name of any characters. `None` if a field is missing.
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
     let state = state_letter(stat)?;
     let start_time = stat_field(stat, 22)?;
     Some((state, start_time.wrapping_add_signed(-boot_offset())))
 }
 
-/// How far the clock since boot is put forward for this process, clock ticks (time_namespaces(7)).
+/// The offset of the boot-time clock in this process's time namespace, in clock ticks
+/// (time_namespaces(7)). 0 if it cannot be read.
 fn boot_offset() -> i64 {
     static OFFSET: OnceLock<i64> = OnceLock::new();
     *OFFSET.get_or_init(|| {
-        // Those of its children; its own are the same but between unshare(2) and fork(2).
+        // These offsets apply to children. They differ from this process's own only between
+        // unshare(2) and fork(2).
         let offsets = read_text("/proc/self/timens_offsets").unwrap_or_default();
         parse_boot_offset(&offsets).unwrap_or(0)
     })
 }
 
+/// The offset of the boot-time clock in the text of timens_offsets, in clock ticks. `None` if the
+/// text has none.
 fn parse_boot_offset(offsets: &str) -> Option<i64> {
     const TICKS: i64 = 100;
     const NS_OF_TICK: i64 = 1_000_000_000 / TICKS;
@@ -510,29 +521,31 @@ fn parse_boot_offset(offsets: &str) -> Option<i64> {
     seconds.checked_mul(TICKS)?.checked_add(ns / NS_OF_TICK)
 }
 
-/// A number of /proc/PID/stat by its place in proc(5), which is above 3.
+/// The number in field `place` (3 or more, proc(5)) of `stat`, the text of /proc/PID/stat.
+/// `None` if that field is missing or not a number.
 pub fn stat_field(stat: &str, place: usize) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(place - 3)?.parse().ok()
 }
 
-/// The ids of a process's threads, those included that have ended and nobody has collected.
+/// The ids of a process's threads, also of ended ones still to be collected. `None` on an error.
 pub fn tids(pid: Pid) -> Option<Vec<Tid>> {
     list_tids(pid).ok()
 }
 
 fn list_tids(pid: Pid) -> io::Result<Vec<Tid>> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"))?;
-    let tids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok().map(Tid));
-    Ok(tids.collect())
+    let tid = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    Ok(entries.filter_map(tid).map(Tid).collect())
 }
 
-fn status_field(path: &str, key: &str) -> Option<String> {
+/// The value of `key` in a status file of /proc. `None` if the file or the line is missing.
+pub fn status_field(path: &str, key: &str) -> Option<String> {
     let text = read_text(path).ok()?;
     status_line(&text, key).map(str::to_owned)
 }
 
-/// The value of a line `KEY: VALUE`.
+/// The value in the first line `KEY: VALUE` of `text`, trimmed. `None` if there is no such line.
 pub fn status_line<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     let mut lines = text.lines();
     let value = lines.find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
@@ -540,56 +553,4 @@ pub fn status_line<'t>(text: &'t str, key: &str) -> Option<&'t str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
-
-    #[test]
-    fn a_name_with_brackets_does_not_confuse_stat() {
-        let tail: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
-        let stat = format!("42 (a) b) (c) S {}", tail.join(" "));
-        assert_eq!(parse_stat(&stat), Some(('S', 22)));
-    }
-
-    #[test]
-    fn offsets_of_time_namespaces_are_read() {
-        let text = "monotonic           0         0\nboottime        -1000  20000000\n";
-        assert_eq!(parse_boot_offset(text), Some(-99_998));
-        assert_eq!(parse_boot_offset("boottime 5 0\n"), Some(500));
-        assert_eq!(parse_boot_offset(""), None);
-    }
-
-    #[test]
-    fn finds_itself() {
-        let own = Process::find(Pid(std::process::id() as i32)).expect("we run");
-        assert!(own.life() == Presence::Here && !own.args().is_empty());
-        assert!(matches!(own.check(), Err(ProcessError::Own(_))));
-        assert!(
-            own.maps()
-                .expect("readable")
-                .iter()
-                .any(|m| m.name == "[stack]")
-        );
-        assert_eq!(own.auxiliary(6), Some(4096));
-    }
-
-    /// A mapping is found whatever its file is called.
-    #[test]
-    fn names_that_are_no_text_hide_no_mapping() {
-        let name = OsStr::from_bytes(b"ipath \xff\n[heap] (deleted) ");
-        let path = std::env::temp_dir().join(format!("ipath-maps-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("room for a folder");
-        let file = path.join(name);
-        fs::write(&file, [0; 64]).expect("room for a file");
-        let opened = fs::File::open(&file).expect("there");
-        // SAFETY: nobody else has the file.
-        let map = unsafe { memmap2::Mmap::map(&opened) }.expect("it can be mapped");
-        let own = Process::find(Pid(std::process::id() as i32)).expect("we run");
-        let maps = own.maps().expect("readable");
-        let found = maps.iter().find(|m| m.range.start.0 == map.as_ptr() as u64);
-        let found = found.expect("it is mapped");
-        assert!(identity::is_mapped_as(&opened, &found.file).expect("known"));
-        fs::remove_dir_all(&path).expect("ours");
-    }
-}
+mod tests;

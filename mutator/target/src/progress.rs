@@ -16,7 +16,8 @@ use crate::priority::Priority;
 
 /// How long the command is busy before a line on a terminal names its step.
 const SOON: Duration = Duration::from_secs(4);
-/// Its value if standard error is not a terminal: a log gets a line only for a step that hangs.
+/// The value of [`SOON`] if standard error is not a terminal: a log gets a line only for a step
+/// that hangs.
 const LATER: Duration = Duration::from_secs(30);
 /// Time between two lines.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -24,10 +25,13 @@ const AGAIN: Duration = Duration::from_secs(10);
 const A_LOOK: Duration = Duration::from_millis(500);
 
 struct One {
+    /// The step's number: the value of [`State::begun`] after it began.
     number: u64,
+    /// The description of the step.
     what: Cow<'static, str>,
-    /// The parts that are done, and all parts, if they are counted.
+    /// The number of parts that are done, and of all parts. `None` if they are not counted.
     done: Option<(usize, usize)>,
+    /// The time at which the step began.
     since: Instant,
     /// True if the step is one of a series with pauses between them: only its own time counts.
     is_recurrent: bool,
@@ -36,10 +40,13 @@ struct One {
 struct State {
     /// The steps in progress, the oldest first.
     steps: Vec<One>,
+    /// The number of steps begun so far.
     begun: u64,
+    /// True once the thread that prints the lines has been started.
     has_thread: bool,
     /// The command and its subject, at the start of each line.
     subject: String,
+    /// Prints a line. `None` until the command allows it.
     say: Option<fn(&str)>,
     /// How long the command is busy before the first line.
     patience: Duration,
@@ -80,8 +87,8 @@ impl Step {
         Self::of(what.into(), false)
     }
 
-    /// Begins a step that the command repeats at intervals. The command counts as busy only since this step
-    /// began.
+    /// Begins a step that the command repeats at intervals. The command counts as busy only since
+    /// this step began.
     pub fn recurrent(what: impl Into<Cow<'static, str>>) -> Self {
         Self::of(what.into(), true)
     }
@@ -143,7 +150,7 @@ pub fn over<T>(what: &'static str, items: Vec<T>) -> impl Iterator<Item = T> {
 }
 
 /// The name of a step that inspects each thread of a process.
-pub const THREADS: &str = "looking at its threads";
+pub const THREADS: &str = "inspecting its threads";
 
 /// Writes lines about long steps until the command ends.
 fn look() {
@@ -170,8 +177,8 @@ fn look() {
     }
 }
 
-/// The time since which the command is busy. `before` is this time at the previous check. `None` if it is not
-/// busy.
+/// The time since which the command is busy: the beginning of the oldest step if that is recurrent,
+/// else `before`, the time determined earlier. `None` if no step is in progress.
 fn busy_since(state: &State, before: Instant) -> Option<Instant> {
     let oldest = state.steps.first()?;
     Some(if oldest.is_recurrent {

@@ -3,21 +3,22 @@
 
 use crate::process::read_text;
 
-/// Runnable threads per processor from which on a machine is saturated.
+/// A machine with this many runnable threads per processor is saturated.
 const MANY: usize = 32;
 
-/// Runnable threads per processor among which the highest nice value is not enough. Each of them
-/// waits a second or more between two turns of 3 ms.
+/// With this many runnable threads per processor, even the highest nice priority is not enough.
+/// Each of them waits a second or more between two turns of 3 ms.
 const TOO_MANY: usize = 300;
 
-/// Runnable threads per processor.
+/// The number of runnable threads per processor, rounded down. 0 if unknown.
 fn load() -> usize {
     let text = read_text("/proc/loadavg").unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     ready(&text).unwrap_or(0) / processors
 }
 
-/// The fourth field of proc_loadavg(5), `READY/ALL`.
+/// The fourth field of proc_loadavg(5), `READY/ALL`. Returns its first number, that of the runnable
+/// threads. `None` if the text has none.
 fn ready(text: &str) -> Option<usize> {
     let (ready, _) = text.split_whitespace().nth(3)?.split_once('/')?;
     ready.parse().ok()

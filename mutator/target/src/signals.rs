@@ -1,5 +1,5 @@
-//! Signals that would end or stop this process, held back while a session is in a target and taken
-//! one by one.
+//! Signals that would end or stop this process. They are held while a session is in a target, and
+//! handled one by one.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -18,8 +18,8 @@ use crate::process::Process;
 use crate::suspension::rest;
 use ipath_base::starved;
 
-/// Those that tell of a fault are delivered where it happens; those that go on or do nothing by
-/// themselves need no holding.
+/// The signals that are never held. Faults are delivered where they happen. The others continue a
+/// process or do nothing by default.
 const NOT_HELD: [Signal; 9] = [
     Signal::SIGSEGV,
     Signal::SIGBUS,
@@ -32,72 +32,76 @@ const NOT_HELD: [Signal; 9] = [
     Signal::SIGURG,
 ];
 
-/// Where a signal comes from that no process has sent: that of a key, from the terminal (sigaction(2), si_code).
+/// The si_code of signals that the kernel sends, such as those of terminal keys (sigaction(2)).
 const SI_KERNEL: i32 = 0x80;
 
 const FLAGS: SfdFlags = SfdFlags::SFD_NONBLOCK.union(SfdFlags::SFD_CLOEXEC);
 
-/// What a signal asks for.
+/// The request that a signal makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// This process is to end.
+    /// End this process.
     End,
-    /// It is to stop until it is continued (Ctrl-Z).
+    /// Stop until continued (Ctrl-Z).
     Suspend,
-    /// A child has changed its state, or the process has ended that is watched.
+    /// A child has changed its state, or a watched process has ended.
     Child,
     /// The terminal has changed its size.
     Resize,
 }
 
-/// Begins a thread that no signal comes to: they are for the one that holds them, whenever that does.
+/// Starts a thread with all signals blocked. Signals go to the thread that holds them.
 pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     blocked(|| std::thread::spawn(work))
 }
 
-/// The same where it can be done without.
+/// Like [`spawn`], for work that is optional.
 ///
 /// # Errors
-/// No thread can be made.
+/// The thread cannot be created.
 pub fn try_spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     blocked(|| std::thread::Builder::new().spawn(work))
 }
 
-/// Makes a thread, which inherits the mask.
+/// Runs `make` with all signals blocked, which a new thread inherits.
 fn blocked<T>(make: impl FnOnce() -> T) -> T {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
     let thread = make();
     if let Ok(before) = before {
-        // It was the mask a moment ago.
+        // This mask was valid a moment ago.
         let _ = before.thread_set_mask();
     }
     thread
 }
 
-/// Holds the signals from its making until [`Signals::release`], in the thread that made it and in
-/// those which that one starts.
+/// Holds the signals until [`Signals::release`], in the thread that created it and in threads that
+/// this one starts.
 #[derive(Debug)]
 pub struct Signals {
+    /// The signal mask before the signals were held.
     before: SigSet,
+    /// Receives the held signals.
     descriptor: SignalFd,
+    /// True once an end is requested, until [`Signals::end_is_under_way`]. The next three are true
+    /// until [`Signals::next`] returns the request.
     end: Cell<bool>,
     suspend: Cell<bool>,
     child: Cell<bool>,
     resize: Cell<bool>,
-    /// True while what is typed is another program's.
+    /// True while terminal input belongs to another program.
     beside_keys: Cell<bool>,
-    /// What is ready for reading once the process has ended that is watched.
+    /// Descriptors that become readable when the watched processes end.
     ending: RefCell<Vec<OwnedFd>>,
 }
 
 impl Signals {
-    /// Holds them from now on, but those that whoever started this process has it ignore: nohup(1)
-    /// does so with SIGHUP, and a held signal is not ignored.
+    /// Holds the signals from now on, except those that this process ignores from its start.
+    /// nohup(1), for example, ignores SIGHUP, which holding would undo.
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// The process is out of descriptors.
     pub fn hold() -> io::Result<Self> {
         let held: SigSet = Signal::iterator().filter(is_held).collect();
         let descriptor = SignalFd::with_flags(&held, FLAGS)?;
@@ -115,41 +119,41 @@ impl Signals {
         })
     }
 
-    /// Has the end of each of these processes wake the next wait, and ask for the same as a child's: once.
+    /// Watches processes. The end of each wakes the next wait once and counts as a child's.
     pub fn watch(&self, processes: &[&Process]) {
         let ending = processes.iter().filter_map(|process| process.ending());
         self.ending.replace(ending.collect());
     }
 
-    /// The signal mask from before, for programs that are started.
+    /// The previous signal mask, for programs to be started.
     pub fn before(&self) -> SigSet {
         self.before
     }
 
-    /// True once a signal has come that asks this process to end.
+    /// True once a signal has requested that this process end.
     pub fn ended(&self) -> bool {
         self.take();
         self.end.get()
     }
 
-    /// A descriptor of its own for the held signals that ask this process to end. Signals that are
-    /// read from it do not come here.
+    /// A separate descriptor for the held signals that request an end. A signal read from it does
+    /// not arrive here.
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// The process is out of descriptors.
     pub fn enders(&self) -> io::Result<SignalFd> {
         let ends = |signal: &Signal| is_held(signal) && asked_by(*signal) == Some(Asked::End);
         let enders: SigSet = Signal::iterator().filter(ends).collect();
         Ok(SignalFd::with_flags(&enders, FLAGS)?)
     }
 
-    /// Forgets that this process is to end: what was asked for is under way, and who asks again means more.
+    /// Clears the request to end: the end is in progress, and another signal means a new request.
     pub fn end_is_under_way(&self) {
         self.end.set(false);
     }
 
-    /// What the signals that have come ask for, one after another, an end again and again. Where it
-    /// is nothing, the next [`Signals::wait`] misses none that comes after.
+    /// The next pending request. An end remains pending, the others are returned once. After
+    /// `None`, the next [`Signals::wait`] misses no later signal.
     pub fn next(&self) -> Option<Asked> {
         self.take();
         [
@@ -171,11 +175,11 @@ impl Signals {
         })
     }
 
-    /// Waits until a signal has come, one of the descriptors is ready or `time` is over; what each
-    /// descriptor is ready for.
+    /// Waits until a signal arrives, a descriptor is ready or `time` has elapsed. Returns the ready
+    /// events of each descriptor.
     ///
     /// # Errors
-    /// What ppoll(2) gives.
+    /// Errors of ppoll(2).
     pub fn wait<const N: usize>(
         &self,
         others: [(BorrowedFd<'_>, PollFlags); N],
@@ -188,7 +192,7 @@ impl Signals {
         ready.extend(ends.map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
         match ppoll(&mut ready, time.map(TimeSpec::from), None) {
             Ok(_) => {}
-            // The process was stopped and has been continued.
+            // The process was stopped and continued.
             Err(Errno::EINTR) => return Ok([PollFlags::empty(); N]),
             Err(errno) => return Err(errno.into()),
         }
@@ -210,8 +214,8 @@ impl Signals {
         Ok(found)
     }
 
-    /// Stops this process as Ctrl-Z does where nobody holds it back; returns once it is continued. False where it is not to be
-    /// (`suspension.rs`).
+    /// Stops this process as an unheld Ctrl-Z would. Returns true once it is continued, or false if
+    /// it must not be stopped (`suspension.rs`).
     pub fn suspend(&self) -> bool {
         rest(|| {
             self.unheld(Signal::SIGTSTP, || {
@@ -221,8 +225,8 @@ impl Signals {
         })
     }
 
-    /// Does something while the terminal's keys are another program's of this job: Ctrl-C there is not meant for this
-    /// process, which gets it all the same.
+    /// Runs `what` while another program of this job reads the terminal's keys. Ctrl-C is meant for
+    /// that program, though this process receives it too.
     pub fn beside_keys<R>(&self, what: impl FnOnce() -> R) -> R {
         self.beside_keys.set(true);
         let result = what();
@@ -231,18 +235,19 @@ impl Signals {
         result
     }
 
-    /// Does something that stops this process where it is not its turn at the terminal: see SIGTTOU
-    /// in termios(3).
+    /// Runs `what` with SIGTTOU delivered, so that a process in the background stops (termios(3)).
     pub fn in_turn<R>(&self, what: impl FnOnce() -> R) -> R {
         self.unheld(Signal::SIGTTOU, what)
     }
 
-    /// Lets the signals have their usual effect again. What has come was obeyed, but for a stop.
+    /// Restores the usual effect of the signals. Pending signals have been handled, except for a
+    /// stop, which is raised again.
     pub fn release(self) {
         self.release_but(&[]);
     }
 
-    /// The same, but for these, which stay held for good: they are for a child that goes on.
+    /// Like [`release`](Self::release), but keeps the signals in `kept` blocked permanently. They
+    /// are for a child that continues to run.
     pub fn release_but(mut self, kept: &[Signal]) {
         self.take();
         starved::note_held(false);
@@ -254,6 +259,7 @@ impl Signals {
         }
     }
 
+    /// Runs `what` with `signal` unblocked in the calling thread.
     fn unheld<R>(&self, signal: Signal, what: impl FnOnce() -> R) -> R {
         let one: SigSet = [signal].into_iter().collect();
         let _ = one.thread_unblock();
@@ -262,9 +268,10 @@ impl Signals {
         result
     }
 
+    /// Reads the held signals that have arrived, and notes their requests.
     fn take(&self) {
         while let Ok(Some(info)) = self.descriptor.read_signal() {
-            // A number without a name is that of a real-time signal.
+            // A number without a name is a real-time signal.
             let signal = Signal::try_from(info.ssi_signo as i32);
             let is_key = matches!(signal, Ok(Signal::SIGINT | Signal::SIGQUIT))
                 && info.ssi_code == SI_KERNEL;
@@ -287,7 +294,7 @@ impl Drop for Signals {
     }
 }
 
-/// What a signal asks for; nothing if the call that it stands for returns an error.
+/// The request that a signal makes. `None` if an error of the failing call already reports it.
 fn asked_by(signal: Signal) -> Option<Asked> {
     match signal {
         Signal::SIGCHLD => Some(Asked::Child),
@@ -298,12 +305,13 @@ fn asked_by(signal: Signal) -> Option<Asked> {
     }
 }
 
+/// True if the signal is to be held.
 fn is_held(signal: &Signal) -> bool {
     !NOT_HELD.contains(signal) && !is_ignored(*signal)
 }
 
 fn is_ignored(signal: Signal) -> bool {
-    // Rust's library has it ignored in every program, which says nothing of who started this one.
+    // Rust's library ignores it in every program, so this is no choice of the program's starter.
     if signal == Signal::SIGPIPE {
         return false;
     }
@@ -327,7 +335,7 @@ mod tests {
         to_this_thread(Signal::SIGTERM);
         let [] = signals.wait([], Some(Duration::from_secs(60))).unwrap();
         assert!(signals.ended());
-        // Were one of them left pending, it would end the test's process.
+        // A signal left pending would end the test process.
         to_this_thread(Signal::SIGINT);
         drop(signals);
         assert_eq!(SigSet::thread_get_mask().unwrap(), before);
@@ -339,7 +347,7 @@ mod tests {
         to_this_thread(Signal::SIGWINCH);
         to_this_thread(Signal::SIGTSTP);
         to_this_thread(Signal::SIGCHLD);
-        // Waiting for something else loses none of them.
+        // Waiting for something else does not lose any of them.
         let [] = signals.wait([], Some(Duration::ZERO)).unwrap();
         let asked: Vec<_> = std::iter::from_fn(|| signals.next()).collect();
         assert_eq!(asked, [Asked::Suspend, Asked::Child, Asked::Resize]);

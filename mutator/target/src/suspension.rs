@@ -1,23 +1,25 @@
-//! When this process may be stopped (Ctrl-Z): not while it has threads of others stopped, and not at all where it traces what is not of
-//! its own job and would stand with it.
+//! Suspension of this process (Ctrl-Z). It must not stop while it holds threads of other processes
+//! stopped. It must never stop while it traces processes outside its own job, since they would hang
+//! with it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How many threads have others stopped, or are about to.
+/// The number of threads that hold others stopped, or are about to.
 static AT_WORK: Mutex<usize> = Mutex::new(0);
 static IS_DONE: Condvar = Condvar::new();
+/// True once stopping this process is forbidden.
 static NEVER: AtomicBool = AtomicBool::new(false);
 
 fn at_work() -> MutexGuard<'static, usize> {
     AT_WORK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Work by which others may be stopped, as long as this lives.
+/// Work that may hold other processes stopped while this value lives.
 pub struct Work(());
 
 impl Work {
-    /// Begins it, once this process is not about to be stopped.
+    /// Begins the work. Waits if this process is about to be stopped.
     pub fn begin() -> Self {
         *at_work() += 1;
         Self(())
@@ -31,12 +33,13 @@ impl Drop for Work {
     }
 }
 
-/// Has this process not be stopped from now on: others go on only by it.
+/// Forbids stopping this process from now on, because other processes depend on it to run.
 pub fn never() {
     NEVER.store(true, Ordering::Relaxed);
 }
 
-/// Does something by which this process may be stopped, while nothing is under way; false where it is not to be.
+/// Waits until no work is in progress, and runs `what`, which may stop this process. Returns false
+/// without running it if stopping is forbidden.
 pub fn rest(what: impl FnOnce()) -> bool {
     if NEVER.load(Ordering::Relaxed) {
         return false;
@@ -63,7 +66,7 @@ mod tests {
             move || rest(|| said.send("rests").expect("heard"))
         });
         std::thread::sleep(Duration::from_millis(20));
-        // What is nested does not wait for what waits for it.
+        // Nested work does not wait for a pending stop.
         drop(Work::begin());
         said.send("works").expect("heard");
         drop(outer);

@@ -1,8 +1,8 @@
-//! Stopping a process: ptrace(2), by PTRACE_SEIZE, so that nothing is stopped or signalled that
-//! the program could see.
+//! Stopping a process with ptrace(2). It uses PTRACE_SEIZE, so the program observes no stop and no
+//! signal.
 //!
-//! [`Stopped`] holds threads in ptrace-stop. It is the only way to their registers, and dropping
-//! or [`Stopped::resume`]-ing it lets every one of them go on exactly as it would have.
+//! [`Stopped`] holds threads in ptrace-stop and is the only access to their registers. Dropping it
+//! or calling [`Stopped::resume`] resumes every thread exactly where it would have continued.
 
 mod attaching;
 mod calls;
@@ -47,42 +47,47 @@ pub use serve::{go_on, let_go_on, pause};
 pub use sys::{Change, begun, change, collect_stop, cont, registers, set_registers, to_call};
 pub use thread::{StoppedThread, TRAP_BIT, block, mend};
 pub use tracer::{Follow, Tracer};
-pub use wait::{leave_exec, next, seize_to_follow, step};
+pub use wait::{leave_exec, next, run_to_exec, seize_before_exec, step};
 
-/// How long threads may take to stop before it is given up: one in an uninterruptible sleep stops
-/// only when that ends.
+/// The longest wait for threads to stop. A thread in uninterruptible sleep stops only when the
+/// sleep ends.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The scheduler's time slice. A thread that is ready to run may wait for a slice of each other thread.
+/// The scheduler's time slice. A thread that is ready to run may wait for a slice of each other
+/// thread.
 const SLICE: Duration = Duration::from_millis(3);
 
-/// The time that this many threads may take to stop.
+/// The longest wait for `threads` threads to stop.
 fn patience(threads: usize) -> Duration {
     let threads = u32::try_from(threads).unwrap_or(u32::MAX);
     PATIENCE.saturating_add(SLICE.saturating_mul(threads))
 }
 
-/// How long all threads are held at first for those that have not stopped yet, and at most.
+/// The initial time for which stopped threads wait for threads that have not stopped.
 const AT_ONCE: Duration = Duration::from_millis(20);
+/// The longest time for which stopped threads wait for threads that have not stopped.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How long one thread is waited for at a time while others go on, and how often at least: all stands still while a virtual machine is
-/// held, but for the time.
+/// The time to wait for one thread at a time while others run.
 const A_WHILE: Duration = Duration::from_millis(5);
+/// The least number of waits of [`A_WHILE`]. The count matters while a virtual machine is paused:
+/// everything in it stands still except the clock.
 const TIMES: usize = 200;
 
-/// How long all go on where each was about to handle a signal.
+/// The time to let all threads run if each was about to handle a signal.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
-/// How many rounds of new threads are followed: each stops what it finds, so the threads left to
-/// make new ones soon run out.
+/// The most rounds of listing new threads. Each round stops all it finds, so soon few threads
+/// remain to create new ones.
 const ROUNDS: usize = 200;
 
-/// Does something on a thread of its own. The kernel's tracers are threads: whatever is still traced
-/// when this one ends, such as what did not stop in time, it lets go. Where no thread can be made, it is done on
-/// this one.
+/// Runs `change` on a temporary thread, or on this one if no thread can be created.
 ///
-/// Where something is followed there is one that traces, and it is done there: a thread has one tracer.
+/// The kernel's tracers are threads. When the temporary thread ends, the kernel releases everything
+/// that is still traced, such as threads that did not stop in time.
+///
+/// While processes are followed, `change` runs on the tracer thread instead, because a thread has
+/// only one tracer.
 pub fn tracing<R: Send>(change: impl FnOnce() -> R + Send) -> R {
     let _work = Work::begin();
     let change = match tracer::run(change) {
@@ -95,7 +100,8 @@ pub fn tracing<R: Send>(change: impl FnOnce() -> R + Send) -> R {
         taken.map(|change| change())
     };
     let done = std::thread::scope(|scope| {
-        // Others know by the name that it traces for a moment only; it has that of the thread that it comes from.
+        // The name marks it as a brief tracer for other commands. A new thread inherits its
+        // creator's name.
         let named = || {
             take_name();
             once()
@@ -113,8 +119,11 @@ pub fn tracing<R: Send>(change: impl FnOnce() -> R + Send) -> R {
     }
 }
 
-/// Stops one thread for as long as `look` takes; `None` where it has ended, or does not stop within that time. To be called
-/// in [`tracing`], at whose end a thread goes on that has not stopped.
+/// Stops one thread while `look` runs. `None` if the thread has ended or does not stop within the
+/// time `within`. Must be called in [`tracing`], whose end releases a thread that has not stopped.
+///
+/// # Errors
+/// The thread cannot be traced or interrupted.
 pub fn glance<R>(
     pid: Pid,
     tid: Tid,
@@ -143,7 +152,10 @@ pub fn glance<R>(
     }
 }
 
-/// Begins to trace each thread of a process for good, by the thread that follows, without stopping any.
+/// Starts permanent tracing of each thread of a process by the tracer thread, without stopping any.
+///
+/// # Errors
+/// The process has ended, its threads are unknown, or one of them cannot be traced.
 pub fn trace_all(process: &Process) -> Result<(), TraceeError> {
     let pid = process.pid;
     let gone = |e| match process.life() {
@@ -157,11 +169,11 @@ pub fn trace_all(process: &Process) -> Result<(), TraceeError> {
         let mut are_all = true;
         for tid in new {
             match attaching(pid, || sys::seize(tid)) {
-                // What it starts from now on is traced from the beginning.
+                // Threads that it starts from now on are traced from their start.
                 Ok(()) => drop(followed::enter(tid)),
                 Err(Errno::ESRCH) => {}
                 Err(Errno::EPERM) if is_dead(pid, tid) => continue,
-                // One that has been started by one that is traced, and has yet to stop for the first time.
+                // A traced thread started it, and it has yet to stop for the first time.
                 Err(Errno::EPERM) if followed::is_traced_here(tid) => drop(followed::enter(tid)),
                 Err(errno) => {
                     followed::let_go(pid);
@@ -174,19 +186,20 @@ pub fn trace_all(process: &Process) -> Result<(), TraceeError> {
             return Ok(());
         }
     }
-    let why = "it makes threads faster than they can be traced";
+    let why = "it creates threads faster than they can be traced";
     Err(TraceeError::Unknown(pid, why.to_owned()))
 }
 
-/// The first thread of a process after all others: as soon as it is traced, a signal to the process that this ignores is kept for a tracer
-/// (`sig_ignored`, kernel/signal.c), and would end a call of a thread that is not traced yet.
+/// Moves the first thread of a process to the end. Once it is traced, the kernel keeps a signal
+/// that the process ignores for the tracer (`sig_ignored`, kernel/signal.c). That signal would
+/// interrupt a call of a thread that is not traced yet.
 fn first_last(pid: Pid, tids: impl Iterator<Item = Tid>) -> Vec<Tid> {
     let (mut first, mut tids): (Vec<Tid>, Vec<Tid>) = tids.partition(|tid| tid.0 == pid.0);
     tids.append(&mut first);
     tids
 }
 
-/// Why a thread cannot be traced.
+/// The reason why a thread cannot be traced.
 fn refusal(process: &Process, tid: Tid, errno: Errno) -> TraceeError {
     match process.tracer() {
         Some((_, by)) if errno == Errno::EPERM && is_passing(by) => TraceeError::Busy(process.pid),
@@ -197,20 +210,22 @@ fn refusal(process: &Process, tid: Tid, errno: Errno) -> TraceeError {
     }
 }
 
-/// The threads of one process in ptrace-stop, all of them.
+/// All threads of one process, in ptrace-stop.
 #[derive(Debug)]
 pub struct Stopped {
     pid: Pid,
     hold: Hold,
     threads: BTreeMap<Tid, StoppedThread>,
+    /// The time at which the first thread was stopped.
     since: Instant,
     _priority: Priority,
 }
 
-/// What a [`Text`] of a [`Stopped`] is made from.
+/// The parts of a [`Stopped`] that a [`Text`] is made from.
 #[derive(Debug)]
 struct Hold {
     space: Arc<Space>,
+    /// A stopped thread. `None` until [`Stopped::parts`] chooses one.
     thread: Option<Tid>,
 }
 
@@ -225,8 +240,11 @@ impl WholeProcess for Hold {
 }
 
 impl Stopped {
-    /// Stops every thread of the process, at least one of them where system calls can be made, if
-    /// such a moment comes. It is an error where the process is in another address space by then.
+    /// Stops every thread of the process. Waits for a moment at which at least one of them can make
+    /// system calls, and gives up waiting after a while.
+    ///
+    /// # Errors
+    /// A thread cannot be stopped, the process has ended, or it is in another address space.
     pub fn all(space: &Arc<Space>) -> Result<Self, TraceeError> {
         let process = space.process();
         let deadline = Instant::now() + patience(thread_count(process).unwrap_or(0));
@@ -237,7 +255,8 @@ impl Stopped {
         loop {
             let slow = match stopped.try_all(process, at_once, &step) {
                 Ok(slow) => slow,
-                // Each may have some of the threads: both let go, and one is first the next time.
+                // Each command may hold some of the threads. Both release theirs, and one of them
+                // succeeds on a retry.
                 Err(TraceeError::Busy(_)) if Instant::now() < deadline => {
                     stopped.release_all_but(&BTreeSet::new())?;
                     kept.clear();
@@ -253,7 +272,8 @@ impl Stopped {
                     break;
                 }
             }
-            // The others do not wait for those: they go on until the slow ones have stopped.
+            // The other threads must not wait for the slow ones. They run until the slow ones have
+            // stopped.
             stopped.release_all_but(&kept)?;
             if slow.is_empty() {
                 serve::pause_but(A_MOMENT, |tid| kept.contains(&tid));
@@ -271,7 +291,7 @@ impl Stopped {
                 }
             });
         }
-        // Nobody can call exec from here on.
+        // From here on no thread can call exec.
         match space.is_current() {
             Presence::Here => Ok(stopped),
             Presence::Ended => Err(TraceeError::Gone(process.pid)),
@@ -280,14 +300,15 @@ impl Stopped {
         }
     }
 
-    /// Stops every thread that is not in stop; those that have not stopped within `at_once`.
+    /// Stops every running thread. Returns the threads that did not stop within `at_once`.
     fn try_all(
         &mut self,
         process: &Process,
         at_once: Duration,
         step: &Step,
     ) -> Result<Vec<Tid>, TraceeError> {
-        // Threads that have ended: the leader stays listed. Others may have made one before that.
+        // Threads that have ended: an ended leader stays listed. One of them may have created
+        // another thread before its end.
         let mut ended: Vec<Tid> = Vec::new();
         for _ in 0..ROUNDS {
             let tids = process.list_tids().map_err(|e| match process.life() {
@@ -301,7 +322,7 @@ impl Stopped {
             let (workers, new): (Vec<Tid>, Vec<Tid>) = new
                 .into_iter()
                 .partition(|&tid| is_worker(process.pid, tid));
-            // A listing can lack a thread while others end.
+            // A listing can miss a thread while others end.
             let known = self.threads.len() + ended.len() + workers.len();
             if new == ended && thread_count(process).is_none_or(|count| count <= known) {
                 break;
@@ -316,7 +337,7 @@ impl Stopped {
         Ok(Vec::new())
     }
 
-    /// Lets all go on but `kept`.
+    /// Resumes all threads except `kept`.
     fn release_all_but(&mut self, kept: &BTreeSet<Tid>) -> Result<(), TraceeError> {
         for (tid, thread) in std::mem::take(&mut self.threads) {
             if kept.contains(&tid) {
@@ -328,10 +349,13 @@ impl Stopped {
         Ok(())
     }
 
-    /// Waits until these threads, which have been interrupted, stop or end.
+    /// Waits until the interrupted threads `tids` stop or end.
+    ///
+    /// # Errors
+    /// [`TraceeError::Stuck`] if one has not by `deadline`.
     fn wait_for(&mut self, tids: &[Tid], deadline: Instant) -> Result<(), TraceeError> {
-        // Counted over all threads: with one count each, thousands of threads would multiply the
-        // limit.
+        // Counted over all threads. Separate counts would multiply the limit by thousands of
+        // threads.
         let mut times = 0;
         for &tid in tids {
             match self.wait_while_others_go_on(tid, tids, (deadline, &mut times))? {
@@ -345,7 +369,8 @@ impl Stopped {
         Ok(())
     }
 
-    /// Waits for one of these; what is followed and is none of them, nor held, goes on meanwhile.
+    /// Waits for one of these threads. Meanwhile followed threads run, except those in `tids` and
+    /// those in stop.
     fn wait_while_others_go_on(
         &self,
         tid: Tid,
@@ -364,13 +389,18 @@ impl Stopped {
         }
     }
 
-    /// Takes over a child that has stopped itself and is traced by this process already.
+    /// Takes over a child that has stopped itself and that this process already traces.
+    ///
+    /// # Errors
+    /// The child has ended, or its state cannot be read.
     pub fn adopt(space: &Arc<Space>) -> Result<Self, TraceeError> {
         Self::adopt_at(space, 0)
     }
 
-    /// Like [`Self::adopt`], for a thread that has stopped before the delivery of `signal`; 0 for
-    /// none.
+    /// Like [`Self::adopt`], for a thread stopped before the delivery of `signal`, or 0 for none.
+    ///
+    /// # Errors
+    /// See [`Self::adopt`].
     pub fn adopt_at(space: &Arc<Space>, signal: i32) -> Result<Self, TraceeError> {
         let pid = space.process().pid;
         let mut stopped = Self::none(space);
@@ -382,6 +412,7 @@ impl Stopped {
         Ok(stopped)
     }
 
+    /// A stop without threads yet.
     fn none(space: &Arc<Space>) -> Self {
         Self {
             pid: space.process().pid,
@@ -395,22 +426,22 @@ impl Stopped {
         }
     }
 
-    /// Why a thread cannot be traced.
+    /// The reason why a thread cannot be traced.
     fn refused(&self, tid: Tid, errno: Errno) -> TraceeError {
         refusal(self.hold.space.process(), tid, errno)
     }
 
-    /// The process.
+    /// The id of the stopped process.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// The threads in stop.
+    /// The threads in stop, ordered by id.
     pub fn threads(&mut self) -> impl Iterator<Item = &mut StoppedThread> {
         self.threads.values_mut()
     }
 
-    /// The address space they are in.
+    /// The threads' address space.
     pub fn space(&self) -> &Arc<Space> {
         &self.hold.space
     }
@@ -426,8 +457,11 @@ impl Stopped {
         (self.threads.values_mut(), Text::of(&self.hold))
     }
 
-    /// Leads threads back that a command which has been killed since had pointed at system calls; from
-    /// here on none is made that nobody waits for.
+    /// Restores threads that a killed command had redirected to system calls. Afterwards no call
+    /// runs whose command is gone.
+    ///
+    /// # Errors
+    /// A thread cannot be resumed or restored.
     pub fn lead_back(&mut self) -> Result<(), TraceeError> {
         let (threads, text) = self.parts();
         for thread in threads.filter(|t| t.is_usable()) {
@@ -437,14 +471,15 @@ impl Stopped {
         Ok(())
     }
 
-    /// Leaves the threads stopped and traced, for who has adopted them and goes on otherwise.
+    /// Leaves the threads stopped and traced, for a caller that has adopted them and resumes them
+    /// itself.
     pub fn leave(mut self) {
         for (_, thread) in std::mem::take(&mut self.threads) {
             thread.leave();
         }
     }
 
-    /// Lets all threads go on; how long they were stopped. One that has ended needs nothing.
+    /// Resumes all threads. Returns for how long they were stopped. Ended threads are no error.
     pub fn resume(mut self) -> Result<Duration, TraceeError> {
         let mut first_error = None;
         for (_, thread) in std::mem::take(&mut self.threads) {
@@ -456,12 +491,14 @@ impl Stopped {
     }
 }
 
+/// The number of threads of a process, by the kernel's count. `None` if it cannot be read.
 fn thread_count(process: &Process) -> Option<usize> {
     process.status("Threads")?.trim().parse().ok()
 }
 
-/// True if a thread is one of the kernel's that works for the process (io_uring(7)): it never runs the program's code,
-/// and what it does would fail where it is stopped. PF_IO_WORKER, include/linux/sched.h.
+/// True if the thread is a kernel worker of the process (io_uring(7), PF_IO_WORKER in
+/// include/linux/sched.h). Workers never run the program's code, and stopping one would make its
+/// operation fail.
 fn is_worker(pid: Pid, tid: Tid) -> bool {
     const PF_IO_WORKER: u64 = 0x10;
     const FLAGS: usize = 9;
@@ -470,7 +507,7 @@ fn is_worker(pid: Pid, tid: Tid) -> bool {
     flags.is_some_and(|flags| flags & PF_IO_WORKER != 0)
 }
 
-/// True if it is not asleep: then it stops as soon as it gets a processor.
+/// True if the thread is runnable. It then stops as soon as it gets a processor.
 fn runs(pid: Pid, tid: Tid) -> bool {
     thread_state(pid, tid) == Some('R')
 }

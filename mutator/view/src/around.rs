@@ -1,4 +1,4 @@
-//! The source around a call, as far as its file can be read here.
+//! Source code around a call, if its file is readable on this machine.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::state::{Source, State};
 use ipath_base::files::lines_of;
 
 impl State {
-    /// Reads the source file that is to be shown, if it is another one than before.
+    /// Reads the source file to show, unless it has already been read.
     pub(super) fn read_source(&mut self) {
         if let Some(file) = self.wanted_source() {
             let lines = lines_of(Path::new(&*file));

@@ -1,12 +1,12 @@
-//! What a function calls.
+//! The callees of a function.
 
 /// The functions that a function calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Callees {
-    /// Their names.
+    /// The display names of the callees.
     pub names: Vec<String>,
-    /// Patterns that mean them.
+    /// Patterns that match the callees.
     pub patterns: Vec<String>,
-    /// Calls of what only the run tells.
+    /// The number of indirect calls, whose targets are only known at run time.
     pub indirect: usize,
 }

@@ -10,9 +10,11 @@ use ipath_profile::report::human;
 /// A row on one side of the mark.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Side {
+    /// The number of calls on this side.
     pub(super) calls: u64,
-    /// The duration of this side, in ns.
+    /// The duration of this side, in nanoseconds.
     pub(super) ns: u64,
+    /// The values of the shown metric. Empty without one.
     pub(super) values: Distribution,
 }
 
@@ -23,11 +25,12 @@ pub(super) struct Change {
     pub(super) after: Side,
     /// True if the difference of the means is significant among all compared rows.
     pub(super) is_mean_significant: bool,
-    /// True if the difference of the calls a second is significant.
+    /// True if the difference of the calls per second is significant.
     pub(super) is_rate_significant: bool,
 }
 
 impl Side {
+    /// The calls per second. 0 if this side has no duration.
     pub(super) fn rate(&self) -> f64 {
         match self.ns {
             0 => 0.0,
@@ -35,17 +38,20 @@ impl Side {
         }
     }
 
+    /// The 99th percentile of the values. `None` without values.
     pub(super) fn p99(&self) -> Option<f64> {
         self.values.quantile(990).map(|value| value as f64)
     }
 }
 
 impl Change {
+    /// The means of the values before and after the mark. `None` if a side has no values.
     pub(super) fn means(&self) -> Option<(f64, f64)> {
         self.before.values.mean().zip(self.after.values.mean())
     }
 
-    /// The text for the column: the change of the mean, or without a metric that of the calls a second.
+    /// The text for the column: the change of the mean, or of the calls per second if there is no
+    /// metric.
     pub(super) fn cell(&self, has_metric: bool) -> String {
         let (pair, is_significant) = if has_metric {
             (self.means(), self.is_mean_significant)
@@ -73,8 +79,8 @@ pub(super) fn difference(before: f64, after: f64) -> Option<String> {
 }
 
 impl State {
-    /// The differences of these rows before and after the mark. Empty unless the time since the mark is
-    /// shown.
+    /// The differences of these rows before and after the mark. Empty unless the span shown is the
+    /// time since the mark.
     pub(super) fn changes(&self, nodes: &[NodeId]) -> Vec<Change> {
         let metric = self.metric_place();
         let lasted = (self.tree.lasted_before(), self.tree.lasted());
@@ -114,7 +120,7 @@ impl State {
         changes
     }
 
-    /// The nodes of the rows on the screen, each once.
+    /// The nodes of the rows on the screen, without duplicates.
     pub(super) fn nodes_on_screen(&self) -> Vec<NodeId> {
         let rows = self.rows.iter().skip(self.top);
         let rows = rows.take(self.layout().rows.into());
@@ -122,7 +128,8 @@ impl State {
         rows.map(|row| row.key.node).collect()
     }
 
-    /// The difference of the selected row, tested among all rows on the screen.
+    /// The difference of the selected row, tested among all rows on the screen. `None` if no row on
+    /// the screen is selected.
     pub(super) fn selected_change(&self) -> Option<Change> {
         let node = self.selected_row()?.key.node;
         let nodes = self.nodes_on_screen();

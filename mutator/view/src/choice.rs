@@ -1,4 +1,4 @@
-//! Choosing the functions that are to be measured, from estimates that change meanwhile.
+//! The screen for choosing the functions to measure, with estimates that are updated continuously.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -17,138 +17,143 @@ use super::{Key, Mouse};
 use ipath_profile::display_name::{Chain, Link, fit_chains, fit_each};
 use ipath_profile::report::wrapped;
 
-/// A function to choose.
+/// A function that can be chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choosable {
-    /// What it is known by from one look to the next.
+    /// A key that identifies it between updates.
     pub key: u64,
-    /// Its figures, in columns as wide as those of the head.
+    /// The function's numbers, in columns as wide as those of the head.
     pub figures: Vec<String>,
-    /// Its name.
+    /// The function's name.
     pub name: String,
-    /// The name of its module.
+    /// The name of the function's module.
     pub module: String,
-    /// Why it cannot be chosen.
+    /// The reason why the function cannot be chosen. `None` if it can be.
     pub refused: Option<String>,
 }
 
-/// What there is to choose from by now.
+/// The functions to choose from at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choices {
-    /// What has been looked at, in one line.
+    /// The subject of the measurement, in one line.
     pub about: String,
-    /// What stands above the figures, the columns from the left.
+    /// The headings of the columns, from left to right.
     pub head: Vec<String>,
-    /// A remark on all of it, in one line.
+    /// A remark on the list, in one line.
     pub note: Option<String>,
-    /// The costliest first.
+    /// The functions, costliest first.
     pub rows: Vec<Choosable>,
 }
 
-/// Where the choices come from.
+/// The source of the choices.
 pub trait Finder {
-    /// Takes in what there is, often and soon done; why there is nothing more to come.
+    /// Takes in new samples. It is called often and returns quickly. Returns the reason if no more
+    /// samples will come.
     fn look(&mut self) -> Option<String>;
 
-    /// What there is to choose from now.
+    /// The current functions to choose from.
     fn choices(&mut self) -> Choices;
 
-    /// The callers of one of them, the nearest first.
+    /// The callers of the function with this key, innermost first. Empty if none are known.
     fn callers(&mut self, key: u64) -> Vec<Link>;
 
-    /// Patterns for functions that have been chosen.
+    /// Returns patterns for the chosen functions.
     ///
     /// # Errors
-    /// The process has ended, or has become another program.
+    /// The process has ended, or has executed another program.
     fn patterns(&self, keys: &[u64]) -> Result<Vec<String>, String>;
 
-    /// Stops sampling. The choices stay.
+    /// Pauses sampling. The choices stay.
     fn pause(&mut self);
 
     /// Resumes sampling after a pause.
     fn resume(&mut self);
 }
 
-/// What comes of choosing.
+/// The outcome of choosing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen {
-    /// These.
+    /// The functions with these keys, which the user chose.
     Functions(Vec<u64>),
-    /// All functions that match a pattern.
+    /// The functions that match a pattern, which the user typed.
     Named(String),
-    /// The user does not want any.
+    /// No function: the user left the screen.
     Nothing,
-    /// There is nothing to measure any more.
+    /// The measurement is over, for this reason.
     Over(String),
 }
 
-/// Time between two looks.
+/// The time between two updates.
 const A_LOOK: Duration = Duration::from_millis(30);
-/// Keys that are obeyed before that.
+/// The maximum number of keys that are handled in between.
 const MOST_INPUTS: usize = 64;
-/// Time between two pictures without a key.
+/// The time between two redraws without a key.
 const A_PICTURE: Duration = Duration::from_millis(500);
-/// Sampling ends after this time: estimates improve little after it, and sampling has a cost.
+/// Sampling stops after this time, because it has a cost and estimates improve little after it.
 const ENOUGH: Duration = Duration::from_secs(60);
 
 /// Explains the order, the columns and the keys.
 const HELP: [&str; 18] = [
-    "Each line is a function with estimates from samples. The one with the most of either comes",
-    "first: time on a processor in the function itself, or time in which it waited.",
+    "Each line is a function with estimates from samples, in order of the larger of two times:",
+    "the time on a processor in the function itself, and the time in which it waited.",
     "",
     "  self       its own share of the CPU time",
-    "  callee     with all that it calls",
+    "  callee     its share with all its callees",
     "  waiting    its share of the time off a processor in system calls and locks",
-    "  w/s        how often it waits in a second",
+    "  w/s        waits per second",
     "",
-    "  Space      chooses a function, or takes that back",
+    "  Space      chooses a function, or undoes that",
     "  Enter      measures the chosen ones, or the one at the cursor: each call, with its callers",
     "  /          shows functions with a text in their name; Esc shows all",
-    "  a          measures functions by name, glob or /regex/, whatever the samples say",
-    "  s          sorts anew, and samples on if sampling has ended",
-    "  Esc        takes back the choice, then leaves; q leaves",
+    "  a          measures functions by name, glob or /regex/, sampled or not",
+    "  s          sorts again, and resumes sampling if it has ended",
+    "  Esc        undoes the choice, then leaves; q leaves",
     "",
-    "Sampling ends after a minute. A line with - cannot be measured, or not at a bearable price;",
-    "Enter on it says why. `a` measures by name all the same.",
+    "Sampling ends after a minute. A line with - cannot be measured, or only at a high cost;",
+    "Enter on it says why. `a` measures it by name anyway.",
     "Any key goes back.",
 ];
 
-/// The target of key presses.
+/// The part of the screen that gets the keys.
 #[derive(Clone, Debug, Default)]
 enum Mode {
     #[default]
     Browse,
     Help,
-    /// The text that names must contain.
+    /// Editing the text that names must contain.
     Filter(EditLine),
-    /// A pattern.
+    /// Editing a pattern.
     Name(EditLine),
 }
 
-/// What the keys have come to.
+/// The state of the screen, which keys change.
 #[derive(Default)]
 pub(super) struct Choice {
-    /// True if there is something to go back to.
+    /// True if leaving returns to another screen.
     goes_back: bool,
     mode: Mode,
-    /// True if sampling has stopped.
+    /// True if sampling is paused.
     is_paused: bool,
     /// The text that names must contain.
     filter: String,
     choices: Choices,
-    /// The row that the cursor is on, and where that stands.
+    /// The key of the row at the cursor. `None` until the cursor has been moved.
     at: Option<u64>,
+    /// The index of the row at the cursor.
     index: usize,
+    /// The keys of the functions chosen so far.
     chosen: BTreeSet<u64>,
-    /// The callers of the row at the cursor, once they have been asked for.
+    /// The callers of the row at the cursor, if they have been requested.
     callers: Option<(u64, Vec<Link>)>,
+    /// The index of the first row on the screen.
     top: usize,
+    /// The text on the last line until the next key. May be empty.
     message: String,
 }
 
 impl Choice {
-    /// Takes new figures; the cursor stays on its function. Once it has been moved, rows stay where they are, and new ones
-    /// come below: what is about to be chosen is not to move away.
+    /// Takes in new numbers. The cursor stays on its function. After it has been moved, rows keep
+    /// their places and new ones are appended, so that the row to be chosen does not move away.
     pub(super) fn update(&mut self, mut choices: Choices) {
         let text = self.filter.to_lowercase();
         choices
@@ -165,14 +170,14 @@ impl Choice {
         let rows = &self.choices.rows;
         let same = self.at.and_then(|at| rows.iter().position(|r| r.key == at));
         self.index = same.unwrap_or(self.index).min(rows.len().saturating_sub(1));
-        // Until it is moved it stays on the first that can be chosen.
+        // Until it is moved, the cursor stays on the first row that can be chosen.
         if self.at.is_none() {
             let first = rows.iter().position(|row| row.refused.is_none());
             self.index = first.unwrap_or(0);
         }
     }
 
-    /// Asks for the callers of the row at the cursor, where they are not known.
+    /// Requests the callers of the row at the cursor, if they are not known.
     pub(super) fn ask(&mut self, callers: impl FnOnce(u64) -> Vec<Link>) {
         let Some(key) = self.choices.rows.get(self.index).map(|row| row.key) else {
             return;
@@ -187,7 +192,8 @@ impl Choice {
         self.at = self.choices.rows.get(self.index).map(|r| r.key);
     }
 
-    /// What comes of a key, if that ends it; `page` rows are on the screen.
+    /// Handles a key. Returns the outcome if the key ends the choice. `page` is the number of rows
+    /// on the screen.
     pub(super) fn press(&mut self, key: Key, page: usize) -> Option<Chosen> {
         self.message.clear();
         if key == Key::Ctrl('c') {
@@ -217,7 +223,7 @@ impl Choice {
             Key::Esc if self.chosen.is_empty() => return Some(Chosen::Nothing),
             Key::Esc => self.chosen.clear(),
             Key::Char(' ') => self.toggle(),
-            // The costliest come first again with the next figures.
+            // The next update sorts the costliest first again.
             Key::Char('s') => self.at = None,
             Key::Enter => return self.take(),
             _ => {}
@@ -252,7 +258,8 @@ impl Choice {
         }
     }
 
-    /// What the mouse does: a press goes to a row, one on that chooses it.
+    /// Handles the mouse: a press moves the cursor to a row. On the row at the cursor it chooses
+    /// the function, or undoes that. The wheel moves the cursor.
     pub(super) fn point(&mut self, mouse: Mouse) {
         const HEAD: usize = 2;
         const A_TURN: usize = 3;
@@ -287,7 +294,8 @@ impl Choice {
         }
     }
 
-    /// Those that are chosen, or where none is the one at the cursor.
+    /// The chosen functions, or the function at the cursor if none is chosen. `None` if there is no
+    /// function, or if it cannot be measured, which is then the message.
     fn take(&mut self) -> Option<Chosen> {
         if !self.chosen.is_empty() {
             return Some(Chosen::Functions(self.chosen.iter().copied().collect()));
@@ -302,7 +310,7 @@ impl Choice {
         }
     }
 
-    /// Draws all of it; how many rows there is room for.
+    /// Draws the screen. Returns the number of rows that fit.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) -> usize {
         let screen = frame.area();
         let line = |y: u16| {
@@ -322,7 +330,7 @@ impl Choice {
         let width = usize::from(screen.width);
         let note = self.choices.note.iter();
         let notes = note.flat_map(|note| wrapped(note.split(' '), " ", width));
-        // Lines are worth more than a remark on a small screen.
+        // On a small screen, rows are more useful than a remark.
         let notes: Vec<String> = notes.take(usize::from(screen.height / 8)).collect();
         // Head, titles, callers and hints.
         let page = usize::from(screen.height.saturating_sub(4)).saturating_sub(notes.len());
@@ -408,7 +416,7 @@ impl Choice {
 }
 
 impl Choice {
-    /// The message, the typed text, or the help on keys.
+    /// The message, the text being edited, or a hint on keys.
     fn last_line(&self) -> Line<'static> {
         let typed = |what: &str, line: &EditLine| format!("{what}: {}_", line.text());
         match &self.mode {
@@ -423,7 +431,7 @@ impl Choice {
         }
         let keys = match (self.goes_back, self.is_paused) {
             _ if !self.message.is_empty() => return Line::styled(self.message.clone(), WARN),
-            (_, true) => "sampling has ended: s samples on  Enter measure  Space choose  ? help",
+            (_, true) => "sampling has ended: s resumes it  Enter measure  Space choose  ? help",
             (true, false) => {
                 "Enter measure exactly  Space choose  / find  a by name  ? help  Esc goes back"
             }
@@ -444,7 +452,7 @@ fn names(
 ) -> Vec<String> {
     /// The mark and the spaces around the figures.
     const MARK: usize = 5;
-    /// A name is not cut below this to make room for its module.
+    /// The terminal columns below which a name is not cut to make room for its module.
     const LEAST: usize = 24;
     let figures = head.iter().zip(columns).filter(|(_, is_shown)| **is_shown);
     let figures: usize = figures.map(|(text, _)| text.width() + 1).sum();
@@ -469,9 +477,10 @@ fn names(
         .collect()
 }
 
-/// Which of the columns there is room for beside the names: the first ones and the third go last.
+/// For each column of `head`, true if it has room beside the names on a screen of this width. The
+/// third column and the first are dropped last.
 fn columns(head: &[String], width: usize) -> Vec<bool> {
-    /// The mark, and what names get at least.
+    /// The terminal columns for the mark, and the least for names.
     const BESIDE: usize = 5 + 24;
     const LEAST_NEEDED: [usize; 4] = [3, 1, 2, 0];
     let mut shown = vec![true; head.len()];
@@ -487,7 +496,11 @@ fn columns(head: &[String], width: usize) -> Vec<bool> {
     shown
 }
 
-/// Lets the user choose until `deadline`; it `goes_back` to something else where nothing is chosen.
+/// Lets the user choose. At `deadline` nothing is chosen. `goes_back` is true if leaving returns to
+/// another screen.
+///
+/// # Errors
+/// The terminal fails.
 pub(super) fn choose<B: Backend>(
     terminal: &mut Terminal<B>,
     inputs: &mut dyn Inputs,
@@ -530,7 +543,7 @@ where
             is_drawn = true;
         }
         let mut timeout = A_LOOK;
-        // Not more at a time, so that what is sampled finds room meanwhile.
+        // At most this many keys at a time, so that samples are taken in meanwhile.
         for _ in 0..MOST_INPUTS {
             let Some(input) = inputs.next(timeout)? else {
                 break;

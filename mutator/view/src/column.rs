@@ -1,14 +1,16 @@
-//! Which columns there are.
+//! The columns of the table.
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     Calls,
+    /// The calls per second between the last two samples.
     Rate,
-    /// The calls a second of the last minute.
+    /// The calls per second of the last minute.
     Trend,
+    /// The sum of the shown metric over all calls.
     Total,
-    /// What was not spent in other measured calls.
+    /// The part of the total that was not spent in other measured calls.
     Own,
     Mean,
     Min,
@@ -17,19 +19,23 @@ pub(super) enum Column {
     P99,
     P999,
     Max,
-    /// The total of another metric, by its place among those of the profile.
+    /// The total of another metric, by its index in the metrics of the profile.
     Other(usize),
+    /// Instructions per cycle.
     Ipc,
-    /// Time off the processor without the wait for one.
+    /// Time off the processor without the time spent waiting for one.
     Waiting,
+    /// The share of the total in the elapsed time, or of CPU time in the CPU time of the process.
     OfRun,
+    /// The share in the row's function, or in all functions, depending on the view.
     OfFunction,
+    /// The share in the row that this one is below.
     OfParent,
-    /// The share of the function as a bar.
+    /// The share of [`Column::OfFunction`] as a bar.
     Bar,
 }
 
-/// Of the shown metric, in the order in which they stand at first.
+/// The columns of the shown metric, in their default order.
 pub(super) const ALL: [Column; 18] = [
     Column::Calls,
     Column::Rate,
@@ -51,7 +57,7 @@ pub(super) const ALL: [Column; 18] = [
     Column::Bar,
 ];
 
-/// What is left out first where there is no room for all.
+/// The order in which columns are dropped if there is too little room.
 pub(super) const LEAST_NEEDED: [Column; 18] = [
     Column::OfParent,
     Column::Min,
@@ -73,16 +79,18 @@ pub(super) const LEAST_NEEDED: [Column; 18] = [
     Column::Total,
 ];
 
-/// The width of a column with the gap before it, unless its heading needs more.
+/// The terminal columns of a column of figures with the gap before it, unless its heading needs
+/// more.
 pub(super) const WIDTH: usize = 9;
-/// Names get at least as much room before a column that is needed less is shown, and before one that is needed more.
+/// The terminal columns that names keep beside columns that are dropped early ([`LEAST_NEEDED`]).
 pub(super) const NAMES_BESIDE_ALL: usize = 48;
+/// The terminal columns that names keep beside the other columns.
 pub(super) const NAMES: usize = 32;
-/// On the smallest screens one column is kept as long as names have this.
+/// On the smallest screens, one column is kept as long as names have this many terminal columns.
 pub(super) const NAMES_AT_LEAST: usize = 10;
 
 impl Column {
-    /// True if it shows values of the metric that is shown.
+    /// True if the column shows values of the selected metric.
     pub(super) fn needs_metric(self) -> bool {
         use Column::*;
         matches!(
@@ -91,15 +99,17 @@ impl Column {
         )
     }
 
-    /// True if its heading names the metric.
+    /// True if the column's heading names the metric.
     pub(super) fn is_of_metric(self) -> bool {
         self.needs_metric() && self != Self::OfRun
     }
 
+    /// True for percentiles, such as the median.
     pub(super) fn is_percentile(self) -> bool {
         self.per_mille().is_some()
     }
 
+    /// The percentile that the column shows, in thousandths. `None` for other columns.
     pub(super) fn per_mille(self) -> Option<u32> {
         match self {
             Self::P50 => Some(500),
@@ -114,16 +124,20 @@ impl Column {
 /// The columns of a view.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
-    /// Those that the user wants, in this order; none where that is left to the view.
+    /// The columns chosen by the user, in order. `None` leaves the choice to the view.
     pub(super) chosen: Option<Vec<Column>>,
+    /// The sort key chosen by the user, which may be unavailable.
     pub(super) sort: Sort,
+    /// True if the order is reversed.
     pub(super) is_reversed: bool,
 }
 
-/// What rows are sorted by.
+/// The sort key of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
+    /// By a column, the largest value first.
     By(Column),
+    /// By the name, in alphabetical order.
     Name,
 }
 

@@ -1,4 +1,4 @@
-//! What stands in the columns, which of them are shown, and how rows are sorted by them.
+//! The contents of the columns, the choice of columns, and sorting by them.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use ipath_profile::report::human;
 use ipath_profile::{Function, PerCycle, Presence, off_cpu};
 use unicode_width::UnicodeWidthStr;
 
-/// The name of a metric in the heading of a column.
+/// The name of a metric in a column's heading: in capitals, and cut to the column's width.
 fn in_heading(metric: &str) -> String {
     let metric = off_cpu::heading(metric);
     let short: String = metric.chars().take(WIDTH - 1).collect();
@@ -19,6 +19,7 @@ fn in_heading(metric: &str) -> String {
 }
 
 impl Column {
+    /// The heading of the column.
     pub(super) fn title(self, state: &State) -> String {
         let all = || match state.tree.shape() {
             Shape::Callers | Shape::Threads => "OF FUNC",
@@ -55,35 +56,33 @@ impl Column {
         }
     }
 
-    /// Its width on the screen, with the gap before it.
+    /// The column's width in terminal columns, including the gap before it.
     pub(super) fn width(self, state: &State) -> usize {
         WIDTH.max(1 + self.title(state).width())
     }
 
-    /// For the list of columns.
+    /// The description in the list of columns.
     pub(super) fn describe(self, state: &State) -> String {
         let metric = off_cpu::heading(state.metric().0);
         match self {
             Self::Calls => "calls".to_owned(),
             Self::Rate => "calls a second".to_owned(),
-            Self::Trend => {
-                "calls a second of the last minute, as long as the row is shown".to_owned()
-            }
+            Self::Trend => "calls a second in the last minute, while the row is shown".to_owned(),
             Self::Total => format!("total {metric}"),
-            Self::Own => format!("{metric} without that of measured calls within"),
+            Self::Own => format!("{metric} without that of measured callees"),
             Self::Mean => format!("mean {metric} of a call"),
             Self::Min => format!("smallest {metric}"),
             Self::Max => format!("largest {metric}"),
             Self::P50 => format!("median {metric}"),
-            Self::P90 => format!("90 of 100 calls have no more {metric}"),
-            Self::P99 => format!("99 of 100 calls have no more {metric}"),
-            Self::P999 => format!("999 of 1000 calls have no more {metric}"),
+            Self::P90 => format!("90 of 100 calls have at most this much {metric}"),
+            Self::P99 => format!("99 of 100 calls have at most this much {metric}"),
+            Self::P999 => format!("999 of 1000 calls have at most this much {metric}"),
             Self::Ipc => "instructions a cycle".to_owned(),
-            Self::Waiting => "off-cpu without run-delay, which waits for a processor".to_owned(),
-            Self::OfRun => "share of the time that passed, of all threads together".to_owned(),
-            Self::OfFunction => "share of its function, or of all".to_owned(),
-            Self::OfParent => "share of the row it is below".to_owned(),
-            Self::Bar => "share of its function, or of all, as a bar".to_owned(),
+            Self::Waiting => "off-cpu without run-delay, the wait for a processor".to_owned(),
+            Self::OfRun => "share of the elapsed time, of all threads together".to_owned(),
+            Self::OfFunction => "share of its function, or of all functions".to_owned(),
+            Self::OfParent => "share of the row that it is below".to_owned(),
+            Self::Bar => "share of its function, or of all functions, as a bar".to_owned(),
             Self::Other(n) => {
                 let name = state.metrics.get(n).map_or("", |m| &m.name);
                 format!("total {}", off_cpu::heading(name))
@@ -91,7 +90,8 @@ impl Column {
         }
     }
 
-    /// What rows are sorted by; none where there is no number.
+    /// The value of a node by which rows are sorted: in the unit of the metric, or a share as a
+    /// fraction. `None` if the row has no such value.
     pub(super) fn value(self, state: &State, node: NodeId) -> Option<f64> {
         let tree = &state.tree;
         let total = || state.total(node);
@@ -120,7 +120,7 @@ impl Column {
         }
     }
 
-    /// What stands in the column.
+    /// The text of a cell. It is empty or `-` if the row has no value.
     pub(super) fn cell(self, state: &State, node: NodeId) -> String {
         let none = || "-".to_owned();
         let (_, unit) = state.metric();
@@ -157,7 +157,7 @@ impl Column {
             }
             Self::Ipc => value.map_or_else(none, human::ratio),
             Self::Waiting => value.map_or_else(none, |value| as_quantity(value, "ns")),
-            // Of itself it is all.
+            // A function is all of itself.
             Self::OfFunction if whole(state, node) == node => String::new(),
             Self::OfRun => marked(value.map_or_else(String::new, human::run_share), unit),
             Self::OfFunction | Self::OfParent => share(value),
@@ -167,7 +167,7 @@ impl Column {
 }
 
 impl State {
-    /// The columns that there could be, the wanted ones first.
+    /// The available columns, the chosen ones first.
     pub(super) fn all_columns(&self) -> Vec<Column> {
         let others = (0..self.metrics.len()).filter(|&n| Some(n) != self.metric_place());
         let others = others.map(Column::Other);
@@ -187,6 +187,7 @@ impl State {
         all
     }
 
+    /// True if the column is available: its metrics are measured or shown.
     fn makes_sense(&self, column: Column) -> bool {
         match column {
             Column::Ipc => self.has_per_cycle(),
@@ -201,7 +202,8 @@ impl State {
         }
     }
 
-    /// The width of the change since the mark, with the gap before it.
+    /// The width of the column for the change since the mark, in terminal columns, including the
+    /// gap before it. 0 unless the span shown is the time since the mark.
     pub(super) fn change_width(&self) -> usize {
         match self.tree.span() {
             Span::Mark => WIDTH,
@@ -213,7 +215,7 @@ impl State {
         columns.iter().map(|column| column.width(self)).sum()
     }
 
-    /// The columns that there is room for in so many columns of the screen.
+    /// The figure columns that fit into `width` terminal columns, in order. May be empty.
     pub(super) fn columns_in(&self, width: usize) -> Vec<Column> {
         let width = width.saturating_sub(self.change_width());
         let mut shown = match &self.columns.chosen {
@@ -235,7 +237,7 @@ impl State {
                 }
             }
         }
-        // Other metrics go before those of the shown one, the last ones first.
+        // Other metrics are dropped before columns of the selected one, the last ones first.
         while self.width_of(&shown) + NAMES > width {
             let other = shown.iter().rposition(|c| matches!(c, Column::Other(_)));
             let Some(other) = other else { break };
@@ -252,7 +254,7 @@ impl State {
         shown
     }
 
-    /// What rows are sorted by: without a metric calls take the place of totals.
+    /// The effective sort key. Calls replace a column that is not available.
     pub(super) fn sort(&self) -> Sort {
         match self.columns.sort {
             Sort::By(column) if !self.makes_sense(column) => Sort::By(Column::Calls),
@@ -260,6 +262,7 @@ impl State {
         }
     }
 
+    /// The name of the effective sort key for the user.
     pub(super) fn sort_name(&self) -> String {
         let name = match self.sort() {
             Sort::By(Column::Bar) => "share".to_owned(),
@@ -273,7 +276,7 @@ impl State {
         }
     }
 
-    /// What can be sorted by, in the order of the key that goes through it.
+    /// The possible sort keys, in the order in which the key steps through them.
     pub(super) fn sorts(&self) -> Vec<Sort> {
         let shown = self.columns_in(self.size.0.into()).into_iter();
         let is_number = |c: &Column| !matches!(c, Column::Trend | Column::Bar);
@@ -281,10 +284,10 @@ impl State {
         sorts.chain([Sort::Name]).collect()
     }
 
-    /// Which of two nodes stands before the other.
+    /// The order of two nodes by the effective sort key: larger values first, names alphabetically.
     pub(super) fn compare(&self, a: NodeId, b: NodeId) -> Ordering {
         let tree = &self.tree;
-        let key = |node: NodeId| super::tree::Key::of(node);
+        let key = |node: NodeId| super::tree::RowKey::of(node);
         let name = |node: NodeId| tree.line(key(node)).map(|line| (&line.name, &line.place));
         let by_name = || name(a).cmp(&name(b));
         let order = match self.sort() {
@@ -300,17 +303,18 @@ impl State {
         } else {
             order
         };
-        // Equal rows must not change places from sample to sample.
+        // Equal rows must not change places between samples.
         order.then_with(by_name).then(a.cmp(&b))
     }
 
+    /// The totals of the shown metric at a node. Empty if there is no metric.
     pub(super) fn total(&self, node: NodeId) -> Total {
         let metric = self.metric_place();
         metric.map_or_else(Total::default, |metric| self.tree.total(node, metric))
     }
 }
 
-/// The node whose part another one is: its function, or all there is.
+/// The node to which another one's share refers: its function, or the root.
 pub(super) fn whole(state: &State, node: NodeId) -> NodeId {
     let tree = &state.tree;
     match tree.shape() {
@@ -319,13 +323,15 @@ pub(super) fn whole(state: &State, node: NodeId) -> NodeId {
         Shape::Threads => {
             let up = |&node: &NodeId| tree.parent(node);
             let branch: Vec<NodeId> = std::iter::successors(Some(node), up).collect();
-            // Below a thread is its function.
+            // The function is below the thread.
             let below = branch.len().checked_sub(2).and_then(|n| branch.get(n));
             below.copied().unwrap_or(ROOT)
         }
     }
 }
 
+/// The share of a node in `whole`, by the shown metric, or by calls without one. `None` if `whole`
+/// is 0, or some of its values are negative.
 fn of(state: &State, node: NodeId, whole: NodeId) -> Option<f64> {
     let tree = &state.tree;
     if state.metric_place().is_none() {
@@ -333,17 +339,18 @@ fn of(state: &State, node: NodeId, whole: NodeId) -> Option<f64> {
         return (whole > 0).then(|| part as f64 / whole as f64);
     }
     let (part, whole) = (state.total(node), state.total(whole));
-    // Parts of a sum whose terms cancel out say nothing.
+    // If the terms of a sum cancel out, shares of it mean nothing.
     let is_signed = whole.ends().is_some_and(|(min, _)| min < 0);
     (whole.sum() > 0 && !is_signed).then(|| part.sum() as f64 / whole.sum() as f64)
 }
 
-/// There is no whole of cycles or of an argument that a function could have a share of.
+/// The share of the run that the node's outermost calls take. `None` for metrics that have no total
+/// of the run, such as cycles and arguments.
 fn of_run(state: &State, node: NodeId) -> Option<f64> {
     let run = match state.tree.span() {
         super::tree::Span::Total => {
             let profile = state.profile()?;
-            // All that is below a node may have to be looked through for it.
+            // Finding the function may require a search below the node.
             let some_are_later = profile
                 .functions
                 .iter()
@@ -366,6 +373,7 @@ fn of_run(state: &State, node: NodeId) -> Option<f64> {
     (run > 0).then(|| state.total(node).outermost() as f64 / run as f64)
 }
 
+/// Instructions per cycle. `None` if they are not measured.
 fn per_cycle(state: &State, node: NodeId) -> Option<f64> {
     PerCycle::by(sums(state, node)).ratio()
 }
@@ -379,7 +387,7 @@ fn sums(state: &State, node: NodeId) -> impl Fn(&str) -> Option<(i128, u64)> {
     }
 }
 
-/// All digits of a value where the column has room for them.
+/// All digits of a value, if the column has room for them.
 fn fitting(text: String, value: f64) -> String {
     if text.chars().count() < WIDTH {
         text
@@ -398,7 +406,7 @@ fn bar(share: f64) -> String {
     bar + &" ".repeat(WIDTH - 1 - width)
 }
 
-/// Rates as a row of bars, the last one on the right: each the largest of its part of the time.
+/// Rates as a row of bars, the latest on the right. Each bar is the maximum of its interval.
 fn spark(rates: &[f32]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = rates.iter().copied().fold(0.0, f32::max);

@@ -1,26 +1,26 @@
-//! Keys from the bytes that a terminal sends for them: xterm's control sequences, which tmux, the
-//! Linux console and all others of today share (ctlseqs, "PC-Style Function Keys").
+//! Decodes the bytes of a terminal into keys. Understands xterm's control sequences, which tmux,
+//! the Linux console and all current terminals share (ctlseqs, "PC-Style Function Keys").
 
 use super::{Key, Mouse};
 
-/// What a beginning of the input is.
+/// The meaning of the first bytes of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
-    /// A key, in so many bytes.
+    /// A key, and its number of bytes.
     Key(Key, usize),
-    /// Something was done with the mouse.
+    /// A mouse event, and its number of bytes.
     Mouse(Mouse, usize),
-    /// So many bytes that stand for no key known here.
+    /// A number of bytes that stand for no known key.
     Nothing(usize),
-    /// The beginning of a sequence, or of a character.
+    /// An incomplete sequence or character.
     Part,
 }
 
 const ESC: u8 = 0x1b;
-/// The longest sequence that is waited for.
+/// The longest incomplete sequence that is waited for, in bytes.
 const LONGEST: usize = 32;
 
-/// The first key in `bytes`, of which there is at least one.
+/// Decodes the first key or mouse event in `bytes`. [`Decoded::Part`] if they are empty.
 pub(super) fn decode(bytes: &[u8]) -> Decoded {
     match bytes {
         [] | [ESC] => Decoded::Part,
@@ -39,7 +39,8 @@ pub(super) fn decode(bytes: &[u8]) -> Decoded {
     }
 }
 
-/// The key that a beginning stands for if nothing more comes, and its length.
+/// The key that the bytes stand for if no more bytes follow, and its number of bytes. `None` if the
+/// bytes stand for no known key.
 pub(super) fn decode_last(bytes: &[u8]) -> (Option<Key>, usize) {
     match decode(bytes) {
         Decoded::Key(key, n) => (Some(key), n),
@@ -53,7 +54,8 @@ fn named(key: Option<Key>, n: usize) -> Decoded {
     key.map_or(Decoded::Nothing(n), |key| Decoded::Key(key, n))
 }
 
-/// After `ESC [`: parameters and intermediates, then a final byte (ECMA-48, 5.4).
+/// Decodes the part of a key sequence after `ESC [`: parameters and intermediate bytes, then a
+/// final byte (ECMA-48, 5.4).
 fn sequence(rest: &[u8]) -> Decoded {
     let Some(end) = rest.iter().position(|b| !matches!(b, 0x20..=0x3f)) else {
         return if rest.len() < LONGEST {
@@ -77,14 +79,15 @@ fn sequence(rest: &[u8]) -> Decoded {
             b"6" => Some(Key::PageDown),
             _ => None,
         },
-        // A report of the mouse, not Enter on the keypad.
+        // A mouse report, not Enter on the keypad.
         b'M' if end > 0 => None,
         last => letter(last),
     };
     named(key, end + 3)
 }
 
-/// What a report of the mouse says: button, column and line from 1 (ctlseqs, "SGR (1006)").
+/// Decodes a mouse report: button, column and line, counted from 1 (ctlseqs, "SGR (1006)"). `None`
+/// for other events than a press of the first button and turns of the wheel.
 fn mouse(report: &[u8], last: u8) -> Option<Mouse> {
     /// Shift, Alt and Ctrl.
     const MODIFIERS: u16 = 4 | 8 | 16;
@@ -99,6 +102,7 @@ fn mouse(report: &[u8], last: u8) -> Option<Mouse> {
     }
 }
 
+/// The key of a sequence's final letter. `None` if it is not known.
 fn letter(last: u8) -> Option<Key> {
     Some(match last {
         b'A' => Key::Up,
@@ -112,6 +116,7 @@ fn letter(last: u8) -> Option<Key> {
     })
 }
 
+/// Decodes a control character, or a character in UTF-8. `bytes` must not be empty.
 fn character(bytes: &[u8]) -> Decoded {
     let key = match bytes[0] {
         b'\r' | b'\n' => Key::Enter,
@@ -175,7 +180,7 @@ mod tests {
             ("é名".as_bytes(), &[Char('é'), Char('名')]),
             (b"\x1b", &[Esc]),
             (b"\x1b\x1b[A", &[Esc, Up]),
-            // Alt-x, F5, a mouse's report, bytes of no character.
+            // Alt-x, F5, a mouse report, bytes that are no character.
             (b"\x1bx\x1b[15~\x1b[<0;3;4M\xff\x80q", &[Char('q')]),
         ] {
             assert_eq!(all(bytes), keys, "{bytes:?}");
@@ -189,7 +194,7 @@ mod tests {
             (b"\x1b[<4;3;4M", Decoded::Mouse(Mouse::Press(2, 3), 9)),
             (b"\x1b[<64;1;1M", Decoded::Mouse(Mouse::WheelUp, 10)),
             (b"\x1b[<65;1;1M", Decoded::Mouse(Mouse::WheelDown, 10)),
-            // A button let go, another one, nowhere, no number.
+            // A released button, another button, a position outside the screen, not a number.
             (b"\x1b[<0;3;4m", Decoded::Nothing(9)),
             (b"\x1b[<2;3;4M", Decoded::Nothing(9)),
             (b"\x1b[<0;0;4M", Decoded::Nothing(9)),

@@ -1,4 +1,4 @@
-//! The state as characters on a screen.
+//! Draws the state on a screen.
 
 mod bars;
 mod detail;
@@ -30,7 +30,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
     let layout = state.layout();
     let mut y = screen.y;
     let mut take = |height: u16| {
-        // The terminal may have become smaller since the state heard of its size.
+        // The terminal may have shrunk since the state was last told its size.
         let area = Rect {
             y,
             height,
@@ -65,7 +65,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
     disarm(frame.buffer_mut());
 }
 
-/// Whatever came onto the screen unescaped does nothing to the terminal.
+/// Replaces unescaped control characters, so that they cannot affect the terminal.
 pub(super) fn disarm(buffer: &mut Buffer) {
     for cell in &mut buffer.content {
         if cell.symbol().contains(is_active) {
@@ -78,13 +78,13 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
     let Profile {
         target, session, ..
     } = profile;
-    // What is to be acted on comes first: there is not always room for all.
+    // Items that require action come first, because there is not always room for all.
     let mut first = vec![Span::styled("ipath", BOLD)];
     if let Some(stands) = &state.stands {
         first.push(Span::styled(format!("  {}", printable(stands)), WARN));
     }
     if state.paused {
-        first.push(Span::styled("  display held", WARN));
+        first.push(Span::styled("  display paused", WARN));
     }
     let time = human::time(session.elapsed_ns.into());
     let which = match profile.processes.len() {
@@ -149,11 +149,11 @@ fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
     let name = |site| state.tree.site(site).lines[0].name.clone();
     match &state.mode {
         Mode::Add(finder) => prompt("add functions: ", &finder.line, frame, area),
-        Mode::Search(line) => prompt("look for: ", line, frame, area),
+        Mode::Search(line) => prompt("find: ", line, frame, area),
         Mode::Filter(line) => prompt("show only: ", line, frame, area),
         Mode::Write(line) => prompt("write the profile to: ", line, frame, area),
         Mode::Change(site, line) => {
-            // What is typed keeps two thirds of the line.
+            // The edited text keeps two thirds of the line.
             let name = fit(&name(*site), usize::from(area.width / 3));
             prompt(&format!("metrics of {name}: "), line, frame, area);
         }
@@ -173,8 +173,7 @@ fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
         }
         Mode::Help(_) => frame.render_widget(Line::styled("any other key goes back", DIM), area),
         Mode::Columns(_) => {
-            let text =
-                "Space shows or hides  Left Right move it  a as there is room  Enter goes back";
+            let text = "Space shows or hides  Left Right move it  a automatic  Enter goes back";
             frame.render_widget(Line::styled(text, DIM), area);
         }
         Mode::Browse => match &state.message {
@@ -188,10 +187,10 @@ fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// What is asked for, and what has been typed.
+/// Draws a prompt and the text being edited.
 fn prompt(prompt: &str, line: &EditLine, frame: &mut Frame<'_>, area: Rect) {
     let before = line.before_cursor();
-    // The text moves to the left once the cursor would leave the screen.
+    // The text scrolls to the left if the cursor would leave the screen.
     let room = usize::from(area.width).saturating_sub(prompt.width() + 1);
     let hidden = hidden(&before, room);
     let text = line.text();
@@ -203,7 +202,7 @@ fn prompt(prompt: &str, line: &EditLine, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// How many bytes of `text` must be hidden so that the rest fits into `room` columns.
+/// The number of bytes of `text` to hide so that the rest fits into `room` columns.
 fn hidden(text: &str, room: usize) -> usize {
     let mut width = text.width();
     let mut bytes = 0;
@@ -218,7 +217,7 @@ fn hidden(text: &str, room: usize) -> usize {
 }
 
 fn hints(state: &State, room: usize) -> Line<'static> {
-    // What one needs first stands first: there is not always room for all.
+    // The most important keys come first, because there is not always room for all.
     use Command::{Add, Filter, Help, NextView, Quit, Search, Sort, Span as Time, Toggle};
     const FIRST: [Command; 9] = [
         Help, Quit, Toggle, NextView, Time, Sort, Add, Search, Filter,

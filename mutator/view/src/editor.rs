@@ -1,4 +1,5 @@
-//! The user's editor, which has the terminal while the view waits for it: not for it alone.
+//! Runs the user's editor, which has the terminal until it ends. The view also ends for other
+//! reasons meanwhile.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -13,15 +14,15 @@ use super::suspension::stop_job;
 use super::terminal::Tty;
 use ipath_target::signals::{Asked, Signals};
 
-/// Time between two looks whether there is anything left to watch.
+/// The time between two checks that the source has not ended.
 const A_LOOK: Duration = Duration::from_millis(500);
-/// How long an editor may take to end that has been asked to.
+/// The time for an editor to end after a hangup.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// An editor that has been started, a child of this process and of its job.
+/// A running editor, a child of this process and a member of its job.
 pub(super) struct Editor(Pid);
 
-/// How it stands.
+/// The state of the child.
 enum State {
     Runs,
     Stopped,
@@ -29,11 +30,11 @@ enum State {
 }
 
 impl Editor {
-    /// Starts it at a line of a file, with the signal mask that programs are to have.
+    /// Starts the editor at a line of a file. `mask` is the signal mask for programs.
     pub(super) fn start(file: &str, line: u32, mask: SigSet) -> io::Result<Self> {
         let editor = ["VISUAL", "EDITOR"].iter().find_map(std::env::var_os);
         let editor = editor.unwrap_or_else(|| "vi".into());
-        // As git does: what the variable has may be a command with options.
+        // As in git, the variable may contain a command with options.
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "exec $IPATH_EDITOR \"$@\"", "sh"]);
         command.arg(format!("+{line}")).arg(file);
@@ -43,8 +44,11 @@ impl Editor {
         Ok(Self(Pid::from_raw(command.spawn()?.id() as i32)))
     }
 
-    /// Waits until the user has ended it, or the view is to end: the time is over, the terminal gone, or a signal says so,
-    /// or there is nothing left to watch.
+    /// Waits until the editor ends, or until the view has to end: at the deadline, if the terminal
+    /// is gone, on a signal, or if the source has ended (`is_over`).
+    ///
+    /// # Errors
+    /// The editor has failed, or waiting for it fails.
     pub(super) fn accompany(
         &self,
         tty: &Tty<'_>,
@@ -63,7 +67,8 @@ impl Editor {
                 }
             };
             if is_stopped {
-                // The shell learns of it by this process's stop, as of Ctrl-Z in the view.
+                // This process stops, too, so that the shell sees a stopped job, as with Ctrl-Z in
+                // the view.
                 stop_job();
             }
             let now = Instant::now();
@@ -95,7 +100,9 @@ impl Editor {
         }
     }
 
-    /// Tells it that its terminal is another's now, on which editors keep what has not been saved; true once it has ended.
+    /// Sends a hangup, on which editors save unsaved text, because the terminal is no longer
+    /// theirs. Returns true once the editor has ended, and false if it has not ended after a
+    /// moment.
     pub(super) fn hang_up(&self, signals: &Signals) -> bool {
         self.signal(Signal::SIGHUP);
         self.signal(Signal::SIGCONT);
@@ -112,11 +119,11 @@ impl Editor {
     }
 
     fn signal(&self, signal: Signal) {
-        // It is an own child that has not been waited for to its end.
+        // It is a child of this process that has not been reaped.
         let _ = kill(self.0, signal);
     }
 
-    /// How it stands; a stop is told once.
+    /// The state of the editor. Each stop is reported once.
     fn state(&self) -> io::Result<State> {
         let mut status = 0;
         let flags = libc::WNOHANG | libc::WUNTRACED;

@@ -1,14 +1,15 @@
-//! Scores how well a name matches the typed text: its letters in their order, perhaps with gaps.
+//! Scores the match of a name with the typed text: its letters in order, possibly with gaps.
 //!
-//! Names are compared byte by byte, without regard to the case of ASCII letters. A library of fuzzy matchers
-//! (`frizbee`) has code for each width of vectors, which was a fifth of the program.
+//! Names are compared by bytes, ignoring the case of ASCII letters. The fuzzy matching library
+//! `frizbee` was rejected: its code for each vector width was a fifth of the program.
 
 /// The bonus of a name that contains the text in one piece. It exceeds every score with gaps.
 const IN_ONE_PIECE: i32 = 1 << 20;
 /// The bonus of a letter that begins a word, in bytes of gaps.
 const BEGINNING: i32 = 8;
 
-/// The score of a name. `None` if it does not match. Each word of `text` is searched by itself.
+/// The score of a name, larger for a better match. `None` if the name does not match. Each word of
+/// `text` is matched separately.
 pub(super) fn score(name: &str, text: &str) -> Option<i32> {
     let words = text.split_whitespace();
     let mut scores = words.map(|word| score_of(name.as_bytes(), word.as_bytes()));
@@ -28,8 +29,8 @@ fn score_of(name: &[u8], word: &[u8]) -> Option<i32> {
         .or_else(|| with_gaps(name, word))
 }
 
-/// The score of a match with gaps (the first algorithm of fzf). It searches forward for the end of the first
-/// match, and from there backward for the nearest start.
+/// The score of a match with gaps (the first algorithm of fzf). `None` if there is none. It
+/// searches forward for the end of the first match, and from there backward for the nearest start.
 fn with_gaps(name: &[u8], word: &[u8]) -> Option<i32> {
     let mut rest = word.iter();
     let mut wanted = rest.next();
@@ -61,7 +62,7 @@ fn with_gaps(name: &[u8], word: &[u8]) -> Option<i32> {
     Some(score)
 }
 
-/// True if a word begins there, as after `_`, `::` or in `someName`.
+/// True if a word begins at the index `at` of `name`, as after `_`, `::` or in `someName`.
 fn begins_word(name: &[u8], at: usize) -> bool {
     let Some(byte) = name.get(at) else {
         return false;

@@ -1,4 +1,4 @@
-//! What comes from the terminal, and what it is asked to do.
+//! The inputs from the terminal, and the requests to it.
 
 use super::{Key, Mouse};
 use ratatui::Terminal;
@@ -6,32 +6,36 @@ use ratatui::backend::{Backend, ClearType};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What comes from the terminal.
+/// An input.
 pub(super) enum Input {
     Key(Key),
     Mouse(Mouse),
+    /// The terminal has this new size, in columns and lines.
     Resize(u16, u16),
-    /// This process was stopped, and others have written to the terminal meanwhile.
+    /// This process was stopped and continued. Others may have written to the terminal in between.
     Continued,
-    /// What is watched may have ended.
+    /// A child changed its state: the target may have ended.
     Child,
-    /// The view is to end.
+    /// The view has to end.
     Stop,
 }
 
-/// Where it comes from.
+/// A source of inputs.
 pub(super) trait Inputs {
-    /// The next input, or none when `timeout` has passed without any.
+    /// The next input. `None` if there is none within `timeout`.
     fn next(&mut self, timeout: Duration) -> io::Result<Option<Input>>;
 
-    /// Asks for this process and all of its job to be stopped, as Ctrl-Z does elsewhere.
+    /// Stops this process and its job, as Ctrl-Z does.
     fn suspend(&mut self);
 
-    /// Gives a text to the terminal's clipboard, if it has one.
+    /// Copies a text to the terminal's clipboard, if it has one.
     fn copy(&mut self, text: &str) -> io::Result<()>;
 
-    /// Shows a line of a file in the user's editor until that ends, or the view is to end: by `deadline`, by what comes
-    /// from outside, or because all `is_over`.
+    /// Shows a line of a file in the user's editor. Returns when the editor ends or the view has to
+    /// end: at `deadline`, on a signal, or because `is_over` returns true.
+    ///
+    /// # Errors
+    /// The editor cannot be started or has failed, or the terminal fails.
     fn edit(
         &mut self,
         file: &str,
@@ -41,16 +45,16 @@ pub(super) trait Inputs {
     ) -> io::Result<Edited>;
 }
 
-/// What has become of an editor.
+/// The outcome of running an editor.
 pub(super) enum Edited {
-    /// The user has ended it.
+    /// The user has ended the editor.
     Done,
-    /// The view is to end, and does not wait for it.
+    /// The view has to end and does not wait for the user's editor.
     Left,
 }
 
-/// Clears the screen and has everything drawn again. `Terminal::clear` asks the terminal where its
-/// cursor is, and reads the keys in search of the answer.
+/// Clears the screen and forces a full redraw. `Terminal::clear` is not used, because it asks the
+/// terminal for its cursor position and consumes typed keys while waiting for the answer.
 pub(super) fn wipe<B: Backend>(terminal: &mut Terminal<B>) -> io::Result<()>
 where
     B::Error: Send + Sync + 'static,

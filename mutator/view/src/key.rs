@@ -1,8 +1,8 @@
-//! The keys: one table maps them to commands and writes the help screen.
+//! The key bindings. A single table maps keys to commands and produces the help screen.
 
 use std::fmt;
 
-/// One key as the view knows it.
+/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "they are called what is printed on them")]
 pub enum Key {
@@ -35,7 +35,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What a key does while the table is browsed.
+/// The command of a key in the table view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Up,
@@ -83,19 +83,19 @@ pub(super) enum Command {
     Quit,
 }
 
-/// One line of the table.
+/// An entry of the table.
 pub(super) struct Binding {
-    /// Where it stands on the help screen.
+    /// The section of the help screen.
     pub(super) section: &'static str,
     pub(super) keys: &'static [Key],
     pub(super) command: Command,
-    /// For the help screen.
+    /// The text for the help screen.
     pub(super) does: &'static str,
-    /// For the line at the bottom; empty where there is no room for it.
+    /// The text for the bottom line. Empty if the key is not shown there.
     pub(super) hint: &'static str,
 }
 
-/// All keys, in the order of the help screen.
+/// The key bindings, in the order of the help screen.
 #[rustfmt::skip]
 pub(super) const BINDINGS: &[Binding] = &[
     Binding { section: "moving", keys: &[Key::Up, Key::Char('k')], command: Command::Up, does: "one line up", hint: "" },
@@ -104,46 +104,46 @@ pub(super) const BINDINGS: &[Binding] = &[
     Binding { section: "moving", keys: &[Key::PageDown, Key::Ctrl('f')], command: Command::PageDown, does: "one page down", hint: "" },
     Binding { section: "moving", keys: &[Key::Home, Key::Char('g')], command: Command::First, does: "to the first line", hint: "" },
     Binding { section: "moving", keys: &[Key::End, Key::Char('G')], command: Command::Last, does: "to the last line", hint: "" },
-    Binding { section: "tree", keys: &[Key::Enter, Key::Char(' ')], command: Command::Toggle, does: "show or hide what is below this line", hint: "open" },
-    Binding { section: "tree", keys: &[Key::Right, Key::Char('l')], command: Command::Expand, does: "show it, then the single calls of a chain", hint: "" },
-    Binding { section: "tree", keys: &[Key::Left], command: Command::Collapse, does: "hide it, or go to the line that this one is below", hint: "" },
+    Binding { section: "tree", keys: &[Key::Enter, Key::Char(' ')], command: Command::Toggle, does: "show or hide the lines below this line", hint: "open" },
+    Binding { section: "tree", keys: &[Key::Right, Key::Char('l')], command: Command::Expand, does: "show them, then the single calls of a chain", hint: "" },
+    Binding { section: "tree", keys: &[Key::Left], command: Command::Collapse, does: "hide them, or go to the line that this one is below", hint: "" },
     Binding { section: "tree", keys: &[Key::Char('o')], command: Command::Fold, does: "a line for each call of a chain, or one for all", hint: "" },
     Binding { section: "tree", keys: &[Key::Char('x')], command: Command::HotPath, does: "open the costliest path below this line", hint: "hot path" },
     Binding { section: "tree", keys: &[Key::Char('+')], command: Command::ExpandAll, does: "show all lines", hint: "" },
     Binding { section: "tree", keys: &[Key::Char('-')], command: Command::CollapseAll, does: "hide all but the first ones", hint: "" },
-    Binding { section: "what is shown", keys: &[Key::Char('v')], command: Command::NextView, does: "callers, from the root, flat, threads or processes", hint: "view" },
-    Binding { section: "what is shown", keys: &[Key::Char('t')], command: Command::Span, does: "total, interval, since the mark", hint: "time" },
-    Binding { section: "what is shown", keys: &[Key::Char('b')], command: Command::Mark, does: "set the mark: count anew from here on", hint: "" },
-    Binding { section: "what is shown", keys: &[Key::Char('m')], command: Command::Metric, does: "the next metric", hint: "metric" },
-    Binding { section: "what is shown", keys: &[Key::Char('s')], command: Command::Sort, does: "sort by the next column", hint: "sort" },
-    Binding { section: "what is shown", keys: &[Key::Char('r')], command: Command::Reverse, does: "the other way round", hint: "" },
-    Binding { section: "what is shown", keys: &[Key::Char('C')], command: Command::Columns, does: "choose columns", hint: "" },
-    Binding { section: "what is shown", keys: &[Key::Char('D')], command: Command::Detail, does: "more or less about this line", hint: "" },
-    Binding { section: "what is shown", keys: &[Key::Char('p')], command: Command::Pause, does: "hold the display; the measuring goes on", hint: "pause" },
-    Binding { section: "finding", keys: &[Key::Char('/')], command: Command::Search, does: "look for a name (regular expression)", hint: "search" },
+    Binding { section: "display", keys: &[Key::Char('v')], command: Command::NextView, does: "callers, from the root, flat, threads or processes", hint: "view" },
+    Binding { section: "display", keys: &[Key::Char('t')], command: Command::Span, does: "total, interval, since the mark", hint: "time" },
+    Binding { section: "display", keys: &[Key::Char('b')], command: Command::Mark, does: "set the mark: restart counting here", hint: "" },
+    Binding { section: "display", keys: &[Key::Char('m')], command: Command::Metric, does: "the next metric", hint: "metric" },
+    Binding { section: "display", keys: &[Key::Char('s')], command: Command::Sort, does: "sort by the next column", hint: "sort" },
+    Binding { section: "display", keys: &[Key::Char('r')], command: Command::Reverse, does: "reverse the order", hint: "" },
+    Binding { section: "display", keys: &[Key::Char('C')], command: Command::Columns, does: "choose columns", hint: "" },
+    Binding { section: "display", keys: &[Key::Char('D')], command: Command::Detail, does: "more or less about this line", hint: "" },
+    Binding { section: "display", keys: &[Key::Char('p')], command: Command::Pause, does: "pause the display; measuring continues", hint: "pause" },
+    Binding { section: "finding", keys: &[Key::Char('/')], command: Command::Search, does: "find a name (regular expression)", hint: "search" },
     Binding { section: "finding", keys: &[Key::Char('n')], command: Command::SearchNext, does: "the next one", hint: "" },
     Binding { section: "finding", keys: &[Key::Char('N')], command: Command::SearchPrevious, does: "the one before", hint: "" },
     Binding { section: "finding", keys: &[Key::Char('f')], command: Command::Filter, does: "show less: NAME, module:NAME, thread:NAME, process:NAME, share:1%", hint: "filter" },
-    Binding { section: "finding", keys: &[Key::Char('z')], command: Command::Zoom, does: "show nothing but what is below this line", hint: "" },
-    Binding { section: "finding", keys: &[Key::Backspace], command: Command::Unfilter, does: "take the last filter away", hint: "" },
+    Binding { section: "finding", keys: &[Key::Char('z')], command: Command::Zoom, does: "show only the lines below this line", hint: "" },
+    Binding { section: "finding", keys: &[Key::Backspace], command: Command::Unfilter, does: "remove the last filter", hint: "" },
     Binding { section: "finding", keys: &[Key::Char('=')], command: Command::Compare, does: "compare other lines with this one", hint: "" },
     Binding { section: "measuring", keys: &[Key::Char('a')], command: Command::Add, does: "add functions: type part of a name, or a pattern", hint: "add" },
     Binding { section: "measuring", keys: &[Key::Char('u')], command: Command::AddCaller, does: "add the function of this call site", hint: "" },
     Binding { section: "measuring", keys: &[Key::Char('i')], command: Command::AddCallees, does: "add the functions that this one calls", hint: "" },
     Binding { section: "measuring", keys: &[Key::Char('c')], command: Command::Change, does: "change what this function measures", hint: "" },
     Binding { section: "measuring", keys: &[Key::Char('d')], command: Command::Remove, does: "remove this function's probes", hint: "remove" },
-    Binding { section: "measuring", keys: &[Key::Char('S')], command: Command::Estimate, does: "where the time goes by sampling, to choose more functions", hint: "" },
+    Binding { section: "measuring", keys: &[Key::Char('S')], command: Command::Estimate, does: "sample where time goes, to choose more functions", hint: "" },
     Binding { section: "the rest", keys: &[Key::Char('y')], command: Command::Copy, does: "copy this path to the clipboard", hint: "" },
     Binding { section: "the rest", keys: &[Key::Char('w')], command: Command::Write, does: "write the profile to a file", hint: "" },
     Binding { section: "the rest", keys: &[Key::Char('e')], command: Command::Edit, does: "open $EDITOR at this call", hint: "" },
-    Binding { section: "the rest", keys: &[Key::Ctrl('l')], command: Command::Redraw, does: "draw the whole screen again", hint: "" },
-    Binding { section: "the rest", keys: &[Key::Ctrl('z')], command: Command::Suspend, does: "stop; the measuring goes on, fg comes back", hint: "" },
+    Binding { section: "the rest", keys: &[Key::Ctrl('l')], command: Command::Redraw, does: "redraw the screen", hint: "" },
+    Binding { section: "the rest", keys: &[Key::Ctrl('z')], command: Command::Suspend, does: "suspend; measuring continues, fg resumes the view", hint: "" },
     Binding { section: "the rest", keys: &[Key::Char('?'), Key::Char('h')], command: Command::Help, does: "this help", hint: "help" },
-    Binding { section: "the rest", keys: &[Key::Esc], command: Command::Cancel, does: "leave a question, or forget what was looked for", hint: "" },
+    Binding { section: "the rest", keys: &[Key::Esc], command: Command::Cancel, does: "leave a question, or forget the searched name", hint: "" },
     Binding { section: "the rest", keys: &[Key::Char('q'), Key::Ctrl('c')], command: Command::Quit, does: "quit", hint: "quit" },
 ];
 
-/// The command of a key.
+/// The command of a key. `None` if the key has none.
 pub(super) fn command(key: Key) -> Option<Command> {
     BINDINGS
         .iter()
@@ -155,7 +155,7 @@ pub(super) fn command(key: Key) -> Option<Command> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HelpLine {
     Section(&'static str),
-    /// Keys, and what they do.
+    /// Keys and their description.
     Keys(String, &'static str),
 }
 

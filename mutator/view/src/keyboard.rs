@@ -1,4 +1,4 @@
-//! What comes from the terminal while the view has it, and the signals meanwhile.
+//! Inputs from the terminal and signals, while the view has the terminal.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -19,10 +19,10 @@ use super::terminal::Tty;
 use super::{Key, Mouse};
 use ipath_target::signals::{Asked, Signals};
 
-/// How long to wait for the rest of an escape sequence that has come in part.
+/// The time to wait for the rest of an incomplete escape sequence.
 const REST: Duration = Duration::from_millis(25);
 
-/// Keys and signals.
+/// Keys and signals as inputs.
 pub(super) struct Keyboard<'s> {
     tty: Tty<'s>,
     bytes: Bytes,
@@ -103,7 +103,7 @@ impl Inputs for Keyboard<'_> {
     }
 }
 
-/// The bytes that have come and are not yet taken as keys.
+/// Bytes that have been read but not yet decoded.
 #[derive(Default)]
 struct Bytes(VecDeque<u8>);
 
@@ -113,12 +113,12 @@ enum Next {
     Mouse(Mouse),
     /// The terminal is gone.
     Gone,
-    /// A signal, or the time is over.
+    /// A signal arrived, or the time is over.
     Nothing,
 }
 
 impl Bytes {
-    /// Waits for a key, a signal or until `time` is over.
+    /// Waits for a key, the mouse or a signal, at most for `time`.
     fn next(&mut self, terminal: &File, signals: &Signals, time: Duration) -> io::Result<Next> {
         let mut time = time;
         loop {
@@ -134,7 +134,7 @@ impl Bytes {
                 }
                 Decoded::Nothing(n) => {
                     self.0.drain(..n);
-                    // A signal may have come with it.
+                    // A signal may have arrived, too.
                     if self.0.is_empty() {
                         return Ok(Next::Nothing);
                     }
@@ -152,7 +152,7 @@ impl Bytes {
                 match (&mut &*terminal).read(&mut buffer) {
                     Ok(0) => return Ok(Next::Gone),
                     Ok(n) => self.0.extend(&buffer[..n]),
-                    // Another process with this terminal was faster.
+                    // Another process that reads from this terminal was faster.
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Next::Nothing),
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Next::Nothing),
                     Err(_) => return Ok(Next::Gone),

@@ -1,6 +1,6 @@
-//! How the lines of the screen are shared out, from as few as none.
+//! Divides the lines of the screen, however few there are.
 
-/// Lines from the top: header, table head, rows, detail, status.
+/// The number of lines of each part, from the top: header, table head, rows, detail, status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) header: u16,
@@ -11,10 +11,11 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Assigns the lines by priority: rows, the status, the table's head, the header, and the detail of
-    /// the selected row. The detail gets as many lines as fit if `is_detailed`, else `brief` lines.
+    /// Assigns the lines by priority: rows, the status, the table's head, the header, and the
+    /// detail of the selected row. The detail gets as many lines as fit if `is_detailed`, else
+    /// `brief` lines.
     pub(super) fn of(height: u16, header: u16, is_detailed: bool, brief: u16) -> Self {
-        /// Lines of all that is known of a row, the source around it included.
+        /// Lines for all details of a row, including source code.
         const DETAIL: u16 = 12;
         let mut left = height.saturating_sub(1);
         let mut take = |most: u16| {
@@ -23,7 +24,7 @@ impl Layout {
             taken
         };
         let (status, table_head) = (take(1), take(1));
-        // Three rows are kept for the table before the rest is spent on what frames it.
+        // The table keeps three rows before the other parts get any.
         let spare = take(2);
         let header = take(header);
         let detail = if is_detailed {

@@ -1,4 +1,4 @@
-//! The live view: what a session measures, in a terminal, while the program runs.
+//! The live view: the measurements of a session in a terminal while the program runs.
 //!
 //! [`State`] decides everything and knows no terminal; `draw` reads it; [`View`] joins both to a
 //! terminal and to a [`Source`].
@@ -52,10 +52,10 @@ use std::fmt;
 use std::io::{self, BufWriter};
 use std::time::{Duration, Instant};
 
-/// Bytes of a picture that are written together.
+/// The size of the buffer for a screen, in bytes.
 const A_PICTURE: usize = 64 << 10;
 
-/// Why there is no view.
+/// The view cannot be shown.
 #[derive(Debug)]
 pub enum ViewError {
     /// The terminal cannot be used.
@@ -78,31 +78,30 @@ impl From<io::Error> for ViewError {
     }
 }
 
-/// The live view in the terminal that controls this process. The terminal is as it was when this is
-/// dropped.
+/// The live view in the controlling terminal. Dropping it restores the terminal.
 pub struct View<'s> {
     tty: terminal::Tty<'s>,
     terminal: Terminal<Screen<BufWriter<Outlet<'s>>>>,
 }
 
 impl<'s> View<'s> {
-    /// Takes the terminal over.
+    /// Takes over the terminal.
     ///
     /// # Errors
-    /// There is none, or it cannot be used.
+    /// This process has no controlling terminal, or the terminal cannot be used.
     pub fn open(signals: &'s Signals) -> Result<Self, ViewError> {
         let tty = terminal::Tty::enter(signals)?;
-        // A picture is many short pieces.
+        // A screen is written in many short pieces.
         let outlet = BufWriter::with_capacity(A_PICTURE, tty.outlet().clone());
         let terminal = Terminal::new(Screen::new(outlet))?;
         Ok(Self { tty, terminal })
     }
 
-    /// Shows `source`, with a new sample every `interval`, until the user quits, `deadline` passes,
-    /// the source or the terminal ends, or a signal asks this process to end.
+    /// Shows `source`, with a new sample every `interval`. Returns when the user quits, `deadline`
+    /// passes, the source or the terminal ends, or a signal asks this process to end.
     ///
     /// # Errors
-    /// The terminal is there and cannot be used.
+    /// The terminal exists but cannot be used.
     pub fn watch(
         &mut self,
         source: &mut dyn Source,
@@ -119,7 +118,7 @@ impl<'s> View<'s> {
             deadline,
         );
         match shown {
-            // Whoever looked has gone.
+            // The terminal is gone.
             Err(_) if self.tty.outlet().is_shut() => Ok(()),
             shown => Ok(shown?),
         }
@@ -127,10 +126,10 @@ impl<'s> View<'s> {
 }
 
 impl View<'_> {
-    /// Lets the user choose functions to measure.
+    /// Lets the user choose functions to measure. If the terminal is gone, nothing is chosen.
     ///
     /// # Errors
-    /// The terminal is there and cannot be used.
+    /// The terminal exists but cannot be used.
     pub fn choose(&mut self, finder: &mut dyn Finder) -> Result<Chosen, ViewError> {
         let mut keyboard = keyboard::Keyboard::of(self.tty.clone());
         match choice::choose(&mut self.terminal, &mut keyboard, finder, false, None) {
@@ -139,7 +138,7 @@ impl View<'_> {
         }
     }
 
-    /// True if the terminal is gone, or shows nothing any more.
+    /// True if the terminal is gone or no longer shows output.
     pub fn is_deserted(&self) -> bool {
         let outlet = self.tty.outlet();
         outlet.is_shut() || outlet.is_deserted().unwrap_or(true)
@@ -149,8 +148,8 @@ impl View<'_> {
 impl Drop for View<'_> {
     fn drop(&mut self) {
         self.tty.leave();
-        // The library's terminal would say on standard error that it could not show the cursor, and
-        // panic where that is gone too.
+        // If the cursor cannot be restored, ratatui's terminal would report it on standard error,
+        // and panic if that is gone too.
         self.tty.outlet().shut();
     }
 }

@@ -1,16 +1,17 @@
-//! One line of text that the user edits.
+//! A line of text that the user edits.
 
 use super::Key;
 
-/// The text and the place of the cursor.
+/// The text and the cursor position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EditLine {
     text: Vec<char>,
+    /// The index in `text` of the character at the cursor, or its length at the end.
     cursor: usize,
 }
 
 impl EditLine {
-    /// A line that has a text already, with the cursor at its end.
+    /// A line with initial text, and the cursor at its end.
     pub(super) fn of(text: &str) -> Self {
         let text: Vec<char> = text.chars().collect();
         let cursor = text.len();
@@ -26,7 +27,7 @@ impl EditLine {
         self.text[..self.cursor].iter().collect()
     }
 
-    /// Does what `key` does in a line; other keys change nothing.
+    /// Handles an editing key. Other keys change nothing.
     pub(super) fn press(&mut self, key: Key) {
         match key {
             Key::Char(c) if !c.is_control() => {

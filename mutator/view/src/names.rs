@@ -1,4 +1,4 @@
-//! Looking for a function by part of its name among all of a process.
+//! Search for a function by part of its name, among all functions of a process.
 
 use std::cmp::Reverse;
 
@@ -8,40 +8,42 @@ use super::Key;
 use super::fuzzy::score;
 use super::line::EditLine;
 
-/// The functions of a process that can be looked for.
+/// The functions of a process that can be searched.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// As they are shown: the demangled name.
+    /// The demangled names, as displayed.
     names: Vec<String>,
-    /// Of each: the module's number, and where in its file.
+    /// The module number and the link-time address, for each function.
     places: Vec<(u32, u64)>,
+    /// The file names of the modules, by number.
     modules: Vec<String>,
 }
 
 impl Names {
-    /// Takes in a module by its name; gives its number.
+    /// Adds a module and returns its number.
     pub fn module(&mut self, name: &str) -> u32 {
         self.modules.push(name.to_owned());
         self.modules.len() as u32 - 1
     }
 
-    /// Takes in a function: its name before people, its module's number and its address in that.
+    /// Adds a function: its display name, its module's number and its address in the module's file.
     pub fn push(&mut self, name: String, module: u32, address: u64) {
         self.names.push(name);
         self.places.push((module, address));
     }
 
-    /// How many there are.
+    /// The number of functions.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// True if there is none.
+    /// True if no function is listed.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The name of one of them, and its module's.
+    /// The names of a function and of its module, by the function's index. Empty without such a
+    /// function.
     pub(super) fn get(&self, index: u32) -> (&str, &str) {
         let index = index as usize;
         let module = self
@@ -52,21 +54,23 @@ impl Names {
         (name, module.map_or("", String::as_str))
     }
 
-    /// A pattern that means one of them and nothing else.
+    /// A pattern that matches only this function. `None` if there is no such index.
     fn pattern(&self, index: u32) -> Option<String> {
         let &(module, address) = self.places.get(index as usize)?;
         let module = self.modules.get(module as usize)?;
         Some(format!("{module}+{address:#x}"))
     }
 
-    /// Those that a text is part of, in order and perhaps with gaps, the best first.
+    /// The indexes of at most `most` functions whose names match `text` in order, possibly with
+    /// gaps. Best matches come first. An empty text matches all.
     fn matching(&self, text: &str, most: usize) -> Vec<u32> {
         if text.is_empty() {
             return (0..self.names.len().min(most) as u32).collect();
         }
         let names = self.names.iter().enumerate();
         let found = names.filter_map(|(index, name)| {
-            // Of names with equal scores the shortest comes first: the text is a larger part of it.
+            // Among equal scores, the shortest name comes first, because the text is a larger part
+            // of it.
             Some((Reverse(score(name, text)?), name.len(), index as u32))
         });
         let mut found: Vec<_> = found.collect();
@@ -79,19 +83,21 @@ impl Names {
     }
 }
 
-/// What has been typed to find a function, and what there is of it.
+/// The state of the search for a function.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Finder {
+    /// The typed text.
     pub(super) line: EditLine,
-    /// The best first.
+    /// The indexes of the matches in [`Names`], the best first.
     pub(super) found: Vec<u32>,
-    /// Which of those is chosen.
+    /// The index in `found` of the selected match.
     pub(super) at: usize,
-    /// True if what was typed has yet to be looked for.
+    /// True if the text has changed since the last search.
     is_stale: bool,
 }
 
 impl Finder {
+    /// A search without a text, which finds the first functions.
     pub(super) fn new() -> Self {
         Self {
             is_stale: true,
@@ -99,11 +105,11 @@ impl Finder {
         }
     }
 
-    /// Looks for what was typed, where that has yet to be done. A text that is pasted comes key by key, and is looked for
-    /// once: among all names that takes a while.
+    /// Searches, if the text has changed. Pasted text arrives key by key but is searched only once,
+    /// because searching all names takes a while.
     pub(super) fn find(&mut self, names: Option<&Names>) {
-        /// As many as anybody looks at.
-        const MOST: usize = 500;
+        /// More matches are not useful.
+        const MAX_NAMES: usize = 500;
         let Some(names) = names.filter(|_| self.is_stale) else {
             return;
         };
@@ -112,21 +118,22 @@ impl Finder {
         self.found = if self.is_pattern() {
             Vec::new()
         } else {
-            names.matching(self.line.text().trim(), MOST)
+            names.matching(self.line.text().trim(), MAX_NAMES)
         };
     }
 
-    /// True if what was typed means something as a pattern that no name does.
+    /// True if the text has a meaning as a pattern that it cannot have as a name.
     pub(super) fn is_pattern(&self) -> bool {
         let text = self.line.text();
         let text = text.trim();
         text.contains(MEANING) || text.starts_with("0x") || text.contains("+0x")
     }
 
+    /// Handles a key: moves the selection, or edits the text.
     pub(super) fn press(&mut self, key: Key, names: Option<&Names>) {
-        /// Rows that a page key passes by.
+        /// The rows that a page key skips.
         const PAGE: usize = 10;
-        /// Bytes of what is looked for: more than any name that is typed.
+        /// The maximum length of the text in bytes, longer than any typed name.
         const LONGEST: usize = 512;
         if matches!(key, Key::Up | Key::Down | Key::PageUp | Key::PageDown) {
             self.find(names);
@@ -145,13 +152,14 @@ impl Finder {
         }
     }
 
-    /// The pattern to add: of the chosen function, or what was typed where that is a pattern or no function has it.
+    /// The pattern to add: for the selected function, or the typed text if it is a pattern or
+    /// matches no function. `None` if there is neither a text nor a selection.
     pub(super) fn pattern(&mut self, names: Option<&Names>) -> Option<String> {
         self.find(names);
         let text = self.line.text().trim().to_owned();
         let chosen = names.and_then(|names| names.pattern(*self.found.get(self.at)?));
         match (chosen, text.is_empty()) {
-            // Nothing typed and nothing gone to means nothing.
+            // Without a text or a selection, there is nothing to add.
             (Some(_), true) if self.at == 0 => None,
             (Some(pattern), _) => Some(pattern),
             (None, true) => None,

@@ -1,5 +1,5 @@
-//! Where output goes while a session is in a target: nobody who does not read it, and no terminal
-//! that is lost, keeps the session in.
+//! Output while a session is active. Neither a reader that does not read nor a lost terminal can
+//! keep the session in the target.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -13,21 +13,21 @@ use nix::poll::PollFlags;
 
 use ipath_target::signals::Signals;
 
-/// How long a reader may take for what is written after this process was asked to end.
+/// The time that a reader gets after this process was asked to end.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long to wait for more room in a terminal that has some, but too little.
+/// The time to wait if a terminal has room, but too little.
 const A_MOMENT: Duration = Duration::from_millis(5);
-/// What a pipe takes at once, if it takes anything (pipe(7), PIPE_BUF).
+/// The number of bytes that a pipe accepts atomically if it accepts any (pipe(7), PIPE_BUF).
 const AT_ONCE: usize = 4096;
 
-/// A descriptor that is written to as far as it takes bytes. It is shut after the first error, and
-/// then takes everything and writes nothing.
+/// A descriptor for output that does not block forever. After the first error it is shut: it
+/// discards everything.
 #[derive(Clone, Debug)]
 pub struct Outlet<'s> {
     file: Rc<File>,
     signals: &'s Signals,
     is_shut: Rc<Cell<bool>>,
-    /// When what is written is given up.
+    /// The time at which pending output is given up.
     end: Rc<Cell<Option<Instant>>>,
 }
 
@@ -41,15 +41,15 @@ impl<'s> Outlet<'s> {
         let kind = file.metadata()?.file_type();
         let may_block = kind.is_fifo() || kind.is_char_device();
         let own = may_block.then(|| open("/proc/self/fd/1", false));
-        // One that may not be opened anew is waited for before each piece.
+        // If it cannot be reopened, wait for it before each piece.
         let file = own.and_then(Result::ok).unwrap_or(file);
         Ok(Self::new(file, signals))
     }
 
-    /// The terminal that controls this process, for reading too.
+    /// Opens the controlling terminal for writing and reading.
     ///
     /// # Errors
-    /// There is none.
+    /// This process has no controlling terminal.
     pub fn terminal(signals: &'s Signals) -> io::Result<Self> {
         Ok(Self::new(open("/dev/tty", true)?, signals))
     }
@@ -64,30 +64,31 @@ impl<'s> Outlet<'s> {
         }
     }
 
-    /// Waits for no reader for more than a moment after this.
+    /// From `deadline` on, waits for readers only for a moment. Without a deadline, until a signal
+    /// asks this process to end.
     pub fn end_at(&self, deadline: Option<Instant>) {
         self.end.set(deadline.map(|d| d + PATIENCE));
     }
 
-    /// The descriptor.
+    /// The descriptor to which the outlet writes.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Writes no more.
+    /// Discards all further output.
     pub fn shut(&self) {
         self.is_shut.set(true);
     }
 
-    /// True if it writes no more.
+    /// True if the outlet discards all output.
     pub fn is_shut(&self) -> bool {
         self.is_shut.get()
     }
 
-    /// True if the last reader has gone, or the terminal.
+    /// True if the last reader or the terminal is gone.
     ///
     /// # Errors
-    /// What ppoll(2) gives.
+    /// Returns the errors of ppoll(2).
     pub fn is_deserted(&self) -> io::Result<bool> {
         let wanted = (self.file.as_fd(), PollFlags::empty());
         Ok(is_lost(
@@ -95,16 +96,18 @@ impl<'s> Outlet<'s> {
         ))
     }
 
-    /// What to wait for to hear that the last reader has gone.
+    /// The event to poll for: the last reader or the terminal is gone.
     pub fn desertion(&self) -> (BorrowedFd<'_>, PollFlags) {
         (self.file.as_fd(), PollFlags::empty())
     }
 
+    /// Waits for room, and writes at most [`AT_ONCE`] bytes. Returns their number. An error if the
+    /// reader or the terminal is gone, or the time is up.
     fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             let mut deadline = self.end.get();
             if self.signals.ended() {
-                // From the first time on that this is noticed: each piece has no time of its own.
+                // The time starts when this is first noticed. The pieces do not have a time each.
                 let soon = Instant::now() + PATIENCE;
                 deadline = Some(deadline.map_or(soon, |d| d.min(soon)));
                 self.end.set(deadline);
@@ -121,7 +124,7 @@ impl<'s> Outlet<'s> {
                         self.signals.wait([], Some(A_MOMENT))?;
                     }
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                    // A terminal that is gone.
+                    // The terminal is gone.
                     Err(e) if e.raw_os_error() == Some(libc::EIO) && self.is_device() => {
                         return Err(io::ErrorKind::BrokenPipe.into());
                     }
@@ -153,7 +156,7 @@ impl Write for Outlet<'_> {
     }
 }
 
-/// True for an error that says that nobody is there to read.
+/// True for an error that means that the reader is gone or does not read in time.
 pub fn is_nobody(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut};
     matches!(error.kind(), BrokenPipe | ConnectionReset | TimedOut)
@@ -163,7 +166,8 @@ fn is_lost(flags: PollFlags) -> bool {
     flags.intersects(PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL)
 }
 
-/// Opens a terminal or pipe anew, so that nobody else's descriptor stops waiting with this one.
+/// Reopens a terminal or pipe. Making the shared descriptor non-blocking would affect other
+/// processes.
 fn open(path: &str, for_reading: bool) -> io::Result<File> {
     File::options()
         .read(for_reading)
@@ -178,7 +182,7 @@ mod tests {
     use std::io::Read;
 
     fn to_this_thread(signal: i32) {
-        // SAFETY: sends a signal that this thread holds to this thread.
+        // SAFETY: sends a signal that this thread blocks to this thread.
         unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
     }
 

@@ -1,4 +1,4 @@
-//! The screen of a terminal, which has a size also where the terminal does not say one.
+//! A terminal's screen. It has a size even if the terminal reports none.
 
 use std::io::{self, Write};
 
@@ -7,13 +7,14 @@ use ratatui::buffer::Cell;
 use ratatui::crossterm::terminal;
 use ratatui::layout::{Position, Size};
 
-/// What a terminal is taken for that knows no size of its own, as a serial line or one that a program has made.
+/// The size assumed for a terminal that reports none, such as a serial line or a pseudoterminal
+/// created by a program.
 pub(super) const USUAL: Size = Size {
     width: 80,
     height: 24,
 };
 
-/// The size of the terminal that controls this process.
+/// The size of the controlling terminal, or [`USUAL`] if it reports none.
 pub(super) fn size() -> io::Result<Size> {
     let (width, height) = terminal::size()?;
     Ok(if width == 0 || height == 0 {
@@ -23,11 +24,11 @@ pub(super) fn size() -> io::Result<Size> {
     })
 }
 
-/// The library's screen, of that size.
+/// ratatui's backend with this size.
 pub(super) struct Screen<W: Write>(CrosstermBackend<W>);
 
 impl<W: Write> Screen<W> {
-    /// One that is drawn by writing.
+    /// Creates a screen that writes to `out`.
     pub(super) const fn new(out: W) -> Self {
         Self(CrosstermBackend::new(out))
     }

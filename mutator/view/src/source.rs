@@ -1,4 +1,4 @@
-//! Where the view has its numbers from.
+//! The source of the numbers in the view.
 
 use std::sync::Arc;
 
@@ -7,81 +7,86 @@ use super::choice::Finder;
 use super::names::Names;
 use ipath_profile::{Changed, Profile};
 
-/// What the view shows and changes.
+/// A source of samples that the view shows, and the operations of the view on it.
 pub trait Source {
-    /// The numbers of this moment.
+    /// Takes a sample.
     ///
     /// # Errors
-    /// One line; it is shown, and the next interval tries again.
+    /// Returns one line. The view shows it and tries again after the next interval.
     fn sample(&mut self) -> Result<Sample<'_>, String>;
 
-    /// Instruments the functions that `pattern` matches; gives one line that says what was done.
+    /// Instruments the functions that `pattern` matches. Returns one line that describes the
+    /// result.
     ///
     /// # Errors
-    /// One line that says why nothing was.
+    /// Returns one line with the reason that no function was instrumented.
     fn add(&mut self, pattern: &str) -> Result<String, String>;
 
-    /// The functions that a function, by its index in the latest sample's [`Profile::functions`], calls.
+    /// Returns the functions called by a function, given by its index in the latest sample's
+    /// [`Profile::functions`].
     ///
     /// # Errors
-    /// One line that says why they are not known, or that there is none.
+    /// Returns one line with the reason that they are not known, or that there are none.
     fn callees(&mut self, function: usize) -> Result<Callees, String>;
 
-    /// Instruments them; gives one line that says what was done.
+    /// Instruments the callees. Returns one line that describes the result.
     ///
     /// # Errors
-    /// One line that says why nothing was.
+    /// Returns one line with the reason that no function was instrumented.
     fn add_callees(&mut self, callees: &Callees) -> Result<String, String>;
 
-    /// Has a function, by its index in the latest sample's [`Profile::functions`], measure the metrics of a list of names
-    /// with commas, and no others; gives one line that says what was done.
+    /// Sets the metrics of a function, given by its index in the latest sample's
+    /// [`Profile::functions`]. `metrics` is a comma-separated list of names. Returns one line that
+    /// describes the result.
     ///
     /// # Errors
-    /// One line that says why it was not.
+    /// Returns one line with the reason that the metrics were not changed.
     fn change(&mut self, function: usize, metrics: &str) -> Result<String, String>;
 
-    /// Takes the probes out of a function, by its index in the latest sample's
-    /// [`Profile::functions`]; gives one line that says what was done.
+    /// Removes the probes from a function, given by its index in the latest sample's
+    /// [`Profile::functions`]. Returns one line that describes the result.
     ///
     /// # Errors
-    /// One line that says why it was not.
+    /// Returns one line with the reason that they were not removed.
     fn remove(&mut self, function: usize) -> Result<String, String>;
 
-    /// The functions of the process, which are found out meanwhile: none as long as that takes. To be asked again.
+    /// The functions of the process. They are determined in the background: call again if the
+    /// result is `None`.
     fn names(&mut self) -> Option<Arc<Names>>;
 
-    /// Begins to sample the process, for choosing functions from where its time goes.
+    /// Starts sampling the process, to choose functions by the time they take.
     ///
     /// # Errors
-    /// One line that says why that cannot be done.
+    /// Returns one line with the reason that sampling is not possible.
     fn finder(&mut self) -> Result<Box<dyn Finder>, String>;
 
-    /// Instruments functions that were chosen so, by their keys; gives one line that says what was done.
+    /// Instruments the functions chosen in a [`Finder`], given by their patterns. Returns one line
+    /// that describes the result.
     ///
     /// # Errors
-    /// One line that says why nothing was.
+    /// Returns one line with the reason that no function was instrumented.
     fn add_found(&mut self, patterns: &[String]) -> Result<String, String>;
 
-    /// Writes the profile of this moment to a file; gives one line that says so.
+    /// Writes the current profile to a file. Returns one line that describes the result.
     ///
     /// # Errors
-    /// One line that says why it was not.
+    /// Returns one line with the reason that it was not written.
     fn write(&mut self, file: &str) -> Result<String, String>;
 }
 
-/// One look at a session.
+/// A sample of a session.
 #[derive(Debug)]
 pub struct Sample<'s> {
-    /// All that is measured so far.
+    /// The measurements of the session so far.
     pub profile: &'s Profile,
-    /// What of it differs from the sample before.
+    /// The difference from the previous sample.
     pub changed: Changed,
-    /// How the target stands, where it does not run (`stopped by SIGSTOP`).
+    /// The state of the target, if it is not running (`stopped by SIGSTOP`). `None` if it runs.
     pub stands: Option<String>,
-    /// Why there is nothing more to come, when the target has ended.
+    /// The reason that no more samples will come, if the target has ended. `None` while more come.
     pub ended: Option<String>,
-    /// Why it cannot be seen whether there is more to come.
+    /// The reason why it is not known whether more samples will come. `None` if it is known.
     pub doubt: Option<String>,
-    /// What there is to say since the sample before.
+    /// The latest message since the previous sample. `None` if there is none.
     pub said: Option<String>,
 }

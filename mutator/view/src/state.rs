@@ -1,4 +1,4 @@
-//! What the view shows and what the keys do to it, without any terminal.
+//! The state of the view, and its changes by keys. Knows no terminal.
 
 mod obey;
 mod question;
@@ -17,145 +17,149 @@ use ipath_profile::{COUNT, Changed, Function, Metric, PerCycle, Profile, printab
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What happens to the view.
+/// An event for the view.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A key was pressed.
     Key(Key),
-    /// Something was done with the mouse.
+    /// The mouse was used.
     Mouse(Mouse),
-    /// The terminal has this size now.
+    /// The terminal has changed its size.
     Resize {
-        /// In columns.
+        /// The new width in terminal columns.
         width: u16,
-        /// In lines.
+        /// The new height in lines.
         height: u16,
     },
-    /// There is no new sample, or it may be the last, for this reason.
+    /// There is no new sample, or it may be the last one, for this reason.
     Failed(String),
-    /// This process was stopped for a while.
+    /// This process was stopped and continued.
     Continued,
-    /// What a function calls, for the user to say whether that is to be added.
+    /// The callees of a function. The user decides whether they are added.
     Callees(Callees),
-    /// What became of the last action: a line for the user.
+    /// The result of the last action, as one line.
     Answer(Result<String, String>),
 }
 
-/// What was done with the mouse, and where: column and line of the screen from 0.
+/// A mouse event. Positions are column and line of the screen, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mouse {
     /// The first button was pressed.
     Press(u16, u16),
-    /// The wheel was turned away from the user.
+    /// The wheel was turned up, away from the user.
     WheelUp,
-    /// The wheel was turned towards the user.
+    /// The wheel was turned down, towards the user.
     WheelDown,
 }
 
-/// What the view wants done.
+/// A request by the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// End the view.
     Quit,
-    /// Take a sample at once.
+    /// Take a sample now.
     Look,
     /// Instrument the functions that this pattern matches.
     Add(String),
-    /// Find out what this function of the latest sample calls.
+    /// Determine the callees of the function at this index in the latest sample.
     Callees(usize),
-    /// Instrument these.
+    /// Instrument these functions.
     AddCallees(Callees),
-    /// Have this function of the latest sample measure these metrics.
+    /// Set the metrics of the function at this index in the latest sample.
     Change(usize, String),
-    /// Take the probes out of this function of the latest sample.
+    /// Remove the probes from the function at this index in the latest sample.
     Remove(usize),
-    /// Let the user choose functions from where the time goes by sampling.
+    /// Let the user choose functions by the time they take, estimated from samples.
     Estimate,
-    /// Have the terminal keep this text in its clipboard.
+    /// Copy this text to the terminal's clipboard.
     Copy(String),
     /// Write the profile to this file.
     Write(String),
     /// Show this line of a file in the user's editor.
     Edit(String, u32),
-    /// Stop this process and its job until it is brought back.
+    /// Stop this process and its job until it is continued.
     Suspend,
-    /// Draw everything again: something else may have written to the terminal.
+    /// Redraw everything: another process may have written to the terminal.
     Redraw,
 }
 
-/// Who gets the keys.
+/// The receiver of keys.
 #[derive(Clone, Debug)]
 pub(super) enum Mode {
     Browse,
-    /// The first line of the help that is shown.
+    /// The help, from this line on.
     Help(usize),
-    /// Looking for a function to add.
+    /// The search for a function to add.
     Add(Finder),
-    /// Typing what this function is to measure.
+    /// Editing the metrics of this function.
     Change(SiteId, EditLine),
-    /// Asked whether this function is to be removed.
+    /// The question about removing this function.
     Confirm(SiteId),
-    /// Asked whether these functions are to be added.
+    /// The question about adding these functions.
     AddCallees(Callees),
-    /// Typing what to look for.
+    /// Editing the text of a search.
     Search(EditLine),
-    /// Typing what is to be shown.
+    /// Editing a filter.
     Filter(EditLine),
-    /// Typing the name of a file for the profile.
+    /// Editing the file name for a profile.
     Write(EditLine),
-    /// Choosing columns, at this one.
+    /// The list of columns, with the cursor at this one.
     Columns(usize),
 }
 
-/// One line for the user, until the next key.
+/// A message for the user, shown until the next key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) text: String,
     pub(super) is_error: bool,
 }
 
-/// A piece of a source file.
+/// A source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Source {
     pub(super) file: Rc<str>,
-    /// Its lines; none where it cannot be read.
+    /// The lines of the file. `None` if it cannot be read.
     pub(super) lines: Option<Vec<String>>,
 }
 
 /// Everything that the view shows.
 pub struct State {
     pub(super) tree: Tree,
-    /// The sample that is shown, without its paths.
+    /// The displayed sample, without its paths.
     head: Option<Profile>,
-    /// While the display is held: the same of the latest sample, once there is one.
+    /// The latest sample without its paths, if the display is paused.
     held: Option<Profile>,
+    /// True if the display is paused. Measuring continues.
     pub(super) paused: bool,
-    /// The profile's metrics but the count.
+    /// The metrics of the profile other than `count`.
     pub(super) metrics: Vec<Metric>,
-    /// Which of them is shown.
+    /// The index in `metrics` of the selected metric.
     timer: usize,
     pub(super) columns: Columns,
     pub(super) mode: Mode,
+    /// The message to show. `None` if there is none.
     pub(super) message: Option<Message>,
-    /// How the target stands, where it does not run.
+    /// The state of the target, if it is not running. `None` if it runs.
     pub(super) stands: Option<String>,
+    /// The visible rows, from the top.
     pub(super) rows: Vec<Row>,
-    /// The selected row.
+    /// The index of the selected row.
     pub(super) cursor: usize,
-    /// The first row on the screen.
+    /// The index of the first row on the screen.
     pub(super) top: usize,
+    /// The columns and lines of the screen.
     pub(super) size: (u16, u16),
-    /// What is looked for.
+    /// The expression of the last search.
     pub(super) sought: Option<Regex>,
-    /// What other rows are compared with.
-    pub(super) compared: Option<tree::Key>,
-    /// True if there is to be more about the selected row; none where that depends on the screen.
+    /// The row with which other rows are compared.
+    pub(super) compared: Option<tree::RowKey>,
+    /// True to show details of the selected row. `None` decides by the size of the screen.
     is_detailed: Option<bool>,
-    /// The source that was shown last.
+    /// The source file that was shown last.
     pub(super) source: Option<Source>,
-    /// The functions of the process, once they have been asked for.
+    /// The functions of the process, if they have been requested.
     pub(super) names: Option<Arc<Names>>,
-    /// True if functions have come or gone because of a key here.
+    /// True if an action of this view has added or removed functions.
     has_changed: bool,
 }
 
@@ -187,7 +191,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Takes in what happened; gives what is to be done about it outside.
+    /// Handles an event. Returns the action to perform, if there is one.
     pub fn update(&mut self, event: Event) -> Option<Action> {
         let action = match event {
             Event::Key(key) => self.press(key),
@@ -218,7 +222,8 @@ impl State {
         action
     }
 
-    /// Takes in a sample, or where the display is held what is needed of it.
+    /// Takes in a sample, and reports functions that others have added or removed. If the display
+    /// is paused, it keeps only the profile without its paths.
     pub fn sample(&mut self, profile: &Profile, changed: &Changed) {
         self.tell_of_others(profile);
         if self.paused {
@@ -233,13 +238,13 @@ impl State {
         self.watch_trends();
     }
 
-    /// Says how the target stands, where it does not run.
+    /// Sets the state of the target, if it is not running. `None` means that it runs.
     pub fn stand(&mut self, stands: Option<String>) {
         self.stands = stands;
     }
 
-    /// Reports functions that another command, a new program or a library has added, and functions that
-    /// another command has removed. Removed functions keep their counts.
+    /// Reports functions that another command, a new program or a library has added, and functions
+    /// that another command has removed. Removed functions keep their counts.
     fn tell_of_others(&mut self, profile: &Profile) {
         let is_own = std::mem::take(&mut self.has_changed);
         let Some(before) = self.latest() else { return };
@@ -274,22 +279,23 @@ impl State {
         }
     }
 
-    /// The sample that is shown, without its paths.
+    /// The displayed sample, without its paths. `None` before the first one.
     pub(super) fn profile(&self) -> Option<&Profile> {
         self.head.as_ref()
     }
 
-    /// The same of the latest one.
+    /// The latest sample, without its paths. `None` before the first one.
     fn latest(&self) -> Option<&Profile> {
         self.held.as_ref().or(self.head.as_ref())
     }
 
-    /// The metric that is shown beside the calls.
+    /// The metric shown beside the calls. `None` if only calls are measured.
     pub(super) fn shown(&self) -> Option<&Metric> {
         self.metrics.get(self.metric_place()?)
     }
 
-    /// Its place among the profile's metrics, which is that among the tree's.
+    /// The index of the shown metric in the profile's metrics, which is also its index in the tree.
+    /// `None` if only calls are measured.
     pub(super) fn metric_place(&self) -> Option<usize> {
         match self.metrics.len() {
             0 => None,
@@ -298,25 +304,25 @@ impl State {
         }
     }
 
-    /// Its name and unit; `count` where there is none.
+    /// The name and unit of the metric shown. `count` if there is none.
     pub(super) fn metric(&self) -> (&str, &str) {
         self.shown()
             .map_or((COUNT, "calls"), |m| (&m.name, &m.unit))
     }
 
-    /// True if a timer is shown, so that totals and means mean something.
+    /// True if a metric is shown, so that there are totals and means.
     pub(super) fn is_timed(&self) -> bool {
         self.shown().is_some()
     }
 
-    /// True if a metric is shown that has to do with instructions per cycle, and both were counted.
+    /// True if the shown metric is part of instructions per cycle, and both parts were counted.
     pub(super) fn has_per_cycle(&self) -> bool {
         let has_to_do = |m: &&Metric| PerCycle::has_to_do_with(&m.name);
         let both = self.metrics.iter().filter(has_to_do).count() == 2;
         both && PerCycle::has_to_do_with(self.metric().0)
     }
 
-    /// How the screen is divided.
+    /// The division of the screen.
     pub(super) fn layout(&self) -> Layout {
         let notes = self
             .head
@@ -324,7 +330,7 @@ impl State {
             .is_some_and(|p| p.session.said().next().is_some());
         let height = self.size.1;
         let lines = 2 + u16::from(notes) + u16::from(!self.tree.filters().is_empty());
-        // One line for the name, three for the comparison with the time before the mark.
+        // One line for the name; three for the comparison with the time before the mark.
         let brief = match self.tree.span() {
             tree::Span::Mark => 4,
             _ => 1,
@@ -332,29 +338,29 @@ impl State {
         Layout::of(height, lines, self.is_detailed(), brief)
     }
 
-    /// True if there is more about the selected row than its name.
+    /// True if details of the selected row are shown.
     pub(super) fn is_detailed(&self) -> bool {
-        /// Where the rows are more than half of the screen all the same.
+        /// From this height on, rows still take more than half of the screen.
         const ENOUGH: u16 = 36;
         self.is_detailed.unwrap_or(self.size.1 >= ENOUGH)
     }
 
-    /// The selected row.
+    /// The selected row. `None` if there are no rows.
     pub(super) fn selected_row(&self) -> Option<&Row> {
         self.rows.get(self.cursor)
     }
 
-    /// The selected node.
+    /// The selected node. `None` if there are no rows.
     pub(super) fn selected(&self) -> Option<NodeId> {
         self.selected_row().map(|row| row.key.node)
     }
 
-    /// The site that the selected row is about: the last one that it names of those that the user asks for.
+    /// The line of the tree that the selected row shows. `None` if there are no rows.
     pub(super) fn selected_line(&self) -> Option<&tree::Line> {
         self.tree.line(self.selected_row()?.key)
     }
 
-    /// The source position that is to be shown, where it is not there yet.
+    /// The source file to show. `None` if it has been read, is not known, or no details are shown.
     pub(super) fn wanted_source(&self) -> Option<Rc<str>> {
         if !self.is_detailed() {
             return None;
@@ -367,23 +373,24 @@ impl State {
         (!is_there).then_some(file)
     }
 
-    /// True if the functions of the process are waited for.
+    /// True if the list of functions is needed and missing.
     pub(super) fn wants_names(&self) -> bool {
         matches!(self.mode, Mode::Add(_)) && self.names.is_none()
     }
 
-    /// Takes the functions of the process.
+    /// Sets the functions of the process.
     pub(super) fn give_names(&mut self, names: Arc<Names>) {
         self.names = Some(names);
     }
 
-    /// Looks for what has been typed of a name, once all keys that are there have been taken in.
+    /// Searches for the typed name. Called after all pending keys have been handled.
     pub(super) fn find_names(&mut self) {
         if let Mode::Add(finder) = &mut self.mode {
             finder.find(self.names.as_deref());
         }
     }
 
+    /// Shows a message until the next key.
     fn say(&mut self, result: Result<String, String>) {
         let is_error = result.is_err();
         let (Ok(text) | Err(text)) = result;
@@ -393,7 +400,7 @@ impl State {
         });
     }
 
-    /// Lists the rows anew; the cursor stays on its row, or where it is.
+    /// Rebuilds the rows. The cursor stays on its row, or at its index if the row is gone.
     fn arrange(&mut self) {
         let mut selected = self.selected_row().map(|row| row.key);
         for split in self.tree.take_splits() {
@@ -401,15 +408,16 @@ impl State {
             self.compared = self.compared.map(|key| key.after(split));
         }
         self.rows = self.tree.rows(|a, b| self.compare(a, b));
-        let place = |key: tree::Key| {
+        let place = |key: tree::RowKey| {
             let same = self.rows.iter().position(|row| row.key == key);
-            // What was in a row of its own may be in that of its node now.
+            // A line that had its own row may now be in the row of its node.
             same.or_else(|| self.rows.iter().position(|row| row.key.node == key.node))
         };
         let cursor = selected.and_then(place).unwrap_or(self.cursor);
         self.cursor = cursor.min(self.rows.len().saturating_sub(1));
     }
 
+    /// Scrolls so that the selected row is on the screen.
     fn keep_cursor_visible(&mut self) {
         let height = usize::from(self.layout().rows).max(1);
         let last_top = self.rows.len().saturating_sub(height);
@@ -420,7 +428,7 @@ impl State {
             .min(last_top.max(lowest));
     }
 
-    /// Has the rates of what is on the screen remembered.
+    /// Records the rates of the nodes on the screen.
     fn watch_trends(&mut self) {
         let height = usize::from(self.layout().rows);
         let shown = self.rows.iter().skip(self.top).take(height);
@@ -428,6 +436,7 @@ impl State {
         self.tree.look_at(nodes.into_iter());
     }
 
+    /// Handles a key, and clears the message. Returns the action to perform, if there is one.
     fn press(&mut self, key: Key) -> Option<Action> {
         self.message = None;
         match key {
@@ -442,8 +451,8 @@ impl State {
     }
 }
 
-/// A profile without its paths. Where functions, frames and modules have kept their places, what is known of them is taken
-/// over.
+/// A profile without its paths. Reuses the functions, frames and modules of `before` if their
+/// indexes have not changed.
 fn head_of(profile: &Profile, before: Option<Profile>, changed: &Changed) -> Profile {
     let Profile {
         schema,
@@ -485,6 +494,7 @@ fn head_of(profile: &Profile, before: Option<Profile>, changed: &Changed) -> Pro
         frames: Vec::new(),
         paths: Vec::new(),
         threads: threads.clone(),
+        inside: Vec::new(),
         processes: processes.clone(),
         search: None,
         losses: losses.clone(),

@@ -1,11 +1,11 @@
-//! The job that this process belongs to.
+//! Stopping the job of this process.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Stops the whole job, as the terminal does by itself where it is not held back. This process takes its own part as a
-/// signal that it has got.
+/// Stops the whole job, as the terminal does for Ctrl-Z. This process holds the signal and handles
+/// it as a request.
 pub(super) fn stop_job() {
-    // A signal to one's own group cannot fail.
+    // Signaling the own process group cannot fail.
     let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
 }

@@ -1,4 +1,4 @@
-//! Taking the terminal over, and giving it back.
+//! Taking over and restoring the terminal.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,8 @@ use ratatui::crossterm::{Command, cursor, execute};
 use crate::outlet::Outlet;
 use ipath_target::signals::Signals;
 
-/// Has the terminal tell of buttons and of the wheel, in decimal numbers, and of nothing else (ctlseqs, "Mouse Tracking").
+/// Enables reports of buttons and of the wheel only, in decimal numbers (ctlseqs, "Mouse
+/// Tracking").
 struct MouseOn;
 
 impl Command for MouseOn {
@@ -20,7 +21,7 @@ impl Command for MouseOn {
     }
 }
 
-/// Has it tell no more.
+/// Disables the reports that [`MouseOn`] enables.
 struct MouseOff;
 
 impl Command for MouseOff {
@@ -29,20 +30,21 @@ impl Command for MouseOff {
     }
 }
 
-/// The terminal that controls this process. It is as it was when the last copy is dropped, if it is
-/// still there.
+/// The controlling terminal. It is restored when the last copy is dropped, if it still exists.
 #[derive(Clone)]
 pub(super) struct Tty<'s>(Rc<Taken<'s>>);
 
 struct Taken<'s> {
     outlet: Outlet<'s>,
     signals: &'s Signals,
+    /// The terminal's modes before the view.
     before: Termios,
+    /// True while the view's modes and screen are in effect.
     is_entered: std::cell::Cell<bool>,
 }
 
 impl<'s> Tty<'s> {
-    /// Switches to the alternate screen and to keys without echo.
+    /// Switches to the alternate screen and to unechoed keys.
     pub(super) fn enter(signals: &'s Signals) -> io::Result<Self> {
         let outlet = Outlet::terminal(signals)?;
         let before = tcgetattr(outlet.file())?;
@@ -56,6 +58,7 @@ impl<'s> Tty<'s> {
         Ok(tty)
     }
 
+    /// The output to the terminal.
     pub(super) fn outlet(&self) -> &Outlet<'s> {
         &self.0.outlet
     }
@@ -64,35 +67,36 @@ impl<'s> Tty<'s> {
         self.0.signals
     }
 
-    /// Gives the terminal back, stops this process as Ctrl-Z does, and takes the terminal again once
-    /// it is this process's turn there.
+    /// Restores the terminal, stops this process as Ctrl-Z does, and takes over the terminal again
+    /// when this process is in the foreground.
     pub(super) fn suspend(&self) -> io::Result<()> {
         self.0.leave();
         self.0.signals.suspend();
         self.enter_again()
     }
 
-    /// Sets the terminal right after a program that was left with it, where it is this job's; whether that `is_on` it still.
+    /// Restores the terminal after another program used it, if this job is in the foreground.
+    /// `is_on` is true if that program still uses the terminal.
     pub(super) fn mend(&self, is_on: bool) {
         let file = self.0.outlet.file();
         if nix::unistd::tcgetpgrp(file) == Ok(nix::unistd::getpgrp()) {
-            // As if it were the view's: its screen goes as well.
+            // Handled like the view's own screen, so that it is left, too.
             self.0.is_entered.set(is_on);
             let _ = tcsetattr(file, SetArg::TCSANOW, &self.0.before);
         }
     }
 
-    /// Gives the terminal back.
+    /// Restores the terminal.
     pub(super) fn leave(&self) {
         self.0.leave();
     }
 
-    /// Takes the terminal again.
+    /// Takes over the terminal again. Waits until this job is in the foreground.
     pub(super) fn enter_again(&self) -> io::Result<()> {
         let taken = &*self.0;
         let mut raw = taken.before.clone();
         cfmakeraw(&mut raw);
-        // A job in the background is stopped here until it is brought to the front.
+        // A background job is stopped here until it is in the foreground.
         taken
             .signals
             .in_turn(|| tcsetattr(taken.outlet.file(), SetArg::TCSANOW, &raw))?;
@@ -107,8 +111,8 @@ impl<'s> Tty<'s> {
 }
 
 impl Taken<'_> {
-    /// Gives the terminal back, once: a second time would put the cursor back onto what has been
-    /// printed since. Errors have nowhere to go, and a terminal that is gone needs nothing.
+    /// Restores the terminal once. A second time would move the cursor back over output printed
+    /// since. Errors are ignored: they cannot be reported, and a lost terminal needs nothing.
     fn leave(&self) {
         if self.is_entered.replace(false) {
             let left = execute!(

@@ -1,6 +1,6 @@
-//! The view without a terminal: what keys do, and frames as text.
+//! Tests of the view without a terminal: the effects of keys, and frames as text.
 //!
-//! Frames are compared with `view/goldens/NAME.txt`; `UPDATE_GOLDENS=1 cargo test` writes them anew.
+//! Frames are compared with `view/goldens/NAME.txt`. `UPDATE_GOLDENS=1 cargo test` rewrites them.
 
 mod choosing;
 mod frames;
@@ -9,7 +9,7 @@ mod shown;
 mod watching;
 
 use super::draw::draw;
-use super::tree::{Key as TreeKey, NodeId, Row};
+use super::tree::{NodeId, Row, RowKey};
 use super::{Action, Event, Key, State};
 use ipath_profile::sample::{largest, sample};
 use ipath_profile::{Changed, Profile, TimerStats};
@@ -17,7 +17,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Modifier;
 
-/// A state that shows `profile` in a terminal of 80 by 24.
+/// A state that shows `profile` in a terminal of 80 columns and 24 lines.
 fn showing(profile: Profile) -> State {
     let mut state = State::default();
     give(&mut state, profile);
@@ -60,7 +60,7 @@ fn screen(state: &mut State, width: u16, height: u16) -> String {
     text
 }
 
-/// The names of the visible rows, indented as they are.
+/// The names of the visible rows, with their indentation.
 fn names(state: &State) -> Vec<String> {
     let name = |row: &Row| {
         let lines = if row.is_whole {
@@ -69,7 +69,7 @@ fn names(state: &State) -> Vec<String> {
             vec![(row.key.site, row.key.level)]
         };
         let line = |&(site, level): &(usize, usize)| {
-            let line = state.tree.line(TreeKey {
+            let line = state.tree.line(RowKey {
                 site,
                 level,
                 ..row.key
@@ -86,13 +86,13 @@ fn names(state: &State) -> Vec<String> {
     state.rows.iter().map(name).collect()
 }
 
-/// The node of the first visible row of this name.
+/// The node of the first visible row with this name.
 fn node(state: &State, name: &str) -> NodeId {
     let place = names(state).iter().position(|shown| shown.trim() == name);
     state.rows[place.unwrap()].key.node
 }
 
-/// `profile` a second later, after `calls` more of 1 ms each on its path `path`.
+/// `profile` a second later, after `calls` further calls of 1 ms each on its path `path`.
 fn later(profile: &Profile, path: usize, calls: u64) -> Profile {
     let mut profile = profile.clone();
     profile.session.elapsed_ns += 1_000_000_000;
@@ -113,7 +113,7 @@ fn later(profile: &Profile, path: usize, calls: u64) -> Profile {
     profile
 }
 
-/// The sample with a second timer, in which the order of functions is the other way round.
+/// The sample with a second timer that reverses the order of the functions.
 fn two_timers() -> Profile {
     let mut profile = sample();
     profile.metrics.push(ipath_profile::Metric {

@@ -1,4 +1,4 @@
-//! All call paths of the samples, as the tree that is shown, with the numbers at its nodes.
+//! All call paths of the samples, as the displayed tree with numbers at its nodes.
 
 mod earlier;
 mod filter;
@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub(super) use filter::{Filter, expression, typed};
 pub(super) use numbers::{Counted, Span, Total};
-pub(super) use rows::{Key, Marker, Row};
+pub(super) use rows::{Marker, Row, RowKey};
 pub(super) use shape::Shape;
 pub(super) use sites::{Line, Site, SiteId};
 pub(super) use trie::{NodeId, ROOT, Split};
@@ -27,19 +27,20 @@ use trie::Trie;
 
 const NONE: u32 = u32::MAX;
 
-/// The paths as one shape has them.
+/// The paths in one shape.
 #[derive(Default)]
 struct Shaped {
     trie: Trie,
-    /// The node that each path ends at.
+    /// The node at which each path ends.
     leaves: Vec<NodeId>,
-    /// The first path that ends at a node, and the next one that ends where a path does.
+    /// For each node, the first path that ends at it, or `NONE`.
     first: Vec<u32>,
+    /// For each path, the next path that ends at the same node, or `NONE`.
     next: Vec<u32>,
 }
 
 impl Shaped {
-    /// Puts in the next path.
+    /// Adds the next path.
     fn push(&mut self, leaf: NodeId) {
         let path = self.leaves.len() as u32;
         self.leaves.push(leaf);
@@ -54,6 +55,7 @@ impl Shaped {
         self.next.clear();
     }
 
+    /// The indexes of the paths that end at a node.
     fn paths_at(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
         let some = |path: u32| (path != NONE).then_some(path);
         let first = self.first.get(node as usize).copied().unwrap_or(NONE);
@@ -62,32 +64,32 @@ impl Shaped {
     }
 }
 
-/// The tree.
+/// The displayed tree.
 #[derive(Default)]
 pub(super) struct Tree {
     sites: Sites,
     paths: Paths,
-    /// As from the function outwards: what tells one path from another.
+    /// The paths from the function outwards, which identify them.
     callers: Shaped,
-    /// The same as the shape has it that is shown, where that is another.
+    /// The paths in the displayed shape, if that is another one.
     other: Shaped,
     shape: Shape,
     filters: Vec<Filter>,
-    /// The paths that are not filtered out.
+    /// For each path, true if it passes the filters.
     kept: Vec<bool>,
-    /// Of each node.
+    /// The counts of each node.
     counted: Vec<Counted>,
-    /// Of each node, one for each metric.
+    /// The totals of each node: one for each metric, the metrics of a node beside each other.
     totals: Vec<Total>,
-    /// How values are distributed at nodes, as far as that has been asked for.
+    /// The distributions that have been requested, by node and index of the metric.
     distributions: RefCell<FxHashMap<(NodeId, usize), Distribution>>,
-    /// Calls a second at the last samples, of the nodes that are looked at.
+    /// Calls per second at the last samples, for the nodes on the screen.
     trends: FxHashMap<NodeId, Vec<f32>>,
-    /// Time between the last two samples, in ns.
+    /// The time between the last two samples, in nanoseconds.
     interval: Option<u64>,
-    /// The nodes of functions that may have no path yet, as the callers' shape has them.
+    /// The nodes of functions, which may have no path yet, in the callers' shape.
     functions: FxHashSet<NodeId>,
-    /// The first nodes that have had calls: then what is open below them is the user's choice.
+    /// The top nodes that have had calls. From then on, the user decides what is open below them.
     begun: FxHashSet<(Shape, NodeId)>,
 }
 
@@ -111,10 +113,12 @@ impl Tree {
         self.sites.has_processes()
     }
 
+    /// The displayed shape.
     pub(super) fn shape(&self) -> Shape {
         self.shape
     }
 
+    /// The displayed span.
     pub(super) fn span(&self) -> Span {
         self.paths.span()
     }
@@ -143,13 +147,13 @@ impl Tree {
         self.open_first();
     }
 
-    /// Puts in the paths of another profile; where each of them stood before.
+    /// Rebuilds the paths from another profile. Returns the previous index of each path.
     fn arrange_anew(&mut self, profile: &Profile) -> Vec<Option<u32>> {
         let mut old: FxHashMap<NodeId, Vec<u32>> = FxHashMap::default();
         for (path, &leaf) in self.callers.leaves.iter().enumerate().rev() {
             old.entry(leaf).or_default().push(path as u32);
         }
-        // Splits change no leaf.
+        // Splits do not change leaves.
         self.callers.forget_paths();
         self.forget_shape();
         self.add_paths(profile, 0);
@@ -179,13 +183,13 @@ impl Tree {
             self.callers.push(leaf);
             self.put(&path);
         }
-        // A thread can have changed its name.
+        // Threads can change their names.
         for thread in &profile.threads {
             self.sites.thread(thread.tid, Some(&thread.name));
         }
     }
 
-    /// Puts in the functions, those without a call as well.
+    /// Adds the functions, including those without calls.
     fn add_functions(&mut self, profile: &Profile, anew: bool) {
         if anew {
             self.functions.clear();
@@ -199,12 +203,13 @@ impl Tree {
         }
     }
 
-    /// True of a function that is shown though it has no call yet.
+    /// True for the node of a function if functions are shown even without calls: in the shape of
+    /// callers, without filters.
     fn awaits_calls(&self, node: NodeId) -> bool {
         self.shape == Shape::Callers && self.filters.is_empty() && self.functions.contains(&node)
     }
 
-    /// Puts a path into the shape that is shown, and finds out whether it is filtered out.
+    /// Adds a path to the displayed shape, and applies the filters to it.
     fn put(&mut self, path: &[SiteId]) {
         if self.shape != Shape::Callers {
             let shaped = self.shape.of(path, &self.sites);
@@ -219,30 +224,32 @@ impl Tree {
         self.kept.push(kept);
     }
 
+    /// True if all filters keep a path, given from its function outwards.
     fn keeps(&self, path: &[SiteId]) -> bool {
         let shaped = |shape: Shape| shape.of(path, &self.sites);
         let mut filters = self.filters.iter();
         filters.all(|filter| filter.keeps(&self.sites, path, shaped))
     }
 
-    /// A path from its function outwards.
+    /// The sites of a path, from its function outwards.
     fn path(&self, path: usize) -> Vec<SiteId> {
         let leaf = self.callers.leaves[path];
         path_to(&self.callers.trie, leaf)
     }
 
-    /// Shows the paths in another shape.
+    /// Changes the displayed shape.
     pub(super) fn set_shape(&mut self, shape: Shape) {
         self.shape = shape;
         self.other = Shaped::default();
         self.trends.clear();
         self.rearrange();
-        // What is open in other shapes is forgotten with them.
+        // The open nodes of other shapes are not kept.
         self.begun.retain(|&(of, _)| of == Shape::Callers);
         self.open_first();
     }
 
-    /// Has the shape that is shown be without paths. Of a flat one nothing is kept: each path has a node of its own.
+    /// Removes the paths from the displayed shape. Nothing is kept of a flat shape, because each
+    /// path has its own node.
     fn forget_shape(&mut self) {
         self.other.forget_paths();
         if self.shape == Shape::Flat {
@@ -251,7 +258,7 @@ impl Tree {
         self.kept.clear();
     }
 
-    /// Puts all paths in again.
+    /// Rebuilds the displayed shape.
     fn rearrange(&mut self) {
         self.forget_shape();
         for path in 0..self.callers.leaves.len() {
@@ -261,20 +268,23 @@ impl Tree {
         self.settle();
     }
 
+    /// The filters, in the order in which they were added.
     pub(super) fn filters(&self) -> &[Filter] {
         &self.filters
     }
 
+    /// The description of a filter for the user.
     pub(super) fn describe(&self, filter: &Filter) -> String {
         filter.describe(&self.sites)
     }
 
+    /// Adds a filter. Only paths that pass all filters are shown.
     pub(super) fn add_filter(&mut self, filter: Filter) {
         self.filters.push(filter);
         self.rearrange();
     }
 
-    /// Takes the last filter away; false where there is none.
+    /// Removes the last filter. Returns false if there is none.
     pub(super) fn drop_filter(&mut self) -> bool {
         let dropped = self.filters.pop().is_some();
         if dropped {
@@ -283,12 +293,12 @@ impl Tree {
         dropped
     }
 
-    /// What shows nothing but what is below a node.
+    /// A filter that shows only the paths below a node.
     pub(super) fn zoom(&self, node: NodeId) -> Filter {
         Filter::Zoom(self.shape, path_to(&self.shown().trie, node))
     }
 
-    /// The rows with less of their function than this are left out.
+    /// The smallest share of their function's cost that rows must have, from 0 to 1.
     fn least_share(&self) -> f64 {
         let shares = self.filters.iter().map(|filter| match filter {
             Filter::Share(share) => *share,
@@ -297,27 +307,29 @@ impl Tree {
         shares.fold(0.0, f64::max)
     }
 
-    /// Shows another part of the time.
+    /// Changes the displayed span.
     pub(super) fn show_span(&mut self, span: Span) {
         self.paths.show(span);
         self.settle();
     }
 
+    /// Sets the mark, and shows the time since then.
     pub(super) fn mark(&mut self) {
         self.paths.mark();
         self.settle();
     }
 
+    /// True if the mark is set.
     pub(super) fn has_mark(&self) -> bool {
         self.paths.has_mark()
     }
 
-    /// How long the time has been that is shown, in ns.
+    /// The length of the displayed span, in nanoseconds.
     pub(super) fn lasted(&self) -> u64 {
         self.paths.lasted()
     }
 
-    /// Sums the numbers of the paths up at the nodes.
+    /// Adds up the numbers of the paths at the nodes.
     fn settle(&mut self) {
         let metrics = self.paths.metrics().len();
         let shaped = match self.shape {
@@ -325,7 +337,7 @@ impl Tree {
             _ => &mut self.other,
         };
         let nodes = shaped.trie.len();
-        // As much as is needed and no more: there are many.
+        // Allocate no more than needed: there are many nodes.
         self.counted.clear();
         self.counted.reserve_exact(nodes);
         self.counted.resize(nodes, Counted::default());
@@ -376,10 +388,12 @@ impl Tree {
         self.distributions.borrow_mut().clear();
     }
 
+    /// The counts of a node in the displayed span. 0 for an unknown node.
     pub(super) fn counted(&self, node: NodeId) -> Counted {
         self.counted.get(node as usize).copied().unwrap_or_default()
     }
 
+    /// The totals of a node in the displayed span. Empty for an unknown node or metric.
     pub(super) fn total(&self, node: NodeId, metric: usize) -> Total {
         let metrics = self.paths.metrics().len();
         let at = (metric < metrics).then_some(node as usize * metrics + metric);
@@ -387,7 +401,7 @@ impl Tree {
         total.copied().unwrap_or_default()
     }
 
-    /// How the values at a node are distributed.
+    /// The distribution of a metric's values at a node in the displayed span.
     pub(super) fn distribution(&self, node: NodeId, metric: usize) -> Distribution {
         let mut all = self.distributions.borrow_mut();
         if let Some(known) = all.get(&(node, metric)) {
@@ -414,13 +428,13 @@ impl Tree {
         sum
     }
 
-    /// Calls a second between the last two samples; none with only one.
+    /// Calls of a node per second between the last two samples. `None` after only one sample.
     pub(super) fn rate(&self, node: NodeId) -> Option<f64> {
         let ns = self.interval.filter(|&ns| ns > 0)?;
         Some(self.counted(node).new as f64 * 1e9 / ns as f64)
     }
 
-    /// Has the rates of these nodes remembered from now on, and of no others.
+    /// Records the calls per second of `nodes` from now on, and of no other nodes.
     pub(super) fn look_at(&mut self, nodes: impl Iterator<Item = NodeId>) {
         let wanted: FxHashMap<NodeId, Vec<f32>> = nodes
             .map(|node| (node, self.trends.remove(&node).unwrap_or_default()))
@@ -428,8 +442,9 @@ impl Tree {
         self.trends = wanted;
     }
 
+    /// Adds the calls per second between the last two samples to the trends.
     fn follow_trends(&mut self) {
-        /// Samples that are remembered: a minute of seconds.
+        /// The number of samples kept: a minute at one per second.
         const SAMPLES: usize = 60;
         let mut trends = std::mem::take(&mut self.trends);
         for (&node, trend) in &mut trends {
@@ -444,38 +459,41 @@ impl Tree {
         self.trends = trends;
     }
 
-    /// Calls a second at the last samples, as long as they have been looked at.
+    /// Calls per second of a node, one value for each of the last samples for which they were
+    /// recorded. Empty if none were.
     pub(super) fn trend(&self, node: NodeId) -> &[f32] {
         self.trends.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// The first node of the branch that a node is in: a function, a root, a thread.
+    /// The top node of a node's branch: a function, a root or a thread.
     pub(super) fn top_of(&self, node: NodeId) -> NodeId {
         let up = |&node: &NodeId| self.shown().trie.parent(node);
         std::iter::successors(Some(node), up).last().unwrap_or(node)
     }
 
+    /// The parent of a node in the displayed shape. `None` for a top node.
     pub(super) fn parent(&self, node: NodeId) -> Option<NodeId> {
         self.shown().trie.parent(node)
     }
 
+    /// The sites of a node itself.
     pub(super) fn sites(&self, node: NodeId) -> &[SiteId] {
         self.shown().trie.sites(node)
     }
 
-    /// The sites from a node to the beginning of its branch, that first.
+    /// The sites from the start of the branch to a node.
     pub(super) fn sites_to(&self, node: NodeId) -> Vec<SiteId> {
         path_to(&self.shown().trie, node)
     }
 
-    /// The function that the calls at a node are of; none where there are several.
+    /// The function of the calls at a node. `None` if there are several.
     pub(super) fn function_at(&self, node: NodeId) -> Option<SiteId> {
         let above = self.sites_to(node);
         let is_function = |&&site: &&SiteId| self.sites.get(site).is_function;
         if let Some(&function) = above.iter().find(is_function) {
             return Some(function);
         }
-        // From the root: what is below has to be of one.
+        // In the shape from the root, all functions below must be the same.
         let mut found = None;
         let mut stack = vec![node];
         while let Some(at) = stack.pop().filter(|_| self.shape == Shape::FromRoot) {
@@ -493,11 +511,12 @@ impl Tree {
         found
     }
 
-    /// The index in the latest sample of a function.
+    /// The index of a function in the latest sample. `None` if the sample does not have it.
     pub(super) fn function_index(&self, site: SiteId) -> Option<usize> {
         self.sites.function_index(site)
     }
 
+    /// The splits of displayed nodes since the last call.
     pub(super) fn take_splits(&mut self) -> Vec<Split> {
         let of_others = self.callers.trie.take_splits();
         match self.shape {
@@ -507,7 +526,7 @@ impl Tree {
     }
 }
 
-/// The sites from the beginning of a path to a node.
+/// The sites from the start of a path to a node.
 fn path_to(trie: &Trie, node: NodeId) -> Vec<SiteId> {
     let up = |&node: &NodeId| trie.parent(node);
     let nodes: Vec<NodeId> = std::iter::successors(Some(node), up).collect();

@@ -1,4 +1,4 @@
-//! The loop that joins the state to its source, a screen and keys.
+//! The loop that connects the state with its source, a screen and keys.
 
 use super::choice::{Chosen, choose};
 use super::draw::draw;
@@ -12,7 +12,10 @@ use ratatui::layout::Size;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Shows `source` until the user, the time, a signal or the source ends it.
+/// Shows `source` until the user, the deadline, a signal or the source ends it.
+///
+/// # Errors
+/// The terminal fails.
 pub(super) fn watch<B: Backend>(
     terminal: &mut Terminal<B>,
     inputs: &mut dyn Inputs,
@@ -23,9 +26,10 @@ pub(super) fn watch<B: Backend>(
 where
     B::Error: Send + Sync + 'static,
 {
-    /// Time between two looks for what is found out meanwhile.
+    /// The time between two checks for results from the background.
     const A_MOMENT: Duration = Duration::from_millis(30);
-    /// From the first sample, which mostly comes before the first calls, to the next; then each time twice as long.
+    /// The time from the first sample, which mostly precedes the first calls, to the next. It then
+    /// doubles with each sample.
     const SOON: Duration = Duration::from_millis(50);
     let mut state = State::default();
     let size = terminal.size().map_err(io::Error::other)?;
@@ -46,8 +50,8 @@ where
             if samples.take(&mut state, source) {
                 return Ok(());
             }
-            // From now, not from when it was due: a source slower than the interval must leave
-            // time for the keys.
+            // Counted from now, not from the time that it was due: a source slower than the
+            // interval must leave time for the keys.
             sampled = Instant::now();
             due = sampled + until_next.min(interval);
             until_next = until_next.saturating_mul(2).min(interval);
@@ -69,7 +73,7 @@ where
         if state.wants_names() {
             timeout = timeout.min(A_MOMENT);
         }
-        // All keys that are there are obeyed before the screen is drawn again.
+        // All pending keys are handled before the screen is redrawn.
         while let Some(input) = inputs.next(timeout)? {
             timeout = Duration::ZERO;
             match obey(
@@ -82,7 +86,7 @@ where
                 deadline,
             )? {
                 Then::GoOn => {}
-                // Hundreds may end in a second.
+                // Hundreds of children may end in a second.
                 Then::Sample => due = due.min(Instant::now().max(sampled + SOON)),
                 Then::End => return Ok(()),
             }
@@ -90,7 +94,7 @@ where
     }
 }
 
-/// What follows from an input.
+/// The consequence of an input.
 enum Then {
     GoOn,
     /// A sample is due.
@@ -98,6 +102,7 @@ enum Then {
     End,
 }
 
+/// Handles an input, and performs the action that it leads to.
 fn obey<B: Backend>(
     input: Input,
     state: &mut State,
@@ -114,7 +119,7 @@ where
         Input::Key(key) => Event::Key(key),
         Input::Mouse(mouse) => Event::Mouse(mouse),
         Input::Resize(width, height) => {
-            // Also where it comes back to the size it had: the terminal has moved what was there.
+            // Also if the size is the same as before: the terminal has moved its content.
             wipe(terminal)?;
             Event::Resize { width, height }
         }
@@ -128,7 +133,7 @@ where
     let Some(action) = state.update(event) else {
         return Ok(Then::GoOn);
     };
-    // What is about to happen shows before it does: it may take a while.
+    // Show the announcement before the action, which may take a while.
     terminal
         .draw(|frame| draw(state, frame))
         .map_err(io::Error::other)?;
@@ -148,7 +153,7 @@ where
             return Ok(Then::GoOn);
         }
         Action::Edit(file, line) => {
-            // What has changed meanwhile is for the state to take in with the next sample.
+            // The state takes in the changes with the next sample.
             samples.are_missed = true;
             let mut is_over = || source.sample().is_ok_and(|sample| sample.ended.is_some());
             let edited = match inputs.edit(&file, line, deadline, &mut is_over) {
@@ -195,7 +200,9 @@ where
     }
 }
 
-/// Has the user choose further functions from where the time goes; what came of adding them, if any were chosen.
+/// Lets the user choose further functions by the time they take. Returns the result of adding them,
+/// or the reason why there is nothing to choose from. `None` if nothing was chosen. A typed pattern
+/// counts as a choice.
 fn estimate<B: Backend>(
     terminal: &mut Terminal<B>,
     inputs: &mut dyn Inputs,
@@ -222,14 +229,14 @@ where
     })
 }
 
-/// Takes samples.
+/// Takes samples from a source.
 struct Samples {
-    /// True if the state has not seen what has changed in the ones before.
+    /// True if the state has not seen the changes of earlier samples.
     are_missed: bool,
 }
 
 impl Samples {
-    /// True if the source has ended.
+    /// Takes a sample into the state, with its messages. True if the source has ended.
     fn take(&mut self, state: &mut State, source: &mut dyn Source) -> bool {
         match source.sample() {
             Ok(sample) => {

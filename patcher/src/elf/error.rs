@@ -1,25 +1,25 @@
-//! Why bytes are no image.
+//! Reasons why a file is not a valid image.
 
 use std::fmt;
 
 use crate::isa::NAME;
 use crate::isa::elf::MACHINE;
 
-/// Why bytes are no image.
+/// The reason why a file is not a valid image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageError {
-    /// No ELF file.
+    /// Not an ELF file.
     NotElf,
-    /// An ELF file of another class or machine.
+    /// An ELF file of another class, byte order or machine.
     OtherMachine {
-        /// Class: 1 for 32 bit, 2 for 64 bit.
+        /// The byte `EI_CLASS`: 1 for 32-bit, 2 for 64-bit.
         class: u8,
-        /// `e_machine`.
+        /// The number of the machine, `e_machine`.
         machine: u16,
     },
     /// An ELF file whose headers contradict its size or each other.
     Malformed {
-        /// What is wrong.
+        /// The contradiction.
         what: String,
     },
 }
@@ -40,7 +40,8 @@ impl fmt::Display for ImageError {
     }
 }
 
-/// What a machine is called: `e_machine`, include/uapi/linux/elf-em.h.
+/// The name of the machine `e_machine` (include/uapi/linux/elf-em.h); `None` for machines without a
+/// name here.
 fn machine_name(machine: u16) -> Option<&'static str> {
     Some(match machine {
         2 | 43 => "SPARC",
@@ -61,8 +62,11 @@ fn machine_name(machine: u16) -> Option<&'static str> {
 
 impl std::error::Error for ImageError {}
 
-/// What is wrong with a file that begins so, if it is an ELF file for another machine. Figures follow its byte order (gABI,
-/// ELF Header: `EI_CLASS`, `EI_DATA`, `e_machine`).
+/// The error for a file that begins with `head`, if it is an ELF file of another class or machine;
+/// otherwise `None`.
+///
+/// Numbers are read in the file's byte order (gABI, ELF Header: `EI_CLASS`, `EI_DATA`,
+/// `e_machine`).
 pub fn other_machine(head: &[u8; 20]) -> Option<ImageError> {
     const BIG_ENDIAN: u8 = 2;
     let (class, order, machine) = (head[4], head[5], [head[18], head[19]]);

@@ -23,12 +23,18 @@ pub struct ElfFile<'d> {
     header: Header,
     segments: Vec<Segment>,
     sections: Vec<Section<'d>>,
+    /// The program headers, in the order of the file.
     programs: Vec<ProgramHeader>,
+    /// The separate debug file; `None` if none has been added.
     symbol_file: Option<SymbolFile<'d>>,
 }
 
 impl<'d> ElfFile<'d> {
     /// Reads the headers of the file `data`.
+    ///
+    /// # Errors
+    /// The file is no ELF file for the supported instruction set, its headers are malformed, or its
+    /// segments repeat its bytes too often.
     pub fn parse(data: &'d [u8]) -> Result<Self, ImageError> {
         let malformed = |what: String| ImageError::Malformed { what };
         if !data.starts_with(b"\x7fELF") {
@@ -36,7 +42,7 @@ impl<'d> ElfFile<'d> {
         }
         if data.len() < size_of::<Header>() {
             return Err(malformed(format!(
-                "{} bytes are less than its header",
+                "{} bytes, less than its header",
                 data.len()
             )));
         }
@@ -71,12 +77,12 @@ impl<'d> ElfFile<'d> {
         })
     }
 
-    /// The file.
+    /// The bytes of the file.
     pub fn data(&self) -> &'d [u8] {
         self.data
     }
 
-    /// The GNU build id, if the file has one.
+    /// The GNU build id, if there is one.
     pub fn build_id(&self) -> Option<&'d [u8]> {
         let programs = self.programs.iter().filter(|p| p.p_type == PT_NOTE);
         let mut notes = programs.flat_map(|program| notes(self.data, program));
@@ -85,33 +91,36 @@ impl<'d> ElfFile<'d> {
         })
     }
 
-    /// True if the loader chooses its address.
+    /// True if the loader chooses the address at which the file is loaded.
     pub fn is_position_independent(&self) -> bool {
         self.header.e_type == ET_DYN
     }
 
-    /// Where a program starts.
+    /// The program's entry point.
     pub fn entry(&self) -> Svma {
         Svma(self.header.e_entry)
     }
 
-    /// The loader the file asks for.
+    /// The path of the loader that the file requests; `None` if it requests none, or the path
+    /// cannot be read.
     pub fn interpreter(&self) -> Option<&'d str> {
         let program = self.program(PT_INTERP)?;
         let bytes = segment_bytes(self.data, program)?;
         std::str::from_utf8(bytes.split(|&b| b == 0).next()?).ok()
     }
 
+    /// The first program header of the type `kind`; `None` if there is none.
     pub(crate) fn program(&self, kind: u32) -> Option<&ProgramHeader> {
         self.programs.iter().find(|p| p.p_type == kind)
     }
 
-    /// The parts that are loaded, by address.
+    /// The loaded parts of the file, by address.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// The segment that holds `at`.
+    /// The loaded segment that contains `at`; `None` if none does. Only the last segment that
+    /// starts at or before `at` is considered.
     pub fn segment_at(&self, at: Svma) -> Option<&Segment> {
         let after = self.segments.partition_point(|s| s.range.start <= at);
         self.segments
@@ -119,8 +128,8 @@ impl<'d> ElfFile<'d> {
             .filter(|s| s.range.contains(&at))
     }
 
-    /// Address and bytes of a section; `None` where it has no bytes in the file or they are
-    /// compressed.
+    /// The link-time address and the bytes of the first section with this name. `None` if there is
+    /// none, if it has no bytes in the file, or if they are compressed.
     pub fn section(&self, name: &str) -> Option<(Svma, &'d [u8])> {
         let header = self.section_header(name)?;
         if header.sh_type == SHT_NOBITS || is_compressed(header) {
@@ -130,7 +139,8 @@ impl<'d> ElfFile<'d> {
         Some((Svma(header.sh_addr), bytes))
     }
 
-    /// The bytes of a compressed section, its compression header (ELF gABI, `Elf64_Chdr`) first.
+    /// The bytes of the first section with this name, starting with its compression header (ELF
+    /// gABI, `Elf64_Chdr`). `None` if there is no such section, or it is not compressed.
     pub fn section_compressed(&self, name: &str) -> Option<&'d [u8]> {
         let header = self.section_header(name).filter(|h| is_compressed(h))?;
         section_bytes(self.data, header)
@@ -143,16 +153,17 @@ impl<'d> ElfFile<'d> {
             .map(|s| &s.header)
     }
 
+    /// The sections, in the order of their headers; empty if the headers cannot be read.
     pub(crate) fn sections(&self) -> &[Section<'d>] {
         &self.sections
     }
 
-    /// The separate debug file with its symbols.
+    /// The separate debug file that provides the symbols, if there is one.
     pub(crate) fn symbol_file(&self) -> Option<&SymbolFile<'d>> {
         self.symbol_file.as_ref()
     }
 
-    /// `len` bytes that are loaded at `at`; `None` where they are not all in the file.
+    /// The `len` bytes that are loaded at `at`. `None` unless all are in the file.
     pub fn bytes(&self, at: Svma, len: u64) -> Option<&'d [u8]> {
         let segment = self.segment_at(at)?;
         let from = at.0 - segment.range.start.0;
@@ -163,38 +174,42 @@ impl<'d> ElfFile<'d> {
         file_range(self.data, FileOffset(offset), len)
     }
 
-    /// The bytes from `at` to the end of its segment's part in the file.
+    /// The bytes from `at` to the end of its segment's part in the file. `None` if `at` is in no
+    /// such part.
     pub(crate) fn bytes_from(&self, at: Svma) -> Option<&'d [u8]> {
         let segment = self.segment_at(at)?;
         self.bytes(at, segment.file_end().0.checked_sub(at.0)?)
     }
 
-    /// True of an address in code.
+    /// True if `at` is in an executable segment, and its byte is in the file.
     pub fn is_code(&self, at: Svma) -> bool {
         self.segment_at(at)
             .is_some_and(|s| s.execute && at < s.file_end())
     }
 
-    /// The program header that says where the sorted table of the frame descriptions is.
+    /// The program header that locates the sorted table of frame descriptions (`.eh_frame_hdr`), if
+    /// there is one.
     pub(crate) fn frame_index(&self) -> Option<&ProgramHeader> {
         self.program(PT_GNU_EH_FRAME)
     }
 
-    /// Does a program header say where the sorted table of the frame descriptions is, in what is loaded?
+    /// True if a program header locates the sorted table of frame descriptions in a loaded segment.
     pub fn has_frame_index(&self) -> bool {
         let index = self.frame_index();
         index.is_some_and(|p| self.segment_at(Svma(p.p_vaddr)).is_some())
     }
 
-    /// Where the program headers stand in the file.
+    /// The range of the program headers in the file.
     pub fn program_headers(&self) -> Range<FileOffset> {
         let len = u64::from(self.header.e_phentsize) * u64::from(self.header.e_phnum);
         let start = self.header.e_phoff;
         FileOffset(start)..FileOffset(start.saturating_add(len))
     }
 
-    /// Takes the separate debug file `data` for a source of symbols. False where the file has all its symbols itself,
-    /// or its sections of code are not those of `data`.
+    /// Adds the separate debug file `data` as a source of symbols, and returns true.
+    ///
+    /// Does nothing and returns false if the file has a complete symbol table itself or no code
+    /// sections, if `data` cannot be read, or if `data` lacks one of the code sections.
     pub(crate) fn take_symbols_of(&mut self, data: &'d [u8]) -> bool {
         let Some(other) = SymbolFile::parse(data) else {
             return false;

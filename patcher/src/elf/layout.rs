@@ -1,4 +1,4 @@
-//! What the headers say: segments, and sections with their names.
+//! Segments, and sections with their names, from the headers.
 
 use std::ops::Range;
 
@@ -12,22 +12,22 @@ use crate::addr::{FileOffset, Svma};
 /// A part of the file that is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it is loaded.
+    /// The link-time addresses at which the segment is loaded.
     pub range: Range<Svma>,
-    /// Where it stands in the file.
+    /// Offset of the segment in the file.
     pub offset: FileOffset,
-    /// Bytes of it that the file holds; the rest of `range` is zero.
+    /// The number of bytes that are in the file; the rest of `range` is zero.
     pub file_size: u64,
-    /// Can be read.
+    /// True if the segment is readable.
     pub read: bool,
-    /// Can be written.
+    /// True if the segment is writable.
     pub write: bool,
-    /// Can be executed.
+    /// True if the segment is executable.
     pub execute: bool,
 }
 
 impl Segment {
-    /// What a program header describes in a file of `len` bytes.
+    /// The segment that a program header describes, in a file of `len` bytes.
     pub(super) fn of(program: &ProgramHeader, len: u64) -> Self {
         let held = len.saturating_sub(program.p_offset);
         let start = Svma(program.p_vaddr);
@@ -42,7 +42,7 @@ impl Segment {
         }
     }
 
-    /// After the last address whose byte is in the file.
+    /// The end of the addresses whose bytes are in the file.
     pub fn file_end(&self) -> Svma {
         self.range.start.plus(self.file_size)
     }
@@ -51,42 +51,44 @@ impl Segment {
 /// A section header with its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Section<'d> {
+    /// The section's name; empty if it cannot be read.
     pub(crate) name: &'d str,
     pub(crate) header: SectionHeader,
 }
 
 impl Section<'_> {
-    /// Where it is loaded, where it is.
+    /// The link-time addresses at which the section is loaded; meaningless if it is not loaded.
     pub(crate) fn range(&self) -> Range<Svma> {
         Svma(self.header.sh_addr)..Svma(self.header.sh_addr.saturating_add(self.header.sh_size))
     }
 
+    /// True if the section contains code that is loaded.
     pub(crate) fn holds_code(&self) -> bool {
         self.header.is_executable() && self.header.is_alloc()
     }
 
-    /// Does it hold symbols, all or those for the loader?
+    /// True if the section contains symbols: all, or those for the loader.
     pub(crate) fn holds_symbols(&self) -> bool {
         matches!(self.header.sh_type, SHT_SYMTAB | SHT_DYNSYM)
     }
 
-    /// Does it hold all symbols?
+    /// True if the section contains all symbols.
     pub(crate) fn holds_all_symbols(&self) -> bool {
         self.header.sh_type == SHT_SYMTAB
     }
 
-    /// Does it hold relocations?
+    /// True if the section contains relocations with addends (SHT_RELA).
     pub(crate) fn holds_relocations(&self) -> bool {
         self.header.sh_type == SHT_RELA
     }
 
-    /// True if it holds stubs that the linker made for calls into other modules.
+    /// True if the section contains stubs that the linker made for calls into other modules.
     pub(crate) fn is_plt(&self) -> bool {
         self.name == ".plt" || self.name.starts_with(".plt.") || self.name == ".iplt"
     }
 }
 
-/// The segments, by address.
+/// The loaded segments, by address.
 pub(super) fn segments(data: &[u8], programs: &[ProgramHeader]) -> Vec<Segment> {
     let loaded = programs.iter().filter(|p| p.p_type == PT_LOAD);
     let len = data.len() as u64;
@@ -95,23 +97,26 @@ pub(super) fn segments(data: &[u8], programs: &[ProgramHeader]) -> Vec<Segment> 
     segments
 }
 
-/// Checks that the segments do not have the same bytes of the file again and again: work and memory follow what
-/// they hold.
+/// Checks that the segments do not repeat the same bytes of the file many times, because work and
+/// memory are proportional to their total size. Otherwise, fails with [`ImageError::Malformed`].
 pub(super) fn check(data: &[u8], segments: &[Segment]) -> Result<(), ImageError> {
-    /// For each byte of the file. Segments that follow one another share a page at most.
+    /// The maximum number of segment bytes for each byte of the file. Adjacent segments share at
+    /// most one page.
     const MOST_HELD: u64 = 2;
+    /// The number of segment bytes that is always allowed.
     const ALWAYS_HELD: u64 = 1 << 20;
     let held = segments.iter().map(|s| s.file_size);
     let held = held.fold(0, u64::saturating_add);
     let len = data.len() as u64;
     if held > len.saturating_mul(MOST_HELD).max(ALWAYS_HELD) {
-        let what = format!("segments with {held} bytes of a file of {len}");
+        let what = format!("segments with {held} bytes in a file of {len} bytes");
         return Err(ImageError::Malformed { what });
     }
     Ok(())
 }
 
-/// The sections with their names, which stand in section `names`.
+/// The sections with their names, in the order of `headers`. `names` is the index of the section
+/// that stores the names (`e_shstrndx`).
 pub(super) fn sections(data: &[u8], headers: Vec<SectionHeader>, names: u16) -> Vec<Section<'_>> {
     const SHN_XINDEX: u16 = 0xffff;
     let index = match headers.first() {

@@ -1,4 +1,5 @@
-//! What a file tells the loader and the linker, of whatever machine and kind: it is read as a whole.
+//! Tables for the loader and the linker, in files for any machine and of any type. The file is read
+//! as a whole.
 
 use std::ops::Range;
 
@@ -15,58 +16,63 @@ pub struct LinkTables<'d>(Elf<'d>);
 /// A symbol.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkSymbol {
-    /// Its address; in an object file, from the start of its section on.
+    /// The symbol's link-time address. In an object file, its offset in its section, in bytes.
     pub value: u64,
-    /// Bytes of what it names.
+    /// The size of the object that the symbol names, in bytes.
     pub size: u64,
-    /// The section that it is defined in; 0 for none.
+    /// The index of the section that the symbol is defined in; 0 if it is undefined. Special
+    /// indexes such as SHN_ABS are returned as stored.
     pub section: usize,
-    /// Does it name a function?
+    /// True if the symbol names a function.
     pub is_function: bool,
+    /// The offset of the symbol's name in its string table, in bytes.
     name: usize,
+    /// True for a dynamic symbol, which has its name in the dynamic string table.
     is_dynamic: bool,
 }
 
 /// A section.
 #[derive(Clone, Debug)]
 pub struct LinkSection<'d> {
-    /// Its name.
+    /// The section's name; `None` if it cannot be read.
     pub name: Option<&'d str>,
-    /// Its bytes in the file, if it has any. They may reach beyond the file.
+    /// The section's byte range in the file; `None` if it has no bytes there. The range may reach
+    /// beyond the file.
     pub range: Option<Range<usize>>,
-    /// Where it is loaded; 0 where it is not.
+    /// The link-time address of the section; 0 if it is not loaded.
     pub address: u64,
-    /// Where it is in the file.
+    /// The section's offset in the file, in bytes.
     pub offset: u64,
-    /// Is it loaded?
+    /// True if the section is loaded.
     pub is_allocated: bool,
-    /// Does it have code?
+    /// True if the section contains code.
     pub is_executable: bool,
 }
 
 /// A part of the file that is loaded.
 #[derive(Clone, Debug)]
 pub struct LinkSegment {
-    /// Its bytes in the file. They may reach beyond the file.
+    /// The segment's byte range in the file. It may reach beyond the file.
     pub file_range: Range<usize>,
-    /// Where it is loaded.
+    /// The link-time address of the segment.
     pub address: u64,
-    /// Bytes of it once it is loaded.
+    /// The segment's size in memory, in bytes.
     pub size: u64,
-    /// Can it be written?
+    /// True if the segment is writable.
     pub write: bool,
 }
 
-/// A word that is to be filled in.
+/// A word that the loader or linker fills in.
 #[derive(Clone, Copy, Debug)]
 pub struct Relocation {
-    /// Where it is; in an object file, from the start of its section on.
+    /// The link-time address of the word. In an object file, its offset in its section, in bytes.
     pub at: u64,
-    /// The number of its symbol.
+    /// The index of the relocation's symbol: among the dynamic symbols for the loader, among all
+    /// symbols for the linker.
     pub symbol: usize,
-    /// What is added.
+    /// The value to add to the symbol's value; 0 if the relocation stores none.
     pub addend: u64,
-    /// The number of its kind.
+    /// The processor-specific relocation type.
     pub kind: u32,
 }
 
@@ -80,59 +86,60 @@ impl Relocation {
         }
     }
 
-    /// What the loader fills in.
+    /// The value that the loader stores in the word.
     pub fn fill(&self) -> Fill {
         fill(self.kind)
     }
 
-    /// What the linker fills in at `place` for a symbol with this value, and the bytes of that; `None` for other kinds.
+    /// The value that the linker stores at `place` for a symbol with the value `symbol`, and its
+    /// size in bytes. `None` for relocation types that debug information does not use.
     pub fn linked(&self, symbol: u64, place: u64) -> Option<(u64, usize)> {
         linked_word(self.kind, symbol.wrapping_add(self.addend), place)
     }
 }
 
 impl<'d> LinkTables<'d> {
-    /// Reads the tables of the file `data`. The error is in the words of the reader.
+    /// Reads the tables of the file `data`. The error is the ELF reader's message.
     pub fn parse(data: &'d [u8]) -> Result<Self, String> {
         Elf::parse(data).map(Self).map_err(|e| e.to_string())
     }
 
-    /// Is it an object file, which is not linked yet?
+    /// True if the file is an object file, which is not linked yet.
     pub fn is_object(&self) -> bool {
         self.0.header.e_type == ET_REL
     }
 
-    /// The name that a library has for others.
+    /// The name under which other files depend on this library (DT_SONAME), if it has one.
     pub fn soname(&self) -> Option<&'d str> {
         self.0.soname
     }
 
-    /// Does it ask for a loader?
+    /// True if the file requests a loader.
     pub fn has_interpreter(&self) -> bool {
         self.0.interpreter.is_some()
     }
 
-    /// The symbols that the loader needs.
+    /// The dynamic symbols, which the loader needs.
     pub fn dynamic_symbols(&self) -> impl Iterator<Item = LinkSymbol> {
         self.0.dynsyms.iter().map(|symbol| of(&symbol, true))
     }
 
-    /// A symbol of these by its number.
+    /// The dynamic symbol at index `number`; `None` if there is none.
     pub fn dynamic_symbol(&self, number: usize) -> Option<LinkSymbol> {
         Some(of(&self.0.dynsyms.get(number)?, true))
     }
 
-    /// All symbols, if the file has them.
+    /// All symbols; empty if they have been stripped.
     pub fn symbols(&self) -> impl Iterator<Item = LinkSymbol> {
         self.0.syms.iter().map(|symbol| of(&symbol, false))
     }
 
-    /// A symbol of these by its number.
+    /// The symbol at index `number` among all symbols; `None` if there is none.
     pub fn symbol(&self, number: usize) -> Option<LinkSymbol> {
         Some(of(&self.0.syms.get(number)?, false))
     }
 
-    /// The name of a symbol.
+    /// The name of a symbol; `None` if it cannot be read.
     pub fn name(&self, symbol: &LinkSymbol) -> Option<&'d str> {
         let names = if symbol.is_dynamic {
             &self.0.dynstrtab
@@ -142,20 +149,20 @@ impl<'d> LinkTables<'d> {
         names.get_at(symbol.name)
     }
 
-    /// Where the symbol of this name is that it has for other files.
+    /// The link-time address of the exported symbol `name`; `None` if the file exports none.
     pub fn exported(&self, name: &str) -> Option<Svma> {
         let mut defined = self.dynamic_symbols().filter(|s| s.section != 0);
         let found = defined.find(|symbol| self.name(symbol) == Some(name));
         found.map(|symbol| Svma(symbol.value))
     }
 
-    /// Does it take the symbol of this name from another file?
+    /// True if the symbol `name` is among the dynamic symbols and not defined in the file.
     pub fn imports(&self, name: &str) -> bool {
         let mut imported = self.dynamic_symbols().filter(|s| s.section == 0);
         imported.any(|symbol| self.name(&symbol) == Some(name))
     }
 
-    /// Its sections, by their numbers.
+    /// The file's sections, in the order of their indexes.
     pub fn sections(&self) -> impl Iterator<Item = LinkSection<'d>> {
         self.0.section_headers.iter().map(|header| LinkSection {
             name: self.0.shdr_strtab.get_at(header.sh_name),
@@ -167,7 +174,7 @@ impl<'d> LinkTables<'d> {
         })
     }
 
-    /// Where a section is loaded, by its number.
+    /// The link-time address of the section with index `number`; `None` if there is none.
     pub fn section_address(&self, number: usize) -> Option<u64> {
         self.header(number).map(|header| header.sh_addr)
     }
@@ -176,7 +183,7 @@ impl<'d> LinkTables<'d> {
         self.0.section_headers.get(number)
     }
 
-    /// What is loaded.
+    /// The loaded segments.
     pub fn segments(&self) -> impl Iterator<Item = LinkSegment> {
         use goblin::elf::program_header::PT_LOAD;
         let loaded = self.0.program_headers.iter();
@@ -189,13 +196,15 @@ impl<'d> LinkTables<'d> {
         })
     }
 
-    /// The words that the loader fills in but for those of linkage stubs.
+    /// The words that the loader fills in, except for those of linkage stubs and those with compact
+    /// relocations (DT_RELR).
     pub fn dynamic_relocations(&self) -> impl Iterator<Item = Relocation> {
         self.0.dynrelas.iter().map(|r| Relocation::of(&r))
     }
 
-    /// All words that are filled in when the program starts. A static program does that itself: it has no dynamic section,
-    /// and what its sections have is all.
+    /// The words that are filled in at program start, except for those with compact relocations
+    /// (DT_RELR). A static program fills them in itself. It has no dynamic section, so the
+    /// relocations of its sections are used.
     pub fn filled_at_start(&self) -> Vec<Relocation> {
         let dynamic = self.0.dynrelas.iter().chain(self.0.pltrelocs.iter());
         let sections = self.0.shdr_relocs.iter();
@@ -207,7 +216,7 @@ impl<'d> LinkTables<'d> {
         }
     }
 
-    /// The words of a section that the linker fills in, by the number of the section.
+    /// The words that the linker fills in, in the section with index `section`.
     pub fn relocations_of(&self, section: usize) -> impl Iterator<Item = Relocation> {
         let all = self.0.shdr_relocs.iter();
         let own = all.filter(move |(index, _)| {

@@ -6,7 +6,7 @@ use goblin::elf::program_header::ProgramHeader;
 
 use super::bytes::segment_bytes;
 
-/// Kind and content of the notes of GNU in a segment, up to the first that cannot be read.
+/// The type and content of the GNU notes in a segment, up to the first note that cannot be read.
 pub fn notes<'d>(
     data: &'d [u8],
     program: &ProgramHeader,

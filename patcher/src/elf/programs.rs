@@ -1,4 +1,4 @@
-//! The program headers of a file of which only the beginning is there, as in memory.
+//! The program headers of a file of which only the beginning is available, as in memory.
 
 use std::ops::Range;
 
@@ -8,11 +8,12 @@ use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_LOAD, ProgramHeader};
 
 use super::layout::Segment;
 
-/// Program headers.
+/// The program headers of a file.
 pub struct Programs(Vec<ProgramHeader>);
 
 impl Programs {
-    /// Those of the file that begins with `head`, if they may all be in that.
+    /// The program headers of the file that begins with `head`. `None` if `head` has no valid ELF
+    /// header, or the program headers extend beyond `head`.
     pub fn parse(head: &[u8]) -> Option<Self> {
         let header = Elf::parse_header(head).ok()?;
         let context = Ctx::new(Container::Big, Endian::Little);
@@ -22,13 +23,14 @@ impl Programs {
         Some(Self(programs))
     }
 
-    /// What is loaded, if the file is as long as it has to be.
+    /// The loaded segments, under the assumption that the file is not truncated.
     pub fn segments(&self) -> impl Iterator<Item = Segment> {
         let loaded = self.0.iter().filter(|p| p.p_type == PT_LOAD);
         loaded.map(|p| Segment::of(p, u64::MAX))
     }
 
-    /// Where the sorted table of the frame descriptions is loaded.
+    /// The link-time address range of `.eh_frame_hdr` (PT_GNU_EH_FRAME), to which the caller adds
+    /// the load bias. `None` if the file has no such segment, or its end overflows.
     pub fn frame_index(&self) -> Option<Range<u64>> {
         let index = self.0.iter().find(|p| p.p_type == PT_GNU_EH_FRAME)?;
         Some(index.p_vaddr..index.p_vaddr.checked_add(index.p_memsz)?)

@@ -1,4 +1,4 @@
-//! What a file says of the processor features it can run with (psABI, Linux extensions, "Program Property").
+//! The processor features that a file declares (psABI, Linux extensions, "Program Property").
 
 use goblin::elf::note::NT_GNU_PROPERTY_TYPE_0;
 use goblin::elf::program_header::PT_GNU_PROPERTY;
@@ -9,13 +9,14 @@ use super::notes::notes;
 use crate::isa::elf::{FEATURES, SHADOW_STACK};
 
 impl ElfFile<'_> {
-    /// Does the file say that it can run with a user shadow stack?
+    /// True if the file declares that it can run with a user shadow stack.
     pub fn bears_shadow_stack(&self) -> bool {
         self.features()
             .is_some_and(|features| features & SHADOW_STACK != 0)
     }
 
-    /// The bits of the features that all of its code has.
+    /// The bits of the processor features that all of the file's code supports; `None` if the file
+    /// declares none.
     fn features(&self) -> Option<u32> {
         let program = self.program(PT_GNU_PROPERTY)?;
         let mut notes = notes(self.data(), program);

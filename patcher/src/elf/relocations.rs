@@ -1,5 +1,5 @@
-//! What the loader fills in: the relocations of a file, read through `PT_DYNAMIC` so that a file without
-//! section headers serves as well.
+//! Relocations, which the loader applies. They are read through `PT_DYNAMIC`, so that section
+//! headers are not needed.
 
 use goblin::elf::dynamic::{DT_FINI, DT_INIT, DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ};
 use goblin::elf::program_header::PT_DYNAMIC;
@@ -12,22 +12,23 @@ use crate::isa::elf::is_relative;
 /// A 64-bit word that the loader fills with an address of this module.
 #[derive(Clone, Copy, Debug)]
 pub struct RelocatedWord {
-    /// Where the word stands.
+    /// The link-time address of the word.
     pub at: Svma,
-    /// The address in it, without the bias.
+    /// The link-time address that the word gets, to which the loader adds the bias.
     pub value: u64,
 }
 
-/// The compact relocations and their length (gABI, DT_RELR).
+/// Tag of the address of the compact relocations (gABI, DT_RELR).
 const DT_RELR: u64 = 36;
+/// Tag of the size of the compact relocations, in bytes.
 const DT_RELRSZ: u64 = 35;
 
 /// The relocations of a file.
 #[derive(Default)]
 struct Relocations<'d> {
-    /// `Elf64_Rela`, 24 bytes each: where, kind and symbol, addend.
+    /// `Elf64_Rela`, 24 bytes each: location, type and symbol, addend.
     rela: &'d [u8],
-    /// The same for linkage stubs.
+    /// The relocations of linkage stubs, in the same format.
     plt: &'d [u8],
     /// The compact form of relative relocations.
     relr: &'d [u8],
@@ -56,8 +57,8 @@ impl<'d> Relocations<'d> {
         }
     }
 
-    /// Where the compact relocations are. An even entry is an address, an odd one a bitmap of the 63
-    /// words after the last.
+    /// The locations of the compact relocations. An even entry is an address. An odd entry is a
+    /// bitmap of the 63 words after the last location.
     fn compact(&self) -> Vec<Svma> {
         let mut fields = Vec::new();
         let mut next = 0u64;
@@ -76,7 +77,8 @@ impl<'d> Relocations<'d> {
     }
 }
 
-/// Every word with a relative relocation.
+/// Every word with a relative relocation, in the order of the relocations. A word with a compact
+/// relocation is left out if the file has no bytes for it.
 pub fn relocated_words(file: &ElfFile<'_>) -> Vec<RelocatedWord> {
     let relocations = Relocations::of(file);
     let mut words = Vec::new();
@@ -97,7 +99,8 @@ pub fn relocated_words(file: &ElfFile<'_>) -> Vec<RelocatedWord> {
     words
 }
 
-/// Where the loader fills in something in the text, sorted.
+/// The addresses of the words that overlap code and that the loader changes, sorted. An address may
+/// occur several times.
 pub fn text_fields(file: &ElfFile<'_>) -> Vec<Svma> {
     let relocations = Relocations::of(file);
     let tables = [relocations.rela, relocations.plt];
@@ -111,8 +114,8 @@ pub fn text_fields(file: &ElfFile<'_>) -> Vec<Svma> {
     fields
 }
 
-/// What the loader calls when the file has been loaded and before it is unloaded: gABI, Initialization and
-/// Termination Functions. Those of the arrays are relocated words.
+/// The functions that the loader calls after loading the file and before unloading it: gABI,
+/// Initialization and Termination Functions. Those in arrays are among the relocated words instead.
 pub fn called_by_the_loader(file: &ElfFile<'_>) -> Vec<Svma> {
     let entries = dynamic(file).unwrap_or_default().chunks_exact(16);
     let called = entries.filter(|entry| matches!(le64(entry), DT_INIT | DT_FINI));

@@ -1,4 +1,4 @@
-//! Symbols in a file of their own, as distributions ship them.
+//! Symbols in a separate file, as distributions ship them.
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::Elf;
@@ -8,13 +8,17 @@ use goblin::elf::section_header::SectionHeader;
 use super::layout::{self, Section};
 use crate::isa::elf::MACHINE;
 
-/// A separate debug file, as far as its symbols need it.
+/// The parts of a separate debug file that are needed for its symbols.
 pub(crate) struct SymbolFile<'d> {
+    /// The bytes of the file.
     pub(crate) data: &'d [u8],
+    /// The sections, in the order of their headers.
     pub(crate) sections: Vec<Section<'d>>,
 }
 
 impl<'d> SymbolFile<'d> {
+    /// Reads the section headers of the file `data`. `None` if it is no ELF file for the supported
+    /// instruction set, or its headers cannot be read.
     pub(super) fn parse(data: &'d [u8]) -> Option<Self> {
         if data.len() < size_of::<Header>() {
             return None;

@@ -1,5 +1,5 @@
-//! The sections of a file of whatever machine, as they are in it: nothing but their headers is read. Files of debug
-//! information are large.
+//! The sections of a file for any machine, as stored. Only their headers are read, because files
+//! with debug information are large.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,13 +19,17 @@ const CTX: Ctx = Ctx {
 /// A section as it is in the file.
 #[derive(Clone, Debug)]
 pub struct StoredSection {
-    /// Its bytes, if it has any. They may reach beyond the file.
+    /// The section's byte range in the file; `None` if it has no bytes there. The range may reach
+    /// beyond the file.
     pub range: Option<Range<usize>>,
-    /// Are they compressed, after a header that says how ([`compressed`])?
+    /// True if the bytes are compressed, after a header that describes the compression
+    /// ([`compressed`]).
     pub is_compressed: bool,
 }
 
-/// The sections of the 64-bit little-endian ELF file `data`, by name.
+/// The sections of the 64-bit little-endian ELF file `data`, by name. `None` if `data` is no such
+/// file, or its headers cannot be read. Of several sections with one name, the last is returned.
+/// Sections whose names cannot be read are left out.
 pub fn stored_sections(data: &[u8]) -> Option<HashMap<String, StoredSection>> {
     let elf = Elf::parse_header(data).ok()?;
     if elf.e_ident[header::EI_CLASS] != header::ELFCLASS64 || elf.endianness().ok()? != CTX.le {
@@ -35,7 +39,7 @@ pub fn stored_sections(data: &[u8]) -> Option<HashMap<String, StoredSection>> {
     if at == 0 {
         return None;
     }
-    // Where the counts do not fit into the header they stand in section 0 (gABI, e_shnum).
+    // Counts that do not fit into the header are in section 0 (gABI, e_shnum).
     let first = SectionHeader::parse(data, at, 1, CTX)
         .ok()?
         .into_iter()
@@ -72,19 +76,19 @@ pub fn stored_sections(data: &[u8]) -> Option<HashMap<String, StoredSection>> {
     )
 }
 
-/// How a section is compressed (gABI, `ch_type`).
+/// The compression of a section (gABI, `ch_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// zlib's.
+    /// zlib.
     Zlib,
     /// Zstandard.
     Zstd,
-    /// Another one.
+    /// Any other compression.
     Other,
 }
 
-/// What the header of a compressed section says: how it is compressed, and its size when it is not. Then its
-/// bytes.
+/// Splits a compressed section into its compression, its uncompressed size in bytes, and the
+/// compressed bytes. `None` if it is shorter than its header.
 pub fn compressed(bytes: &[u8]) -> Option<(Compression, u64, &[u8])> {
     let form = CompressionHeader::parse(bytes, 0, CTX).ok()?;
     let packed = bytes.get(CompressionHeader::size(CTX)..)?;
@@ -99,11 +103,11 @@ pub fn compressed(bytes: &[u8]) -> Option<(Compression, u64, &[u8])> {
 /// A row of a table of symbols.
 #[derive(Clone, Copy, Debug)]
 pub struct SymbolRow {
-    /// Where its name is in the section of the names.
+    /// The offset of the symbol's name in the section of names, in bytes.
     pub name: usize,
-    /// Its address.
+    /// The symbol's link-time address.
     pub value: u64,
-    /// Is it defined in this file?
+    /// True if the symbol is defined in this file.
     pub is_defined: bool,
 }
 

@@ -6,12 +6,13 @@ use super::file::ElfFile;
 use crate::addr::Svma;
 use crate::isa::{decode, may_have_calls};
 
-/// What BOLT has moved out of there is dead, and everything else has its entries.
+/// The prefix of sections that BOLT has left behind. Code that it has moved out is dead there, and
+/// all other code has unwind entries.
 const LEFT_BY_BOLT: &str = ".bolt.org.";
 
 impl ElfFile<'_> {
-    /// Where code may stand, by address: in sections of code but linkage tables, or in executable segments of a
-    /// file without sections.
+    /// Ranges that may contain code, by address: code sections except for linkage tables, or
+    /// executable segments if the file has no such sections.
     pub(crate) fn code(&self) -> Vec<Range<Svma>> {
         let sections = self.sections().iter();
         let of_sections = sections.filter(|s| s.holds_code() && !s.is_plt());
@@ -22,11 +23,12 @@ impl ElfFile<'_> {
             ranges = segments.map(|s| s.range.start..s.file_end()).collect();
         }
         ranges.sort_by_key(|r| (r.start, r.end));
-        // Each byte once, whatever a damaged file says.
+        // Each byte once, even for a damaged file.
         without(ranges, std::iter::empty())
     }
 
-    /// The code outside of ranges, ordered by start, in which calls are made, by address.
+    /// The code outside of `covered` that contains calls, by address. `covered` is ordered by
+    /// start.
     pub(crate) fn calls_outside(
         &self,
         covered: impl Iterator<Item = Range<Svma>>,
@@ -36,7 +38,7 @@ impl ElfFile<'_> {
         gaps
     }
 
-    /// Is there a call among the instructions from the start of the range on?
+    /// True if decoding from the start of the range finds a call.
     fn has_calls(&self, range: &Range<Svma>) -> bool {
         let bytes = self.bytes(range.start, range.end.0 - range.start.0);
         let bytes = bytes.unwrap_or_default();
@@ -44,7 +46,7 @@ impl ElfFile<'_> {
     }
 }
 
-/// What is left of `ranges` without `covered`, both ordered by start.
+/// The rest of `ranges` without `covered`, both ordered by start.
 fn without(
     ranges: Vec<Range<Svma>>,
     covered: impl Iterator<Item = Range<Svma>>,

@@ -1,57 +1,73 @@
-//! What trampolines are made of and lead to, and why one cannot be made.
+//! Inputs, outputs and errors of trampoline emission.
 
 use std::fmt;
 
 use crate::addr::Avma;
 use crate::isa::CodeError;
 
-/// What the hooks of a function call.
+/// The cells that the hooks of a function call through.
+///
+/// A cell holds the address of a stub in 8 bytes. It must be within 2 GiB of the trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hooks {
-    /// An 8-byte cell with the address of the stub for entries, within 2 GiB of the trampoline.
+    /// The cell of the stub for entries.
     pub entry_cell: Avma,
-    /// The same for exits by a return.
+    /// The cell of the stub for exits by a return.
     pub exit_cell: Avma,
-    /// The same for exits by a tail call.
+    /// The cell of the stub for exits by a tail call.
     pub tail_cell: Avma,
-    /// The same for those of a function whose exits have hooks, too, that end both.
+    /// The cell of the stub for exits by a tail call to a function whose own exit hooks end both
+    /// activations.
     pub lend_cell: Avma,
-    /// The same for points, where there is a stub for them.
+    /// The cell of the stub for points; `None` if there is no such stub.
     pub point_cell: Option<Avma>,
-    /// What the stub is told at entries and exits; at points it is their number.
+    /// The cells for counts; `None` if there is no stub for them.
+    pub counts: Option<CountCells>,
+    /// The number that the hooks pass to the stub at entries and exits, the function's id. At
+    /// points they pass the point's number, at counts the counter's.
     pub id: u32,
 }
 
-/// A pair of program counters that mean the same.
+/// The cells that counts use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountCells {
+    /// The cell of the stub, which the hooks call with the counter's number.
+    pub stub: Avma,
+    /// The cell with the address of the table of banks ([`CountIn`](crate::isa::CountIn)). `None` if
+    /// all hooks must call the stub.
+    pub table: Option<Avma>,
+}
+
+/// A pair of equivalent program counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcPair {
-    /// In the original code.
+    /// The address in the original code.
     pub original: Avma,
-    /// In the trampoline, where execution goes on without running a hook that has run already.
+    /// The address in the trampoline. Execution that continues here does not run a hook twice.
     pub trampoline: Avma,
 }
 
-/// Why a trampoline cannot be at the address given.
+/// Reasons why a trampoline cannot be emitted at the given address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmitError {
-    /// An instruction at `from` cannot reach `to`.
+    /// The displacement of an instruction that ends at `from` cannot reach `to`.
     OutOfReach {
-        /// Where the displacement counts from.
+        /// The address that the displacement is relative to.
         from: Avma,
-        /// What it should name.
+        /// The address that the displacement should reach.
         to: Avma,
     },
-    /// The jump at `at` cannot lead to the stepping stone given, or none is.
+    /// The jump at `at` cannot encode the address of the stepping stone, or there is no stone.
     NotSpelled {
         /// The jump's address.
         at: Avma,
     },
-    /// A hook before the instruction at `at` is wanted, and [`Hooks`] name no stub for points.
+    /// A point or a count is wanted at the instruction at `at`, but [`Hooks`] has no stub for it.
     NoPointStub {
         /// The instruction's original address.
         at: Avma,
     },
-    /// The instruction at `at` has an operand too far away and no other form.
+    /// The instruction at `at` has an operand that is too far away, and no other form.
     NoFarForm {
         /// The instruction's original address.
         at: Avma,
@@ -67,7 +83,7 @@ impl fmt::Display for EmitError {
             Self::NotSpelled { at } => {
                 write!(
                     f,
-                    "emit trampoline: the punned jump at {at} cannot lead there"
+                    "emit trampoline: the punned jump at {at} cannot reach it"
                 )
             }
             Self::NoPointStub { at } => {

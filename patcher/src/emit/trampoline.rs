@@ -1,28 +1,33 @@
 //! The trampoline of one site.
 
 use crate::addr::{Avma, Bias, Svma};
-use crate::isa::{Code, Displaced, Goal, HOOK, HOOK_AT_POINT, JUMP};
+use crate::inside::Counter;
+use crate::isa::{COUNT, Code, Displaced, Goal, HOOK, HOOK_AT_POINT, JUMP};
 use crate::plan::{Effect, ProbePoint, Row, Site, Tactic};
 
-use super::terms::{EmitError, Hooks, PcPair};
+use super::terms::{CountCells, EmitError, Hooks, PcPair};
 
-/// A jump to anywhere near.
+/// The length in bytes of a jump to any target within 2 GiB.
 const LONG: usize = JUMP as usize;
 
-/// The code, and the addresses in it that mean the same as ones in the original.
+/// A trampoline's code, and pairs of its addresses with equivalent ones in the original.
 pub struct Built {
+    /// The trampoline's code.
     pub code: Vec<u8>,
+    /// Equivalent program counters.
     pub pcs: Vec<PcPair>,
+    /// The starts of hooks, each with the probe point's instruction.
     pub hook_starts: Vec<PcPair>,
 }
 
-/// The length of the longest trampoline `site` can have.
+/// An upper bound of the length of a trampoline for `site`, in bytes.
 pub fn max_len(site: &Site) -> usize {
     let copies = |displaced: &[Displaced]| displaced.iter().map(Displaced::max_len).sum::<usize>();
     let hook = |point: &ProbePoint| match point.effect {
         Effect::Entry => HOOK,
         Effect::Point(_) => HOOK_AT_POINT,
-        // After a conditional exit its hook and jump come extra.
+        Effect::Count(..) => COUNT + HOOK_AT_POINT + 2 * LONG,
+        // Hooks of a conditional jump that is taken follow all other code, with a jump after them.
         Effect::Exit | Effect::TailExit(_) => HOOK + LONG,
     };
     let row = |displaced: &[Displaced], points: &[ProbePoint]| {
@@ -36,7 +41,10 @@ pub fn max_len(site: &Site) -> usize {
     row(&site.displaced, &site.points) + rows
 }
 
-/// Builds the trampoline at `base`.
+/// Builds the trampoline of `site` for the address `base`.
+///
+/// # Errors
+/// The trampoline cannot work at `base`, or `hooks` has no stub for a point.
 pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built, EmitError> {
     let mut builder = Builder {
         site,
@@ -47,6 +55,7 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
         hook_starts: Vec::new(),
         taken: Vec::new(),
         rows: Vec::new(),
+        uncounted: Vec::new(),
     };
     builder.rows = site.rows.iter().map(|_| builder.out.label()).collect();
     match site.tactic {
@@ -54,7 +63,8 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
         _ => builder.window()?,
     }
     builder.rows()?;
-    builder.taken_exits()?;
+    builder.taken_jumps()?;
+    builder.uncounted()?;
     Ok(Built {
         code: builder.out.finish()?,
         pcs: builder.pcs,
@@ -62,14 +72,14 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
     })
 }
 
-/// Displaced instructions that stand in a row.
+/// Consecutive displaced instructions.
 #[derive(Clone, Copy)]
 struct Copied<'a> {
-    /// Which row; 0 is the site's own window.
+    /// The row's index; 0 is the site's own window.
     number: usize,
     displaced: &'a [Displaced],
     points: &'a [ProbePoint],
-    /// Where it goes on after them.
+    /// The original address at which execution continues after the instructions.
     resume: Svma,
 }
 
@@ -80,11 +90,27 @@ struct Builder<'a> {
     out: Code,
     pcs: Vec<PcPair>,
     hook_starts: Vec<PcPair>,
-    /// Conditional exits, whose hook stands after everything else: its label, the instruction,
-    /// and the target.
-    taken: Vec<(usize, Effect, &'a Displaced, Svma)>,
-    /// The labels of the site's further rows.
+    /// Conditional jumps with hooks if they are taken, which follow all other code: the label, the
+    /// effects, the instruction, and where it leads.
+    taken: Vec<(usize, Vec<Effect>, &'a Displaced, Svma, Goal)>,
+    /// The labels of the site's other rows.
     rows: Vec<usize>,
+    /// Counts of threads without a bank.
+    uncounted: Vec<Uncounted>,
+}
+
+/// A count by a thread that has no bank.
+struct Uncounted {
+    /// The number of the counter.
+    number: u32,
+    /// The cell of the stub.
+    stub: Avma,
+    /// True if the stack pointer is above the red zone.
+    keeps_red_zone: bool,
+    /// The label of the call.
+    otherwise: usize,
+    /// The label to continue at.
+    after: usize,
 }
 
 impl<'a> Builder<'a> {
@@ -95,17 +121,18 @@ impl<'a> Builder<'a> {
             displaced: &site.displaced,
             points: &site.points,
             resume: match (site.tactic, site.displaced.last()) {
-                // The instruction is longer than the byte.
+                // The window is one byte, but the instruction is longer.
                 (Tactic::Trap, Some(insn)) => insn.end(),
                 _ => site.window.end,
             },
         })
     }
 
-    /// The displaced instructions in a row, then back after them.
+    /// Emits the displaced instructions of a row, then a jump back to the code after them.
     fn row(&mut self, row: Copied<'a>) -> Result<(), EmitError> {
         for displaced in row.displaced {
-            // Jumps to an exit or a point meet its hook; those to the entry are no calls.
+            // Jumps to an exit or a point run its hook. Jumps to the entry do not: they are not
+            // calls.
             let (entries, others): (Vec<_>, Vec<_>) = row
                 .points
                 .iter()
@@ -116,9 +143,13 @@ impl<'a> Builder<'a> {
             self.hooks_before(displaced, &others)?;
             self.pair(displaced.at);
             self.copy(displaced, row)?;
+            let after = |p: &&ProbePoint| p.at == displaced.at && p.effect.is_if_not_taken();
+            for point in row.points.iter().filter(after) {
+                self.hook(point.effect, displaced.end())?;
+            }
         }
         if row.displaced.last().is_none_or(Displaced::falls_through) {
-            // The function may end here and run on into the next one.
+            // The function may end here and fall through into the next one.
             for point in row.points.iter().filter(|p| p.at == row.resume) {
                 self.hook(point.effect, row.resume)?;
             }
@@ -129,7 +160,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Only the hook and the jump itself, which the patched one leads to once it is taken.
+    /// Emits only the hook and a jump to the original target: the patched jump arrives here when it
+    /// is taken.
     fn retarget(&mut self) -> Result<(), EmitError> {
         let Some(jump) = self.site.displaced.first() else {
             return Ok(());
@@ -156,14 +188,15 @@ impl<'a> Builder<'a> {
         self.pcs.push(pair);
     }
 
-    /// The hooks of `points` that run whenever control comes to `displaced`.
+    /// Emits the hooks of `points` that run each time before `displaced` executes.
     fn hooks_before(
         &mut self,
         displaced: &Displaced,
         points: &[&ProbePoint],
     ) -> Result<(), EmitError> {
-        let if_taken = |p: &ProbePoint| p.effect.is_exit() && displaced.is_conditional();
-        for point in points.iter().filter(|p| !if_taken(p)) {
+        let if_taken = |p: &ProbePoint| p.effect.is_if_taken() && displaced.is_conditional();
+        let is_before = |p: &&&ProbePoint| !if_taken(p) && !p.effect.is_if_not_taken();
+        for point in points.iter().filter(is_before) {
             self.hook(point.effect, displaced.at)?;
         }
         Ok(())
@@ -171,6 +204,10 @@ impl<'a> Builder<'a> {
 
     fn hook(&mut self, effect: Effect, original: Svma) -> Result<(), EmitError> {
         let original = self.bias.to_avma(original);
+        self.hook_starts.push(PcPair {
+            original,
+            trampoline: self.out.here(),
+        });
         let (cell, number) = match effect {
             Effect::Entry => (self.hooks.entry_cell, self.hooks.id),
             Effect::Exit => (self.hooks.exit_cell, self.hooks.id),
@@ -180,19 +217,49 @@ impl<'a> Builder<'a> {
                 let missing = EmitError::NoPointStub { at: original };
                 (self.hooks.point_cell.ok_or(missing)?, number)
             }
+            Effect::Count(counter) => {
+                let missing = EmitError::NoPointStub { at: original };
+                return self.count(counter, self.hooks.counts.ok_or(missing)?);
+            }
         };
-        let red_zone = matches!(effect, Effect::Point(_));
-        self.hook_starts.push(PcPair {
-            original,
-            trampoline: self.out.here(),
-        });
+        let red_zone = effect.is_inside();
         Ok(self.out.hook(number, cell, red_zone)?)
     }
 
-    /// Where a jump to `target` goes that is displaced in `row`.
+    /// Emits a hook that counts. If the thread has no bank, it calls the stub, out of line.
+    fn count(&mut self, counter: Counter, cells: CountCells) -> Result<(), EmitError> {
+        let Counter { number, free, .. } = counter;
+        let Some(table) = cells.table else {
+            return Ok(self.out.hook(number, cells.stub, true)?);
+        };
+        let [otherwise, after] = [self.out.label(), self.out.label()];
+        let free = (free.registers, free.flags);
+        let labels = (otherwise, after);
+        let keeps_red_zone = self.out.count(number, free, table, labels)?;
+        self.uncounted.push(Uncounted {
+            number,
+            stub: cells.stub,
+            keeps_red_zone,
+            otherwise,
+            after,
+        });
+        Ok(())
+    }
+
+    /// Emits the calls of the stub for counts in threads without a bank.
+    fn uncounted(&mut self) -> Result<(), EmitError> {
+        for of in std::mem::take(&mut self.uncounted) {
+            self.out.place(of.otherwise);
+            self.out.hook(of.number, of.stub, of.keeps_red_zone)?;
+            self.out.jump(Goal::Label(of.after));
+        }
+        Ok(())
+    }
+
+    /// The new target for a jump to `target` that is displaced in `row`.
     fn goal(&self, target: Svma, row: Option<Copied<'_>>) -> Goal {
         let site = self.site;
-        // The entry hook stands before the copy of the entry, not in it.
+        // The entry hook precedes the copy of the entry, so a jump to that copy skips the hook.
         let target = if site.entry.contains(&target) {
             Svma(site.entry.end.0 - 1)
         } else {
@@ -220,34 +287,45 @@ impl<'a> Builder<'a> {
         Ok(self.out.displaced(displaced, self.bias, goal)?)
     }
 
-    /// Where a conditional jump goes if taken: to its hook, if it is an exit.
+    /// The new target of a conditional jump: the hooks that run if the jump is taken, if it has
+    /// any.
     fn taken_goal(&mut self, displaced: &'a Displaced, target: Svma, row: Copied<'_>) -> Goal {
-        let exit = |p: &&ProbePoint| p.at == displaced.at && p.effect.is_exit();
-        if let Some(exit) = row.points.iter().find(exit) {
-            let label = self.out.label();
-            self.taken.push((label, exit.effect, displaced, target));
-            Goal::Label(label)
-        } else {
-            self.goal(target, Some(row))
+        let is_taken = |p: &&ProbePoint| p.at == displaced.at && p.effect.is_if_taken();
+        let effects: Vec<Effect> = row
+            .points
+            .iter()
+            .filter(is_taken)
+            .map(|p| p.effect)
+            .collect();
+        let goal = self.goal(target, Some(row));
+        if effects.is_empty() {
+            return goal;
         }
+        let label = self.out.label();
+        self.taken.push((label, effects, displaced, target, goal));
+        Goal::Label(label)
     }
 
-    fn taken_exits(&mut self) -> Result<(), EmitError> {
-        for (label, effect, jump, target) in std::mem::take(&mut self.taken) {
+    fn taken_jumps(&mut self) -> Result<(), EmitError> {
+        for (label, effects, jump, target, goal) in std::mem::take(&mut self.taken) {
             self.out.place(label);
-            self.hook(effect, jump.at)?;
-            // What has counted already must not run again in its original place.
-            if !jump.is_repeatable() {
-                self.hook_starts.pop();
+            for (index, &effect) in effects.iter().enumerate() {
+                self.hook(effect, jump.at)?;
+                // An instruction that has changed a counter, or whose first hook has run, must not
+                // run again at its original address.
+                if index > 0 || !jump.is_repeatable() {
+                    self.hook_starts.pop();
+                }
             }
-            self.pair(target);
-            let goal = Goal::Outside(self.bias.to_avma(target));
+            if goal == Goal::Outside(self.bias.to_avma(target)) {
+                self.pair(target);
+            }
             self.out.jump(goal);
         }
         Ok(())
     }
 
-    /// Copies of what the site's jumps lead to in the windows of other sites.
+    /// Emits copies of code in other sites' windows that the site's jumps lead to.
     fn rows(&mut self) -> Result<(), EmitError> {
         for (
             index,

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use crate::addr::Svma;
 
-/// Which bytes of the executable segments are in the set.
+/// A set of bytes in the executable segments.
 ///
-/// A bitmap costs an eighth of the text and is filled and asked without sorting, which is what
-/// makes a scan of a 100 MB module affordable.
+/// The bitmap has an eighth of the text's size. Insertions and queries need no sorting, so a scan
+/// of a 100 MB module is affordable.
 #[derive(Clone, Debug, Default)]
 pub struct AddressSet {
     parts: Vec<Part>,
@@ -16,11 +16,12 @@ pub struct AddressSet {
 #[derive(Clone, Debug)]
 struct Part {
     range: Range<u64>,
+    /// One bit for each byte of `range`, the lowest first; 1 for a member.
     words: Vec<u64>,
 }
 
 impl AddressSet {
-    /// An empty set over these ranges; addresses outside them are never members.
+    /// An empty set over `ranges`. Addresses outside of them are never members.
     pub fn over(ranges: impl Iterator<Item = Range<Svma>>) -> Self {
         let parts = ranges
             .filter(|r| r.start < r.end)
@@ -35,7 +36,8 @@ impl AddressSet {
         Self { parts }
     }
 
-    /// Adds `at`, if it lies in one of the ranges; `false` if it was there before.
+    /// Adds `at` if it is in one of the ranges. Returns false if it was a member before, otherwise
+    /// true, even if it is in no range.
     pub fn insert(&mut self, at: u64) -> bool {
         for part in &mut self.parts {
             let offset = at.wrapping_sub(part.range.start);
@@ -49,12 +51,12 @@ impl AddressSet {
         true
     }
 
-    /// Does `at` lie in one of the ranges?
+    /// True if `at` is in one of the ranges, and so may be a member.
     pub fn covers(&self, at: Svma) -> bool {
         self.parts.iter().any(|part| part.range.contains(&at.0))
     }
 
-    /// Is `at` a member?
+    /// True if `at` is a member.
     pub fn contains(&self, at: Svma) -> bool {
         self.parts.iter().any(|part| {
             let offset = at.0.wrapping_sub(part.range.start);
@@ -63,7 +65,7 @@ impl AddressSet {
         })
     }
 
-    /// The members in `range`, ascending.
+    /// The members in `range`, ascending if the set's own ranges are.
     pub fn within(&self, range: Range<Svma>) -> impl Iterator<Item = Svma> + '_ {
         self.parts.iter().flat_map(move |part| {
             let low = range.start.0.max(part.range.start);

@@ -16,13 +16,13 @@ use crate::addr::Svma;
 use crate::image::{CfaAt, Image};
 use crate::isa::{CFA_AT_ENTRY, Control, Insn, LONGEST_INSN, SHORTEST_CALL, Shape, jump_source};
 
-/// The most stretches of code that are followed from one call.
+/// The maximum number of stretches of code that are followed from one call.
 const MOST_STRETCHES: usize = 256;
-/// The most bytes of code that are followed from one call.
+/// The maximum amount of code that is followed from one call, in bytes.
 const MOST_BYTES: u64 = 1 << 18;
-/// The most instructions between a call and the return after it.
+/// The maximum number of instructions between a call and the return after it.
 const MOST_TO_RETURN: usize = 64;
-/// The most instructions of a linkage stub, or of other code outside of functions.
+/// The maximum number of instructions in a linkage stub, or in other code outside of functions.
 const MOST_OF_STUB: usize = 16;
 
 /// The call instruction that ends at a return address.
@@ -40,7 +40,7 @@ pub enum CallBefore {
     None,
 }
 
-/// The call instruction that ends at `at`.
+/// The kind of the call instruction that ends at `at`.
 pub fn call_before(image: &Image<'_>, at: Svma) -> CallBefore {
     let mut found = CallBefore::None;
     for len in SHORTEST_CALL..=LONGEST_INSN {
@@ -81,22 +81,26 @@ fn call_of(image: &Image<'_>, insn: &Insn) -> CallBefore {
     }
 }
 
-/// The code that control may reach from an address without another call: the function there with
-/// its parts, the targets of its jumps, the code it falls through to, and so on. It is explored on
-/// demand.
+/// The code that control may reach from an address without another call.
+///
+/// It contains the function there with its parts, the targets of its jumps, and the code that it
+/// falls through to, transitively. It is explored on demand.
 pub struct Arrivals<'i, 'd> {
     image: &'i Image<'d>,
+    /// The explored code.
     code: Vec<Range<Svma>>,
-    /// The bytes of `code`.
+    /// The total size of the explored code, in bytes.
     len: u64,
+    /// The words in memory that the explored code jumps through.
     slots: BTreeSet<Svma>,
+    /// True if the explored code may also leave to an unknown target.
     is_open: bool,
     /// Addresses to explore next, the nearest first.
     work: VecDeque<Svma>,
 }
 
 impl<'i, 'd> Arrivals<'i, 'd> {
-    /// Explores from `from`.
+    /// An exploration that starts at `from`.
     pub fn from(image: &'i Image<'d>, from: Svma) -> Self {
         Self {
             image,
@@ -108,7 +112,8 @@ impl<'i, 'd> Arrivals<'i, 'd> {
         }
     }
 
-    /// True if control may reach `to`.
+    /// True if control may reach `to` through known targets. If false, it may still reach `to`
+    /// through [`Arrivals::slots()`], or if [`Arrivals::is_open()`].
     pub fn reach(&mut self, to: Svma) -> bool {
         if self.contain(to) {
             return true;
@@ -137,7 +142,8 @@ impl<'i, 'd> Arrivals<'i, 'd> {
         &self.slots
     }
 
-    /// True if control may also leave to an unknown target.
+    /// True if control may also leave to an unknown target, or if there is too much code to
+    /// explore.
     pub fn is_open(&mut self) -> bool {
         self.slots();
         self.is_open
@@ -170,7 +176,7 @@ impl<'i, 'd> Arrivals<'i, 'd> {
         self.work.extend(targets);
     }
 
-    /// Adds these ranges of code and returns the targets of their jumps. `are_whole` if they are a
+    /// Adds `ranges` of code and returns the targets of their jumps. `are_whole` if they are a
     /// whole function.
     fn of_code(&mut self, ranges: &[Range<Svma>], are_whole: bool) -> Vec<Svma> {
         let image = self.image;
@@ -215,7 +221,8 @@ impl<'i, 'd> Arrivals<'i, 'd> {
     }
 }
 
-/// True if the function's frame still exists at `at`. A jump there is not a tail call.
+/// True if the unwind tables state that the function's frame still exists at `at`. A jump at `at`
+/// is then not a tail call.
 fn stays(image: &Image<'_>, at: Svma) -> bool {
     match image.cfa_from_stack_pointer(at) {
         CfaAt::StackPointerPlus(offset) => offset != CFA_AT_ENTRY,
@@ -247,10 +254,12 @@ fn stub(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
     Vec::new()
 }
 
-/// True if the code after the call that returns to `at` continues in another frame: it loads the
-/// stack pointer from the register which holds that of another frame (GCC's `__builtin_eh_return`). At that
-/// call the unwinder has already overwritten its saved registers with those of the catching frame.
-/// So the frame above it on the stack is not its caller.
+/// True if the code after the call that returns to `at` continues in another frame.
+///
+/// It loads the stack pointer from the register that holds the other frame's (GCC's
+/// `__builtin_eh_return`). By the time of that call, the unwinder has overwritten its saved
+/// registers with those of the catching frame. So the frame above it on the stack is not its
+/// caller.
 pub fn replaces_frame(image: &Image<'_>, at: Svma) -> bool {
     let mut at = at;
     for _ in 0..MOST_TO_RETURN {
@@ -280,9 +289,10 @@ pub fn resumes_builtin(image: &Image<'_>, at: Svma) -> bool {
     is_start && call_before(image, at) == CallBefore::None
 }
 
-/// True if Go's runtime makes goroutines enter the function around `at` without a call: a signal handler
-/// pushes the interrupted address, which may be any instruction, as the return address (Go,
-/// `src/runtime/signal_unix.go`, `doSigPreempt`).
+/// True if Go's runtime makes goroutines enter the function around `at` without a call.
+///
+/// A signal handler pushes the interrupted address as the return address, and that may be any
+/// instruction (Go, `src/runtime/signal_unix.go`, `doSigPreempt`).
 pub fn is_injected_by_go(image: &Image<'_>, at: Svma) -> bool {
     let function = image.functions().containing(at);
     let name = function.and_then(|function| function.linkage);

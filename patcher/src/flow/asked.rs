@@ -1,5 +1,7 @@
-//! The recipes of single calls: of those in code that there is too much of for all to be found, and of those that the
-//! unwind tables describe by the frame pointer, where the stack pointer would do.
+//! Recipes of single calls.
+//!
+//! Some modules have too much code to find the recipes of all calls. Other calls are described in
+//! the unwind tables by the frame pointer, although the stack pointer would do.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +19,14 @@ use crate::function::{Function, FunctionKind};
 use crate::image::Image;
 use crate::isa::{CALL, Calls, beginnings_with_frame_pointer};
 
-/// Most bytes of a function that is analysed for one call in it.
+/// The maximum size of a function that is analyzed for one call, in bytes.
 const LARGEST_FUNCTION: u64 = 2 << 20;
 
-/// The recipes of the calls that return to `asked`, ascending addresses, as far as there are any; each with the bytes
-/// from the stack pointer to where the frame pointer was seen to point.
+/// The recipes of the calls that return to the addresses in `asked`, which are ascending, by return
+/// address; some may be missing.
+///
+/// Each address comes with the distance from the stack pointer up to the frame pointer that a walk
+/// saw, in bytes.
 pub fn frames_of(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -55,24 +60,31 @@ pub fn frames_of(
     found
 }
 
-/// The recipes of those of these calls that have none in the unwind tables and whose functions restore the frame pointer;
-/// each with the bytes from the stack pointer to where the frame pointer was seen to point. Those of further calls in their frames come
-/// with them. Cheap.
+/// The recipes of those calls in `asked` that have no unwind entry and whose functions restore the
+/// frame pointer.
+///
+/// `asked` are return addresses, ascending, each with the distance from the stack pointer up to the
+/// frame pointer that a walk saw, in bytes. The result is by return address and includes further
+/// calls in the same frames. This is cheap.
 pub fn frames_seen(image: &Image<'_>, asked: &[(Svma, i64)]) -> BTreeMap<Svma, Recipe> {
     let is_bare = |after: Svma| image.fde(before(after)).is_none();
     let is_asked = |after| asked.binary_search_by_key(&after, |call| call.0).is_ok();
     let mut found = BTreeMap::new();
     for &(after, distance) in asked.iter().filter(|call| is_bare(call.0)) {
         let recipes = by_epilogue(|at| image.bytes_from(at), after, distance);
-        // What was seen of a call itself goes before what is concluded from another.
+        // An observation at the call itself takes precedence over a conclusion from another.
         let is_own = |at: Svma| at == after || !is_asked(at) && is_bare(at);
         found.extend(recipes.into_iter().filter(|&(at, _)| is_own(at)));
     }
     found
 }
 
-/// The recipe of a call in code that is in no file, and may be replaced by other code with frames of its own: only that
-/// it has a frame pointer is shown. `bytes` are those of the code from an address on.
+/// The recipe of a call in code that is in no file, such as generated code. `None` if the
+/// instructions do not show that its function has a frame pointer.
+///
+/// The call returns to `after`. A walk saw the frame pointer `distance` bytes above the stack
+/// pointer. `bytes` returns the code from an address on. The code may be replaced by other code
+/// with different frames. So the recipe states only that it has a frame pointer.
 pub fn frame_seen<'d>(
     bytes: impl Fn(Svma) -> Option<&'d [u8]>,
     after: Svma,
@@ -82,8 +94,8 @@ pub fn frame_seen<'d>(
     (!found.is_empty()).then_some(BY_FRAME_POINTER)
 }
 
-/// The recipes of calls of the function that is called at `entry`, as far as it has no unwind entries and saves the frame
-/// pointer at once, and restores it. Cheap.
+/// The recipes of calls in the function at `entry`, each with the return address. Empty unless the
+/// function lacks unwind entries, saves the frame pointer at once, and restores it. This is cheap.
 pub fn frames_called(image: &Image<'_>, entry: Svma) -> Vec<(Svma, Recipe)> {
     if image.fde(entry).is_some() {
         return Vec::new();
@@ -93,11 +105,13 @@ pub fn frames_called(image: &Image<'_>, entry: Svma) -> Vec<(Svma, Recipe)> {
     found
 }
 
-/// The recipes of calls of the function around the call that returns to `after`, where one that makes a frame pointer at
-/// once leads there. Cheap.
+/// The recipes of calls in the function around the call that returns to `after`, each with the
+/// return address. Empty unless that function lacks unwind entries, sets up a frame pointer at
+/// once, and begins within 16 KiB before the call. This is cheap.
 pub fn frames_around(image: &Image<'_>, after: Svma) -> Vec<(Svma, Recipe)> {
-    /// Bytes before the call that are looked at, and most beginnings in them.
+    /// The number of bytes before the call that are searched.
     const FURTHEST: u64 = 16 << 10;
+    /// The maximum number of function beginnings tried in the bytes searched.
     const MOST_BEGINNINGS: usize = 4;
     let first = Svma(after.0.saturating_sub(FURTHEST));
     let code = image.bytes(first, after.0 - first.0).unwrap_or_default();
@@ -109,7 +123,8 @@ pub fn frames_around(image: &Image<'_>, after: Svma) -> Vec<(Svma, Recipe)> {
     found.find(is_around).unwrap_or_default()
 }
 
-/// The function that the call which returns to `after` calls, and those that are called after it, where they are fixed.
+/// The target of the call that returns to `after`, and those of calls and tail calls in the code
+/// that can run after it; only fixed addresses of code in the file, in no certain order.
 pub fn callees_seen(image: &Image<'_>, after: Svma) -> Vec<Svma> {
     let mut found = callees(|at| image.bytes_from(at), after);
     let at = Svma(after.0.wrapping_sub(CALL));
@@ -119,25 +134,26 @@ pub fn callees_seen(image: &Image<'_>, after: Svma) -> Vec<Svma> {
     found
 }
 
-/// The functions that are called by the one at `entry`, where they are fixed.
+/// The targets of the calls and tail calls in the function at `entry`; only fixed addresses of code
+/// in the file, in no certain order.
 pub fn callees_of(image: &Image<'_>, entry: Svma) -> Vec<Svma> {
     let mut found = callees(|at| image.bytes_from(at), entry);
     found.retain(|&at| image.is_code(at));
     found
 }
 
-/// Where the call that returns to `after` ends.
+/// The address of the last byte of the call that returns to `after`.
 fn before(after: Svma) -> Svma {
     Svma(after.0.wrapping_sub(1))
 }
 
-/// Bytes of all its parts.
+/// The total size of the function's parts, in bytes.
 fn size(function: &Function) -> u64 {
     let ranges = function.ranges();
     ranges.map(|range| range.end.0 - range.start.0).sum()
 }
 
-/// The recipes of a function without unwind entries.
+/// The recipes of calls in a function without unwind entries, each with the return address.
 fn by_instructions(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -150,7 +166,8 @@ fn by_instructions(
     stated.unwrap_or_else(|| recipes(image, context, function))
 }
 
-/// The recipes of calls of a function with unwind entries, by the stack pointer.
+/// The recipes by the stack pointer for those of `calls`, in a function with unwind entries, that
+/// the entries describe by the frame pointer. Each comes with the return address.
 fn by_tables(
     image: &Image<'_>,
     context: &ModuleContext<'_>,

@@ -1,5 +1,5 @@
-//! How the frame of a function stands before any of its instructions: where the address that it returns to is, and where
-//! the registers are that its caller has back then.
+//! The frame of a function before any of its instructions: the locations of the return address and
+//! of the caller's registers.
 
 use gimli::{RegisterRule, UnwindTableRow};
 
@@ -16,16 +16,17 @@ use crate::isa::{CallerFramePointer, Calls, WORD, dwarf};
 /// The frame of a function that is about to run one of its instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameBefore {
-    /// The register that tells where the frame is, and the frame.
+    /// The register that locates the frame.
     pub base: Base,
-    /// See `base`.
+    /// The frame's layout, relative to `base`.
     pub frame: Frame,
-    /// Where the caller's other registers are that a function leaves as they were, in words from the canonical frame address, 0 for each that is in its
-    /// register; `None` where that is not known.
+    /// The locations of the other callee-saved registers, in words from the canonical frame
+    /// address, in the order of `dwarf::KEPT`. 0 for a register that still holds its value. `None`
+    /// if the locations are not known.
     pub others: Option<[i16; 5]>,
 }
 
-/// A register that the canonical frame address is counted from.
+/// The register that the canonical frame address is relative to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// The stack pointer.
@@ -34,8 +35,11 @@ pub enum Base {
     FramePointer,
 }
 
-/// The frame of `function` before each of its instructions at `points`. `None` where it is not known, by the stack or frame pointer alone:
-/// where tables and instructions tell different things, or nothing has called the function.
+/// The frame of `function` before each instruction in `points`, in the order of `points`.
+///
+/// `None` if no instruction begins at the point, or if the stack or frame pointer alone does not
+/// determine the frame. This includes the cases that tables and instructions contradict each other,
+/// and that the function has no caller.
 pub fn frames_before(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -65,7 +69,8 @@ pub fn frames_before(
     points.iter().map(before).collect()
 }
 
-/// Where a row of the tables has the registers that a function leaves as they were.
+/// The locations of the callee-saved registers in a row of the tables, as for
+/// [`FrameBefore::others`]. `None` if one is not at a fixed location.
 fn others(row: &UnwindTableRow<usize>) -> Option<[i16; 5]> {
     let mut others = [0; dwarf::KEPT.len()];
     for (words, register) in others.iter_mut().zip(dwarf::KEPT) {
@@ -94,8 +99,8 @@ impl FrameBefore {
         })
     }
 
-    /// What the tables have stated, where the instructions tell nothing else. Tables that are made for calls alone need
-    /// not be right elsewhere.
+    /// The frame stated by the tables; `None` if the instructions contradict it. Tables made only
+    /// for calls may be wrong at other instructions.
     fn agreed(self, heights: &Heights, index: usize) -> Option<Self> {
         let cfa = i64::from(self.frame.cfa);
         let counted = match self.base {
@@ -107,7 +112,7 @@ impl FrameBefore {
         }
         let stated = self.frame.caller_frame_pointer;
         let caller_frame_pointer = match heights.caller_frame_pointer_before(index) {
-            // Some tables go on naming where it was saved.
+            // Some tables state the save slot even after the register is restored.
             CallerFramePointer::InPlace => 0,
             CallerFramePointer::At(at) if at - WORD != i64::from(stated) * WORD => return None,
             CallerFramePointer::Zeroed => return None,

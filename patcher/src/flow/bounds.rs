@@ -1,10 +1,12 @@
-//! Recipes for code that has neither symbols nor unwind entries. A sweep of the text finds where its functions start.
+//! Recipes for code that has neither symbols nor unwind entries. A sweep of the text finds where
+//! its functions start.
 //!
-//! A start is where a call goes, or a tail call, or what has its address taken, or what the loader calls. What has
-//! its address taken may as well be a label. A wrong start shows when it is followed: at some return the stack is not
-//! as it was at the entry. So a start counts where a return, or a tail call of a function, is reached with the stack
-//! as it was. A function without a return counts where such a function calls it, or the program's entry hands it
-//! over. What is after a call in it is its own where the callee has been seen to return elsewhere.
+//! A start is the target of a call or tail call, an address that is taken, or a function that the
+//! loader calls. A taken address may also be a label. A wrong start shows when it is followed: at
+//! some return, the stack is not as it was at the entry. So a start must lead to a return, or to a
+//! tail call of a function, with the stack as it was. A function without a return counts if a sound
+//! function calls it, or if the program's entry code passes it on. The code after one of its calls
+//! is its own if the callee is known to return elsewhere.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -25,68 +27,71 @@ use crate::function::Function;
 use crate::image::Image;
 use crate::isa::{Calls, Control, Insn, decode};
 
-/// Most starts that are followed in a module: a few seconds' work.
+/// The maximum number of starts that are followed in a module: a few seconds' work.
 const MOST_STARTS: usize = 20_000;
 
-/// Most bytes of code that are swept in a module.
+/// The maximum amount of code that is swept in a module, in bytes.
 const MOST_SWEPT: u64 = 64 << 20;
 
-/// Most bytes up to the next start that are taken for one function.
+/// The maximum distance to the next start for code that counts as one function, in bytes.
 const LONGEST_FUNCTION: u64 = 256 << 10;
 
-/// Bytes before and after a return address in which its function is looked for, in turn.
+/// The distances before and after a return address in which its function is searched, in bytes.
+/// They are tried in turn.
 const WINDOWS: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
 
-/// Where less than this part of the code is not known, only that is swept.
+/// If the unknown code is less than the code divided by this, only the unknown code is swept.
 const LITTLE: u64 = 8;
 
-/// What following a start shows.
+/// The result of following a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It leads to a return with the stack as it was.
+    /// The start leads to a return with the stack as it was at the entry.
     Sound,
-    /// No return shows anything.
+    /// No return proves the start.
     Unproven,
-    /// This is no start, or what is after it is not all one function.
+    /// The address is not a start, or the code that follows is not all one function.
     Wrong,
 }
 
 /// A start that has been followed.
 struct Followed {
     verdict: Verdict,
+    /// The recipes of the function's calls, each with the return address.
     recipes: Vec<(Svma, Recipe)>,
-    /// Where its calls go, tail calls too.
+    /// The targets of the function's calls, including tail calls.
     calls: Vec<Svma>,
-    /// Where its tail calls go.
+    /// The targets of the function's tail calls.
     tail_calls: Vec<Svma>,
-    /// Is the stack aligned at each of its calls, of which there is one?
+    /// True if the function has calls, and the stack is aligned at each.
     is_aligned: bool,
-    /// What has been called, with what is after the call.
+    /// The function's callees, each with the kind of code after the call.
     callees: Vec<(Svma, AfterCall)>,
-    /// Where it ends, if all before that is sure to be its own.
+    /// The function's end. `None` unless all code before the end certainly belongs to it.
     end: Option<Svma>,
-    /// The tables of labels that it jumps through.
+    /// The tables of labels that the function jumps through.
     tables: Vec<Svma>,
 }
 
-/// Where functions may start that are not known, each with what following it shows.
+/// Possible starts of unknown functions, each with the result of following it.
 struct StartSearch<'k> {
     known: Cow<'k, Known>,
+    /// The possible starts, ascending.
     starts: Vec<Svma>,
-    /// Those that are called, as far as a sweep of the code tells.
+    /// The starts that are called, according to a sweep of the code.
     called: HashSet<Svma>,
     followed: BTreeMap<Svma, Followed>,
 }
 
 impl<'k> StartSearch<'k> {
-    /// In all code; `None` where there is too much to look through, or nothing.
+    /// Searches all code. `None` if there is too much code to search, or none.
     fn of(image: &Image<'_>, context: &ModuleContext<'_>) -> Option<Self> {
         let known = Known::of(image);
         let gaps = known.gaps(image);
         Self::among(image, context, Cow::Owned(known), &gaps)
     }
 
-    /// In these gaps between known code alone.
+    /// Searches only `gaps` between known code. `None` if they contain too much code, or none.
     fn within(
         image: &Image<'_>,
         context: &ModuleContext<'_>,
@@ -112,8 +117,8 @@ impl<'k> StartSearch<'k> {
             })
             .collect()
         };
-        // What is after a label is its function's, and where a function has been cut in two by one it runs on: so
-        // the labels go first. What only seems to be called may be one, too.
+        // Remove labels first: the code after one belongs to the function that the label cuts in
+        // two. An address that only seems to be called may also be a label.
         for keeps_called in [true, false] {
             let followed = followed(&starts);
             starts.retain(|start| {
@@ -122,7 +127,7 @@ impl<'k> StartSearch<'k> {
                     .is_none_or(|f| f.verdict == Verdict::Wrong);
                 !is_wrong || keeps_called && called.contains(start)
             });
-            // What is only jumped to begins a function, too.
+            // The target of a tail call also begins a function.
             let functions = followed.iter().filter(|(start, f)| match f.verdict {
                 Verdict::Sound => true,
                 Verdict::Unproven => called.contains(start),
@@ -145,7 +150,7 @@ impl<'k> StartSearch<'k> {
         })
     }
 
-    /// Is there a start that no return shows to be one, and that code may call?
+    /// True if code may call a start that no return proves.
     fn has_unproven_callees(&self, context: &ModuleContext<'_>) -> bool {
         let unproven = |(start, f): (&Svma, &Followed)| {
             f.verdict == Verdict::Unproven && context.branches.contains(*start)
@@ -154,8 +159,8 @@ impl<'k> StartSearch<'k> {
     }
 }
 
-/// The addresses in tables of labels of these functions, each within the code up to the next called
-/// address.
+/// The addresses in the tables of labels of `followed` functions. Each label is within the code up
+/// to the next called address.
 fn labels_in(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -180,7 +185,8 @@ fn labels_in(
     found
 }
 
-/// The functions that neither symbols nor unwind entries tell, where it is certain what belongs to them, by their starts.
+/// The functions without symbols and unwind entries whose extent is certain, by their starts. Empty
+/// if there is too much such code to search.
 pub fn unnamed_functions(image: &Image<'_>, context: &ModuleContext<'_>) -> Vec<Function> {
     let Some(search) = StartSearch::of(image, context) else {
         return Vec::new();
@@ -192,7 +198,8 @@ pub fn unnamed_functions(image: &Image<'_>, context: &ModuleContext<'_>) -> Vec<
     search.followed.iter().filter_map(function).collect()
 }
 
-/// The recipes of calls in functions that neither symbols nor unwind entries tell, by return address.
+/// The recipes of calls in functions without symbols and unwind entries, by return address. Empty
+/// if there is too much such code to search.
 pub fn unnamed_recipes<'d>(
     image: &Image<'d>,
     context: &ModuleContext<'d>,
@@ -200,8 +207,8 @@ pub fn unnamed_recipes<'d>(
     unless_too_large(image, &context).unwrap_or_default()
 }
 
-/// The same; `None` where there is too much code that neither symbols nor unwind entries tell, for all of it to be
-/// looked through. `context` is not asked for then.
+/// The recipes as [`unnamed_recipes`] returns them. `None` if there is too much code without
+/// symbols and unwind entries to search all of it; then `context` is not dereferenced.
 pub fn unless_too_large<'d>(
     image: &Image<'d>,
     context: &impl Deref<Target = ModuleContext<'d>>,
@@ -215,8 +222,11 @@ pub fn unless_too_large<'d>(
     Some(search.map_or_else(BTreeMap::new, |search| recipes_of(image, context, &search)))
 }
 
-/// The same as [`unnamed_recipes`] for code of which there is too much to be looked through as a whole, around these return addresses,
-/// which are ascending.
+/// The recipes as [`unnamed_recipes`] returns them, in a module with too much code without symbols
+/// and unwind entries to search all of it.
+///
+/// Searches only around the return addresses in `asked`, which are ascending. Empty if the code is
+/// small enough for [`unnamed_recipes`].
 pub fn unnamed_recipes_around(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -240,7 +250,7 @@ pub fn unnamed_recipes_around(
             .collect();
         for near in left.chunk_by(|a, b| b.0 - a.0 < window) {
             let around = Svma(near[0].0.saturating_sub(window))..near[near.len() - 1].plus(window);
-            // No function is followed further.
+            // Functions are not followed beyond the window.
             known.code = parts(&gaps, &around);
             let windows = known.code.clone();
             let Some(search) = StartSearch::within(image, context, &known, &windows) else {
@@ -252,7 +262,7 @@ pub fn unnamed_recipes_around(
     found
 }
 
-/// What of ranges, ordered and apart, lies in another.
+/// The parts of `ranges` that are inside `of`. `ranges` are ascending and disjoint.
 fn parts(ranges: &[Range<Svma>], of: &Range<Svma>) -> Vec<Range<Svma>> {
     let first = ranges.partition_point(|range| range.end <= of.start);
     let rest = ranges[first..].iter();
@@ -289,7 +299,7 @@ fn recipes_of(
     }
     let is_function = |at| is_known_function(&search.known, &search.called, at);
     let mut seen = HashSet::new();
-    // What is called for sure first.
+    // The functions that are certainly called are taken from the end, so they come first.
     let mut work: Vec<Svma> = pointed_at.iter().copied().collect();
     work.append(&mut vouched);
     while let Some(at) = work.pop() {
@@ -309,19 +319,22 @@ fn recipes_of(
     found
 }
 
-/// Does a function begin at `at`, as far as it is known or `called` has what is?
+/// True if a function begins at `at`: a known one, or one in `called`.
 fn is_known_function(known: &Known, called: &HashSet<Svma>, at: Svma) -> bool {
     called.contains(&at) || known.begins(at)
 }
 
-/// May a function without a return begin at `start` that only pointers lead to? A label has the stack aligned where
-/// a function has it one word off, so that from there it would not be aligned at any call.
+/// True if a function without a return may begin at `start` and only pointers lead to it.
+///
+/// The start may also be a label. At a label the stack is aligned, and at a function's entry it is
+/// off by one word. So if a label is followed as an entry, no call seems to have an aligned stack.
 fn may_be_pointed_at(image: &Image<'_>, context: &ModuleContext<'_>, start: Svma) -> bool {
     let begins = sweep::one(image, start).is_some_and(|insn| insn.begins_function());
     begins && context.is_taken(start) && !context.branches.contains(start)
 }
 
-/// What is followed from `start`: up to the next of `starts`, which are ascending, or known code.
+/// The range to follow from `start`: up to known code or to the next of `starts`, which are
+/// ascending. `None` if `start` is in no code to search, or the range exceeds [`LONGEST_FUNCTION`].
 fn range(known: &Known, starts: &[Svma], start: Svma) -> Option<Range<Svma>> {
     let end = known.next(start)?;
     let after = starts.partition_point(|&at| at <= start);
@@ -329,7 +342,7 @@ fn range(known: &Known, starts: &[Svma], start: Svma) -> Option<Range<Svma>> {
     (end.0 - start.0 <= LONGEST_FUNCTION).then_some(start..end)
 }
 
-/// What functions of which the bounds are known call; nothing where there is too much of them.
+/// The callees of functions whose bounds are known. Empty if there is too much code.
 fn called_by_known(image: &Image<'_>, known: &Known) -> Vec<Svma> {
     if known.is_part || len(&known.code) > MOST_SWEPT {
         return Vec::new();
@@ -343,9 +356,9 @@ fn called_by_known(image: &Image<'_>, known: &Known) -> Vec<Svma> {
     calls.map(|call| Svma(call.target())).collect()
 }
 
-/// The functions that the code at the program's entry hands over to be called: `main`.
+/// The functions that the program's entry code passes on to be called: `main`.
 fn handed_over(image: &Image<'_>) -> Vec<Svma> {
-    /// More than it takes.
+    /// The maximum number of instructions to examine, more than the entry code needs.
     const MOST_AT_ENTRY: usize = 24;
     let bytes = image.bytes_from(image.entry()).unwrap_or_default();
     let insns = decode(bytes, image.entry()).take(MOST_AT_ENTRY);
@@ -354,14 +367,15 @@ fn handed_over(image: &Image<'_>) -> Vec<Svma> {
     taken.filter(|&at| image.is_code(at)).collect()
 }
 
-/// Code of which the bounds are known.
+/// The code whose bounds are known.
 #[derive(Clone)]
 struct Known {
-    /// Ordered by start; the one before an address tells whether one of those before covers it.
+    /// Ordered by start. Each end is the maximum of all ends so far. So if any range covers an
+    /// address, the last one that starts at or before it does.
     ranges: Vec<Range<Svma>>,
-    /// The code that is looked at, ordered and apart.
+    /// The code to search, ascending and disjoint.
     code: Vec<Range<Svma>>,
-    /// Is that only a part of all?
+    /// True if `code` is only a part of the module's code.
     is_part: bool,
 }
 
@@ -390,18 +404,19 @@ impl Known {
         before.is_some_and(|r| at < r.end)
     }
 
-    /// Does a function begin there?
+    /// True if a function begins at `at`.
     fn begins(&self, at: Svma) -> bool {
         let index = self.ranges.partition_point(|r| r.start < at);
         self.ranges.get(index).is_some_and(|r| r.start == at)
     }
 
-    /// The code of which they are not, where calls are made in it.
+    /// The code outside of the known ranges that contains calls.
     fn gaps(&self, image: &Image<'_>) -> Vec<Range<Svma>> {
         image.calls_outside(self.ranges.iter().cloned())
     }
 
-    /// Where the code from `at` on is known again, or ends.
+    /// The next address after `at` at which known code begins, or the end of the code. `None` if
+    /// `at` is in no code to search.
     fn next(&self, at: Svma) -> Option<Svma> {
         let index = self.code.partition_point(|r| r.end <= at);
         let code = self.code.get(index).filter(|r| r.contains(&at))?;
@@ -415,8 +430,8 @@ fn len(ranges: &[Range<Svma>]) -> u64 {
     ranges.iter().map(|r| r.end.0 - r.start.0).sum()
 }
 
-/// Where functions may start in the gaps, ascending, and which of them are called. `None` where there is too much
-/// to look through, or nothing.
+/// Possible starts of functions in the gaps, ascending, and the set of called addresses, in the
+/// gaps or not. `None` if there is too much code to search, or none.
 fn starts(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -448,7 +463,8 @@ fn starts(
     for gap in gaps {
         found.extend(context.words.within(gap.clone()));
         if is_little {
-            // What other code may call, by a scan of its bytes. Where code of the gaps jumps is a label.
+            // Possible calls from other code, by a scan of its bytes. The targets of jumps from the
+            // gaps are labels.
             let branches = context.branches.within(gap.clone());
             let branches: Vec<Svma> = branches.filter(|to| !jumps.contains(to)).collect();
             found.extend(&branches);
@@ -462,7 +478,7 @@ fn starts(
     Some((found, called))
 }
 
-/// The code that an instruction calls, or whose address it forms.
+/// The code address that an instruction calls or computes; `None` if there is none.
 fn taken(image: &Image<'_>, insn: &Insn) -> Option<Svma> {
     if insn.is_direct_call() {
         return Some(Svma(insn.target()));
@@ -474,7 +490,9 @@ fn taken(image: &Image<'_>, insn: &Insn) -> Option<Svma> {
     insn.moved_number().filter(|_| is_fixed).map(Svma)
 }
 
-/// Follows what starts at the beginning of `range`. Which calls return may be known.
+/// Follows the code from the start of `range`. `returning`, if given, decides which calls return.
+/// `is_function` is true for known starts of functions. `None` if the file has no bytes for the
+/// range.
 fn follow(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -512,13 +530,13 @@ fn follow(
     })
 }
 
-/// Where the function ends, if what is before that is its own and every call of it returns.
+/// The end of the function. `None` unless all code before it is its own and all its calls return.
 fn end(flow: &Flow, own: &Own) -> Option<Svma> {
     let is_own = |index: usize| own.is_own[index];
     let last = (0..flow.insns.len()).rev().find(|&index| is_own(index))?;
     let is_whole = flow.insns[..=last].iter().enumerate().all(|(index, insn)| {
         let returns = || {
-            // A call at the end does not return: the next function begins after the padding.
+            // A call at the end does not return: after padding, the next function begins.
             let ends = index == last && flow.insns[last + 1..].iter().all(Insn::is_padding);
             !insn.is_call() || ends || flow.index_of(insn.end()).is_some_and(is_own)
         };
@@ -535,13 +553,13 @@ fn verdict(flow: &Flow, heights: &Heights, own: &Own) -> Verdict {
         if !own.is_own[index] || is_epilogue[index] {
             continue;
         }
-        // Nothing but a call that does not return can be the last of a function without leaving it.
+        // At the function's end, only an instruction that leaves it or a noreturn call is valid.
         if !insn.ends_block() && !insn.is_call() && !flow.contains(insn.end()) {
             return Verdict::Wrong;
         }
         let is_return = insn.is_return();
         let is_out = insn.is_jump() && !flow.contains(insn.target());
-        // A jump to a part elsewhere can be with a frame.
+        // A jump to a part elsewhere may happen with a frame.
         let is_wrong = |height: i64| height > 0 || is_return && !is_as_at_entry(heights, index);
         let is_wrong = (is_return || is_out) && heights.before(index).is_some_and(is_wrong);
         if is_wrong || heights.is_above_entry(index) {

@@ -2,7 +2,7 @@
 
 use crate::isa::{Branch, Insn};
 
-/// The direct branches among `insns`, sorted by where they land.
+/// The direct branches among `insns`, sorted by target.
 pub(super) fn branches(insns: &[Insn]) -> Vec<Branch> {
     let mut branches: Vec<_> = insns
         .iter()

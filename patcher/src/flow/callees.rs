@@ -1,4 +1,4 @@
-//! What a function calls, as far as its code says so.
+//! Callees of a function, according to its code.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -8,18 +8,21 @@ use crate::addr::Svma;
 use crate::image::Image;
 use crate::isa::Control;
 
-/// What is called from a stretch of code.
+/// The callees of a range of code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Callees<'d> {
-    /// The functions of the same file, by where they start.
+    /// The start addresses of functions of the same file.
     pub functions: BTreeSet<Svma>,
-    /// Those of other files, by the names that the file's linkage stubs have for them.
+    /// The names of functions of other files, as the linkage tables state them.
     pub imported: BTreeSet<&'d str>,
-    /// How many calls there are whose target only the run tells: by pointers, of virtual functions.
+    /// The number of calls whose target is known only at run time: calls through pointers and of
+    /// virtual functions.
     pub indirect: usize,
 }
 
-/// What the code at `range` calls, jumps out of it included: a tail call is one. Nothing where the file has no bytes there.
+/// The callees of the code at `range`, the main part of a function. Calls of the function itself do
+/// not count. Unconditional direct jumps out of the range count, as tail calls. Empty if the file
+/// has no bytes for the range.
 pub fn callees<'d>(image: &Image<'d>, range: Range<Svma>) -> Callees<'d> {
     let mut found = Callees::default();
     let Some(swept) = linear(image, std::slice::from_ref(&range)) else {
@@ -31,7 +34,7 @@ pub fn callees<'d>(image: &Image<'d>, range: Range<Svma>) -> Callees<'d> {
             Control::Call => {}
             Control::Jump if !range.contains(&target) => {}
             Control::IndirectCall => {
-                // Through the global offset table, as of code that has no linkage stubs.
+                // A call through the global offset table, from code without linkage stubs.
                 match insn
                     .named_word()
                     .map(Svma)

@@ -1,9 +1,10 @@
-//! Which instructions belong to a function of which only the start is known. After a call that does not return
-//! another function may begin, or a part of one.
+//! The instructions that belong to a function of which only the start is known. After a call that
+//! does not return, another function may begin, or a part of one.
 //!
-//! What is after a call belongs to its function where it leads to a return, or to a jump to another function, with
-//! the stack as it was at the entry. At another function's return the stack would be as it was at the call, which is
-//! lower.
+//! Code after a call belongs to the function if the stack is aligned at the call, and the call is
+//! known to return or the code leads to a return or a jump to another function with the stack
+//! pointer as at the entry. If another function began after the call, then at its return the stack
+//! pointer would be as at the call, lower than at the entry.
 
 use super::graph::Flow;
 use super::height::Heights;
@@ -11,17 +12,22 @@ use super::past_arguments::returns_past_arguments;
 use crate::addr::Svma;
 use crate::isa::{CFA_AT_ENTRY, CallerFramePointer, Insn, STACK_ALIGNMENT};
 
-/// The instructions of a function, by index.
+/// The instructions of a function, by their indexes in [`Flow::insns`].
 pub struct Own {
-    /// Those that are sure to be the function's, if it starts where it is said to.
+    /// True for instructions that certainly belong to the function, provided that its start is
+    /// correct.
     pub is_own: Vec<bool>,
-    /// Does the start?
+    /// True if the start leads to a return, or to a tail call of a known function, with the stack
+    /// as at the entry.
     pub returns: bool,
 }
 
 impl Own {
-    /// Follows `flow`, whose stack heights these are if every call returns. Of those for which `returns` holds
-    /// that is known, and that a function begins where `is_function` holds.
+    /// Follows `flow`. `heights` are its stack heights under the assumption that every call
+    /// returns.
+    ///
+    /// `returns` is true for calls that are known to return. `is_function` is true for known starts
+    /// of functions.
     pub fn of(
         flow: &Flow,
         heights: &Heights,
@@ -45,7 +51,7 @@ impl Own {
             work.extend(next);
             if flow.is_switch(insn) && !has_switched {
                 has_switched = true;
-                // More may have been read of a table than it has.
+                // More entries of a table may have been read than it has.
                 work.extend(switched(flow).filter(|&to| leads_back[to]));
             }
         }
@@ -53,14 +59,14 @@ impl Own {
         Self { is_own, returns }
     }
 
-    /// The calls of `flow`, each with what is after it.
+    /// The function's own calls in `flow`, each with the kind of code after it.
     pub fn calls<'f>(&'f self, flow: &'f Flow) -> impl Iterator<Item = (&'f Insn, AfterCall)> {
         let own = flow.insns.iter().zip(&self.is_own);
         let calls = own.filter(|(insn, is_own)| **is_own && insn.is_call());
         calls.map(|(call, _)| (call, self.after_call(flow, call)))
     }
 
-    /// Is the stack aligned at each call, of which there is one?
+    /// True if the function has calls of its own, and the stack is aligned at each.
     pub fn is_aligned(&self, flow: &Flow, heights: &Heights) -> bool {
         let own = flow
             .insns
@@ -92,18 +98,19 @@ impl Own {
     }
 }
 
-/// What is after a call.
+/// The kind of code after a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum AfterCall {
-    /// Code of the function that nothing else leads to: the call returns.
+    /// Code of the function that is reached in no other way: the call returns.
     Own,
-    /// Nothing of the function: the call does not return.
+    /// No code of the function: the call does not return.
     Nothing,
-    /// Code that other ways may lead to, or of another function.
+    /// Code that is also reached in other ways, or that belongs to another function.
     Unclear,
 }
 
-/// For each instruction, true if it leads to a return with the stack as it was.
+/// For each instruction, true if it leads to a return, or to a tail call of a known function, with
+/// the stack as at the entry.
 fn leads_back(flow: &Flow, heights: &Heights, is_function: impl Fn(Svma) -> bool) -> Vec<bool> {
     let mut before = vec![Vec::new(); flow.insns.len()];
     let mut found = vec![false; flow.insns.len()];
@@ -131,7 +138,7 @@ fn leads_back(flow: &Flow, heights: &Heights, is_function: impl Fn(Svma) -> bool
     while let Some(index) = work.pop() {
         if !std::mem::replace(&mut found[index], true) {
             work.extend(&before[index]);
-            // Any of the tables may lead there.
+            // Each jump through a table may lead there.
             if through_tables[index] {
                 work.append(&mut switches);
             }
@@ -140,22 +147,23 @@ fn leads_back(flow: &Flow, heights: &Heights, is_function: impl Fn(Svma) -> bool
     found
 }
 
-/// Are the stack pointer and the caller's frame pointer before the instruction of this index those of the
-/// entry?
+/// True if the stack pointer and the caller's frame pointer before the instruction at `index` are
+/// as at the entry.
 pub fn is_as_at_entry(heights: &Heights, index: usize) -> bool {
     let caller = heights.caller_frame_pointer_before(index);
     heights.before(index) == Some(0) && caller == CallerFramePointer::InPlace
 }
 
-/// Where the instruction of this index jumps out of the function, with the stack as it was at the entry.
+/// The target of the instruction at `index`, if it jumps out of the function with the stack as it
+/// was at the entry; otherwise `None`.
 pub fn tail_call(flow: &Flow, heights: &Heights, index: usize) -> Option<Svma> {
     let insn = &flow.insns[index];
     let is_out = insn.is_jump() && !flow.contains(insn.target());
     (is_out && is_as_at_entry(heights, index)).then(|| Svma(insn.target()))
 }
 
-/// Is the stack at the call of this index lower than at the entry, and aligned as at every call (psABI
-/// 3.2.2)? From a wrong start it would seem not to be.
+/// True if the stack at the call at `index` is lower than at the entry, and aligned as at every
+/// call (psABI 3.2.2). From a wrong start, it would not seem to be.
 fn is_aligned(heights: &Heights, index: usize) -> bool {
     match heights.before(index) {
         Some(height) => height < 0 && (height - CFA_AT_ENTRY) % STACK_ALIGNMENT == 0,
@@ -164,7 +172,7 @@ fn is_aligned(heights: &Heights, index: usize) -> bool {
     }
 }
 
-/// Where the function goes on through one of its jump tables.
+/// The instructions at which the function continues after a jump through one of its tables.
 fn switched(flow: &Flow) -> impl Iterator<Item = usize> {
     let targets = flow.switched.iter();
     targets.filter_map(|&at| flow.index_of(at))

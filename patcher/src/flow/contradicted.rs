@@ -7,7 +7,7 @@
 //!      push; push; push; push     height -48
 //!      jmp  1f
 //!      push; push                 height -32
-//!  1:  call die                   the row says 56 bytes to the frame: true on one of the ways
+//!  1:  call die                   the row says 56 bytes to the frame: true on one of the paths
 //! ```
 //!
 //! From a correct row, any instruction except a call leads to a correct height. So the heights are
@@ -23,11 +23,11 @@ use crate::addr::Svma;
 use crate::image::Image;
 use crate::isa::{Facts, Insn, WORD};
 
-/// The most heights that are tracked at an instruction.
+/// The maximum number of heights that are tracked at an instruction.
 const MOST_HEIGHTS: usize = 4;
 
 /// The calls with rows that the instructions contradict: the return address, and the recipe that
-/// holds.
+/// holds. Sorted by return address.
 pub fn contradicted(image: &Image<'_>) -> Vec<(Svma, Recipe)> {
     let mut found = Vec::new();
     for (range, rows) in image.unwind().moving(described::recipe) {
@@ -89,7 +89,7 @@ fn height_of(frame: Frame) -> i64 {
     WORD - i64::from(frame.cfa)
 }
 
-/// For each instruction, the heights on the ways from the entry.
+/// For each instruction, the heights on the paths from the entry.
 fn heights(insns: &[Insn], stated: &[Option<Frame>]) -> Vec<Heights> {
     let mut found = vec![Heights::default(); insns.len()];
     let mut facts = Facts::default();
@@ -138,9 +138,10 @@ fn heights(insns: &[Insn], stated: &[Option<Frame>]) -> Vec<Heights> {
     found
 }
 
-/// A small set of heights.
+/// A set of up to [`MOST_HEIGHTS`] heights: the stack pointer relative to the entry, in bytes.
 #[derive(Clone, Copy, Default)]
 struct Heights {
+    /// The first `count` elements are the members.
     all: [i64; MOST_HEIGHTS],
     count: usize,
 }
@@ -167,7 +168,7 @@ impl Heights {
         }
     }
 
-    /// Adds heights; true if one is new.
+    /// Adds heights as far as there is room. Returns true if one was added.
     fn add(&mut self, others: Self) -> bool {
         let before = self.count;
         for &height in others.as_slice() {

@@ -1,5 +1,5 @@
-//! What `.debug_frame` says of the frames of calls (DWARF 5, section 6.4): for code that has no unwind
-//! entries which are loaded with it.
+//! Recipes from `.debug_frame` (DWARF 5, section 6.4), for code without unwind entries that are
+//! loaded with it.
 
 use super::recipe::{Frame, Recipe};
 use super::sweep;
@@ -11,10 +11,11 @@ use gimli::{
     RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
 };
 
-/// The recipes of all calls that the contents of a section `.debug_frame` describe, by return address, in code
-/// without loaded unwind entries. Calls whose frames need other registers have none. Go's functions have none
-/// either: what the section says of them comes from the table of Go's runtime, without regard to where stacks are
-/// switched.
+/// The recipes of all calls that the section `.debug_frame` describes, by return address, in code
+/// without loaded unwind entries.
+///
+/// Calls whose frames need other registers are left out. Go's functions are left out too: for
+/// these, the section repeats the table of Go's runtime and ignores switches of stacks.
 pub(super) fn described(image: &Image<'_>, section: &[u8]) -> Vec<(Svma, Recipe)> {
     const ADDRESS_SIZE: u8 = 8;
     let mut frames = DebugFrame::new(section, LittleEndian);
@@ -25,10 +26,10 @@ pub(super) fn described(image: &Image<'_>, section: &[u8]) -> Vec<(Svma, Recipe)
     let mut found = Vec::new();
     let table = image.pclntab();
     let is_of_go = |at| table.is_some_and(|table| table.function_at(at).is_some());
-    // Each byte of code is described once: what claims more is not believed.
+    // Each byte of code is described at most once. An excess is not believed.
     let code = image.segments().iter().filter(|s| s.execute);
     let mut left: u64 = code.map(|s| s.range.end.0 - s.range.start.0).sum();
-    // An entry that cannot be read ends the list: what follows cannot be found.
+    // An entry that cannot be read ends the list, because the next cannot be located.
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else {
             continue;
@@ -36,7 +37,7 @@ pub(super) fn described(image: &Image<'_>, section: &[u8]) -> Vec<(Svma, Recipe)
         let Ok(fde) = partial.parse(DebugFrame::cie_from_offset) else {
             continue;
         };
-        // Code that the linker has left out is described at address 0.
+        // Code that the linker has discarded is described at address 0.
         let start = Svma(fde.initial_address());
         if !image.is_code(start) || image.fde(start).is_some() || is_of_go(start) {
             continue;
@@ -71,8 +72,11 @@ fn of_calls<R: Reader<Offset = usize>>(
         .collect()
 }
 
-/// The row as a recipe, where it is one: the return address below the canonical frame address, which
-/// hangs on the stack pointer or the frame pointer.
+/// The row as a recipe: [`Recipe::Outermost`] if the row states that there is no return address.
+///
+/// Otherwise, `None` unless the return address is right below the canonical frame address, which is
+/// relative to the stack pointer or the frame pointer, and the caller's frame pointer is in its
+/// register or at a fixed location.
 pub(super) fn recipe(row: &UnwindTableRow<usize>) -> Option<Recipe> {
     match row.register(dwarf::RETURN_ADDRESS) {
         Some(RegisterRule::Undefined) => return Some(Recipe::Outermost),

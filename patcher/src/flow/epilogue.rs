@@ -1,10 +1,11 @@
-//! How the frame of a call is left, by what its function does from there until it returns: for code of which neither
-//! the functions nor their frames are known.
+//! Recipes from the code between a return address and the function's return, for code whose
+//! functions and frames are not known.
 //!
-//! A way from a return address to a `ret` takes the stack to where it was at the entry. That shows where the caller's
-//! return address is, wherever the function begins. A call that never returns has another function's code after it,
-//! though. So a way counts only if the frame pointer of a walk that came through the frame was seen to stand where
-//! the way's instructions have it saved; and where they set the stack pointer by the frame pointer, if all ways do.
+//! A path from a return address to a `ret` restores the stack of the function's entry. That locates
+//! the caller's return address, wherever the function begins. But after a call that never returns,
+//! another function's code may follow. So a path counts only with one of two kinds of evidence. One
+//! is that a walk through the frame saw the frame pointer point to the slot from which the path
+//! restores it. The other is that every path sets the stack pointer from the frame pointer.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,19 +13,22 @@ use super::recipe::{Frame, Recipe};
 use crate::addr::Svma;
 use crate::isa::{Control, Facts, FramePointer, FrameState, Insn, Insns, StackPlace, WORD, decode};
 
-/// Where a frame pointer is saved, in words from the canonical frame address: right below the return address.
+/// The slot of a saved frame pointer, in words from the canonical frame address: right below the
+/// return address.
 const SAVED: i16 = -2;
-/// That of a frame with its frame pointer in the register.
+/// The recipe of a frame whose frame pointer is in the register.
 pub const BY_FRAME_POINTER: Recipe = Recipe::FromFramePointer(Frame {
     cfa: 2 * WORD as i32,
     caller_frame_pointer: SAVED,
 });
-/// Most instructions that are looked at.
+/// The maximum number of instructions to examine.
 const MOST_INSNS: usize = 2000;
 
-/// The recipe of the call that returns to `after`, where the frame pointer was seen `distance` bytes above the stack pointer, and those
-/// of calls that come after it in the same frame, as far as what shows the one shows the others. `bytes` are those of the
-/// code from an address on.
+/// The recipe of the call that returns to `after`, and then those of later calls in the same frame,
+/// each with the return address. The later calls need the same evidence. Empty without evidence.
+///
+/// The frame pointer was seen `distance` bytes above the stack pointer. `bytes` returns the code
+/// from an address on.
 pub fn by_epilogue<'d>(
     bytes: impl Fn(Svma) -> Option<&'d [u8]>,
     after: Svma,
@@ -36,8 +40,8 @@ pub fn by_epilogue<'d>(
     calls_of(&Ways::from(&bytes, after, Tails::Follow), after, distance)
 }
 
-/// The recipes for the address `from` that the ways begin at, where the frame pointer points `distance` bytes above the stack pointer,
-/// and for calls in the same frame.
+/// The recipes for `from`, the start of `ways`, and for calls in the same frame. At `from`, the
+/// frame pointer points `distance` bytes above the stack pointer.
 fn calls_of(ways: &Ways, from: Svma, distance: i64) -> Vec<(Svma, Recipe)> {
     let is_at = |place| move |end: &FrameState| restored_from(end) == Some(place);
     let is_there = is_at(StackPlace::Stack(distance));
@@ -58,7 +62,8 @@ fn calls_of(ways: &Ways, from: Svma, distance: i64) -> Vec<(Svma, Recipe)> {
     }
 }
 
-/// The recipes of calls of the function that begins at `entry`: none unless it makes a frame pointer at once.
+/// The recipes of calls in the function that begins at `entry`, each with the return address. Empty
+/// unless the function sets up a frame pointer at once, and restores it.
 pub fn by_entry<'d>(bytes: impl Fn(Svma) -> Option<&'d [u8]>, entry: Svma) -> Vec<(Svma, Recipe)> {
     let code = bytes(entry).unwrap_or_default();
     let mut insns = decode(code, entry).filter(|insn| !insn.is_landing_marker());
@@ -68,19 +73,22 @@ pub fn by_entry<'d>(bytes: impl Fn(Svma) -> Option<&'d [u8]>, entry: Svma) -> Ve
     if !push.pushes_frame_pointer() || !mov.makes_frame_pointer() {
         return Vec::new();
     }
-    // There the frame pointer points to where the stack pointer does.
+    // After the two instructions, the frame pointer equals the stack pointer.
     let start = Svma(mov.end());
     let mut found = calls_of(&Ways::from(&bytes, start, Tails::End), start, 0);
     found.retain(|call| call.0 != start);
     found
 }
 
-/// The functions that are called directly by the code at an address and what comes after it.
+/// The targets of direct calls and tail calls in the code that can run from `from` on. A target may
+/// occur several times.
 pub fn callees<'d>(bytes: impl Fn(Svma) -> Option<&'d [u8]>, from: Svma) -> Vec<Svma> {
     Ways::from(&bytes, from, Tails::End).callees
 }
 
-/// The recipe where the caller's frame pointer is saved at `saved`, right below the return address, and the stack pointer is at `at`.
+/// The recipe by the stack pointer, which is at `at`. The caller's frame pointer is saved at
+/// `saved`, right below the return address. `None` if `at` is not known or above `saved`, or if the
+/// distance does not fit into a recipe.
 fn by_stack(saved: i64, at: StackPlace) -> Option<Recipe> {
     match at {
         StackPlace::Stack(at) if at <= saved => Some(Recipe::FromStackPointer(Frame {
@@ -91,7 +99,8 @@ fn by_stack(saved: i64, at: StackPlace) -> Option<Recipe> {
     }
 }
 
-/// Where the frame pointer was loaded from, if that is right below the stack pointer, where the return address is by then.
+/// The slot that the frame pointer was loaded from. `None` unless that slot is right below the
+/// stack pointer, which points to the return address at an exit.
 fn restored_from(state: &FrameState) -> Option<StackPlace> {
     match state.frame_pointer {
         FramePointer::Loaded(StackPlace::Unknown) => None,
@@ -100,29 +109,34 @@ fn restored_from(state: &FrameState) -> Option<StackPlace> {
     }
 }
 
-/// What code leads to, by the first way to each place.
+/// The code that can run from an address on, with the state at the first arrival at each
+/// instruction.
 struct Ways {
-    /// The instructions with the state before each.
+    /// The instructions, with the state before each.
     seen: HashMap<u64, FrameState>,
-    /// From which instruction control goes on where, with the state then.
+    /// The transitions between instructions, with the state at each.
     steps: Vec<Step>,
+    /// All calls, direct and indirect.
     calls: Vec<Call>,
-    /// What is called, where that is fixed.
+    /// The callees with fixed addresses.
     callees: Vec<Svma>,
-    /// The returns and tail calls with the state before each.
+    /// The returns and tail calls, with the state before each.
     ends: Vec<(u64, FrameState)>,
     tails: Tails,
 }
 
-/// Whether jumps that the function is left by are followed.
+/// The treatment of jumps that leave the function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tails {
+    /// The code at their targets is followed.
     Follow,
+    /// They are exits if the frame pointer has been restored.
     End,
 }
 
 impl Ways {
-    /// From an address on.
+    /// Follows the code from address `from` on. `bytes` returns the code from an address on, `None`
+    /// if there is none.
     fn from<'d>(bytes: &impl Fn(Svma) -> Option<&'d [u8]>, from: Svma, tails: Tails) -> Self {
         let mut ways = Self {
             seen: HashMap::new(),
@@ -142,7 +156,7 @@ impl Ways {
         ways
     }
 
-    /// Follows one instruction after the other; where they jump goes to `work`.
+    /// Follows consecutive instructions, and adds the targets of their jumps to `work`.
     fn follow<'d>(
         &mut self,
         bytes: &impl Fn(Svma) -> Option<&'d [u8]>,
@@ -200,8 +214,10 @@ impl Ways {
         }
     }
 
-    /// The recipes of the calls that lead to an end of a kind while the frame pointer stays as it was, by where the stack pointer is
-    /// there, beginning with that of the one that returns to `after`.
+    /// The recipe for `after`, and those of calls in the same frame.
+    ///
+    /// These calls lead to an end for which `is_end` is true, and the frame pointer is still
+    /// unchanged at each. `recipe` makes a recipe from the stack pointer at a call.
     fn calls_to(
         &self,
         after: Svma,
@@ -224,7 +240,7 @@ impl Ways {
         std::iter::once((after, asked)).chain(further).collect()
     }
 
-    /// The instructions that lead to an end of a kind.
+    /// The addresses of instructions that lead to an end for which `is_end` is true.
     fn leading_to(&self, is_end: impl Fn(&FrameState) -> bool) -> HashSet<u64> {
         let ends = self.ends.iter().filter(|(_, end)| is_end(end));
         let mut work: Vec<u64> = ends.map(|&(at, _)| at).collect();
@@ -242,25 +258,29 @@ impl Ways {
     }
 }
 
-/// A call on the way.
+/// A call on one of the paths.
 struct Call {
+    /// The address of the call instruction.
     at: u64,
-    /// Where it returns to.
+    /// The return address.
     after: Svma,
 }
 
-/// Control goes from one instruction to another.
+/// A transition from one instruction to another.
 struct Step {
+    /// The address of the instruction that control leaves.
     at: u64,
+    /// The address of the instruction that control reaches.
     to: u64,
-    /// What is known then.
+    /// The register values at the transition.
     state: FrameState,
 }
 
-/// Does a pop take the return address off the stack, to be put back after other words have been taken off? So do
-/// functions that take their arguments off, of whatever number.
+/// True if `insn` pops the return address, which is pushed again after other words have been
+/// popped. Functions that pop a variable number of arguments do so.
 fn takes_return_address<'d>(bytes: &impl Fn(Svma) -> Option<&'d [u8]>, insn: &Insn) -> bool {
-    /// More than stand in between.
+    /// The maximum number of instructions to examine between the two, more than an epilogue of this
+    /// kind has.
     const NEAR: usize = 6;
     let Some(popped) = insn.popped() else {
         return false;
@@ -278,7 +298,8 @@ mod tests {
     use crate::image::Image;
     use crate::oracle::Folder;
 
-    /// The recipe of the first call of `function`, where rbp is `distance` bytes above the stack pointer.
+    /// The recipe of the first call in `function`, with rbp `distance` bytes above the stack
+    /// pointer.
     fn recipe(body: &str, distance: i64) -> Option<Recipe> {
         let assembly = format!(".text\n.global function\nfunction: {body}\n");
         let flags = ["-shared", "-nostdlib"];
@@ -342,7 +363,7 @@ mod tests {
         let same =
             format!("{WITH_FRAME} {ways} 1: call *%rdx; add $24, %rsp; pop %rbx; pop %rbp; ret");
         assert_eq!(recipe(&same, 32), from_stack(48));
-        // What follows a call that does not return is another function's.
+        // The code after a noreturn call belongs to another function.
         let other = format!("{WITH_FRAME} {ways} 1: call *%rdx; add $8, %rsp; ret");
         assert_eq!(recipe(&other, 32), from_stack(48));
         let leave =

@@ -1,36 +1,38 @@
-//! The ways out of a function.
+//! The exits of a function.
 
 use crate::addr::Svma;
 
-/// An instruction after which the function's activation is over.
+/// An instruction that ends the function's activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leave {
     /// The address of the instruction.
     pub at: Svma,
-    /// How it leaves.
+    /// The kind of the exit.
     pub kind: LeaveKind,
 }
 
-/// How a function is left.
+/// The kind of an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaveKind {
-    /// `ret`, with whatever prefix or operand.
+    /// `ret`, with any prefix or operand.
     Return,
-    /// A direct jump while the stack is as at entry.
+    /// A direct jump with the stack as at the entry. If the unwind tables do not describe the
+    /// stack, a direct jump to the start of a function or to a linkage stub.
     Tail {
-        /// Where it goes.
+        /// The target of the jump.
         target: Svma,
-        /// Only if a condition holds?
+        /// True if the jump is conditional.
         conditional: bool,
     },
-    /// The same through a register or memory.
+    /// A jump through a register or memory with the stack as at the entry.
     TailIndirect,
     /// A jump through a pointer that may be a tail call or may stay in the function.
     Unclear,
-    /// Another function's code simply follows; the leave's address is its first instruction.
+    /// Control falls through into another function; `at` is the address of its first instruction.
     FallsThrough,
-    /// What may be data that look like one of these.
+    /// An exit in bytes that may be data.
     Doubtful,
-    /// A jump into another function's code while this one's frame still stands: its end is there.
+    /// Any other direct jump out of the function, for example into the middle of another one while
+    /// this one's frame still exists. The activation ends at the jump.
     Astray,
 }

@@ -1,9 +1,9 @@
-//! Where the outermost functions of Boost.Context's fibers return to. Nothing has called them.
+//! The return addresses of the outermost functions of Boost.Context's fibers, which have no caller.
 //!
-//! `make_fcontext` puts two addresses of its own onto a new stack
-//! (boost/libs/context/src/asm/make_x86_64_sysv_elf_gas.S). The first switch to it goes to one of them, which
-//! jumps to the fiber's function. The other is the return address of that function, where the program ends. It
-//! has no unwind entry.
+//! `make_fcontext` writes two of its own code addresses to a new stack
+//! (boost/libs/context/src/asm/make_x86_64_sysv_elf_gas.S). The first switch to that stack
+//! continues at one of them, which jumps to the fiber's function. The other is that function's
+//! return address, where the program ends. It has no unwind entry.
 
 use super::sweep;
 use crate::addr::Svma;
@@ -12,7 +12,7 @@ use crate::isa::{Control, Insn};
 
 const MAKER: &str = "make_fcontext";
 
-/// Those addresses.
+/// The return addresses of the fibers' functions.
 pub fn fiber_roots(image: &Image<'_>) -> Vec<Svma> {
     let makers = image.functions().with_name(|name| name == MAKER);
     let swept = makers
@@ -21,7 +21,7 @@ pub fn fiber_roots(image: &Image<'_>) -> Vec<Svma> {
     swept.flat_map(|swept| roots(&swept.insns)).collect()
 }
 
-/// The addresses that `insns` form of what among them calls the end of the program.
+/// The addresses that `insns` compute and whose code ends the program by a call.
 fn roots(insns: &[Insn]) -> Vec<Svma> {
     let formed = insns.iter().filter_map(Insn::formed_address);
     formed
@@ -30,9 +30,10 @@ fn roots(insns: &[Insn]) -> Vec<Svma> {
         .collect()
 }
 
-/// Does what stands at `at` come to a call that cannot return?
+/// True if the code at `at` makes a call that cannot return.
 fn ends_program(insns: &[Insn], at: u64) -> bool {
-    /// More than `_exit` is called with.
+    /// The maximum number of instructions to examine before the call, more than a call of `_exit`
+    /// needs.
     const MOST_BEFORE_CALL: usize = 4;
     let Ok(first) = insns.binary_search_by_key(&at, Insn::at) else {
         return false;

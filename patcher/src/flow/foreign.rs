@@ -1,4 +1,4 @@
-//! Short branches out of neighbouring functions.
+//! Short branches from neighboring functions.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use crate::isa::{SHORT_BRANCH, SHORT_REACH, short_target};
 use super::graph::Flow;
 use super::sweep;
 
-/// A byte that looks like a branch is taken for one where its function begins further away than
-/// this. Nearer functions are decoded to find out.
+/// The maximum distance from a function's start at which the function is decoded to verify a
+/// branch, in bytes. Beyond it, any byte that looks like a branch counts as one.
 const FURTHEST: u64 = 1 << 16;
 
-/// May a branch with an 8-bit displacement that stands outside the function land strictly inside
-/// `window`? Branches with 32 bits are the business of the scan over the module.
+/// True if a branch with an 8-bit displacement outside the function may lead strictly inside
+/// `window`. The scan over the module handles branches with 32-bit displacements.
 pub fn foreign_short_branch(image: &Image<'_>, flow: &Flow, window: &Range<u64>) -> bool {
     let low = window.start.saturating_sub(SHORT_REACH);
     (low..window.end + SHORT_REACH - 1).any(|at| {
@@ -30,7 +30,8 @@ pub fn foreign_short_branch(image: &Image<'_>, flow: &Flow, window: &Range<u64>)
     })
 }
 
-/// Does an instruction begin at `at`, as far as decoding its function from the start tells?
+/// True if an instruction begins at `at` when its function is decoded from the start, or if that
+/// cannot be decided.
 fn begins_instruction(image: &Image<'_>, at: u64) -> bool {
     let Some(function) = image.functions().containing(Svma(at)) else {
         return true;
@@ -40,7 +41,7 @@ fn begins_instruction(image: &Image<'_>, at: u64) -> bool {
         return true;
     }
     match sweep::linear(image, &[range]) {
-        // Data in the neighbour: its instructions are not known.
+        // The neighbor contains data, so its instructions are not known.
         Some(swept) if !swept.complete => true,
         Some(swept) => swept.insns.binary_search_by_key(&at, |i| i.at()).is_ok(),
         None => true,

@@ -1,4 +1,4 @@
-//! How the frames of all calls are left in code that has no unwind entries which are loaded with it.
+//! Recipes for the frames of all calls in code without unwind entries that are loaded with it.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -14,13 +14,13 @@ use crate::addr::Svma;
 use crate::function::FunctionKind;
 use crate::image::Image;
 
-/// Most functions whose instructions are looked at in a module: a second's work.
+/// The maximum number of functions that are analyzed in a module: a second's work.
 const FUNCTIONS: usize = 50_000;
 
 /// The recipes of calls by return address: in code without loaded unwind entries, and in code with
-/// entries that the instructions contradict. The sources are Go's runtime tables, the section
-/// `debug_frame`, or else the instructions. `context` is used only if there is code of this kind,
-/// and not too much of it.
+/// entries that the instructions contradict. The sources are Go's runtime tables, the contents
+/// `debug_frame` of the section `.debug_frame`, otherwise the instructions. `context` is used only
+/// for Go programs, and if there is code without loaded unwind entries, but not too much of it.
 pub fn frames<'d>(
     image: &Image<'d>,
     context: &impl Deref<Target = ModuleContext<'d>>,
@@ -30,7 +30,7 @@ pub fn frames<'d>(
     let mut found = BTreeMap::new();
     let mut is_by_demand = false;
     if !gaps.is_empty() {
-        // Of too large a module each is looked up as it is asked for (`asked.rs`).
+        // If the module is too large, single calls are looked up on demand (`asked.rs`).
         let unnamed = unless_too_large(image, context);
         is_by_demand = unnamed.is_none();
         found = unnamed.unwrap_or_default();
@@ -60,7 +60,7 @@ pub fn frames<'d>(
         found.extend(named.into_iter().filter(|(after, _)| is_bare(*after)));
     }
     found.extend(contradicted(image));
-    // What the compiler says goes before what its code seems to do.
+    // The compiler's statement takes precedence over the analysis of its code.
     if let Some(section) = debug_frame {
         found.extend(described(image, section));
     }

@@ -1,8 +1,9 @@
-//! How the frames of Go's functions are left: by the stack heights that Go's runtime itself goes by
+//! Recipes for the frames of Go's functions, from the stack heights that Go's runtime uses itself
 //! (runtime/traceback.go, `funcspdelta`).
 //!
-//! A function is believed to have the heights stated where each of its instructions moves the stack pointer as
-//! they say. Those that switch stacks do not (`systemstack`, `mcall`, `asmcgocall`).
+//! The stated heights of a function are believed if each of its instructions moves the stack
+//! pointer accordingly. Functions that switch stacks fail this test (`systemstack`, `mcall`,
+//! `asmcgocall`).
 
 use super::module::ModuleContext;
 use super::recipe::{Frame, Recipe};
@@ -12,12 +13,12 @@ use crate::image::Image;
 use crate::isa::{Facts, Insn, WORD};
 use crate::tables::{GoFunction, Pclntab};
 
-/// Where the caller's frame pointer is, in words from the canonical frame address: right below the return
-/// address.
+/// The slot of the caller's frame pointer, in words from the canonical frame address: right below
+/// the return address.
 const SAVED: i16 = -2;
 
-/// The recipes of the calls of `function`, by return address. `None` where its instructions are not as the
-/// table has it.
+/// The recipes of the calls of `function`, by return address. `None` if its instructions contradict
+/// the table, or if either cannot be read.
 pub fn recipes(
     image: &Image<'_>,
     table: &Pclntab<'_>,
@@ -34,13 +35,13 @@ pub fn recipes(
     let mut has_saved = false;
     for insn in &swept.insns {
         let Some(height) = heights.at(insn.at()) else {
-            // What the linker has filled up with.
+            // The rest is filler from the linker.
             break;
         };
         if !insn.ends_block() && !moves_as_stated(&mut facts, insn, height, &heights) {
             return None;
         }
-        // What is saved stays there, whatever is done to the register then.
+        // The saved value stays there, even if the register changes later.
         if insn.saves_frame_pointer(height) {
             has_saved = true;
         } else if !has_saved && facts.writes_frame_pointer(insn) {
@@ -63,8 +64,10 @@ pub fn is_of_go(image: &Image<'_>) -> bool {
     SECTIONS.iter().any(|name| image.section(name).is_some())
 }
 
-/// Where nothing is called from: where goroutines return to, and the calls of what runs first on a stack
-/// (runtime/asm_amd64.s, `rt0_go`, `goexit`; runtime/sys_linux_amd64.s, `clone`), in a program of Go's.
+/// Return addresses without a caller, in a Go program, each with [`Recipe::Outermost`].
+///
+/// These are the return addresses of goroutines, and of calls in functions that run first on a
+/// stack (runtime/asm_amd64.s, `rt0_go`, `goexit`; runtime/sys_linux_amd64.s, `clone`).
 pub fn outermost(image: &Image<'_>, context: &ModuleContext<'_>) -> Vec<(Svma, Recipe)> {
     const FIRST: [&str; 6] = [
         "runtime.rt0_go",
@@ -88,7 +91,8 @@ pub fn outermost(image: &Image<'_>, context: &ModuleContext<'_>) -> Vec<(Svma, R
         .collect()
 }
 
-/// By how many bytes the stack pointer has been moved down, up to which address.
+/// The distances by which the stack pointer has moved down, in bytes, each with the end of its
+/// code.
 struct StackHeights(Vec<(Svma, i64)>);
 
 impl StackHeights {
@@ -98,8 +102,8 @@ impl StackHeights {
     }
 }
 
-/// Is the stack after `insn` as high as it should be? Where it does not move, other code may follow, from
-/// elsewhere.
+/// True if the stack height after `insn` is as stated. If `insn` does not move the stack pointer,
+/// unrelated code may follow.
 fn moves_as_stated(facts: &mut Facts, insn: &Insn, height: i64, heights: &StackHeights) -> bool {
     match facts.stack_change(insn) {
         Some(0) => true,

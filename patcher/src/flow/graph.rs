@@ -1,4 +1,4 @@
-//! Control flow of one function, as it has been found.
+//! The control flow of one function, as the analysis has found it.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -8,13 +8,13 @@ use super::tables::Jumps;
 use crate::addr::Svma;
 use crate::isa::{Branch, Insn};
 
-/// Why the code of a function is not known well enough to move anything but its exits.
+/// Reasons why the code of a function is not known well enough to move anything but its exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// A linear sweep does not end on the function's end, or paths disagree on where instructions
-    /// start.
+    /// A linear sweep does not end at the function's end, or paths disagree about the starts of
+    /// instructions.
     DataInCode,
-    /// Where an indirect jump lands could not be bounded.
+    /// The targets of an indirect jump could not be bounded.
     IndirectJump,
 }
 
@@ -23,72 +23,76 @@ pub enum Doubt {
 pub struct Flow {
     /// The function's own addresses: the main part first, then its cold parts.
     pub ranges: Vec<Range<Svma>>,
-    /// Where the entry hook belongs: the first instruction, or the one after a landing marker.
+    /// The address for the entry hook: the first instruction, or the one after a landing marker.
     pub entry: Svma,
-    /// All instructions, ascending.
+    /// All instructions of the function, by address.
     pub insns: Vec<Insn>,
-    /// Direct branches, sorted by where they land.
+    /// The function's direct branches, sorted by target.
     pub branches: Vec<Branch>,
-    /// Other addresses that control can arrive at: jump tables, landing pads, address-taken labels,
-    /// landing markers, where Go recovers. Sorted.
+    /// Other addresses at which control can arrive, sorted.
+    ///
+    /// These are targets of jump tables, landing pads, address-taken labels, landing markers, and
+    /// the code at which Go continues after a panic.
     pub marks: Vec<u64>,
-    /// Those of them where control arrives from the function's own jump tables alone. Sorted.
+    /// The marks at which control arrives only from the function's own jump tables, sorted.
     pub(super) switched: Vec<u64>,
-    /// What is known of its indirect jumps.
+    /// The classification of the function's indirect jumps.
     pub(super) jumps: Jumps,
-    /// Those of the marks where it goes on after a panic that it has recovered from, ascending.
+    /// The marks at which the function continues after it has recovered from a panic, ascending.
     pub(super) recovered: Vec<u64>,
-    /// Is it a function of a Go program? Then it jumps to its entry only when its stack has been grown, with
-    /// nothing done before.
+    /// True for a function of a Go program. It jumps to its entry only after its stack has been
+    /// grown, and before it has done anything else.
     pub(super) is_go: bool,
-    /// Where the function is left, ascending.
+    /// The function's exits, ascending.
     pub leaves: Vec<Leave>,
-    /// Is the address of some instruction inside the function taken, by an instruction or in data?
+    /// True if the address of an instruction inside the function is taken, by an instruction or in
+    /// data.
     pub has_labels: bool,
-    /// Direct jumps of the function to its own entry: loops, not calls.
+    /// The addresses of direct jumps of the function to its own entry: loops, not calls.
     pub reentries: Vec<Svma>,
-    /// Bytes that may be data, although they are instructions just as well: known by a label only.
-    /// Whatever stands here is left alone.
+    /// The addresses of instructions that may be data: only a label leads to them. They are never
+    /// overwritten.
     pub(super) doubtful: HashSet<u64>,
-    /// Those of the instructions that some path reaches.
+    /// The addresses of instructions that some path reaches.
     pub(super) reached: HashSet<u64>,
-    /// Is there an indirect jump of which it is not known where it lands?
+    /// True if there is an indirect jump whose targets are not known.
     pub(super) unexplained: bool,
-    /// Set where only an exit instruction itself and its padding may be overwritten.
+    /// The reason why only exit instructions and the padding after them may be overwritten; `None`
+    /// if other code may be, too.
     pub doubt: Option<Doubt>,
 }
 
 impl Flow {
-    /// Is `at` an address at which the entry hook is still ahead?
+    /// True if the entry hook still runs after control arrives at `at`.
     pub fn is_entry(&self, at: u64) -> bool {
         (self.ranges[0].start.0..=self.entry.0).contains(&at)
     }
 
-    /// Does a path reach the instruction at `at`, as far as paths are known? What none reaches is
-    /// either dead or data.
+    /// True if control may reach the instruction at `at`. An instruction that is not reached is
+    /// dead code or data. If an indirect jump is unexplained, all instructions may be reached.
     pub fn is_live(&self, at: u64) -> bool {
         self.unexplained || self.reached.contains(&at)
     }
 
-    /// Is the instruction at `at` known to be one? A label alone may mark data.
+    /// True if the bytes at `at` are certainly an instruction. A label alone may mark data.
     pub fn is_certain(&self, at: u64) -> bool {
         self.is_live(at) && !self.doubtful.contains(&at)
     }
 
-    /// May `insn` be overwritten as far as the bytes are concerned: is it code, or a no-op that aligns
-    /// code? Where there may be data amid the code, a no-op that no path reaches may be data, too.
+    /// True if `insn` may be overwritten: it is code, or a no-op that aligns code. If the function
+    /// may contain data, an unreached no-op may be data too.
     pub fn may_be_moved(&self, insn: &Insn) -> bool {
         let aligns = insn.is_no_op() && self.doubtful.is_empty();
         self.is_certain(insn.at()) || aligns
     }
 
-    /// Does `at` belong to the function?
+    /// True if `at` is in one of the function's ranges.
     pub fn contains(&self, at: u64) -> bool {
         self.ranges.iter().any(|r| r.contains(&Svma(at)))
     }
 
-    /// Adds the places in the function that `body`, the code around it, may reach other than by a
-    /// direct branch.
+    /// Adds the addresses in this function that `body`, the code around it, may reach other than by
+    /// a direct branch.
     pub(crate) fn add_arrivals_of(&mut self, body: &Self) {
         let arrivals = body.marks.iter().copied();
         let arrivals: Vec<u64> = arrivals
@@ -102,24 +106,40 @@ impl Flow {
         }
     }
 
-    /// Does a direct branch of the function land on `at`?
+    /// True if `at` is the target of a direct branch of the function.
     pub fn is_target(&self, at: u64) -> bool {
         let first = self.branches.partition_point(|b| b.to < at);
         self.branches.get(first).is_some_and(|b| b.to == at)
     }
 
-    /// Can control arrive at `at` other than by a direct branch?
+    /// True if control can arrive at `at` other than by a direct branch.
     pub fn is_mark(&self, at: u64) -> bool {
         self.marks.binary_search(&at).is_ok()
     }
 
-    /// Does an instruction jump through one of the function's own tables for sure?
+    /// True for a function of a Go program.
+    pub(crate) fn is_go(&self) -> bool {
+        self.is_go
+    }
+
+    /// True if control arrives at `at` only from the function's own jump tables.
+    pub(crate) fn is_only_switched(&self, at: u64) -> bool {
+        self.switched.binary_search(&at).is_ok()
+    }
+
+    /// The addresses at which the function continues after it has recovered from a panic,
+    /// ascending.
+    pub(crate) fn recovery_points(&self) -> &[u64] {
+        &self.recovered
+    }
+
+    /// True if `insn` certainly jumps through one of the function's own tables.
     pub fn is_switch(&self, insn: &Insn) -> bool {
         let is_other = self.jumps.is_by_pointer(insn.at()) || self.jumps.is_away(insn.at());
         insn.is_indirect_jump() && !self.unexplained && !is_other
     }
 
-    /// The index of the instruction that starts at `at`.
+    /// The index in `insns` of the instruction that starts at `at`; `None` if none does.
     pub fn index_of(&self, at: u64) -> Option<usize> {
         self.insns.binary_search_by_key(&at, Insn::at).ok()
     }

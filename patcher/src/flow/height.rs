@@ -1,18 +1,21 @@
-//! How high the stack is at each instruction, and where the caller's frame pointer is, from the
-//! instructions alone: for code without unwind rules.
+//! Stack heights and locations of the caller's frame pointer before each instruction. They are
+//! derived from the instructions alone, for code without unwind rules.
 
 use super::graph::Flow;
 use crate::isa::{CallerFramePointer, Calls, Facts, Insn, Places, StackState};
 #[cfg(test)]
 use crate::looks;
 
-/// Stack heights of one function.
+/// Stack heights of one function: the state before each instruction of [`Flow::insns`]; `None` if
+/// no path reaches it.
 pub struct Heights(Vec<Option<StackState>>);
 
 impl Heights {
-    /// Follows every path of `flow` from its entry. Where control arrives otherwise than by a direct
-    /// branch nothing is known, except from jump tables: any of the function's may lead to any place
-    /// that one of them names. Where Go recovers the frame is as at the function's other calls.
+    /// Follows every path of `flow` from its entry.
+    ///
+    /// If control arrives other than by a direct branch, nothing is known, except after jump
+    /// tables. Each jump through a table may lead to any address in the function's tables. At the
+    /// code where Go recovers from a panic, the frame is as at the function's calls.
     pub fn of(flow: &Flow, calls: Calls) -> Self {
         let mut states: Vec<Option<StackState>> = vec![None; flow.insns.len()];
         let mut work = Vec::new();
@@ -24,7 +27,7 @@ impl Heights {
                 let Some(index) = flow.index_of(at) else {
                     return;
                 };
-                // What calls that never return seem to run on into is where the stack is grown.
+                // Calls that never return seem to fall through into the code that grows the stack.
                 if flow.is_go && at == flow.ranges[0].start.0 && states[index].is_some() {
                     return;
                 }
@@ -62,7 +65,8 @@ impl Heights {
                 }
                 if insn.is_indirect_jump() && !is_tail_call(flow, insn, after) {
                     let joined = through_tables.map_or(after, |known: StackState| known.or(after));
-                    // Few states can follow one another here, however many jumps there are.
+                    // The state can only become less precise, so it changes rarely, no matter how
+                    // many jumps there are.
                     if through_tables != Some(joined) {
                         through_tables = Some(joined);
                         for &at in &flow.switched {
@@ -83,31 +87,35 @@ impl Heights {
         Self(states)
     }
 
-    /// Bytes by which the stack pointer has moved since the entry when the instruction of this
-    /// index runs. They are negative for a stack that has grown. `None` where they are not known,
-    /// or not the same on every path.
+    /// The stack pointer before the instruction at `index` relative to the entry, in bytes.
+    ///
+    /// It is negative after the stack has grown. `None` if it is not known, or differs between
+    /// paths.
     pub fn before(&self, index: usize) -> Option<i64> {
         self.state(index)?.stack_pointer()
     }
 
-    /// The same for the frame pointer where it points into the stack.
+    /// The frame pointer before the instruction at `index` relative to the stack pointer at the
+    /// entry, in bytes. `None` if it is not known to point into the stack.
     pub fn frame_pointer_before(&self, index: usize) -> Option<i64> {
         self.state(index)?.frame_pointer()
     }
 
-    /// Where the caller's frame pointer is when the instruction of this index runs.
+    /// The location of the caller's frame pointer before the instruction at `index`;
+    /// [`CallerFramePointer::Unknown`] if no path reaches it.
     pub fn caller_frame_pointer_before(&self, index: usize) -> CallerFramePointer {
         self.state(index)
             .map_or_else(Default::default, |s| s.caller())
     }
 
-    /// The places of the realigned frame's parts before the instruction at `index`.
+    /// The places of the realigned frame's parts before the instruction at `index`. `None` if the
+    /// frame is not realigned, or its parts are not all known.
     pub fn realigned_before(&self, index: usize) -> Option<Places> {
         self.state(index)?.realigned()
     }
 
-    /// Has the return address been taken off the stack before the instruction of this index? It may be put anywhere
-    /// then. Where nothing has called the function, there is none.
+    /// True if the return address has been popped before the instruction at `index`: it may be
+    /// anywhere then. An outermost function has no return address, so it is excluded.
     pub fn is_above_entry(&self, index: usize) -> bool {
         let is_above = self.before(index).is_some_and(|height| height > 0);
         is_above && self.caller_frame_pointer_before(index) != CallerFramePointer::Zeroed
@@ -118,7 +126,7 @@ impl Heights {
     }
 }
 
-/// True if the instruction before `at` forms the address `at`. The code passes its own address to
+/// True if the instruction before `at` computes the address `at`. Code passes its own address to
 /// others this way (V8's calls of C functions) and continues there.
 fn is_own_place(flow: &Flow, at: u64) -> bool {
     let before = flow
@@ -129,8 +137,10 @@ fn is_own_place(flow: &Flow, at: u64) -> bool {
     before.is_some_and(|insn| insn.end() == at && insn.formed_address() == Some(at))
 }
 
-/// What holds at all those calls at which the stack is largest, as far as `states` knows. Go's compiler gives a
-/// function all of its frame at once. Before that only what has the stack grow is called.
+/// The facts common to all calls with the largest stack, among the known `states`.
+///
+/// Go's compiler allocates the whole frame of a function at once. Earlier calls only grow the
+/// stack.
 fn at_calls(flow: &Flow, states: &[Option<StackState>]) -> StackState {
     let calls = flow.insns.iter().zip(states).filter(|(i, _)| i.is_call());
     let known: Vec<StackState> = calls.filter_map(|(_, state)| *state).collect();
@@ -141,8 +151,8 @@ fn at_calls(flow: &Flow, states: &[Option<StackState>]) -> StackState {
     there.reduce(StackState::or).unwrap_or_default()
 }
 
-/// Does it jump out of the function: through a table of other functions, or by a pointer with nothing of the
-/// function's own left on the stack?
+/// True if the jump leaves the function. It does so through a table of other functions, or through
+/// a pointer after the function's frame has been removed.
 fn is_tail_call(flow: &Flow, insn: &Insn, after: StackState) -> bool {
     flow.jumps.is_away(insn.at())
         || after.stack_pointer() == Some(0) && flow.jumps.is_by_pointer(insn.at())

@@ -11,13 +11,13 @@ use crate::addr::Svma;
 use crate::image::Image;
 use crate::isa::{Shape, jump_source, table_of};
 
-/// The longest table.
+/// The maximum number of entries in a table.
 const MOST_ENTRIES: u64 = 1 << 16;
-/// Bytes of an entry.
+/// The size of an entry, in bytes.
 const ENTRY: u64 = 8;
 
-/// The tables of addresses that `flow` jumps through while its frame exists. A tail call leaves no
-/// frame, so these tables lead to labels.
+/// The start addresses of the tables that `flow` jumps through while its frame exists, ascending. A
+/// tail call leaves no frame, so these tables lead to labels.
 pub fn tables_of_labels(flow: &Flow, heights: &Heights) -> Vec<Svma> {
     let jumps = flow.insns.iter().enumerate();
     let jumps = jumps.filter(|(index, insn)| {

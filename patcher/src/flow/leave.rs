@@ -1,4 +1,4 @@
-//! Where a function is left: returns, tail jumps, and the jumps that only look like one.
+//! Exits of a function: returns, tail jumps, and jumps that only look like one.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -14,8 +14,9 @@ use super::height::Heights;
 use super::module::ModuleContext;
 use super::sweep;
 
-/// Is the stack at each of the function's returns as at its entry, so that it returns through the return address that it has
-/// been called with? Others push the address that they go to. Where it is not known that counts as no.
+/// True if the stack at each return of the function is as at its entry. The function then returns
+/// to its caller. Other functions push the address that they return to. An unknown stack counts as
+/// different. True for a function without returns.
 pub fn returns_to_caller(image: &Image<'_>, flow: &Flow) -> bool {
     let stack = Stack::of(flow);
     let mut returns = flow
@@ -32,7 +33,7 @@ pub fn returns_to_caller(image: &Image<'_>, flow: &Flow) -> bool {
     })
 }
 
-/// Every leave of `flow` at an instruction that some path may reach, ascending.
+/// Every exit of `flow` at a reachable instruction, ascending.
 pub fn all(image: &Image<'_>, flow: &Flow) -> Vec<Leave> {
     let mut leaves = Vec::new();
     let stack = Stack::of(flow);
@@ -60,17 +61,17 @@ pub fn all(image: &Image<'_>, flow: &Flow) -> Vec<Leave> {
             });
         }
     }
-    // Where instructions overlap, one may end after the next begins.
+    // If instructions overlap, one may end after the next begins.
     leaves.sort_by_key(|leave| leave.at);
     leaves
 }
 
-/// Where the stack pointer of a function is, from its instructions.
+/// The stack pointer of a function, derived from its instructions.
 struct Stack<'f> {
     flow: &'f Flow,
-    /// Whatever calls do to it.
+    /// Heights that hold whatever calls do to the stack pointer.
     sure: OnceCell<Heights>,
-    /// If calls leave it as it was.
+    /// Heights that hold if calls preserve the stack pointer.
     usual: OnceCell<Heights>,
 }
 
@@ -83,9 +84,11 @@ impl<'f> Stack<'f> {
         }
     }
 
-    /// Is the stack before the instruction of this index as at the entry? `None` where that is not known. It
-    /// is not taken for granted that calls leave the stack pointer as it was. But where that makes the stack
-    /// and the caller's frame pointer those of the entry again, they are.
+    /// True if the stack before the instruction at `index` is as at the entry. `None` if that is
+    /// not known.
+    ///
+    /// Calls are not assumed to preserve the stack pointer. But if that assumption restores both
+    /// the stack pointer and the caller's frame pointer of the entry, it is correct.
     fn is_as_at_entry(&self, index: usize) -> Option<bool> {
         let heights = |calls| Heights::of(self.flow, calls);
         let sure = self.sure.get_or_init(|| heights(Calls::MayMove));
@@ -138,8 +141,8 @@ fn indirect(
             None => return Some(LeaveKind::Unclear),
         },
     }
-    // With the stack as at entry both a switch in a leaf function and a tail call look like this.
-    // Without any label whose address is taken, there is nothing in here to jump to.
+    // With the stack as at the entry, a switch in a leaf function and a tail call look the same. If
+    // no label's address is taken, the jump has no target in this function.
     if !flow.has_labels || flow.jumps.is_away(insn.at()) {
         Some(LeaveKind::TailIndirect)
     } else {
@@ -147,7 +150,8 @@ fn indirect(
     }
 }
 
-/// Does `insn` end a range of the function and run on into what follows?
+/// True if `insn` is at the end of a range of the function, and control falls through into the next
+/// code.
 fn falls_out(image: &Image<'_>, flow: &Flow, insn: &Insn) -> bool {
     let end = insn.end();
     goes_on(insn)
@@ -159,20 +163,20 @@ fn falls_out(image: &Image<'_>, flow: &Flow, insn: &Insn) -> bool {
         && sweep::one(image, Svma(end)).is_some()
 }
 
-/// May control run out of the end of `range`, the code of a function?
+/// True if control may fall through at the end of `range`, the code of a function.
 pub fn runs_on(image: &Image<'_>, range: &Range<Svma>) -> bool {
     let swept = sweep::linear(image, std::slice::from_ref(range)).filter(|s| s.complete);
     let last = swept.as_ref().and_then(|s| s.insns.last());
     last.is_none_or(|last| last.end() != range.end.0 || goes_on(last))
 }
 
-/// May what stands after `insn`, the last instruction of a function, run after it? A call there does
+/// True if control may continue after `insn`, the last instruction of a function. A call there does
 /// not return.
 fn goes_on(insn: &Insn) -> bool {
     !insn.is_call() && !insn.ends_block()
 }
 
-/// Is `at` the first byte of a function?
+/// True if `at` is the first byte of a function.
 fn starts_function(image: &Image<'_>, at: u64) -> bool {
     image
         .functions()
@@ -180,8 +184,11 @@ fn starts_function(image: &Image<'_>, at: u64) -> bool {
         .is_some_and(|f| f.start == Svma(at))
 }
 
-/// Is `range` no function but a part of one, split off by the compiler, or where a new thread goes on
-/// in the middle of `clone`? Then its unwind rules do not begin with the stack as a call leaves it.
+/// True if `range` is only a part of a function, and not a function of its own.
+///
+/// The compiler may have split it off. It may also be the code in the middle of `clone` at which a
+/// new thread continues. The unwind rules of such code do not begin with the stack as a call leaves
+/// it.
 pub fn is_fragment(image: &Image<'_>, range: &Range<Svma>) -> bool {
     let first = first(image, range);
     if image.is_outermost(first) {
@@ -194,15 +201,18 @@ pub fn is_fragment(image: &Image<'_>, range: &Range<Svma>) -> bool {
     }
 }
 
-/// The first instruction of a part, without the no-op that may stand before it.
+/// The address of the first instruction of a part, after an optional leading no-op.
 fn first(image: &Image<'_>, part: &Range<Svma>) -> Svma {
     after_leading_no_op(part.start, image.bytes(part.start, 1))
 }
 
-/// Ranges that belong to the function although nothing names them. They have an unwind entry of
-/// their own and no symbol, and are jumped to. Either they cannot be functions, or they jump back
-/// into the function's middle. Any other jump with the stack as at entry is a tail call, even into
-/// the middle of another function: the C library's copying functions share code in this way.
+/// Ranges that belong to the function although they have no symbol.
+///
+/// The function jumps to them, and they have an unwind entry of their own. A range counts if its
+/// unwind rules cannot be those of a function's entry. It also counts if it jumps back into the
+/// function's middle, a jump or an exception leads to its start, and no pointer does. Any other
+/// jump with the stack as at the entry is a tail call. This is true even for the middle of another
+/// function: the C library's copying functions share code in this way.
 pub fn unnamed_parts(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -221,7 +231,7 @@ pub fn unnamed_parts(
         let Some(fde) = image.fde(target).filter(|_| !is_stub(image, target)) else {
             continue;
         };
-        // What a pointer names is a function.
+        // The target of a pointer is a function.
         let pointed_at = context.is_taken(fde.range.start);
         if is_fragment(image, &fde.range) || !pointed_at && comes_back(image, flow, &fde) {
             parts.push(fde.range);
@@ -230,7 +240,8 @@ pub fn unnamed_parts(
     parts
 }
 
-/// Is `at` a linkage table's stub, a jump through one of its entries? One unwind entry covers the whole table.
+/// True if `at` is a stub of a linkage table, which jumps through one of the table's entries. One
+/// unwind entry covers the whole table.
 fn is_stub(image: &Image<'_>, at: Svma) -> bool {
     let mut insn = sweep::one(image, at);
     if let Some(marker) = insn.filter(Insn::is_landing_marker) {
@@ -239,8 +250,8 @@ fn is_stub(image: &Image<'_>, at: Svma) -> bool {
     insn.is_some_and(|i| i.is_indirect_jump() && i.named_word().is_some())
 }
 
-/// Does `part` jump back into the function's middle, and is its start a place that only jumps lead
-/// to? Two functions written by hand can jump into each other's middle, but not to their starts.
+/// True if `part` jumps back into the function's middle, and a jump or an exception leads to its
+/// start. Two functions written by hand can jump into each other's middle, but not to their starts.
 fn comes_back(image: &Image<'_>, flow: &Flow, part: &Fde) -> bool {
     let Some(swept) = sweep::linear(image, std::slice::from_ref(&part.range)) else {
         return false;

@@ -1,4 +1,4 @@
-//! What the checks over the whole module need, computed once.
+//! Facts about a module that all its functions share, computed once.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -13,30 +13,32 @@ use super::scan;
 
 /// Facts about one image that every plan in it shares.
 ///
-/// Building it reads the whole text once (less than 1 ns a byte) and keeps four bits for each byte.
+/// Construction reads the whole text once (less than 1 ns a byte) and keeps four bits for each
+/// byte.
 pub struct ModuleContext<'d> {
-    /// Tells a plan that it was given the context of another image.
+    /// The data of the image, so that a plan can detect the context of another image.
     pub(crate) data: &'d [u8],
-    /// Where a branch with a long displacement may land.
+    /// Possible targets of branches with a 32-bit displacement.
     pub(crate) branches: AddressSet,
-    /// Those of them where two or more may.
+    /// The targets in `branches` that two or more branches may have.
     pub(crate) crowded: AddressSet,
-    /// What instructions may form relative to themselves.
+    /// Addresses that instructions may compute relative to themselves.
     pub(crate) formed: AddressSet,
-    /// What stands in data as an address.
+    /// Addresses that are stored in data.
     pub(crate) words: AddressSet,
+    /// The code ranges of the module's restartable sequences (rseq).
     pub(crate) restartable: Vec<Range<Svma>>,
-    /// The words that the loader fills with addresses, by where they stand.
+    /// The words that the loader fills with addresses, sorted by location.
     relocated: Vec<RelocatedWord>,
-    /// The words with addresses in the text, by those addresses.
+    /// The words with addresses in the text, sorted by the addresses that they contain.
     pointers: OnceLock<Vec<RelocatedWord>>,
-    /// What the loader fills of the text, sorted.
+    /// The locations in the text that the loader changes, sorted.
     text_fields: Vec<Svma>,
     /// The target of each branch to a crowded address, sorted.
     arrivals: OnceLock<Vec<u64>>,
-    /// Where Go's runtime has what runs deferred functions before a return.
+    /// The addresses of Go's `runtime.deferreturn`, which runs deferred functions before a return.
     deferreturns: OnceLock<Vec<u64>>,
-    /// Where goroutines return to.
+    /// The return addresses of goroutines.
     goroutine_ends: OnceLock<Vec<Svma>>,
     /// True if code without unwind entries pops its arguments.
     callees_pop: OnceLock<bool>,
@@ -78,8 +80,8 @@ impl<'d> ModuleContext<'d> {
         }
     }
 
-    /// How many branches with a long displacement may land at `to`. The first question reads the
-    /// whole text once more.
+    /// The number of branches with a 32-bit displacement that may have the target `to`. The first
+    /// query reads the whole text once more.
     pub(crate) fn arrivals(&self, image: &Image<'_>, to: Svma) -> usize {
         if !self.crowded.contains(to) {
             return usize::from(self.branches.contains(to));
@@ -91,7 +93,8 @@ impl<'d> ModuleContext<'d> {
         all[first..].iter().take_while(|at| **at == to.0).count()
     }
 
-    /// The addresses of Go's `runtime.deferreturn`, by either of its names; none in what is not written in Go.
+    /// The addresses of Go's `runtime.deferreturn`, under both its names. Empty for code not
+    /// written in Go.
     pub(crate) fn deferreturns(&self, image: &Image<'_>) -> &[u64] {
         const NAMES: [&str; 2] = ["runtime.deferreturn", "runtime.deferreturn.abi0"];
         self.deferreturns.get_or_init(|| {
@@ -100,8 +103,10 @@ impl<'d> ModuleContext<'d> {
         })
     }
 
-    /// Where goroutines of Go return to (runtime/asm_amd64.s, `goexit`). That is one instruction into a
-    /// function that nothing has called, so that it seems to have called their first functions.
+    /// The return addresses of Go's goroutines (runtime/asm_amd64.s, `goexit`).
+    ///
+    /// Each is one instruction into a function that has no caller, so that this function seems to
+    /// have called the goroutine's first function.
     pub(crate) fn goroutine_ends(&self, image: &Image<'_>) -> &[Svma] {
         const NAMES: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
         self.goroutine_ends.get_or_init(|| {
@@ -118,7 +123,8 @@ impl<'d> ModuleContext<'d> {
             .get_or_init(|| popping::has_popping_return(image))
     }
 
-    /// The word at `at` once the module is loaded, without the bias.
+    /// The word at `at` after loading, as a link-time address. `None` if the file has no word
+    /// there.
     pub(crate) fn word(&self, image: &Image<'_>, at: Svma) -> Option<Svma> {
         if let Ok(index) = self.relocated.binary_search_by_key(&at, |word| word.at) {
             return Some(Svma(self.relocated[index].value));
@@ -127,7 +133,8 @@ impl<'d> ModuleContext<'d> {
         Some(Svma(u64::from_le_bytes(*bytes)))
     }
 
-    /// Is `to`, which stands in data as an address, there within `tables` alone, and formed by no instruction?
+    /// True if data stores the address `to` only within `tables` or nowhere, no instruction
+    /// computes it, and no restartable sequence ends at it.
     pub(crate) fn is_pointed_at_within(
         &self,
         image: &Image<'_>,
@@ -151,9 +158,9 @@ impl<'d> ModuleContext<'d> {
             && places.all(|word| tables.iter().any(|table| table.contains(&word.at)))
     }
 
-    /// May the loader change one of these bytes?
+    /// True if the loader may change one of the bytes in `range`.
     pub(crate) fn is_relocated(&self, range: &Range<Svma>) -> bool {
-        // No field that a relocation fills is longer than a word.
+        // No relocated field is longer than a word.
         let first = self
             .text_fields
             .partition_point(|at| at.plus(8) <= range.start);
@@ -162,19 +169,20 @@ impl<'d> ModuleContext<'d> {
             .is_some_and(|at| *at < range.end)
     }
 
-    /// Is `at` in an executable segment?
+    /// True if `at` is in an executable segment.
     pub(crate) fn is_text(&self, at: Svma) -> bool {
         self.branches.covers(at)
     }
 
-    /// Is the address taken by anything in the module?
+    /// True if anything in the module takes the address.
     pub(crate) fn is_taken(&self, at: Svma) -> bool {
         self.formed.contains(at) || self.words.contains(at)
     }
 }
 
-/// The critical sections listed in `__rseq_cs`, as `struct rseq_cs` of linux/rseq.h lays them out:
-/// `u32 version, u32 flags, u64 start_ip, u64 post_commit_offset, u64 abort_ip`, 32 bytes each.
+/// The critical sections listed in `__rseq_cs`, with the layout of `struct rseq_cs` in
+/// linux/rseq.h: `u32 version, u32 flags, u64 start_ip, u64 post_commit_offset, u64 abort_ip`, 32
+/// bytes each.
 fn restartable(image: &Image<'_>, words: &[RelocatedWord]) -> Vec<Range<Svma>> {
     let Some((base, bytes)) = image.section("__rseq_cs") else {
         return Vec::new();

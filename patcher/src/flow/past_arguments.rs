@@ -4,8 +4,9 @@ use super::graph::Flow;
 use super::height::Heights;
 use crate::isa::Control;
 
-/// For each instruction, true if it is in an epilogue that pops the return address and the
-/// arguments above it, and pushes the return address again:
+/// For each instruction, true if it is in an epilogue that removes the function's arguments, and
+/// not the epilogue's first instruction. The epilogue pops the return address and the arguments
+/// above it, and pushes the return address again:
 ///
 /// ```text
 /// pop a register
@@ -23,9 +24,10 @@ pub fn epilogues(flow: &Flow, heights: &Heights) -> Vec<bool> {
     found
 }
 
-/// The index of the return of an epilogue of this kind that begins at `index`.
+/// The index in [`Flow::insns`] of the return of an epilogue that pops the function's arguments and
+/// begins at `index`; `None` if none begins at `index`.
 pub fn returns_past_arguments(flow: &Flow, heights: &Heights, index: usize) -> Option<usize> {
-    /// The most instructions of the epilogue.
+    /// The maximum number of instructions in the epilogue.
     const NEAR: usize = 6;
     let pop = &flow.insns[index];
     let popped = pop.popped().filter(|_| heights.before(index) == Some(0))?;

@@ -5,10 +5,10 @@ use crate::addr::Svma;
 use crate::image::Image;
 use crate::isa::{POPPING_RETURN, is_popping_return, restores_frame_pointer};
 
-/// The largest function, in bytes, that is decoded to check for the instruction.
+/// The maximum size of a function that is decoded to check for the instruction, in bytes.
 const LARGEST_DECODED: u64 = 64 << 10;
 
-/// True if a function without unwind entries returns so.
+/// True if a function without unwind entries returns by `ret n`.
 pub fn has_popping_return(image: &Image<'_>) -> bool {
     let gaps = image.uncovered_calls();
     let mut gaps = gaps.iter().filter_map(|gap| {
@@ -24,8 +24,8 @@ pub fn has_popping_return(image: &Image<'_>) -> bool {
     })
 }
 
-/// True if the function around `at` has a return there. If no function is known, the instruction
-/// before must be the end of one: it pops a register.
+/// True if the instruction at `at` is a return of the function around it. If no function is known,
+/// the instruction before must be the end of one: it restores the frame pointer.
 fn is_return(image: &Image<'_>, at: Svma) -> bool {
     let function = image.functions().containing(at);
     if let Some(function) = function.filter(|f| f.size <= LARGEST_DECODED) {

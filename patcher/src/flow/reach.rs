@@ -1,4 +1,5 @@
-//! Which instructions control can reach, following jump tables until nothing new is found.
+//! Instructions that control can reach. Paths and jump tables are followed until nothing new is
+//! found.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -13,34 +14,34 @@ use super::recovery;
 use super::sweep::{self, Swept};
 use super::tables::{Jumps, Reader, Targets};
 
-/// What following every path from the entry found.
+/// The result of following every path from the entry.
 #[derive(Debug, Default)]
 pub struct Reached {
-    /// The instructions, ascending.
+    /// The instructions that control can reach, by address.
     pub insns: Vec<Insn>,
-    /// Their addresses.
+    /// The addresses of `insns`.
     pub visited: HashSet<u64>,
-    /// Those of them that control is not known to reach. Either a label leads there, which may as
-    /// well be a table amid the code, or a call of the function's own middle, which need not
+    /// Addresses of instructions that control may not reach. Some follow only a label, which may
+    /// mark a table in the code. Others follow a call of the function's own middle, which may not
     /// return.
     pub doubtful: HashSet<u64>,
-    /// Where control can arrive other than by a direct branch.
+    /// Addresses at which control can arrive other than by a direct branch.
     pub marks: Vec<u64>,
-    /// Are some marks labels whose address is taken?
+    /// True if some marks are labels whose address is taken.
     pub has_labels: bool,
-    /// A place where following paths and decoding linearly disagree.
+    /// An address at which following paths and decoding linearly disagree; `None` if they agree.
     pub desync: Option<u64>,
-    /// Is there an indirect jump whose targets are not among the marks?
+    /// True if there is an indirect jump whose targets are not among the marks.
     pub unexplained: bool,
-    /// Those of the marks where control arrives from the function's own jump tables alone.
+    /// The marks at which control arrives only from the function's own jump tables.
     pub switched: Vec<u64>,
-    /// What is known of its indirect jumps.
+    /// The classification of the function's indirect jumps.
     pub jumps: Jumps,
-    /// Those of the marks where Go's runtime lets the function go on that has recovered from a panic.
+    /// The marks at which Go's runtime continues the function after it has recovered from a panic.
     pub recovered: Vec<u64>,
 }
 
-/// Follows all paths of the function in `ranges`.
+/// Follows all paths of the function in `ranges`. `swept` is their linear decoding.
 pub fn from(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -57,7 +58,7 @@ pub fn from(
     search.run()
 }
 
-/// What is followed, and what has been found.
+/// The search and its results so far.
 struct PathSearch<'a, 'd> {
     image: &'a Image<'d>,
     context: &'a ModuleContext<'a>,
@@ -68,7 +69,7 @@ struct PathSearch<'a, 'd> {
 
 impl<'d> PathSearch<'_, 'd> {
     fn run(mut self) -> Reached {
-        // Labels are followed last: whether they lead to code depends on what the tables say.
+        // Labels are followed last: the tables decide if labels lead to code.
         self.mark_labels();
         let mut later = self.reached.marks.clone();
         let pads = self.mark_arrivals();
@@ -85,7 +86,8 @@ impl<'d> PathSearch<'_, 'd> {
                     self.reached.doubtful.extend(new);
                 }
             }
-            // One table may lead to the jump through the next: only when no more follow are all read together.
+            // A table may lead to the jump through the next table. All tables are read together
+            // only once this finds nothing more.
             work = self.follow_tables(&mut read);
             if !work.is_empty() {
                 continue;
@@ -101,7 +103,7 @@ impl<'d> PathSearch<'_, 'd> {
             if !work.is_empty() {
                 continue;
             }
-            // A jump whose targets are not all read from a table of offsets is what labels are for.
+            // Labels exist for jumps whose targets are not all read from a table of offsets.
             doubting.get_or_insert(!found.by_label);
             let labels = later.drain(..);
             work.extend(labels.filter(|at| !self.reached.visited.contains(at)));
@@ -116,14 +118,15 @@ impl<'d> PathSearch<'_, 'd> {
         self.ranges.iter().any(|r| r.contains(&Svma(at)))
     }
 
-    /// May an instruction start there? A word or displacement that merely looks like an address in
-    /// here is no reason to doubt the sweep. A landing pad or a branch that disagrees with it is.
+    /// True if an instruction may start at `at`. A word or displacement that only looks like an
+    /// address in the function is no reason to doubt the sweep. A landing pad or branch that
+    /// contradicts it is.
     fn starts(&self, at: u64) -> bool {
         let swept = self.swept;
         self.is_inside(at) && (!swept.complete || index(&swept.insns, at).is_some())
     }
 
-    /// Marks what has its address taken by anything in the module.
+    /// Marks the addresses that anything in the module takes.
     fn mark_labels(&mut self) {
         let mut marks = Vec::new();
         let mut has_labels = false;
@@ -138,14 +141,15 @@ impl<'d> PathSearch<'_, 'd> {
             marks.extend(words);
             marks.extend(taken(&self.context.formed));
         }
-        // Only the function itself forms addresses of its labels; further ones are coincidence.
+        // Only the function itself computes addresses of its labels. Any others are coincidence.
         let is_inner = |at: u64| self.starts(at) && self.ranges.iter().all(|r| r.start.0 != at);
         let mut formed = self.swept.insns.iter().filter_map(Insn::formed_address);
         self.reached.has_labels = has_labels || formed.any(is_inner);
         self.reached.marks = marks;
     }
 
-    /// Marks where exceptions land and goroutines return to, which is answered, ascending.
+    /// Marks the landing pads of exceptions and the return addresses of goroutines. Returns them,
+    /// ascending.
     fn mark_arrivals(&mut self) -> Vec<u64> {
         let fdes = self.ranges.iter().filter_map(|r| self.image.fde(r.start));
         let pads = fdes.flat_map(|fde| self.image.landing_pads(&fde));
@@ -157,8 +161,10 @@ impl<'d> PathSearch<'_, 'd> {
         arrivals
     }
 
-    /// Where the tables lead that instructions name from the index `read` on, as far as that has not been reached.
-    /// Tables matter only where the function jumps through them: until then none is read.
+    /// The unreached targets of tables that instructions from the index `read` on reference.
+    ///
+    /// No table is read until the function contains an indirect jump, because tables matter only
+    /// for these.
     fn follow_tables(&self, read: &mut usize) -> Vec<u64> {
         let new = &self.reached.insns[*read..];
         if *read == 0 && !new.iter().any(Insn::is_indirect_jump) {
@@ -187,8 +193,8 @@ impl<'d> PathSearch<'_, 'd> {
         }
     }
 
-    /// Follows one path. Ends at a call of the function's own middle, and answers where it stands to
-    /// return to.
+    /// Follows one path, and adds the targets of its branches to `work`. Ends at a call of the
+    /// function's own middle, and returns that call's return address; `None` at any other end.
     fn follow(&mut self, start: u64, work: &mut Vec<u64>) -> Option<u64> {
         let mut at = start;
         let mut after_call = false;
@@ -201,7 +207,7 @@ impl<'d> PathSearch<'_, 'd> {
                     return None;
                 }
                 None => {
-                    // After a call that does not return anything may stand.
+                    // Anything may follow a call that does not return.
                     if !after_call {
                         self.reached.desync.get_or_insert(at);
                     }
@@ -226,7 +232,7 @@ impl<'d> PathSearch<'_, 'd> {
         None
     }
 
-    /// Is it a call of the function's own middle?
+    /// True if `insn` calls the function's own middle.
     fn calls_part(&self, insn: &Insn) -> bool {
         let to = insn.target();
         let is_start = || {
@@ -236,7 +242,7 @@ impl<'d> PathSearch<'_, 'd> {
         insn.is_direct_call() && to != insn.end() && self.is_inside(to) && !is_start()
     }
 
-    /// Adds what the tables say when all has been reached. Exceptions land at `pads`.
+    /// Adds the results of reading all tables. `pads` are the landing pads of exceptions.
     fn finish(self, found: Targets, pads: Vec<u64>) -> Reached {
         let mut reached = self.reached;
         if !found.unexplained {
@@ -264,13 +270,13 @@ fn index(insns: &[Insn], at: u64) -> Option<usize> {
     insns.binary_search_by_key(&at, Insn::at).ok()
 }
 
-/// Is `at` the byte after a lock prefix? Code that knows it is single-threaded jumps there.
+/// True if `at` is the byte after a lock prefix. Code that knows it is single-threaded jumps there.
 fn skips_lock(swept: &Swept, at: u64) -> bool {
     let insn = swept.insns.get(before(&swept.insns, at));
     insn.is_some_and(|i| i.is_unlocked_at(at))
 }
 
-/// The index of the last instruction that starts before `at`.
+/// The index of the last instruction that starts before `at`; 0 if there is none.
 fn before(insns: &[Insn], at: u64) -> usize {
     insns.partition_point(|i| i.at() < at).saturating_sub(1)
 }

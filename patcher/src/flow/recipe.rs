@@ -1,9 +1,9 @@
-//! Recipes: how a frame is left at a call, from the instructions of its function alone, for code without
-//! unwind tables. After Tallent, Mellor-Crummey and Fagan, "Binary analysis for measurement and
-//! attribution of program performance" (PLDI 2009), section 3.
+//! Recipes: rules for leaving a frame at a call, derived from the instructions of its function
+//! alone, for code without unwind tables. After Tallent, Mellor-Crummey and Fagan, "Binary analysis
+//! for measurement and attribution of program performance" (PLDI 2009), section 3.
 //!
-//! There are recipes only for where calls and system calls return to. Hardly anything else is looked up,
-//! and at a system call a signal finds a thread that waits.
+//! There are recipes only for the return addresses of calls and system calls. Lookups at other
+//! addresses are rare. At a system call, a signal interrupts a waiting thread.
 
 use super::graph::Flow;
 use super::height::Heights;
@@ -14,39 +14,41 @@ use crate::function::Function;
 use crate::image::Image;
 use crate::isa::{CallerFramePointer, Calls, Control, Insn, WORD};
 
-/// How the frame of a call's return address is left.
+/// The rule for leaving the frame that a return address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipe {
-    /// The canonical frame address is the stack pointer plus so many bytes.
+    /// The canonical frame address is at a fixed distance from the stack pointer.
     FromStackPointer(Frame),
-    /// It is the frame pointer plus so many bytes.
+    /// The canonical frame address is at a fixed distance from the frame pointer.
     FromFramePointer(Frame),
     /// The CFA is stored at this distance from the frame pointer: the frame was aligned at run
     /// time.
     Realigned {
-        /// Bytes.
+        /// The distance from the frame pointer to the word with the CFA, in bytes.
         cfa_at: i32,
-        /// The caller's frame pointer, in words from the frame pointer.
+        /// The location of the caller's frame pointer, in words from the frame pointer.
         caller_frame_pointer: i16,
     },
-    /// The call is reached at different stack heights, and the unwind table has only one of them.
+    /// The call is reached at different stack heights, but the unwind table states only one height.
     Ambiguous,
-    /// Nothing has called this function.
+    /// The function has no caller.
     Outermost,
 }
 
-/// Where things of a frame are.
+/// The layout of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Bytes to the canonical frame address.
+    /// The distance from the base register to the canonical frame address, in bytes.
     pub cfa: i32,
-    /// Where the caller's frame pointer is, in words from the canonical frame address; 0 where it is in
-    /// its register.
+    /// The location of the caller's frame pointer, in words from the canonical frame address. 0 if
+    /// it is still in its register.
     pub caller_frame_pointer: i16,
 }
 
-/// The recipes of a function's calls and system calls, by where they return to. Those before which something is not
-/// known have none, and those of what its returns show to be no function.
+/// The recipes of a function's calls and system calls, by return address.
+///
+/// A call is left out if its state is not known. All are left out if the returns show that this is
+/// not a function.
 pub fn recipes(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -62,10 +64,12 @@ pub fn recipes(
     of_heights(image, context, &flow, &heights, |_| true)
 }
 
-/// Does the code at `after` end the thread? That the caller's frame pointer is gone is not enough: some code
-/// has conventions of its own, or keeps a number in that register.
+/// True if the code at `after` ends the thread.
+///
+/// This is not proven by a lost frame pointer of the caller. Some code has its own calling
+/// conventions, or keeps a number in that register.
 fn ends_thread(flow: &Flow, after: Svma) -> bool {
-    /// More than a call of exit(2) takes.
+    /// The maximum number of instructions to examine, more than a call of exit(2) needs.
     const MOST_TO_HALT: usize = 8;
     let first = flow.insns.partition_point(|insn| insn.at() < after.0);
     let rest = flow.insns.iter().skip(first).take(MOST_TO_HALT);
@@ -75,7 +79,8 @@ fn ends_thread(flow: &Flow, after: Svma) -> bool {
     until.any(Insn::is_halt)
 }
 
-/// Does it jump into the middle of a function with another name? Then it is a part of that one.
+/// True if `flow` jumps into the middle of another function. The code is then a part of that
+/// function.
 pub(super) fn jumps_into_another(image: &Image<'_>, flow: &Flow) -> bool {
     let out = flow.branches.iter().filter(|b| !flow.contains(b.to));
     let mut others = out.filter_map(|b| {
@@ -101,10 +106,13 @@ pub(super) fn is_entered_elsewhere(flow: &Flow, heights: &Heights) -> bool {
     })
 }
 
-/// The recipe of the call of this index by the stack pointer, where the unwind tables have `stated` for it, by the
-/// frame pointer: the height of the stack is the same each time, the instructions agree with the tables on where
-/// the frame pointer is, and it was seen to point `distance` bytes above the stack pointer, as they have it. Some callees
-/// take their arguments off the stack, which the instructions here do not show.
+/// The recipe by the stack pointer for the call at `index`. `stated` is the unwind table's frame
+/// for it, relative to the frame pointer.
+///
+/// `None` unless all evidence agrees. The stack height must be the same on all paths. The
+/// instructions must agree with the table on the frame pointer. A walk must have seen the frame
+/// pointer `distance` bytes above the stack pointer. This is needed because some callees pop their
+/// arguments, which the instructions here do not show.
 pub(super) fn by_stack_pointer(
     heights: &Heights,
     index: usize,
@@ -125,7 +133,9 @@ pub(super) fn by_stack_pointer(
     Some(Recipe::FromStackPointer(Frame { cfa, ..stated }))
 }
 
-/// The recipes of those calls and system calls of `flow` whose index is wanted; its stack heights are these.
+/// The recipes of the calls and system calls of `flow` for whose index in [`Flow::insns`]
+/// `is_wanted` is true, by return address. `heights` are the stack heights of `flow`. A call is
+/// left out if its frame is not known.
 pub(super) fn of_heights(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -144,8 +154,8 @@ pub(super) fn of_heights(
         *recipe != Recipe::Outermost || is_start || ends_thread(flow, after)
     };
     let recipe = |(index, insn): (usize, &Insn)| {
-        // Where the next function may begin, a signal may as well find that at its entry. And where the frame pointer
-        // is 0, it need not be for good.
+        // After a system call at the end, a signal may find the thread at the next function's
+        // entry. A frame pointer of 0 at a system call may be temporary.
         let recipe = if insn.is_system_call() && flow.index_of(insn.end()).is_some() {
             recipe(heights, index, callees_pop).filter(|r| *r != Recipe::Outermost)
         } else if insn.is_call() {
@@ -159,10 +169,11 @@ pub(super) fn of_heights(
     wanted.filter_map(recipe).collect()
 }
 
-/// The recipe for the frame before the instruction at `index`, from the instructions alone. If
-/// callees pop arguments, the frame pointer is preferred to the stack pointer.
+/// The recipe for the frame before the instruction at `index`, from the instructions alone. `None`
+/// if they do not determine the frame. If callees pop arguments, the frame pointer is preferred to
+/// the stack pointer.
 pub(super) fn recipe(heights: &Heights, index: usize, callees_pop: bool) -> Option<Recipe> {
-    // Heights count from the slot of the return address, which is the last word below the CFA.
+    // Heights count from the slot of the return address, the last word below the CFA.
     let words = match heights.caller_frame_pointer_before(index) {
         CallerFramePointer::InPlace => 0,
         CallerFramePointer::At(at) if at % WORD == 0 && at < 0 => (at - WORD) / WORD,
@@ -197,7 +208,7 @@ mod tests {
     use super::*;
     use crate::oracle::Folder;
 
-    /// `body` is the name of a place in `twofold`, where the stack is lower than at an entry.
+    /// `body` is a named place inside `twofold`, where the stack is lower than at an entry.
     const ASSEMBLY: &str = "
         .text
         .type twofold, @function

@@ -1,7 +1,10 @@
-//! Where a Go function goes on that has recovered from a panic: at a call of `runtime.deferreturn`. That runs
-//! what else the function has deferred, and then the function returns. Where deferred functions are called in
-//! line, the compiler puts one more such call after the function's code, with the return, to which the runtime
-//! alone goes (cmd/compile/internal/ssagen/ssa.go, `genssa`; runtime/panic.go, `recovery`).
+//! Code at which a Go function continues after it has recovered from a panic: a call of
+//! `runtime.deferreturn`.
+//!
+//! That call runs the remaining deferred functions, and then the function returns. If deferred
+//! functions are called inline, the compiler puts one more such call after the function's code,
+//! followed by the return. Only the runtime goes there (cmd/compile/internal/ssagen/ssa.go,
+//! `genssa`; runtime/panic.go, `recovery`).
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -11,8 +14,8 @@ use super::sweep::Swept;
 use crate::image::Image;
 use crate::isa::Insn;
 
-/// The calls of `runtime.deferreturn` that no path has come to and nothing runs or branches to, ascending.
-/// None where it is not certain that they are instructions.
+/// The addresses of the calls of `runtime.deferreturn` that are not in `visited`, and that nothing
+/// falls through or branches to, ascending. Empty if the bytes may not be instructions.
 pub fn tails(
     image: &Image<'_>,
     context: &ModuleContext<'_>,

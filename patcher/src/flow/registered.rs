@@ -18,11 +18,11 @@ type Reader<'d> = EndianSlice<'d, LittleEndian>;
 /// The address of a section of unwind entries, and the bases of its pointers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bases {
-    /// The section itself.
+    /// The address of the section.
     pub section: u64,
-    /// The base of `DW_EH_PE_textrel`: the code.
+    /// The base address of `DW_EH_PE_textrel`: the code.
     pub text: u64,
-    /// The base of `DW_EH_PE_datarel`: the data.
+    /// The base address of `DW_EH_PE_datarel`: the data.
     pub data: u64,
 }
 
@@ -38,15 +38,17 @@ pub enum Form {
 /// The code that an entry describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Its addresses.
+    /// The addresses of the code.
     pub range: Range<Svma>,
     /// The recipe from each address up to the next, ascending. `None` if it needs registers other
-    /// than the stack pointer and the frame pointer.
+    /// than the stack pointer and the frame pointer, if the rows cannot be read, or if they
+    /// describe the frame of a signal handler.
     pub rows: Vec<(Svma, Option<Recipe>)>,
 }
 
 /// Reads the entries of a section up to its end, its terminator, or an entry with an invalid
-/// length.
+/// length, in the order of the section. Entries that cannot be parsed or describe no code are left
+/// out.
 pub fn registered(bytes: &[u8], bases: Bases, form: Form) -> Vec<Registered> {
     const ADDRESS_SIZE: u8 = 8;
     let addresses = BaseAddresses::default()

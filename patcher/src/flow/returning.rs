@@ -1,5 +1,5 @@
-//! Which calls return, in code that neither symbols nor unwind entries tell. After one that does not, another
-//! function may begin.
+//! Calls that return, in code without symbols and unwind entries. After a call that does not
+//! return, another function may begin.
 
 use std::collections::HashSet;
 
@@ -10,19 +10,19 @@ use crate::addr::Svma;
 use crate::image::Image;
 use crate::isa::{Control, Insn};
 
-/// What is known of functions from their calls.
+/// Facts about functions, collected from their calls.
 #[derive(Default)]
 pub struct Returning {
-    /// After some call of each is code that nothing else leads to.
+    /// Functions with a call followed by code that is reached in no other way.
     seen: HashSet<Svma>,
-    /// A return has been found in each.
+    /// Functions in which a return has been found.
     sound: HashSet<Svma>,
-    /// A call of each is the end of a function.
+    /// Functions with a call that is the end of its caller.
     ending: HashSet<Svma>,
 }
 
 impl Returning {
-    /// Adds a function that leads to a return, and what it calls.
+    /// Adds a function that leads to a return, with its callees.
     pub fn add_sound(&mut self, start: Svma, callees: &[(Svma, AfterCall)]) {
         self.sound.insert(start);
         let seen = callees.iter().filter(|callee| callee.1 == AfterCall::Own);
@@ -30,7 +30,7 @@ impl Returning {
         self.add(callees);
     }
 
-    /// Adds what any function calls.
+    /// Adds the callees of any function.
     pub fn add(&mut self, callees: &[(Svma, AfterCall)]) {
         let ending = callees
             .iter()
@@ -38,10 +38,10 @@ impl Returning {
         self.ending.extend(ending.map(|callee| callee.0));
     }
 
-    /// Is the code after `call`, an instruction of `flow`, the caller's for sure?
+    /// True if the code after `call`, an instruction of `flow`, certainly belongs to the caller.
     pub fn is_sure(&self, image: &Image<'_>, flow: &Flow, call: &Insn) -> bool {
         let Some(callee) = callee(call) else {
-            // Whoever calls by a pointer does not know what will not return.
+            // A caller that uses a pointer does not know that the callee will not return.
             return !begins_function(flow, call.end());
         };
         if self.ending.contains(&callee) {
@@ -56,7 +56,8 @@ impl Returning {
     }
 }
 
-/// What is called: a function, or whatever the word at a fixed place names. `None` where a pointer tells.
+/// The callee: a function, or the word at a fixed address that points to it. `None` for other
+/// pointers.
 pub fn callee(call: &Insn) -> Option<Svma> {
     match call.control() {
         Control::Call => Some(Svma(call.target())),
@@ -64,7 +65,7 @@ pub fn callee(call: &Insn) -> Option<Svma> {
     }
 }
 
-/// Is there a return in the function at `callee`, of which the bounds are known?
+/// True if the function at `callee` has known bounds and contains a return.
 fn has_return(image: &Image<'_>, callee: Svma) -> bool {
     let function = image.functions().containing(callee);
     let range = function
@@ -78,8 +79,8 @@ fn has_return(image: &Image<'_>, callee: Svma) -> bool {
     insns.any(|insn| insn.is_return())
 }
 
-/// Is a function of another module known by its name to return, as nearly all do? Better not believe it of one
-/// too many.
+/// True if the name of a function in another module suggests that it returns, as nearly all do.
+/// When in doubt, the answer is no.
 fn may_return(name: &str) -> bool {
     const NEVER: [&str; 20] = [
         "abort",
@@ -107,7 +108,8 @@ fn may_return(name: &str) -> bool {
     !NEVER.iter().any(|part| name.contains(part))
 }
 
-/// Does what stands at `at` look like a function's beginning?
+/// True if the code at `at` looks like the beginning of a function, or if only no-ops of the flow
+/// are left.
 fn begins_function(flow: &Flow, at: u64) -> bool {
     let first = flow.insns.partition_point(|insn| insn.at() < at);
     let mut insns = flow.insns[first..].iter();

@@ -1,6 +1,6 @@
-//! Scans over the whole module: where anything in it may branch or point to.
+//! Scans over the whole module for possible branch targets and pointers.
 //!
-//! Both scans over-approximate. The text is read byte by byte, not instruction by instruction, so
+//! Both scans over-approximate. The text is read byte by byte, not instruction by instruction. So
 //! data in code, overlapping instructions and wrong function bounds cannot hide a branch.
 
 use crate::addr::Svma;
@@ -10,19 +10,19 @@ use crate::isa::{TargetKind, targets_in};
 
 use super::address_set::AddressSet;
 
-/// What the text may branch and point to.
+/// Possible targets of branches and pointers in the text.
 pub struct TextTargets {
-    /// The targets of calls and jumps with a long displacement.
+    /// The targets of calls and jumps with a 32-bit displacement.
     pub branches: AddressSet,
-    /// Those of them that more than one may have.
+    /// The targets in `branches` that two or more instructions may have.
     pub crowded: AddressSet,
-    /// The addresses that instructions form relative to themselves.
+    /// The addresses that instructions compute relative to themselves.
     pub formed: AddressSet,
 }
 
 /// Scans the text.
 pub fn text(image: &Image<'_>) -> TextTargets {
-    // A set is made anew and not copied: its memory is touched only where something is put into it.
+    // Each set is made new instead of copied, so that unused parts of its memory stay untouched.
     let mut found = TextTargets {
         branches: over_text(image),
         crowded: over_text(image),
@@ -45,7 +45,7 @@ pub fn text(image: &Image<'_>) -> TextTargets {
     found
 }
 
-/// The targets of all branches with a long displacement to addresses in `wanted`, sorted.
+/// The targets in `wanted` of all branches with a 32-bit displacement, sorted.
 pub fn arrivals(image: &Image<'_>, wanted: &AddressSet) -> Vec<u64> {
     let mut targets = Vec::new();
     each_target(image, |to, kind| {
@@ -60,7 +60,7 @@ pub fn arrivals(image: &Image<'_>, wanted: &AddressSet) -> Vec<u64> {
 /// An empty set over the text.
 pub fn over_text(image: &Image<'_>) -> AddressSet {
     let text = image.segments().iter().filter(|s| s.execute);
-    // What the file has no bytes for is no code, however long it is stated to be.
+    // Bytes that the file does not contain are not code, whatever the segment's stated length.
     AddressSet::over(text.map(|s| s.range.start..s.file_end()))
 }
 
@@ -71,15 +71,16 @@ fn each_target(image: &Image<'_>, mut found: impl FnMut(u64, TargetKind)) {
     }
 }
 
-/// The words that a module with a fixed address has as they are: tables of 64-bit words are aligned to 8. Text
-/// can hold tables, too, so no segment is left out. None in a module that the loader gives its address: there
-/// the relocations tell them.
+/// All 64-bit words in the segments of a module with a fixed address.
+///
+/// Tables of 64-bit words are aligned to 8. Text can contain tables too, so all segments are
+/// scanned. Empty for a module that the loader places: its relocations state the words.
 pub fn plain_words(image: &Image<'_>) -> impl Iterator<Item = RelocatedWord> {
     let is_fixed = !image.is_position_independent();
     let segments = image.segments().iter().filter(move |_| is_fixed);
     segments.flat_map(|segment| {
         let bytes = file_bytes(image, segment).unwrap_or_default();
-        // Aligned is the address, not the offset in the file.
+        // The address is aligned, not the offset in the file.
         let skew = segment.range.start.0.wrapping_neg() & 7;
         let words = bytes
             .get(skew as usize..)
@@ -93,7 +94,7 @@ pub fn plain_words(image: &Image<'_>) -> impl Iterator<Item = RelocatedWord> {
     })
 }
 
-/// The bytes of `segment` that the file provides.
+/// The bytes of `segment` that the file provides; `None` if it provides none.
 fn file_bytes<'d>(image: &Image<'d>, segment: &Segment) -> Option<&'d [u8]> {
     let len = segment
         .file_size

@@ -6,16 +6,17 @@ use crate::addr::Svma;
 use crate::image::Image;
 use crate::isa::{self, Insn, LONGEST_INSN};
 
-/// What decoding a function from its first to its last byte gave.
+/// The result of decoding a function linearly.
 #[derive(Debug)]
 pub struct Swept {
-    /// All instructions of all ranges, ascending.
+    /// The instructions of all ranges, ascending.
     pub insns: Vec<Insn>,
-    /// Did every range decode without an error, up to exactly its end?
+    /// True if every range decodes without an error and ends with an instruction's last byte.
     pub complete: bool,
 }
 
-/// Decodes `ranges` from start to end; `None` where the file has no bytes for one of them.
+/// Decodes each of `ranges` up to its end or the first invalid instruction. `None` if the file has
+/// no bytes for one of them.
 pub fn linear(image: &Image<'_>, ranges: &[Range<Svma>]) -> Option<Swept> {
     let mut insns = Vec::new();
     let mut complete = true;
@@ -35,7 +36,7 @@ pub fn linear(image: &Image<'_>, ranges: &[Range<Svma>]) -> Option<Swept> {
     Some(Swept { insns, complete })
 }
 
-/// The one instruction at `at`; `None` where it is invalid or not in the file.
+/// The instruction at `at`. `None` if it is invalid or not in the file.
 pub fn one(image: &Image<'_>, at: Svma) -> Option<Insn> {
     let bytes = (1..=LONGEST_INSN)
         .rev()

@@ -1,12 +1,13 @@
 //! Jump tables, over-approximated.
 //!
-//! Compilers jump through two kinds of table. One has 32-bit offsets from the table itself, whose address a
-//! instruction forms. It is read from every address that the function forms, for as long as the
-//! entries land in the function. The other has 64-bit addresses, which the scan over the module's data finds
-//! wherever they stand. Reading too many only forbids some windows.
+//! Compilers use two kinds of table. One has 32-bit offsets from the table itself, whose address an
+//! instruction computes. It is read from every address that the function computes, as long as the
+//! entries lead into the function. The other has 64-bit addresses, which the scan over the module's
+//! data finds anywhere. Reading too many entries only forbids some windows.
 //!
-//! The instructions before a jump tell which table of addresses it goes through. Where they do not, it is one of
-//! those that the function names, if all of them are of its own labels.
+//! The instructions before a jump determine the table of addresses that it uses. If they do not, it
+//! is any of the tables that the function references. All of these must then lead to its own
+//! labels.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -21,53 +22,53 @@ use crate::looks;
 use super::branch::branches;
 use super::module::ModuleContext;
 
-/// No table is longer than this.
+/// The maximum number of entries in a table.
 const MOST_ENTRIES: u64 = 1 << 16;
 
-/// Bytes of an entry of a table of addresses.
+/// The size of an entry in a table of addresses, in bytes.
 const ENTRY: u64 = 8;
 
-/// What the tables of a function say.
+/// The result of reading a function's tables.
 #[derive(Debug, Default)]
 pub struct Targets {
-    /// Where they can send control.
+    /// The addresses in the function that the entries of all tables lead to.
     pub landing: Vec<u64>,
-    /// Where the tables of addresses stand that the function jumps through: none of the function's own
-    /// addresses in there is used for anything else.
+    /// The ranges of the tables of addresses that the function jumps through. The function's own
+    /// addresses in them serve no other purpose.
     pub tables: Vec<Range<Svma>>,
-    /// Is there an indirect jump that no table accounts for?
+    /// True if there is an indirect jump that no table explains.
     pub unexplained: bool,
-    /// Is there one that may go to a label whose address is taken?
+    /// True if there is an indirect jump that may go to a label whose address is taken.
     pub by_label: bool,
-    /// What is known of indirect jumps that are not through tables of offsets.
+    /// The classification of indirect jumps, except for those through tables of offsets.
     pub jumps: Jumps,
-    /// The entries of each table of addresses that has been read.
+    /// The number of entries of each table of addresses that has been read, by the table's address.
     read: HashMap<u64, u64>,
 }
 
-/// Indirect jumps by what they go through, ascending each.
+/// Addresses of indirect jumps, classified by source. Each list is ascending.
 #[derive(Debug, Default)]
 pub struct Jumps {
-    /// A pointer: tail calls, or to a label.
+    /// Jumps through a pointer: tail calls, or jumps to a label.
     pub by_pointer: Vec<u64>,
-    /// Tables of the function's own addresses.
+    /// Jumps through tables of the function's own addresses.
     pub within: Vec<u64>,
-    /// Tables of other functions.
+    /// Jumps through tables of other functions.
     pub away: Vec<u64>,
 }
 
 impl Jumps {
-    /// Does the jump at `at` go through a pointer?
+    /// True if the jump at `at` uses a pointer.
     pub fn is_by_pointer(&self, at: u64) -> bool {
         self.by_pointer.binary_search(&at).is_ok()
     }
 
-    /// Does it go through a table of the function's own addresses?
+    /// True if the jump at `at` uses a table of the function's own addresses.
     pub fn is_within(&self, at: u64) -> bool {
         self.within.binary_search(&at).is_ok()
     }
 
-    /// Does it go through a table of other functions?
+    /// True if the jump at `at` uses a table of other functions.
     pub fn is_away(&self, at: u64) -> bool {
         self.away.binary_search(&at).is_ok()
     }
@@ -77,12 +78,12 @@ impl Jumps {
 pub struct Reader<'a, 'd, S> {
     pub image: &'a Image<'d>,
     pub context: &'a ModuleContext<'a>,
-    /// Its instructions.
+    /// The function's instructions.
     pub insns: &'a [Insn],
-    /// May one of its instructions start at an address? The first entry that lands elsewhere is after the
-    /// table's end.
+    /// A function that is true if one of the function's instructions may start at the address. The
+    /// first entry that leads elsewhere is past the table's end.
     pub starts: &'a S,
-    /// Its first address.
+    /// The function's first address.
     pub entry: u64,
 }
 
@@ -124,14 +125,14 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
         found
     }
 
-    /// Where the tables lead that these instructions name, if the function jumps through tables at all.
+    /// The targets in the tables that `insns` reference; empty if the function uses no tables.
     pub fn named_by(&self, insns: &[Insn]) -> Vec<u64> {
         let mut found = Targets::default();
         self.read_named(insns, &mut found);
         found.landing
     }
 
-    /// Reads the tables that these instructions name. Does one of them have offsets?
+    /// Reads the tables that `insns` reference. True if one of them has offsets.
     fn read_named(&self, insns: &[Insn], found: &mut Targets) -> bool {
         #[cfg(test)]
         looks::add(insns.len());
@@ -150,7 +151,8 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
         offsets
     }
 
-    /// Adds what the jump at `at` finds in `tables`. Are they all of one kind?
+    /// Adds the targets that the jump at `at` reads from `tables`. True if there are tables, and
+    /// all are of one kind: labels of the function, or other code.
     fn go_through(&self, tables: &[u64], at: u64, found: &mut Targets) -> bool {
         let own = |&&table: &&u64| self.is_label(table);
         let within = tables.iter().filter(own).count();
@@ -171,8 +173,9 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
         true
     }
 
-    /// The tables of addresses that the function names anywhere; `None` where they are of different kinds.
-    fn named(&self) -> Option<Vec<u64>> {
+    /// The tables of addresses that the function references anywhere. `None` if they are of
+    /// different kinds.
+    pub(super) fn named(&self) -> Option<Vec<u64>> {
         let is_fixed = !self.image.is_position_independent();
         let named = self.insns.iter().filter_map(|insn| named(insn, is_fixed));
         let is_table = |&at: &u64| at % ENTRY == 0 && (self.is_label(at) || self.leads_away(at));
@@ -185,19 +188,20 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
         self.context.word(self.image, Svma(table)).map(|to| to.0)
     }
 
-    /// Does the word at `at` lead into the function, but not to its start?
-    fn is_label(&self, at: u64) -> bool {
+    /// True if the word at `at` leads into the function, but not to its start.
+    pub(super) fn is_label(&self, at: u64) -> bool {
         self.entry_of(at)
             .is_some_and(|to| to != self.entry && (self.starts)(to))
     }
 
-    /// Does it lead to other code?
-    fn leads_away(&self, at: u64) -> bool {
+    /// True if the word at `at` leads to other code.
+    pub(super) fn leads_away(&self, at: u64) -> bool {
         self.entry_of(at)
             .is_some_and(|to| self.context.is_text(Svma(to)) && !(self.starts)(to))
     }
 
-    fn read_offsets(&self, table: u64, landing: &mut Vec<u64>) {
+    /// Adds the targets in the table of offsets at `table` to `landing`.
+    pub(super) fn read_offsets(&self, table: u64, landing: &mut Vec<u64>) {
         for index in 0..MOST_ENTRIES {
             let word = self.image.bytes(Svma(table.wrapping_add(4 * index)), 4);
             let Some(entry) = word.and_then(<[u8]>::first_chunk) else {
@@ -214,8 +218,9 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
         }
     }
 
-    /// Answers how many entries there are.
-    fn read_addresses(&self, table: u64, found: &mut Targets) -> u64 {
+    /// Adds the targets in the table of addresses at `table` to `found`. Returns the number of its
+    /// entries.
+    pub(super) fn read_addresses(&self, table: u64, found: &mut Targets) -> u64 {
         if let Some(&entries) = found.read.get(&table) {
             return entries;
         }
@@ -229,7 +234,8 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
     }
 }
 
-/// An address that `insn` forms or reads an indexed word from.
+/// The address that `insn` computes, or reads an indexed word from; `None` if there is none. Plain
+/// numbers count as addresses only if `is_fixed`, for a module with a fixed address.
 fn named(insn: &Insn, is_fixed: bool) -> Option<u64> {
     let number = || insn.table_number().filter(|_| is_fixed);
     insn.formed_address()

@@ -6,8 +6,10 @@ use std::collections::BTreeSet;
 use super::demangle::demangle;
 use super::names::base_and_clone;
 
-/// The other names of a function, demangled. Names with different spelling and the same meaning are
-/// left out: the constructors of a complete object and of a base, `__libc_malloc` for `malloc`.
+/// The other names of a function, demangled.
+///
+/// Names that differ only in spelling are left out: the constructors of a complete object and of a
+/// base, or `__libc_malloc` for `malloc`.
 pub fn also_called(linkage: &str, aliases: &[String]) -> Vec<String> {
     let own = demangle(linkage);
     let mut known = BTreeSet::from([plain(&own).to_owned()]);

@@ -23,16 +23,17 @@ const FRAME: &str = ".Frame";
 /// A part of a coroutine by its linkage name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part<'n> {
-    /// Linkage name of the ramp.
+    /// The linkage name of the ramp.
     pub(super) ramp: &'n str,
     /// The displayed name of the part.
     pub(super) title: &'static str,
-    /// The suffix after it: the marks of a clone.
+    /// The suffix of `linkage` after the part's: the marks of a clone.
     pub(super) rest: &'n str,
 }
 
 impl<'n> Part<'n> {
-    /// `None` for any other name. Unmangled names contain dots of their own (Go).
+    /// The part that `linkage` names; `None` for any other name. Unmangled names contain dots of
+    /// their own (Go).
     pub(super) fn of(linkage: &'n str) -> Option<Self> {
         if !linkage.starts_with("_Z") {
             return None;
@@ -51,8 +52,9 @@ impl<'n> Part<'n> {
     }
 }
 
-/// `_Z1fl` from `_Z1fPZ1flE11_Z1fl`: the identifier at the end. It follows its length and contains
-/// [`FRAME`].
+/// The linkage name of the ramp in the name of a GCC coroutine part: `_Z1fl` from
+/// `_Z1fPZ1flE11_Z1fl`. It is the identifier at the end, which follows its length and contains
+/// [`FRAME`]. `None` for other names.
 fn ramp_of_frame(name: &str) -> Option<&str> {
     let mut starts = name.match_indices("_Z").map(|(at, _)| at);
     let start = starts.find(|&at| {

@@ -1,4 +1,4 @@
-//! Names as the source has them.
+//! Demangling: names as in the source.
 
 use std::fmt::{self, Write};
 
@@ -6,12 +6,15 @@ use cpp_demangle::{DemangleOptions, Symbol};
 
 use super::coroutine::Part;
 
-/// The longest name that is demangled: a short linkage name can stand for an endless one.
+/// The maximum length of a demangled name, in bytes. A short linkage name can stand for an
+/// extremely long one.
 const LONGEST_NAME: usize = 16 << 10;
 
-/// The demangled form of a C++ or Rust linkage name; for Rust without its hash. Any other name is
-/// returned unchanged. A clone keeps its mark: `ns::work(int) [clone .constprop.0]`. So does a part
-/// of a coroutine: `f(long) [coroutine body]`.
+/// The demangled form of a C++ or Rust linkage name; for Rust without its hash.
+///
+/// Any other name is returned unchanged, and so is one whose demangled form is longer than 16 KiB.
+/// A clone keeps its suffix, as in `ns::work(int) [clone .constprop.0]`. A part of a coroutine is
+/// marked, as in `f(long) [coroutine body]`.
 pub fn demangle(linkage: &str) -> String {
     if let Some(name) = of_part(linkage, demangle) {
         return name;
@@ -20,7 +23,8 @@ pub fn demangle(linkage: &str) -> String {
     name.unwrap_or_else(|| linkage.to_owned())
 }
 
-/// The name of a part of a coroutine; `name` demangles its ramp.
+/// The displayed name of a part of a coroutine; `name` demangles its ramp. `None` if `linkage` is
+/// no such part.
 fn of_part(linkage: &str, name: impl Fn(&str) -> String) -> Option<String> {
     let part = Part::of(linkage)?;
     let clone = match part.rest {
@@ -30,7 +34,7 @@ fn of_part(linkage: &str, name: impl Fn(&str) -> String) -> Option<String> {
     Some(format!("{} [{}]{clone}", name(part.ramp), part.title))
 }
 
-/// As [`demangle`], without arguments and return type: `ns::work [clone .constprop.0]`.
+/// Like [`demangle`], without arguments and return type: `ns::work [clone .constprop.0]`.
 pub fn demangle_without_arguments(linkage: &str) -> String {
     if let Some(name) = of_part(linkage, demangle_without_arguments) {
         return name;
@@ -38,7 +42,7 @@ pub fn demangle_without_arguments(linkage: &str) -> String {
     let options = DemangleOptions::new().no_params().no_return_type();
     let short = || {
         let name = cpp(linkage, &options)?;
-        // Without the arguments the mark is left out too.
+        // Without arguments, the demangler also leaves out the clone's suffix.
         let clone = linkage
             .split_once('.')
             .map(|(_, suffix)| format!(" [clone .{suffix}]"));
@@ -49,7 +53,7 @@ pub fn demangle_without_arguments(linkage: &str) -> String {
         .unwrap_or_else(|| linkage.to_owned())
 }
 
-/// As [`demangle`], without the return type that C++ puts before a template function's name.
+/// Like [`demangle`], without the return type that C++ puts before the name of a template function.
 pub(crate) fn demangle_without_return_type(linkage: &str) -> String {
     if let Some(name) = of_part(linkage, demangle_without_return_type) {
         return name;
@@ -60,7 +64,7 @@ pub(crate) fn demangle_without_return_type(linkage: &str) -> String {
         .unwrap_or_else(|| linkage.to_owned())
 }
 
-/// True if `linkage` may be more than the name it stands for.
+/// True if `linkage` may differ from its demangled form.
 pub(crate) fn is_mangled(linkage: &str) -> bool {
     linkage.starts_with("_Z") || linkage.starts_with("_R") || linkage.starts_with("_GLOBAL_")
 }
@@ -151,7 +155,7 @@ mod tests {
             Some((0, low)) => format!("S{}_", digit(low)),
             Some((high, low)) => format!("S{}{}_", digit(high), digit(low)),
         };
-        // Each argument is a function that takes the one before twice.
+        // Each argument is a function whose two parameters have the previous argument's type.
         let doubled = |times: u32| {
             let arguments = (0..times).map(|n| format!("PF{0}{0}E", id(2 * n)));
             format!("_Z1f1a{}", arguments.collect::<String>())

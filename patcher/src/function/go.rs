@@ -1,4 +1,4 @@
-//! The functions that a Go program knows itself, as symbols.
+//! Functions from the table of Go's runtime, as symbols.
 
 use super::symbol::Symbol;
 use crate::addr::FileOffset;
@@ -6,7 +6,7 @@ use crate::elf::ElfFile;
 use crate::isa::fill_of_go;
 use crate::tables::{GoFunction, Pclntab};
 
-/// What the table of Go's runtime names, ordered by address.
+/// The named functions in the table of Go's runtime, ordered by address.
 pub(super) fn functions(file: &ElfFile<'_>, table: &Pclntab<'_>) -> Vec<Symbol> {
     let functions = table.functions();
     functions
@@ -15,7 +15,7 @@ pub(super) fn functions(file: &ElfFile<'_>, table: &Pclntab<'_>) -> Vec<Symbol> 
 }
 
 fn symbol(file: &ElfFile<'_>, function: &GoFunction<'_>) -> Option<Symbol> {
-    /// The linker fills up with no more than this between functions.
+    /// The maximum amount of filler that the linker puts between functions, in bytes.
     const MOST_FILL: usize = 64;
     let start = function.range.start;
     let room = function.range.end.0.checked_sub(start.0)?;

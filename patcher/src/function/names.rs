@@ -1,8 +1,8 @@
-//! What compilers append to linkage names.
+//! Suffixes that compilers append to linkage names.
 
 use crate::elf::c_str;
 
-/// The name that `bytes` begins with, without its symbol version; "" where it is no text.
+/// The name at the start of `bytes`, without its symbol version; "" if it is not valid text.
 pub(super) fn name_in(bytes: &[u8]) -> &str {
     let name = c_str(bytes).unwrap_or("");
     match name.split_once('@') {
@@ -11,8 +11,8 @@ pub(super) fn name_in(bytes: &[u8]) -> &str {
     }
 }
 
-/// A name in the part before a clone's suffix and the suffix without its first dot: for
-/// `foo.isra.0.constprop.1` these are `foo` and `isra.0.constprop.1`.
+/// Splits a name into the part before a clone's suffix, and the suffix without its first dot.
+/// `foo.isra.0.constprop.1` becomes `foo` and `isra.0.constprop.1`.
 pub(super) fn base_and_clone(name: &str) -> (&str, Option<&str>) {
     // GCC's function cloning and link-time optimization; ThinLTO's promotion of statics; clang's
     // -funique-internal-linkage-names.
@@ -36,7 +36,8 @@ pub(super) fn base_and_clone(name: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Where the mark stands in `name` with a number after it: Go's names have dots of their own.
+/// The byte offset of the first `mark` in `name` that a number follows; `None` if there is none.
+/// Go's names contain dots of their own.
 fn numbered(name: &str, mark: &str) -> Option<usize> {
     let has_number = |&(at, _): &(usize, &str)| {
         name[at + mark.len()..].starts_with(|c: char| c.is_ascii_digit())
@@ -44,8 +45,11 @@ fn numbered(name: &str, mark: &str) -> Option<usize> {
     name.match_indices(mark).find(has_number).map(|(at, _)| at)
 }
 
-/// `foo` for the names of functions that GCC has made of it and that are called in its place: a part of it
-/// (`foo.part.0`), or it with fewer or known arguments (`foo.isra.0`, `foo.constprop.0`).
+/// The name of the function from which GCC made the function `name`, to be called in its place.
+/// `None` if the name has no such suffix.
+///
+/// It is `foo` for a part of it (`foo.part.0`), or for a version with fewer or known arguments
+/// (`foo.isra.0`, `foo.constprop.0`).
 pub(super) fn cloned(name: &str) -> Option<&str> {
     const MARKS: [&str; 3] = [".part.", ".isra.", ".constprop."];
     if owner_of_part(name).is_some() {
@@ -55,8 +59,9 @@ pub(super) fn cloned(name: &str) -> Option<&str> {
     first.filter(|&at| at > 0).map(|at| &name[..at])
 }
 
-/// `foo` for the names of its split-off parts: `foo.cold` (GCC, LLVM), `foo.cold.3` (GCC 8),
-/// `foo.warm` (BOLT), and `foo.__part.3` and `foo.eh` (LLVM's basic block sections).
+/// The name of the function from which the part `name` was split off; `None` if it is no part. It
+/// is `foo` for `foo.cold` (GCC, LLVM), `foo.cold.3` (GCC 8), `foo.warm` (BOLT), and `foo.__part.3`
+/// and `foo.eh` (LLVM's basic block sections).
 pub(super) fn owner_of_part(name: &str) -> Option<&str> {
     const BLOCK: &str = ".__part";
     const PLAIN: [&str; 3] = [".cold", ".warm", ".eh"];
@@ -79,7 +84,8 @@ pub fn is_of_blocks(name: &str) -> bool {
     (is_numbered || name.ends_with(".eh")) && owner_of_part(name).is_some()
 }
 
-/// True if the name is `foo.cold.3`: of a part, or of a function that LLVM made of one.
+/// True for names that end in a dot and a number. `foo.cold.3` is a part, or a function that LLVM
+/// made from one.
 pub(super) fn is_numbered(name: &str) -> bool {
     name.rsplit_once('.')
         .is_some_and(|(_, number)| is_number(number))
@@ -94,7 +100,7 @@ mod tests {
     use super::{base_and_clone, cloned, is_of_blocks, name_in, owner_of_part};
 
     #[test]
-    fn clones() {
+    fn clones_are_separated_from_their_base() {
         for (name, base, clone) in [
             ("foo", "foo", None),
             ("foo.constprop.0", "foo", Some("constprop.0")),
@@ -127,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn parts() {
+    fn parts_belong_to_their_owner() {
         for (name, owner) in [
             ("foo.cold", Some("foo")),
             ("foo.cold.12", Some("foo")),

@@ -1,18 +1,18 @@
-//! Which of several ranges holds an address, where ranges overlap.
+//! Finds the innermost of overlapping ranges that contains an address.
 
 use crate::addr::Svma;
 
 const NONE: u32 = u32::MAX;
 
-/// For each of many ranges, ordered by start, the nearest one before it that ends later.
+/// For each of many ranges, ordered by start, the nearest earlier one that ends later.
 ///
-/// No range between the two can hold an address that the later of them does not hold: so a search
-/// that follows these links finds the innermost range that holds an address.
+/// A range between the two cannot contain an address that the later one does not contain. So a
+/// search along these links finds the innermost range that contains an address.
 #[derive(Default)]
 pub(super) struct Nesting(Vec<u32>);
 
 impl Nesting {
-    /// `ends` of the ranges, in the order of their starts.
+    /// `ends` are the ends of the ranges, in the order of their starts.
     pub(super) fn new(ends: impl Iterator<Item = Svma>) -> Self {
         let mut links = Vec::new();
         let mut open: Vec<(u32, Svma)> = Vec::new();
@@ -24,8 +24,11 @@ impl Nesting {
         Self(links)
     }
 
-    /// The innermost of the first `count` ranges, all of which start at or before an address,
-    /// for which `reaches` says that it ends after that address.
+    /// The index of the innermost of the first `count` ranges that contains an address; `None` if
+    /// none does.
+    ///
+    /// These ranges all start at or before the address. `reaches` is true for a range that ends
+    /// after it.
     pub(super) fn innermost(&self, count: usize, reaches: impl Fn(usize) -> bool) -> Option<usize> {
         let mut index = count.checked_sub(1)?;
         while !reaches(index) {

@@ -1,4 +1,4 @@
-//! Which function a split-off part belongs to.
+//! Assigns split-off parts to their functions.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,20 +8,21 @@ use crate::addr::Svma;
 use crate::elf::ElfFile;
 use crate::isa::{Control, decode};
 
-/// Something with a name that may be a part or have parts.
+/// A named entry that may be a part or have parts.
 pub(super) struct Candidate<'d> {
     pub(super) range: Range<Svma>,
+    /// One of the entry's linkage names.
     pub(super) name: &'d str,
-    /// The source file the name is local to; 0 for none.
+    /// The source file that the name is local to; 0 for none.
     pub(super) file: u32,
+    /// The index of the entry in the table of functions.
     pub(super) index: u32,
 }
 
-/// Pairs of part and owner, ordered by part: indexes of `candidates`.
+/// Pairs of the index of a part and that of its owner ([`Candidate::index`]), ordered by part.
 ///
-/// Several static functions can have one name, and so can their parts: then the source file
-/// decides, and where that does not, the jumps. A part that no function can be found for is a
-/// function of its own.
+/// Several static functions can have the same name, and so can their parts. The source file decides
+/// between them, otherwise the jumps. A part without an owner is a function of its own.
 pub(super) fn owners<'d>(
     file: &ElfFile<'d>,
     candidates: impl Iterator<Item = Candidate<'d>> + Clone,
@@ -61,13 +62,15 @@ pub(super) fn owners<'d>(
     owners
 }
 
-/// The owner of `part` among the functions `named` so, ordered by source file.
+/// The owner of `part` among the functions in `named`, which have the owner's name and are ordered
+/// by source file. `None` if neither the source file nor jumps decide.
 fn pick<'c, 'd>(
     jumps: &mut Jumps<'_, 'd>,
     named: &'c [Candidate<'d>],
     part: &Candidate<'d>,
 ) -> Option<&'c Candidate<'d>> {
-    /// With more functions of one name the search for jumps takes too long.
+    /// The maximum number of functions with the same name for which the search for jumps is fast
+    /// enough.
     const MOST_NAMESAKES: usize = 256;
     let from = named.partition_point(|c| c.file < part.file);
     let to = named.partition_point(|c| c.file <= part.file);
@@ -87,7 +90,7 @@ fn pick<'c, 'd>(
             return jumping.next().is_none().then_some(first);
         }
     };
-    // LLVM's hot-cold splitting makes functions that are called; those are no parts.
+    // LLVM's hot-cold splitting makes functions that are called; these are not parts.
     if is_numbered(part.name) {
         let found = jumps.between(&near.range, &part.range);
         return (found.jumps || !found.calls).then_some(near);
@@ -95,7 +98,7 @@ fn pick<'c, 'd>(
     Some(near)
 }
 
-/// Replaces owners that are parts themselves by theirs.
+/// Replaces owners that are parts themselves by their owners.
 fn settle(owners: &mut [(u32, u32)]) {
     const DEEPEST: usize = 4;
     for _ in 0..DEEPEST {
@@ -112,7 +115,7 @@ fn settle(owners: &mut [(u32, u32)]) {
 
 struct Jumps<'i, 'd> {
     file: &'i ElfFile<'d>,
-    /// Bytes that may still be decoded.
+    /// The number of bytes that may still be decoded.
     budget: u64,
 }
 
@@ -123,7 +126,8 @@ struct Links {
 }
 
 impl Jumps<'_, '_> {
-    /// True if code of `from` jumps to `to` or calls it, directly.
+    /// Finds out if direct jumps and calls lead from `from` to `to`. Both are false if the code
+    /// cannot be read, or if the budget is used up.
     fn between(&mut self, from: &Range<Svma>, to: &Range<Svma>) -> Links {
         let mut found = Links::default();
         let len = from.end.0 - from.start.0;

@@ -1,30 +1,34 @@
-//! A name of code.
+//! Symbols that name code.
 
 use crate::addr::{FileOffset, Svma};
 use crate::elf::{ElfFile, file_range};
 
-/// A symbol that names code. Its text stays in the file.
+/// A symbol that names code. Its name stays in the file.
 #[derive(Clone, Copy)]
 pub(super) struct Symbol {
     pub(super) start: Svma,
-    /// Bytes; 0 where it is not said.
+    /// The size of the code in bytes; 0 if the symbol does not state it.
     pub(super) size: u64,
-    /// Where its name, without version, stands in its file, and its length.
+    /// The offset of the symbol's name, without version, in its file.
     pub(super) name: FileOffset,
+    /// The length of the name in bytes.
     pub(super) name_len: u32,
-    /// Is that the separate debug file?
+    /// True if the name is in the separate debug file.
     pub(super) is_separate: bool,
-    /// The source file it is local to, counted from 1; 0 for none.
+    /// The source file that the symbol is local to, counted from 1; 0 for none.
     pub(super) file: u32,
-    /// Which of several names of one address is the first: global, weak, local.
+    /// The symbol's precedence among the names of one address, the lowest first: 0 for global, 1
+    /// for weak, 2 for local symbols.
     pub(super) rank: u8,
+    /// True if the code is a resolver (STT_GNU_IFUNC).
     pub(super) is_ifunc: bool,
-    /// Only its place says that it names code: an assembler label.
+    /// True for an assembler label. Only its location shows that it names code.
     pub(super) is_label: bool,
 }
 
 impl Symbol {
-    /// Code of `size` bytes whose name, of so many bytes, stands at `name` in the file.
+    /// A symbol for code of `size` bytes. Its name has `name_len` bytes and is at `name` in the
+    /// file. `None` if the name is empty or too long.
     pub(super) fn new(start: Svma, size: u64, name: FileOffset, name_len: usize) -> Option<Self> {
         let name_len = u32::try_from(name_len).ok().filter(|&len| len != 0)?;
         Some(Self {
@@ -40,7 +44,7 @@ impl Symbol {
         })
     }
 
-    /// Its name, from the file it stands in.
+    /// The symbol's name; empty if it cannot be read.
     pub(super) fn name<'d>(&self, texts: Texts<'d>) -> &'d str {
         let data = if self.is_separate {
             texts.separate
@@ -52,11 +56,12 @@ impl Symbol {
     }
 }
 
-/// The files in which names stand.
+/// The files that contain the names.
 #[derive(Clone, Copy)]
 pub(super) struct Texts<'d> {
+    /// The image's own file.
     own: &'d [u8],
-    /// The separate debug file; empty without one.
+    /// The separate debug file; empty if there is none.
     separate: &'d [u8],
 }
 

@@ -10,15 +10,17 @@ use crate::addr::{FileOffset, Svma};
 use crate::elf::{ElfFile, Section, section_bytes};
 use crate::tables::Pclntab;
 
-/// A file with tables of symbols.
+/// A file with symbol tables.
 struct Tables<'s, 'd> {
     data: &'d [u8],
     sections: &'s [Section<'d>],
+    /// True for the separate debug file.
     is_separate: bool,
 }
 
-/// The symbols of both tables that name code defined here, ordered by address, then by precedence
-/// as names, each name of an address once.
+/// The symbols of all tables that name code defined in this file.
+///
+/// They are ordered by address, then by precedence. Each name of an address occurs once.
 pub(super) fn symbols<'t, 'd: 't>(
     elf: &ElfFile<'d>,
     pclntab: impl FnOnce() -> Option<&'t Pclntab<'d>>,
@@ -37,14 +39,14 @@ pub(super) fn symbols<'t, 'd: 't>(
     });
     let mut all = own.sections.iter();
     if !all.any(Section::holds_all_symbols) && separate.is_none() {
-        // Of the names that a stripped program has lost it may still know some itself.
+        // A stripped Go program still contains the names in its runtime's table.
         symbols = pclntab().map_or_else(Vec::new, |table| go::functions(elf, table));
     }
     for tables in [Some(own), separate].into_iter().flatten() {
         let mut seen = HashSet::new();
         for section in tables.sections {
             let table = (section.header.sh_offset, section.header.sh_size);
-            // A damaged file could have one table a thousand times.
+            // A damaged file could list the same table a thousand times.
             if section.holds_symbols() && seen.insert(table) && seen.len() <= 2 {
                 read(elf, &tables, section, &mut symbols);
             }
@@ -70,7 +72,7 @@ pub(super) fn symbols<'t, 'd: 't>(
     symbols
 }
 
-/// One symbol for each name of an address, the first.
+/// Keeps the first symbol for each name of an address.
 fn dedup(texts: Texts<'_>, symbols: &mut Vec<Symbol>) {
     let mut names = HashSet::new();
     let mut start = None;
@@ -160,7 +162,7 @@ fn symbol(
     })
 }
 
-/// True if a symbol that stands in the section `index` and at `start` can name code of these sections.
+/// True if a symbol in the section `index` at `start` can name code of `sections`.
 fn is_in_code(sections: &[Section<'_>], index: u16, start: Svma) -> bool {
     const SHN_UNDEF: u16 = 0;
     const SHN_LORESERVE: u16 = 0xff00;
@@ -176,12 +178,12 @@ fn is_in_code(sections: &[Section<'_>], index: u16, start: Svma) -> bool {
     }
 }
 
-/// Names that Go's linker gives to the ends of the text, in the likeness of functions.
+/// True for the names that Go's linker gives to the ends of the text, marked as functions.
 fn is_mark_of_go(name: &str) -> bool {
     matches!(name, "runtime.text" | "runtime.etext")
 }
 
-/// Names that the linker gives to places, not to functions.
+/// True for names that the linker gives to locations, not to functions.
 fn is_mark(name: &str) -> bool {
     matches!(
         name,

@@ -1,4 +1,4 @@
-//! Collecting the functions of an image.
+//! The table of an image's functions.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -17,48 +17,55 @@ use crate::elf::ElfFile;
 use crate::isa::LONGEST_INSN;
 use crate::tables::{Pclntab, Unwind};
 
+/// A function or a split-off part.
 #[derive(Clone, Copy)]
 struct TableEntry {
     start: Svma,
+    /// The address after the code.
     end: Svma,
-    /// Its symbols; none for code known from unwind tables.
+    /// The index range of the entry's symbols in [`FunctionTable::symbols`]; empty for code known
+    /// from unwind tables only.
     symbols: (u32, u32),
 }
 
-/// Name and bounds of the function, or of the split-off part of one, that holds an address.
+/// The name and bounds of a function or of a split-off part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionRef<'t> {
-    /// First address.
+    /// The first address of the code.
     pub start: Svma,
-    /// Bytes.
+    /// The size of the code in bytes.
     pub size: u64,
-    /// Its first linkage name; `None` where it is known from unwind tables alone.
+    /// The first linkage name; `None` for code known from unwind tables only.
     pub linkage: Option<&'t str>,
 }
 
 /// The functions of an image, ordered by address.
 pub struct FunctionTable<'d> {
     texts: Texts<'d>,
+    /// All symbols that name code, by address, then by precedence.
     symbols: Vec<Symbol>,
+    /// The functions and split-off parts, by address.
     entries: Vec<TableEntry>,
     nesting: Nesting,
-    /// Entries that are parts, with what they are parts of; ordered by part.
+    /// Pairs of the index in `entries` of a part and that of its owner, ordered by part.
     owners: Vec<(u32, u32)>,
-    /// The same pairs turned round; ordered by owner.
+    /// The pairs of `owners`, reversed and ordered by owner.
     parts: Vec<(u32, u32)>,
-    /// By the name of what they are of; found at the first question.
+    /// Clones by the name of the original function; computed on first use.
     clones: OnceLock<HashMap<&'d str, Vec<CloneOf<'d>>>>,
 }
 
-/// A function that the compiler has made of another.
+/// A function that the compiler has made from another.
 struct CloneOf<'d> {
+    /// The clone's linkage name.
     name: &'d str,
-    /// The source file it is local to; 0 for none.
+    /// The source file that the clone is local to; 0 for none.
     file: u32,
 }
 
 impl<'d> FunctionTable<'d> {
-    /// Of `file`, whose unwind table is `unwind`; `pclntab` is only asked where no symbols are left.
+    /// The functions of `file`, whose unwind table is `unwind`. `pclntab` is called only if the
+    /// file has neither a complete symbol table nor a separate debug file.
     pub(crate) fn new<'t>(
         file: &ElfFile<'d>,
         unwind: &Unwind<'d>,
@@ -107,7 +114,7 @@ impl<'d> FunctionTable<'d> {
             let to = from + self.symbols[from..].partition_point(|s| s.start == start);
             let range = (from as u32, to as u32);
             from = to;
-            // A label inside a function is a place to jump to.
+            // A label inside a function is a jump target.
             if first.is_label && start < covered_to {
                 continue;
             }
@@ -118,7 +125,8 @@ impl<'d> FunctionTable<'d> {
             let end = match stated.max().filter(|&size| size > 0) {
                 Some(size) => {
                     let end = Svma(start.0.saturating_add(size));
-                    // The rest of what is described together with it is its own, or a neighbour's.
+                    // Bytes after it with the same frame description belong to it, or to a
+                    // neighbor.
                     let described = fde.filter(|f| f.start == start && f.end <= next);
                     described.map_or(end, |f| f.end.max(end))
                 }
@@ -136,7 +144,7 @@ impl<'d> FunctionTable<'d> {
         }
     }
 
-    /// Everything with a name that may be a part or have parts.
+    /// All named entries that may be a part or have parts.
     fn candidates(&self) -> impl Iterator<Item = Candidate<'d>> + Clone + '_ {
         self.entries
             .iter()
@@ -145,7 +153,8 @@ impl<'d> FunctionTable<'d> {
                 let symbols = &self.symbols[range(entry.symbols)];
                 let is_part = |s: &Symbol| owner_of_part(s.name(self.texts)).is_some();
                 let only_part = symbols.iter().all(is_part);
-                // Code with a name of its own is no part, whatever else it is called.
+                // Code with a name of its own is not a part, even if another of its names is a
+                // part's.
                 let symbols = symbols.iter().filter(move |s| only_part || !is_part(s));
                 symbols.map(move |symbol| Candidate {
                     range: entry.start..entry.end,
@@ -161,8 +170,8 @@ impl<'d> FunctionTable<'d> {
         self.nesting.innermost(after, |i| at < self.entries[i].end)
     }
 
-    /// The function, or the split-off part of one, that holds `at`. Where functions overlap
-    /// (several entries into one body) it is the innermost.
+    /// The function or split-off part that contains `at`; `None` if none does. If functions overlap
+    /// (several entries into one body), it is the innermost.
     pub fn containing(&self, at: Svma) -> Option<FunctionRef<'d>> {
         let entry = self.entries[self.innermost(at)?];
         let first = self.symbols[range(entry.symbols)].first();
@@ -173,10 +182,10 @@ impl<'d> FunctionTable<'d> {
         })
     }
 
-    /// The nearest functions and parts that begin before `at` and contain it. Includes a label that
-    /// ends only because another symbol begins.
+    /// The ranges of the nearest functions and parts that begin before `at` and contain it, the
+    /// nearest first. This includes a label that ends only because another symbol begins at `at`.
     pub(crate) fn reaching(&self, at: Svma) -> Vec<Range<Svma>> {
-        /// The most functions to inspect. Entries into one body are close together.
+        /// The maximum number of functions examined. Entries into one body are close together.
         const MOST_BEFORE: usize = 64;
         let before = self.entries.partition_point(|e| e.start < at);
         let near = self.entries[..before].iter().rev().take(MOST_BEFORE);
@@ -197,14 +206,19 @@ impl<'d> FunctionTable<'d> {
         near.filter_map(range).collect()
     }
 
-    /// The function that holds `at`, in its main or in a split-off part.
+    /// The function that contains `at`, in its main part or in a split-off part; `None` if none
+    /// does.
     pub fn function_at(&self, at: Svma) -> Option<Function> {
         let index = self.innermost(at)?;
         Some(self.function(self.owner(index).unwrap_or(index)))
     }
 
-    /// The names of what the compiler has made of a part of `function`, or of all of it for some arguments, and has
-    /// others call in its place: for `foo` these are `foo.part.0`, `foo.constprop.1` and so on.
+    /// The linkage names of the functions that the compiler has made from `function`, and that
+    /// others call instead.
+    ///
+    /// Each contains a part of it, or all of it for certain arguments. For `foo` these are
+    /// `foo.part.0`, `foo.constprop.1` and so on. For a coroutine, they include its body and its
+    /// other parts.
     pub fn clones(&self, function: &Function) -> Vec<&'d str> {
         let all = self.clones.get_or_init(|| self.find_clones());
         let named = all.get(function.linkage.as_str());
@@ -212,7 +226,7 @@ impl<'d> FunctionTable<'d> {
             .entries
             .binary_search_by_key(&function.range.start, |e| e.start);
         let own = at.map_or(&[][..], |at| &self.symbols[range(self.entries[at].symbols)]);
-        // A static function's are in the same source file.
+        // Clones of a static function are in the same source file.
         let file = own.iter().map(|s| s.file).find(|&file| file != 0);
         let is_own =
             |clone: &&CloneOf<'d>| file.is_none() || clone.file == 0 || Some(clone.file) == file;
@@ -234,25 +248,25 @@ impl<'d> FunctionTable<'d> {
         found
     }
 
-    /// How many there are, split-off parts included.
+    /// The number of functions and split-off parts.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True if there is none.
+    /// True if the table is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Every function, by address; split-off parts belong to theirs and do not come by themselves.
+    /// All functions, by address. Split-off parts are included in their functions only.
     pub fn iter(&self) -> impl Iterator<Item = Function> + '_ {
         (0..self.entries.len())
             .filter(|&i| self.owner(i).is_none())
             .map(|i| self.function(i))
     }
 
-    /// The functions that have a byte or more, of their own or of a split-off part, in these ranges, which are
-    /// ordered by address and apart. By address.
+    /// The functions that overlap `ranges`, by address. Split-off parts count too. `ranges` are
+    /// ascending and disjoint.
     pub fn overlapping(&self, ranges: &[Range<Svma>]) -> Vec<Function> {
         let overlaps = |entry: &TableEntry| {
             let next = ranges.partition_point(|r| r.end <= entry.start);
@@ -270,7 +284,7 @@ impl<'d> FunctionTable<'d> {
         self.entries.iter().map(|e| e.start..e.end)
     }
 
-    /// What the entry at `index` is a part of.
+    /// The index of the owner of the part at `index`; `None` if the entry at `index` is not a part.
     fn owner(&self, index: usize) -> Option<usize> {
         let found = self
             .owners
@@ -279,15 +293,15 @@ impl<'d> FunctionTable<'d> {
         Some(self.owners[found].1 as usize)
     }
 
-    /// The functions that have a linkage name for which `matches` is true, by address, each under its
-    /// first name.
+    /// The functions that have a linkage name for which `matches` is true, by address. Each is
+    /// returned under its first name.
     pub fn with_name(&self, matches: impl Fn(&str) -> bool) -> Vec<Function> {
         let found = self.named(matches).into_iter();
         found.map(|(index, _)| self.function(index)).collect()
     }
 
-    /// Indexes of the functions that have a name for which `matches` is true, by address, with
-    /// the first of those names.
+    /// Indexes of the functions that have a name for which `matches` is true, by address, with the
+    /// first such name.
     pub(crate) fn named(&self, matches: impl Fn(&str) -> bool) -> Vec<(usize, &'d str)> {
         let mut found = Vec::new();
         for (index, entry) in self.entries.iter().enumerate() {
@@ -310,7 +324,7 @@ impl<'d> FunctionTable<'d> {
         nameless.map(|(index, entry)| (index, entry.start))
     }
 
-    /// Every name of a function.
+    /// All linkage names of functions, without those of split-off parts.
     pub fn names(&self) -> impl Iterator<Item = &'d str> + '_ {
         let whole = self
             .entries
@@ -356,7 +370,7 @@ fn range((from, to): (u32, u32)) -> Range<usize> {
     from as usize..to as usize
 }
 
-/// Where sections of code end: no symbol without a size goes on after that.
+/// The ranges of code sections. A symbol without a size does not extend beyond its section.
 struct Ends(Vec<Range<Svma>>);
 
 impl Ends {
@@ -367,7 +381,7 @@ impl Ends {
         Self(ranges)
     }
 
-    /// The end of the section that holds `at`; the last address where none does.
+    /// The end of the section that contains `at`; the highest address if there is none.
     fn end_of(&self, at: Svma) -> Svma {
         let after = self.0.partition_point(|r| r.start <= at);
         let section = after.checked_sub(1).and_then(|i| self.0.get(i));

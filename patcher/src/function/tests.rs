@@ -19,7 +19,7 @@ fn names(function: &Function) -> BTreeSet<&str> {
     all.map(String::as_str).filter(|n| !n.is_empty()).collect()
 }
 
-/// Compares every function with readelf's list of symbols; how many symbols there are.
+/// Compares every function with readelf's list of symbols. Returns the number of symbols.
 fn agrees_with_readelf(file: &Path) -> usize {
     let data = std::fs::read(file).unwrap();
     let image = Image::parse(&data).unwrap();
@@ -73,7 +73,7 @@ fn agrees_with_readelf(file: &Path) -> usize {
             .sections()
             .iter()
             .any(|s| s.is_plt() && s.range().contains(&start));
-        // Some descriptions begin with the padding in front of what they are for.
+        // Some descriptions begin with the padding before their function.
         let is_padded = known
             .range(frame.start + 1..frame.end)
             .any(|k| k.0 - frame.start < 16);
@@ -129,7 +129,7 @@ fn the_first_name_is_the_global_one() {
 fn functions_of_one_name_are_kept_apart_with_their_cold_parts() {
     let folder = Folder::new();
     let data = folder.build("cc", &["-O2"], &oracle::C);
-    // Without the names of the sources only the jumps tell whose part is whose.
+    // Without the names of source files, only the jumps determine the owners of parts.
     folder.run("objcopy", &["-N", "a.c", "-N", "b.c", "out", "no-files"]);
     for data in [data, folder.read("no-files")] {
         let image = Image::parse(&data).unwrap();
@@ -156,7 +156,7 @@ fn numbered_cold_code_is_a_part_only_where_it_is_jumped_to() {
     let data = c_program(&["-O2"]);
     let image = Image::parse(&data).unwrap();
     let functions: Vec<Function> = image.functions().iter().collect();
-    // LLVM's hot-cold splitting calls what it splits off.
+    // LLVM's hot-cold splitting calls the functions that it splits off.
     assert!(by_name(&functions, "called").cold.is_empty());
     assert_eq!(by_name(&functions, "called.cold.1").size(), 1);
     assert_eq!(by_name(&functions, "jumped").cold.len(), 1);
@@ -194,7 +194,7 @@ fn assembler_labels_are_functions_where_nothing_else_is() {
     assert_eq!(by_name(&functions, "labelled").size(), 3);
     assert_eq!(by_name(&functions, "sized_code").size(), 2);
     assert!(by_name(&functions, "unsized_code").size() >= 5);
-    // One description for more than the symbol claims.
+    // One description covers more than the symbol's size.
     assert_eq!(by_name(&functions, "undersized_code").size(), 3);
     let absent = [
         "inside_label",
@@ -268,7 +268,7 @@ fn functions_of_a_stripped_file_are_known_from_their_frames() {
     }
 }
 
-/// The symbols of a debug file name the functions of the stripped one as they named them in the whole; those of
+/// The symbols of a debug file name the functions of the stripped file as in the original. Those of
 /// another program do not.
 #[test]
 fn symbols_of_a_separate_file() {

@@ -1,4 +1,4 @@
-//! Code that has a frame description and no symbol: the static functions of a stripped file.
+//! Code with a frame description but no symbol: the static functions of a stripped file.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::elf::ElfFile;
 use crate::isa::{Insn, decode};
 use crate::tables::Unwind;
 
-/// The ranges of functions that none of `named`, ordered by start, covers.
+/// The ranges of functions that none of `named` covers. `named` is ordered by start.
 pub(super) fn unnamed(
     file: &ElfFile<'_>,
     unwind: &Unwind<'_>,
@@ -36,8 +36,8 @@ pub(super) fn unnamed(
         if is_known || is_stub || end <= range.start {
             continue;
         }
-        // A description can begin before the symbol that it is for: what is left of it is a
-        // function only if it does something.
+        // A description can begin before its symbol. The bytes before the symbol are a function
+        // only if they are more than padding.
         let end = named.get(next).map_or(end, |n| n.start.min(end));
         let is_partial = end < range.end;
         let range = range.start..end;
@@ -57,8 +57,8 @@ fn insns<'d>(file: &ElfFile<'d>, range: &Range<Svma>) -> impl Iterator<Item = In
     decode(bytes, range.start)
 }
 
-/// True if a linkage table starts there, in a file without section headers. Its stubs begin with
-/// a jump through an entry, the table as a whole with a push and such a jump.
+/// True if a linkage table starts at `range`, in a file without section headers. A stub begins with
+/// a jump through an entry. The table itself begins with a push and a jump of this kind.
 fn starts_as_plt(file: &ElfFile<'_>, range: &Range<Svma>) -> bool {
     let jumps = |i: &Insn| i.is_indirect_jump() && i.named_word().is_some();
     let mut insns = insns(file, range).filter(|i| !i.is_landing_marker());

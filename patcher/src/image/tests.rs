@@ -11,7 +11,8 @@ fn expected(cfa: &str) -> CfaAt {
     }
 }
 
-/// Every description and every row of a file, against readelf's reading; how many rows there are.
+/// Compares every frame description and row of a file with readelf's output. Returns the number of
+/// rows.
 fn agrees_with_readelf(file: &Path) -> usize {
     let data = std::fs::read(file).unwrap();
     let image = Image::parse(&data).unwrap();
@@ -85,7 +86,7 @@ fn frames_after_a_terminator_are_found_through_the_index() {
         let (_, bytes) = image.section(".eh_frame").unwrap();
         bytes.as_ptr() as usize - data.as_ptr() as usize
     };
-    // The second entry becomes the terminator; every other one is still listed in the index.
+    // The second entry becomes the terminator; the index still lists all others.
     let len = u32::from_le_bytes(data[offset..offset + 4].try_into().unwrap()) as usize;
     data[offset + 4 + len..][..4].fill(0);
     let after: Vec<_> = Image::parse(&data).unwrap().unwind().ranges().collect();
@@ -242,7 +243,7 @@ fn other_files_are_no_images() {
     assert!(matches!(error(&data[..100]), ImageError::Malformed { .. }));
 }
 
-/// As readelf shows the property.
+/// Agrees with readelf's output of the property.
 #[test]
 fn shadow_stack_property() {
     let folder = Folder::new();

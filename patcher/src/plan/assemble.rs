@@ -1,4 +1,4 @@
-//! From drafts to sites: what each trampoline must contain is known once all are placed.
+//! Turns drafts into sites. The contents of a trampoline are known only once all drafts are placed.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::point::{Effect, ProbePoint, Tactic};
 use super::site::{Row, Site};
 
 impl Ladder<'_, '_> {
-    /// The sites, in the order in which they are written; `None` where there is no safe one.
+    /// The sites in write order; `None` if no order is safe.
     pub fn into_sites(self) -> Option<Vec<Site>> {
         let order = self.order()?.into_iter();
         Some(order.map(|draft| self.site(draft)).collect())
@@ -47,8 +47,8 @@ impl Ladder<'_, '_> {
         bytes.map(<[u8]>::to_vec).unwrap_or_default()
     }
 
-    /// Copies of what the jumps displaced by `draft` lead to, and the jumps in those copies, as far
-    /// as it is overwritten.
+    /// Copies of all overwritten code that jumps displaced by `draft` lead to, or jumps in other
+    /// copies, transitively.
     fn rows(&self, draft: &Draft) -> Vec<Row> {
         let own: &[Displaced] = match draft.tactic {
             Tactic::Retarget => &[],
@@ -68,7 +68,8 @@ impl Ladder<'_, '_> {
         rows
     }
 
-    /// Where the jumps among `displaced` lead outside of `own`; for the entry, the entry point.
+    /// The targets of jumps among `displaced` that are outside of `own`. Any address of the entry
+    /// is replaced by the entry point.
     fn leaving<'s>(
         &'s self,
         displaced: &'s [Displaced],
@@ -83,7 +84,8 @@ impl Ladder<'_, '_> {
             .filter(|target| own.iter().all(|d| d.at != *target))
     }
 
-    /// The rest of a window from `target` on, if a jump to `target` must not meet the patch there.
+    /// The rest of a window from `target` on, if a jump to `target` must bypass the window's patch;
+    /// otherwise `None`.
     fn row(&self, target: Svma) -> Option<Row> {
         let draft = self.sites.holding(target.0);
         let draft = draft.filter(|s| s.tactic != Tactic::Retarget)?;

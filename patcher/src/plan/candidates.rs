@@ -1,4 +1,4 @@
-//! Windows that might be overwritten to reach one instruction.
+//! Candidate windows to overwrite for one instruction.
 
 use std::ops::Range;
 
@@ -11,9 +11,12 @@ use super::padding;
 use super::point::Tactic;
 
 impl Ladder<'_, '_> {
-    /// Windows of at least `len` bytes around the instruction at `at`, in the order in which they
-    /// are tried. First come instructions alone, then as few of them as padding allows. Where the
-    /// function is in doubt, only that one instruction is taken.
+    /// Windows of at least `len` bytes around the instruction at `at`, each with its tactic, in the
+    /// order to try. Empty if no instruction begins at `at`, or if there is no room.
+    ///
+    /// Windows of instructions alone come first, then windows with padding and as few instructions
+    /// as possible. If the function is in doubt, a window contains only the instruction at `at`,
+    /// and padding.
     pub(super) fn windows(&self, at: u64, way: Grow, len: u64) -> Vec<(Range<u64>, Tactic)> {
         let flow = self.ground.flow;
         let Some(index) = flow.index_of(at) else {
@@ -57,8 +60,8 @@ impl Ladder<'_, '_> {
                     start = flow.insns[before].at();
                     first = before;
                 }
-                // A window that needs only instructions comes first, and what needs more of them
-                // than the exit alone is a window as well.
+                // Windows that need no padding come first. With padding, a window that contains
+                // more instructions than the exit counts as `Tactic::Window`.
                 found.sort_by_key(|(window, tactic)| {
                     (*tactic != Tactic::Window, std::cmp::Reverse(window.start))
                 });
@@ -72,8 +75,8 @@ impl Ladder<'_, '_> {
         found
     }
 
-    /// Windows of at least `len` bytes from the instruction with the index `first` on that have the
-    /// one with the index `within` in them.
+    /// Windows of at least `len` bytes that start with the instruction at index `first` and contain
+    /// the one at index `within`.
     fn windows_from(&self, first: usize, within: usize, len: u64) -> Vec<(Range<u64>, Tactic)> {
         let flow = self.ground.flow;
         let at = flow.insns[first].at();
@@ -89,7 +92,8 @@ impl Ladder<'_, '_> {
         if end - at >= len {
             found.push((at..end, Tactic::Window));
         }
-        // Shorter, where the function ends or a block does: with the padding after it.
+        // Shorter instruction sequences at the end of a block or of the function, with the padding
+        // after them.
         for insn in &flow.insns[within..=last] {
             let end = insn.end();
             if insn.ends_block() && end - at < len && at + len <= self.padded(end) {
@@ -105,8 +109,8 @@ impl Ladder<'_, '_> {
         found
     }
 
-    /// The index of the instruction that ends where the one with the index `first` begins, if a window
-    /// around `at` may grow over it. Where the function is in doubt it may not.
+    /// The index of the adjacent instruction before index `first`, if a window around `at` may grow
+    /// over it. `None` if not, and always if the function is in doubt.
     pub(super) fn index_before(&self, first: usize, at: u64) -> Option<usize> {
         let flow = self.ground.flow;
         let before = first.checked_sub(1)?;
@@ -115,7 +119,8 @@ impl Ladder<'_, '_> {
         (flow.doubt.is_none() && adjoins && self.same_range(insn.at(), at)).then_some(before)
     }
 
-    /// The same for the one that begins where that with the index `last` ends.
+    /// The index of the adjacent instruction after index `last`, if a window around `at` may grow
+    /// over it. `None` if not, and always if the function is in doubt.
     pub(super) fn index_after(&self, last: usize, at: u64) -> Option<usize> {
         let flow = self.ground.flow;
         let insn = flow.insns.get(last + 1)?;
@@ -123,6 +128,7 @@ impl Ladder<'_, '_> {
         (flow.doubt.is_none() && adjoins && self.same_range(at, insn.at())).then_some(last + 1)
     }
 
+    /// True if one range of the function contains both addresses.
     pub(super) fn same_range(&self, a: u64, b: u64) -> bool {
         self.ground
             .flow
@@ -131,7 +137,8 @@ impl Ladder<'_, '_> {
             .any(|r| r.contains(&Svma(a)) && r.contains(&Svma(b)))
     }
 
-    /// The end of the padding that begins at `start`, as far as this function may use it.
+    /// The address at which the padding from `start` on that this function may use ends; `start` if
+    /// there is none.
     pub(super) fn padded(&self, start: u64) -> u64 {
         let Ground {
             image,
@@ -143,7 +150,7 @@ impl Ladder<'_, '_> {
         if flow.ranges.iter().any(|r| r.end.0 == start) && end > start {
             return padding::usable_after(start..end).end;
         }
-        // Padding can begin in the function and end after it.
+        // Padding can start inside the function and end beyond it.
         match flow
             .ranges
             .iter()

@@ -1,4 +1,4 @@
-//! Is it safe to overwrite a window?
+//! Safety checks for overwriting a window.
 
 use std::ops::Range;
 
@@ -11,22 +11,23 @@ use crate::looks;
 
 use super::refuse::RefuseReason;
 
-/// What all checks look at.
+/// The input of all checks.
 #[derive(Clone, Copy)]
 pub struct Ground<'a, 'd> {
     pub image: &'a Image<'d>,
     pub context: &'a ModuleContext<'a>,
     pub flow: &'a Flow,
-    /// May calls be moved?
+    /// True if calls may be moved.
     pub moved_calls: bool,
 }
 
-/// What overwriting a window entails.
+/// The consequences of overwriting a window.
 #[derive(Debug)]
 pub struct Displacement {
-    /// The instructions in it, to be moved.
+    /// The instructions in the window, which are moved.
     pub displaced: Vec<Displaced>,
-    /// Jumps of the function from outside into the window's middle. Each must be led to a copy.
+    /// The addresses of jumps of the function from outside into the middle of the window. Each must
+    /// be diverted to a copy of its target.
     pub strays: Vec<u64>,
 }
 
@@ -40,8 +41,11 @@ impl From<Immovable> for RefuseReason {
 }
 
 impl Ground<'_, '_> {
-    /// The instructions that overwriting `window` displaces, if that is safe. Whatever of the
-    /// window is no instruction of the function has been proven to be padding by the caller.
+    /// Returns the instructions that overwriting `window` displaces, or the reason why that is
+    /// unsafe.
+    ///
+    /// The caller must have proven that any bytes of the window outside the function's instructions
+    /// are padding.
     pub fn displace(&self, window: &Range<u64>) -> Result<Displacement, RefuseReason> {
         #[cfg(test)]
         looks::add((window.end - window.start) as usize);
@@ -54,7 +58,7 @@ impl Ground<'_, '_> {
         if insns.first().map(Insn::at) != Some(window.start) {
             return Err(RefuseReason::DataInCode);
         }
-        // Data that nothing executes can be read all the same.
+        // Data may be read even if it is never executed.
         if !insns.iter().all(|i| self.flow.may_be_moved(i)) {
             return Err(RefuseReason::DataInCode);
         }
@@ -76,7 +80,7 @@ impl Ground<'_, '_> {
         Ok(Displacement { displaced, strays })
     }
 
-    /// `insns` without the padding at their end that stands within the function.
+    /// `insns` without trailing padding inside the function.
     fn executed<'i>(&self, mut insns: &'i [Insn]) -> &'i [Insn] {
         if let Some(end) = insns.iter().rposition(|insn| !insn.is_padding())
             && insns[end].ends_block()
@@ -89,7 +93,8 @@ impl Ground<'_, '_> {
         insns
     }
 
-    /// The instruction at `at`, for a site that changes nothing but its displacement.
+    /// The instruction at `at`, for a site that changes only its displacement, or the reason why
+    /// the change is unsafe.
     pub fn alone(&self, at: u64) -> Result<Vec<Displaced>, RefuseReason> {
         self.outside_of_sequences(&(at..at + 1))?;
         if !self.flow.is_certain(at) {
@@ -98,7 +103,7 @@ impl Ground<'_, '_> {
         self.movable(self.flow.insns_in(&(at..at + 1)).1)
     }
 
-    /// Refuses what belongs to a restartable sequence: the kernel knows that by the address.
+    /// Refuses code in a restartable sequence: the kernel recognizes the sequence by its address.
     fn outside_of_sequences(&self, window: &Range<u64>) -> Result<(), RefuseReason> {
         let inside = Svma(window.start)..Svma(window.end);
         let mut sequences = self.context.restartable.iter();
@@ -120,8 +125,10 @@ impl Ground<'_, '_> {
             .collect()
     }
 
-    /// Refuses if control can arrive at `at`, inside `window`, otherwise than from within it or by
-    /// a direct jump of the function, which is added to `strays`.
+    /// Checks the arrivals at `at`, an address inside `window`.
+    ///
+    /// Arrivals from within the window are safe. The function's direct jumps from outside are added
+    /// to `strays`. Any other possible arrival is refused.
     fn arrival(
         &self,
         window: &Range<u64>,
@@ -142,9 +149,9 @@ impl Ground<'_, '_> {
         if flow.is_mark(at) || branches.clone().count() > 0 && !starts {
             return Err(RefuseReason::BranchIntoWindow);
         }
-        // The scans over the module read every byte as if an instruction began there. Where this
-        // function's own instructions are known, only their starts can be meant, or the byte after
-        // a lock prefix, to which single-threaded programs jump.
+        // The scans over the module read every byte as if an instruction began there. In this
+        // function the instructions are known. A branch can only target the start of one, or the
+        // byte after a lock prefix, to which single-threaded programs jump.
         let meant = !flow.contains(at) || starts || insns.iter().any(|i| i.is_unlocked_at(at));
         if meant {
             let near = branches.clone().filter(|b| self.is_near(b.from)).count();

@@ -1,12 +1,12 @@
-//! To which side a window may grow.
+//! Directions in which a window can grow.
 
-/// Which way a window grows from the instruction that must be in it.
+/// The direction in which a window grows from the instruction that it must contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Grow {
     /// Over the instructions after it, for an entry.
     Forward,
     /// Over the instructions before it, for an exit.
     Backward,
-    /// Over those after it, before it or both, for a point.
+    /// Over the instructions after it, before it or both, for a point.
     Around,
 }

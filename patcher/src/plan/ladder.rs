@@ -1,4 +1,5 @@
-//! The ladder: for each probe point the first tactic that is proven safe.
+//! The ladder: tries the tactics for each probe point in turn and takes the first that is proven
+//! safe.
 
 use std::ops::Range;
 
@@ -12,39 +13,44 @@ use crate::flow::{Flow, Leave, LeaveKind, ModuleContext};
 use crate::image::Image;
 use crate::isa::{Control, Insn, JUMP, SHORT_JUMP};
 
-/// Windows are joined up to so many bytes: with each one that is joined, all of them are looked at again. The longest
-/// in the functions of libc, libcrypto, Python and gdb has 17.
+/// The maximum length of a joined window, in bytes. Each join examines all its windows again, so
+/// the length must be bounded. The longest window in the functions of libc, libcrypto, Python and
+/// gdb has 17 bytes.
 const LONGEST_WINDOW: u64 = 256;
 
 type Outcome = Result<Tactic, RefuseReason>;
 
-/// Places the probe points of one function, one after the other.
+/// Places the probe points of one function, one by one.
 pub struct Ladder<'a, 'd> {
     pub(super) ground: Ground<'a, 'd>,
+    /// The sites placed so far.
     pub(super) sites: Sites,
-    /// May jumps be punned?
+    /// True if punned jumps are allowed.
     pub(super) puns: bool,
 }
 
-/// What became of the probe points.
+/// The outcomes for the probe points of a function.
 pub struct Outcomes {
+    /// The outcome of the entry, even if it is not wanted.
     pub entry: Outcome,
-    /// One for each of the flow's leaves, if they are wanted.
+    /// The outcomes of the function's exits, in the order of [`Flow::leaves`]; empty if exits are
+    /// not wanted.
     pub exits: Vec<Outcome>,
-    /// One for each of the points wanted.
+    /// The outcomes of the wanted points, in their order.
     pub points: Vec<Outcome>,
 }
 
-/// What to do about the function's own jumps into the middle of a window.
+/// The treatment of the function's own jumps into the middle of a window.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strays {
-    /// They forbid the window, unless they are displaced by another site already.
+    /// Jumps into the middle forbid the window, unless another site displaces them already.
     Forbid,
-    /// They are patched as well, to lead to a copy of what they jump to.
+    /// Jumps into the middle are patched too, and diverted to a copy of their targets.
     Lead,
 }
 
 impl<'a, 'd> Ladder<'a, 'd> {
+    /// A ladder for the function of `flow`, without sites.
     pub fn new(
         image: &'a Image<'d>,
         context: &'a ModuleContext<'a>,
@@ -63,8 +69,9 @@ impl<'a, 'd> Ladder<'a, 'd> {
         }
     }
 
-    /// Places everything that is wanted, the cheap tactics for all points before the ones that
-    /// take other points' room.
+    /// Places all wanted probe points. The cheap tactics are tried for every point before those
+    /// that use up room of other points. If a jump to the entry cannot be diverted past the entry's
+    /// hook, the entry is refused, and the other points are placed without it.
     pub fn climb(&mut self, want: Effects, wanted: &[ProbePoint]) -> Outcomes {
         let flow = self.ground.flow;
         let entry = ProbePoint {
@@ -72,7 +79,8 @@ impl<'a, 'd> Ladder<'a, 'd> {
             effect: Effect::Entry,
         };
         let mut outcome = self.grow(entry.at.0, Grow::Forward, Some(entry));
-        // Too short a function may have room with the landing marker before its entry.
+        // For a function that is too short, the landing marker before its entry may add enough
+        // room.
         if outcome.is_err() && entry.at != flow.ranges[0].start {
             outcome = self
                 .grow(entry.at.0, Grow::Backward, Some(entry))
@@ -150,7 +158,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
         if let Some(tactic) = self.join(at, point) {
             return Ok(tactic);
         }
-        // A conditional jump would come to its trampoline only when it is taken.
+        // A conditional jump reaches its trampoline only when it is taken.
         let flow = self.ground.flow;
         let always = flow.index_of(at).is_some_and(|i| {
             flow.insns[i].is_long_jump() && flow.insns[i].control() == Control::Jump
@@ -161,7 +169,8 @@ impl<'a, 'd> Ladder<'a, 'd> {
         self.grow(at, Grow::Around, Some(point))
     }
 
-    /// Why no hook can stand before what is at `at`, wherever it is moved.
+    /// The reason why no hook can precede the instruction at `at`, with any tactic; `None` if one
+    /// can.
     fn unpointable(&self, at: u64) -> Option<RefuseReason> {
         let flow = self.ground.flow;
         let begins = flow.ranges[0].start.0;
@@ -170,15 +179,17 @@ impl<'a, 'd> Ladder<'a, 'd> {
         } else if !flow.is_certain(at) {
             Some(RefuseReason::DataInCode)
         } else if at == begins && at != flow.entry.0 && flow.is_target(at) {
-            // Jumps to the landing marker before the entry are led to the entry itself.
+            // Jumps to the landing marker before the entry are diverted to the entry itself.
             Some(RefuseReason::LoopToEntry)
         } else {
             None
         }
     }
 
-    /// The instruction that has to be displaced to have `leave`: itself, or where the function runs
-    /// on into the next one, the last before that.
+    /// The address of the instruction to displace so that a hook for `leave` can run.
+    ///
+    /// It is the leaving instruction. If the function falls through into the next one, it is the
+    /// last instruction before that.
     fn carrier(&self, leave: &Leave) -> u64 {
         let flow = self.ground.flow;
         match leave.kind {
@@ -190,14 +201,16 @@ impl<'a, 'd> Ladder<'a, 'd> {
         }
     }
 
-    /// Adds `point` to a site that displaces the instruction at `carrier` anyway.
+    /// Adds `point` to a site that already displaces the instruction at `carrier`. Returns the
+    /// site's tactic; `None` if there is no such site, or if a hook in it would not always run.
     fn join(&mut self, carrier: u64, point: ProbePoint) -> Option<Tactic> {
         let serves = |site: &Draft| site.serves(carrier, point);
         let site = self.sites.join(carrier, point, serves)?;
         Some(site.tactic)
     }
 
-    /// Rewrites the displacement of the near jump at `at`; `None` if it is not one.
+    /// Makes a site that rewrites the displacement of the near jump at `at`, and returns the
+    /// outcome. `None` if there is no near jump at `at`.
     fn retarget(&mut self, at: u64, point: Option<ProbePoint>) -> Option<Outcome> {
         let flow = self.ground.flow;
         let insn = &flow.insns[flow.index_of(at)?];
@@ -207,7 +220,8 @@ impl<'a, 'd> Ladder<'a, 'd> {
         Some(self.open(at..insn.end(), Tactic::Retarget, point, Strays::Forbid))
     }
 
-    /// Tries windows over whole instructions around `at`, then the padding after it.
+    /// Tries windows over whole instructions around `at`, then the padding after it. Otherwise
+    /// returns the reason of the refusal.
     fn grow(&mut self, at: u64, way: Grow, point: Option<ProbePoint>) -> Outcome {
         let mut first = self.ground.flow.doubt.map(Into::into);
         for (window, tactic) in self.windows(at, way, JUMP) {
@@ -219,7 +233,8 @@ impl<'a, 'd> Ladder<'a, 'd> {
         Err(first.unwrap_or(RefuseReason::TooShort))
     }
 
-    /// Makes a site of `window`, joined with the sites it overlaps.
+    /// Makes a site from `window`, merged with the sites that it overlaps. Otherwise returns the
+    /// reason why that is unsafe.
     fn open(
         &mut self,
         window: Range<u64>,
@@ -228,7 +243,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
         strays: Strays,
     ) -> Outcome {
         let mut draft = self.joined(window, tactic, point)?;
-        // What is not joined stays clear: landings, and what puns depend on.
+        // Landings and bytes that puns depend on cannot be merged, so they must not overlap.
         if self.sites.is_reserved(&draft.window) {
             return Err(RefuseReason::TooShort);
         }
@@ -247,8 +262,8 @@ impl<'a, 'd> Ladder<'a, 'd> {
             .ok_or(RefuseReason::BranchIntoWindow)
     }
 
-    /// Keeps what `change` does to the sites if it succeeds and they can still be written in a safe order. Undoes it
-    /// otherwise.
+    /// Runs `change` and keeps its effect if it returns true and the sites still have a safe write
+    /// order. Otherwise undoes it and returns false.
     pub(super) fn attempt(&mut self, change: impl FnOnce(&mut Self) -> bool) -> bool {
         let before = self.sites.mark();
         let is_kept = change(self) && self.is_orderly(before);
@@ -258,7 +273,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
         is_kept
     }
 
-    /// Adds `draft`. Are all of the function's jumps into its middle displaced, or can they be?
+    /// Adds `draft`. True if all of the function's jumps into its middle are displaced or can be.
     pub(super) fn place(&mut self, draft: Draft, strays: Strays) -> bool {
         let wanting = draft.strays.clone();
         self.sites.insert(draft);
@@ -268,7 +283,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
         })
     }
 
-    /// A draft of `window` and of the sites that it overlaps, with their points.
+    /// A draft of `window` merged with the sites that it overlaps, including their points.
     fn joined(
         &self,
         window: Range<u64>,
@@ -301,18 +316,18 @@ impl<'a, 'd> Ladder<'a, 'd> {
         }
     }
 
-    /// Finds what `draft` displaces, and whether all its points are in that.
+    /// Sets the instructions that `draft` displaces. Fails if one of its points is not among them.
     fn displace(&self, draft: &mut Draft) -> Result<(), RefuseReason> {
         match draft.tactic {
-            // Nothing but the displacement changes, so nothing is displaced.
+            // Only the displacement of the jump changes, so nothing moves.
             Tactic::Retarget => draft.displaced = self.ground.alone(draft.window.start)?,
             _ => {
                 let found = self.ground.displace(&draft.window)?;
                 (draft.displaced, draft.strays) = (found.displaced, found.strays);
             }
         }
-        // Padding that nothing executes is in the window, but not in the trampoline.
-        let is_point = |p: &&ProbePoint| matches!(p.effect, Effect::Point(_));
+        // Padding that is never executed is in the window, but not in the trampoline.
+        let is_point = |p: &&ProbePoint| p.effect.is_inside();
         let mut asked = draft.points.iter().filter(is_point);
         if asked.all(|p| draft.serves(p.at.0, *p)) {
             Ok(())
@@ -321,7 +336,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
         }
     }
 
-    /// Makes the jump at `at` one that can be led elsewhere, by displacing it.
+    /// Makes the jump at `at` divertible by displacing it. True if that succeeds.
     fn lead(&mut self, at: u64) -> bool {
         if self.sites.holding(at).is_some() {
             return true;
@@ -334,8 +349,10 @@ impl<'a, 'd> Ladder<'a, 'd> {
             || self.pun(at, None, Grow::Backward)
     }
 
-    /// Has the point at `carrier` been refused for a reason that more effort can avoid? A site made
-    /// for another point may hold it by now: then it is had.
+    /// True if the point at `carrier` was refused for a reason that more effort can avoid.
+    ///
+    /// First tries to join a site that has since been made for another point. If that succeeds,
+    /// updates `outcome` and returns false.
     fn is_open(&mut self, carrier: u64, point: ProbePoint, outcome: &mut Outcome) -> bool {
         let avoidable = matches!(
             outcome,
@@ -353,7 +370,8 @@ impl<'a, 'd> Ladder<'a, 'd> {
         avoidable && outcome.is_err()
     }
 
-    /// Where `outcome` is a refusal that more effort can avoid, makes that effort.
+    /// Tries springboards, and windows whose strays are diverted, if more effort can avoid the
+    /// refusal in `outcome`. Updates `outcome` if one succeeds.
     fn last_resort(&mut self, at: u64, point: ProbePoint, way: Grow, outcome: &mut Outcome) {
         if !self.is_open(at, point, outcome) {
             return;
@@ -366,7 +384,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
         if self.ground.flow.doubt.is_some() {
             return;
         }
-        // An exit can also grow over the block after it, which is always jumped to.
+        // An exit's window can also grow over the next block, which is reached only by jumps.
         let mut windows = self.windows(at, way, JUMP);
         if way == Grow::Backward {
             windows.extend(self.windows(at, Grow::Forward, JUMP));
@@ -382,14 +400,15 @@ impl<'a, 'd> Ladder<'a, 'd> {
         }
     }
 
-    /// The same with puns, which not every process has room for.
+    /// Tries puns, for which not every process has room, if more effort can avoid the refusal in
+    /// `outcome`. Updates `outcome` if one succeeds.
     fn very_last_resort(&mut self, at: u64, point: ProbePoint, way: Grow, outcome: &mut Outcome) {
         if self.is_open(at, point, outcome) && self.pun(at, Some(point), way) {
             *outcome = Ok(Tactic::Pun);
         }
     }
 
-    /// Tries a springboard.
+    /// Tries a springboard for the instruction at `at`. True if that succeeds.
     fn spring(&mut self, at: u64, point: Option<ProbePoint>, way: Grow, strays: Strays) -> bool {
         for (window, _) in self.windows(at, way, SHORT_JUMP) {
             if !self.sites.is_clear(&window) {

@@ -12,9 +12,11 @@ use super::padding;
 use super::point::Tactic;
 
 impl Ladder<'_, '_> {
-    /// Five bytes that a short jump at the start of `window` reaches and that nothing uses. They
-    /// are in padding, or in what the windows of other sites leave over after their own jump. Where
-    /// there is neither, a window is opened for that purpose alone.
+    /// The address of five unused bytes that a short jump at the start of `window` can reach;
+    /// `None` if there are none.
+    ///
+    /// They are in padding, or in the rest of another site's window after its own jump. If there is
+    /// neither, a new window is opened for the landing alone.
     pub(super) fn landing(&mut self, window: &Range<u64>) -> Option<u64> {
         let from = window.start + SHORT_JUMP;
         let reach = from.saturating_sub(SHORT_REACH - 1)..from + SHORT_REACH - 1;
@@ -39,7 +41,7 @@ impl Ladder<'_, '_> {
             .filter(|r| reach.contains(&r.start.0.wrapping_sub(JUMP)))
             .filter_map(|r| padding::usable_before(image, context, flow, r.start.0));
         own.chain(before).find_map(|padding| {
-            // From the end, because an exit before the padding uses its first bytes.
+            // Search from the end, because an exit before the padding uses its first bytes.
             let last = padding.end.checked_sub(JUMP)?;
             (padding.start..=last).rev().find(|&at| {
                 reach.contains(&at)
@@ -56,7 +58,8 @@ impl Ladder<'_, '_> {
             .find_map(|site| self.left_over(site, window, reach))
     }
 
-    /// The first place in the window of `site`, after what leads away from there.
+    /// The first address for a long jump in the window of `site` after the site's own jump, within
+    /// `reach` and clear of `window`. `None` if there is none.
     fn left_over(&self, site: &Draft, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
         let used = match site.tactic {
             Tactic::Retarget | Tactic::Pun | Tactic::Trap => return None,
@@ -68,14 +71,15 @@ impl Ladder<'_, '_> {
             .find(|&at| reach.contains(&at) && self.is_free(window, at))
     }
 
-    /// Opens a window of twice the length of a jump, or lengthens one.
+    /// Opens a window twice as long as a jump, or lengthens an existing one. Returns the address
+    /// for the second jump; `None` if no window is safe.
     fn in_new_site(&mut self, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
         let flow = self.ground.flow;
         if flow.doubt.is_some() {
             return None;
         }
         let (_, near) = flow.insns_in(reach);
-        // The nearest place disturbs the locality of the code least.
+        // The nearest place affects the locality of the code least.
         let mut starts: Vec<u64> = near.iter().map(|i| i.at()).collect();
         starts.sort_by_key(|at| at.abs_diff(window.start));
         starts.into_iter().find_map(|start| {
@@ -108,7 +112,8 @@ impl Ladder<'_, '_> {
         })
     }
 
-    /// Whole instructions from `start` on, with room for two jumps.
+    /// The range of whole instructions from `start` on that has room for two jumps. `None` if there
+    /// is none.
     fn room(&self, start: u64) -> Option<Range<u64>> {
         let flow = self.ground.flow;
         let mut end = start;
@@ -131,7 +136,7 @@ impl Ladder<'_, '_> {
         clear(window, at) && !self.sites.is_reserved(&(at..at + JUMP))
     }
 
-    /// Does no other function begin where the landing at `at` would be?
+    /// True if no other function overlaps a landing at `at`.
     fn is_unshared(&self, at: u64) -> bool {
         let functions = self.ground.image.functions();
         (at..at + JUMP)
@@ -139,7 +144,7 @@ impl Ladder<'_, '_> {
     }
 }
 
-/// Does a long jump at `at` keep clear of `range`?
+/// True if a long jump at `at` does not overlap `range`.
 fn clear(range: &Range<u64>, at: u64) -> bool {
     range.end <= at || at + JUMP <= range.start
 }

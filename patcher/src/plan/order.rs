@@ -1,9 +1,9 @@
-//! In which order sites are written.
+//! The order in which sites are written.
 //!
-//! Whoever writes them may be killed between any two, and the program runs on with the first ones
-//! alone. So every beginning of the order must be as safe as the whole. A jump into the middle of a
-//! window is led away before that window is overwritten. A window is overwritten before what it
-//! leaves over takes another site's landing. Taking out goes the other way round.
+//! The writer may be killed between any two sites, and the program then runs on with the first ones
+//! alone. So every prefix of the order must be as safe as the whole. A jump into the middle of a
+//! window is diverted before that window is overwritten. A window that hosts another site's landing
+//! is overwritten before the landing is. Undoing reverses the order.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,11 +14,11 @@ use super::sites::Mark;
 #[cfg(test)]
 use crate::looks;
 
-/// So many sites that need others first are followed from what has been changed. Where more hang together, that goes
-/// for a circle.
+/// The maximum number of dependent sites that are followed from a change. A larger group counts as
+/// a cycle.
 const MOST_FOLLOWED: usize = 1000;
 
-/// How far the sites have been followed that one of them needs first.
+/// The progress of the search through the sites that a site depends on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
     Open,
@@ -26,8 +26,8 @@ enum Visit {
 }
 
 impl Ladder<'_, '_> {
-    /// Is there still an order in which the sites can be written, if there was one before `mark`? A circle that has
-    /// come since then leads through a site that has.
+    /// True if the sites still have a safe write order, provided that they had one before `mark`.
+    /// Any new cycle contains a site that was added since then.
     pub(super) fn is_orderly(&self, mark: Mark) -> bool {
         let mut visits = HashMap::new();
         let added = self.sites.added_since(mark);
@@ -35,7 +35,7 @@ impl Ladder<'_, '_> {
         added.all(|site| self.is_orderly_from(site, &mut visits))
     }
 
-    /// Does no circle lead through `site` or through what it needs first?
+    /// True if no cycle contains `site` or its dependencies.
     fn is_orderly_from<'s>(&'s self, site: &'s Draft, visits: &mut HashMap<u64, Visit>) -> bool {
         let mut work = vec![(site, false)];
         while let Some((site, is_left)) = work.pop() {
@@ -51,13 +51,13 @@ impl Ladder<'_, '_> {
                 None => visits.insert(start, Visit::Open),
             };
             work.push((site, true));
-            // What needs nothing itself is on no circle.
+            // A site without dependencies is on no cycle.
             work.extend(self.first(site).filter(|s| !is_free(s)).map(|s| (s, false)));
         }
         true
     }
 
-    /// The sites that must be written before `site`.
+    /// The direct dependencies of `site`: the sites that must be written before it.
     fn first<'s>(&'s self, site: &'s Draft) -> impl Iterator<Item = &'s Draft> {
         let places = site.strays.iter().copied().chain(site.landing);
         #[cfg(test)]
@@ -65,8 +65,8 @@ impl Ladder<'_, '_> {
         places.filter_map(|at| self.sites.holding(at))
     }
 
-    /// The sites in the order in which they are written: by address where nothing else is needed. `None` where some
-    /// need each other first.
+    /// The sites in write order: by address, except for dependencies. `None` if the dependencies
+    /// form a cycle.
     pub(super) fn order(&self) -> Option<Vec<&Draft>> {
         let sites: Vec<&Draft> = self.sites.iter().collect();
         let index = |site: &Draft| {
@@ -76,7 +76,7 @@ impl Ladder<'_, '_> {
         let needs = sites.iter().enumerate();
         let needs = needs.flat_map(|(to, site)| self.first(site).map(move |s| (s, to)));
         let needs: Vec<(usize, usize)> = needs.map(|(from, to)| (index(from), to)).collect();
-        // Jumps to the entry better miss its hook from the first call on, but nothing breaks where
+        // Jumps to the entry should bypass its hook from the first call on, but it is harmless if
         // one does not.
         let mut wishes = needs.clone();
         let entered = |s: &&Draft| s.points.iter().any(|p| p.effect == Effect::Entry);
@@ -91,13 +91,15 @@ impl Ladder<'_, '_> {
     }
 }
 
-/// Can it be written before all others?
+/// True if the site has no dependencies.
 fn is_free(site: &Draft) -> bool {
     site.strays.is_empty() && site.landing.is_none()
 }
 
-/// The numbers below `count`, each first of a pair in `before` ahead of its second, and otherwise as
-/// ascending as possible. `None` where the pairs go round in a circle.
+/// The numbers below `count` in topological order, as ascending as possible.
+///
+/// Each pair in `before` puts its first number ahead of its second. `None` if the pairs form a
+/// cycle.
 fn sorted(count: usize, before: &[(usize, usize)]) -> Option<Vec<usize>> {
     let mut open = vec![0; count];
     let mut after = vec![Vec::new(); count];
@@ -130,8 +132,8 @@ mod tests {
     use crate::plan::ladder::Ladder;
     use crate::plan::{Allowed, Effects, RefuseReason, Tactic, plan_allowed};
 
-    /// Each return is the end of five bytes, in whose middle a jump stands that leads into the middle of the other
-    /// five. There is no room anywhere else.
+    /// Each return ends a sequence of five bytes. Each sequence has in its middle a jump into the
+    /// middle of the other. There is no other room.
     const CIRCLE: &str = "
         .globl circle, _start
         .type circle, @function
@@ -146,7 +148,7 @@ mod tests {
         .size _start, . - _start
         .section .note.GNU-stack, \"\", @progbits\n";
 
-    /// Calls `check` with what there is to plan [`CIRCLE`].
+    /// Calls `check` with the inputs for planning [`CIRCLE`].
     fn with_circle(check: impl FnOnce(&Image<'_>, &ModuleContext<'_>, &Function)) {
         let folder = Folder::new();
         let flags = ["-nostdlib", "-static-pie"];

@@ -1,4 +1,4 @@
-//! What a plan says.
+//! The result of planning.
 
 use std::collections::BTreeSet;
 
@@ -8,44 +8,48 @@ use super::site::Site;
 use crate::addr::Svma;
 use crate::function::Function;
 
-/// What became of one probe point.
+/// The outcome for one probe point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointPlan {
     /// The probe point.
     pub point: ProbePoint,
-    /// How it is patched in, or why not.
+    /// The tactic that patches it in, or the reason why it is refused.
     pub outcome: Result<Tactic, RefuseReason>,
 }
 
-/// How one function is patched.
+/// The plan for one function.
 #[derive(Clone, Debug)]
 pub struct FunctionPlan {
     /// The function.
     pub function: Function,
-    /// Its entry, planned even where only exits are wanted (then nothing in `sites` serves it).
+    /// The function's entry, planned even if only exits are wanted. In that case no site serves it.
     pub entry: PointPlan,
-    /// Its exits, ascending; empty where none are wanted.
+    /// The function's exits, ascending; empty if none are wanted.
     pub exits: Vec<PointPlan>,
-    /// The points wanted at instructions, in the order in which they were given.
+    /// The points wanted at instructions, in the order given.
     pub points: Vec<PointPlan>,
-    /// What is overwritten, never overlapping. A site without a probe point serves others. It leads
-    /// a jump past the entry hook or around another site's window, or has room for a springboard's
-    /// landing. All sites of a plan are applied together in this order, and undone together in the
-    /// reverse. Then each step leaves a program that behaves as the original does.
+    /// The sites to overwrite; they never overlap.
+    ///
+    /// A site without a probe point serves other sites. It leads a jump past the entry hook or
+    /// around another site's window, or it has room for a springboard's landing.
+    ///
+    /// Apply all sites of a plan together in this order, and undo them together in reverse. Then
+    /// the program behaves like the original after each step.
     pub sites: Vec<Site>,
-    /// So many of `sites`, from the first on, are what the entry and the points need. Where they are in alone, the others
-    /// can come and go.
+    /// The number of leading `sites` that the entry and the points need. While only these are
+    /// applied, the others can be applied and undone.
     pub first: usize,
-    /// Does every return use the return address that the function has been called with?
+    /// True if every return uses the return address that the function was called with. False if
+    /// that is not known, or if exits are not wanted.
     pub returns_to_caller: bool,
-    /// What of the function was wanted.
+    /// The probe points that were wanted.
     pub want: Effects,
-    /// What it was made for.
+    /// The limits that the plan was made for.
     pub allowed: Allowed,
 }
 
 impl FunctionPlan {
-    /// That nothing of `function` can be patched, and why.
+    /// A plan that wants only the entry of `function`, and refuses it for `reason`.
     pub fn refusal(function: &Function, reason: RefuseReason) -> Self {
         let point = ProbePoint {
             at: function.range.start,
@@ -70,7 +74,7 @@ impl FunctionPlan {
         }
     }
 
-    /// Where its tail calls go, as far as that is known: each function once.
+    /// The functions that [`Effect::TailExit`] names at the function's exits, each once.
     pub fn tail_calls(&self) -> BTreeSet<Svma> {
         let called = self
             .exits
@@ -82,36 +86,48 @@ impl FunctionPlan {
         called.collect()
     }
 
-    /// Has the hooks of its tail calls count on the exits of those functions alone that `ends` names: the others end the
-    /// activation there.
+    /// Restricts the functions that may end this activation together with their own.
+    ///
+    /// A tail call to a function in `ends` leaves the end of the activation to that function's
+    /// exits. At any other tail call, the hook ends the activation.
     pub fn lend_to(&mut self, ends: &BTreeSet<Svma>) {
-        let exits = self.exits.iter_mut().map(|exit| &mut exit.point);
-        let sites = self.sites.iter_mut().flat_map(|site| {
-            let rows = site.rows.iter_mut().flat_map(|row| &mut row.points);
-            site.points.iter_mut().chain(rows)
-        });
-        for point in exits.chain(sites) {
+        for point in self.hooks_mut() {
             if let Effect::TailExit(called) = &mut point.effect {
                 *called = called.filter(|called| ends.contains(called));
             }
         }
     }
 
-    /// Gives each point another number, that which `number` makes of its own.
+    /// Renumbers the points: number `n` becomes `number(n)`.
     pub fn number_points(&mut self, number: impl Fn(u32) -> u32) {
-        let sites = self.sites.iter_mut().flat_map(|site| {
-            let rows = site.rows.iter_mut().flat_map(|row| &mut row.points);
-            site.points.iter_mut().chain(rows)
-        });
-        let points = self.points.iter_mut().map(|point| &mut point.point);
-        for point in points.chain(sites) {
+        for point in self.hooks_mut() {
             if let Effect::Point(known) = &mut point.effect {
                 *known = number(*known);
             }
         }
     }
 
-    /// The first probe point wanted that is not available, and why.
+    /// Adds `base` to the numbers of all counters.
+    pub fn number_counters_from(&mut self, base: u32) {
+        for point in self.hooks_mut() {
+            if let Effect::Count(counter) = &mut point.effect {
+                counter.number += base;
+            }
+        }
+    }
+
+    /// All exits and points, in the outcomes and in the sites.
+    fn hooks_mut(&mut self) -> impl Iterator<Item = &mut ProbePoint> {
+        let sites = self.sites.iter_mut().flat_map(|site| {
+            let rows = site.rows.iter_mut().flat_map(|row| &mut row.points);
+            site.points.iter_mut().chain(rows)
+        });
+        let plans = self.exits.iter_mut().chain(&mut self.points);
+        plans.map(|plan| &mut plan.point).chain(sites)
+    }
+
+    /// The address of the first wanted probe point that is refused, and the reason. `None` if none
+    /// is refused.
     pub fn refused(&self) -> Option<(Svma, RefuseReason)> {
         let entry = std::iter::once(&self.entry).filter(|_| self.want.entry);
         entry

@@ -1,4 +1,4 @@
-//! Padding: bytes that nothing executes.
+//! Padding: bytes that are never executed.
 
 use std::ops::Range;
 
@@ -7,14 +7,17 @@ use crate::flow::{Flow, ModuleContext, one, runs_on};
 use crate::image::Image;
 use crate::isa::JUMP;
 
-/// No more padding than this is looked at in one place.
+/// The maximum length of padding examined in one place, in bytes.
 const MOST_PADDING: u64 = 256;
 
-/// The longest rest of a jump after the shortest exit.
+/// The remaining length of a jump that starts with the shortest exit, in bytes.
 const REST: u64 = JUMP - 1;
 
-/// The end of the no-ops that begin at `start`, up to the first one that could be executed or that
-/// belongs to another function. `start` itself must not be reachable by running on into it.
+/// The end of the padding that begins at `start`; `start` if there is none.
+///
+/// It is the address of the first instruction that is not padding, that could be executed, or that
+/// belongs to another function. The caller must know that control does not fall through into
+/// `start`.
 pub fn end(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow, start: u64) -> u64 {
     let mut at = start;
     while at - start < MOST_PADDING {
@@ -36,7 +39,7 @@ pub fn end(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow, start: u
     at
 }
 
-/// Could control arrive at `at` from anywhere?
+/// True if control could arrive at `at` from anywhere.
 fn arrives(context: &ModuleContext<'_>, flow: &Flow, at: u64) -> bool {
     flow.is_target(at)
         || flow.is_mark(at)
@@ -44,8 +47,8 @@ fn arrives(context: &ModuleContext<'_>, flow: &Flow, at: u64) -> bool {
         || context.is_taken(Svma(at))
 }
 
-/// The part of the padding after a function's last byte that this function may use. Where there is
-/// room, the last five bytes are left to springboards of the function that follows.
+/// The part of the padding after a function that this function may use. If there is room, the last
+/// five bytes are left for springboards of the next function.
 pub fn usable_after(padding: Range<u64>) -> Range<u64> {
     if padding.end - padding.start >= REST + JUMP {
         padding.start..padding.end - JUMP
@@ -55,8 +58,10 @@ pub fn usable_after(padding: Range<u64>) -> Range<u64> {
 }
 
 /// The part of the padding before the function at `start` that this function may use: the
-/// counterpart of [`usable_after`]. None where the code before may run on into the padding, as where one
-/// entry of hand-written code leads through no-ops to the next.
+/// counterpart of [`usable_after`].
+///
+/// `None` if the padding is too short to share, or if the code before may fall through into it. In
+/// hand-written code, one entry may lead through no-ops to the next.
 pub fn usable_before(
     image: &Image<'_>,
     context: &ModuleContext<'_>,

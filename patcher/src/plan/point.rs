@@ -4,27 +4,48 @@ use std::fmt;
 
 use crate::addr::Svma;
 use crate::flow::{Leave, LeaveKind};
+use crate::inside::{Counter, Transfer};
 
-/// What happens when control passes a probe point. Where several meet at one instruction, their hooks
-/// run in this order.
+/// The event that a hook reports when control passes a probe point.
+///
+/// Hooks at the same instruction run in the order of this enum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Effect {
     /// An activation of the function begins.
     Entry,
-    /// Control comes to the instruction, running on to it or jumping. The number is what the stub is
-    /// told.
+    /// Control reaches the instruction, by falling through or by a jump. The number is the stub's
+    /// argument.
     Point(u32),
+    /// A transfer of control is counted.
+    Count(Counter),
     /// The activation ends by a return.
     Exit,
-    /// It ends by a tail call: what is called returns to the caller. Where the hook may take that for the end of both, what
-    /// is called ([`FunctionPlan::lend_to`](super::FunctionPlan::lend_to)).
+    /// The activation ends by a tail call: the callee returns to the caller.
+    ///
+    /// It names the callee if the hook may leave it to the callee's exits to end both activations
+    /// ([`FunctionPlan::lend_to`](super::FunctionPlan::lend_to)).
     TailExit(Option<Svma>),
 }
 
 impl Effect {
-    /// Does the activation end?
+    /// True if the effect is the end of an activation.
     pub fn is_exit(self) -> bool {
         matches!(self, Self::Exit | Self::TailExit(_))
+    }
+
+    /// True if the hook of a conditional jump runs only if the jump is taken.
+    pub fn is_if_taken(self) -> bool {
+        self.is_exit() || matches!(self, Self::Count(c) if c.transfer == Transfer::Taken)
+    }
+
+    /// True if the hook of a conditional jump runs only if the jump is not taken.
+    pub fn is_if_not_taken(self) -> bool {
+        matches!(self, Self::Count(c) if c.transfer == Transfer::NotTaken)
+    }
+
+    /// True if the hook runs at an instruction inside the activation, where the red zone is live.
+    pub fn is_inside(self) -> bool {
+        matches!(self, Self::Point(_) | Self::Count(..))
     }
 }
 
@@ -33,12 +54,12 @@ impl Effect {
 pub struct ProbePoint {
     /// The instruction's address.
     pub at: Svma,
-    /// What the hook is told.
+    /// The event that the hook reports.
     pub effect: Effect,
 }
 
 impl ProbePoint {
-    /// The end of an activation.
+    /// The probe point at `leave`, where an activation ends.
     pub(super) fn of_leave(leave: &Leave) -> Self {
         Self {
             at: leave.at,
@@ -55,22 +76,23 @@ impl ProbePoint {
     }
 }
 
-/// How control is led to a trampoline.
+/// A method to divert control to a trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tactic {
-    /// Five bytes of whole instructions become a jump.
+    /// Five bytes of whole instructions are replaced by a jump.
     Window,
-    /// The instruction and the padding after it become a jump.
+    /// The instruction and the padding after it are replaced by a jump.
     Padding,
-    /// A near jump gets another displacement.
+    /// A near jump gets a new displacement.
     Retarget,
-    /// Two bytes become a short jump to a jump that is placed in padding close by, or in bytes
-    /// that another site's window has left over.
+    /// Two bytes are replaced by a short jump. It leads to a long jump that is placed in nearby
+    /// padding, or in unused bytes of another site's window.
     Springboard,
-    /// One to four bytes become the beginning of a jump whose displacement ends with the bytes that
-    /// follow and stay. So it leads to one of few addresses.
+    /// One to four bytes are replaced by the start of a jump. The last bytes of its displacement
+    /// are the bytes that follow, which stay unchanged. So it can reach only a few addresses.
     Pun,
-    /// One byte becomes a breakpoint, whose signal leads on: slow, and only where it was allowed.
+    /// One byte is replaced by a breakpoint, whose signal handler continues in the trampoline. This
+    /// is slow, and used only if allowed.
     Trap,
 }
 
@@ -87,27 +109,27 @@ impl fmt::Display for Tactic {
     }
 }
 
-/// Which probe points are wanted.
+/// The probe points wanted of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effects {
     /// The function's entry.
     pub entry: bool,
-    /// All its exits.
+    /// All exits of the function.
     pub exits: bool,
 }
 
-/// What a process allows that is to be patched.
+/// Limits that the process to be patched imposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// Has it room where punned jumps could lead?
+    /// True if the process has room at the addresses that punned jumps can reach.
     pub puns: bool,
-    /// May calls be moved? A moved one is a push and a jump: where a user shadow stack is on
-    /// (Documentation/arch/x86/shstk.rst) its return faults.
+    /// True if calls may be moved. A moved call is a push and a jump, so its return faults if a
+    /// user shadow stack is on (Documentation/arch/x86/shstk.rst).
     pub moved_calls: bool,
 }
 
 impl Allowed {
-    /// What an ordinary process does.
+    /// The limits of an ordinary process: none.
     pub const ALL: Self = Self {
         puns: true,
         moved_calls: true,

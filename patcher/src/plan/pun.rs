@@ -1,4 +1,4 @@
-//! Puns: jumps whose displacement is in part what stands after them and stays.
+//! Puns: jumps whose displacement partly consists of the unchanged bytes after them.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::ladder::{Ladder, Strays};
 use super::point::{ProbePoint, Tactic};
 
 impl Ladder<'_, '_> {
-    /// Tries to lead the instruction at `at` away by a pun.
+    /// Tries to divert the instruction at `at` by a punned jump. True if that succeeds.
     pub(super) fn pun(&mut self, at: u64, point: Option<ProbePoint>, way: Grow) -> bool {
         if !self.puns {
             return false;
@@ -23,7 +23,8 @@ impl Ladder<'_, '_> {
         try_all(Strays::Forbid) || !doubt && try_all(Strays::Lead)
     }
 
-    /// The bytes that a punned jump at the start of `window` depends on, if they stay for sure.
+    /// The bytes that a punned jump at the start of `window` depends on. `None` if there are none,
+    /// if the loader may change them, or if the jump has no possible target.
     pub(super) fn pun_of(&self, window: &Range<u64>) -> Option<Pun> {
         let Ground { image, context, .. } = self.ground;
         let whole = Svma(window.start).range(JUMP);
@@ -62,8 +63,8 @@ impl Ladder<'_, '_> {
         self.attempt(|ladder| ladder.place(draft, strays))
     }
 
-    /// Windows shorter than a jump around the instruction at `at`, the longest first: they leave the
-    /// most places for the jump to lead to.
+    /// Windows shorter than a jump around the instruction at `at`, longest first. A longer window
+    /// leaves more possible targets for the jump.
     fn short_windows(&self, at: u64, way: Grow) -> Vec<Range<u64>> {
         let flow = self.ground.flow;
         let Some(index) = flow.index_of(at) else {

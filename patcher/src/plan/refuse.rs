@@ -1,11 +1,11 @@
-//! Why a probe point is not available.
+//! Reasons why a probe point is not available.
 
 use std::fmt;
 
 use crate::flow::{Doubt, Flow, Leave, LeaveKind};
 use crate::isa::Insn;
 
-/// Why a probe point is not available.
+/// A reason why a probe point is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RefuseReason {
     /// Control can arrive in the middle of the bytes that would be overwritten.
@@ -16,7 +16,7 @@ pub enum RefuseReason {
     CallInWindow,
     /// The function's bytes are not instructions from start to end.
     DataInCode,
-    /// Where an indirect jump lands is not known.
+    /// The targets of an indirect jump are not known.
     IndirectJump,
     /// Another function begins in the bytes that would be overwritten.
     OverlapsFunction,
@@ -26,45 +26,45 @@ pub enum RefuseReason {
     Undecodable,
     /// The symbol is a resolver, run once by the loader, and not the function of that name.
     Ifunc,
-    /// An instruction that would be moved works only where it stands, such as `syscall`.
+    /// An instruction that would be moved works only at its original address, such as `syscall`.
     Immovable,
     /// The bytes belong to a restartable sequence.
     RestartableSequence,
-    /// The function jumps back to its own first instruction, and that jump cannot be led past the
-    /// entry hook.
+    /// The function jumps back to its own first instruction, and that jump cannot be diverted past
+    /// the entry hook.
     LoopToEntry,
-    /// These bytes are a part of some function and no function of their own.
+    /// The function's bytes are part of another function, not a function of their own.
     Fragment,
-    /// The function jumps into another one and leaves its frame standing.
+    /// The function jumps into another function without removing its own frame.
     JumpsAstray,
-    /// In this process there is no room where a punned jump could lead.
+    /// The process has no room at the addresses that a punned jump could reach.
     PunOutOfReach,
     /// The process has no free memory within 2 GiB of the function's module.
     NoNearMemory,
-    /// An instruction that would be moved has an operand that it could not reach from there.
+    /// An instruction that would be moved has an operand that is out of reach from its new address.
     OutOfReach,
-    /// Something below the stack pointer, where a hook would push, may be used where the function is
-    /// left.
+    /// The exit may use memory below the stack pointer, which a hook would overwrite by a push.
     RedZone,
     /// The kernel maps the code into every process, and it cannot be written to.
     Vdso,
-    /// The code is mapped shared: what is written to it would go to its file and to all who map that.
+    /// The code is mapped shared: a write would change the file and every other mapping of it.
     SharedText,
     /// No instruction of the function begins at the address given.
     NotAnInstruction,
-    /// Where the function's caller is, which its path begins with, is not known before that instruction by the stack or frame pointer alone.
+    /// The stack pointer or frame pointer alone does not locate the function's caller at the
+    /// point's instruction, from which the call path starts.
     UnknownFrame,
-    /// What measures needs the function for itself, to follow the program by it.
+    /// ipath itself uses the function to follow the program.
     UsedByIpath,
-    /// A call would have to be moved, and the process has user shadow stacks, which its return would not agree with.
+    /// A call must be moved, but the process has user shadow stacks: its return would fault.
     ShadowStack,
-    /// A thread stays in the bytes that would be overwritten.
+    /// A thread does not leave the bytes that would be overwritten.
     Occupied,
-    /// The entry is in, and has bytes that the exits would need.
+    /// The entry is patched already, in bytes that the exits need.
     ExitsOverlapEntry,
-    /// Another tool has changed the code: a debugger by a breakpoint, or the kernel by a uprobe.
+    /// Another tool has changed the code: a debugger by a breakpoint, or the kernel for a uprobe.
     TextChanged,
-    /// The code has jumps of the session that the process's parent had at the fork.
+    /// The code contains jumps from a session in the parent process, inherited by the fork.
     InheritedJumps,
     /// The library has been unloaded since the function was found.
     Unloaded,
@@ -115,7 +115,7 @@ impl From<Doubt> for RefuseReason {
     }
 }
 
-/// Why an exit has no single instruction that a hook could stand before.
+/// The reason why no hook can precede an exit, if there is one.
 pub fn unhookable(flow: &Flow, leave: &Leave) -> Option<RefuseReason> {
     match leave.kind {
         LeaveKind::Return
@@ -128,9 +128,10 @@ pub fn unhookable(flow: &Flow, leave: &Leave) -> Option<RefuseReason> {
     }
 }
 
-/// May something below the stack pointer be read where the function is left? A hook there pushes.
-/// After a return or tail call nothing of use is there (psABI 3.2.2). But a jump may take its
-/// target from there, and what runs on into the next symbol may be one function with it.
+/// True if the exit may read memory below the stack pointer, where a hook pushes.
+///
+/// After a return or tail call nothing there is live (psABI 3.2.2). But a jump may read its target
+/// from there. Code that falls through into the next symbol may be one function with it.
 fn needs_red_zone(flow: &Flow, leave: &Leave) -> bool {
     match leave.kind {
         LeaveKind::FallsThrough => flow.insns.iter().any(Insn::is_below_stack_pointer),

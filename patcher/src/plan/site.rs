@@ -1,4 +1,4 @@
-//! The place where a function is patched.
+//! A place at which a function is patched.
 
 use std::ops::Range;
 
@@ -7,46 +7,54 @@ use crate::isa::{Displaced, Pun};
 
 use super::point::{ProbePoint, Tactic};
 
-/// Bytes that are overwritten so that control comes to one trampoline.
+/// Bytes that are overwritten to divert control to one trampoline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The bytes that are overwritten: whole instructions and padding. With
-    /// [`Tactic::Retarget`], the jump, of which only the displacement changes.
+    /// The bytes that are overwritten: whole instructions and padding. With [`Tactic::Retarget`],
+    /// the jump, which changes in its displacement only.
     pub window: Range<Svma>,
-    /// How control is led away.
+    /// The method that diverts control.
     pub tactic: Tactic,
-    /// The probe points whose hooks the trampoline contains, in the order in which these run.
+    /// The probe points whose hooks the trampoline contains, in the order in which the hooks run.
     pub points: Vec<ProbePoint>,
-    /// The bytes in padding, or in the unused rest of another site's window, that take the long
-    /// jump of a springboard.
+    /// The bytes for the long jump of a springboard; `None` with other tactics. They are in
+    /// padding, or unused bytes of another site's window.
     pub landing: Option<Range<Svma>>,
-    /// What the jump depends on beyond the window, with [`Tactic::Pun`].
+    /// The bytes beyond the window that the jump depends on, with [`Tactic::Pun`]; otherwise
+    /// `None`.
     pub pun: Option<Pun>,
-    /// Parts of `window` that other sites' landings take: they are not this site's to write.
+    /// Parts of `window` that the landings of other sites occupy. This site does not write them.
     pub(crate) hosted: Vec<Range<Svma>>,
+    /// The instructions in the window, which the trampoline contains instead. With
+    /// [`Tactic::Retarget`], the jump, which stays in place.
     pub(crate) displaced: Vec<Displaced>,
-    /// The original bytes of `window` and of `landing`.
+    /// The original bytes of `window` and of `landing`; the latter are empty without a landing.
     pub(crate) old: [Vec<u8>; 2],
-    /// Jumps to these addresses mean the entry: from the function's start to its entry point.
+    /// The addresses that count as the entry if a jump leads to them. The range is from the
+    /// function's start to its entry point, inclusive.
     pub(crate) entry: Range<Svma>,
-    /// What displaced jumps lead to that stands in another site's window.
+    /// Copies of the targets of displaced jumps that are in other sites' windows.
     pub(crate) rows: Vec<Row>,
 }
 
 /// A copy of the rest of another site's window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Its instructions. The first is where jumps lead to.
+    /// The instructions of the copy. Jumps lead to the first.
     pub(crate) displaced: Vec<Displaced>,
-    /// The probe points among them, but never an entry: a jump is no call.
+    /// The probe points among the copied instructions. An entry is never one of them, because a
+    /// jump is not a call.
     pub(crate) points: Vec<ProbePoint>,
-    /// Where that window ends.
+    /// The end of the other site's window, where the copy continues.
     pub(crate) resume: Svma,
 }
 
 impl Site {
-    /// Does the window end with a call? Its return address is the window's end. What stands before
-    /// that address is no call any more. A stack walker that checks for one has to know.
+    /// True if the window ends with a call.
+    ///
+    /// The call's return address is the end of the window, but the patched bytes before that
+    /// address no longer encode a call. A stack walker that checks for a call must be aware of
+    /// this.
     pub fn ends_in_call(&self) -> bool {
         self.tactic != Tactic::Retarget && self.displaced.last().is_some_and(Displaced::is_call)
     }

@@ -1,4 +1,4 @@
-//! The sites of one function while they are made, by address.
+//! The sites of one function during planning, by address.
 
 use std::collections::btree_map::Values;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,35 +10,38 @@ use crate::isa::JUMP;
 #[cfg(test)]
 use crate::looks;
 
-/// Sites whose windows do not overlap, and neither do the bytes that punned jumps depend on. No question and no
-/// change goes over all of them.
+/// A set of sites in which no two overlap: neither windows nor the bytes that punned jumps depend
+/// on. No query and no change visits all sites.
 #[derive(Default)]
 pub struct Sites {
-    /// By the start of the window.
+    /// The sites, by the start of the window.
     drafts: BTreeMap<u64, Draft>,
-    /// Where the long jumps of springboards are.
+    /// The addresses of the long jumps of springboards.
     landings: BTreeSet<u64>,
+    /// All changes so far, the oldest first.
     changes: Vec<Change>,
 }
 
-/// What has been done, so that it can be undone.
+/// A change, recorded so that it can be undone.
 enum Change {
-    /// The window of the site starts there.
+    /// The added site's window starts here.
     Added(u64),
+    /// The removed site.
     Removed(Draft),
 }
 
-/// A state to which the sites can be brought back.
+/// A state that [`Sites::roll_back`] can restore.
 #[derive(Clone, Copy)]
 pub struct Mark(usize);
 
 impl Sites {
+    /// Adds a site, which must not overlap any other.
     pub fn insert(&mut self, draft: Draft) {
         self.changes.push(Change::Added(draft.window.start));
         self.put(draft);
     }
 
-    /// Removes the site whose window starts at `start`.
+    /// Removes the site whose window starts at `start`, if there is one.
     pub fn remove(&mut self, start: u64) {
         let removed = self.take(start);
         self.changes.extend(removed.map(Change::Removed));
@@ -57,11 +60,12 @@ impl Sites {
         Some(draft)
     }
 
+    /// The present state, for [`Sites::roll_back`].
     pub fn mark(&self) -> Mark {
         Mark(self.changes.len())
     }
 
-    /// Undoes what has been done since `mark`, but for points added to sites.
+    /// Undoes all changes since `mark`, except for points added to sites.
     pub fn roll_back(&mut self, mark: Mark) {
         while self.changes.len() > mark.0
             && let Some(change) = self.changes.pop()
@@ -75,7 +79,7 @@ impl Sites {
         }
     }
 
-    /// The sites that have been added since `mark` and are still there.
+    /// The sites that were added since `mark` and are still present.
     pub fn added_since(&self, mark: Mark) -> impl Iterator<Item = &Draft> {
         let changes = self.changes[mark.0..].iter();
         changes.filter_map(|change| match change {
@@ -84,27 +88,28 @@ impl Sites {
         })
     }
 
-    /// All of them, by address.
+    /// All sites, by address.
     pub fn iter(&self) -> Values<'_, u64, Draft> {
         self.drafts.values()
     }
 
-    /// Removes all of them, for good.
+    /// Removes all sites; this cannot be undone.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// The site whose window starts at `start`.
+    /// The site whose window starts at `start`, if there is one.
     pub fn starting_at(&self, start: u64) -> Option<&Draft> {
         self.drafts.get(&start)
     }
 
-    /// The site whose window holds `at`.
+    /// The site whose window contains `at`, if there is one.
     pub fn holding(&self, at: u64) -> Option<&Draft> {
         self.overlapping(&(at..at + 1)).next()
     }
 
-    /// Adds `point` to the site whose window holds `at`, if `serves` is true of it.
+    /// Adds `point` to the site whose window contains `at`, if `serves` returns true for that site.
+    /// Returns the site; `None` if nothing was added.
     pub fn join(
         &mut self,
         at: u64,
@@ -119,7 +124,7 @@ impl Sites {
         Some(draft)
     }
 
-    /// The sites whose windows overlap `range`, from the last to the first.
+    /// The sites whose windows overlap `range`, in descending order.
     pub fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = &Draft> {
         let start = range.start;
         let before = self.drafts.range(..range.end).rev().map(|(_, draft)| draft);
@@ -128,7 +133,7 @@ impl Sites {
         before.take_while(move |draft| draft.window.end > start)
     }
 
-    /// The long jumps of springboards that overlap `range`, by address.
+    /// The ranges of springboards' long jumps that overlap `range`, in ascending order.
     pub fn landings_in(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let first = (range.start + 1).saturating_sub(JUMP);
         let landings = self.landings.range(first..range.end).copied();
@@ -137,7 +142,8 @@ impl Sites {
         landings.map(|at| at..at + JUMP)
     }
 
-    /// Is there a long jump of a springboard in `range`, or what the punned jump of a window before it depends on?
+    /// True if `range` overlaps a springboard's long jump, or starts in bytes that a punned jump of
+    /// an earlier window depends on.
     pub fn is_reserved(&self, range: &Range<u64>) -> bool {
         let before = self.drafts.range(..range.start).next_back();
         let depends = before.and_then(|(_, draft)| draft.depends());
@@ -145,7 +151,7 @@ impl Sites {
             || self.landings_in(range).next().is_some()
     }
 
-    /// Does no site change any of these bytes, or depend on them?
+    /// True if no site changes any byte of `range` or depends on it.
     pub fn is_clear(&self, range: &Range<u64>) -> bool {
         self.overlapping(range).next().is_none() && !self.is_reserved(range)
     }

@@ -1,9 +1,9 @@
-//! Code around a function that begins inside of it.
+//! Code that surrounds a function which begins inside it.
 //!
 //! Several entries into one body are legitimate: assembly with local entry points, `f` and
 //! `__f_nocancel`, Fortran's ENTRY. Their starts are instructions of the body, and the body's jump
-//! tables may lead into them. A damaged or generated symbol table can also name an address inside
-//! an instruction. Overwriting anything there destroys the body.
+//! tables may lead into them. But a damaged or generated symbol table can name an address inside an
+//! instruction. Overwriting anything there destroys the body.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use crate::flow::{Flow, ModuleContext};
 use crate::function::Function;
 use crate::image::Image;
 
-/// The largest body, in bytes, that is analysed for a function in it.
+/// The maximum size of a surrounding body that is analyzed, in bytes.
 const LARGEST_BODY: u64 = 2 << 20;
 
-/// Adds to `flow` the places that the surrounding bodies may reach. Refuses a start inside an
-/// instruction of one of them.
+/// Adds the arrivals from the surrounding bodies to `flow`. Refuses a function that starts inside
+/// an instruction of one of them.
 pub fn consider(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -35,7 +35,7 @@ pub fn consider(
     Ok(())
 }
 
-/// The code that contains `start` and begins before it, by its unwind entry and by the symbols.
+/// The code ranges that contain `start` and begin before it, from the unwind entries and symbols.
 /// Empty if an unwind entry begins at `start`.
 fn bodies(image: &Image<'_>, start: Svma) -> Vec<Range<Svma>> {
     let described = image.fde(start).map(|fde| fde.range);
@@ -69,7 +69,7 @@ mod tests {
         exits: true,
     };
 
-    /// The plan for the function `name` in a library of this assembly.
+    /// The outcome for the entry of function `name` in a library made from `assembly`.
     fn outcome(assembly: &str, name: &str) -> Result<Tactic, RefuseReason> {
         let flags = ["-shared", "-nostdlib"];
         let source = format!(".text\n{assembly}\n.section .note.GNU-stack, \"\", @progbits\n");
@@ -83,8 +83,8 @@ mod tests {
         plan(&image, &context, function, WANT).entry.outcome
     }
 
-    /// `body` between `begin` and `end`, with the function `lie` two bytes into its first
-    /// instruction.
+    /// Assembly of `body` between `begin` and `end`, with the function `lie` two bytes into the
+    /// body's first instruction.
     fn lying(begin: &str, end: &str, size: &str) -> String {
         format!(
             ".type body, @function
@@ -153,7 +153,8 @@ mod tests {
         );
     }
 
-    /// The jump of the body precedes the inner function, whose own code does not show the table.
+    /// The jump in the body precedes the inner function, whose own code does not reference the
+    /// table.
     #[test]
     fn a_jump_table_of_the_body_leads_into_its_entries() {
         let switch = |case: &str| {

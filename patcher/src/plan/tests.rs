@@ -8,13 +8,14 @@ use crate::isa::JUMP;
 use crate::looks;
 use crate::oracle::Folder;
 
-/// How many parts the functions here have.
+/// The number of repeated parts in the test functions.
 const PARTS: usize = 20_000;
 
-/// What is looked at for a probe point at most: its site, those around it, and what all of them displace.
+/// The maximum work for a probe point: its site, its neighbors, and the instructions that they
+/// displace.
 const MOST_LOOKS: usize = 150;
 
-/// A program with the function `large`, whose code is `body`.
+/// An executable with the function `large`, whose code is `body`.
 fn program(body: &str) -> Vec<u8> {
     let source = format!(
         ".globl large, _start
@@ -38,8 +39,8 @@ fn repeated(part: &str) -> String {
     format!(".rept {PARTS}\n{part}\n.endr\nret\n")
 }
 
-/// So many switches one after the other, with eight cases each. Control comes to the next one by a case, or past the
-/// table as well.
+/// `count` consecutive switches of eight cases each. Control reaches the next switch from the last
+/// case, or by the default if `has_default` is true.
 fn switches(count: usize, has_default: bool) -> String {
     let (mut code, mut tables) = (String::new(), String::new());
     for switch in 0..count {
@@ -61,7 +62,7 @@ fn switches(count: usize, has_default: bool) -> String {
     format!("{code}ret\n.section .rodata\n{tables}.text\n")
 }
 
-/// Returns side by side, each of which a jump table leads to: with no room but for breakpoints.
+/// Adjacent returns that are all targets of a jump table. Only breakpoints fit.
 fn labels() -> String {
     format!(
         "lea 1f(%rip), %rdx; movslq (%rdx, %rdi, 4), %rax; add %rdx, %rax; jmp *%rax
@@ -71,7 +72,7 @@ fn labels() -> String {
     )
 }
 
-/// An interpreter: each part jumps to the next one through one table for all.
+/// An interpreter: each part jumps to the next through one shared table.
 fn dispatches() -> String {
     format!(
         ".rept {PARTS}
@@ -83,8 +84,8 @@ fn dispatches() -> String {
     )
 }
 
-/// Plans `large` with all its exits, then with a point at every third instruction, in a process without room for
-/// puns. Answers how many probe points that are, and how much has been looked at for each of them.
+/// Plans `large` with all its exits, then with a point at every third instruction, in a process
+/// without room for puns. Returns the number of probe points, and the work for each.
 fn work(body: &str) -> (usize, usize) {
     let data = program(body);
     let image = Image::parse(&data).expect("an ELF image");
@@ -111,7 +112,7 @@ fn work(body: &str) -> (usize, usize) {
     looks::take();
     let mut count = 0;
     for (want, points) in [(all, &[][..]), (none, &points)] {
-        let mut plan = plan_with(&image, &context, &function, (want, points), allowed);
+        let mut plan = plan_points(&image, &context, &function, (want, points), allowed);
         plan.allow_traps(&image, &context);
         let all = std::iter::once(&plan.entry).chain(&plan.exits);
         count += all.chain(&plan.points).count();
@@ -120,7 +121,36 @@ fn work(body: &str) -> (usize, usize) {
     (count, looks::take() / count)
 }
 
-/// What is looked at for a probe point is bounded, however many the function has.
+/// An entry without room gets a breakpoint only if the entry is wanted.
+#[test]
+fn breakpoints_are_for_wanted_probe_points_alone() {
+    // A jump table leads to the second instruction.
+    let data = program(
+        "nop; 2: dec %edi; cmp $3, %edi; ja 3f
+        lea 1f(%rip), %rdx; movslq (%rdx, %rdi, 4), %rax; add %rdx, %rax; jmp *%rax
+        3: ret
+        .section .rodata; 1: .rept 4; .long 2b - 1b; .endr; .text",
+    );
+    let image = Image::parse(&data).expect("an ELF image");
+    let context = ModuleContext::new(&image);
+    let mut functions = image.functions().iter();
+    let function = functions.find(|f| f.linkage == "large").expect("is there");
+    let allowed = Allowed {
+        puns: false,
+        ..Allowed::ALL
+    };
+    for entry in [true, false] {
+        let want = Effects { entry, exits: true };
+        let mut plan = plan_with(&image, &context, &function, (want, &[]), allowed);
+        assert_eq!(plan.entry.outcome, Err(RefuseReason::BranchIntoWindow));
+        plan.allow_traps(&image, &context);
+        let mut hooked = plan.sites.iter().flat_map(|site| &site.points);
+        assert_eq!(hooked.any(|p| p.effect == Effect::Entry), entry);
+        assert_eq!(plan.entry.outcome.is_ok(), entry);
+    }
+}
+
+/// The work for a probe point is bounded, regardless of the number of points in the function.
 #[test]
 fn planning_a_large_function_takes_work_for_each_point_alone() {
     let near = "test %edi, %edi; jne 1f; mov $1, %eax; ret; 1:";
@@ -155,14 +185,14 @@ fn planning_a_large_function_takes_work_for_each_point_alone() {
     }
 }
 
-/// What is done to the sites.
+/// An operation on a set of sites.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A site is made if its bytes are free, by a punned jump or with a long jump elsewhere.
+    /// Inserts a site if its bytes are free: (start, length, true for a punned jump, landing).
     Insert(u64, u64, bool, Option<u64>),
-    /// The site that holds the address is removed.
+    /// Removes the site that contains the address.
     Remove(u64),
-    /// All is undone since the last such step, or that is where undoing stops.
+    /// Marks a state, or undoes all changes since the last mark.
     Mark { undo: bool },
 }
 
@@ -181,7 +211,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// The bytes of a site, one after the other: its window, what its jump depends on, its long jump.
+/// The ranges of bytes that a site uses: its window, the bytes its jump depends on, its long jump.
 fn bytes(site: &Draft) -> [Range<u64>; 3] {
     let landing = site.landing.map(|at| at..at + JUMP);
     [
@@ -196,7 +226,8 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 }
 
 proptest! {
-    /// Sites found by address are those that a search of all finds, whatever has been done and undone.
+    /// Lookups by address agree with a search of all sites, after any sequence of changes and
+    /// undos.
     #[test]
     fn sites_are_those_that_a_search_of_all_finds(
         steps in steps(),

@@ -14,19 +14,19 @@ use super::refuse::{RefuseReason, unhookable};
 use super::site::Site;
 
 impl FunctionPlan {
-    /// Has a breakpoint lead to each probe point that was refused for want of room alone.
+    /// Plans breakpoints at all wanted probe points that were refused only for lack of room:
+    /// appends their sites to `sites`, and updates their outcomes and `first`.
     pub fn allow_traps(&mut self, image: &Image<'_>, context: &ModuleContext<'_>) {
         let Some(flow) = Flow::of(image, context, &self.function) else {
             return;
         };
         let taken = Taken::by(&self.sites);
         let mut sites: BTreeMap<Svma, Site> = BTreeMap::new();
-        let points = std::iter::once(&mut self.entry)
-            .chain(&mut self.points)
-            .chain(&mut self.exits);
+        let entry = self.want.entry.then_some(&mut self.entry).into_iter();
+        let points = entry.chain(&mut self.points).chain(&mut self.exits);
         for plan in points.filter(|p| p.outcome.is_err()) {
             let at = plan.point.at;
-            // An entry can be an exit as well.
+            // An instruction can be an entry and an exit.
             if let Some(site) = sites.get_mut(&at) {
                 site.points.push(plan.point);
                 site.points.sort_by_key(|p| (p.at, p.effect));
@@ -40,7 +40,7 @@ impl FunctionPlan {
                 sites.insert(at, site);
             }
         }
-        // None of them depends on another, nor another on one of them.
+        // Breakpoint sites and other sites do not depend on each other.
         let has_others = |site: &Site| site.points.iter().any(|p| !p.effect.is_exit());
         let is_first = sites.values().any(has_others);
         self.sites.extend(sites.into_values());
@@ -50,7 +50,7 @@ impl FunctionPlan {
     }
 }
 
-/// What sites change and depend on: ranges apart, by address.
+/// Disjoint ranges that sites change or depend on, by address.
 struct Taken(Vec<Range<Svma>>);
 
 impl Taken {
@@ -61,7 +61,7 @@ impl Taken {
         });
         let mut ranges: Vec<Range<Svma>> = ranges.flatten().collect();
         ranges.sort_by_key(|r| (r.start, r.end));
-        // A landing may be in a window.
+        // A landing may overlap a window.
         ranges.dedup_by(|next, range| {
             let overlaps = next.start < range.end;
             if overlaps {
@@ -79,7 +79,8 @@ impl Taken {
     }
 }
 
-/// The site for a refused probe point, where one byte is enough.
+/// The breakpoint site for a refused probe point; `None` if it was not refused for lack of room, or
+/// if a single byte does not suffice.
 fn trap(image: &Image<'_>, flow: &Flow, plan: &PointPlan) -> Option<Site> {
     let roomless = matches!(
         plan.outcome,
@@ -92,9 +93,9 @@ fn trap(image: &Image<'_>, flow: &Flow, plan: &PointPlan) -> Option<Site> {
     let at = plan.point.at;
     let insn = &flow.insns[flow.index_of(at.0)?];
     let hookable = match plan.point.effect {
-        // A loop back to the entry is no call, and would meet the breakpoint.
+        // A jump back to the entry is not a call, but would hit the breakpoint.
         Effect::Entry => flow.reentries.is_empty(),
-        Effect::Point(_) => true,
+        Effect::Point(_) | Effect::Count(..) => true,
         Effect::Exit | Effect::TailExit(_) => {
             let first = flow.leaves.partition_point(|l| l.at < at);
             let leave = flow.leaves.get(first).filter(|l| l.at == at)?;

@@ -2,12 +2,12 @@
 
 use regex::Regex;
 
-/// What a glob matches.
+/// A compiled glob.
 #[derive(Clone, Debug)]
 pub(super) struct Glob(Regex);
 
 impl Glob {
-    /// Fails where the glob is too long.
+    /// Compiles a glob. Fails if it is too long.
     pub(super) fn new(glob: &str) -> Result<Self, regex::Error> {
         let mut text = r"(?s)\A".to_owned();
         for piece in glob.split_inclusive(['*', '?']) {

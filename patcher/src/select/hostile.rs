@@ -1,4 +1,4 @@
-//! Damaged files: whatever stands in them, nothing panics and memory stays within bounds.
+//! Damaged files: whatever they contain, nothing panics and memory stays bounded.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ static C: LazyLock<Vec<u8>> = LazyLock::new(|| Folder::new().build("cc", &["-O2"
 static CPP: LazyLock<Vec<u8>> =
     LazyLock::new(|| Folder::new().build("c++", &["-O2"], &[oracle::CPP]));
 
-/// Asks for everything that a file can be asked for.
+/// Runs every query on a file.
 fn exercise(data: &[u8]) {
     let Ok(image) = Image::parse(data) else {
         return;
@@ -24,7 +24,7 @@ fn exercise(data: &[u8]) {
         image.section_compressed(section.name);
     }
     let table = image.functions();
-    // A file cannot describe more than one thing with two bytes.
+    // A file needs at least two bytes to describe a function.
     assert!(table.len() <= data.len() / 2, "{} functions", table.len());
     for function in table.iter() {
         let (start, end) = (function.range.start, function.range.end);
@@ -59,7 +59,7 @@ fn exercise(data: &[u8]) {
     }
 }
 
-/// Where damage does most: headers, and the sections that are read.
+/// The offsets at which damage has the most effect: headers, and sections that are read.
 fn sensitive(data: &[u8]) -> Vec<usize> {
     let image = Image::parse(data).expect("it is whole");
     let mut places: Vec<usize> = (0..64 + 56 * 13).collect();
@@ -83,7 +83,7 @@ fn sensitive(data: &[u8]) -> Vec<usize> {
 
 static PLACES: LazyLock<[Vec<usize>; 2]> = LazyLock::new(|| [sensitive(&C), sensitive(&CPP)]);
 
-/// A byte that is likely to go wrong.
+/// A byte that is likely to cause an error.
 fn byte() -> impl Strategy<Value = u8> {
     prop_oneof![any::<u8>(), Just(0), Just(0xff), Just(0x7f), Just(0x80)]
 }

@@ -1,33 +1,38 @@
-//! Names near one that was not found.
+//! Suggestions for a name that was not found.
 
 use strsim::levenshtein;
 
 use crate::function::{demangle_without_arguments, is_mangled};
 
-/// Longest names that are compared: the distance takes time by the square of it.
+/// The maximum length of names that are compared, in bytes. The time for a comparison is quadratic
+/// in it.
 const LONGEST_NAME: usize = 64;
-/// How many names are demangled at most.
+/// The maximum number of names that are demangled.
 const MOST_NAMES: usize = 20_000;
 
-/// A name that may have been meant.
+/// A name that the user may have meant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Near {
-    /// How far it is from the pattern: 0 if only the case differs, or the path of the name is missing.
+    /// The distance of the name from the pattern, usually the edit distance of their last
+    /// components. 0 if only the case differs, or if the pattern lacks the path.
     pub distance: usize,
-    /// The name.
+    /// The name, demangled without arguments.
     pub name: String,
-    /// True if the last component of its path is the one that was written.
+    /// True if the last component of the name's path equals the pattern's.
     pub has_last: bool,
 }
 
-/// Keeps the names with the last component that was written, if there are any: the others only look like it.
+/// Keeps only names whose last component equals the pattern's, if there are any. The others merely
+/// look similar.
 pub fn with_last(near: &mut Vec<Near>) {
     if near.iter().any(|near| near.has_last) {
         near.retain(|near| near.has_last);
     }
 }
 
-/// Up to `most` of the `names` that are nearest to `wanted`, nearest first.
+/// The demangled names of up to `most` functions that are similar to `wanted`, the most similar
+/// first, each once. `names` are the linkage names of all functions. Empty if none is similar, or
+/// if `wanted` has more than 64 bytes or no last component.
 pub(super) fn names<'n>(
     wanted: &str,
     names: impl Iterator<Item = &'n str>,
@@ -48,12 +53,12 @@ pub(super) fn names<'n>(
         word.contains(last)
             || word.len().abs_diff(last.len()) <= bound && levenshtein(last, word) <= bound
     };
-    // Linkage names spell the identifiers of the name; only where one is near is it worth
-    // demangling.
+    // Linkage names contain the identifiers of the name. Demangling is worthwhile only if one is
+    // near.
     let near = names.filter(|linkage| {
         let linkage = linkage.to_lowercase();
         if is_mangled_lowercase(&linkage) {
-            // A substitution (`S7_`) also ends with digits, which are no length.
+            // A substitution (`S7_`) also ends with digits, but these are not a length.
             linkage.contains(last) || identifiers(&linkage).any(&is_near)
         } else {
             is_near(&linkage)
@@ -82,7 +87,9 @@ pub(super) fn names<'n>(
     found
 }
 
-/// How far `name` is from `wanted`: 0 where only its path is missing.
+/// The distance of `name` from `wanted`, as [`Near::distance`]; 0 if `wanted` only lacks the path.
+/// `None` if the two are not similar: the edit distance of their last components exceeds `bound`,
+/// and that of `name` does not contain that of `wanted`.
 fn score(wanted: &str, name: &str, bound: usize) -> Option<usize> {
     let (wanted_last, last) = (last_segment(wanted), last_segment(name));
     let original = original(name);
@@ -102,7 +109,8 @@ fn score(wanted: &str, name: &str, bound: usize) -> Option<usize> {
     apart.map(|d| 1 + d).or_else(longer)
 }
 
-/// The name of what the compiler has made a function of: `f` of `f.part.0` and of `f [clone .isra.0]`.
+/// The name of the function from which the compiler made this one. It is `f` for `f.part.0` and for
+/// `f [clone .isra.0]`.
 fn original(name: &str) -> &str {
     let end = name.find(" [clone ").or_else(|| {
         let last = name.len() - last_segment(name).len();
@@ -119,7 +127,8 @@ fn is_mangled_lowercase(linkage: &str) -> bool {
     linkage.starts_with("_z") || linkage.starts_with("_r")
 }
 
-/// What stands after a number that is its length, as in C++'s and both of Rust's manglings.
+/// The identifiers in a mangled name. Each follows its length, as in C++'s and both of Rust's
+/// manglings.
 fn identifiers(linkage: &str) -> impl Iterator<Item = &str> {
     let mut rest = linkage;
     std::iter::from_fn(move || {
@@ -182,7 +191,7 @@ mod tests {
         assert_eq!([far("Compute"), far("compute_"), far("pute")], [0, 2, 2]);
     }
 
-    /// A user who writes a whole name does not mean a longer one.
+    /// A user who types a complete name does not mean a longer one.
     #[test]
     fn names_that_only_look_alike_are_left_out_beside_one_that_is_right() {
         let all = [

@@ -1,4 +1,4 @@
-//! What a pattern's text says.
+//! Parsing of patterns.
 
 use std::fmt;
 
@@ -7,31 +7,31 @@ use regex::Regex;
 use super::glob::Glob;
 use super::spelling::Spelling;
 
-/// Why a text is no pattern.
+/// Reasons why a text is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternError {
-    /// Nothing in it.
+    /// The text is empty.
     Empty,
-    /// A regular expression that cannot be read.
+    /// An invalid regular expression.
     Regex {
         /// The expression.
         text: String,
-        /// What is wrong with it.
+        /// The error of the regular expression parser.
         cause: String,
     },
     /// A glob that is too long.
     Glob {
         /// The glob.
         text: String,
-        /// What is wrong with it.
+        /// The error of the regular expression parser.
         cause: String,
     },
-    /// No instruction.
+    /// The text does not specify an instruction.
     Spot {
         /// The text.
         text: String,
     },
-    /// An address that is no hexadecimal number.
+    /// The address is not a hexadecimal number.
     Address {
         /// The text.
         text: String,
@@ -41,12 +41,13 @@ pub enum PatternError {
 impl fmt::Display for PatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => write!(f, "an empty pattern"),
+            Self::Empty => write!(f, "the pattern is empty"),
             Self::Regex { text, cause } => write!(f, "/{text}/: {cause}"),
             Self::Glob { text, cause } => write!(f, "{text}: {cause}"),
             Self::Spot { text } => write!(
                 f,
-                "{text}: no instruction: FUNC+0xOFFSET, module+0xOFFSET or 0xADDR"
+                "{text}: not an instruction: use FUNC+0xOFFSET, FUNC:blockN, FUNC:loopN, \
+                module+0xOFFSET, 0xADDR or FILE:LINE"
             ),
             Self::Address { text } => write!(f, "{text}: not a hexadecimal address"),
         }
@@ -55,7 +56,7 @@ impl fmt::Display for PatternError {
 
 impl std::error::Error for PatternError {}
 
-/// What a pattern asks for within a module.
+/// The selection within a module.
 #[derive(Clone, Debug)]
 pub(super) enum What {
     /// A linkage name, a demangled name without arguments, or a full demangled signature.
@@ -69,13 +70,13 @@ pub(super) enum What {
         spelling: Spelling,
     },
     Regex(Regex),
-    /// An address in a process, or in a file.
+    /// An address in a process.
     Address(u64),
-    /// An address of the file.
+    /// A link-time address in the file.
     Offset(u64),
 }
 
-/// The module, if one is named, and what is asked for in it.
+/// Splits `text` into the module, if there is one, and the selection in it.
 pub(super) fn read(text: &str) -> Result<(Option<&str>, What), PatternError> {
     let (module, rest) = split_module(text);
     if rest.is_empty() {
@@ -124,6 +125,7 @@ fn regex(text: &str) -> Result<Regex, PatternError> {
     })
 }
 
+/// Compiles a glob. Fails with [`PatternError::Glob`] if it is too long.
 pub(super) fn glob(text: &str) -> Result<Glob, PatternError> {
     Glob::new(text).map_err(|error| PatternError::Glob {
         text: text.to_owned(),
@@ -136,7 +138,7 @@ fn cause(error: &regex::Error) -> String {
     text.lines().last().unwrap_or_default().trim().to_owned()
 }
 
-/// True if `*` and `?` are wildcards: not in a complete argument list, and not as operators.
+/// True if `*` and `?` are wildcards. In a complete argument list and as operators they are not.
 fn is_glob(text: &str) -> bool {
     let text = text
         .replace("(anonymous namespace)", "")
@@ -155,14 +157,15 @@ fn is_glob(text: &str) -> bool {
     text.contains(['*', '?'])
 }
 
-/// `module!pattern` in two; `!` inside brackets or a regular expression is none.
-fn split_module(text: &str) -> (Option<&str>, &str) {
+/// Splits `module!pattern`. A `!` in brackets or in a regular expression does not separate a
+/// module.
+pub(super) fn split_module(text: &str) -> (Option<&str>, &str) {
     match text.split_once('!') {
         Some((module, rest))
             if !module.is_empty()
                 && !module.starts_with('/')
                 && !module.contains(['(', '<'])
-                // `operator!=` and the like.
+                // `operator!=` and similar.
                 && !module.ends_with("operator") =>
         {
             (Some(module), rest)
@@ -189,7 +192,7 @@ mod tests {
             ("main.(*T).Run", false),
             ("f", false),
         ] {
-            // `*::operator*` is a glob for its first star.
+            // `*::operator*` is a glob because of its first star.
             assert_eq!(is_glob(text), expected, "{text}");
         }
     }

@@ -1,9 +1,10 @@
-//! A cheap test before a name is demangled: can it be the one that is looked for at all?
+//! A cheap filter before demangling: it rules out mangled names that cannot stand for the wanted
+//! name.
 //!
-//! A mangled name spells every identifier of the name letter by letter, at its first mention.
-//! What it abbreviates is a closed set: the words of the languages and a few names of `std`.
+//! A mangled name spells every identifier letter by letter at its first mention. Everything that it
+//! abbreviates is in a closed set: the words of the languages and a few names of `std`.
 
-/// Words of demangled names that the mangled ones do not spell.
+/// Words of demangled names that mangled names abbreviate.
 const ABBREVIATED: [&str; 13] = [
     "anonymous namespace std abi clone coroutine body destroy cleanup",
     "operator co_await new delete alignof sizeof decltype noexcept throw typeid",
@@ -20,12 +21,12 @@ const ABBREVIATED: [&str; 13] = [
     "i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f16 f32 f64 f128",
 ];
 
-/// What a mangled name must spell to be looked at.
+/// The text that a mangled name must contain; `None` accepts all names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Spelling(Option<String>);
 
 impl Spelling {
-    /// For exactly this name, with or without arguments.
+    /// The filter for exactly this name, with or without arguments.
     pub(super) fn of_name(name: &str) -> Self {
         let outside = outside_brackets(name);
         let abbreviated = |w: &str| {
@@ -36,9 +37,9 @@ impl Spelling {
         let is_word = |w: &&str| !w.is_empty() && w.is_ascii() && !abbreviated(w);
         let last = outside.rsplit(|c| !is_letter(c)).find(is_word);
         Self(last.map(|word| {
-            // An identifier comes with its length, which keeps short ones from being found
-            // everywhere. But Rust's old mangling counts `f<T>` as one and `f{{shim}}` too. Its new
-            // one puts `_` before an identifier that begins so.
+            // An identifier follows its length, so that short ones are not found everywhere. But
+            // Rust's legacy mangling counts `f<T>` as one identifier, and `f{{shim}}` too. The new
+            // mangling puts `_` before an identifier that begins with `_`.
             if name.contains(['<', '{']) || word.starts_with('_') {
                 word.to_owned()
             } else {
@@ -47,7 +48,7 @@ impl Spelling {
         }))
     }
 
-    /// For a glob: its longest piece within an identifier.
+    /// The filter for a glob: its longest piece within an identifier.
     pub(super) fn of_glob(glob: &str) -> Self {
         let pieces = glob
             .split(|c| !is_letter(c))
@@ -55,7 +56,7 @@ impl Spelling {
         Self(pieces.max_by_key(|p| p.len()).map(str::to_owned))
     }
 
-    /// True if `mangled` can stand for it.
+    /// True if `mangled` can stand for the wanted name.
     pub(super) fn can_be(&self, mangled: &str) -> bool {
         let spells = |word: &String| mangled.contains(word) || mangled.starts_with("_GLOBAL_");
         self.0.as_ref().is_none_or(spells)
@@ -74,7 +75,7 @@ fn is_letter(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// `name` up to its arguments or marks, without what stands in angle brackets and braces.
+/// `name` up to its arguments or suffixes, without text in angle brackets and braces.
 fn outside_brackets(name: &str) -> String {
     let name = name
         .replace("(anonymous namespace)", "")
@@ -99,7 +100,7 @@ mod tests {
     use crate::function::{demangle, demangle_without_arguments, is_mangled};
     use crate::image::Image;
 
-    /// No name may fail the test that it should pass; how many names there were.
+    /// Checks that each name passes its own filter. Returns the number of names.
     fn holds(data: &[u8]) -> usize {
         let image = Image::parse(data).expect("an image");
         let names: Vec<&str> = image

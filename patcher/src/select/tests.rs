@@ -4,7 +4,7 @@ use crate::image::Image;
 use crate::oracle::{self, Folder, LIBC};
 
 #[test]
-fn globs() {
+fn globs_match_whole_names() {
     for (pattern, text, expected) in [
         ("MPI_*", "MPI_Wait", true),
         ("MPI_*", "PMPI_Wait", false),
@@ -62,7 +62,7 @@ fn selects_in_libc() {
     assert_eq!(qsort.len(), 1);
     assert_eq!(qsort[0].linkage, "qsort");
     assert!(qsort[0].size() > 4);
-    // An alias comes under the name that was asked for.
+    // The function is returned under the alias that was requested.
     assert_eq!(select("__libc_malloc")[0].linkage, "__libc_malloc");
     assert_eq!(select("malloc")[0].range, select("__libc_malloc")[0].range);
     assert!(select("no_such_function").is_empty());
@@ -110,7 +110,7 @@ fn cpp_names_select_all_overloads_and_nothing_else() {
         ("*::work", &[text, int]),
         ("/^ns::(work|templated<int>)$/", &[text, int, twice[1]]),
         ("/work$/", &["_Z4worki", text, int]),
-        // Letters of the mangling are no part of a name.
+        // Letters of the mangling are not part of a name.
         ("/4work/", &[]),
         ("*4work*", &[]),
         ("/^_Z4work/", &["_Z4worki"]),

@@ -6,16 +6,18 @@
 use crate::addr::Svma;
 use crate::elf::{ElfFile, RelocatedWord, le64, relocated_words};
 
-/// Bytes of a word.
+/// The size of a word, in bytes.
 const WORD: usize = 8;
-/// The words of the record that are searched. The two wanted ones are the 21st and 22nd in Go 1.27.
+/// The number of words of the record that are searched. The two needed are the 21st and 22nd in Go
+/// 1.27.
 const RECORD: u64 = 48;
 
-/// The address that offsets in the table at `table` are relative to. The functions of the table
-/// span `span` bytes, and the first one is `first` bytes after that address.
+/// The address that offsets in the table at `table` are relative to; `None` if no record contains
+/// it, or if records disagree. The functions of the table span `span` bytes, and the first one is
+/// `first` bytes after that address.
 ///
-/// The record begins with the table's address and contains the bounds of the code: the adjacent
-/// words `start + first` and `start + first + span`. That pair is the proof.
+/// The record begins with the table's address and contains the bounds of the code. These are the
+/// adjacent words `start + first` and `start + first + span`. That pair is the proof.
 pub(super) fn start_of_text(file: &ElfFile<'_>, table: Svma, first: u64, span: u64) -> Option<u64> {
     let words = Words::of(file);
     let mut starts = words.holding(table).filter_map(|record| {

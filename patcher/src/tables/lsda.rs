@@ -8,8 +8,8 @@ use super::unwind::Fde;
 use crate::addr::Svma;
 use crate::elf::ElfFile;
 
-/// The landing pads of the function that `fde` describes, and whether the area could be read to
-/// its end.
+/// The landing pads of the function that `fde` describes, ascending. The second value is `Some` if
+/// there is no area, or if it could be read to its end.
 pub(crate) fn landing_pads(file: &ElfFile<'_>, fde: &Fde) -> (Vec<Svma>, Option<()>) {
     let mut pads = Vec::new();
     let end = fde
@@ -65,8 +65,9 @@ const OMIT: u8 = 0xff;
 
 struct Cursor<'d> {
     reader: EndianSlice<'d, LittleEndian>,
+    /// The address of the start of the area.
     lsda: Svma,
-    /// Bytes from the start of the area to the reader's end.
+    /// The distance from the start of the area to the reader's end, in bytes.
     len: u64,
 }
 
@@ -85,7 +86,8 @@ impl Cursor<'_> {
         })
     }
 
-    /// A pointer in an encoding of LSB 5 section 10.5.1; `Some(None)` where it is omitted.
+    /// Reads a pointer in an encoding of LSB 5, section 10.5.1; `Some(None)` if it is omitted,
+    /// `None` if it cannot be read.
     fn pointer(&mut self, encoding: u8) -> Option<Option<u64>> {
         if encoding == OMIT {
             return Some(None);

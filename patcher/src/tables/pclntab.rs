@@ -1,4 +1,4 @@
-//! The table that Go's runtime has of a program's functions. It stays in a stripped file (runtime/symtab.go,
+//! The function table of Go's runtime, which is kept even in a stripped file (runtime/symtab.go,
 //! `pcHeader`, `functab` and `pcvalue`; runtime/runtime2.go, `_func`).
 
 use std::ops::Range;
@@ -7,33 +7,33 @@ use super::go_text;
 use crate::addr::Svma;
 use crate::elf::{ElfFile, c_str, half, relocated_words, word};
 
-/// Where the table stands: the second in position-independent programs, the others where a C linker has put it
-/// among other things.
+/// Sections that may contain the table. The second is used in position-independent programs. A C
+/// linker merges the table into one of the others.
 const SECTIONS: [&str; 4] = [
     ".gopclntab",
     ".data.rel.ro.gopclntab",
     ".data.rel.ro",
     ".rodata",
 ];
-/// Where a Go program without C starts.
+/// The name of the function at the entry of a Go program without C.
 const ENTRY: &str = "_rt0_amd64_linux";
-/// Bytes of a word, and of an address.
+/// The size of a word and of an address, in bytes.
 const WORD: usize = 8;
-/// The header's word that tells where the text starts, in later layouts.
+/// The index of the header's word with the start of the text, in later layouts.
 const TEXT: usize = 3;
 
-/// How the table is laid out.
+/// The layout of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layout {
     /// Go 1.16 and 1.17: functions by address.
     Addresses,
-    /// Go 1.18 and later: by their distance from the start of the text.
+    /// Go 1.18 and later: functions by distance from the start of the text.
     Distances,
 }
 
 impl Layout {
-    /// As the first bytes of a table tell it: its kind, two zeros, the granularity of addresses and the size of
-    /// one.
+    /// The layout according to the first bytes of a table: its kind, two zeros, the granularity of
+    /// addresses, and the size of one. `None` if it is none of these layouts.
     fn of(first: [u8; WORD]) -> Option<Self> {
         let [a, b, c, d, rest @ ..] = first;
         if rest != [0, 0, 1, WORD as u8] {
@@ -46,7 +46,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of an address or distance.
+    /// The size of an address or distance, in bytes.
     fn size(self) -> usize {
         match self {
             Self::Addresses => WORD,
@@ -55,31 +55,33 @@ impl Layout {
     }
 }
 
-/// The table of an file.
+/// The table of a file.
 pub(crate) struct Pclntab<'d> {
     layout: Layout,
-    /// The names, each ended by a zero.
+    /// The names, each terminated by a zero.
     names: &'d [u8],
-    /// What belongs to addresses of functions, each list at a place of its own.
+    /// Lists of values for the addresses of functions, at offsets that the functions refer to.
     values: &'d [u8],
-    /// The functions in order, and after them what they refer to.
+    /// The functions in order, followed by the data that they refer to.
     functions: &'d [u8],
+    /// The number of functions.
     count: usize,
-    /// What the rows count from.
+    /// The address that the rows are relative to.
     text: u64,
 }
 
-/// A function that the table knows.
+/// A function in the table.
 pub(crate) struct GoFunction<'d> {
-    /// Its code, with what the linker has filled up after it.
+    /// The function's code, including the linker's filler after it.
     pub(crate) range: Range<Svma>,
-    /// Its name, which stands in the file.
+    /// The function's name, stored in the file.
     pub(crate) name: &'d str,
-    /// Where its list of stack heights begins.
+    /// The offset in `values` of the function's list of stack heights, in bytes.
     heights: u32,
 }
 
 impl<'d> Pclntab<'d> {
+    /// The table in `file`; `None` if there is none, or if it cannot be read.
     pub(crate) fn of(file: &ElfFile<'d>) -> Option<Self> {
         let sections = SECTIONS.iter().filter_map(|name| file.section(name));
         let (at, bytes, layout) = sections.into_iter().find_map(|(start, bytes)| {
@@ -103,18 +105,18 @@ impl<'d> Pclntab<'d> {
             count: usize::try_from(word(1)?).ok()?,
             text,
         };
-        // The row after the last one ends it.
+        // The row after the last function terminates the table.
         let len = table.count.checked_mul(2 * layout.size())?;
         table.text = (len < functions.len()).then(|| table.start_of_text(file, at))??;
         Some(table)
     }
 
-    /// All functions, in the order of the table, which is that of their addresses.
+    /// All functions, in ascending order of address.
     pub(crate) fn functions(&self) -> impl Iterator<Item = GoFunction<'d>> + '_ {
         (0..self.count).filter_map(|index| self.function(index))
     }
 
-    /// The function that starts at `at`.
+    /// The function that starts at `at`; `None` if none does.
     pub(crate) fn function_at(&self, at: Svma) -> Option<GoFunction<'d>> {
         let wanted = at.0.checked_sub(self.text)?;
         let (mut low, mut high) = (0, self.count);
@@ -130,8 +132,8 @@ impl<'d> Pclntab<'d> {
         found.filter(|function| function.range.start == at)
     }
 
-    /// By how many bytes `function` has moved the stack pointer down, each with the address up to which that
-    /// holds, ascending.
+    /// The distances by which `function` has moved the stack pointer down, in bytes, ascending by
+    /// address. Each comes with the end of the code that it applies to.
     pub(crate) fn stack_heights(
         &self,
         function: &GoFunction<'d>,
@@ -144,7 +146,7 @@ impl<'d> Pclntab<'d> {
         let Range { start: mut at, end } = function.range;
         let mut height = -1i32;
         std::iter::from_fn(move || {
-            // No change ends the list. Each entry takes at least a byte of the code.
+            // A change of 0 ends the list. Each entry covers at least one byte of the code.
             let change = number(&mut list).filter(|&change| change != 0)?;
             let bytes = number(&mut list)?;
             height = height.wrapping_add(signed(change));
@@ -154,7 +156,8 @@ impl<'d> Pclntab<'d> {
         .fuse()
     }
 
-    /// A number of a row, of the size that this layout has them.
+    /// The number at byte offset `at` of the table of functions, in the size of this layout; `None`
+    /// beyond its end.
     fn number(&self, at: usize) -> Option<u64> {
         match self.layout {
             Layout::Addresses => word(self.functions, at),
@@ -162,13 +165,14 @@ impl<'d> Pclntab<'d> {
         }
     }
 
-    /// Where row `index`, or the end after the last one, says that it is.
+    /// The start of the function in row `index`, or the end of the last function if `index` is the
+    /// number of rows; in bytes from `text`. `None` if the table ends before.
     fn place(&self, index: usize) -> Option<u64> {
         self.number(index.checked_mul(2 * self.layout.size())?)
     }
 
     fn function(&self, index: usize) -> Option<GoFunction<'d>> {
-        /// Halves of a word from the name's place to that of the stack heights.
+        /// The distance from the name's offset to that of the stack heights, in half-words.
         const HEIGHTS: usize = 3;
         let size = self.layout.size();
         let described = usize::try_from(self.number((2 * index + 1) * size)?).ok()?;
@@ -184,9 +188,9 @@ impl<'d> Pclntab<'d> {
         })
     }
 
-    /// The text start for the rows of the table at `at`. `None` if it is not known. A linker may
-    /// leave it to the loader, or to the module record. Without either, it is derived from the
-    /// program's entry.
+    /// The address that the rows of the table at `at` are relative to. `None` if it is not known. A
+    /// linker may leave it to the loader, or to the module record. Without either, it is derived
+    /// from the program's entry.
     fn start_of_text(&self, file: &ElfFile<'d>, at: Svma) -> Option<u64> {
         if self.layout == Layout::Addresses || file.is_code(Svma(self.text)) {
             return Some(self.text);
@@ -209,7 +213,8 @@ impl<'d> Pclntab<'d> {
     }
 }
 
-/// The next number of seven bits a byte, the lowest first.
+/// The next variable-length number: seven bits a byte, the lowest first. `None` at the end, or if
+/// it is too long.
 fn number(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u32> {
     const BITS: u32 = 7;
     const MORE: u8 = 0x80;
@@ -224,7 +229,7 @@ fn number(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u32> {
     None
 }
 
-/// The lowest bit is the sign.
+/// Decodes a zigzag number, whose lowest bit is the sign.
 fn signed(number: u32) -> i32 {
     (number >> 1) as i32 ^ -((number & 1) as i32)
 }

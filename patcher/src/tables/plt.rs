@@ -1,17 +1,20 @@
-//! Names for the linkage stubs: a stub jumps through an entry of the global offset table, which
-//! a relocation fills with the address of a symbol (System V ABI, processor supplements, "Procedure Linkage Table").
+//! Names for linkage stubs. A stub jumps through an entry of the global offset table. A relocation
+//! fills the entry with the address of a symbol (System V ABI, processor supplements, "Procedure
+//! Linkage Table").
 
 use crate::addr::Svma;
 use crate::elf::{ElfFile, Section, c_str, half, section_bytes};
 use crate::isa::decode;
 use crate::isa::elf::is_of_offset_table;
 
-/// What the entries of an image's global offset table lead to, by the address of the entry.
+/// The symbols in the entries of an image's global offset table, by the entries' addresses.
 pub(crate) struct Plt<'d> {
+    /// The addresses of entries, ascending, each with the symbol's name.
     entries: Vec<(Svma, &'d str)>,
 }
 
 impl<'d> Plt<'d> {
+    /// Reads the relocation sections of `file`. Those that cannot be read are left out.
     pub(crate) fn new(file: &ElfFile<'d>) -> Self {
         let mut entries = Vec::new();
         for section in file.sections().iter().filter(|s| s.holds_relocations()) {
@@ -22,7 +25,8 @@ impl<'d> Plt<'d> {
         Self { entries }
     }
 
-    /// What the stub at `at` jumps to.
+    /// The name of the symbol that the stub at `at` jumps to; `None` if there is no stub or no
+    /// symbol.
     pub(crate) fn name(&self, file: &ElfFile<'d>, at: Svma) -> Option<&'d str> {
         const LONGEST_STUB: u64 = 16;
         if !file
@@ -39,14 +43,16 @@ impl<'d> Plt<'d> {
         self.imported(Svma(entry))
     }
 
-    /// What the entry of the global offset table at `entry` leads to.
+    /// The name of the symbol whose address the loader stores in the entry of the global offset
+    /// table at `entry`, if any.
     pub(crate) fn imported(&self, entry: Svma) -> Option<&'d str> {
         let index = self.entries.binary_search_by_key(&entry, |e| e.0).ok()?;
         Some(self.entries[index].1)
     }
 }
 
-/// The entries of the global offset table that the relocations in `section` fill with symbols.
+/// The entries of the global offset table that the relocations in `section` fill with symbols, with
+/// the symbols' names. `None` if the section cannot be read.
 fn relocated<'d>(file: &ElfFile<'d>, section: &Section<'d>) -> Option<Vec<(Svma, &'d str)>> {
     const RELA: usize = 24;
     const SYMBOL: u64 = 24;

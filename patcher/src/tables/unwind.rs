@@ -1,4 +1,4 @@
-//! `.eh_frame` through gimli: which code has frame descriptions, and what they say.
+//! The frame descriptions in `.eh_frame`, read with gimli.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,40 +19,44 @@ type Reader<'d> = EndianSlice<'d, LittleEndian>;
 /// A frame description entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fde {
-    /// The code it covers.
+    /// The code that the entry covers.
     pub range: Range<Svma>,
-    /// Where the language-specific data is.
+    /// The address of the language-specific data; `None` if the function has none.
     pub lsda: Option<Svma>,
 }
 
-/// Where the frame descriptions of an image are once it is loaded.
+/// The link-time addresses of an image's loaded frame descriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frames {
-    /// All of them.
+    /// The whole section.
     pub range: Range<Svma>,
-    /// The first address that each covers and where it is, ordered by the first.
+    /// For each description, the first address that it covers and the description's own address.
+    /// Ordered by the former.
     pub entries: Vec<(Svma, Svma)>,
 }
 
 /// The canonical frame address at an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CfaAt {
-    /// The stack pointer plus so many bytes.
+    /// The stack pointer plus this many bytes.
     StackPointerPlus(i64),
-    /// Found through another register or an expression.
+    /// The canonical frame address is relative to another register, or an expression.
     Other,
-    /// Not described.
+    /// No frame description covers the instruction.
     Unknown,
 }
 
+/// The parts of a frame description that are kept in memory.
 #[derive(Clone, Copy)]
 struct FdeEntry {
     start: u64,
     end: u64,
+    /// The address of the language-specific data; 0 if there is none.
     lsda: u64,
-    /// In the section; those of programs are far below 4 GiB.
+    /// The description's offset in the section in bytes, which is far below 4 GiB in real programs.
     offset: u32,
-    /// Describes the frame of a signal handler's caller: code that is returned to, never called.
+    /// True for the frame of a signal handler's caller: this code is only returned to, never
+    /// called.
     is_signal: bool,
 }
 
@@ -60,16 +64,19 @@ struct FdeEntry {
 struct Section<'d> {
     frames: EhFrame<Reader<'d>>,
     bases: BaseAddresses,
+    /// The link-time addresses of the section.
     range: Range<Svma>,
 }
 
 /// The frame descriptions of an image, ordered by address.
 pub(crate) struct Unwind<'d> {
+    /// The section that contains the descriptions; `None` if there is none.
     section: Option<Section<'d>>,
     entries: Vec<FdeEntry>,
 }
 
 impl<'d> Unwind<'d> {
+    /// Reads the frame descriptions of `file`. Those that cannot be read are left out.
     pub(crate) fn new(file: &ElfFile<'d>) -> Self {
         let mut unwind = Self {
             section: None,
@@ -79,7 +86,7 @@ impl<'d> Unwind<'d> {
         let by_name = file
             .section(".eh_frame")
             .filter(|(_, bytes)| !bytes.is_empty());
-        // A program can do without section headers, but not without this segment.
+        // A program can lack section headers, but not this segment.
         let by_segment = || {
             let at = index.as_ref()?.section;
             Some((at, file.bytes_from(at)?))
@@ -91,7 +98,7 @@ impl<'d> Unwind<'d> {
         let bases = BaseAddresses::default().set_eh_frame(address.0);
         let (mut cies, mut missing) = (Cies::default(), Vec::new());
         let mut entries = section.entries(&bases);
-        // An entry that cannot be read ends the list: what follows cannot be found.
+        // An entry that cannot be read ends the list, because the next cannot be located.
         while let Ok(Some(entry)) = entries.next() {
             let CieOrFde::Fde(partial) = entry else {
                 continue;
@@ -103,7 +110,7 @@ impl<'d> Unwind<'d> {
         }
         unwind.sort();
         if let Some(index) = index.filter(|i| i.count > unwind.entries.len()) {
-            // Not all can be found one after the other.
+            // Some entries cannot be reached sequentially.
             for (start, at) in index.table(address) {
                 if unwind
                     .entries
@@ -140,7 +147,8 @@ impl<'d> Unwind<'d> {
             .filter(|e| at.0 < e.end)
     }
 
-    /// Where the descriptions are; `None` where they are not loaded, or there are none.
+    /// The link-time addresses of the descriptions. `None` if they are not loaded, or if there are
+    /// none.
     pub(crate) fn frames(&self, file: &ElfFile<'_>) -> Option<Frames> {
         let range = self.section.as_ref()?.range.clone();
         let segment = file.segment_at(range.start)?;
@@ -152,11 +160,12 @@ impl<'d> Unwind<'d> {
         Some(Frames { range, entries })
     }
 
+    /// The frame description that covers `at`; `None` if none does.
     pub(crate) fn fde(&self, at: Svma) -> Option<Fde> {
         self.find(at).map(FdeEntry::fde)
     }
 
-    /// What can be called and has a frame description, ordered by address.
+    /// The code with a frame description, except code that is only returned to; ordered by address.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<Svma>> + '_ {
         self.entries
             .iter()
@@ -164,11 +173,12 @@ impl<'d> Unwind<'d> {
             .map(|e| Svma(e.start)..Svma(e.end))
     }
 
-    /// The same with what can only be returned to.
+    /// All code with a frame description, ordered by address.
     pub(crate) fn all_ranges(&self) -> impl Iterator<Item = Range<Svma>> + '_ {
         self.entries.iter().map(|e| Svma(e.start)..Svma(e.end))
     }
 
+    /// The canonical frame address at the instruction `at`.
     pub(crate) fn cfa(&self, at: Svma) -> CfaAt {
         let cfa = |row: &UnwindTableRow<usize>| match row.cfa() {
             CfaRule::RegisterAndOffset {
@@ -180,6 +190,8 @@ impl<'d> Unwind<'d> {
         self.at_row(at, cfa).unwrap_or(CfaAt::Unknown)
     }
 
+    /// True if the row for the instruction at `at` states that there is no return address. False if
+    /// there is no row.
     pub(crate) fn is_outermost(&self, at: Svma) -> bool {
         let is_undefined = |row: &UnwindTableRow<usize>| {
             matches!(
@@ -190,8 +202,10 @@ impl<'d> Unwind<'d> {
         self.at_row(at, is_undefined).unwrap_or(false)
     }
 
-    /// For each description with a stack that moves within the body: the code range it covers, and
-    /// its rows as made by `read`, each with the first address that it applies to.
+    /// The code range and the rows of each description whose stack pointer moves within the body.
+    ///
+    /// `read` converts each row. The address with it is the first that the row applies to. A
+    /// description that cannot be read is left out.
     pub(crate) fn moving<R>(
         &self,
         read: impl Fn(&UnwindTableRow<usize>) -> R,
@@ -218,14 +232,15 @@ impl<'d> Unwind<'d> {
         })
     }
 
-    /// What `read` makes of the row of the instruction `at`.
+    /// Applies `read` to the row for the instruction at `at`, and returns its result. `None` if
+    /// there is no such row.
     pub(crate) fn at_row<R>(
         &self,
         at: Svma,
         read: impl Fn(&UnwindTableRow<usize>) -> R,
     ) -> Option<R> {
         thread_local! {
-            // Ten kilobytes to set up, for an answer that takes a microsecond.
+            // Its setup writes ten kilobytes, but a query takes only a microsecond.
             static CONTEXT: RefCell<UnwindContext<usize>> = RefCell::new(UnwindContext::new());
         }
         let Section { frames, bases, .. } = self.section.as_ref()?;
@@ -308,7 +323,7 @@ impl FdeEntry {
     }
 }
 
-/// The few common entries, read once.
+/// The common information entries, which are few, each read once.
 #[derive(Default)]
 struct Cies<'d>(HashMap<EhFrameOffset, CommonInformationEntry<Reader<'d>>>);
 
@@ -332,9 +347,9 @@ impl<'d> Cies<'d> {
 struct Index<'d> {
     bytes: &'d [u8],
     bases: BaseAddresses,
-    /// Where `.eh_frame` starts.
+    /// The link-time address of `.eh_frame`.
     section: Svma,
-    /// How many descriptions it lists.
+    /// The number of descriptions that the index lists.
     count: usize,
 }
 
@@ -358,7 +373,8 @@ impl<'d> Index<'d> {
         })
     }
 
-    /// Where functions start, and where their descriptions are in the section at `section`.
+    /// The start addresses of functions, with the offsets of their descriptions in the section at
+    /// `section`.
     fn table(&self, section: Svma) -> Vec<(u64, usize)> {
         let header = EhFrameHdr::new(self.bytes, LittleEndian).parse(&self.bases, 8);
         let Ok(header) = header else {

@@ -1,4 +1,4 @@
-//! What a compiler has written into the unwind tables, read without the patcher's own reader.
+//! The compiler's unwind tables, read without the patcher's own reader.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, ParsedEhFrameHdr,
@@ -8,7 +8,7 @@ use patcher::Svma;
 use patcher::flow::{Frame, Recipe};
 use patcher::image::Image;
 
-/// What the compiler says: `None` where a recipe cannot say the same.
+/// The compiler's row as a recipe. `None` if a recipe cannot express it.
 pub fn said(row: &gimli::UnwindTableRow<usize>) -> Option<Recipe> {
     if matches!(row.register(X86_64::RA), Some(RegisterRule::Undefined)) {
         return Some(Recipe::Outermost);
@@ -32,7 +32,7 @@ pub fn said(row: &gimli::UnwindTableRow<usize>) -> Option<Recipe> {
     }
 }
 
-/// What the compiler says of the code of an image.
+/// The compiler's recipes for the code of an image.
 pub struct Compiler<'d> {
     frames: EhFrame<EndianSlice<'d, LittleEndian>>,
     bases: BaseAddresses,
@@ -55,13 +55,15 @@ impl<'d> Compiler<'d> {
         }
     }
 
-    /// Of the call that returns to `after`.
+    /// The compiler's recipe for the call that returns to `after`, from its unwind entry; `None` if
+    /// it has none.
     #[allow(dead_code, reason = "each test binary uses its share")]
     pub fn says(&mut self, after: Svma) -> Option<Recipe> {
         self.says_before(Svma(after.0 - 1))
     }
 
-    /// Of the moment before the instruction at `at`.
+    /// The compiler's recipe for the state before the instruction at `at`, from its unwind entry;
+    /// `None` if it has none.
     pub fn says_before(&mut self, at: Svma) -> Option<Recipe> {
         let table = self.header.table().expect("a table");
         let row = table.unwind_info_for_address(

@@ -1,4 +1,4 @@
-//! Runs a function as it is and with probes, and compares.
+//! Runs a function without and with probes, and compares the results.
 
 use std::collections::BTreeSet;
 
@@ -19,22 +19,24 @@ pub const BOTH: Effects = Effects {
     exits: true,
 };
 
-/// A function, and what is wanted of it.
+/// A function, and the probes wanted in it.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
     /// The code of the program.
     pub code: &'a [u8],
+    /// The function's first address.
     pub start: u64,
+    /// The address after the function.
     pub end: u64,
     /// Other functions of the program.
     pub rest: &'a [program::Symbol<'a>],
     pub want: Effects,
-    /// Addresses, and numbers that are less than [`ENTERED`].
+    /// The wanted points: addresses of instructions, and numbers below [`ENTERED`].
     pub points: &'a [(u64, u8)],
 }
 
 impl Case<'_> {
-    /// The program.
+    /// The program as an ELF file.
     pub fn file(&self) -> Vec<u8> {
         let mut symbols = vec![("f", self.start, self.end - self.start)];
         symbols.extend(self.rest);
@@ -63,14 +65,15 @@ impl Case<'_> {
         )
     }
 
-    /// Runs the function as it is, with probes, and with the first ones of the patches alone, as
-    /// when the one who writes them is killed, always from the same state, and compares everything.
-    /// The hooks must run as often and in the order in which the processor comes to their
-    /// instructions in the original. Gives the number of patches.
+    /// Compares a run without probes to runs with each prefix of the patches, up to all of them. A
+    /// prefix is what remains if the writer is killed. Returns the number of patches.
+    ///
+    /// All runs start in the same state. The hooks must run in the order, and as often, as the
+    /// processor reaches their instructions in the original.
     pub fn same_with_probes(&self, seed: u64) -> Result<usize, TestCaseError> {
         let file = self.file();
         let plan = self.plan();
-        // One mapping for both, so that addresses that get into registers are the same as well.
+        // One mapping for all runs, so that addresses in registers are the same too.
         let mut machine = Machine::new(&file);
         let before = MachineState::random(seed);
         let plain = (machine.run(self.start, &before), machine.read(DATA, 0x1000));
@@ -84,7 +87,7 @@ impl Case<'_> {
         }
         machine.load(&file);
         let patches = prepare(&mut machine, &plan).map(|emitted| patches(&emitted));
-        // Too many that have no room fail the test.
+        // The test fails if too many cases have no room.
         prop_assume!(patches.is_some());
         let patches = patches.unwrap_or_default();
         for written in 0..=patches.len() {
@@ -99,8 +102,9 @@ impl Case<'_> {
         Ok(patches.len())
     }
 
-    /// Moves the thread that runs the function at every address that has another: into the trampolines
-    /// when the patches are written, and out of them when they are undone. Gives the number of moves.
+    /// Moves the thread at every address that has an equivalent one. It moves into the trampolines
+    /// when the patches are written, and out of them when they are undone. Returns the number of
+    /// moves that took place.
     pub fn same_when_moved(&self, seed: u64) -> Result<usize, TestCaseError> {
         let file = self.file();
         let plan = self.plan();
@@ -149,7 +153,7 @@ impl Case<'_> {
         Ok(moved)
     }
 
-    /// Are `run` the hooks that a run of these instructions has to run?
+    /// Checks that `run` contains exactly the hooks that a run of these instructions must execute.
     fn all_hooks_ran(
         &self,
         plan: &FunctionPlan,
@@ -169,7 +173,7 @@ impl Case<'_> {
             prop_assert_eq!(count(ENTERED), 0);
         } else if plan.entry.outcome.is_ok() {
             prop_assert_eq!(count(ENTERED), 1);
-            // Control comes to a landing marker before it comes to the entry.
+            // Control reaches a landing marker before the entry.
             let before = executed
                 .iter()
                 .take_while(|pc| **pc != plan.entry.point.at.0);
@@ -180,7 +184,7 @@ impl Case<'_> {
             prop_assert_eq!(count(LEFT) + count(TAILED), 0);
         } else if plan.exits.iter().all(|e| e.outcome.is_ok()) {
             prop_assert_eq!(count(LEFT) + count(TAILED), 1);
-            // It has returned itself, or what it has left to.
+            // The last hook tells how the function was left: by its own return or by a tail call.
             let is_own = |pc: &&u64| (self.start..self.end).contains(*pc);
             if let Some(&last) = executed.iter().rfind(is_own) {
                 let code = &self.code[(last - TEXT) as usize..];
@@ -196,13 +200,14 @@ impl Case<'_> {
     }
 }
 
-/// The patches of all sites, in the order in which they are to be written.
+/// The patches of all sites, in write order.
 pub fn patches(emitted: &[Emitted]) -> Vec<Patch> {
     emitted.iter().flat_map(|e| e.patches.clone()).collect()
 }
 
-/// Writes the trampolines of `plan` into `machine`, whose bytes must be what the patches expect.
-/// `None` where a pun leads to where there is no room.
+/// Writes the trampolines of `plan` to `machine`, and checks that the patches expect its contents.
+/// Returns the emitted sites, in write order. `None` if a pun can only lead to addresses without
+/// room.
 pub fn prepare(machine: &mut Machine, plan: &FunctionPlan) -> Option<Vec<Emitted>> {
     let bias = Bias(machine.base());
     let mut at = machine::FIRST;
@@ -214,6 +219,7 @@ pub fn prepare(machine: &mut Machine, plan: &FunctionPlan) -> Option<Vec<Emitted
             tail_cell: Avma(machine.base() + machine::TAIL_CELL),
             lend_cell: Avma(machine.base() + machine::TAIL_CELL),
             point_cell: Some(Avma(machine.base() + machine::POINT_CELL)),
+            counts: None,
             id: 7,
         };
         let stone = match &site.pun {

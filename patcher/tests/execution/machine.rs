@@ -1,4 +1,4 @@
-//! Executes code in a mapping of its own, from and to a full register state.
+//! Executes code in its own mapping, with a full register state before and after.
 
 use std::arch::naked_asm;
 
@@ -8,7 +8,7 @@ use super::program::{DATA, LOG, SIZE, TEXT, TRAMPOLINES};
 use super::stepping;
 
 /// The general registers in the order of their numbers, and the flags. The stack pointer is not
-/// set; what is read back of it is its change.
+/// loaded. Its change by the code is stored for it: 0 for code that keeps the stack balanced.
 #[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineState {
@@ -16,15 +16,15 @@ pub struct MachineState {
     pub flags: u64,
 }
 
-/// Carry, parity, adjust, zero, sign, overflow.
+/// The carry, parity, adjust, zero, sign and overflow flags.
 const STATUS: u64 = 0x8d5;
 
-/// `rbx` addresses the data page.
+/// The index of `rbx`, which addresses the data page.
 const RBX: usize = 3;
 const RSP: usize = 4;
 
 impl MachineState {
-    /// A state that `seed` determines.
+    /// A state derived from `seed`.
     pub fn random(mut seed: u64) -> Self {
         let mut next = || {
             // xorshift64*, with a constant for a seed of 0
@@ -49,39 +49,46 @@ impl MachineState {
     }
 }
 
-/// Where the number of branches back stands that are taken.
+/// The address of the remaining number of backward branches.
 pub const FUEL: u64 = DATA + 0xff8;
 
-/// No code runs longer than this, in seconds.
+/// The maximum run time, in seconds.
 const LIMIT: u32 = 20;
 
-/// What any jump with a 32-bit displacement reaches, and a bit more.
+/// A bit more than the reach of a jump with a 32-bit displacement, in bytes.
 const REACH: usize = (1 << 31) + (1 << 16);
 
-/// What the hooks call through.
+/// The address of the cell that hooks of entries call through.
 pub const ENTRY_CELL: u64 = TRAMPOLINES;
+/// The address of the cell that hooks of returns call through.
 pub const EXIT_CELL: u64 = TRAMPOLINES + 8;
+/// The address of the cell that hooks of points call through.
 pub const POINT_CELL: u64 = TRAMPOLINES + 16;
+/// The address of the cell that hooks of tail calls call through.
 pub const TAIL_CELL: u64 = TRAMPOLINES + 24;
-/// The room for each stub; the cells have as much.
+/// The size of each stub, and of all cells together, in bytes.
 const STUB: u64 = 0x80;
-/// Where the first trampoline goes.
+/// The address of the first trampoline.
 pub const FIRST: u64 = TRAMPOLINES + 5 * STUB;
 
-/// What hooks for entries and exits leave in the log.
+/// The value that hooks of entries append to the log.
 pub const ENTERED: u8 = 0xe0;
+/// The value that hooks of returns append to the log.
 pub const LEFT: u8 = 0xe1;
+/// The value that hooks of tail calls append to the log.
 pub const TAILED: u8 = 0xe2;
 
-/// The length of a stepping stone.
+/// The length of a stepping stone, in bytes.
 const STONE: u64 = patcher::emit::STONE;
 
-/// A program in executable memory, with nothing else within reach of its jumps.
+/// A program in executable memory, with nothing else within reach of its jumps. Addresses are those
+/// in the file, except for those of stepping stones.
 pub struct Machine {
-    /// Where what is reserved begins.
+    /// The start of the reserved memory.
     reserved: *mut u8,
+    /// The place at which offset 0 of the file is mapped.
     base: *mut u8,
-    /// The addresses of stepping stones.
+    /// The addresses of stepping stones in this process.
     stones: Vec<u64>,
 }
 
@@ -111,14 +118,16 @@ impl Machine {
         machine
     }
 
-    /// Lets the pages that hold `len` bytes at `at` be read, written and executed.
+    /// Makes the pages that contain `len` bytes at `at` in this process readable, writable and
+    /// executable.
     fn open(&mut self, at: u64, len: u64) {
         const PAGE: u64 = 4096;
         let start = at & !(PAGE - 1);
         let len = (at + len - start).next_multiple_of(PAGE);
         let reserved = self.reserved as u64;
         assert!(reserved <= start && start + len <= reserved + (2 * REACH + SIZE) as u64);
-        // SAFETY: within what is reserved, by the assertion, to which no reference exists.
+        // SAFETY: the range is within the reserved memory, by the assertion. No reference to it
+        // exists.
         let done = unsafe {
             libc::mprotect(
                 start as *mut libc::c_void,
@@ -129,7 +138,8 @@ impl Machine {
         assert_eq!(done, 0, "mprotect");
     }
 
-    /// A place in `targets` for a stepping stone, if there is one.
+    /// Chooses an address in `targets`, a range in this process, for a stepping stone. `None` if
+    /// there is no room.
     pub fn stone(&mut self, targets: std::ops::Range<u64>) -> Option<u64> {
         let program = self.base()..self.base() + SIZE as u64;
         let taken = self.stones.iter().map(|&stone| stone..stone + STONE);
@@ -143,7 +153,7 @@ impl Machine {
         Some(at)
     }
 
-    /// Writes a stepping stone to the place chosen.
+    /// Writes a stepping stone to an address that [`Machine::stone`] has returned.
     pub fn write_stone(&mut self, at: u64, code: &[u8]) {
         assert!(self.stones.contains(&at) && code.len() as u64 == STONE);
         self.open(at, STONE);
@@ -151,7 +161,7 @@ impl Machine {
         unsafe { (at as *mut u8).copy_from_nonoverlapping(code.as_ptr(), code.len()) };
     }
 
-    /// Makes everything what it is in `file`, with cells for the hooks.
+    /// Restores all contents from `file`, and writes the cells and stubs for the hooks.
     pub fn load(&mut self, file: &[u8]) {
         self.write(TEXT, &file[TEXT as usize..DATA as usize + 0x1000]);
         let cells = [
@@ -170,27 +180,29 @@ impl Machine {
         self.reset(file);
     }
 
-    /// Makes the data what it is in `file`, with fuel, and forgets which hooks have run.
+    /// Restores the data from `file`, refills the fuel, and clears the log of hooks.
     pub fn reset(&mut self, file: &[u8]) {
         self.write(DATA, &file[DATA as usize..][..0x1000]);
         self.write(FUEL, &[5]);
         self.write(LOG, &(self.base() + LOG + 8).to_le_bytes());
     }
 
-    /// Where address 0 of the file lies.
+    /// The address in this process at which offset 0 of the file is mapped.
     pub fn base(&self) -> u64 {
         self.base as u64
     }
 
+    /// The `len` bytes at `at`.
     pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
         assert!(at as usize + len <= SIZE, "in the mapping");
         // SAFETY: in the mapping, by the assertion; nothing else refers to it.
         unsafe { std::slice::from_raw_parts(self.base.add(at as usize), len).to_vec() }
     }
 
+    /// Writes `bytes` at `at`.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         assert!(at as usize + bytes.len() <= SIZE, "in the mapping");
-        // SAFETY: in the mapping, by the assertion; `bytes` lies outside of it.
+        // SAFETY: in the mapping, by the assertion; `bytes` is outside of it.
         unsafe {
             self.base
                 .add(at as usize)
@@ -198,15 +210,16 @@ impl Machine {
         }
     }
 
-    /// Which hooks have run, in their order: [`ENTERED`], [`LEFT`] or [`TAILED`], and the numbers of points.
+    /// The hooks that have run, in order: [`ENTERED`], [`LEFT`] or [`TAILED`], and the numbers of
+    /// points.
     pub fn hooks_run(&self) -> Vec<u8> {
         let end = self.read(LOG, 8).try_into().expect("eight bytes");
         let len = u64::from_le_bytes(end) - self.base() - LOG - 8;
         self.read(LOG + 8, len as usize)
     }
 
-    /// The same as [`Machine::run`] for a thread that is at `from` when the text becomes `text`, and
-    /// goes on at `to`. `None` where it never comes there.
+    /// Like [`Machine::run`], but moves the thread: when it reaches `from`, the text becomes
+    /// `text`, and the thread continues at `to`. `None` if it never reaches `from`.
     pub fn run_moved(
         &mut self,
         at: u64,
@@ -225,8 +238,8 @@ impl Machine {
         stepping.has_moved().then_some(after)
     }
 
-    /// The same as [`Machine::run`], and the address in the file of each instruction that was
-    /// executed, in their order.
+    /// Like [`Machine::run`], but also returns the addresses in the file of all executed
+    /// instructions, in order.
     pub fn step(&mut self, at: u64, state: &MachineState) -> (MachineState, Vec<u64>) {
         let mut stepping = stepping::Stepping::within(self.base()..self.base() + SIZE as u64);
         let mut stepped = state.clone();
@@ -236,15 +249,14 @@ impl Machine {
         (after, executed.map(|pc| pc - self.base()).collect())
     }
 
-    /// Calls the function at `at` with `state`.
+    /// Calls the function at `at` with `state`, and returns the state after the call.
     pub fn run(&mut self, at: u64, state: &MachineState) -> MachineState {
         let mut state = state.clone();
         state.registers[RBX] = self.base() + DATA;
-        // Code that is not what it should be may go round for ever.
-        // SAFETY: takes no pointer; the signal ends this process.
+        // Faulty code may loop forever. SAFETY: takes no pointer; the signal ends this process.
         unsafe { libc::alarm(LIMIT) };
-        // SAFETY: the code at `at` was made by the test: it ends with a return, keeps the stack
-        // balanced and writes only its stack and the data page.
+        // SAFETY: the test made the code at `at`. The code ends with a return, keeps the stack
+        // balanced, and writes only its stack and the data page.
         unsafe { enter(&mut state, self.base.add(at as usize)) };
         // SAFETY: as above.
         unsafe { libc::alarm(0) };
@@ -254,13 +266,15 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, to which nothing refers any more.
+        // SAFETY: the mapping was made in `new`, and no reference to it is left.
         unsafe { libc::munmap(self.reserved.cast(), 2 * REACH + SIZE) };
     }
 }
 
-/// A stub that appends `tag`, or else what is in `al`, to the log at `log`. It leaves the flags and
-/// all registers alone, and writes over as much of the stack as the red zone has.
+/// A stub that appends `tag`, otherwise the value of `al`, to the log at `log`.
+///
+/// It preserves the flags and all registers. It overwrites as many bytes of the stack as the red
+/// zone has.
 fn stub(log: u64, tag: Option<u8>) -> Result<Vec<u8>, iced_x86::IcedError> {
     let mut a = CodeAssembler::new(64)?;
     a.push(rcx)?;
@@ -283,15 +297,14 @@ fn stub(log: u64, tag: Option<u8>) -> Result<Vec<u8>, iced_x86::IcedError> {
     a.assemble(0)
 }
 
-/// Loads the registers and flags from `state`, calls `code`, and stores them again.
+/// Loads the registers and flags from `state`, calls `code`, and stores them.
 ///
 /// # Safety
-/// `code` must be callable in any state of the registers that has `rbx` as given, and must not
-/// unwind.
+/// `code` must be callable in any register state with the given `rbx`, and must not unwind.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn enter(state: &mut MachineState, code: *const u8) {
     naked_asm!(
-        // What the caller wants back.
+        // The callee-saved registers of the caller.
         "push rbx",
         "push rbp",
         "push r12",
@@ -300,6 +313,8 @@ unsafe extern "sysv64" fn enter(state: &mut MachineState, code: *const u8) {
         "push r15",
         "push rdi", // state, for afterwards
         "push rsi", // code, called through the stack
+        // The stack pointer, for comparison afterwards.
+        "mov [rdi + 32], rsp",
         // The flags come first, because loading registers leaves them alone.
         "push qword ptr [rdi + 128]",
         "popfq",
@@ -319,7 +334,7 @@ unsafe extern "sysv64" fn enter(state: &mut MachineState, code: *const u8) {
         "mov r15, [rdi + 120]",
         "mov rdi, [rdi + 56]",
         "call qword ptr [rsp]",
-        // rdi is needed for the state; its value waits where the code's address was.
+        // rdi is needed for the state; its value is kept in the slot of the code's address.
         "mov [rsp], rdi",
         "mov rdi, [rsp + 8]",
         "mov [rdi], rax",
@@ -339,9 +354,9 @@ unsafe extern "sysv64" fn enter(state: &mut MachineState, code: *const u8) {
         "pop qword ptr [rdi + 56]",
         "pushfq",
         "pop qword ptr [rdi + 128]",
-        // The code must have kept the stack balanced: what is on top is the state again.
-        "mov rax, rsp",
-        "sub rax, rsp",
+        // The change of the stack pointer. The slot of the code's address has been popped.
+        "lea rax, [rsp - 8]",
+        "sub rax, [rdi + 32]",
         "mov [rdi + 32], rax",
         "pop rdi",
         "pop r15",

@@ -1,4 +1,4 @@
-//! Points: hooks before any instruction, which run each time control comes to it.
+//! Points: hooks before any instruction, which run each time control reaches it.
 
 use iced_x86::code_asm::*;
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
@@ -39,7 +39,7 @@ fn config(cases: u32) -> ProptestConfig {
 }
 
 prop_compose! {
-    /// A random function and one to four of its instructions, or now and then all.
+    /// A random function and one to four of its instructions, occasionally all.
     fn pointed_at()(
         seeds in prop::collection::vec(any::<u64>(), 2..24),
         picks in prop::collection::vec(any::<prop::sample::Index>(), 1..=4),
@@ -80,15 +80,15 @@ proptest! {
     }
 }
 
-/// The plan, with entry and exits, for points at the instructions of these numbers, all of which must
-/// be available. It is run with all combinations of effects.
+/// The plan for entry, exits, and points at the instructions with these numbers. All must be
+/// available. The function is run with all combinations of effects.
 fn pointed(
     build: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
     numbers: &[usize],
 ) -> FunctionPlan {
     let function = random::fixed(|a| build(a).expect("encodes"));
     let insns = function.instructions();
-    // Descending, while the hooks run by ascending number.
+    // The numbers descend, but hooks run in ascending order of their numbers.
     let points: Vec<(u64, u8)> = numbers
         .iter()
         .map(|&n| insns[n])
@@ -110,12 +110,12 @@ fn pointed(
     plan
 }
 
-/// What became of a point at `at` in a function with nothing else.
+/// The outcome for a point at `at`, without other probes.
 fn outcome(function: &RandomFunction, at: u64) -> Result<Tactic, RefuseReason> {
     function.case(NONE, &[(at, 1)]).plan().points[0].outcome
 }
 
-/// An instruction with `at`, relative to the instruction pointer, for its second operand.
+/// An instruction whose second operand is at `at`, relative to the instruction pointer.
 fn near(code: Code, register: Register, at: u64) -> Result<Instruction, IcedError> {
     let operand = MemoryOperand::with_base_displ(Register::RIP, at as i64);
     Instruction::with2(code, register, operand)
@@ -153,7 +153,8 @@ fn a_conditional_jump_runs_its_hook_taken_or_not() {
     pointed(build, &[1]);
 }
 
-/// Its exit alone would change the jump's displacement, and come to the trampoline only if taken.
+/// For the exit alone, the jump would be retargeted, and its trampoline reached only if it is
+/// taken.
 #[test]
 fn a_conditional_tail_jump_is_a_point_always_and_an_exit_when_taken() {
     let build = |a: &mut CodeAssembler| {
@@ -295,7 +296,7 @@ fn a_call_and_what_it_returns_to() {
     pointed(build, &[0, 1, 2, 3, 4]);
 }
 
-/// The call is too short for a jump, and no window may go on after it.
+/// The call is too short for a jump, and no window may extend beyond it.
 #[test]
 fn a_call_through_a_register_and_what_it_returns_to() {
     let build = |a: &mut CodeAssembler| {
@@ -316,7 +317,7 @@ fn a_call_through_a_register_and_what_it_returns_to() {
     }
 }
 
-/// Between two calls there is no room for a jump, and nothing beside may be taken.
+/// There is no room for a jump between two calls, and their bytes must not be used.
 #[test]
 fn a_short_instruction_between_two_calls() {
     let function = random::fixed(|a| {
@@ -343,7 +344,7 @@ fn a_short_instruction_between_two_calls() {
 }
 
 #[test]
-fn a_return() {
+fn a_return_has_its_point_where_its_exit_is() {
     let plan = pointed(
         |a| {
             a.mov(rax, qword_ptr(rbx + 0x40))?;
@@ -354,7 +355,7 @@ fn a_return() {
     assert_eq!(plan.points[0].point.at, plan.exits[0].point.at);
 }
 
-/// Entry, points and exit at the one instruction there is.
+/// Entry, points and exit at the only instruction.
 #[test]
 fn a_function_of_one_byte() {
     pointed(|a| a.ret(), &[0, 0]);
@@ -378,7 +379,7 @@ fn an_instruction_of_one_byte() {
     pointed(build, &[2, 3, 4, 5, 6]);
 }
 
-/// The red zone is in use around every one of them.
+/// The red zone is live around every instruction.
 #[test]
 fn each_instruction_of_a_leaf_function() {
     let build = |a: &mut CodeAssembler| {
@@ -450,6 +451,7 @@ fn points_need_a_stub() {
         tail_cell: Avma(0x10_0008),
         lend_cell: Avma(0x10_0008),
         point_cell: None,
+        counts: None,
         id: 1,
     };
     let emitted = plan.sites[0].emit(Bias(0), Avma(0x10_0010), &hooks);
@@ -457,11 +459,11 @@ fn points_need_a_stub() {
     assert_eq!(emitted, Err(EmitError::NoPointStub { at }));
 }
 
-/// Where nothing else has room, all that meets at the instruction shares one breakpoint.
+/// If nothing else has room, all probes at the instruction share one breakpoint.
 #[test]
-fn breakpoints() {
+fn breakpoints_are_shared_by_all_probes_of_an_instruction() {
     let mut function = random::fixed(|a| a.ret().expect("encodes"));
-    // After the last byte of the text nothing is known.
+    // The bytes after the end of the text are not known.
     let text = (DATA - TEXT) as usize;
     function.code.resize(text - 1, 0xcc);
     function.code.push(0xc3);
@@ -496,7 +498,7 @@ fn most_random_points_can_be_had() {
         let function = random::function(&seeds);
         for at in function.instructions() {
             let outcome = outcome(&function, at);
-            // Many functions have dead code, which may be data as well.
+            // Many functions have dead code, which may be data.
             all += usize::from(outcome != Err(RefuseReason::DataInCode));
             had += usize::from(outcome.is_ok());
         }

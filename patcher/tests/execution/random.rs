@@ -8,22 +8,25 @@ use super::harness::Case;
 use super::machine::FUEL;
 use super::program::{DATA, Symbol, TEXT};
 
-/// A function and what it calls, as the code of a program.
+/// A function and its callees, as the code of a program.
 #[derive(Debug)]
 pub struct RandomFunction {
+    /// The code of the program, from [`TEXT`] on.
     pub code: Vec<u8>,
+    /// The function's first address.
     pub start: u64,
+    /// The address after the function.
     pub end: u64,
 }
 
-/// The size of each of the two helpers, which stand at [`TEXT`] and 0x40 bytes after that.
+/// The size of each of the two helper functions, in bytes.
 const HELPER: u64 = 16;
 
 /// Both helpers.
 const HELPERS: [Symbol<'_>; 2] = [("helper", TEXT, HELPER), ("tail", TEXT + 0x40, HELPER)];
 
 impl RandomFunction {
-    /// The test of this function with these probes.
+    /// A test case for this function with these probes.
     pub fn case<'a>(&'a self, want: Effects, points: &'a [(u64, u8)]) -> Case<'a> {
         Case {
             code: &self.code,
@@ -35,7 +38,7 @@ impl RandomFunction {
         }
     }
 
-    /// The addresses of its instructions.
+    /// The addresses of the function's instructions, ascending.
     pub fn instructions(&self) -> Vec<u64> {
         let code = &self.code[(self.start - TEXT) as usize..(self.end - TEXT) as usize];
         let decoder = Decoder::with_ip(64, code, self.start, DecoderOptions::NONE);
@@ -43,8 +46,8 @@ impl RandomFunction {
     }
 }
 
-/// The registers that instructions use: not the stack pointer, and not `rbx`, which holds the
-/// address of the data.
+/// The registers that instructions use. The stack pointer and `rbx`, the address of the data, are
+/// excluded.
 const FREE: [AsmRegister64; 14] = [
     rax, rcx, rdx, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15,
 ];
@@ -55,7 +58,7 @@ const FREE_8: [AsmRegister8; 14] = [
     al, cl, dl, bpl, sil, dil, r8b, r9b, r10b, r11b, r12b, r13b, r14b, r15b,
 ];
 
-/// A function made by `build`, after the helpers.
+/// A function made by `build`, located after the helpers.
 pub fn fixed(build: impl FnOnce(&mut CodeAssembler)) -> RandomFunction {
     let mut helpers = CodeAssembler::new(64).expect("64 bits");
     helpers.add(rax, qword_ptr(rbx + 8)).expect("encodes");
@@ -70,17 +73,18 @@ pub fn fixed(build: impl FnOnce(&mut CodeAssembler)) -> RandomFunction {
     build(&mut a);
     code.extend(a.assemble(start).expect("assembles"));
     let end = TEXT + code.len() as u64;
-    // No padding: what follows is another function's.
+    // No padding: the next bytes belong to another function.
     code.extend([0x31, 0xc0, 0xc3]);
     RandomFunction { code, start, end }
 }
 
-/// Where in the red zone functions write: at its two ends and in the middle.
+/// Offsets in the red zone that functions use: at both ends and in the middle.
 const RED_ZONE: [i32; 3] = [-8, -64, -128];
 
-/// A function of one instruction or branch per seed, with one or more returns and tail jumps.
-/// Branches back are taken as often as there is fuel. Every other function uses the red zone, which
-/// it fills first.
+/// A function with one instruction or branch per seed, and with one or more returns and tail jumps.
+///
+/// Backward branches are taken as long as there is fuel. Every other function uses the red zone,
+/// which it fills first.
 pub fn function(seeds: &[u64]) -> RandomFunction {
     let red_zone = seeds.first().is_some_and(|seed| seed >> 63 == 1);
     fixed(|a| {

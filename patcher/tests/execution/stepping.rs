@@ -1,44 +1,49 @@
-//! Runs that stop after every instruction: to tell which are executed, and to move a thread.
+//! Runs that stop after every instruction, to record which are executed, and to move a thread.
 
 use std::io::Write;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The flag that has every instruction raise SIGTRAP once it is done.
+/// The trap flag, which makes the processor raise SIGTRAP after every instruction.
 pub const TRAP: u64 = 1 << 8;
 
-/// No run executes more instructions than this.
+/// The maximum number of instructions in a run.
 const MOST_STEPS: usize = 1 << 14;
 
 /// `pushfq`
 const PUSH_FLAGS: u8 = 0x9c;
 
-/// One run at a time, as there is one handler.
+/// Allows one run at a time, because there is only one handler.
 static ONE: Mutex<()> = Mutex::new(());
+/// The first address of the code to step through.
 static START: AtomicU64 = AtomicU64::new(0);
+/// The address after the code to step through.
 static END: AtomicU64 = AtomicU64::new(0);
+/// The addresses of the instructions executed, in order; the first `COUNT` are valid.
 static EXECUTED: [AtomicU64; MOST_STEPS] = [const { AtomicU64::new(0) }; MOST_STEPS];
+/// The number of instructions executed.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Are flags about to be pushed?
+/// True if the next instruction pushes the flags.
 static PUSHES: AtomicBool = AtomicBool::new(false);
 
 static MOVE_FROM: AtomicU64 = AtomicU64::new(0);
 static MOVE_TO: AtomicU64 = AtomicU64::new(0);
-/// The code that stands in `TEXT_AT` from then on; null before and afterwards.
+/// The new contents of `TEXT_AT` for the move; null before a move is requested and after it is
+/// done.
 static NEW_TEXT: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 static TEXT_LEN: AtomicUsize = AtomicUsize::new(0);
 static TEXT_AT: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The right to run code with [`TRAP`].
 pub struct Stepping {
-    /// What `NEW_TEXT` points to.
+    /// The bytes that `NEW_TEXT` points to.
     text: Vec<u8>,
     _one: MutexGuard<'static, ()>,
 }
 
 impl Stepping {
-    /// For code in `range`, which executes until it leaves that again.
+    /// Steps through code in `range`, until control leaves the range.
     pub fn within(range: Range<u64>) -> Self {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         START.store(range.start, Relaxed);
@@ -50,8 +55,8 @@ impl Stepping {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handler as libc::sighandler_t;
         action.sa_flags = libc::SA_SIGINFO;
-        // SAFETY: `action` is initialized, and its handler has the parameters that SA_SIGINFO
-        // means and does nothing but what a handler may.
+        // SAFETY: `action` is initialized. Its handler has the parameters that SA_SIGINFO requires
+        // and is async-signal-safe.
         let done = unsafe { libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut()) };
         assert_eq!(done, 0, "sigaction");
         Self {
@@ -60,11 +65,11 @@ impl Stepping {
         }
     }
 
-    /// Replaces the code at `at` by `text` and goes on at `to` when control comes to `from` for the
-    /// first time.
+    /// When control first reaches `from`, replaces the code at `at` by `text` and continues at
+    /// `to`.
     ///
     /// # Safety
-    /// As much as `text` is long can be written at `at` until this is dropped.
+    /// `at` must be valid for writes of `text.len()` bytes until this value is dropped.
     pub unsafe fn move_thread(&mut self, from: u64, to: u64, at: *mut u8, text: Vec<u8>) {
         self.text = text;
         MOVE_FROM.store(from, Relaxed);
@@ -74,12 +79,12 @@ impl Stepping {
         NEW_TEXT.store(self.text.as_mut_ptr(), Relaxed);
     }
 
-    /// Has control come to where the thread was to be moved?
+    /// True if the requested move has been done, or if none was requested.
     pub fn has_moved(&self) -> bool {
         NEW_TEXT.load(Relaxed).is_null()
     }
 
-    /// The addresses of the instructions executed.
+    /// The addresses of the instructions executed in the range, in order.
     pub fn executed(&mut self) -> Vec<u64> {
         let count = COUNT.load(Relaxed);
         assert!(count < MOST_STEPS, "runs that end");
@@ -99,10 +104,10 @@ extern "C" fn step(_: i32, info: *const libc::siginfo_t, context: *mut libc::uco
     // SAFETY: the kernel passes both, valid while the handler runs.
     let (code, context) = unsafe { ((*info).si_code, &mut *context) };
     if code == libc::SI_KERNEL {
-        // A breakpoint (arch/x86/kernel/traps.c, do_int3_user), where nothing should ever arrive.
+        // A breakpoint (arch/x86/kernel/traps.c, do_int3_user), which control should never reach.
         let pc = context.uc_mcontext.gregs[libc::REG_RIP as usize];
         let _ = writeln!(std::io::stderr(), "SIGTRAP of code {code} at {pc:#x}");
-        // SAFETY: takes nothing.
+        // SAFETY: takes no argument.
         unsafe { libc::abort() };
     }
     let registers = &mut context.uc_mcontext.gregs;
@@ -111,7 +116,8 @@ extern "C" fn step(_: i32, info: *const libc::siginfo_t, context: *mut libc::uco
     if !text.is_null() && pc == MOVE_FROM.load(Relaxed) {
         pc = MOVE_TO.load(Relaxed);
         registers[libc::REG_RIP as usize] = pc as i64;
-        // SAFETY: `text` is as long, and what can be written was promised to `move_thread`.
+        // SAFETY: `text` has this length, and the caller of `move_thread` guarantees the
+        // destination.
         unsafe {
             TEXT_AT
                 .load(Relaxed)

@@ -1,4 +1,4 @@
-//! Real code to plan on: libraries and programs of this machine.
+//! Real code for planning: libraries and programs of this machine.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use patcher::Svma;
 use patcher::function::Function;
 use patcher::image::Image;
 
-/// Where Debian, Fedora and others keep shared libraries.
+/// The folders of shared libraries in Debian, Fedora and other distributions.
 const FOLDERS: [&str; 5] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -16,20 +16,21 @@ const FOLDERS: [&str; 5] = [
     "/usr/lib",
 ];
 
-/// The bytes of the library `name`; `None` where it is not installed.
+/// The contents of the library `name`; `None` if it is not installed.
 pub fn library(name: &str) -> Option<Vec<u8>> {
     FOLDERS
         .iter()
         .find_map(|folder| std::fs::read(PathBuf::from(folder).join(name)).ok())
 }
 
-/// The bytes of the C library, which every machine that can run the tests has.
+/// The contents of the C library, which every machine that can run the tests has.
 #[allow(dead_code, reason = "each test binary uses its share")]
 pub fn libc() -> Vec<u8> {
     library("libc.so.6").expect("a C library")
 }
 
-/// The program in `programs/shapes.cc` as a shared library; `None` without a compiler.
+/// The program in `programs/shapes.cc`, compiled with the flag `optimization` to a shared library;
+/// `None` without a compiler.
 #[allow(dead_code, reason = "each test binary uses its share")]
 pub fn compiled(optimization: &str) -> Option<Vec<u8>> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/shapes.cc");
@@ -56,7 +57,7 @@ pub fn compiled(optimization: &str) -> Option<Vec<u8>> {
     data
 }
 
-/// Three instructions of `function`, spread over it, as points, if it has as many.
+/// Up to three points at instructions spread over the main part of `function`, each with a number.
 #[allow(dead_code, reason = "each test binary uses its share")]
 pub fn points(image: &Image<'_>, function: &Function) -> Vec<(Svma, u32)> {
     let range = &function.range;

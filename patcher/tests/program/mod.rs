@@ -1,15 +1,15 @@
-//! A small ELF file around given code, and a mapping of it that can be executed and patched.
+//! A small ELF file around given code, and the layout of its mapping.
 #![allow(dead_code, reason = "each test binary uses its share")]
 
-/// Where the code stands in the file and in its address space.
+/// The offset of the code in the file, and its address.
 pub const TEXT: u64 = 0x1000;
-/// Where the writable data stands: one page.
+/// The offset and address of the writable data, which is one page.
 pub const DATA: u64 = 0x3000;
-/// Where trampolines go.
+/// The address of the trampolines.
 pub const TRAMPOLINES: u64 = 0x4000;
-/// Where hooks say that they have run.
+/// The address at which hooks log that they have run.
 pub const LOG: u64 = 0x9000;
-/// The size of everything together.
+/// The total size, in bytes.
 pub const SIZE: usize = 0xa000;
 
 /// A function symbol: name, address, size.
@@ -105,7 +105,7 @@ fn section_header(fields: [u64; 10]) -> Vec<u8> {
     .concat()
 }
 
-/// The file's header and those of its two segments.
+/// The header of the file, and the headers of its two segments.
 fn headers(sections_at: u64, sections: u16) -> Vec<u8> {
     let mut header = b"\x7fELF\x02\x01\x01".to_vec();
     header.resize(16, 0);

@@ -1,6 +1,6 @@
-"""Reads the profiles that ipath writes (``ipath-profile/1``).
+"""Reader of the profiles that ipath writes (``ipath-profile/1``).
 
-``load`` gives a :class:`Profile`; its tables are pandas DataFrames.
+:func:`load` returns a :class:`Profile`. Its tables are pandas DataFrames.
 """
 
 from .compare import diff

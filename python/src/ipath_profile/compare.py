@@ -1,4 +1,4 @@
-"""Two profiles, path by path."""
+"""Comparison of two profiles by call path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Key = Tuple[str, bool, Tuple[str, ...]]
 
 @dataclass
 class _Side:
-    """What one of the profiles has of a path."""
+    """One call path in one of the two profiles."""
 
     function: str
     stack: Tuple[str, ...]
@@ -30,7 +30,11 @@ def _build_ids(profile: Profile) -> Set[str]:
 
 
 def _sites(profile: Profile, common: Set[str]) -> Tuple[List[str], List[str]]:
-    """Functions and frames, the same text for the same code in both: by address if the files are the same, else by name."""
+    """Return keys of all functions and of all frames, in the order of the file.
+
+    Equal keys mean the same code in both profiles. The key is the address if both profiles have the
+    file (``common`` contains its build ID), and the name otherwise.
+    """
 
     def address(module: Optional[int], at: int) -> Optional[str]:
         build_id = None if module is None else profile.data["modules"][module].get("build_id")
@@ -48,7 +52,7 @@ def _sites(profile: Profile, common: Set[str]) -> Tuple[List[str], List[str]]:
 
 
 def _sides(profile: Profile, metric: Optional[str], common: Set[str]) -> Tuple[Dict[Key, _Side], Set[str]]:
-    """The paths of a profile, and the functions that it has measured."""
+    """Return the paths of a profile by key, and the keys of the measured functions."""
     functions, frames = _sites(profile, common)
     found: Dict[Key, _Side] = {}
     for index, entry in enumerate(profile.data["paths"]):
@@ -66,19 +70,57 @@ def _sides(profile: Profile, metric: Optional[str], common: Set[str]) -> Tuple[D
 
 
 def diff(old: Profile, new: Profile, metric: Optional[str] = None) -> pd.DataFrame:
-    """What has changed from one profile to another: a row a call path. The paths are matched, and their means compared,
-    as by ``ipath diff``.
+    """Compare two profiles, one row per call path.
 
-    Args:
-        metric: the metric whose means are compared: the first that both have where it is None.
+    Paths are matched and means are tested as ``ipath diff`` does. The threads of a path are added
+    up. Sums and means are in the unit of the metric.
 
-    Returns:
-        Columns ``function``, ``stack``, ``old_count``, ``new_count`` (NaN where the path is not there), ``old_measured``,
-        ``new_measured`` (False where the profile has not measured the function at all), and for a metric
-        ``old_sum``, ``new_sum``, ``old_mean``, ``new_mean``, ``ratio``, ``p_value_alone`` (how likely chance is, of this
-        path by itself) and ``p_value`` (the same where it is looked for among all paths, by Holm's method).
+    Parameters
+    ----------
+    old, new : Profile
+        The profiles to compare.
+    metric : str, optional
+        The metric to compare. By default the first metric of `new` that `old` also has. ``count``
+        compares the numbers of calls alone.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The paths of both profiles. The largest change of the sum comes first, in either direction.
+        Paths whose function was measured in only one profile come last. Columns:
+
+        ``function``, ``stack``
+            The name of the function, and a tuple with the names of its callers, nearest first.
+        ``old_count``, ``new_count``
+            Calls. NaN if the profile does not have the path.
+        ``old_measured``, ``new_measured``
+            False if the profile did not measure the function at all.
+
+        If there is a metric to compare, also:
+
+        ``old_sum``, ``new_sum``, ``old_mean``, ``new_mean``
+            The sum and the mean of all values of the path. NaN if the profile does not have the
+            path.
+        ``ratio``
+            ``new_mean / old_mean``. NaN if ``old_mean`` is 0.
+        ``p_value_alone``
+            The probability that chance alone moves the means of this path at least this far apart.
+            NaN if either side has fewer than two values or the values are not known well enough.
+        ``p_value``
+            ``p_value_alone``, adjusted for the number of paths by Holm's method.
+
+    Raises
+    ------
+    ProfileError
+        One of the profiles does not have `metric`.
     """
-    if metric is None:
+    by_count = metric == "count"
+    if by_count:
+        metric = None
+    elif metric is not None:
+        old._known(metric)
+        new._known(metric)
+    else:
         metric = next((m for m in new.metrics if m in old.metrics), None)
     common = _build_ids(old) & _build_ids(new)
     before, of_old = _sides(old, metric, common)
@@ -107,10 +149,19 @@ def diff(old: Profile, new: Profile, metric: Optional[str] = None) -> pd.DataFra
             alone.append(p_of_means(a.values, b.values) if a and b else math.nan)
         rows.append(row)
     table = pd.DataFrame(rows)
-    if metric is None or table.empty:
+    if table.empty:
         return table
+    if metric is None:
+        return _by_change(table, "count") if by_count else table
     table["p_value_alone"], table["p_value"] = alone, adjusted(alone)
-    change = (table["new_sum"].fillna(0) - table["old_sum"].fillna(0)).abs()
-    # As in `ipath diff`, what one profile has not measured comes last.
+    return _by_change(table, "sum")
+
+
+def _by_change(table: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Sort paths by the size of their change.
+
+    Paths whose function was measured in only one profile come last, as in ``ipath diff``.
+    """
+    change = (table[f"new_{column}"].fillna(0) - table[f"old_{column}"].fillna(0)).abs()
     change[~(table["old_measured"] & table["new_measured"])] -= change.max() + 1
     return table.loc[change.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""Names of functions as a reader writes them."""
+"""Demangled names of functions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any, Dict, Mapping
 
 
 def demangled(data: Mapping[str, Any]) -> Dict[str, str]:
-    """Names by linkage names: those of the functions that were measured are in the profile, the others are those that
-    ``c++filt`` (binutils) knows. Without it they stay as they are."""
+    """Return names by linkage name.
+
+    The profile contains the names of the measured functions. The names of all other functions come
+    from ``c++filt`` (binutils); without it the result has only the measured functions.
+    """
     known = {f["linkage"]: f["name"] for f in data["functions"] if f.get("linkage")}
     frames = data["frames"]
     called = {f.get("function") for frame in frames for f in (frame, *frame.get("inlined", ()))}

@@ -1,4 +1,4 @@
-"""Pictures of profiles, by matplotlib (``pip install ipath-profile[plot]``)."""
+"""Plots of profiles with matplotlib (``pip install ipath-profile[plot]``)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,41 @@ from matplotlib.axes import Axes
 from .profile import Profile
 
 
-#: The most letters on a line of a label.
+#: The maximum number of characters on one line of a label.
 LETTERS = 72
 
 
 def paths(profile: Profile, metric: Optional[str] = None, limit: int = 20, axes: Optional[Axes] = None) -> Axes:
-    """A bar for each of the costliest call paths, named by the function and its nearest callers."""
+    """Draw a horizontal bar for each of the costliest call paths.
+
+    A label names the function and its two nearest callers.
+
+    Parameters
+    ----------
+    profile : Profile
+        The profile to draw.
+    metric : str, optional
+        The length of a bar is the path's sum of this metric, in its unit. By default the number of
+        calls.
+    limit : int
+        The maximum number of bars.
+    axes : matplotlib.axes.Axes, optional
+        The axes to draw on. By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the bars, costliest path at the top.
+
+    Raises
+    ------
+    ProfileError
+        The profile does not have `metric`.
+    """
     table = profile.paths(metric).head(limit)[::-1]
     column = "count" if metric is None else f"{metric}_sum"
     names = [" < ".join((f, *stack[:2])) for f, stack in zip(table["function"], table["stack"])]
-    # Whole names, wrapped.
+    # Wrap names instead of cutting them.
     names = ["\n".join(textwrap.wrap(name, LETTERS)) for name in names]
     lines = sum(name.count("\n") + 1 for name in names)
     axes = axes or plt.subplots(figsize=(12, 0.3 * lines + 1), layout="constrained")[1]
@@ -31,7 +56,33 @@ def paths(profile: Profile, metric: Optional[str] = None, limit: int = 20, axes:
 
 
 def histogram(profile: Profile, path: int, metric: str = "wall", axes: Optional[Axes] = None) -> Axes:
-    """How the values of a path are distributed, on a logarithmic axis."""
+    """Draw the distribution of the values of a path.
+
+    The axis is logarithmic above 1, or linear if there are negative values.
+
+    Parameters
+    ----------
+    profile : Profile
+        The profile to draw.
+    path : int
+        The index of the path in the file, as in :meth:`Profile.paths`.
+    metric : str
+        The metric whose values are drawn, in its unit.
+    axes : matplotlib.axes.Axes, optional
+        The axes to draw on. By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with one bar per bucket. The height of a bar is a number of calls.
+
+    Raises
+    ------
+    ProfileError
+        The profile does not have `metric`.
+    IndexError
+        There is no such path.
+    """
     buckets = profile.histogram(path, metric)
     axes = axes or plt.subplots()[1]
     widths = buckets["high"] - buckets["low"]

@@ -1,4 +1,4 @@
-"""A profile, and its tables."""
+"""Profiles and their tables."""
 
 from __future__ import annotations
 
@@ -12,33 +12,39 @@ import pandas as pd
 from .names import demangled
 from .tree import Node, tree_of
 
+#: The only schema that this package reads.
 SCHEMA = "ipath-profile/1"
-#: What each timer, counter and value has as columns where it has been measured.
+#: The numbers that tables show per metric, as columns ``METRIC_NUMBER``.
 NUMBERS = ("sum", "min", "max", "outermost", "exclusive")
 
-#: Stand for the callers that are not known: in general, and on paths beyond the limit of paths.
+#: Replaces unknown callers in trees.
 CALLERS_UNKNOWN = "[callers unknown]"
+#: Replaces the callers of calls beyond the maximum number of paths.
 CALLERS_BEYOND_LIMIT = "[callers unknown: --max-paths reached; see --collapse-recursion]"
+#: Replaces the callers of calls whose paths had no room for another reason.
 CALLERS_WITHOUT_ROOM = "[callers unknown: no room for their paths; see --collapse-recursion]"
 
 
 class ProfileError(ValueError):
-    """What was read is no profile that this package knows."""
+    """The input is not a profile of a known schema, or lacks the requested metric or function."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A call site, or a function that has been inlined there."""
+    """A call site in a caller, or a function that was inlined at that call site."""
 
-    #: The function's name, demangled if possible; ``module+0xADDR`` if it has none.
+    #: The name of the function, demangled if possible. ``module+0xADDR`` if it has no name, and
+    #: ``?`` for an inlined function without a name.
     function: str
-    #: The file name of its module, empty where that is not known.
+    #: The file name of the module without its folder. Empty if the module is not known.
     module: str
+    #: The source file. None if it is not known.
     file: Optional[str] = None
+    #: The line of the call in `file`. None if it is not known.
     line: Optional[int] = None
-    #: True of an inlined copy.
+    #: True if the function was inlined into the next frame.
     inlined: bool = False
-    #: The linkage (mangled) name, empty if there is none.
+    #: The linkage (mangled) name. Empty if there is none.
     linkage: str = ""
 
     def __str__(self) -> str:
@@ -46,11 +52,24 @@ class Frame:
 
 
 class Profile:
-    """What one session has measured.
+    """The measurements of one session.
 
-    Attributes:
-        data: the file itself, as ``json`` reads it.
-        units: the unit of each metric by name (``calls``, ``ns``, ...).
+    Parameters
+    ----------
+    data : mapping
+        The contents of a file, as ``json.load`` returns them.
+
+    Attributes
+    ----------
+    data : mapping
+        The contents of the file.
+    units : dict of str to str
+        The unit (``calls``, ``ns``, ...) of each metric by name, ``count`` included.
+
+    Raises
+    ------
+    ProfileError
+        The schema of `data` is not ``ipath-profile/1``.
     """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -66,22 +85,22 @@ class Profile:
 
     @property
     def metrics(self) -> List[str]:
-        """The names of the metrics besides ``count``."""
+        """The names of all metrics except ``count``, in the order of the file."""
         return [name for name in self.units if name != "count"]
 
     @property
     def labels(self) -> Dict[str, str]:
-        """Labels of the process (``rank`` and others)."""
+        """The labels of the process, such as its MPI ``rank``."""
         return dict(self.data["target"].get("labels", {}))
 
     @property
     def elapsed_ns(self) -> int:
-        """How long the session has lasted, in ns."""
+        """The duration of the session, in nanoseconds."""
         return int(self.data["session"]["elapsed_ns"])
 
     @property
     def losses(self) -> Dict[str, Any]:
-        """What the profile lacks: calls missed, incomplete paths and their causes."""
+        """Numbers of missed calls and incomplete paths, with their causes."""
         return dict(self.data["losses"])
 
     def is_whole(self) -> bool:
@@ -106,20 +125,59 @@ class Profile:
         return self._names.get(linkage, linkage) if linkage else ""
 
     def frame_name(self, index: int) -> str:
-        """The name of a frame by its index; ``module+0xADDR`` where it has none."""
+        """The name of the frame at `index`, demangled if possible.
+
+        ``module+0xADDR`` if it has no name.
+        """
         return self._frames[index][-1].function
 
     def stack(self, path: int, inlined: bool = True) -> List[Frame]:
-        """The callers of a path, the nearest first; the function itself is not among them."""
+        """Return the callers of a path, nearest first.
+
+        The measured function itself is not included.
+
+        Parameters
+        ----------
+        path : int
+            The index of the path in the file, as in :meth:`paths`.
+        inlined : bool
+            True to include the functions that were inlined at call sites.
+
+        Raises
+        ------
+        IndexError
+            There is no such path.
+        """
         frames = (f for index in self.data["paths"][path]["stack"] for f in self._frames[index])
         return [frame for frame in frames if inlined or not frame.inlined]
 
     def function_name(self, index: int) -> str:
-        """The demangled name of a function by its index."""
+        """The demangled name of the function at `index`."""
         return str(self.data["functions"][index]["name"])
 
     def functions(self) -> pd.DataFrame:
-        """A row a function: name, module, count, and for each metric ``METRIC_sum`` and so on."""
+        """Return the totals of each function.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per function, in the order of the file. Columns:
+
+            ``function``, ``linkage``, ``module``
+                The demangled name, the linkage name, and the file name of the module.
+            ``tail``
+                Calls that left by a tail call. Their times exclude the callee.
+            ``count``
+                Calls.
+            ``METRIC_sum``, ``METRIC_min``, ``METRIC_max``
+                For each metric, in its unit.
+            ``METRIC_outermost``
+                The part of the sum from calls that are not nested in a call of the same function.
+            ``METRIC_exclusive``
+                The part of the sum outside of nested calls of measured functions.
+
+            Numbers that no row has are not columns. A number that one row lacks is NaN.
+        """
         rows = []
         for function in self.data["functions"]:
             row = {
@@ -133,11 +191,35 @@ class Profile:
         return self._table(rows, ["function", "linkage", "module", "tail"])
 
     def paths(self, metric: Optional[str] = None, inlined: bool = True) -> pd.DataFrame:
-        """A row a call path, indexed by its place in the file.
+        """Return the numbers of each call path, costliest path first.
 
-        Args:
-            metric: the paths are sorted by this metric's sum, costliest first; by count where it is None.
-            inlined: True if functions that have been inlined at a call site are callers as well.
+        Parameters
+        ----------
+        metric : str, optional
+            The table is sorted by the sum of this metric. By default by the number of calls.
+        inlined : bool
+            True to include the functions that were inlined at call sites in ``stack``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per path. The index is the position of the path in the file. Columns:
+
+            ``function``, ``stack``
+                The name of the function, and a tuple with the names of its callers, nearest first.
+            ``thread``
+                The thread. None if the paths of threads are not kept apart.
+            ``complete``
+                True if the path reaches the root of the stack.
+            ``unwound``, ``open``
+                Calls that ended by an exception or longjmp, and calls that are still running.
+            ``tail``, ``count``, ``METRIC_sum``, ...
+                As in :meth:`functions`.
+
+        Raises
+        ------
+        ProfileError
+            The profile does not have `metric`.
         """
         rows = []
         for index, entry in enumerate(self.data["paths"]):
@@ -173,24 +255,62 @@ class Profile:
     def _table(self, rows: Sequence[Mapping[str, Any]], known: Sequence[str]) -> pd.DataFrame:
         numbers = [f"{metric}_{number}" for metric in self.metrics for number in NUMBERS]
         table = pd.DataFrame(list(rows), columns=[*known, "count", *numbers])
-        # A number that no row has is no column.
+        # Drop numbers that no row has.
         return table.drop(columns=[name for name in numbers if table[name].isna().all()])
 
     def histogram(self, path: int, metric: str = "wall") -> pd.DataFrame:
-        """How the values of a path are distributed: columns ``low`` and ``high`` (values from ``low`` to below
-        ``high``, in the metric's unit) and ``count``. Buckets are powers of two."""
+        """Return the distribution of the values of a path.
+
+        Parameters
+        ----------
+        path : int
+            The index of the path in the file, as in :meth:`paths`.
+        metric : str
+            The metric whose values are counted.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per bucket, ascending. ``count`` is the number of values ``v`` with
+            ``low <= v < high``, in the unit of the metric. Buckets are powers of two. The table is
+            empty if the path has no values.
+
+        Raises
+        ------
+        ProfileError
+            The profile does not have `metric`.
+        IndexError
+            There is no such path.
+        """
         stats = self.data["paths"][path]["metrics"].get(self._known(metric)) or {}
         rows = [(-(2 ** (k + 1)) + 1, -(2**k) + 1, n) for k, n in reversed(stats.get("hist_negative", []))]
-        # The first bucket has 0 as well as 1.
+        # The first bucket holds 0 and 1.
         rows += [(0 if k == 0 else 2**k, 2 ** (k + 1), n) for k, n in stats.get("hist", [])]
         return pd.DataFrame(rows, columns=["low", "high", "count"])
 
     def tree(self, function: Optional[str] = None, metric: Optional[str] = None, top_down: bool = False) -> Node:
-        """The paths as a tree: from the functions to their callers, or, ``top_down``, from the roots of the stacks.
+        """Return the paths as a tree.
 
-        Args:
-            function: only paths of this function (its demangled name or one of its linkage names).
-            metric: what the nodes' values are sums of; counts where it is None.
+        Parameters
+        ----------
+        function : str, optional
+            Include only paths of this function: its demangled name, its linkage name or an alias.
+            By default the paths of all functions.
+        metric : str, optional
+            The values of nodes are sums of this metric, in its unit. By default numbers of calls.
+        top_down : bool
+            False for a tree from the functions to their callers. True for a tree from the roots of
+            the stacks to the functions.
+
+        Returns
+        -------
+        Node
+            The root of the tree, named ``all``.
+
+        Raises
+        ------
+        ProfileError
+            The profile does not have `metric` or `function`.
         """
         if metric is not None:
             self._known(metric)
@@ -224,11 +344,24 @@ class Profile:
 
 
 def load(file: Union[str, "os.PathLike[str]"]) -> Profile:
-    """Reads a profile.
+    """Read a profile.
 
-    Raises:
-        OSError: the file cannot be read.
-        ProfileError: it is no profile, or of a schema that is not known.
+    Parameters
+    ----------
+    file : str or os.PathLike
+        A file that ``ipath ... -o FILE`` wrote.
+
+    Returns
+    -------
+    Profile
+        The measurements of the session.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    ProfileError
+        The file is not a complete profile, or its schema is not known.
     """
     with open(file, encoding="utf-8") as stream:
         try:

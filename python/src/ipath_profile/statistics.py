@@ -1,4 +1,4 @@
-"""Whether two sets of calls differ by more than chance, as ``ipath diff`` tests it (docs/diff.md)."""
+"""Significance of the difference of two means, as in ``ipath diff`` (docs/guide/diff.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 
 def _bounds(bucket: int) -> Tuple[int, int]:
-    """The smallest and the largest value of a bucket: ``k`` for [2^k, 2^(k+1)), ``-1 - k`` for their negatives."""
+    """The smallest and the largest value of a bucket.
+
+    Bucket ``k >= 0`` holds the values in ``[2^k, 2^(k+1))``; bucket 0 holds the value 0, too.
+    Bucket ``-1 - k`` holds the negated values of bucket ``k``, except 0.
+    """
     if bucket >= 0:
         return (0 if bucket == 0 else 2**bucket), 2 ** (bucket + 1) - 1
     return 1 - 2**-bucket, -(2 ** (-bucket - 1))
@@ -16,30 +20,36 @@ def _bounds(bucket: int) -> Tuple[int, int]:
 
 @dataclass
 class Distribution:
-    """Values of which the sum, the extremes, and the numbers by powers of two are known."""
+    """A distribution with an exact sum and exact extremes, and a histogram by powers of two."""
 
+    #: Numbers of values by bucket (see `_bounds`).
     buckets: Dict[int, int] = field(default_factory=dict)
+    #: The exact sum.
     total: int = 0
+    #: The smallest value. 0 if there are no values.
     low: int = 0
+    #: The largest value. 0 if there are no values.
     high: int = 0
+    #: False if the histogram is not usable because the runtime had no memory for it.
     is_known: bool = True
 
     def add(self, stats: Mapping[str, Any]) -> None:
-        """Adds the values of a metric at a path."""
+        """Add the values of one metric of one path, as they are in the file."""
         more = {-1 - int(k): int(n) for k, n in stats.get("hist_negative", []) if n}
         more.update({int(k): int(n) for k, n in stats.get("hist", []) if n})
         if not more:
             return
         low, high = int(stats.get("min", 0)), int(stats.get("max", 0))
         if len(more) == 1:
-            # All values are in one bucket if there was no memory for a histogram.
+            # The runtime puts all values in one bucket if it has no memory for a histogram.
+            # Extremes beyond the adjacent buckets reveal that.
             (only,) = more
             is_far = low < _bounds(only - 1)[0] or high > _bounds(only + 1)[1]
             self.is_known = self.is_known and not is_far
         self._put(more, int(stats["sum"]), low, high)
 
     def merged(self, other: "Distribution") -> "Distribution":
-        """The values of both."""
+        """Return the values of both distributions. Neither is changed."""
         both = Distribution(dict(self.buckets), self.total, self.low, self.high, self.is_known and other.is_known)
         if other.buckets:
             both._put(other.buckets, other.total, other.low, other.high)
@@ -54,12 +64,12 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return sum(self.buckets.values())
 
     @property
     def mean(self) -> float:
-        """The exact mean, NaN without values."""
+        """The exact mean. NaN if there are no values."""
         return self.total / self.count if self.buckets else math.nan
 
     def _ends(self, bucket: int) -> Tuple[int, int]:
@@ -68,7 +78,14 @@ class Distribution:
         return min(max(least, self.low), high), min(max(most, self.low), high)
 
     def cautious_variance(self) -> Optional[float]:
-        """The largest variance that the values can have if all are at the same place in their buckets on average."""
+        """An upper bound of the variance, in the squared unit of the values.
+
+        Each value is assumed to be at one of the two ends of its bucket. The fraction at the upper
+        end is the same for all buckets and follows from the exact sum. This is the largest variance
+        that is possible if the mean position of values in their bucket is the same for all buckets.
+
+        None if there are no values or the histogram is not usable.
+        """
         n = self.count
         if not self.is_known or n == 0:
             return None
@@ -120,7 +137,12 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def p_of_means(old: Distribution, new: Distribution) -> float:
-    """How likely chance is for means so far apart, of one path by itself; NaN if that is not known."""
+    """The p-value of the difference of two means, for one path alone.
+
+    Student's t-test with ``min(n, m) - 1`` degrees of freedom and the variance of both sides
+    together (:meth:`Distribution.cautious_variance`), so the result is rather too large than too
+    small. NaN if either side has fewer than two values or the variance is not known.
+    """
     n, m = old.count, new.count
     if min(n, m) < 2:
         return math.nan
@@ -134,12 +156,12 @@ def p_of_means(old: Distribution, new: Distribution) -> float:
     if error == 0.0:
         return 0.0
     freedom = min(n, m) - 1
-    # Both tails of Student's t.
+    # Both tails of Student's t distribution.
     return min(_incomplete_beta(freedom / 2, 0.5, freedom / (freedom + (apart / error) ** 2)), 1.0)
 
 
 def adjusted(alone: Sequence[float]) -> List[float]:
-    """The same where the smallest of all is looked for (Holm 1979); NaN stays NaN."""
+    """Adjust p-values for the number of tests (Holm 1979). NaN stays NaN and does not count."""
     order = sorted((p, at) for at, p in enumerate(alone) if not math.isnan(p))
     found, least = [math.nan] * len(alone), 0.0
     for rank, (p, at) in enumerate(order):

@@ -1,7 +1,7 @@
 //! Properties of the processor and of Linux on it that the runtime and the command share.
 //!
-//! Each processor has a folder of its own with the same names. Without one it has those of `unported`,
-//! which `--cfg ipath_unported` selects on every processor.
+//! Each processor has its own folder, with the same names. Processors without a folder use
+//! `unported`, which `--cfg ipath_unported` selects on every processor.
 
 #[cfg(any(ipath_unported, not(target_arch = "x86_64")))]
 mod unported;

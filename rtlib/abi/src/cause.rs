@@ -1,30 +1,31 @@
 //! Why paths are incomplete.
 
-/// Why a walk had to stop before the stack's root. Each is the number of the node that such a path ends in.
+/// The reason why a walk stopped before the root of the stack. Its number is the root node of the
+/// paths from such walks ([`crate::segment::Node`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Cause {
-    /// Neither unwind tables nor instructions nor a frame pointer tell how the frame's code is left.
+    /// There is no rule for the frame from unwind tables, instructions or the frame pointer.
     NoRule = 2,
-    /// The return address is in no mapping with code.
+    /// The return address is not in executable memory.
     UnknownCode = 5,
-    /// What stands at the return address's place is none: no call ends there.
+    /// The word in the return address's place is no return address: no call precedes it.
     NoCall = 6,
     /// The rule leads to a place that is not on the stack.
     OffStack = 7,
-    /// A signal has interrupted code for which there is no rule at that instruction.
+    /// A signal has interrupted code that has no rule at that instruction.
     Interrupted = 8,
-    /// A signal's handler leads to a stack that is not known, or there are too many such.
+    /// A signal handler was called from an unknown stack, or there are too many nested handlers.
     OtherStack = 9,
-    /// The return address is 0: usually the end of a stack that the program has made itself.
+    /// The return address is 0, usually the end of a stack that the program has created itself.
     NullReturn = 10,
-    /// Code reaches the call with different stack heights, and the unwind table has only one of
+    /// The code reaches the call with different stack heights, but the unwind table has only one of
     /// them.
     Ambiguous = 11,
 }
 
 impl Cause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 8] = [
         Self::NoRule,
         Self::UnknownCode,
@@ -36,13 +37,13 @@ impl Cause {
         Self::Ambiguous,
     ];
 
-    /// The node that such paths end in.
+    /// The root node of paths with this cause.
     #[inline(always)]
     pub const fn node(self) -> u32 {
         self as u32
     }
 
-    /// The cause that this node stands for.
+    /// The cause whose root node is `node`; `None` if there is none.
     #[inline(always)]
     pub const fn of_node(node: u32) -> Option<Self> {
         Some(match node {
@@ -58,7 +59,7 @@ impl Cause {
         })
     }
 
-    /// As it stands in profiles.
+    /// The name of the cause in profiles.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoRule => "no-unwind-rule",

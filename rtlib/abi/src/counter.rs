@@ -1,21 +1,22 @@
-//! Counters of the processor: what the kernel is asked for, and how it went.
+//! Counters of the processor: the events requested from the kernel, and statistics about them.
 
 use core::mem::size_of;
 use core::sync::atomic::AtomicU64;
 
-/// Words of an [`Event`].
+/// Number of 8-byte words of an [`Event`].
 pub const WORDS: usize = 9;
 
-/// A `struct perf_event_attr` in its second size (include/uapi/linux/perf_event.h, PERF_ATTR_SIZE_VER1). One that has
-/// been used keeps what it is; one whose words are 0 is none.
+/// A `struct perf_event_attr` in its second size (include/uapi/linux/perf_event.h,
+/// PERF_ATTR_SIZE_VER1). An event in use never changes. All words are 0 if there is no event.
 #[repr(C)]
 pub struct Event {
-    /// Type and below it the size, config, three that are 0, flags, one that is 0, config1, config2.
+    /// Type (lower half) and size, config, three words that are 0, flags, one word that is 0,
+    /// config1, config2.
     pub words: [AtomicU64; WORDS],
 }
 
 impl Event {
-    /// Of its words.
+    /// Creates an event from its words.
     pub const fn new(words: [u64; WORDS]) -> Self {
         let mut event = Self {
             words: [const { AtomicU64::new(0) }; WORDS],
@@ -29,7 +30,8 @@ impl Event {
     }
 }
 
-/// The words of an event of a type, with its config, config1 and config2, that counts one thread in user mode alone.
+/// The words of an event of type `kind` with these values of config, config1 and config2. The event
+/// counts one thread, in user mode only.
 pub const fn words(kind: u32, config: [u64; 3]) -> [u64; WORDS] {
     const SIZE: u64 = 8 * WORDS as u64;
     const EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -43,15 +45,16 @@ pub const fn words(kind: u32, config: [u64; 3]) -> [u64; WORDS] {
     words
 }
 
-/// How it went with a counter in all threads together.
+/// Statistics of a counter over all threads.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Counted {
-    /// Time in which threads ran that have it, ns.
+    /// Run time of the threads that have the counter, in ns.
     pub enabled: AtomicU64,
-    /// The part of that in which it counted: less where the processor has too few counters for all that want one.
+    /// The part of `enabled` in which the event was counted, in ns. It is less if the processor has
+    /// too few hardware counters for all users.
     pub running: AtomicU64,
-    /// How many threads could not have it.
+    /// The number of threads that could not open the counter.
     pub refused: AtomicU64,
 }
 

@@ -1,158 +1,175 @@
-//! What the command writes into the runtime's image and reads back from it: the symbols below are
-//! found by name in the image's symbol table.
+//! The parts of the runtime's image that the command writes and reads. It finds the symbols below
+//! by name in the image's symbol table.
 
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use crate::segment::AREAS;
 
-/// Section of the image file, not loaded: the address of each fence before an exit's clock, 8
-/// bytes each.
+/// Section of the image file, not loaded: the address in the image of each fence before an exit's
+/// reading of the clock, 8 bytes each.
 pub const FENCES: &str = "ipath_fences";
 /// Symbol of the entry stub.
 pub const SYMBOL_ENTRY_STUB: &str = "ipath_entry_stub";
-/// Symbol of the entry stub that walks the stack again for every walk it has remembered, and ends
-/// the program (SIGILL) where the two differ: for tests.
+/// Symbol of the entry stub that repeats every walk found in the cache of walks, and kills the
+/// program (SIGILL) if the two walks differ. For tests.
 pub const SYMBOL_VERIFIED_ENTRY_STUB: &str = "ipath_verified_entry_stub";
 /// Symbol of the stub for exits by a return.
 pub const SYMBOL_EXIT_STUB: &str = "ipath_exit_stub";
-/// Symbol of the stub for exits by a tail call, which ends the activation there.
+/// Symbol of the stub for exits by a tail call that end the activation.
 pub const SYMBOL_TAIL_STUB: &str = "ipath_tail_stub";
-/// Symbol of the stub for exits by a tail call of a function whose exits end the activation: it lends it to that.
+/// Symbol of the stub for tail calls to a function whose exits end the activation: the stub lends
+/// the activation to that function.
 pub const SYMBOL_LEND_STUB: &str = "ipath_lend_stub";
-/// Symbol of the stub for returns of functions that are not measured, which end the activations lent to them.
+/// Symbol of the stub for returns of functions that are not measured. Such a return ends the
+/// activations lent to its function.
 pub const SYMBOL_ENDER_STUB: &str = "ipath_ender_stub";
-/// Symbol of the stub for the tail calls of such functions that lead to where nothing ends them.
+/// Symbol of the stub for tail calls of functions that are not measured, to code that does not end
+/// the activations lent to them.
 pub const SYMBOL_ENDER_TAIL_STUB: &str = "ipath_ender_tail_stub";
 /// Symbol of the stub for points.
 pub const SYMBOL_POINT_STUB: &str = "ipath_point_stub";
-/// Symbol of the one that walks again as [`SYMBOL_VERIFIED_ENTRY_STUB`] does.
+/// Symbol of the point stub that repeats walks like [`SYMBOL_VERIFIED_ENTRY_STUB`]. For tests.
 pub const SYMBOL_VERIFIED_POINT_STUB: &str = "ipath_verified_point_stub";
+/// Symbol of the stub for counts.
+pub const SYMBOL_COUNT_STUB: &str = "ipath_count_stub";
 /// Symbol of the stub that does nothing.
 pub const SYMBOL_IDLE_STUB: &str = "ipath_idle_stub";
-/// Symbols of where probes go on that take more of the stack, on stacks that are a thread's own: for tests.
+/// Symbols of the code at which probes that need more stack continue on a stack that belongs to the
+/// thread. For tests.
 pub const SYMBOLS_AT_HOME: [&str; 2] = ["ipath_enter_at_home", "ipath_end_at_home"];
 /// Symbol of [`Parameters`].
 pub const SYMBOL_PARAMETERS: &str = "ipath_parameters";
-/// Symbol of the page that is wiped in a forked child; its first word is [`ALIVE`] in the target.
+/// Symbol of the page that is zeroed in a forked child. Its first word is [`ALIVE`] in the target.
+/// It contains the table of [`Bank`](crate::count::Bank).
 pub const SYMBOL_ALIVE: &str = "ipath_alive";
 /// Symbol of the table of [`Probe`](crate::probe::Probe), [`crate::MAX_FUNCTIONS`] long.
 pub const SYMBOL_PROBES: &str = "ipath_probes";
-/// Symbol of a `u64` for each row of that table: the [`values`](crate::value) of a function, or the
-/// [`Standing`](crate::point::Standing) frame of a point.
+/// Symbol of a table with a `u64` for each row of the table of probes: the [`values`](crate::value)
+/// of a function, or the [`Standing`](crate::point::Standing) frame of a point.
 pub const SYMBOL_DETAILS: &str = "ipath_details";
 /// Symbol of the table of [`Schema`](crate::schema::Schema), [`crate::schema::MAX_SCHEMAS`] long.
 pub const SYMBOL_SCHEMAS: &str = "ipath_schemas";
-/// Symbol of the table of [`Event`](crate::counter::Event), [`COUNTERS`](crate::schema::source::COUNTERS) long: which counter each
-/// of those sources is.
+/// Symbol of the table of [`Event`](crate::counter::Event),
+/// [`COUNTERS`](crate::schema::source::COUNTERS) long: the event of each of those sources.
 pub const SYMBOL_COUNTERS: &str = "ipath_counters";
 /// Symbol of the table of [`OwnMapping`], [`OWN_MAPPINGS`] long.
 pub const SYMBOL_MAPS: &str = "ipath_maps";
-/// Symbol of how many of these have been in use, from the first on.
+/// Symbol of the number of used entries of [`SYMBOL_MAPS`], a prefix of it.
 pub const SYMBOL_MAPS_USED: &str = "ipath_maps_used";
-/// `u32`, 1 once a stack has been seen that is not a thread's own.
+/// Symbol of a `u32` that is 1 once a stack has been seen that is not a thread's own stack.
 pub const SYMBOL_COROUTINES: &str = "ipath_coroutines";
-/// `u64`, the epoch of the rules by which walks are made. Its first half is the command's, which adds
-/// [`EPOCH_OF_TABLES`] to it when it has published tables; the second half is the runtime's.
+/// Symbol of the epoch of the unwind rules, a `u64`. The command owns the low 32 bits and adds
+/// [`EPOCH_OF_TABLES`] to them when it has published tables. The runtime owns the high 32 bits.
 pub const SYMBOL_EPOCH: &str = "ipath_epoch";
 
-/// Symbol of what measuring takes, [`COSTS`] words, which the runtime finds out where they are 0.
+/// Symbol of the costs of probes: [`COSTS`] words, which are the runtime's `Costs`, in ticks except
+/// for the cost of a stack word. They are 0 until the runtime has measured them, or the command has
+/// copied them from the parent process.
 pub const SYMBOL_COSTS: &str = "ipath_costs";
-/// How many words that is.
+/// The number of words at [`SYMBOL_COSTS`].
 pub const COSTS: usize = 11;
 
-/// What the command adds to the epoch's first half, a `u32` that may wrap around: function ids are less.
+/// The command's increment of the low 32 bits of the epoch ([`SYMBOL_EPOCH`]), which may wrap
+/// around. Function ids are below this value, because the runtime combines them with the epoch.
 pub const EPOCH_OF_TABLES: u32 = 1 << 16;
-/// What the runtime adds to the epoch as a whole.
+/// The value that the runtime adds to the epoch (as one `u64`) after it has forgotten rules. It
+/// counts up the high 32 bits and leaves the command's low 32 bits unchanged.
 pub const EPOCH_OF_MAPS: u64 = 1 << 32;
 
-/// First word of the alive page in the process the session was made for.
+/// First word of the alive page in the process that the session was created for.
 pub const ALIVE: u64 = 0x6976_6c61_6874_6170;
 
-/// Parameters of a session, written once before the first probe fires.
+/// Parameters of a session, written once before the first probe executes.
 #[repr(C)]
 pub struct Parameters {
     /// Address of the segment in the target.
     pub segment: AtomicU64,
-    /// The process's id in its own pid namespace. A child that shares its memory (vfork) has another.
+    /// The id of the process in its own pid namespace. A child that shares its memory (vfork) has
+    /// another one.
     pub process: AtomicU64,
-    /// Most distinct paths; further ones share one path per function.
+    /// Maximum number of distinct paths. Calls on further paths share one path per function.
     pub max_paths: AtomicU64,
-    /// Innermost callers kept; 0 keeps all.
+    /// Number of innermost callers to keep; 0 keeps all.
     pub depth: AtomicU64,
-    /// 1 where recursion is folded.
+    /// 1 if recursion is folded.
     pub folds: AtomicU64,
-    /// 1 where verifying finds every remembered walk wrong, to see that it does verify.
+    /// 1 if verification rejects every cached walk, to test that it does verify.
     pub distrust: AtomicU64,
-    /// Bytes from the thread pointer to the thread id (32 bit), or -1 where it is not known.
+    /// Bytes from the thread pointer to the 32-bit thread id, or -1 if unknown.
     pub tid_offset: AtomicI32,
-    /// 0 if the first word of the thread's control block is the thread pointer, 1 if its register must be read.
+    /// 0 if the first word of the thread's control block is the thread pointer, 1 if its register
+    /// must be read.
     pub reads_tp: AtomicU32,
-    /// 1 if programs may read that register.
+    /// 1 if programs may read the thread pointer's register.
     pub may_read_tp: AtomicU32,
-    /// 1 where the runtime may make system calls; 0 where it makes none at all, as one that a filter forbids could end
-    /// the program. Then it has the reserve, and what the command has published of the process's maps.
+    /// 1 if the runtime may make system calls. If 0 it makes none, because a system call filter
+    /// could kill the program for one. It then uses the reserve and the process's maps as published
+    /// by the command.
     pub system_calls: AtomicU32,
-    /// 1 where the command waits for libraries to come, and puts functions in before their own code runs.
+    /// 1 if the command waits for libraries, and patches their functions before their own code
+    /// runs.
     pub awaits_libraries: AtomicU32,
-    /// 1 where no thread is to be counted as another that has ended, as long as there is room.
+    /// 1 if each thread is recorded separately while there is room. Otherwise a thread may continue
+    /// the records of one that has ended.
     pub threads_apart: AtomicU32,
-    /// Where the loader says what becomes of its list of libraries (`r_state` of link.h): 0 there where that is whole. 0 where
-    /// that is not known.
+    /// Address of the loader's `r_state` (link.h), which is 0 while the list of libraries is
+    /// consistent. 0 if the address is unknown.
     pub loader_state: AtomicU64,
-    /// All ones where times are without what measuring takes, else 0.
+    /// All ones if the measurement overhead is subtracted from times, else 0.
     pub corrects: AtomicU64,
-    /// Ticks to ns: `(ticks * scale) >> SCALE_SHIFT`, over 128 bits.
+    /// Factor from ticks to ns: `(ticks * scale) >> SCALE_SHIFT`, in 128-bit arithmetic.
     pub scale: AtomicU64,
-    /// ns to ticks: `(ns * ticks_per_ns) >> TICKS_SHIFT`, over 128 bits.
+    /// Factor from ns to ticks: `(ns * ticks_per_ns) >> TICKS_SHIFT`, in 128-bit arithmetic.
     pub ticks_per_ns: AtomicU64,
     /// First address of the loader's entry code, which has no unwind information: a return
     /// address in [root_start, root_end) is a root.
     pub root_start: AtomicU64,
-    /// See `root_start`.
+    /// The address after the loader's entry code, see `root_start`.
     pub root_end: AtomicU64,
-    /// Where `system_calls` is 0: memory of the runtime's own, readable and writable, zeroes; see [`RESERVE_SHARED`].
+    /// If `system_calls` is 0, the address of zeroed, readable and writable memory for the runtime;
+    /// see [`RESERVE_SHARED`].
     pub reserve: AtomicU64,
-    /// Its bytes.
+    /// Length of the reserve in bytes.
     pub reserve_len: AtomicU64,
-    /// Bytes of the segment, for a child to have as much memory in its place; 0 where it shall not.
+    /// Size of the segment in bytes, if a child gets as much memory in its place; else 0.
     pub room: AtomicU64,
-    /// Where `system_calls` is 0: bytes of each area of the segment that have memory, from its start on.
+    /// If `system_calls` is 0, the populated length in bytes of each area of the segment.
     pub populated: [AtomicU64; AREAS],
 }
 
 impl Parameters {
-    /// Bytes from the start to `process`.
+    /// Byte offset of `process`.
     pub const PROCESS: u64 = offset_of!(Self, process) as u64;
-    /// Bytes from the start to `awaits_libraries`.
+    /// Byte offset of `awaits_libraries`.
     pub const AWAITS: u64 = offset_of!(Self, awaits_libraries) as u64;
-    /// Bytes from the start to `max_paths`.
+    /// Byte offset of `max_paths`.
     pub const MAX_PATHS: u64 = offset_of!(Self, max_paths) as u64;
 }
 
-/// Bytes of the reserve that each thread takes; calls on threads beyond are missed.
+/// Bytes of the reserve for each thread. Calls on further threads are missed.
 pub const RESERVE_PER_THREAD: u64 = 1 << 20;
-/// Bytes of the reserve for what all threads share, and for tables of threads that grow.
+/// Bytes of the reserve for data that all threads share, and for per-thread tables that grow.
 pub const RESERVE_SHARED: u64 = 32 << 20;
 
-/// Fractional bits of [`Parameters::scale`], and of those of columns: up to two units a tick.
+/// Fractional bits of [`Parameters::scale`] and of the scale of columns: up to two units per tick.
 pub const SCALE_SHIFT: u32 = 63;
 /// Fractional bits of [`Parameters::ticks_per_ns`].
 pub const TICKS_SHIFT: u32 = 32;
 
-/// Bytes from the start of a mapping that holds a thread's state and private stack to where the
-/// application's stack pointer stands while the thread runs on that stack.
+/// Offset in bytes of the application's saved stack pointer, in the mapping of a thread's state and
+/// private stack. It is valid while the thread runs on the private stack.
 pub const THREAD_SAVED_SP: usize = 1024 + 32;
 
-/// Length of the table of mappings.
+/// Length of the table of the runtime's mappings.
 pub const OWN_MAPPINGS: usize = 16384;
 
-/// A mapping the runtime made itself; `len` 0 when free.
+/// A mapping made by the runtime. `len` is 0 if the entry is free.
 #[repr(C)]
 pub struct OwnMapping {
-    /// First address.
+    /// First address of the mapping.
     pub address: AtomicU64,
-    /// Bytes.
+    /// Length of the mapping in bytes; 0 if the entry is free.
     pub len: AtomicU64,
 }
 
@@ -162,38 +179,39 @@ pub const SYMBOL_TRAPS: &str = "ipath_traps";
 pub const SYMBOL_TRAP_ACTIONS: &str = "ipath_trap_actions";
 /// Symbol of the handler of SIGTRAP.
 pub const SYMBOL_TRAP_HANDLER: &str = "ipath_trap_handler";
-/// Symbol of what the handler returns to.
+/// Symbol of the code that the handler returns to.
 pub const SYMBOL_TRAP_RESTORER: &str = "ipath_trap_restorer";
 
 /// Buckets of the table of traps, a power of two.
 pub const TRAP_BUCKETS: usize = 1 << TRAP_BITS;
-/// Its logarithm.
+/// The binary logarithm of [`TRAP_BUCKETS`].
 pub const TRAP_BITS: u32 = 12;
-/// What an address is multiplied with; the product's highest bits are its first bucket.
+/// Multiplier of the hash of a breakpoint's address. The highest bits of the product select its
+/// first bucket.
 pub const TRAP_HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A breakpoint and the trampoline that stands for it. Buckets are filled, never emptied; an address
-/// is in the first free one from its hash on.
+/// A breakpoint and the trampoline in its place. Buckets are filled and never emptied. An address
+/// is in the first bucket that was free, from its hash on.
 #[repr(C)]
 pub struct Trap {
-    /// Where the breakpoint is; 0 while free. Written last.
+    /// The address of the breakpoint; 0 while the bucket is free. Written last.
     pub address: AtomicU64,
-    /// The trampoline.
+    /// The address of the trampoline.
     pub target: AtomicU64,
 }
 
-/// The bucket an address is first looked for in.
+/// The first bucket to search for a breakpoint's address.
 pub const fn trap_bucket(address: u64) -> usize {
     (address.wrapping_mul(TRAP_HASH) >> (64 - TRAP_BITS)) as usize
 }
 
-/// What SIGTRAP does, as the kernel has it (`struct sigaction` of linux/signal_types.h): handler,
-/// flags, restorer, mask.
+/// The actions of SIGTRAP in the kernel's format (`struct sigaction` of linux/signal_types.h):
+/// handler, flags, restorer, mask.
 #[repr(C)]
 pub struct TrapActions {
-    /// While traps are in.
+    /// The action while traps are installed.
     pub new: [AtomicU64; 4],
-    /// Before.
+    /// The program's action, before traps were installed.
     pub old: [AtomicU64; 4],
 }
 

@@ -1,13 +1,15 @@
-//! Layouts shared by the injected runtime and the `ipath` command: the segment, which both map,
-//! and the parameters the command writes into the runtime's image before the first probe fires.
+//! Layouts shared by the injected runtime and the `ipath` command: the segment, which both map, and
+//! the parameters, which the command writes into the runtime's image before the first probe
+//! executes.
 //!
-//! Every type is `repr(C)`, holds plain integers or atomics only, and has no padding. A change of
-//! any of them changes [`ABI_VERSION`]. docs/segment.md describes the whole.
+//! Every type is `repr(C)`, consists of plain integers or atomics, and has no padding. A change to
+//! any of them changes [`ABI_VERSION`]. docs/internals/segment.md describes the whole.
 #![no_std]
 #![forbid(unsafe_code)]
 
 pub mod arch;
 pub mod cause;
+pub mod count;
 pub mod counter;
 pub mod image;
 pub mod point;
@@ -17,20 +19,21 @@ pub mod segment;
 pub mod shortage;
 pub mod value;
 
-/// Version of every layout in this crate, of the session document, and of what trampolines and stubs agree on: a
-/// session of another version is refused. One of another build with the same version is not: where its runtime has
-/// what, its document tells.
-pub const ABI_VERSION: u32 = 28;
+/// Version of every layout in this crate, of the session document, and of the interface between
+/// trampolines and stubs. The command refuses sessions of other versions. It accepts another build
+/// with the same version: the session document contains the addresses in its runtime.
+pub const ABI_VERSION: u32 = 29;
 
-/// Page size of the only platform there is, in bytes.
+/// Page size in bytes.
 pub const PAGE: u64 = 4096;
 
-/// Rows of the table of probes.
+/// Number of rows of the probe table.
 pub const MAX_FUNCTIONS: usize = 16384;
-/// The last row is the runtime's own, which it tells by what its probes cost.
+/// Number of the last row of the probe table. The runtime uses it to measure the cost of its
+/// probes.
 pub const TRIAL: u32 = MAX_FUNCTIONS as u32 - 1;
-/// Most functions one session can hold, removed ones included.
+/// Maximum number of functions of a session, including removed ones.
 pub const MOST_FUNCTIONS: usize = TRIAL as usize;
 
-/// Most threads alive at once that record; calls on further ones are counted as missed.
+/// Maximum number of live threads that record. Calls on further threads count as missed.
 pub const MAX_THREADS: usize = 8192;

@@ -1,35 +1,38 @@
-//! Where the function of a point has its frame: the word that a point has of the details.
+//! The location of the frame at a point: the point's word in the table of details.
 
 use crate::arch::registers::OTHERS;
 
-/// Set where the frame is counted from the frame pointer, not from the stack pointer.
+/// Flag: the frame is relative to the frame pointer instead of the stack pointer.
 pub const BY_FP: u64 = 1 << 0;
-/// Set where [`Standing::others`] are known.
+/// Flag: [`Standing::others`] are known.
 pub const KNOWS_OTHERS: u64 = 1 << 1;
-/// The place of [`Standing::fp`], of 8 bits.
+/// Bit offset of [`Standing::fp`], which has 8 bits.
 pub const FP_SHIFT: u32 = 8;
-/// The place of [`Standing::others`], of [`OTHER_BITS`] each.
+/// Bit offset of [`Standing::others`], which have [`OTHER_BITS`] each.
 pub const OTHERS_SHIFT: u32 = 16;
-/// See [`OTHERS_SHIFT`].
+/// Width of an element of [`Standing::others`] in bits.
 pub const OTHER_BITS: u32 = 3;
-/// The place of [`Standing::slot`], of 32 bits.
+/// Bit offset of [`Standing::slot`], which has 32 bits.
 pub const SLOT_SHIFT: u32 = 32;
 
-/// Where a function has its frame before an instruction.
+/// The location of a function's frame before an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// True if the frame is counted from the frame pointer, not from the stack pointer.
+    /// True if the frame is relative to the frame pointer instead of the stack pointer.
     pub by_fp: bool,
-    /// Bytes from there to the address of the return address.
+    /// Bytes from the stack pointer, or with `by_fp` from the frame pointer, to the address of the
+    /// return address.
     pub slot: i32,
-    /// Words from the return address down to where the caller's frame pointer is; 0 where it is in its register.
+    /// Words from the return address down to the caller's saved frame pointer; 0 if it is still in
+    /// its register.
     pub fp: u8,
-    /// The same of the other callee-saved registers, less than 8 words each; `None` where that is not known.
+    /// Words from the return address down to each other saved callee-saved register, less than 8; 0
+    /// if it is still in its register. `None` if unknown.
     pub others: Option<[u8; OTHERS]>,
 }
 
 impl Standing {
-    /// As a word; `None` where some of it has no room there.
+    /// Encodes the location as a word; `None` if a field does not fit.
     pub fn encode(self) -> Option<u64> {
         let mut word = u64::from(self.by_fp) * BY_FP;
         if let Some(others) = self.others {
@@ -45,7 +48,7 @@ impl Standing {
         Some(word | u64::from(self.fp) << FP_SHIFT | slot)
     }
 
-    /// Of a word.
+    /// Decodes a word made by [`Standing::encode`].
     #[inline(always)]
     pub const fn decode(word: u64) -> Self {
         const fn other(word: u64, number: u32) -> u8 {
@@ -69,7 +72,7 @@ impl Standing {
         }
     }
 
-    /// The address of the return address, where the stack and frame pointers are these.
+    /// The address of the return address if the stack pointer is `sp` and the frame pointer `fp`.
     #[inline(always)]
     pub const fn slot_at(self, sp: u64, fp: u64) -> u64 {
         let base = if self.by_fp { fp } else { sp };

@@ -1,33 +1,35 @@
-//! The probe table: what the runtime does where a hook has a number.
+//! The probe table: the action of the runtime for each hook number.
 //!
-//! A row is for all hooks with its number. Those at the entry and at the exits of a function share one: which of the two
-//! a hook is, the stub that it calls tells.
+//! All hooks with the same number share a row, such as those at the entry and the exits of a
+//! function. The stub that a hook calls distinguishes entries from exits.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32};
 
-/// A row.
+/// A row of the probe table.
 #[repr(C)]
 pub struct Probe {
-    /// 0 while it is out; changes with every add and remove, and each time that exits come in, so that an activation
-    /// whose return has not been seen is not mistaken for a later one.
+    /// 0 while the probe is removed. Changes with every add and remove, and whenever exits are
+    /// installed. So an activation whose return was not seen is not confused with a later one.
     pub generation: AtomicU32,
     /// A [`Kind`], and above it a [`Children`].
     pub kind: AtomicU8,
-    /// The [`Schema`](crate::schema::Schema) of what is measured.
+    /// The index of the measurement's [`Schema`](crate::schema::Schema) in the table of schemas.
     pub schema: AtomicU8,
-    /// The number that functions have which leave by tail calls of each other, directly or by way of others, so that
-    /// returns of one may end calls of another: [`LENDING`]. 0 where there are none; another number each time that
-    /// they change. With [`LENDS`] where calls that leave by a tail call are ended by a return of another such function.
+    /// The number of a group of functions that call each other by tail calls, directly or
+    /// indirectly. A return of one may end a call of another: [`LENDING`]. 0 if there is no such
+    /// function. Each change of the group changes the number. [`LENDS`] is set if the return of
+    /// another function of the group ends the calls that leave by a tail call.
     pub lending: AtomicU16,
 }
 
-/// See [`Probe::lending`].
+/// Mask of the group's number in [`Probe::lending`].
 pub const LENDING: u16 = 0x7fff;
-/// See [`Probe::lending`].
+/// Flag in [`Probe::lending`]: the return of another function of the group ends the calls that
+/// leave by a tail call.
 pub const LENDS: u16 = 1 << 15;
 
-/// What a probe is for.
+/// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -35,23 +37,25 @@ pub enum Kind {
     Entry = 0,
     /// Calls of a function are measured from the entry to an exit.
     Call = 1,
-    /// What comes through an instruction is counted.
+    /// Executions of an instruction are counted.
     Point = 2,
-    /// Exits alone, of a function that is not measured: they end calls that have been lent to it by a tail call.
+    /// Exits only, of a function that is not measured. They end calls lent to it by a tail call.
     Ender = 3,
-    /// The entry tells that frames below its caller's have been left, by an exception as a rule.
+    /// The entry shows that the frames below its caller's have been left, usually by an exception.
     Frames = 4,
-    /// The same of what is below the frame that the `jmp_buf` at its first argument belongs to.
+    /// The entry shows that the frames below the one that set the `jmp_buf` in its first argument
+    /// have been left.
     Jump = 5,
-    /// The same of the whole stack, since its thread ends.
+    /// The entry shows that the whole stack has been left, because its thread ends.
     End = 6,
-    /// A stack has another place when the function returns. Its exits have probes, too.
+    /// A stack has moved to another place when the function returns. Its exits have probes, too.
     Moves = 7,
     /// Libraries have been loaded or unloaded.
     Loads = 8,
-    /// A child may come of it: [`Children`] tells where.
+    /// The function may create a child that shares memory: see [`Children`].
     Forks = 9,
-    /// Calls are counted at the entry from now on. The exits are still in, for calls that were measured from their entry.
+    /// Calls are counted at the entry from now on. The exits stay installed for calls that are
+    /// already being measured.
     Ending = 10,
     /// The entry of a function that executes another program.
     Execs = 11,
@@ -69,26 +73,29 @@ pub enum Kind {
 /// The bits of a [`Kind`] in [`Probe::kind`].
 pub const KIND: u8 = 0xf;
 
-/// Where a child that shares the process's memory may come of a function, be it measured or not. It is in
-/// [`Probe::kind`] from bit [`CHILDREN_SHIFT`] on.
+/// The calls of a function, measured or not, that may create a child sharing the process's memory.
+/// Stored in [`Probe::kind`] from bit [`CHILDREN_SHIFT`] on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Children {
-    /// Nowhere.
+    /// No call of the function creates a child that shares memory.
     Never = 0,
-    /// At each call.
+    /// Every call of the function may create a child that shares memory.
     Always = 1,
-    /// Where the flags of a `clone`, its third argument, say so.
+    /// Calls may create a child that shares memory if the flags of `clone`, its third argument, say
+    /// so.
     Clone = 2,
-    /// Where the flags of a `clone3`, the first word its first argument leads to, say so.
+    /// Calls may create a child that shares memory if the flags of `clone3` say so: the first word
+    /// of the structure in its first argument.
     Clone3 = 3,
 }
 
-/// See [`Children`].
+/// The first bit of a [`Children`] in [`Probe::kind`].
 pub const CHILDREN_SHIFT: u32 = 4;
 
 impl Kind {
-    /// Of the bits of [`Probe::kind`].
+    /// Decodes the kind in the bits [`KIND`] of [`Probe::kind`]. Never `None`, because every value
+    /// of these bits is a kind.
     pub const fn of(bits: u8) -> Option<Self> {
         Some(match bits & KIND {
             0 => Self::Entry,
@@ -111,27 +118,27 @@ impl Kind {
         })
     }
 
-    /// With [`Children`], as [`Probe::kind`] has both.
+    /// Encodes the kind and the [`Children`] as [`Probe::kind`].
     pub const fn with(self, children: Children) -> u8 {
         self as u8 | (children as u8) << CHILDREN_SHIFT
     }
 
-    /// Whether calls are recorded by it.
+    /// True if the probe records calls of a function or executions of an instruction.
     pub const fn is_measured(self) -> bool {
         matches!(self, Self::Entry | Self::Call | Self::Point | Self::Ending)
     }
 
-    /// Whether returns of the calls that it has measured are seen.
+    /// True if the exits of measured calls have probes.
     pub const fn has_exits(self) -> bool {
         matches!(self, Self::Call | Self::Ending)
     }
 
-    /// True if the program may be left through the function.
+    /// True if the function may end the process or execute another program.
     pub const fn departs(self) -> bool {
         matches!(self, Self::Execs | Self::Exits | Self::Checks)
     }
 
-    /// Whether it tells that calls have ended without a return.
+    /// True if the probe shows that calls have ended without a return.
     pub const fn ends_calls(self) -> bool {
         matches!(self, Self::Frames | Self::Jump | Self::End)
     }

@@ -1,68 +1,74 @@
-//! What is read at a probe, and what records have of it.
+//! The sources read at probes, and the columns that records keep of them.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Rows of the table of schemas; one that has been used keeps what it is.
+/// Number of rows of the table of schemas. A used row never changes.
 pub const MAX_SCHEMAS: usize = 256;
-/// Most columns of a schema.
+/// Maximum number of columns of a schema.
 pub const MAX_COLUMNS: usize = 16;
 
-/// Nothing but the count.
+/// The schema that only counts calls: it has no columns.
 pub const SCHEMA_COUNT: u8 = 0;
-/// The one column is the time by the time-stamp counter: what the hand-written ways do by themselves.
+/// The schema whose only column is the time, by the time-stamp counter. The assembly fast path
+/// measures it.
 pub const SCHEMA_WALL: u8 = 1;
-/// The first schema that is made when it is asked for.
+/// The first schema that is created on request.
 pub const FIRST_SCHEMA: u8 = 2;
 
-/// Sources that are read at an entry and again at the exit: what a call has cost is the difference. An activation
-/// has a place for each.
+/// Sources read at the entry and again at the exit: the cost of a call is the difference. An
+/// activation stores the value of each at its entry.
 pub mod source {
     /// The time-stamp counter, ticks.
     pub const CLOCK: usize = 0;
     /// CPU time of the thread, in ticks.
     pub const CPU: usize = 1;
-    /// How long the thread has waited for a processor, ns.
+    /// The time that the thread has waited for a processor, in ns.
     pub const RUN_DELAY: usize = 2;
-    /// How long it has waited for block devices, ns.
+    /// The time that the thread has waited for block devices, in ns.
     pub const BLOCK_IO: usize = 3;
-    /// Page faults.
+    /// The number of page faults of the thread.
     pub const PAGE_FAULTS: usize = 4;
-    /// Context switches.
+    /// The number of context switches of the thread.
     pub const CONTEXT_SWITCHES: usize = 5;
-    /// Those of the page faults for which a device was read.
+    /// The number of page faults of the thread that read from a device.
     pub const MAJOR_FAULTS: usize = 6;
-    /// The first of the counters, [`COUNTERS`].
+    /// The first of the [`COUNTERS`] hardware counters.
     pub const COUNTER: usize = 7;
-    /// How many counters there can be in a session.
+    /// The maximum number of counters in a session.
     pub const COUNTERS: usize = 6;
-    /// How many sources there are.
+    /// The number of sources.
     pub const ALL: usize = COUNTER + COUNTERS;
-    /// Those that activations have a place of their own for: a bit each.
+    /// Sources with their own fields in activations, one bit each.
     pub const CLOCKS: u32 = 1 << CLOCK | 1 << CPU;
 }
 
-/// What the hand-written ways do of a call, by its record's schema: [`way::of`].
+/// The part of a call that the assembly fast path measures, derived from its record's schema:
+/// [`way::of`].
 pub mod way {
     use super::{Derived, source};
     use crate::value::RETURN;
 
     /// Nothing: compiled code measures the call.
     pub const COMPILED: u8 = 0;
-    /// They count it.
+    /// The fast path counts the call.
     pub const COUNTED: u8 = 1;
-    /// They measure its time.
+    /// The fast path measures the call's time.
     pub const TIMED: u8 = 2;
-    /// They measure its time if the thread has not been switched out meanwhile, in a column of its own ([`Derived::Steady`]).
+    /// The fast path measures the time of calls during which the thread is not switched out, in a
+    /// separate column ([`Derived::Steady`]).
     pub const STEADY: u8 = 3;
-    /// They count it and read an argument for the first two columns. Its number is added.
+    /// The fast path counts the call and reads an argument for the first two columns. The
+    /// argument's number is added.
     pub const ARGUMENT: u8 = 1 << 6;
-    /// They measure its time and read what it returns for the two columns after the first.
+    /// The fast path measures the time and reads the return value for the second and third column.
     pub const TIMED_RESULT: u8 = 1 << 7;
-    /// They measure its time and read an argument for those. Its number is added.
+    /// The fast path measures the time and reads an argument for the second and third column. The
+    /// argument's number is added.
     pub const TIMED_ARGUMENT: u8 = TIMED_RESULT | ARGUMENT;
 
-    /// What they do where records have these columns of all calls.
+    /// The way for records with `columns` whose condition counts all calls; [`COMPILED`] if the
+    /// fast path cannot measure these columns.
     pub fn of(columns: &[Derived]) -> u8 {
         const CLOCK: Derived = Derived::Growth(source::CLOCK as u8);
         match *columns {
@@ -79,49 +85,52 @@ pub mod way {
     }
 }
 
-/// A schema.
+/// The sources that the probes of a function read, the condition for a call to count, and the
+/// columns of the function's records.
 #[repr(C)]
 pub struct Schema {
-    /// Which sources are read: bit n for source n.
+    /// The sources to read: bit n for source n.
     pub sources: AtomicU32,
-    /// How many columns records have.
+    /// The number of columns in a record.
     pub columns: AtomicU32,
-    /// [`Condition::encode`] of what holds for the calls that count; 0 where all do.
+    /// [`Condition::encode`] of the condition for a call to count; 0 if all calls count.
     pub condition: AtomicU64,
-    /// What is compared with, in the unit that is read.
+    /// The bound of the condition, a signed number in the unit of [`Condition::of`].
     pub bound: AtomicU64,
-    /// The columns.
+    /// The columns, of which the first `columns` are in use.
     pub column: [ColumnRule; MAX_COLUMNS],
 }
 
-/// What a column is.
+/// The definition of a column.
 #[repr(C)]
 pub struct ColumnRule {
     /// [`Derived::encode`].
     pub derived: AtomicU64,
-    /// Its number to the unit of its histogram: `(number * scale) >> SCALE_SHIFT`, over 128 bits.
+    /// Factor from the column's number to the unit of its histogram: `(number * scale) >>
+    /// SCALE_SHIFT`, in 128-bit arithmetic.
     pub scale: AtomicU64,
 }
 
-/// How a column comes from what is read.
+/// The number that a column holds, in terms of the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Derived {
-    /// What a source has grown by from the entry to the exit.
+    /// The growth of a source from the entry to the exit.
     Growth(u8),
-    /// The same of one source without that of another.
+    /// The growth of the first source minus that of the second.
     Rest(u8, u8),
-    /// A value that is not negative: a number of [`crate::value`].
+    /// A value if it is not negative: a number of [`crate::value`].
     Value(u8),
-    /// The same of a value's opposite where it is negative.
+    /// The absolute value of a value if it is negative.
     Negative(u8),
-    /// The time by the time-stamp counter of calls during which the thread has not been switched out. The other columns of
-    /// the schema are then of the other calls, and tell nothing but the time, CPU time, and the one without the other: of
-    /// these calls the first two are this, and the third is 0.
+    /// The time of calls during which the thread was not switched out, by the time-stamp counter.
+    /// The other columns then cover the other calls only. Such a schema has no columns but the
+    /// time, the CPU time, and their difference. For calls that were not switched out, the first
+    /// two equal this column and the third is 0.
     Steady,
 }
 
 impl Derived {
-    /// As a word.
+    /// Encodes the number's definition as a word.
     pub const fn encode(self) -> u64 {
         let (kind, first, second) = match self {
             Self::Growth(source) => (1, source, 0),
@@ -133,7 +142,7 @@ impl Derived {
         kind | (first as u64) << 8 | (second as u64) << 16
     }
 
-    /// Of a word; `None` where it is none of these.
+    /// Decodes a word; `None` if it is not an encoding.
     pub const fn decode(word: u64) -> Option<Self> {
         let (first, second) = ((word >> 8) as u8, (word >> 16) as u8);
         match word & 0xff {
@@ -146,7 +155,7 @@ impl Derived {
         }
     }
 
-    /// Whether it is known when the call begins.
+    /// True if the number is known when the call begins.
     pub const fn is_at_entry(self) -> bool {
         match self {
             Self::Value(value) | Self::Negative(value) => value != crate::value::RETURN,
@@ -155,21 +164,21 @@ impl Derived {
     }
 }
 
-/// How what is read is to compare with the bound, as signed numbers.
+/// A comparison of signed numbers: the number on the left, the bound on the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Relation {
-    /// Less.
+    /// The left number is less.
     Less = 1,
-    /// Less or equal.
+    /// The left number is less or equal.
     LessOrEqual = 2,
-    /// Greater.
+    /// The left number is greater.
     Greater = 3,
-    /// Greater or equal.
+    /// The left number is greater or equal.
     GreaterOrEqual = 4,
-    /// Equal.
+    /// The numbers are equal.
     Equal = 5,
-    /// Not equal.
+    /// The numbers are not equal.
     NotEqual = 6,
 }
 
@@ -183,7 +192,7 @@ impl Relation {
         Self::NotEqual,
     ];
 
-    /// Whether it holds.
+    /// True if `a` is in this relation to `b`.
     pub const fn holds(self, a: i64, b: i64) -> bool {
         match self {
             Self::Less => a < b,
@@ -196,24 +205,26 @@ impl Relation {
     }
 }
 
-/// What holds for the calls that count.
+/// The condition for a call to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// What is compared: a [`Derived::Value`] of either sign, or what a source has grown by.
+    /// The left side of the comparison: a [`Derived::Value`] of either sign, or the growth of a
+    /// source.
     pub of: Derived,
-    /// How.
+    /// The relation that the left side must have to the bound ([`Schema::bound`]).
     pub relation: Relation,
 }
 
 impl Condition {
+    /// Bit offset of the relation in an encoded condition.
     const RELATION: u32 = 32;
 
-    /// As a word, which is not 0.
+    /// Encodes the condition as a word that is not 0.
     pub const fn encode(self) -> u64 {
         self.of.encode() | (self.relation as u64) << Self::RELATION
     }
 
-    /// Of a word; `None` where it is none.
+    /// Decodes a word; `None` if it is not an encoding.
     pub fn decode(word: u64) -> Option<Self> {
         let relation = (word >> Self::RELATION) as u8;
         Some(Self {

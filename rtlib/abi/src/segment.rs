@@ -1,7 +1,7 @@
-//! The shared segment: what survives both processes.
+//! The shared segment: the data of a session, which outlives the target and the command.
 //!
-//! The areas follow each other at the offsets the [`Header`] names. The target writes nodes,
-//! records, threads and modules; the command writes the rest.
+//! The [`Header`] gives the offset of each area. The target writes nodes, records, threads and
+//! modules; the command writes the rest.
 
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -12,25 +12,26 @@ use crate::schema::source::COUNTERS;
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ipathseg");
 
-/// Node that ends a complete path: the walk came to a known root.
+/// Root node of complete paths: the walk reached a known root.
 pub const ROOT_COMPLETE: u32 = 1;
-/// Node that stands for all paths beyond the limit on paths.
+/// Root node of all paths beyond the limit on paths.
 pub const ROOT_OVERFLOW: u32 = 3;
-/// Node that ends a path cut at the depth the user asked for.
+/// Root node of paths cut at the depth that the user set.
 pub const ROOT_CUT: u32 = 4;
-/// First node that is interned. The others before it end incomplete paths: [`crate::cause::Cause`].
+/// First interned node. The other nodes below it end incomplete paths: [`crate::cause::Cause`].
 pub const FIRST_NODE: u32 = 12;
 
-/// Bytes that the node, record and module areas are populated by at a time.
+/// Bytes populated at a time in the node, record and module areas.
 pub const CHUNK: u64 = 64 * 1024;
 
-/// An area of the segment: items of one size. Stored once, before anyone else has the segment.
+/// An area of the segment: items of one size. Written once, before any other process has the
+/// segment.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Area {
     /// Bytes from the start of the segment.
     pub offset: AtomicU64,
-    /// How many items there is room for.
+    /// Capacity in items.
     pub capacity: AtomicU64,
 }
 
@@ -41,7 +42,7 @@ impl Area {
         self.offset.load(Ordering::Relaxed)
     }
 
-    /// How many items there is room for.
+    /// Capacity in items.
     #[inline(always)]
     pub fn capacity(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)
@@ -63,7 +64,7 @@ pub struct Header {
     pub size: AtomicU64,
     /// Session state, one of the `STATE_*` values.
     pub state: AtomicU32,
-    /// Columns that a record has room for, the first one included.
+    /// Columns per record, including the first one.
     pub columns: AtomicU32,
     /// Time-stamp counter when the session started.
     pub started_tsc: AtomicU64,
@@ -71,47 +72,55 @@ pub struct Header {
     pub started_unix_ns: AtomicU64,
     /// Frequency of the time-stamp counter in Hz.
     pub clock_hz: AtomicU64,
-    /// Time-stamp counter when the session was taken out of its target, else 0.
+    /// Time-stamp counter when the session was removed from its target, or 0.
     pub ended_tsc: AtomicU64,
-    /// Nodes handed out, those of the roots included.
+    /// The number of nodes allocated, including the roots.
     pub nodes_used: AtomicU64,
-    /// Records handed out.
+    /// The number of records allocated.
     pub records_used: AtomicU64,
-    /// Distinct paths interned.
+    /// The number of distinct paths interned.
     pub paths_used: AtomicU64,
-    /// Threads that have ever recorded.
+    /// The number of thread entries allocated.
     pub threads_used: AtomicU64,
-    /// Modules published by the runtime.
+    /// The number of modules published by the runtime.
     pub modules_used: AtomicU64,
-    /// Histograms handed out.
+    /// The number of histograms allocated.
     pub histograms_used: AtomicU64,
     /// Bytes of unwind tables published by the command.
     pub tables_used: AtomicU64,
-    /// Questions that the runtime has ever asked. Its lower half is what the command sleeps by (futex(2)).
+    /// The number of rule requests made by the runtime so far ([`Asked`]). The lower half is the
+    /// command's futex (futex(2)).
     pub asked_used: AtomicU64,
-    /// How many of the first of those have all been dealt with, so that others may take their places.
+    /// The length of the prefix of requests that are all answered. Their places may be reused.
     pub asked_done: AtomicU64,
-    /// Calls that could not be recorded for want of a thread's record.
+    /// The number of calls that could not be recorded because their thread could not be registered,
+    /// so that it has no [`ThreadEntry`].
     pub missed: AtomicU64,
-    /// Where each area lies, indexed by the `AREA_*` values.
+    /// The areas, indexed by the `AREA_*` values.
     pub areas: [Area; AREAS],
     /// Length in bytes of the session document in each of its two areas.
     pub document_len: [AtomicU64; 2],
-    /// Which area of the session document is valid: the low bit of this counter.
+    /// Update counter of the session document. Its low bit selects the valid area.
     pub document_turn: AtomicU64,
-    /// Journal entries written.
+    /// The number of journal entries written.
     pub journal_used: AtomicU64,
-    /// Ticks that a call takes whose time is measured, at the least; 0 as long as the runtime has not found it out.
+    /// The overhead of a timed call on the assembly fast path, in ticks; 0 until the runtime has
+    /// measured it, and at least 1 afterwards.
     pub call_cost: AtomicU64,
-    /// How often libraries have come or gone while some are awaited. Who has noted that waits.
+    /// The number of loads and unloads of libraries while libraries were awaited. The thread that
+    /// counts one waits.
     pub loads: AtomicU64,
-    /// How many of these the command has looked at. Its lower half is what who waits sleeps by (futex(2)).
+    /// The number of those loads and unloads ([`Header::loads`]) that the command has processed.
+    /// The lower half is the futex of the waiting threads (futex(2)).
     pub loads_seen: AtomicU64,
-    /// Until when, by the time-stamp counter, a command is sure to be looking, if it lives; 0 where none has.
+    /// The time-stamp counter until which a command promises to watch, unless it dies; 0 without a
+    /// command.
     pub watched_until: AtomicU64,
-    /// Process id of that command, where the target would know it by that; else 0.
+    /// Process id of the command that watches ([`Header::watched_until`]) if it is visible in the
+    /// target's pid namespace, else 0.
     pub watched_by: AtomicU64,
-    /// Ticks of what measuring has taken ([`ThreadEntry::overhead`]) in which that has been noted and waited for.
+    /// Ticks of measurement overhead ([`ThreadEntry::overhead`]) spent counting loads and unloads
+    /// and waiting for the command.
     pub loads_cost: AtomicU64,
     /// The number of loads and unloads of libraries while some were awaited and no command watched.
     pub loads_missed: AtomicU64,
@@ -121,26 +130,26 @@ pub struct Header {
     /// Bytes of the memory left in the target's cgroup that the session may take; [`NO_LIMIT`]
     /// without a limit. Written by the command.
     pub memory_limit: AtomicU64,
-    /// Bytes that it has taken: those laid out by the command, and those mapped and populated by
-    /// the runtime since.
+    /// Bytes that the session has taken: those laid out by the command, and those mapped and
+    /// populated by the runtime since.
     pub memory_taken: AtomicU64,
     /// The largest number of bytes seen that the cgroup would have left without the session.
     pub memory_base: AtomicU64,
-    /// 1 once the runtime has been refused memory because of that limit.
+    /// 1 once the runtime has been refused memory because of `memory_limit`.
     pub memory_refused: AtomicU64,
     /// Why calls are on overflow paths: bits of [`crate::shortage::Shortage`].
     pub overflow_by: AtomicU64,
-    /// As above, for calls that could not be recorded.
+    /// Why calls could not be recorded: bits of [`crate::shortage::Shortage`].
     pub missed_by: AtomicU64,
     /// The time of the last deregistration of unwind entries, by the time-stamp counter. Written
     /// before tables are searched for these entries.
     pub taken_back: AtomicU64,
-    /// Process id and start time of the first of the processes that are measured as one; 0 if the target
-    /// is measured alone. Written by the command.
+    /// Process id of the first of the processes that are measured as one, as the command sees it; 0
+    /// if the target is measured alone. Written by the command.
     pub family_pid: AtomicU64,
-    /// See `family_pid`.
+    /// Start time of the process `family_pid`, as `start_time`.
     pub family_start: AtomicU64,
-    /// How it went with each counter.
+    /// Statistics of each counter.
     pub counted: [Counted; COUNTERS],
 }
 
@@ -151,35 +160,36 @@ pub const DEPARTS_BY_EXIT: u32 = 2;
 /// [`Header::departing`]: the process is about to check for leaks, and may continue.
 pub const DEPARTS_BY_CHECK: u32 = 3;
 
-/// A value of [`Header::departing`]. `tid` is the thread's id in the target's own pid namespace.
+/// A value of [`Header::departing`]. `why` is one of the `DEPARTS_BY_*` values, `tid` the thread's
+/// id in the target's own pid namespace.
 pub const fn departure(why: u32, tid: u32) -> u64 {
     (why as u64) << 32 | tid as u64
 }
 
-/// The reason and the thread id of a [`departure`].
+/// The reason (`why`) and the thread id of a [`departure`].
 pub const fn departure_parts(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// See [`Header::memory_limit`].
+/// The value of [`Header::memory_limit`] without a limit.
 pub const NO_LIMIT: u64 = u64::MAX;
 
-/// The target has been mapped into but nothing is patched yet.
+/// The runtime is mapped into the target, but nothing is patched yet.
 pub const STATE_SETUP: u32 = 1;
-/// Probes are in, or can be.
+/// Probes are installed, or can be.
 pub const STATE_ACTIVE: u32 = 2;
-/// Everything is out of the target again.
+/// Everything has been removed from the target.
 pub const STATE_ENDED: u32 = 3;
-/// No probe is in, nobody is inside, and the mappings are being taken out.
+/// No probe is installed, no thread is in the runtime, and the mappings are being removed.
 pub const STATE_LEAVING: u32 = 4;
 
 /// Number of areas.
-pub const AREAS: usize = 11;
+pub const AREAS: usize = 12;
 /// Area of [`JournalEntry`].
 pub const AREA_JOURNAL: usize = 0;
-/// Area of bytes: the session document at even turns, JSON.
+/// Area of bytes: the session document (JSON) at even turns.
 pub const AREA_DOCUMENT_0: usize = 1;
-/// Area of bytes: the session document at odd turns.
+/// Area of bytes: the session document (JSON) at odd turns.
 pub const AREA_DOCUMENT_1: usize = 2;
 /// Area of [`ThreadEntry`].
 pub const AREA_THREADS: usize = 3;
@@ -191,72 +201,77 @@ pub const AREA_NODES: usize = 5;
 pub const AREA_RECORDS: usize = 6;
 /// Area of [`Histogram`].
 pub const AREA_HISTOGRAMS: usize = 7;
-/// Area of bytes: a [`TableHead`] with its [`TableRow`]s, and the next, up to `tables_used`.
+/// Area of bytes: tables up to `tables_used`, each a [`TableHead`] followed by its [`TableRow`]s.
 pub const AREA_TABLES: usize = 8;
 /// Area of [`Asked`].
 pub const AREA_ASKED: usize = 9;
-/// Area of the further columns of records, one less than [`Header::columns`] for each record, in the records' order.
+/// Area of the further columns of records: [`Header::columns`] - 1 for each record, in the order of
+/// the records.
 pub const AREA_COLUMNS: usize = 10;
+/// Area of counters: the banks of [`crate::count`], a `u64` for each counter.
+pub const AREA_COUNTS: usize = 11;
 
-/// Most bytes one journal entry can change.
+/// The maximum number of bytes that a journal entry changes.
 pub const JOURNAL_BYTES: usize = 24;
 
-/// What stood at a place of the target's text before it was changed.
+/// A change of the target's text, with the original bytes.
 #[repr(C)]
 pub struct JournalEntry {
-    /// Where, in the target.
+    /// Address in the target.
     pub address: AtomicU64,
     /// [`JOURNAL_EMPTY`], [`JOURNAL_INTENT`], [`JOURNAL_WRITTEN`] or [`JOURNAL_UNDONE`].
     pub state: AtomicU32,
-    /// How many bytes.
+    /// Length of the change in bytes.
     pub len: AtomicU32,
-    /// The original bytes.
+    /// The original bytes at `address`, `len` of them.
     pub old: [AtomicU64; JOURNAL_BYTES / 8],
-    /// The bytes in their stead.
+    /// The bytes that replace the original ones, `len` of them.
     pub new: [AtomicU64; JOURNAL_BYTES / 8],
 }
 
-/// Entry not in use.
+/// A journal entry that is not in use.
 pub const JOURNAL_EMPTY: u32 = 0;
-/// The bytes may have been written.
+/// The new bytes of a journal entry may have been written.
 pub const JOURNAL_INTENT: u32 = 1;
-/// The bytes have been written.
+/// The new bytes of a journal entry have been written.
 pub const JOURNAL_WRITTEN: u32 = 2;
-/// The original bytes stand again.
+/// The original bytes of a journal entry have been restored.
 pub const JOURNAL_UNDONE: u32 = 3;
 
 /// One thread of the target that has recorded.
 #[repr(C)]
 pub struct ThreadEntry {
-    /// Thread id in the target's own pid namespace; the last owner's where several had it in turn.
+    /// Thread id in the target's own pid namespace. If several threads used the entry in turn, the
+    /// id of the last.
     pub tid: AtomicU32,
     /// Not used; zero.
     pub reserved: AtomicU32,
-    /// Calls missed on this thread: of the two kinds below, and those that a signal handler made
-    /// while the runtime was at work there.
+    /// Calls missed on this thread: `missed_short`, `missed_stack`, and calls by signal handlers
+    /// that interrupted the runtime.
     pub missed: AtomicU64,
-    /// Ticks that measuring has taken on it.
+    /// Measurement overhead on this thread, in ticks.
     pub overhead: AtomicU64,
-    /// Its name when it was last on a path that it had not been on, where threads are told apart: 16 bytes (PR_GET_NAME of
-    /// prctl(2)), or zeroes.
+    /// Thread name when the thread last created a path, if paths are kept per thread: 16 bytes
+    /// (PR_GET_NAME of prctl(2)), or zeroes.
     pub name: [AtomicU64; 2],
     /// Calls missed because of a [`crate::shortage::Shortage`].
     pub missed_short: AtomicU64,
-    /// Calls missed because nothing is known of their stack.
+    /// Calls missed because their stack is unknown.
     pub missed_stack: AtomicU64,
-    /// Not used; zero. Each thread writes to a line of its own.
+    /// Not used; zero. It keeps each thread's entry on cache lines of its own.
     pub padding: AtomicU64,
 }
 
-/// Longest module path that is published, in bytes.
+/// Maximum length of a published module path, in bytes.
 pub const MODULE_PATH: usize = 264;
 
-/// A device's major and minor number in one word, as the kernel has them (linux/kdev_t.h, MKDEV).
+/// A device's major and minor number in one word, in the kernel's format (linux/kdev_t.h, MKDEV).
+/// Higher bits of the numbers than the word has room for are lost.
 pub const fn device(major: u64, minor: u64) -> u32 {
     ((major as u32 & 0xfff) << 20) | (minor as u32 & 0xf_ffff)
 }
 
-/// Major and minor number of a [`device`].
+/// The major and minor number packed in a [`device`] word.
 pub const fn device_numbers(device: u32) -> (u32, u32) {
     (device >> 20, device & 0xf_ffff)
 }
@@ -268,31 +283,34 @@ pub struct ModuleEntry {
     pub start: AtomicU64,
     /// First address after it.
     pub end: AtomicU64,
-    /// Offset of the mapping in its file, bytes.
+    /// Offset of the mapping in its file, in bytes.
     pub offset: AtomicU64,
-    /// Bytes of `path`; stored last, so 0 means not yet published.
+    /// Length of `path` in bytes. It is stored last, so 0 means that the entry is not yet
+    /// published.
     pub path_len: AtomicU32,
     /// Device of the file, as [`device`] packs it.
     pub device: AtomicU32,
     /// Inode of the file.
     pub inode: AtomicU64,
-    /// The time-stamp counter when it was seen.
+    /// Time-stamp counter when the runtime first saw the mapping.
     pub seen_tsc: AtomicU64,
-    /// [`build_of`] the file's beginning as it was mapped; 0 where that could not be read.
+    /// [`build_of`] the start of the file as it was mapped; 0 if that could not be read.
     pub build: AtomicU64,
-    /// Path as /proc/PID/maps gives it.
+    /// Path of the file as /proc/PID/maps gives it.
     pub path: [AtomicU64; MODULE_PATH / 8],
 }
 
-/// Bytes of a file's beginning that tell one build of it from another: as a rule the build id is among them.
+/// Bytes at the start of a file that distinguish its builds. They usually include the build id.
 pub const BUILD_BYTES: usize = 2048;
 
-/// What tells files apart that begin so and have the same name and inode (FNV-1a by words; never 0). Where the table of sections is, and how long
-/// it is (`e_shoff`, `e_shentsize` and what follows it in an ELF header), does not matter: that changes where names are taken out of a file (strip(1)),
-/// and no code does.
+/// A hash (FNV-1a by words; never 0) that distinguishes files with the same name and inode by their
+/// first bytes. It ignores the location and size of the section table (`e_shoff`, `e_shentsize` and
+/// the fields after it in an ELF header). strip(1) changes these fields, but no code.
 pub const fn build_of(beginning: &[u8; BUILD_BYTES]) -> u64 {
-    /// Words of the header that tell of sections: one, and all but the first two bytes (`e_phnum`) of the other.
+    /// The index of the header's word `e_shoff`.
     const SECTIONS_AT: usize = 5;
+    /// The index of the header's word of which all but the first two bytes (`e_phnum`) describe
+    /// sections.
     const SECTIONS_LEN: usize = 7;
     let (words, _) = beginning.as_chunks::<8>();
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -311,50 +329,53 @@ pub const fn build_of(beginning: &[u8; BUILD_BYTES]) -> u64 {
     hash | 1
 }
 
-/// A return address of which the runtime asks for a rule: it has none, or one that costs more than it need. Question
-/// `n` is in place `n` modulo the capacity.
+/// A return address for which the runtime requests a rule: it has none, or only an expensive one.
+/// Request `n` is at index `n` modulo the capacity.
 #[repr(C)]
 pub struct Asked {
-    /// The address; stored last, so 0 means not yet asked. [`ANSWERED`] once it has been dealt with.
+    /// The return address. It is stored last, so 0 means that there is no request yet. [`ANSWERED`]
+    /// once the command has processed the request.
     pub address: AtomicU64,
-    /// Bytes from the stack pointer after the return to what the frame pointer points to, where that may be in this frame; else
-    /// [`NO_FRAME_POINTER`].
+    /// The frame pointer minus the stack pointer after the return, in bytes, if the frame pointer
+    /// may point into this frame; else [`NO_FRAME_POINTER`].
     pub frame_pointer: AtomicU64,
 }
 
-/// See [`Asked`].
+/// The value of [`Asked::frame_pointer`] if the frame pointer cannot point into the frame.
 pub const NO_FRAME_POINTER: u64 = u64::MAX;
-/// See [`Asked`]. No call returns to that address.
+/// The value of [`Asked::address`] of a processed request. No call returns to that address.
 pub const ANSWERED: u64 = 1;
 
-/// A search table for code whose file has none, ordered by address.
+/// A search table for code whose file has none, sorted by address.
 #[repr(C)]
 pub struct TableHead {
-    /// [`TABLE_OF_ENTRIES`] or another such number.
+    /// One of the `TABLE_OF_*` values.
     pub kind: AtomicU64,
-    /// First address of the code it is for.
+    /// First address of the code.
     pub start: AtomicU64,
     /// First address after it.
     pub end: AtomicU64,
     /// First address of the unwind entries (`.eh_frame`).
     pub frames: AtomicU64,
-    /// First address after them.
+    /// First address after the unwind entries.
     pub frames_end: AtomicU64,
-    /// How many [`TableRow`]s follow.
+    /// The number of [`TableRow`]s that follow.
     pub rows: AtomicU64,
-    /// The time-stamp counter when the code was seen to be mapped there: not that of what has come since.
+    /// Time-stamp counter when the code was seen at the addresses from `start` to `end`. The table
+    /// does not describe code mapped at these addresses later.
     pub seen_tsc: AtomicU64,
 }
 
-/// Rows are unwind entries.
+/// The rows are unwind entries.
 pub const TABLE_OF_ENTRIES: u64 = 1;
-/// Rows are rules of return addresses, for code that has no unwind entries.
+/// The rows are rules of return addresses, for code without unwind entries.
 pub const TABLE_OF_RULES: u64 = 2;
-/// Rows are the text of /proc/PID/maps, filled up with line feeds, for a runtime that may not read it; the last such
-/// table is the one.
+/// The rows are the text of /proc/PID/maps, padded with line feeds, for a runtime that may not read
+/// the file. The last such table is valid.
 pub const TABLE_OF_MAPS: u64 = 3;
 
-/// Rows are rules of all return addresses from there to the next row, for code whose generator keeps to conventions.
+/// The rows are rules for code whose generator follows conventions. A row covers all return
+/// addresses up to the next row.
 pub const TABLE_OF_CONVENTIONS: u64 = 4;
 
 /// Rules of code whose unwind entries the program has registered. The rule of a row is for all
@@ -363,7 +384,7 @@ pub const TABLE_OF_CONVENTIONS: u64 = 4;
 /// whose list contains the file, or 0. The table holds as long as [`TableHead::seen_tsc`] is not 0.
 pub const TABLE_OF_REGISTERED: u64 = 5;
 
-/// What there is for an address.
+/// A row of a search table.
 #[repr(C)]
 pub struct TableRow {
     /// First address covered by an entry or a convention, or a return address.
@@ -376,109 +397,119 @@ pub struct TableRow {
 /// end of a path.
 #[repr(C)]
 pub struct Node {
-    /// The return address as [`call_site`] has it; for the end of a path the function id with [`NODE_IS_PATH`] set.
+    /// For a call site, the return address in the encoding of [`call_site`]. For the end of a path,
+    /// the function id with [`NODE_IS_PATH`] set.
     pub key: AtomicU64,
-    /// The caller's node.
+    /// The index of the caller's node, or of the root node.
     pub parent: AtomicU32,
-    /// Next node of the same hash bucket.
+    /// The index of the next node of the same hash bucket; 0 if this is the last one.
     pub next: AtomicU32,
-    /// Frames from here to the root.
+    /// The number of nodes from this one, including it, up to the root node, excluding it.
     pub depth: AtomicU32,
-    /// The call site last made under this one, which is likely to be looked up next; 0 without one.
+    /// The index of the child that was added last, which is likely to be looked up next; 0 if there
+    /// is none.
     pub likely: AtomicU32,
 }
 
-/// Bit of [`Node::key`] that tells the end of a path from a call site.
+/// Bit of [`Node::key`] that distinguishes the end of a path from a call site.
 pub const NODE_IS_PATH: u64 = 1 << 63;
 
-/// Where [`Node::key`] has the module of a call site: above all addresses of a process.
+/// Bit at which the module of a call site begins in [`Node::key`], above all addresses of a
+/// process.
 const SITE_MODULE: u32 = 48;
 
-/// The call that returns to `address`. `module` is 0 where no file has been mapped there before the one that it is in, as far as has been
-/// seen; else one more than the number of that one's [`ModuleEntry`].
+/// The call site that returns to `address`. `module` is 0 if the file mapped there is the first one
+/// that the runtime saw at this address. Otherwise it is the index of the file's predecessor in the
+/// [`ModuleEntry`] area, plus one.
 pub const fn call_site(address: u64, module: u64) -> u64 {
     address | module << SITE_MODULE
 }
 
-/// The same two of a call site.
+/// The `address` and `module` of a [`call_site`].
 pub const fn address_and_module(site: u64) -> (u64, u64) {
     (site & ((1 << SITE_MODULE) - 1), site >> SITE_MODULE)
 }
 
-/// What one thread has seen of one path: written by that thread alone, sequence-locked.
+/// The measurements of one path by one thread. Only that thread writes them, under a sequence lock.
 #[repr(C)]
 pub struct RecordHead {
-    /// Odd while the writer is inside.
+    /// Odd while the thread writes.
     pub sequence: AtomicU32,
     /// Node of the path; 0 while the record is not in use.
     pub path: AtomicU32,
-    /// Index of the thread.
+    /// Index of the thread's [`ThreadEntry`].
     pub thread: AtomicU16,
-    /// Its [`Schema`](crate::schema::Schema), which tells what its columns are.
+    /// Index of the [`Schema`](crate::schema::Schema) that defines the record's columns.
     pub schema: AtomicU8,
-    /// What the hand-written ways do of its calls: [`crate::schema::way`].
+    /// The part of the record's calls that the assembly fast path measures: one of
+    /// [`crate::schema::way`].
     pub way: AtomicU8,
     /// Thread id of the writer when the record was made.
     pub tid: AtomicU32,
-    /// Activations entered.
+    /// The number of activations entered.
     pub entered: AtomicU64,
-    /// Activations that returned, or left by a tail call.
+    /// The number of activations that returned, or left by a tail call.
     pub closed: AtomicU64,
-    /// Activations ended by an exception, longjmp or the thread's end.
+    /// The number of activations ended by an exception, by longjmp or by the end of the thread.
     pub unwound: AtomicU64,
-    /// Of those closed, the ones that left by a tail call.
+    /// The part of `closed` that left by a tail call.
     pub tail: AtomicU64,
-    /// Activations entered on other threads that this one has taken over with their stack.
+    /// The number of activations entered on other threads that this thread has taken over with
+    /// their stack.
     pub moved_in: AtomicU64,
-    /// Activations entered here or taken over that others have taken over: written by them.
+    /// The number of activations entered or taken over here that other threads have taken over
+    /// since. Those threads write it.
     pub moved_out: AtomicU64,
 }
 
-/// Buckets a record holds itself; values outside them are counted in a histogram of the pool.
+/// The number of histogram buckets in a column. Values outside them are counted in a histogram of
+/// the pool.
 pub const INLINE_BUCKETS: usize = 8;
-/// Added to [`Column::first_bucket`] where there was no memory for a histogram: all values are taken
-/// to be in that one bucket.
+/// Added to [`Column::first_bucket`] if there was no memory for a histogram: all values then count
+/// in that bucket.
 pub const NO_BUCKET: u32 = 64;
 
-/// A record as it stands in its area.
+/// An item of the record area.
 #[repr(C)]
 pub struct Record {
-    /// What it is of, and its counts.
+    /// The path, the thread, and the counts.
     pub head: RecordHead,
-    /// Its first column.
+    /// The first column.
     pub first: Column,
 }
 
-/// What one column of a record adds up: a timer's ticks, or what a counter or a value is.
+/// The aggregates of one column of a record: a timer in ticks, a counter, or a value.
 #[repr(C)]
 pub struct Column {
-    /// Sum over what was measured: the closed activations, or those entered of an argument. Of values it wraps around.
+    /// Sum over all measurements: one per closed activation, or one per entered activation for an
+    /// argument. For values it wraps around.
     pub sum: AtomicU64,
-    /// Smallest value.
+    /// Smallest value of a single measurement; `u64::MAX` before the first one.
     pub min: AtomicU64,
-    /// Largest value.
+    /// Largest value of a single measurement; 0 before the first one.
     pub max: AtomicU64,
-    /// Sum over those that no activation of the same function enclosed; 0 of a value.
+    /// Sum over the activations that no activation of the same function encloses; 0 for a value.
     pub outermost: AtomicU64,
-    /// Sum without what is from nested probed functions, as a signed number; of a value that of its upper 32 bits
-    /// ([`crate::value::whole_sum`]).
+    /// For timers and counters, the sum without the share of nested probed functions, as a signed
+    /// number. For values, the sum of the upper 32 bits ([`crate::value::whole_sum`]).
     pub exclusive: AtomicU64,
     /// 0, or the index plus one of the histogram in the pool.
     pub histogram: AtomicU32,
-    /// Exponent of the first inline bucket.
+    /// Exponent of the first inline bucket: it counts values in [2^k, 2^(k+1)) for exponent k. See
+    /// also [`NO_BUCKET`].
     pub first_bucket: AtomicU32,
-    /// Counts for `first_bucket` and the exponents that follow; more of them may be in the pool.
+    /// Counts for `first_bucket` and the next exponents. Further counts may be in the pool.
     pub buckets: [AtomicU16; INLINE_BUCKETS],
 }
 
-/// The part of a histogram that its record has no room for: entry k counts values in [2^k, 2^(k+1)).
+/// The counts that do not fit into the record: entry k counts values in [2^k, 2^(k+1)).
 #[repr(C)]
 pub struct Histogram {
     /// The counts.
     pub buckets: [AtomicU64; 64],
 }
 
-/// Bytes of the further columns of a record.
+/// Bytes of the further columns of a record that has `columns` columns, including the first one.
 pub const fn columns_stride(columns: usize) -> u64 {
     (columns.saturating_sub(1) * size_of::<Column>()) as u64
 }

@@ -1,6 +1,6 @@
-//! The exhausted resources for which calls have no path of their own, or are missed.
+//! The exhausted resources that cause calls to be missed or to share the overflow path.
 
-/// See the module.
+/// An exhausted resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Shortage {
@@ -18,14 +18,14 @@ pub enum Shortage {
     List = 5,
     /// A runtime without system calls has used up its reserve.
     Reserve = 6,
-    /// The stack is deeper than a walk can be.
+    /// The stack is deeper than the limit of a walk.
     Depth = 7,
-    /// A profile has as many frames as the command reads. The runtime never notes this.
+    /// The profile has as many frames as the command reads. The runtime never sets this.
     Frames = 8,
 }
 
 impl Shortage {
-    /// All of them.
+    /// All shortages.
     pub const ALL: [Self; 9] = [
         Self::Paths,
         Self::Room,
@@ -38,19 +38,21 @@ impl Shortage {
         Self::Frames,
     ];
 
-    /// Its bit in [`Header::overflow_by`](crate::segment::Header::overflow_by).
+    /// The shortage's bit in [`Header::overflow_by`](crate::segment::Header::overflow_by) and
+    /// [`Header::missed_by`](crate::segment::Header::missed_by).
     #[inline(always)]
     pub const fn bit(self) -> u64 {
         1 << self as u32
     }
 
-    /// The set bits.
+    /// The shortages whose bits are set in `bits`, in the order of [`Shortage::ALL`]. Unknown bits
+    /// are ignored.
     pub fn of(bits: u64) -> impl Iterator<Item = Self> {
         let all = Self::ALL.into_iter();
         all.filter(move |shortage| bits & shortage.bit() != 0)
     }
 
-    /// As it stands in profiles.
+    /// The name of the shortage in profiles.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Paths => "max-paths",
@@ -65,7 +67,7 @@ impl Shortage {
         }
     }
 
-    /// The one of that name.
+    /// The shortage with this name ([`Shortage::name`]); `None` if there is none.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()

@@ -1,15 +1,16 @@
-//! Arguments and return values: where a function has them.
+//! The locations of arguments and return values.
 //!
-//! A function's are a word, a byte for each: the registers of its arguments (psABI 3.2.3), and what a register has of the
-//! value.
+//! Each function has a word of locations, one byte per value: the registers of its arguments (psABI
+//! 3.2.3) and of its return value, with the type of each.
 
-/// The number of the return value; those of arguments are one less than their names.
+/// The number of the return value. Argument `n` of a function has the number `n - 1`.
 pub const RETURN: u8 = 6;
-/// How many values a function can have.
+/// The number of values per function.
 pub const VALUES: usize = 7;
 
-/// The sum of up to 2^31 values, of which `sum` has the lower 64 bits; `upper` is the sum of what each has above its lower
-/// 32 bits. One of the two may have had a value more when it was read.
+/// The sum of up to 2^31 values. `sum` is the lower 64 bits of it, `upper` the sum of the upper 32
+/// bits of each value. Either may include one value more than the other, if it was read during an
+/// update.
 pub const fn whole_sum(sum: u64, upper: u64) -> u128 {
     let whole = (upper as u128) << 32;
     // The sum of the lower halves, which is less than 2^63.
@@ -17,29 +18,34 @@ pub const fn whole_sum(sum: u64, upper: u64) -> u128 {
     whole.saturating_add_signed(lower as i128)
 }
 
-/// Where one is, and what it is.
+/// The location and the type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The place among the registers for arguments or results of this class, in the order of the psABI.
+pub struct ValueLocation {
+    /// The index among the registers for arguments or results of this class, in the order of the
+    /// psABI.
     pub register: u8,
-    /// The class of the register.
+    /// True if the register is a vector register; false for an integer register.
     pub is_vector: bool,
-    /// The logarithm of its bytes, 0 to 3.
+    /// The binary logarithm of the value's bytes, 0 to 3.
     pub width: u8,
-    /// Whether an integer is signed; of a vector register, always.
+    /// True if an integer is signed; always true for a vector register.
     pub is_signed: bool,
 }
 
-impl Place {
-    /// The bits of [`Place::encode`] that tell the register. One with no others is of a whole register of integers.
+impl ValueLocation {
+    /// The bits of [`ValueLocation::encode`] for the register. Without other bits, the value is a
+    /// whole integer register.
     pub const REGISTER: u8 = 7;
-    /// The other bits where it is the lower half of one.
+    /// The bits of [`ValueLocation::encode`] other than the register, for the lower half of an
+    /// integer register.
     pub const HALF: u8 = 1 << 4;
-    /// The same, signed.
+    /// The bits of [`ValueLocation::encode`] other than the register, for the lower half of an
+    /// integer register with a signed value.
     pub const SIGNED_HALF: u8 = Self::HALF | 1 << 6;
 
-    /// As a byte: the register, from bit 3 on the class, how often the width has been halved, and whether it is signed, which
-    /// makes no difference for a whole register of integers.
+    /// Encodes the location as a byte: the register, the class from bit 3 on, the number of times
+    /// that the width is halved, and the signedness, which is irrelevant for a whole integer
+    /// register.
     pub const fn encode(self) -> u8 {
         let narrower = 3 - (self.width & 3);
         let tells_sign = self.is_vector || narrower != 0;
@@ -49,7 +55,7 @@ impl Place {
             | ((self.is_signed && tells_sign) as u8) << 6
     }
 
-    /// Of a byte.
+    /// Decodes a byte made by [`ValueLocation::encode`].
     pub const fn decode(byte: u8) -> Self {
         Self {
             register: byte & 7,
@@ -75,7 +81,7 @@ mod tests {
         ] {
             let (mut sum, mut upper, mut whole) = (0_u64, 0_u64, 0_u128);
             for &value in values {
-                // Whoever reads between the two has one of them with the value.
+                // A reader between the two updates sees the value in only one of them.
                 for (sum, upper) in [
                     (sum.wrapping_add(value), upper),
                     (sum, upper + (value >> 32)),

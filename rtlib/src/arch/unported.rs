@@ -1,8 +1,8 @@
-//! A processor without a port. What is here keeps the runtime compiling for it: no call looks like one,
-//! system calls fail, and what cannot fail never returns.
+//! A processor without a port. These modules only keep the runtime compiling for it: no bytes are
+//! recognized as a call, system calls fail, and functions that cannot fail never return.
 //!
-//! A port has a file for each of these modules, and the entry points `stubs`, `quick` and `trap`
-//! besides.
+//! A port has a file for each of these modules, and additionally the entry points `stubs`, `quick`
+//! and `trap`.
 
 pub mod code;
 pub mod registers;
@@ -24,7 +24,7 @@ pub mod abort {
 
 /// The clock.
 pub mod clock {
-    /// Its value now, in ticks.
+    /// The current value, in ticks.
     pub fn now() -> u64 {
         super::abort::abort()
     }
@@ -43,8 +43,8 @@ pub mod counter {
 
 /// Changes of a word that only one thread writes to, and its signal handlers.
 pub mod exchange {
-    /// Stores `to` if the word is `from`, so that no handler of the thread comes between. Returns the
-    /// word before.
+    /// Stores `to` if the word is `from`, atomically with respect to the thread's signal handlers.
+    /// Returns the word's value before; it is `from` if `to` was stored.
     ///
     /// # Safety
     /// The word may be written to, and only the calling thread writes there.
@@ -55,15 +55,16 @@ pub mod exchange {
 
 /// Order between stores.
 pub mod fence {
-    /// Keeps the stores before it before those after it, for readers on other processors.
+    /// Orders the stores before the call ahead of the stores after it, for readers on other
+    /// processors.
     pub fn stores_in_order() {
         core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
     }
 }
 
-/// Reads that do not wait for their address.
+/// Loads whose address is predicted.
 pub mod likely {
-    /// `at`, taken from the word at `guess` if that is equal.
+    /// Returns `at`. A processor may take it from the word at `guess` if that is equal.
     ///
     /// # Safety
     /// The word at `guess` may be read.
@@ -74,6 +75,6 @@ pub mod likely {
 
 /// Prefetching.
 pub mod prefetch {
-    /// Has the line of memory at an address fetched, whatever the address.
+    /// Prefetches the cache line at an address, which may be invalid.
     pub fn line<T>(_: *const T) {}
 }

@@ -8,81 +8,86 @@ use abi::segment::RecordHead;
 
 use crate::sources::Said;
 
-/// One call of a probed function. Activations of a thread form a doubly linked list whose links
-/// never change: taking the next one is following `next`.
+/// A call of a probed function. The activations of a thread form a doubly linked list. The links
+/// never change: the next activation to use is always `next`.
 #[repr(C)]
 pub struct Activation {
-    /// Address of the return address; `u64::MAX` at the bottom of the list. One that has been lent ([`lent`]) is odd.
+    /// Address of the return address; `u64::MAX` at the bottom of the list. Lent activations and
+    /// those in doubt have other slots ([`lent`], [`doubted`]).
     pub slot: u64,
-    /// Which stack: the canonical frame address of its root frame.
+    /// The identity of the stack: the canonical frame address of its root frame.
     pub stack: u64,
-    /// Time-stamp counter at entry.
+    /// The time of the entry by the thread clock, in ticks. In a parked copy, the time-stamp
+    /// counter at the entry.
     pub start: u64,
     /// Ticks spent in probed functions called from this one.
     pub nested: u64,
-    /// By how much the time-stamp counter was ahead of the thread's CPU time at the entry, where that is measured;
-    /// [`UNKNOWN`] where it is not known, as of a call that has come to another thread, or to another stack and back.
+    /// The time-stamp counter minus the thread's CPU time at the entry, if CPU time is measured.
+    /// [`UNKNOWN`] after the call has moved to another thread, or to another stack and back.
     pub ahead: u64,
-    /// The part of `nested` in which the thread was on a processor, of functions of which that is measured.
+    /// The CPU time of probed functions called from this one, in ticks, for functions whose CPU
+    /// time is measured.
     pub nested_cpu: u64,
     /// The record of this thread and path.
     pub record: *const RecordHead,
-    /// Function id.
+    /// The id of the probed function.
     pub function: u32,
     /// The function's generation at entry.
     pub generation: u32,
-    /// 1 where no activation of the same function encloses this one.
+    /// 1 if no activation of the same function encloses this one.
     pub outermost: u32,
-    /// Where it has been lent: its function's number by then ([`LENDING`]) in the upper half, and how many that have been lent with
-    /// the same slot end here, this one included.
+    /// For a lent activation: in the upper half, the number of its function's group when it was
+    /// lent ([`LENDING`]). In the lower half, the number of lent activations with the same slot
+    /// that end with this one, including it.
     pub lent: u32,
     /// The enclosing activation.
     pub prev: *mut Activation,
-    /// The one to take next; null where more must be made first.
+    /// The next activation to use; null if memory must be mapped first.
     pub next: *mut Activation,
-    /// Where what it needs of other sources than those is kept; null as long as nothing has been. It stays with this place in
-    /// memory, but for [`swap`].
+    /// The values of sources other than the clock and CPU time; null until first needed. It belongs
+    /// to this place in memory, and only [`swap`] moves it.
     pub more: *mut More,
 }
 
-/// What sources said at an entry.
+/// The values of sources at an entry.
 #[repr(C)]
 pub struct More {
-    /// Which of them have been read: bit n for source n; neither the clock nor CPU time, which the activation has. One of a
-    /// call that has come to another thread, or to another stack and back, has none: what has passed meanwhile is not the
-    /// call's.
+    /// The sources that have been read: bit n for source n. The clock and CPU time are in the
+    /// activation instead. 0 after the call has moved to another thread, or to another stack and
+    /// back: growth in the meantime does not belong to the call.
     pub known: u64,
-    /// Of each source what it was, and by how much it has grown in probed functions called from this one.
+    /// The value of each source at the entry, and its growth in nested calls.
     pub source: [Growing; source::ALL],
-    /// Arguments, where it is not known before the end whether they count.
+    /// The arguments, if the condition of the call is only known at its end.
     pub arguments: [i64; ARGUMENTS],
 }
 
-/// See [`More`].
+/// A source in [`More`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Growing {
-    /// What the source said at the entry.
+    /// The value of the source at the entry.
     pub start: Said,
-    /// By how much it has grown in probed functions called from this one.
+    /// The growth of the source in probed functions called from this one.
     pub nested: u64,
 }
 
-/// See [`Activation::ahead`].
+/// The value of [`Activation::ahead`] if the CPU time at the entry is not known.
 pub const UNKNOWN: u64 = u64::MAX;
 
-/// How many arguments a call can have.
+/// The maximum number of arguments stored per call.
 pub const ARGUMENTS: usize = abi::value::RETURN as usize;
 
-/// As many calls, at most, wait for one callee that each has come to by a tail call from the one before: where tail calls
-/// go round in a circle, calls without end would.
+/// The maximum number of lent calls that wait for one callee, each entered by a tail call from the
+/// one before. Without a limit, a cycle of tail calls would add calls without end.
 pub const MOST_LENT: u32 = 16;
-/// Where the upper half of [`Activation::lent`] begins.
+/// The bit at which the upper half of [`Activation::lent`] begins.
 pub const NUMBER_SHIFT: u32 = u16::BITS;
 const _: () = assert!(MOST_LENT < 1 << NUMBER_SHIFT && LENDING as u32 <= u16::MAX as u32);
 
-/// The slot of an activation that has been lent, of a function that has left by a tail call: who returns through the slot
-/// ends it. It is above that of the callee's activation, and below that of their caller.
+/// The slot of a lent activation, whose function has left by a tail call. The return through `slot`
+/// ends it. The slot is above the one of the callee's activation and below the one of their
+/// caller's.
 pub const fn lent(slot: u64) -> u64 {
     slot | 1
 }
@@ -93,10 +98,11 @@ pub const fn doubted(slot: u64) -> u64 {
     slot - DOUBT
 }
 
-/// Less than a word, and more than [`lent`] adds.
+/// Bytes from the slot of a return address down to the doubted slot. It is less than a word, and
+/// more than [`lent`] adds.
 const DOUBT: u64 = 4;
 
-/// Where the return address of an activation with this slot is.
+/// The address of the return address of the activation with `slot`, which may be lent or doubted.
 pub const fn return_address(slot: u64) -> u64 {
     slot.saturating_add(DOUBT) & !7
 }
@@ -104,9 +110,10 @@ pub const fn return_address(slot: u64) -> u64 {
 /// Links the zeroed memory at `first` into `count` activations that follow `prev`.
 ///
 /// # Safety
-/// The memory is `count` activations large, writable and nobody else's; `prev` is null or valid.
+/// The memory holds `count` activations, is writable, and has no other user. `prev` is null or
+/// valid.
 pub unsafe fn link(first: *mut Activation, count: usize, prev: *mut Activation) {
-    // SAFETY: indexes stay below `count`; `prev` is valid where it is not null.
+    // SAFETY: indexes stay below `count`, and `prev` is valid unless it is null.
     unsafe {
         for index in 0..count {
             let at = first.add(index);
@@ -123,13 +130,13 @@ pub unsafe fn link(first: *mut Activation, count: usize, prev: *mut Activation) 
     }
 }
 
-/// Makes the activation at `place` the same as `activation` but for its links, and for what other sources than the clock
-/// said: that is not known of a call that comes to another place so.
+/// Copies an activation to `place`, except the links and [`More`]. The values of those sources are
+/// unknown for a call that moves like this.
 ///
 /// # Safety
 /// Both are valid.
 pub unsafe fn copy(activation: *const Activation, place: *mut Activation) {
-    // SAFETY: the caller's promise; they may be one.
+    // SAFETY: guaranteed by the caller; the two may be the same.
     unsafe {
         let (prev, next, more) = ((*place).prev, (*place).next, (*place).more);
         ptr::copy(activation, place, 1);
@@ -141,12 +148,12 @@ pub unsafe fn copy(activation: *const Activation, place: *mut Activation) {
     }
 }
 
-/// Exchanges two activations, but for their links.
+/// Exchanges two activations except for their links.
 ///
 /// # Safety
 /// Both are valid, and not the same.
 pub unsafe fn swap(a: *mut Activation, b: *mut Activation) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (a_links, b_links) = (((*a).prev, (*a).next), ((*b).prev, (*b).next));
         ptr::swap(a, b);

@@ -11,9 +11,9 @@ use crate::walk::StackRange;
 /// `slot`: an exception or longjmp has left them. Activations of other stacks stay.
 ///
 /// # Safety
-/// The list is the caller's, and locked.
+/// The list belongs to the caller, and is locked.
 pub unsafe fn close_left_behind(calls: *mut Calls, stack: u64, slot: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { close_each(calls, stack, slot, |_, _| {}) };
 }
 
@@ -23,7 +23,7 @@ pub unsafe fn close_left_behind(calls: *mut Calls, stack: u64, slot: u64) {
 /// # Safety
 /// As for [`close_left_behind`].
 pub unsafe fn close_each(calls: *mut Calls, stack: u64, slot: u64, mut note: impl FnMut(u32, u64)) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut at = (*calls).top;
         while (*at).slot != BOTTOM {
@@ -44,13 +44,13 @@ pub unsafe fn close_each(calls: *mut Calls, stack: u64, slot: u64, mut note: imp
 }
 
 /// Closes, as unwound, the innermost activations of `stack` whose return address has been
-/// overwritten: what caught the exception has called something else from where they were called.
+/// overwritten: after the exception was caught, their caller has made another call.
 ///
 /// # Safety
-/// As for [`close_left_behind`], after which it is called: the return addresses left to look at lie
-/// above the stack pointer.
+/// As for [`close_left_behind`], which has been called before. So the remaining return addresses
+/// are above the stack pointer.
 pub unsafe fn close_overwritten(calls: *mut Calls, stack: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         loop {
             let top = (*calls).top;
@@ -62,7 +62,7 @@ pub unsafe fn close_overwritten(calls: *mut Calls, stack: u64) {
             else {
                 break;
             };
-            if record::call_site(&*(*top).record).is_none_or(|site| site == now) {
+            if record::return_address(&*(*top).record).is_none_or(|site| site == now) {
                 break;
             }
             leave(calls, top);
@@ -70,13 +70,13 @@ pub unsafe fn close_overwritten(calls: *mut Calls, stack: u64) {
     }
 }
 
-/// Closes, as unwound, the activations on the alternate signal stack where the thread goes on at `sp`,
-/// outside it: the handlers there have been left.
+/// Closes, as unwound, the activations on the alternate signal stack if the thread runs at `sp`
+/// outside of it: the handlers have been left.
 ///
 /// # Safety
 /// As for [`close_left_behind`]; `sp` is on `stack`.
 pub unsafe fn close_handlers(calls: *mut Calls, stack: u64, sp: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let top = (*calls).top;
         if (*top).slot == BOTTOM || (*top).stack == stack {
@@ -92,13 +92,13 @@ pub unsafe fn close_handlers(calls: *mut Calls, stack: u64, sp: u64) {
     }
 }
 
-/// Closes, as unwound, the activations of `stack` and all others in the memory that it is in: there is more
-/// than one stack in that where a signal's frame could not be walked over.
+/// Closes, as unwound, the activations of `stack` and all others in its memory. Part of that memory
+/// counts as another stack if a signal's frame could not be walked.
 ///
 /// # Safety
 /// As for [`close_left_behind`].
 pub unsafe fn close_within(calls: *mut Calls, stack: u64, memory: StackRange) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         close_where(calls, |activation| {
             activation.stack == stack || memory.holds(activation.slot)
@@ -106,6 +106,10 @@ pub unsafe fn close_within(calls: *mut Calls, stack: u64, memory: StackRange) {
     }
 }
 
+/// Closes, as unwound, the activations for which `is_left` returns true.
+///
+/// # Safety
+/// As for [`close_left_behind`].
 unsafe fn close_where(calls: *mut Calls, is_left: impl Fn(&Activation) -> bool) {
     // SAFETY: the list ends at the bottom.
     unsafe {
@@ -125,7 +129,7 @@ unsafe fn close_where(calls: *mut Calls, is_left: impl Fn(&Activation) -> bool) 
 /// # Safety
 /// As for [`close_left_behind`].
 pub unsafe fn close_all(calls: *mut Calls) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         loop {
             let top = (*calls).top;
@@ -137,16 +141,19 @@ pub unsafe fn close_all(calls: *mut Calls) {
     }
 }
 
-/// Whether an activation that is left cannot have returned: where its function has no exits any more, it may have.
+/// True if an activation that was left has certainly not returned. If its function no longer has
+/// exits, it may have.
 ///
 /// # Safety
 /// The activation is valid.
 unsafe fn has_not_returned(top: *mut Activation) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { is_current(top) && parameters::kind((*top).function).has_exits() }
 }
 
-/// Closes the innermost activation as unwound.
+/// Closes `top`, the innermost activation, as unwound, and removes it. It is not counted if it may
+/// have returned, or if the condition for the call to count is only known at its end. A separator
+/// is only removed.
 ///
 /// # Safety
 /// As for [`close_left_behind`].

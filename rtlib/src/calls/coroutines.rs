@@ -1,10 +1,11 @@
-//! Stacks that are left and come back to, on the same thread or on another one: those of coroutines.
+//! Coroutines: stacks that a thread leaves and that later continue, on the same or another thread.
 //!
-//! A thread's list has the activations of the stack it was last seen on. When it comes to another one it
-//! parks them (`lot.rs`), and takes what that one has: from there, or from the list of the thread that
-//! was last there and has not yet been seen elsewhere. So it becomes the writer of their records. Calls
-//! on a stack without a root of its own, such as those of a handler on an alternate stack, stay in the thread's list. Nothing here happens
-//! in a program whose threads keep to one stack each.
+//! The list of a thread contains the activations of the stack on which it was last seen. When the
+//! thread appears on another stack, it parks them (`lot.rs`) and takes over the activations of the
+//! new stack. These are parked, or in the list of the last thread on that stack, if it has not yet
+//! been seen elsewhere. The thread thereby becomes the writer of their records. Calls on a stack
+//! without a root of its own, such as those of a handler on an alternate stack, stay in the
+//! thread's list. If every thread keeps to one stack, nothing here happens.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,13 +23,15 @@ use crate::os::lock::Lock;
 
 const BITS: u32 = 14;
 const BUCKETS: usize = 1 << BITS;
-/// Buckets that are looked at for one stack. Where none is free all threads are asked.
+/// The number of buckets searched for a stack. If none of them is free, the lists of all threads
+/// are searched.
 const PROBES: usize = 64;
 
+/// A stack and its owner: the thread that was last seen on it.
 struct Bucket {
-    /// The stack; 0 while free.
+    /// The identity of the stack; 0 while the bucket is free.
     stack: AtomicU64,
-    /// The list of its owner.
+    /// The address of the list of activations of the stack's owner.
     calls: AtomicU64,
 }
 
@@ -45,8 +48,8 @@ static OWNERS: Owners = Owners(
 );
 
 impl Owners {
-    /// Makes a thread the owner of a stack; the one before, null where there was none. `None` where there is
-    /// no room.
+    /// Makes a thread the owner of a stack. Returns the owner before, or null if there was none.
+    /// `None` if there is no free bucket.
     fn hand_over(&self, stack: u64, to: *mut Calls) -> Option<*mut Calls> {
         let first = hash::bucket(stack, BITS);
         for at in first..first + PROBES {
@@ -63,12 +66,13 @@ impl Owners {
     }
 }
 
-/// 1 once every stack with calls has its owner: as long as no coroutine is known nobody sees to that.
+/// 1 once every stack with calls has an owner. Owners are not kept until a coroutine is seen.
 static ARE_OWNED: AtomicU32 = AtomicU32::new(0);
-/// Held while they are found.
+/// Held while the owners are found.
 static OWNING: Lock = Lock::new();
 
-/// Finds the owners of the stacks that had calls before a coroutine was known. The caller holds no lock.
+/// Registers the owners of the stacks that had calls before the first coroutine was seen. The
+/// caller holds no lock.
 fn find_owners() {
     if ARE_OWNED.load(Ordering::Acquire) != 0 {
         return;
@@ -76,8 +80,8 @@ fn find_owners() {
     OWNING.lock();
     if ARE_OWNED.load(Ordering::Relaxed) == 0 {
         for owner in all() {
-            // SAFETY: a known thread's list stays valid; with its lock held only its owner's quick way changes
-            // it, at its top.
+            // SAFETY: the list of a known thread stays valid. With its lock held, only its owner's
+            // fast path changes it, at its top.
             unsafe {
                 lock(owner);
                 for at in listed(owner) {
@@ -91,13 +95,13 @@ fn find_owners() {
     OWNING.unlock();
 }
 
-/// Makes the list of the calling thread, which has come to `stack`, that of its calls. Runs on the private
-/// stack, with signals blocked.
+/// Makes the list of the calling thread, which runs on `stack`, contain the calls of that stack.
+/// Does nothing if no coroutine has been seen. Runs on the private stack, with signals blocked.
 ///
 /// # Safety
-/// List and ledger are the caller's, who runs on that stack and holds no lock.
+/// The list and the ledger belong to the caller, which runs on that stack and holds no lock.
 pub unsafe fn arrive(calls: *mut Calls, ledger: &mut Ledger, stack: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let is_there = (*calls).current == stack;
         if !coroutines::are_known() || is_there && (*(*calls).top).stack == stack {
@@ -114,7 +118,8 @@ pub unsafe fn arrive(calls: *mut Calls, ledger: &mut Ledger, stack: u64) {
         if is_there {
             return;
         }
-        // Whoever was there last may be about to park what it has: its lock comes first.
+        // The previous owner may be about to park the activations, so its list's lock is taken
+        // before the lot's.
         match OWNERS.hand_over(stack, calls) {
             Some(before) if before.is_null() || before == calls => {}
             Some(before) => take_from(before, calls, ledger, stack),
@@ -135,16 +140,17 @@ pub unsafe fn arrive(calls: *mut Calls, ledger: &mut Ledger, stack: u64) {
 /// Parks the activations of the stack that the thread was last seen on.
 ///
 /// # Safety
-/// The thread is the caller's, and its list locked, without any that others have taken over.
+/// The thread belongs to the caller. Its list is locked, without activations that other threads
+/// have taken over.
 unsafe fn leave(calls: *mut Calls) {
-    // SAFETY: the list is the caller's; it ends at the bottom.
+    // SAFETY: the list belongs to the caller; it ends at the bottom.
     unsafe {
         let stack = match (*calls).current {
             0 => (*calls).home,
             current => current,
         };
         park_copies(calls, stack);
-        // What stays goes to the places that have become free.
+        // Remaining activations move to the places that have become free.
         let mut last = (*calls).bottom;
         for at in listed(calls) {
             if (*at).slot == SEPARATOR {
@@ -163,13 +169,13 @@ unsafe fn leave(calls: *mut Calls) {
     }
 }
 
-/// The calls of a stack that are in a thread's list.
+/// The calls of a stack in a thread's list.
 unsafe fn calls_of(calls: *mut Calls, stack: u64) -> impl Iterator<Item = *mut Activation> {
-    // SAFETY: as for `listed`; what that tells of is valid.
+    // SAFETY: as for `listed`; the activations that it returns are valid.
     unsafe { listed(calls).filter(move |&at| (*at).stack == stack && (*at).slot < SEPARATOR) }
 }
 
-/// Parks copies of a stack's calls that are in a thread's list.
+/// Parks copies of a stack's calls in a thread's list.
 unsafe fn park_copies(calls: *mut Calls, stack: u64) {
     // SAFETY: as for `listed`.
     let (behind, calls) = unsafe { (behind(calls), calls_of(calls, stack)) };
@@ -179,7 +185,8 @@ unsafe fn park_copies(calls: *mut Calls, stack: u64) {
     );
 }
 
-/// Has the next calls of a stack find something that encloses them, and not what stays in the list of others.
+/// Adds a separator, so that the next calls of a stack find it as their enclosing activation,
+/// instead of an activation of another stack.
 unsafe fn separate(calls: *mut Calls, stack: u64) {
     // SAFETY: as for `leave`.
     unsafe {
@@ -199,11 +206,11 @@ unsafe fn separate(calls: *mut Calls, stack: u64) {
     }
 }
 
-/// Takes the activations of a stack from the list of another thread, which may be making calls on another stack
-/// meanwhile: those change neither these activations nor any link.
+/// Takes the activations of a stack from the list of another thread. That thread may be making
+/// calls on another stack meanwhile, which change neither these activations nor any link.
 unsafe fn take_from(from: *mut Calls, calls: *mut Calls, ledger: &mut Ledger, stack: u64) {
-    // SAFETY: a known thread's list stays valid, and with its lock held only its owner's quick way
-    // changes it, at its top, where activations of another stack are.
+    // SAFETY: the list of a known thread stays valid. With its lock held, only its owner's fast
+    // path changes it, at its top, among activations of another stack.
     unsafe {
         lock(from);
         for at in calls_of(from, stack) {
@@ -215,11 +222,11 @@ unsafe fn take_from(from: *mut Calls, calls: *mut Calls, ledger: &mut Ledger, st
     }
 }
 
-/// Parks the activations that a thread still has of a stack that it is no longer on, told by what it is known
-/// by.
+/// Parks a thread's remaining activations of a stack that it has left. `is_stack` identifies the
+/// stack.
 ///
 /// # Safety
-/// The thread is known. The caller holds no lock, and the stack is nobody's who runs.
+/// The thread is known. The caller holds no lock, and no thread runs on the stack.
 pub(crate) unsafe fn park(from: *mut Calls, is_stack: impl Fn(u64) -> bool) {
     // SAFETY: as for `take_from`.
     unsafe {
@@ -236,9 +243,10 @@ pub(crate) unsafe fn park(from: *mut Calls, is_stack: impl Fn(u64) -> bool) {
     }
 }
 
-/// Has a thread drop an activation from its list, which is locked, when it next locks it itself.
+/// Marks an activation in a locked list as taken. The list's thread drops it when it next locks the
+/// list.
 unsafe fn give_up(from: *mut Calls, activation: *mut Activation) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (*activation).slot = TAKEN;
         (*activation).stack = 0;
@@ -246,9 +254,10 @@ unsafe fn give_up(from: *mut Calls, activation: *mut Activation) {
     }
 }
 
-/// Has a thread, whose list is locked, come to a stack as if it had never been there.
+/// Makes a thread whose list is locked forget that it was on a stack.
 unsafe fn forget(from: *mut Calls, is_stack: impl Fn(u64) -> bool) {
-    // SAFETY: the caller's promise; calls there find no longer what encloses them, and go the slow way.
+    // SAFETY: guaranteed by the caller; later calls there find no enclosing activation and take the
+    // slow path.
     unsafe {
         if is_stack((*from).current) {
             (*from).current = 0;
@@ -264,14 +273,15 @@ unsafe fn forget(from: *mut Calls, is_stack: impl Fn(u64) -> bool) {
     }
 }
 
-/// By how much the clock of a list's thread is behind the time-stamp counter.
+/// The lag of the thread clock of a list behind the time-stamp counter, in ticks.
 unsafe fn behind(calls: *const Calls) -> u64 {
     // SAFETY: lists stay valid, and the segment.
     unsafe { overhead::corrected(&*(*calls).overhead) }
 }
 
-/// Adds a copy of an activation to the calling thread's list, with a record of its own; it is lost where there
-/// is no memory for it. The clock that it has begun by is `by_clock` behind the time-stamp counter.
+/// Adds a copy of an activation to the calling thread's list, with a record of its own. The copy is
+/// lost if there is no memory. `by_clock` is the lag of the clock by which `activation` was
+/// measured, another thread's, behind the time-stamp counter, in ticks.
 ///
 /// # Safety
 /// The list belongs to the caller. The activation is valid and has no other user.
@@ -281,7 +291,7 @@ pub(super) unsafe fn take(
     activation: *const Activation,
     by_clock: u64,
 ) {
-    // SAFETY: the list is the caller's; the activation is valid and nobody else's.
+    // SAFETY: the list belongs to the caller. The activation is valid and has no other user.
     unsafe {
         if make_room(calls).is_err() {
             return;
@@ -292,7 +302,7 @@ pub(super) unsafe fn take(
             let Ok(own) = ledger.find_or_make_like(other) else {
                 return;
             };
-            // One that has not been counted yet is counted where it ends.
+            // A call that has not been counted yet is counted at its end.
             if !cost::is_decided_at_exit(other) {
                 other.moved_out.fetch_add(1, Ordering::Relaxed);
                 let got = &own.moved_in;
@@ -314,9 +324,9 @@ pub(super) unsafe fn take(
 /// Closes calls that have ended with their stack, as unwound, and frees them.
 ///
 /// # Safety
-/// List and ledger are the caller's, who holds no lock; the chain is the caller's.
+/// The list, the ledger and the chain belong to the caller, which holds no lock.
 pub(super) unsafe fn close(calls: *mut Calls, ledger: &mut Ledger, ended: Chain) {
-    // SAFETY: the caller's promise. The innermost activation of the list is the one just taken.
+    // SAFETY: guaranteed by the caller. The innermost activation of the list is the one just taken.
     unsafe {
         for activation in ended.activations() {
             lock_own(calls);
@@ -331,13 +341,13 @@ pub(super) unsafe fn close(calls: *mut Calls, ledger: &mut Ledger, ended: Chain)
     LOT.free(ended);
 }
 
-/// Empties the list of a thread that has ended, for the one that has its place. The calls have ended with it, but
-/// those of a coroutine that it was on.
+/// Empties the list of a thread that has ended, for the next thread in its place. Its calls have
+/// ended with it, except those of a coroutine that it was on.
 ///
 /// # Safety
-/// The list is the caller's, who holds no lock.
+/// The list belongs to the caller, which holds no lock.
 pub unsafe fn renew(calls: *mut Calls) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         lock_own(calls);
         let current = (*calls).current;

@@ -1,4 +1,5 @@
-//! What a call has cost, by the schema of its record: what sources and values have come to, from entry to exit.
+//! The cost of a call by the schema of its record: the growth of sources from entry to exit, and
+//! values.
 
 use abi::schema::{Condition, Derived, MAX_COLUMNS, Schema, source, way};
 use abi::segment::RecordHead;
@@ -6,30 +7,31 @@ use abi::value::RETURN;
 use core::sync::atomic::Ordering;
 
 use super::activation::{ARGUMENTS, Activation, Growing, More, UNKNOWN};
-
 use super::meter::{Meter, Values, since};
 use crate::ledger::record::{self, Amount, Amounts};
 use crate::os::parameters;
-use crate::sources::Silent;
 use crate::sources::value;
+use crate::sources::{Entry, Silent};
 
-/// Which sources a schema has.
+/// The sources that the columns of a schema need: bit `n` is source `n`.
 #[inline(always)]
 fn wanted(schema: &Schema) -> u32 {
     schema.sources.load(Ordering::Relaxed)
 }
 
-/// Whether a call counts only if something holds that is not known before it ends.
+/// True if the condition for the call to count is only known at its end.
 #[inline(always)]
 pub fn is_decided_at_exit(record: &RecordHead) -> bool {
     condition(schema(record)).is_some_and(|condition| !condition.of.is_at_entry())
 }
 
+/// The schema of a record.
 #[inline(always)]
 fn schema(record: &RecordHead) -> &'static Schema {
     parameters::schema(record::schema(record))
 }
 
+/// The condition for a call to count; `None` if all calls count.
 #[inline(always)]
 fn condition(schema: &Schema) -> Option<Condition> {
     match schema.condition.load(Ordering::Relaxed) {
@@ -38,13 +40,14 @@ fn condition(schema: &Schema) -> Option<Condition> {
     }
 }
 
+/// True if `said`, the left side of the schema's condition, has the relation to the bound.
 #[inline(always)]
 fn holds(schema: &Schema, condition: Condition, said: i64) -> bool {
     let bound = schema.bound.load(Ordering::Relaxed) as i64;
     condition.relation.holds(said, bound)
 }
 
-/// The columns of a schema.
+/// The used columns of a schema, with their numbers.
 #[inline(always)]
 fn columns(schema: &Schema) -> impl Iterator<Item = (usize, Derived)> {
     let count = schema.columns.load(Ordering::Relaxed) as usize;
@@ -54,26 +57,27 @@ fn columns(schema: &Schema) -> impl Iterator<Item = (usize, Derived)> {
     })
 }
 
-/// What becomes of a call at its entry.
+/// The result of a call's entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Entered {
-    /// It counts.
+    /// The call counts.
     Counts,
-    /// Whether it does is known when it ends.
+    /// The condition is only known when the call ends.
     Undecided,
-    /// It does not count.
+    /// The call does not count.
     Not,
-    /// It must be seen to on another stack, and nothing has been done.
+    /// The entry must be processed on another stack. It has had no effect yet.
     Later,
 }
 
-/// Counts a call that begins, as its record's schema says, with what is known of it by now; `activation` is null where
-/// nothing is to be measured, and has its clock read last. With `ALL` the record may take more memory and the kernel be asked; else
-/// it is left for later where that has to be.
+/// Counts a call that begins, by the schema of its record, as far as its numbers are known.
+/// `activation` is null if nothing is measured; otherwise the clock is read last. Without `ALL`,
+/// the result is [`Entered::Later`] if the record needs more memory or the kernel must be queried.
 ///
 /// # Safety
-/// Meter, activation and record are the caller's; the values of the call are where `values` says.
+/// Meter, activation and record belong to the caller, and `values` are the locations of the call's
+/// values.
 #[inline(always)]
 pub unsafe fn enter<const ALL: bool>(
     meter: &mut Meter,
@@ -85,7 +89,7 @@ pub unsafe fn enter<const ALL: bool>(
     let schema = schema(record);
     let condition = condition(schema);
     let is_undecided = condition.is_some_and(|condition| !condition.of.is_at_entry());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if let Some(condition) = condition
             && let Derived::Value(number) = condition.of
@@ -128,15 +132,15 @@ pub unsafe fn enter<const ALL: bool>(
     }
 }
 
-/// An argument of a call at its entry.
+/// Argument `number` of a call of `function`, read at its entry.
 #[inline(always)]
 unsafe fn argument(function: u32, number: u8, values: &Values) -> i64 {
     let details = parameters::detail(function);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { value::read(number, details, values.slot, values.vectors) }
 }
 
-/// Counts a call that begins, with the arguments that have been found.
+/// Counts a call that begins, with the arguments in the meter.
 #[inline(always)]
 fn count<const GROW: bool>(meter: &Meter, record: &RecordHead) {
     if meter.amounts.known != 0 {
@@ -145,7 +149,7 @@ fn count<const GROW: bool>(meter: &Meter, record: &RecordHead) {
     record::enter(record);
 }
 
-/// Finds the arguments that a schema has.
+/// Reads the arguments in the columns of a schema into the meter's amounts.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 unsafe fn find_arguments(meter: &mut Meter, function: u32, schema: &Schema, values: &Values) {
@@ -155,18 +159,18 @@ unsafe fn find_arguments(meter: &mut Meter, function: u32, schema: &Schema, valu
         if let Derived::Value(number) | Derived::Negative(number) = derived
             && number != RETURN
         {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let value = unsafe { argument(function, number, values) };
             add_value(amounts, column, derived, value);
         }
     }
 }
 
-/// Keeps the arguments of a call of which it is not known yet whether it counts.
+/// Keeps the arguments of a call whose condition is only known at its end.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 unsafe fn keep_arguments(activation: *mut Activation, function: u32, values: &Values) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let more = (*activation).more;
         if more.is_null() {
@@ -178,7 +182,7 @@ unsafe fn keep_arguments(activation: *mut Activation, function: u32, values: &Va
     }
 }
 
-/// Reads the sources at an entry; false where the kernel would have to be asked, and may not.
+/// Reads the sources at an entry. False if the kernel must be queried and `ALL` is false.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 unsafe fn start<const ALL: bool>(
@@ -186,11 +190,11 @@ unsafe fn start<const ALL: bool>(
     activation: *mut Activation,
     mut wanted: u32,
 ) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let more = (*activation).more;
         if more.is_null() {
-            // There is no memory for what else is wanted.
+            // There is no memory for the other sources.
             wanted &= source::CLOCKS;
         } else {
             (*more).known = 0;
@@ -205,34 +209,40 @@ unsafe fn start<const ALL: bool>(
             (*more).known |= 1 << number;
             (*more).source[number] = Growing { start, nested: 0 };
         });
-        let Some(start) = start else {
+        let Some(Entry { now, waited }) = start else {
             return false;
         };
+        let mut start = now;
+        if meter.since != 0 {
+            // A wait while the kernel was asked belongs to the call, which has begun by then.
+            start = now.wrapping_sub(meter.pass_until(now).min(waited));
+        }
         (*activation).ahead = cpu.map_or(UNKNOWN, |cpu| start.wrapping_sub(cpu));
         (*activation).nested_cpu = 0;
-        if meter.since != 0 {
-            meter.pass_until(start);
-        }
         let behind = meter.corrected_at_entry();
         (*activation).start = start.wrapping_sub(behind);
         true
     }
 }
 
-/// Has a column get a value.
+/// Sets the amount of a column to a value, if the value has the sign that the column is for.
 #[inline(always)]
 fn add_value(amounts: &mut Amounts, column: usize, derived: Derived, value: i64) {
     let whole = value.unsigned_abs();
     if (value < 0) == matches!(derived, Derived::Negative(_)) {
         amounts.known |= 1 << column;
         amounts.outermost &= !(1 << column);
-        // None of it is a part of what encloses the call; what is left is for `abi::value::whole_sum`.
+        // A value has no nested part. The split is the one that `abi::value::whole_sum` expects.
         let nested = whole - (whole >> 32);
         amounts.of[column % MAX_COLUMNS] = Amount { whole, nested };
     }
 }
 
-/// By how much a source has grown during a call that ends.
+/// The growth of source `number` during a call that ends.
+///
+/// # Errors
+/// [`Silent::Unknown`] if the growth is not known. Without `ALL`, [`Silent::Unasked`] if the kernel
+/// must be queried.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 unsafe fn growth<const ALL: bool>(
@@ -241,7 +251,7 @@ unsafe fn growth<const ALL: bool>(
     number: u8,
 ) -> Result<Amount, Silent> {
     let number = usize::from(number) % source::ALL;
-    // SAFETY: the activation is valid, and what it leads to.
+    // SAFETY: the activation is valid, and so are its pointers.
     unsafe {
         let ticks = meter.ticks(top);
         if number == source::CLOCK {
@@ -258,7 +268,7 @@ unsafe fn growth<const ALL: bool>(
             let said = meter.sources.cpu_at_exit::<ALL>()?;
             let start = (*top).start.wrapping_sub((*top).ahead);
             let now = said.wrapping_sub(meter.corrected());
-            // The kernel's clock and the processor's differ a little.
+            // The clocks of the kernel and of the processor differ slightly.
             let whole = since(start, now).min(ticks);
             meter.cpu = whole;
             let nested = (*top).nested_cpu;
@@ -278,8 +288,8 @@ unsafe fn growth<const ALL: bool>(
     }
 }
 
-/// The time of a call that ends, where the thread has not been switched out since its entry and all that is nested in it is
-/// CPU time as well.
+/// The time of a call that ends. `None` if the thread has been switched out since its entry, or if
+/// nested time differs from nested CPU time.
 #[inline(always)]
 unsafe fn steady(meter: &mut Meter, top: *mut Activation) -> Option<Amount> {
     // SAFETY: the activation is valid.
@@ -294,23 +304,24 @@ unsafe fn steady(meter: &mut Meter, top: *mut Activation) -> Option<Amount> {
     }
 }
 
-/// What becomes of a call that ends.
+/// The result of a call's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Ended {
-    /// It has been counted, where its function has stayed in.
+    /// The call was counted, if its function has stayed instrumented.
     Counted,
-    /// It does not count.
+    /// The call does not count.
     Not,
-    /// It must be seen to on another stack, and nothing has been done.
+    /// The end must be processed on another stack. It has had no effect yet.
     Later,
 }
 
-/// Counts a call that ends, as its record's schema says. Without `ALL` it is left for later where the record would have to
-/// grow, or the kernel be asked what it has cost.
+/// Counts a call that ends, by the schema of its record. If `is_current` is false, its function was
+/// removed meanwhile, and the record stays as it is. Without `ALL`, the result is [`Ended::Later`]
+/// if the record must grow or the kernel must be queried.
 ///
 /// # Safety
-/// The activation is valid, and the meter the caller's, which has begun.
+/// The activation is valid. The meter belongs to the caller and has begun.
 #[inline(always)]
 pub unsafe fn end<const ALL: bool>(
     meter: &mut Meter,
@@ -318,9 +329,12 @@ pub unsafe fn end<const ALL: bool>(
     is_current: bool,
     by_tail_call: bool,
 ) -> Ended {
-    // SAFETY: the caller's promise; records stay valid.
+    // SAFETY: guaranteed by the caller; records stay valid.
     unsafe {
         let record = &*(*top).record;
+        if ALL {
+            ask(meter, record);
+        }
         meter.amounts.outermost = 0u32.wrapping_sub((*top).outermost);
         match of_any::<ALL>(meter, top, record) {
             None => return Ended::Later,
@@ -342,7 +356,17 @@ pub unsafe fn end<const ALL: bool>(
     }
 }
 
-/// The same of a call whose time alone is measured, where the record need not grow: false where it must.
+/// Asks the kernel for what the record of a call that ends needs.
+#[inline(never)]
+fn ask(meter: &mut Meter, record: &RecordHead) {
+    let wanted = wanted(schema(record));
+    if wanted & !(1 << source::CLOCK) != 0 {
+        meter.ask_at_exit(wanted);
+    }
+}
+
+/// Counts a call that ends as [`end`] does, for a call that is only timed. False, without an
+/// effect, if the record must grow.
 ///
 /// # Safety
 /// As for [`end`].
@@ -353,7 +377,7 @@ pub unsafe fn end_timed(
     is_current: bool,
     by_tail_call: bool,
 ) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let amount = Amount {
             whole: meter.ticks(top),
@@ -364,17 +388,17 @@ pub unsafe fn end_timed(
     }
 }
 
-/// Whether that is all that is measured of a call.
+/// True if only the time of the call is measured.
 ///
 /// # Safety
 /// The activation is valid.
 #[inline(always)]
 pub unsafe fn is_timed_alone(activation: *mut Activation) -> bool {
-    // SAFETY: the caller's promise; records stay valid.
+    // SAFETY: guaranteed by the caller; records stay valid.
     unsafe { record::way(&*(*activation).record) == way::TIMED }
 }
 
-/// [`end`] where there is more room on the stack. It is exported for a test to know where that begins.
+/// [`end`] on a stack with more room. It is exported so that a test can find its address.
 ///
 /// # Safety
 /// As for [`end`].
@@ -387,17 +411,19 @@ pub unsafe extern "C" fn ipath_end_at_home(
     is_current: bool,
     by_tail_call: bool,
 ) -> Ended {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { end::<false>(&mut *meter, top, is_current, by_tail_call) }
 }
 
+/// Finds the amounts of a call that ends, and stores them in the meter. False if the call does not
+/// count. `None` if the kernel must be queried first, which is never so with `ALL`.
 #[inline(always)]
 unsafe fn of_any<const ALL: bool>(
     meter: &mut Meter,
     top: *mut Activation,
     record: &RecordHead,
 ) -> Option<bool> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let schema = schema(record);
         let condition = condition(schema).filter(|condition| !condition.of.is_at_entry());
@@ -417,7 +443,7 @@ unsafe fn of_any<const ALL: bool>(
         }
         for (column, derived) in columns(schema) {
             let amount = match derived {
-                // It is none of those.
+                // The call was not steady, so the column has no value.
                 Derived::Steady => continue,
                 Derived::Growth(number) => growth::<ALL>(meter, top, number),
                 Derived::Rest(whole, part) => rest::<ALL>(meter, top, whole, part),
@@ -446,7 +472,7 @@ unsafe fn of_any<const ALL: bool>(
     }
 }
 
-/// Whether a call that ends counts.
+/// True if a call that ends counts. `None` if the kernel must be queried first.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 unsafe fn holds_at_exit<const ALL: bool>(
@@ -455,7 +481,7 @@ unsafe fn holds_at_exit<const ALL: bool>(
     schema: &Schema,
     condition: Condition,
 ) -> Option<bool> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let said = unsafe {
         match condition.of {
             Derived::Value(_) | Derived::Negative(_) => returned(meter, top).ok_or(Silent::Unknown),
@@ -465,7 +491,7 @@ unsafe fn holds_at_exit<const ALL: bool>(
             Derived::Rest(whole, part) => {
                 rest::<ALL>(meter, top, whole, part).map(|amount| amount.whole as i64)
             }
-            // No condition is about it.
+            // Conditions do not use this column.
             Derived::Steady => Err(Silent::Unknown),
         }
     };
@@ -476,14 +502,15 @@ unsafe fn holds_at_exit<const ALL: bool>(
     }
 }
 
-/// By how much one source has grown without another.
+/// The growth of source `whole` minus that of source `part`, during the call that ends. Errors are
+/// those of [`growth`].
 unsafe fn rest<const ALL: bool>(
     meter: &mut Meter,
     top: *mut Activation,
     whole: u8,
     part: u8,
 ) -> Result<Amount, Silent> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (whole, part) = unsafe {
         (
             growth::<ALL>(meter, top, whole)?,
@@ -496,8 +523,9 @@ unsafe fn rest<const ALL: bool>(
     })
 }
 
+/// Argument `number` of a call that ends, as kept at its entry; `None` if there was no memory.
 unsafe fn kept_argument(top: *mut Activation, number: u8) -> Option<i64> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let more = (*top).more;
         if more.is_null() {
@@ -511,10 +539,10 @@ unsafe fn kept_argument(top: *mut Activation, number: u8) -> Option<i64> {
     }
 }
 
-/// What the function of a call that ends returns; `None` where it leaves by a tail call.
+/// The return value of a call that ends; `None` if its function leaves by a tail call.
 unsafe fn returned(meter: &Meter, top: *mut Activation) -> Option<i64> {
     let values = &meter.values;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let details = parameters::detail((*top).function);
         let read = || value::read(RETURN, details, values.slot, values.vectors);
@@ -522,13 +550,14 @@ unsafe fn returned(meter: &Meter, top: *mut Activation) -> Option<i64> {
     }
 }
 
-/// Has the call that encloses one that ends know what that has taken; of one that does not count, what was nested in it.
+/// Adds the cost of a call that ends to the nested cost of its caller. For a call that does not
+/// count, adds the nested cost only.
 ///
 /// # Safety
-/// Both are valid, and the meter has measured the one.
+/// Both are valid, and the meter has measured `top`.
 #[inline(always)]
 pub unsafe fn pass_on(meter: &Meter, top: *mut Activation, caller: *mut Activation, counts: bool) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (*caller).nested += if counts {
             meter.ticks(top)
@@ -551,10 +580,11 @@ pub unsafe fn pass_on(meter: &Meter, top: *mut Activation, caller: *mut Activati
     }
 }
 
+/// Does the same as [`pass_on`] for the sources other than the clock and CPU time.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 unsafe fn pass_on_more(meter: &Meter, top: *mut Activation, to: *mut More, counts: bool) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let of = (*top).more;
         for number in source::CPU + 1..source::ALL {

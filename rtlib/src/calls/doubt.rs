@@ -51,7 +51,8 @@ const JUMPS: u32 = 3;
 /// The number of ends in the state [`OPEN`].
 static ENDS: AtomicU32 = AtomicU32::new(0);
 
-/// One bit for each hash of a function and a doubtful slot. A collision only costs time.
+/// A set of bits: one is set if a function has a doubtful slot with this hash. A collision only
+/// costs time.
 static SLOTS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
 /// The hash that was taken at the entry of a call.
@@ -64,8 +65,8 @@ struct Mark {
 static BEHIND: [AtomicU64; 1 << BEHIND_BITS] = [const { AtomicU64::new(0) }; 1 << BEHIND_BITS];
 const BEHIND_BITS: u32 = 9;
 
-/// Marks by slot. A new mark replaces an older one in the same bucket. The end of the older call is
-/// then unknown.
+/// Marks by slot. A new mark replaces an older one in the same bucket. The hash of the older call
+/// is then unknown. If stacks take turns, its return does not end its activation.
 static MARKS: [Mark; 1 << MARK_BITS] = [const {
     Mark {
         slot: AtomicU64::new(0),
@@ -82,6 +83,7 @@ fn bit(function: u32, slot: u64) -> (&'static AtomicU64, u64) {
     (&SLOTS[at / 64 % WORDS], 1 << (at % 64))
 }
 
+/// The bucket of a slot in [`MARKS`], which may contain the mark of another slot.
 fn mark(slot: u64) -> &'static Mark {
     &MARKS[hash::bucket(slot, MARK_BITS)]
 }
@@ -96,6 +98,7 @@ fn kept(slot: u64) -> u64 {
     }
 }
 
+/// The bucket of a hash in [`BEHIND`], which may contain another hash.
 fn behind(hash: u64) -> &'static AtomicU64 {
     &BEHIND[hash::bucket(hash, BEHIND_BITS)]
 }
@@ -111,7 +114,8 @@ pub fn is_doubtful(function: u32, slot: u64) -> bool {
     word.load(Ordering::Relaxed) & bit != 0
 }
 
-/// Notes that a call was left behind. True if the slot was not doubtful before.
+/// Notes that a call of `function` with its return address at `slot` was left behind. True if the
+/// slot was not doubtful for the function before.
 pub fn note(function: u32, slot: u64) -> bool {
     let _ = STATE.compare_exchange(UNKNOWN, OPEN, Ordering::Relaxed, Ordering::Relaxed);
     let hash = kept(slot);
@@ -120,7 +124,8 @@ pub fn note(function: u32, slot: u64) -> bool {
     word.fetch_or(bit, Ordering::Relaxed) & bit == 0
 }
 
-/// Notes the hash taken at the entry of the innermost activation with this slot, if there is one.
+/// Notes the hash taken at the entry of the innermost activation with this slot. If `found` is
+/// `None`, the hash is unknown from now on.
 pub fn keep(slot: u64, found: Option<Left>) {
     let mark = mark(slot);
     let (slot, hash) = found.map_or((0, 0), |found| (slot, found.long));
@@ -134,8 +139,9 @@ pub fn prove() {
     STATE.store(TURNS, Ordering::Relaxed);
 }
 
-/// True if a return through `slot`, with the hash `found`, ends the activation there. `is_its_site`
-/// is false if the return goes to a call site other than the activation's.
+/// True if a return through `slot`, with the hash `found`, ends the activation with this slot.
+/// `is_its_site` is false if the return goes to a call site other than the activation's. Counts the
+/// end, and notes what it proves.
 pub fn ends(slot: u64, found: Option<Left>, is_its_site: bool) -> bool {
     let state = STATE.load(Ordering::Relaxed);
     if state == JUMPS {

@@ -1,8 +1,10 @@
 //! The identity of a stack that shares one memory range with others ([`super::slices`]).
 
-/// A bit that is set in all of these keys, and in no other key that stacks are parked under.
+/// A bit that is set in the identities of all stacks that share a memory range, and in no other key
+/// that stacks are parked under.
 const OF_SLICE: u64 = 1 << 63;
-/// Their lowest bit is 0: see [`crate::walk::is_stopped`].
+/// The lowest bit of an identity. It is 0 for stacks that share a memory range: see
+/// [`crate::walk::is_stopped`].
 const LOWEST: u64 = 1;
 
 /// The identity of a stack that is not running: two hashes over its slot, its registers, and a
@@ -17,7 +19,7 @@ pub struct Left {
 }
 
 impl Left {
-    /// No stack.
+    /// The identity of no stack.
     pub const NONE: Self = Self { long: 0, short: 0 };
 
     /// An identity from the long and the short hash.
@@ -30,7 +32,7 @@ impl Left {
     }
 }
 
-/// True if a stack is parked under an identity of this kind.
+/// True if `stack` is the identity of a stack that shares a memory range with others.
 pub(super) const fn is_slice(stack: u64) -> bool {
     stack & OF_SLICE != 0
 }

@@ -1,7 +1,8 @@
 //! A thread's activations, the innermost first.
 //!
-//! Only the thread itself adds and removes, at the top, with no lock: the stubs do. Whoever changes the list
-//! otherwise, from another thread too, holds its lock. So these functions take it by its address.
+//! Only the thread itself adds and removes activations, at the top and without a lock: the stubs do
+//! so. All other changes, including those from other threads, hold the list's lock. So these
+//! functions take a list by its address.
 
 use core::mem::size_of;
 use core::ptr;
@@ -22,25 +23,27 @@ use crate::os::memory;
 use crate::os::parameters;
 use crate::walk::StackRange;
 
-/// Slot of what stands in a list above what stays in it when the thread comes to another stack, above every
-/// address. Calls of the stack that it bears find it as what encloses them.
+/// Slot of an entry that separates the calls of the current stack from entries below it that stay
+/// in the list. It is above every address. Calls of the separator's stack find it as their
+/// enclosing activation.
 pub const SEPARATOR: u64 = u64::MAX - 7;
 /// Slot of an activation that another thread has taken over.
 pub const TAKEN: u64 = 0;
 /// Slot of the bottom of the list, which encloses every call.
 pub const BOTTOM: u64 = u64::MAX;
 
-/// Activations that a thread has room for at first, and that more memory is mapped for each time.
+/// Activations that a thread has room for at first. Further memory is mapped in units of this size.
 const ACTIVATIONS: u64 = 256;
-/// Of the first, those that are linked at a time: the rest takes no memory.
+/// Activations of the first unit that are linked at a time. The others do not take up memory.
 const LINKED: u64 = 32;
 
 const TABLE_BYTES: u64 = size_of::<Activation>() as u64 * ACTIVATIONS;
-/// Where the depths of functions begin: those of the first ones share no place in their page with the first activations.
-/// Each call stores to both, and processors take a load for one that must wait for a store to the same place in another
-/// page ("4K aliasing", Intel's optimization manual 15.8).
+/// Byte offset of the depths of functions in the list's memory. The first depths and the first
+/// activations are at different offsets within a page. Every call stores to both, and processors
+/// delay a load if it seems to depend on a store to the same offset in another page ("4K aliasing",
+/// Intel's optimization manual 15.8).
 const DEPTHS: u64 = TABLE_BYTES.next_multiple_of(abi::PAGE) + abi::PAGE / 2;
-/// Bytes that a thread's list takes at first besides the [`Calls`].
+/// Bytes that a thread's list needs at first, in addition to [`Calls`].
 pub const BYTES: u64 = DEPTHS + size_of::<u32>() as u64 * abi::MAX_FUNCTIONS as u64;
 
 /// A thread's list.
@@ -48,55 +51,57 @@ pub const BYTES: u64 = DEPTHS + size_of::<u32>() as u64 * abi::MAX_FUNCTIONS as 
 pub struct Calls {
     /// Innermost activation.
     pub top: *mut Activation,
-    /// Activations per function, of those in the list.
+    /// The number of activations of each function in the list.
     pub depths: *mut u32,
-    /// What measuring has taken on the thread ([`super::overhead`]).
+    /// The measurement overhead of the thread ([`super::overhead`]).
     pub overhead: *const AtomicU64,
-    /// Held by whoever changes the list otherwise than at its top.
+    /// Held during all changes other than those at the top.
     lock: Lock,
-    /// 1 where another thread has taken activations over.
+    /// 1 if another thread has taken over activations.
     pub(super) has_taken: u32,
-    /// The first stack the thread was seen on; 0 while none.
+    /// The first stack on which the thread was seen; 0 until then.
     pub home: u64,
-    /// The stack that the list is of; 0 where that is the first one, or not known.
+    /// The stack whose calls the list contains; 0 for the first stack or an unknown one.
     pub(super) current: u64,
-    /// The bottom of the list, which has no activation: the first of [`ACTIVATIONS`] that lie one after the other.
+    /// The bottom of the list, which is no activation: the first of [`ACTIVATIONS`] adjacent ones.
     pub(super) bottom: *mut Activation,
-    /// How many of those have been linked.
+    /// The number of activations at `bottom` that have been linked.
     linked: u64,
     /// The stack that the thread is copying.
     pub(super) moving: Moving,
-    /// The identity of the stack that the thread has last switched from in its memory range.
+    /// The identity of the stack from which the thread last switched, if its memory range is
+    /// shared; otherwise [`Left::NONE`].
     pub(super) left: Left,
-    /// The list that was made before it.
+    /// The list that was created before this one.
     made_before: *mut Calls,
 }
 
-/// A goroutine's stack on its way, kept by the thread that copies it ([`super::moving`]).
+/// A goroutine's stack while it moves, kept by the thread that copies it ([`super::moving`]).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Moving {
-    /// The goroutine; 0 while there is none whose calls must be moved.
+    /// The goroutine; 0 if no calls must be moved.
     pub(super) goroutine: u64,
-    /// The generation of the probe that was told: the exits of another one are not this one's.
+    /// The generation of the probe that reported the move. Exits of other generations do not end
+    /// it.
     pub(super) generation: u32,
-    /// Where it was.
+    /// The stack's memory before the move.
     pub(super) from: StackRange,
-    /// Its activations.
+    /// The activations of the stack that moves.
     pub(super) chain: Chain,
 }
 
 impl Moving {
-    /// Ends what has been begun: the thread is gone.
+    /// Abandons the move, because the thread has ended.
     pub(super) fn forget(&mut self) {
         self.goroutine = 0;
     }
 }
 
-/// All lists, the last one first.
+/// All lists, the newest first.
 static ALL: AtomicPtr<Calls> = AtomicPtr::new(ptr::null_mut());
 
-/// The lists of all threads that the runtime has met. They stay valid.
+/// The lists of all threads that the runtime has seen. They stay valid.
 pub fn all() -> impl Iterator<Item = *mut Calls> {
     let mut next = ALL.load(Ordering::Acquire);
     core::iter::from_fn(move || {
@@ -104,19 +109,19 @@ pub fn all() -> impl Iterator<Item = *mut Calls> {
         if calls.is_null() {
             return None;
         }
-        // SAFETY: lists stay valid, as does what they say was made before them.
+        // SAFETY: lists stay valid, including the older ones that they link to.
         next = unsafe { (*calls).made_before };
         Some(calls)
     })
 }
 
-/// Makes zeroed memory an empty list, and one of all.
+/// Turns zeroed memory into an empty list, and adds it to the list of lists.
 ///
 /// # Safety
-/// `base` is the address of [`BYTES`] of zeroed memory, aligned to 8, that nobody else uses; both stay. One thread
-/// at a time comes here.
+/// `base` is the address of [`BYTES`] of zeroed memory, aligned to 8. It and `calls` stay valid,
+/// and have no other user. One thread at a time calls this function.
 pub unsafe fn begin(calls: *mut Calls, base: u64, overhead: &'static AtomicU64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (*calls).depths = (base + DEPTHS) as *mut u32;
         (*calls).overhead = overhead;
@@ -130,30 +135,30 @@ pub unsafe fn begin(calls: *mut Calls, base: u64, overhead: &'static AtomicU64) 
     ALL.store(calls, Ordering::Release);
 }
 
-/// Keeps others out of a list, but for its own thread's calls that need none of this; signals are blocked.
+/// Excludes other users of a list, except the fast paths of its own thread. Signals are blocked.
 ///
 /// # Safety
-/// The list's lock is not held by the caller.
+/// The caller does not hold the list's lock.
 pub unsafe fn lock(calls: *mut Calls) {
-    // SAFETY: the caller's promise; the lock is an atomic.
+    // SAFETY: guaranteed by the caller; the lock is an atomic.
     unsafe { (*calls).lock.lock() };
 }
 
-/// Ends what [`lock`] began.
+/// Releases the list's lock.
 ///
 /// # Safety
 /// The caller holds the lock.
 pub unsafe fn unlock(calls: *mut Calls) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*calls).lock.unlock() };
 }
 
-/// Locks the caller's list and drops from it what others have taken over.
+/// Locks the caller's list and drops the activations that other threads have taken over.
 ///
 /// # Safety
-/// As for [`lock`]; the list is the caller's.
+/// As for [`lock`]; the list belongs to the caller.
 pub unsafe fn lock_own(calls: *mut Calls) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         lock(calls);
         if (*calls).has_taken == 0 {
@@ -171,8 +176,8 @@ pub unsafe fn lock_own(calls: *mut Calls) {
     }
 }
 
-/// What is in a list, the outermost first; it may come to lie elsewhere in it or be left out once it has been
-/// told.
+/// The entries of a list, the outermost first. The caller may move or remove an entry that it has
+/// received.
 ///
 /// # Safety
 /// The list is locked.
@@ -191,31 +196,31 @@ pub(super) unsafe fn listed(calls: *mut Calls) -> impl Iterator<Item = *mut Acti
     }
 }
 
-/// Whether a list has no activation.
+/// True if a list has no activation.
 ///
 /// # Safety
-/// The list is the caller's.
+/// The list belongs to the caller.
 #[inline(always)]
 pub unsafe fn is_empty(calls: *mut Calls) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*(*calls).top).slot == BOTTOM }
 }
 
-/// Whether the thread's calls are on the stack that it began on, as far as is known, which has room for more than the stack of
-/// a coroutine.
+/// True if the thread's calls are on its first stack, as far as known. That stack has more room
+/// than the stack of a coroutine.
 ///
 /// # Safety
-/// The list is the caller's.
+/// The list belongs to the caller.
 #[inline(always)]
 pub unsafe fn is_at_home(calls: *const Calls) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*calls).home != 0 && !coroutines::are_known() }
 }
 
-/// The activation of `function` with its return address at `slot`; null where there is none.
+/// The innermost activation of `function` with its return address at `slot`; null if there is none.
 ///
 /// # Safety
-/// The list is the caller's, and locked where what is found is to stay in its place.
+/// The list belongs to the caller. It is locked if the activation must stay in its place.
 pub unsafe fn find(calls: *mut Calls, function: u32, slot: u64) -> *mut Activation {
     // SAFETY: the list ends at the bottom.
     unsafe {
@@ -230,7 +235,7 @@ pub unsafe fn find(calls: *mut Calls, function: u32, slot: u64) -> *mut Activati
     }
 }
 
-/// The innermost activation that has been lent to whoever returns through `slot`; null where there is none.
+/// The innermost activation that was lent to the return through `slot`; null if there is none.
 ///
 /// # Safety
 /// As for [`find`].
@@ -248,16 +253,17 @@ pub unsafe fn find_lent(calls: *mut Calls, slot: u64) -> *mut Activation {
     }
 }
 
-/// Has the activation of `function` with its return address at `slot`, and those that have been lent with that, stay
-/// open: their end is not seen. The list may be in the middle of a change, by a call that the caller has interrupted.
+/// Leaves activations open, because their end is not seen: that of `function` with its return
+/// address at `slot`, and those lent to the same return. The caller may have interrupted a call
+/// that is changing the list.
 ///
 /// # Safety
-/// The list is the calling thread's.
+/// The list belongs to the calling thread.
 #[cold]
 pub unsafe fn leave_open(calls: *mut Calls, function: u32, slot: u64) {
-    /// None of a function.
+    /// A generation that no function has.
     const NEVER: u32 = u32::MAX;
-    // SAFETY: the links between a list's places never change; the rest is the caller's promise.
+    // SAFETY: the links between a list's places never change; the caller guarantees the rest.
     unsafe {
         let mut at = (*calls).top;
         while (*at).slot != BOTTOM {
@@ -271,17 +277,17 @@ pub unsafe fn leave_open(calls: *mut Calls, function: u32, slot: u64) {
     }
 }
 
-/// Lends the innermost activation, whose function leaves by a tail call, to what that calls; false, and nothing done, where
-/// it must end there.
+/// Lends the innermost activation, whose function leaves by a tail call, to the callee. Returns
+/// false, without an effect, if the activation must end now.
 ///
 /// # Safety
-/// The list is the caller's, and `top` not its bottom.
+/// The list belongs to the caller, and `top` is not its bottom.
 #[inline(always)]
 pub unsafe fn lend(calls: *mut Calls, top: *mut Activation) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let lending = parameters::lending((*top).function);
-        // Whoever ends it looks at the top of the list alone.
+        // The code that ends the activation only looks at the top of the list.
         if top != (*calls).top || lending & LENDS == 0 || coroutines::are_known() {
             return false;
         }
@@ -300,24 +306,24 @@ pub unsafe fn lend(calls: *mut Calls, top: *mut Activation) -> bool {
     }
 }
 
-/// Whether a return of `function` ends an activation that has been lent: not where what could end it has changed since, and
-/// where there are coroutines it may have been on another thread.
+/// True if a return of `function` ends this lent activation. False if the group of functions has
+/// changed since, or if there are coroutines: the activation may then have been on another thread.
 ///
 /// # Safety
 /// The activation is valid, and has been lent.
 #[inline(always)]
 pub unsafe fn is_lent_to(activation: *mut Activation, function: u32) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let lent = unsafe { (*activation).lent };
     let number = (lent >> NUMBER_SHIFT) as u16;
     parameters::lending(function) & LENDING == number && !coroutines::are_known()
 }
 
-/// What encloses an activation: the next one below it, where it is not the innermost of all the next one
-/// on the same stack, or the bottom.
+/// The enclosing activation. For the innermost activation that is the next one below; for others,
+/// the next one below on the same stack, or the bottom.
 ///
 /// # Safety
-/// The list is the caller's, and locked, and has the activation.
+/// The list belongs to the caller, is locked, and contains the activation.
 pub unsafe fn enclosing(calls: *mut Calls, activation: *mut Activation) -> *mut Activation {
     // SAFETY: the list ends at the bottom.
     unsafe {
@@ -331,13 +337,13 @@ pub unsafe fn enclosing(calls: *mut Calls, activation: *mut Activation) -> *mut 
     }
 }
 
-/// Moves `wanted` to the top of the list, above those over it, whose order stays. The links between
-/// the places of the list never change, so what they hold is moved.
+/// Moves the activation `wanted` to the top of the list, and returns its new place. The order of
+/// the others is unchanged. The links between places never change, so their contents are moved.
 ///
 /// # Safety
 /// `wanted` is on the list, which the caller has locked.
 pub unsafe fn raise(calls: *mut Calls, wanted: *mut Activation) -> *mut Activation {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut at = wanted;
         while at != (*calls).top {
@@ -349,23 +355,23 @@ pub unsafe fn raise(calls: *mut Calls, wanted: *mut Activation) -> *mut Activati
     }
 }
 
-/// Takes the innermost activation off the list.
+/// Removes the innermost activation from the list.
 ///
 /// # Safety
-/// The list is the caller's; `top` is that, and not the bottom.
+/// The list belongs to the caller. `top` is its innermost activation, and not the bottom.
 #[inline(always)]
 pub unsafe fn pop(calls: *mut Calls, top: *mut Activation) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         uncount(calls, (*top).function);
         (*calls).top = (*top).prev;
     }
 }
 
-/// Has the list's `depths` count an activation of a function less.
+/// Subtracts an activation of `function` from the list's `depths`.
 ///
 /// # Safety
-/// The list is the caller's.
+/// The list belongs to the caller.
 #[inline(always)]
 pub(super) unsafe fn uncount(calls: *mut Calls, function: u32) {
     // SAFETY: function ids are below MAX_FUNCTIONS, as many as `depths` has.
@@ -375,19 +381,20 @@ pub(super) unsafe fn uncount(calls: *mut Calls, function: u32) {
     }
 }
 
-/// Counts the activations of each function anew: a jump out of a signal handler may have left one between its being counted and its
-/// coming to the list, or amid its end.
+/// Recounts the activations of each function. A jump out of a signal handler may have interrupted
+/// the entry of a call after it was counted and before it was listed, or the end of a call.
 ///
 /// # Safety
-/// The list is the caller's, and nothing changes it at its top meanwhile.
+/// The list belongs to the caller, and no activation is added or removed meanwhile.
 #[cold]
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 pub unsafe fn recount(calls: *mut Calls) {
-    // SAFETY: function ids are below MAX_FUNCTIONS, as many as `depths` has; the rest is the caller's promise.
+    // SAFETY: function ids are below MAX_FUNCTIONS, the length of `depths`; the rest is guaranteed
+    // by the caller.
     unsafe {
         let depths = core::slice::from_raw_parts_mut((*calls).depths, abi::MAX_FUNCTIONS);
-        // What has not been counted takes no memory.
+        // Pages of functions without calls are not touched, so they take up no memory.
         depths.iter_mut().filter(|d| **d != 0).for_each(|d| *d = 0);
         for at in listed(calls).filter(|&at| (*at).slot != SEPARATOR) {
             depths[(*at).function as usize % abi::MAX_FUNCTIONS] += 1;
@@ -395,10 +402,11 @@ pub unsafe fn recount(calls: *mut Calls) {
     }
 }
 
-/// Begins an activation, which it returns: it is to be counted, and its sources are to be read.
+/// Adds an activation of `function` on top of the list and returns it. The caller counts the call
+/// and reads its sources.
 ///
 /// # Safety
-/// The list is the caller's and has a free activation.
+/// The list belongs to the caller and has a free activation.
 pub unsafe fn push(
     calls: *mut Calls,
     function: u32,
@@ -423,11 +431,13 @@ pub unsafe fn push(
     }
 }
 
-/// Ends the innermost activation, which `top` is, as returned within `caller`. Without `ALL` it is false, and nothing has been
-/// done, where that must be done on another stack.
+/// Ends the innermost activation `top`, as returned within `caller`, or with `TAIL` as left by a
+/// tail call. Without `ALL`, returns false and has no effect if the call must be ended on another
+/// stack. Otherwise returns true.
 ///
 /// # Safety
-/// List and meter are the caller's, the meter has begun, and `top` is not the list's bottom.
+/// The list and the meter belong to the caller, the meter has begun, and `top` is not the bottom of
+/// the list.
 #[inline(always)]
 pub unsafe fn end<const ALL: bool, const TAIL: bool>(
     calls: *mut Calls,
@@ -435,7 +445,7 @@ pub unsafe fn end<const ALL: bool, const TAIL: bool>(
     caller: *mut Activation,
     meter: &mut Meter,
 ) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let is_current = is_current(top);
         let ended = if ALL {
@@ -460,26 +470,26 @@ pub unsafe fn end<const ALL: bool, const TAIL: bool>(
     }
 }
 
-/// Whether the function has stayed instrumented since the activation began. If it was taken out
-/// meanwhile its returns were not seen, and the activation counts as open.
+/// True if the function has stayed instrumented since the activation began. If it was removed
+/// meanwhile, its returns were not seen, and the activation counts as open.
 ///
 /// # Safety
 /// The activation is valid.
 #[inline(always)]
 pub(super) unsafe fn is_current(activation: *mut Activation) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { parameters::generation((*activation).function) == (*activation).generation }
 }
 
-/// Sees to it that the list has a free activation.
+/// Ensures that the list has a free activation.
 ///
 /// # Errors
-/// There is no memory for one.
+/// There is no memory for an activation.
 ///
 /// # Safety
-/// The list is the caller's.
+/// The list belongs to the caller.
 pub unsafe fn make_room(calls: *mut Calls) -> Result<(), Shortage> {
-    // SAFETY: the caller's promise; new memory is nobody else's.
+    // SAFETY: guaranteed by the caller; new memory has no other user.
     unsafe {
         if !(*(*calls).top).next.is_null() || link_more(calls) {
             return Ok(());
@@ -490,13 +500,14 @@ pub unsafe fn make_room(calls: *mut Calls) -> Result<(), Shortage> {
     }
 }
 
-/// Links some more of the first activations after the innermost, which is the list's last; false where all
-/// are linked.
+/// Links some more of the first activations after the innermost one, which is the last linked one.
+/// False if all are linked.
 ///
 /// # Safety
-/// The list is the caller's, and has the memory for them.
+/// The list belongs to the caller, and has the memory for them.
 unsafe fn link_more(calls: *mut Calls) -> bool {
-    // SAFETY: what is not linked yet is zeroed and nobody else's; the rest is the caller's promise.
+    // SAFETY: activations that are not linked yet are zeroed and unused; the rest is guaranteed by
+    // the caller.
     unsafe {
         if (*calls).linked == ACTIVATIONS {
             return false;

@@ -1,7 +1,7 @@
-//! Calls on stacks that no thread is on: those of coroutines that are parked.
+//! Calls on stacks that no thread runs on, such as those of suspended coroutines.
 //!
-//! What a parked stack has is a chain of copies of its activations, the outermost first, after a head that
-//! stands in a hash table under what the stack is known by.
+//! The activations of a parked stack are copied to a chain, the outermost first. Its head is in a
+//! hash table under the identity of the stack.
 
 use core::mem::size_of;
 use core::ptr;
@@ -14,35 +14,35 @@ use crate::os::{hash, memory};
 use crate::walk::{StackRange, is_stopped};
 
 const BITS: u32 = 14;
-/// Bytes of activations that are mapped at a time.
+/// Bytes mapped at a time for activations.
 const CHUNK: u64 = 1 << 16;
 
-/// What has been left.
+/// The parked calls of all stacks.
 pub static LOT: Lot = Lot::new();
 
-/// Where parked stacks are. Everything in it is touched under its lock alone.
+/// The parked stacks. All changes are made under the lock.
 pub struct Lot {
     lock: Lock,
-    /// Heads with one hash, linked by `prev`.
+    /// Heads with the same hash, linked by `prev`.
     buckets: [AtomicPtr<Activation>; 1 << BITS],
-    /// Activations not in use, linked by `next`.
+    /// Unused activations, linked by `next`.
     free: AtomicPtr<Activation>,
-    /// The number of its stacks that are identified by the stop of their walks.
+    /// The number of parked stacks that are identified by the stop of their walks.
     stopped: AtomicU64,
-    /// The number of its stacks that share a memory range with others.
+    /// The number of parked stacks that share a memory range with others.
     slices: AtomicU64,
 }
 
-/// The activations of one parked stack, which are the holder's.
+/// The activations of a parked stack, owned by the holder.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Chain(*mut Activation);
 
 impl Chain {
-    /// None.
+    /// The empty chain.
     pub const EMPTY: Self = Self(ptr::null_mut());
 
-    /// Whether it has none.
+    /// True if the chain has no activations.
     pub fn is_empty(self) -> bool {
         self.0.is_null()
     }
@@ -71,13 +71,14 @@ impl Chain {
         self
     }
 
+    /// The innermost activation; null if there is none.
     fn last(self) -> *mut Activation {
         self.activations().last().unwrap_or(ptr::null_mut())
     }
 }
 
 impl Lot {
-    /// One without stacks.
+    /// An empty lot.
     pub const fn new() -> Self {
         Self {
             lock: Lock::new(),
@@ -88,8 +89,9 @@ impl Lot {
         }
     }
 
-    /// Copies activations, the outermost first, into a chain; those that there is no memory for are left out. The clock of the
-    /// thread that they are on is so far behind: theirs is not.
+    /// Copies activations, the outermost first, to a chain. If memory runs out, the rest is
+    /// dropped. `behind` is the lag of their thread's clock, in ticks; the copies use the
+    /// time-stamp counter.
     pub fn copy(&self, activations: impl Iterator<Item = *const Activation>, behind: u64) -> Chain {
         let mut activations = activations.peekable();
         if activations.peek().is_none() {
@@ -119,26 +121,25 @@ impl Lot {
         Chain(first)
     }
 
-    /// Gives a chain's memory back.
+    /// Frees the memory of a chain.
     pub fn free(&self, chain: Chain) {
         if chain.is_empty() {
             return;
         }
         self.lock.lock();
-        // SAFETY: the chain is the caller's, and ends at its last activation.
+        // SAFETY: the chain belongs to the caller and ends at its last activation.
         unsafe { self.give_back(chain.0, chain.last()) };
         self.lock.unlock();
     }
 
-    /// Makes linked activations free. The lock is held.
+    /// Frees linked activations. The lock is held.
     unsafe fn give_back(&self, first: *mut Activation, last: *mut Activation) {
-        // SAFETY: the caller's promise: they are in use by nobody.
+        // SAFETY: guaranteed by the caller: the activations have no user.
         unsafe { (*last).next = self.free.load(Ordering::Relaxed) };
         self.free.store(first, Ordering::Relaxed);
     }
 
-    /// Puts a chain where [`Lot::remove`] finds it, after what is there already; one that there is no memory
-    /// for is lost.
+    /// Parks a chain under a stack, after an existing one. It is lost if there is no memory.
     pub fn insert(&self, stack: u64, chain: Chain) {
         if chain.is_empty() {
             return;
@@ -146,7 +147,7 @@ impl Lot {
         self.lock.lock();
         let bucket = self.bucket(stack);
         let mut head = bucket.load(Ordering::Relaxed);
-        // SAFETY: heads are valid as long as they are in the table, and what they lead to.
+        // SAFETY: heads in the table are valid, and so are their links.
         unsafe {
             while !head.is_null() && (*head).stack != stack {
                 head = (*head).prev;
@@ -166,7 +167,7 @@ impl Lot {
         self.lock.unlock();
     }
 
-    /// Whether a stack may be parked here.
+    /// False if the stack is certainly not parked. True if it may be.
     pub fn may_have(&self, stack: u64) -> bool {
         !self.bucket(stack).load(Ordering::Relaxed).is_null()
     }
@@ -183,9 +184,10 @@ impl Lot {
         self.slices.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes out what a stack has.
+    /// Removes a stack and returns its activations; empty if it is not parked.
     pub fn remove(&self, stack: u64) -> Chain {
-        // What the caller is to find has been put there before it got here.
+        // Chains meant for this caller were inserted before it came here, so a check without the
+        // lock suffices.
         if !self.may_have(stack) {
             return Chain::EMPTY;
         }
@@ -227,7 +229,8 @@ impl Lot {
         }
     }
 
-    /// Removes the activations of matching stacks from a bucket. The lock is held.
+    /// Removes the first stack for which `is_it` returns true from a bucket, and returns its
+    /// activations; empty if there is none. The lock is held.
     fn take_out(&self, bucket: &AtomicPtr<Activation>, is_it: impl Fn(u64) -> bool) -> Chain {
         let mut before: *mut Activation = ptr::null_mut();
         let mut head = bucket.load(Ordering::Relaxed);
@@ -252,18 +255,19 @@ impl Lot {
         }
     }
 
+    /// The bucket of a stack.
     fn bucket(&self, stack: u64) -> &AtomicPtr<Activation> {
         &self.buckets[hash::bucket(stack, BITS)]
     }
 
-    /// An activation that is not in use. The lock is held.
+    /// Takes an unused activation; `None` if there is no memory. The lock is held.
     fn take(&self) -> Option<*mut Activation> {
         let mut first = self.free.load(Ordering::Relaxed);
         if first.is_null() {
             first = memory::map(CHUNK).ok()? as *mut Activation;
             let count = CHUNK as usize / size_of::<Activation>();
             for index in 1..count {
-                // SAFETY: inside the chunk, which is nobody else's.
+                // SAFETY: inside the chunk, which has no other user.
                 unsafe { (*first.add(index - 1)).next = first.add(index) };
             }
         }
@@ -286,14 +290,14 @@ mod tests {
     use std::vec::Vec;
 
     fn activation(slot: u64) -> Activation {
-        // SAFETY: zeros are an activation without a record.
+        // SAFETY: all zeroes is an activation without a record.
         let mut activation: Activation = unsafe { core::mem::zeroed() };
         activation.slot = slot;
         activation
     }
 
     fn slots(chain: Chain) -> Vec<u64> {
-        // SAFETY: the chain is the caller's.
+        // SAFETY: the chain belongs to the caller.
         let slot = |at: *mut Activation| unsafe { (*at).slot };
         chain.activations().map(slot).collect()
     }

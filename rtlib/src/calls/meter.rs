@@ -1,51 +1,55 @@
-//! What a thread measures its calls with.
+//! The state with which a thread measures its calls.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::activation::{Activation, More};
 use super::overhead::{self, Estimate};
+use crate::arch::clock;
 use crate::ledger::record::Amounts;
 use crate::os::memory;
 use crate::sources::Sources;
 
-/// What a thread measures its calls with.
+/// The state with which a thread measures its calls.
 #[repr(C)]
 pub struct Meter {
-    /// What is read.
+    /// The sources of the thread's measurements.
     pub sources: Sources,
-    /// What measuring has taken on the thread.
+    /// The measurement overhead of the thread.
     pub overhead: *const AtomicU64,
-    /// Since when what passes is what measuring takes; 0 where that is not being found out.
+    /// The time (of the time-stamp counter) from which on the elapsed ticks count as overhead; 0 if
+    /// overhead is not being measured.
     pub since: u64,
-    /// The number of the thread's page then, and one more bit; 0 where there is none.
+    /// The sequence number of the thread's page at the time `since`, with a bit above it set; 0
+    /// without a page.
     pub lock: u64,
-    /// Ticks that blocking signals took on the last slow path.
+    /// Ticks spent blocking signals on the last slow path.
     pub blocking: u64,
-    /// What has passed as a rule at a time.
+    /// Average ticks per interval of overhead.
     usual: u64,
-    /// What entries and exits take that are not hand-written.
+    /// The estimated cost of entries in compiled code.
     pub entries: Estimate,
-    /// See `entries`.
+    /// The estimated cost of exits in compiled code.
     pub exits: Estimate,
-    /// What the columns of a record get of the call that is being seen to.
+    /// The amounts to add to the record's columns for the current call.
     pub amounts: Amounts,
-    /// CPU time of that call, in ticks; what of it is nested, where it is not known.
+    /// CPU time of the current call, in ticks. If that is unknown, the nested CPU time.
     pub(super) cpu: u64,
-    /// Where the values of that call are, at its exit; with the slot 0 where there is none.
+    /// The location of the values of the current call at its exit. The slot is 0 if there is none.
     pub(super) values: Values,
-    /// Room for what activations need of other sources than the clock and CPU time, how much is left of it.
+    /// The next free item for the values of an activation's further sources ([`More`]).
     room: *mut More,
+    /// The number of free items from `room` on.
     rooms: u64,
 }
 
-/// Where values of a call are.
+/// The location of a call's values.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Values {
-    /// The address of its return address.
+    /// The address of the call's return address; 0 if there are no values.
     pub slot: u64,
-    /// Where the vector registers are, as [`crate::sources::value::read`] is told it.
+    /// The location of the vector registers, in the format of [`crate::sources::value::read`].
     pub vectors: u64,
 }
 
@@ -53,15 +57,15 @@ pub struct Values {
 /// shorter preemption adds little to the overhead.
 const LONG: u64 = 1 << 15;
 
-/// The most ticks that count if context switches are unknown, as a multiple of the average.
+/// The limit of an interval if context switches are unknown, as a multiple of the average.
 const UNUSUAL: u64 = 16;
 
-/// Bytes of room that are mapped at a time.
+/// Bytes mapped at a time for the values of further sources.
 const CHUNK: u64 = 1 << 14;
 
 impl Meter {
-    /// Begins to measure what ends at an exit that was reached at `now`; its return value is where `slot` and `vectors` say,
-    /// with the slot 0 where there is none.
+    /// Starts measuring the exit reached at `now`. The return value is at `slot` and `vectors`; the
+    /// slot is 0 if there is none.
     #[inline(always)]
     pub fn begin(&mut self, now: u64, slot: u64, vectors: u64) {
         self.sources.begin(now);
@@ -71,40 +75,66 @@ impl Meter {
         }
     }
 
-    /// Adds to what measuring has taken.
+    /// Adds ticks to the thread's overhead.
     #[inline(always)]
     pub fn pass(&self, ticks: u64) {
-        // SAFETY: it leads to the thread's entry in the segment.
+        // SAFETY: the pointer leads to the thread's entry in the segment.
         let overhead = unsafe { &*self.overhead };
         let passed = overhead.load(Ordering::Relaxed).wrapping_add(ticks);
         overhead.store(passed, Ordering::Relaxed);
     }
 
-    /// What measuring has taken on the thread so far.
+    /// The overhead of the thread so far, in ticks.
     pub fn passed(&self) -> u64 {
         // SAFETY: as above.
         unsafe { &*self.overhead }.load(Ordering::Relaxed)
     }
 
-    /// What passes from now on is what measuring takes.
+    /// Counts elapsed ticks as overhead from the time `now` on.
     #[inline(always)]
     pub fn pass_from(&mut self, now: u64) {
         self.since = now;
         self.lock = self.lock_now();
     }
 
+    /// The page's current sequence number, in the format of the field `lock`.
     #[inline(always)]
     fn lock_now(&self) -> u64 {
         let known = |lock| 1 << 32 | u64::from(lock);
         self.sources.page.lock().map_or(0, known)
     }
 
-    /// Adds the ticks from the last reading to `now`. If the thread was switched out in between, adds at
-    /// most the average: another thread had the processor for the rest.
+    /// Adds the ticks from the last reading to `now` to the overhead. If the thread was switched
+    /// out in between, adds at most the average: another thread had the processor for the rest.
+    /// Returns the rest, in ticks; 0 if the thread was not switched out.
     #[inline(always)]
-    pub fn pass_until(&mut self, now: u64) {
+    pub fn pass_until(&mut self, now: u64) -> u64 {
         /// The last reading has a weight of 1 / `LAST` in the average.
         const LAST: u64 = 8;
+        let (ticks, was_out) = self.restart(now);
+        if was_out {
+            self.pass_wait(ticks)
+        } else {
+            self.usual = self.usual - self.usual / LAST + ticks / LAST;
+            self.pass(ticks);
+            0
+        }
+    }
+
+    /// Adds the part of the ticks that is not a wait, for a thread that was switched out meanwhile.
+    /// Returns the ticks of the wait.
+    #[inline(always)]
+    fn pass_wait(&self, ticks: u64) -> u64 {
+        let own = ticks.min(self.usual);
+        self.pass(own);
+        ticks - own
+    }
+
+    /// Counts elapsed ticks from `now` on. Returns the ticks from the last reading to `now`,
+    /// limited if it is not known whether the thread was switched out in between, and true if it
+    /// was.
+    #[inline(always)]
+    fn restart(&mut self, now: u64) -> (u64, bool) {
         let mut ticks = now.wrapping_sub(self.since);
         let lock = self.lock;
         self.pass_from(now);
@@ -116,56 +146,77 @@ impl Meter {
             }),
             _ => lock != self.lock,
         };
-        if was_out {
-            self.pass(ticks.min(self.usual));
-        } else {
-            self.usual = self.usual - self.usual / LAST + ticks / LAST;
-            self.pass(ticks);
+        (ticks, was_out)
+    }
+
+    /// Asks the kernel for the wanted sources at the exit (bit `n` of `wanted` is source `n`). If
+    /// the thread is switched out meanwhile, the exit counts from then on: a call that waits has
+    /// not returned yet, and this wait belongs to no other call.
+    ///
+    /// The kernel often switches a thread out at such a question: when it reads the thread's CPU
+    /// time, it notices that the time slice is used up.
+    pub(super) fn ask_at_exit(&mut self, wanted: u32) {
+        /// The maximum number of questions. The thread is not switched out at each of them.
+        const TRIES: usize = 4;
+        for _ in 0..TRIES {
+            self.sources.ask_at_exit(wanted);
+            let now = clock::now();
+            let (since, lock) = (self.since, self.lock);
+            let (ticks, was_out) = self.restart(now);
+            if !was_out {
+                // All of it is overhead, which the call's time does not contain.
+                (self.since, self.lock) = (since, lock);
+                return;
+            }
+            self.pass_wait(ticks);
+            self.sources.begin(now);
         }
     }
 
-    /// Adds all ticks from the last reading to `now`, including those in which the thread waited.
+    /// Adds the ticks from the last reading to `now` to the overhead, as [`Meter::pass_until`]. For
+    /// a thread without a page, adds all of them, including those in which it waited.
     pub fn pass_waiting_until(&mut self, now: u64) {
         if self.lock != 0 {
-            return self.pass_until(now);
+            self.pass_until(now);
+            return;
         }
         self.pass(now.wrapping_sub(self.since));
         self.pass_from(now);
     }
 
-    /// What of that times are to be without.
+    /// The overhead that times exclude, in ticks; 0 if times are not corrected.
     #[inline(always)]
     pub(super) fn corrected(&self) -> u64 {
         // SAFETY: as above.
         overhead::corrected(unsafe { &*self.overhead })
     }
 
-    /// By how much clocks stay behind when a call begins.
+    /// The lag of the thread clock when a call begins, in ticks.
     #[inline(always)]
     pub(super) fn corrected_at_entry(&self) -> u64 {
         // SAFETY: as above.
         overhead::corrected_at_entry(unsafe { &*self.overhead })
     }
 
-    /// Ticks that a call has taken which ends now.
+    /// The ticks of a call that ends at the exit passed to [`Meter::begin`].
     ///
     /// # Safety
     /// The activation is valid.
     #[inline(always)]
     pub(super) unsafe fn ticks(&self, top: *mut Activation) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let start = unsafe { (*top).start };
         since(start, self.sources.now().wrapping_sub(self.corrected()))
     }
 
-    /// Makes it that of another thread.
+    /// Resets the meter for another thread.
     pub fn renew(&mut self) {
         self.sources.renew();
     }
 
-    /// Gives an activation room for what it needs of other sources, where there is memory.
+    /// Allocates the room for an activation's further sources, if there is memory.
     pub(super) unsafe fn make_room(&mut self, activation: *mut Activation) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if (*activation).more.is_null() {
                 (*activation).more = self.room();
@@ -173,7 +224,7 @@ impl Meter {
         }
     }
 
-    /// Room for one more activation; null where there is no memory.
+    /// Takes room for one activation; null if there is no memory.
     fn room(&mut self) -> *mut More {
         if self.rooms == 0 {
             let Ok(chunk) = memory::map(CHUNK) else {
@@ -190,7 +241,8 @@ impl Meter {
     }
 }
 
-/// From one time of a thread's own clock to another, which may be one before the clock began.
+/// The ticks between two times of a thread clock; 0 if `end` is before `start`, since the clock may
+/// have started later.
 #[inline(always)]
 pub(super) fn since(start: u64, end: u64) -> u64 {
     (end.wrapping_sub(start) as i64).max(0) as u64

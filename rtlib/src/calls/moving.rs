@@ -1,9 +1,9 @@
-//! Stacks that move: Go copies a goroutine's to other memory when it has grown out of its own, or needs
-//! far less (runtime/stack.go, `copystack`).
+//! Stacks that move. Go copies a goroutine's stack to other memory when it is too small or much too
+//! large (runtime/stack.go, `copystack`).
 //!
-//! That function carries a probe at its entry and its exit. Between the two, while the goroutine stands
-//! still, its activations are in no list: the old memory may be another goroutine's before all is copied.
-//! Then they are parked as of the new one, as far from its end as they were.
+//! That function has probes at its entry and its exit. In between, while the goroutine is stopped,
+//! its activations are in no list, because the old memory may belong to another goroutine before
+//! the copy ends. Then they are parked under the new stack, at the same distance from its end.
 
 use super::coroutines;
 use super::list::{Calls, Moving, all, listed, lock_own, unlock};
@@ -11,31 +11,33 @@ use super::lot::{Chain, LOT};
 use crate::ledger::Ledger;
 use crate::walk::StackRange;
 
-/// The memory of a goroutine's stack: its first words (runtime/runtime2.go, `type g struct`).
+/// The memory of a goroutine's stack, stored in its first words (runtime/runtime2.go, `type g
+/// struct`).
 ///
 /// # Safety
-/// It is a goroutine that Go's own code is about to read, or has just read.
+/// Go's own code is about to read the goroutine, or has just read it.
 unsafe fn stack_of(goroutine: u64) -> StackRange {
-    // SAFETY: the caller's promise; the words are where the stack begins and ends.
+    // SAFETY: guaranteed by the caller; the words are the start and the end of the stack.
     unsafe { (goroutine as *const StackRange).read() }
 }
 
-/// Whether a stack that is known by this address, at its end or a few words below, lies there.
+/// True if a stack with this identity is in this memory. The identity is the end of the stack or a
+/// few words below it.
 fn is_of(memory: StackRange, stack: u64) -> bool {
     memory.low < stack && stack <= memory.high
 }
 
-/// Words between the end of a goroutine's stack and what it is known by, at most: `newproc1` leaves four
-/// (runtime/proc.go).
+/// The maximum distance in words from the end of a goroutine's stack down to its identity.
+/// `newproc1` leaves four words (runtime/proc.go).
 const WORDS_ABOVE_ROOT: u64 = 8;
 
-/// What a stack in this memory may be known by.
+/// The possible identities of a stack in this memory.
 fn stacks_in(memory: StackRange) -> impl Iterator<Item = u64> {
     (0..=WORDS_ABOVE_ROOT).map(move |words| memory.high.saturating_sub(words * 8))
 }
 
-/// Whether anything may be known of a goroutine's stack that is about to be copied: most have no calls that are
-/// measured.
+/// True if the stack of a goroutine, which is about to be copied, may have known calls. Most
+/// goroutines have none.
 ///
 /// # Safety
 /// Go's own code is about to read the goroutine.
@@ -43,7 +45,7 @@ fn stacks_in(memory: StackRange) -> impl Iterator<Item = u64> {
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 pub unsafe fn is_known(goroutine: u64) -> bool {
-    // SAFETY: the caller's promise; lists stay valid.
+    // SAFETY: guaranteed by the caller; lists stay valid.
     let memory = unsafe { stack_of(goroutine) };
     // SAFETY: as above.
     let current = |calls: *mut Calls| unsafe { (&raw const (*calls).current).read_volatile() };
@@ -52,13 +54,14 @@ pub unsafe fn is_known(goroutine: u64) -> bool {
         || LOT.may_have_stopped()
 }
 
-/// Takes a goroutine's activations out of all lists: its stack's memory is about to be another's. Runs on the
-/// private stack, with signals blocked. The probe that tells it is of this generation.
+/// Takes a goroutine's activations out of all lists, because its stack is about to move. Runs on
+/// the private stack, with signals blocked. `generation` is the generation of the probe that
+/// reported the move.
 ///
 /// # Safety
-/// The list is the caller's, and Go's own code about to copy the goroutine's stack.
+/// The list belongs to the caller, and Go's own code is about to copy the goroutine's stack.
 pub unsafe fn begin(calls: *mut Calls, goroutine: u64, generation: u32) {
-    // SAFETY: the caller's promise: the goroutine stands still while its stack is copied.
+    // SAFETY: guaranteed by the caller: the goroutine is stopped while its stack is copied.
     unsafe {
         let from = stack_of(goroutine);
         let chain = gather(from);
@@ -71,10 +74,10 @@ pub unsafe fn begin(calls: *mut Calls, goroutine: u64, generation: u32) {
     }
 }
 
-/// What is known of a stack that nobody runs on; from now on no thread is on it.
+/// Removes the activations of a stack that no thread runs on. No thread is on it from now on.
 unsafe fn gather(memory: StackRange) -> Chain {
     for known in all() {
-        // SAFETY: lists stay valid; the caller's promise.
+        // SAFETY: lists stay valid; the rest is guaranteed by the caller.
         unsafe {
             if is_of(memory, (&raw const (*known).current).read_volatile()) {
                 coroutines::park(known, |stack| is_of(memory, stack));
@@ -88,22 +91,23 @@ unsafe fn gather(memory: StackRange) -> Chain {
     found
 }
 
-/// Whether a thread has begun to copy a stack whose calls must be moved.
+/// True if the thread has begun to copy a stack whose calls must be moved.
 ///
 /// # Safety
-/// The list is the caller's.
+/// The list belongs to the caller.
 #[inline(always)]
 pub unsafe fn is_begun(calls: *mut Calls) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*calls).moving.goroutine != 0 }
 }
 
-/// Parks them as of where the stack is now.
+/// Parks the activations of the moved goroutine under its stack's new place. They are lost if
+/// `generation` is not the one passed to [`begin`]. Does nothing if no move has begun.
 ///
 /// # Safety
-/// List and ledger are the caller's, who has come to the end of `copystack`.
+/// The list and the ledger belong to the caller, which has reached the end of `copystack`.
 pub unsafe fn end(calls: *mut Calls, ledger: &mut Ledger, generation: u32) {
-    // SAFETY: the goroutine is the one that `begin` was told; goroutines are never freed.
+    // SAFETY: `begin` was passed this goroutine; goroutines are never freed.
     unsafe {
         let Moving {
             goroutine,
@@ -121,14 +125,14 @@ pub unsafe fn end(calls: *mut Calls, ledger: &mut Ledger, generation: u32) {
             (*activation).slot = moved((*activation).slot);
             (*activation).stack = moved((*activation).stack);
         }
-        // What is known of the new memory is of goroutines that have ended.
+        // Calls known for the new memory belong to goroutines that have ended.
         coroutines::close(calls, ledger, gather(to));
         for activation in chain.activations() {
             let one = core::iter::once(activation.cast_const());
             LOT.insert((*activation).stack, LOT.copy(one, 0));
         }
         LOT.free(chain);
-        // Calls on unidentified stacks are in the list of the thread that made them.
+        // Calls on stacks without an identity are in the list of the thread that made them.
         lock_own(calls);
         for activation in listed(calls) {
             if from.holds((*activation).slot) {

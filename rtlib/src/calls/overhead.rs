@@ -1,9 +1,10 @@
-//! What measuring takes, and the clock of a thread that stands still meanwhile.
+//! The overhead of measurement, and a thread clock that stops during it.
 //!
-//! Each thread adds up what measuring has taken on it ([`abi::segment::ThreadEntry::overhead`]). Times are told by the
-//! time-stamp counter less that, so that a call's has nothing of what was measured within it, however deep. What the
-//! hand-written ways take is found out once (`probe/trial.rs`), on the program's own processors; each other way reads
-//! the clock at its ends.
+//! The measurement overhead of each thread accumulates in [`abi::segment::ThreadEntry::overhead`].
+//! The thread clock is the time-stamp counter minus this overhead. So the time of a call excludes
+//! all measurement within it, at any depth. The cost of the assembly fast paths is measured once
+//! (`probe/trial.rs`), on the program's own processors. All other paths read the clock at both
+//! ends.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,37 +12,40 @@ use abi::schema::way;
 
 use crate::os::parameters::ipath_parameters;
 
-/// What the hand-written ways take, in ticks; nothing as long as it is not known.
+/// The cost of the assembly fast paths in ticks; 0 until it has been measured.
 #[repr(C)]
 pub struct Costs {
-    /// Of a call whose time is measured, what falls into that time; nothing where times are not corrected.
+    /// The overhead that falls into the measured time of a call, in ticks; 0 if times are not
+    /// corrected.
     pub inside: AtomicU64,
-    /// The same of one by [`way::STEADY`].
+    /// The overhead within a measured time as `inside`, for calls by [`way::STEADY`], in ticks.
     pub inside_steady: AtomicU64,
-    /// The same of one by [`way::TIMED_ARGUMENT`].
+    /// The overhead within a measured time as `inside`, for calls by [`way::TIMED_ARGUMENT`], in
+    /// ticks.
     pub inside_argument: AtomicU64,
-    /// For each word that is compared, in parts of a tick ([`PART`]).
+    /// The cost per stack word compared, in fractions of a tick ([`PART`]).
     pub word: AtomicU64,
-    /// All that a call by [`way::COMPILED`] takes besides its words and what is measured where it is done.
+    /// Total cost of a call by [`way::COMPILED`], in ticks, except for its words and for overhead
+    /// that the compiled code measures itself.
     pub general: AtomicU64,
-    /// All that one takes by [`way::COUNTED`] besides its words,
+    /// Total cost of a call by [`way::COUNTED`], except for its words, in ticks.
     pub counted: AtomicU64,
-    /// by [`way::TIMED`],
+    /// Total cost of a call by [`way::TIMED`], except for its words, in ticks.
     pub timed: AtomicU64,
-    /// by [`way::STEADY`],
+    /// Total cost of a call by [`way::STEADY`], except for its words, in ticks.
     pub steady: AtomicU64,
-    /// with an argument and without times,
+    /// Total cost of a call with an argument and without times, except for its words, in ticks.
     pub argument: AtomicU64,
-    /// with an argument,
+    /// Total cost of a call with an argument and times, except for its words, in ticks.
     pub with_argument: AtomicU64,
-    /// and with what it returns.
+    /// Total cost of a call with a return value and times, except for its words, in ticks.
     pub with_result: AtomicU64,
 }
 
-/// Bits of parts of a tick.
+/// The number of fractional bits in [`Costs::word`].
 pub const PART: u32 = 8;
 
-/// See [`Costs`].
+/// The costs of this process's fast paths, as [`Costs`] describes.
 #[unsafe(no_mangle)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".bss.every_call"))]
 #[allow(non_upper_case_globals)]
@@ -62,19 +66,20 @@ pub static ipath_costs: Costs = Costs {
 const _: () = assert!(size_of::<Costs>() == 8 * abi::image::COSTS);
 
 impl Costs {
-    /// True if they have been found out, here or in the process that this one was forked from.
+    /// True if the costs have been measured, here or in the process that this one was forked from.
     pub fn are_known(&self) -> bool {
         self.timed.load(Ordering::Relaxed) != 0
     }
 
-    /// What a call takes whose walk has read so many words, by the hand-written ways.
+    /// The cost of a call by an assembly fast path whose walk compares this number of stack words,
+    /// in ticks.
     #[inline(always)]
     pub fn of(&self, way: u8, words: u64) -> u64 {
         let words = (words * self.word.load(Ordering::Relaxed)) >> PART;
         words + self.besides(way).load(Ordering::Relaxed)
     }
 
-    /// What a call takes besides its words.
+    /// The cost of a call except for its words, in ticks.
     #[inline(always)]
     pub fn besides(&self, way: u8) -> &AtomicU64 {
         match way {
@@ -89,50 +94,54 @@ impl Costs {
     }
 }
 
-/// Of what measuring has taken on a thread, what its times are to be without.
+/// The part of the thread's overhead that is subtracted from times, in ticks: all of it, or 0 if
+/// times are not corrected.
 #[inline(always)]
 pub fn corrected(overhead: &AtomicU64) -> u64 {
     let corrects = ipath_parameters.corrects.load(Ordering::Relaxed);
     overhead.load(Ordering::Relaxed) & corrects
 }
 
-/// By how much the clock of a thread stays behind when a call begins: not by what falls into the call's own time, once more.
+/// The lag of the thread clock when a call begins, in ticks. The overhead inside the call's own
+/// time is subtracted, because it would count twice otherwise.
 #[inline(always)]
 pub fn corrected_at_entry(overhead: &AtomicU64) -> u64 {
     corrected(overhead).wrapping_sub(ipath_costs.inside.load(Ordering::Relaxed))
 }
 
-/// What a way takes that is not hand-written, on a thread. One time in so many it reads the clock at both ends.
+/// The estimated cost of compiled code on a thread. One in 16 executions reads the
+/// clock at both ends.
 #[repr(C)]
 pub struct Estimate {
-    /// Ticks that it takes.
+    /// The average cost of one execution, in ticks.
     ticks: u64,
-    /// Times that it has been taken.
+    /// The number of executions so far.
     times: u64,
 }
 
 impl Estimate {
-    /// A power of two.
+    /// The interval between measurements, a power of two.
     const EVERY: u64 = 16;
-    /// How many of the last ones count.
+    /// The weight of a new measurement in the average is 1 / `LAST`.
     const LAST: u64 = 4;
 
-    /// Whether this time the clock is to be read.
+    /// True if this execution is to be measured. Counts the execution.
     #[inline(always)]
     pub fn is_due(&mut self) -> bool {
         self.times = self.times.wrapping_add(1);
         self.times % Self::EVERY == 1
     }
 
-    /// What it took this time, to be learnt; what of that is to be taken for measuring.
+    /// Updates the average with a measurement, and returns the ticks to count as overhead.
     #[inline(always)]
     pub fn learn(&mut self, ticks: u64) -> u64 {
-        /// What takes longer has been interrupted,
-        const MOST: u64 = 1 << 10;
-        /// and with that for sure the thread was switched out.
+        /// Maximum ticks that an execution adds to the average. A longer execution was interrupted.
+        const MAX_TICKS: u64 = 1 << 10;
+        /// Maximum ticks of an execution that count as overhead. In a longer one, the thread was
+        /// certainly switched out.
         const MOST_PASSED: u64 = 1 << 14;
         let passed = ticks.min(MOST_PASSED);
-        let ticks = ticks.min(MOST);
+        let ticks = ticks.min(MAX_TICKS);
         match self.ticks {
             0 => self.ticks = ticks,
             known => self.ticks = known - known / Self::LAST + ticks / Self::LAST,
@@ -140,7 +149,7 @@ impl Estimate {
         passed
     }
 
-    /// What it takes.
+    /// The average cost of one execution so far, in ticks; 0 before the first measurement.
     #[inline(always)]
     pub fn ticks(&self) -> u64 {
         self.ticks

@@ -14,7 +14,7 @@ use super::lot::{Chain, LOT};
 use super::overhead;
 use crate::ledger::Ledger;
 
-/// True if no stack with calls is parked. A switch then has no work.
+/// True if no stack that shares a memory range is parked. A switch then has no calls to take back.
 #[inline(always)]
 pub fn are_none_left() -> bool {
     !LOT.may_have_slices()
@@ -48,7 +48,7 @@ pub unsafe fn leave(calls: *mut Calls, left: Left) {
 /// # Safety
 /// The list and the ledger belong to the caller, which holds no lock.
 pub unsafe fn arrive(calls: *mut Calls, ledger: &mut Ledger, left: Left, may_begin: bool) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let is_same = (*calls).left == left;
         (*calls).left = Left::NONE;
@@ -66,8 +66,9 @@ pub unsafe fn arrive(calls: *mut Calls, ledger: &mut Ledger, left: Left, may_beg
     }
 }
 
+/// Adds the calls of a chain to the list, and frees the chain.
 unsafe fn take_all(calls: *mut Calls, ledger: &mut Ledger, parked: Chain) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         lock_own(calls);
         for activation in parked.activations() {

@@ -1,4 +1,4 @@
-//! Questions for all callers at once.
+//! Rule requests for all callers at once.
 
 use unwind::rule;
 
@@ -8,20 +8,21 @@ use super::published;
 use super::return_address::is_after_call;
 use super::rules::RULES;
 
-/// Most callers that are asked for at once.
-const MOST: usize = 64;
+/// Maximum number of callers per request.
+const MAX_CALLERS: usize = 64;
 
-/// Asks for the rule of a return address, once, and for those of the callers that frame pointers lead to from there on:
-/// who has called code without a rule has often none, either, and each answer would take the walk to the next of them
-/// alone. What the frame pointer points to may not be a frame, and the walk does not follow it. But what is seen where it leads to
-/// return addresses is true of those: how far the frame pointer points above the stack pointer there. If it leads nowhere, the
-/// question is in vain. `load` reads a word of the stack.
+/// Requests the rule of a return address, once, and the rules of its callers along the chain of
+/// frame pointers. Callers of code without a rule often have no rule themselves, and single
+/// requests would advance the walk by one frame each. The frame pointer may not point to a frame,
+/// and the walk does not follow it. But if the chain yields return addresses, the distances of
+/// frame and stack pointers there are correct. If it ends in other data, the request is useless but
+/// harmless. `load` reads a word of the stack.
 pub fn ask(pc: u64, sp: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) {
     if !note(pc, fp.wrapping_sub(sp)) {
         return;
     }
     let mut frame = Some((sp, fp));
-    for _ in 0..MOST {
+    for _ in 0..MAX_CALLERS {
         let caller = frame.and_then(|(sp, fp)| caller(sp, fp, load));
         let Some((pc, sp, fp)) = caller.filter(|&(pc, ..)| is_known_call(pc)) else {
             break;
@@ -34,20 +35,21 @@ pub fn ask(pc: u64, sp: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) {
     wake();
 }
 
-/// Where the frame at fp returns to, with the stack pointer and fp there.
+/// The return address of the frame at `fp`, followed by the stack pointer and the frame pointer
+/// after the return. `None` if the words at `fp` are no frame or cannot be read.
 fn caller(sp: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Option<(u64, u64, u64)> {
     let is_frame = fp >= sp && fp - sp <= LARGEST && fp.is_multiple_of(8);
     let sp = fp.checked_add(16).filter(|_| is_frame)?;
     Some((load(sp - 8)?, sp, load(fp)?))
 }
 
-/// Whether a call is known to return there.
+/// True if a known call returns to `pc`.
 fn is_known_call(pc: u64) -> bool {
     let range = MODULES.known(pc.wrapping_sub(1));
     range.is_some_and(|range| is_after_call(&range, pc))
 }
 
-/// Whether neither unwind entries nor what the command has published says how the frame is left.
+/// True if there is no rule for `pc`, neither from unwind entries nor published.
 fn has_no_rule(pc: u64) -> bool {
     let (word, _) = RULES.get(pc);
     if !matches!(rule::kind(word), 0 | rule::FULL | rule::STOP) {

@@ -1,5 +1,5 @@
-//! Call-frame information, evaluated in the target: `.eh_frame` as System V ABI, DWARF 5 chapter 6.4
-//! and LSB 5 chapter 10.6 define it. No allocation, every read bounded.
+//! Call-frame information, evaluated in the target: `.eh_frame` as defined by the System V ABI,
+//! DWARF 5 chapter 6.4 and LSB 5 chapter 10.6. It allocates nothing, and every read is bounded.
 
 mod cursor;
 mod expression;

@@ -1,8 +1,9 @@
-//! Epochs: a rule and a remembered walk hold as long as the code that they are about stays, and what is known of it.
+//! Epochs: the lifetimes of rules and cached walks. They hold while their code stays, and while the
+//! knowledge of it is unchanged.
 //!
-//! A new epoch begins when the command has published tables, and when code has gone or come. Walks are remembered
-//! under the epoch that they were made in (`walk/memo.rs`), and so never found in another one. Rules are brought up to
-//! date, once for all threads, before the first walk of an epoch.
+//! A new epoch begins when the command has published tables, and when code is mapped or unmapped.
+//! Walks are cached with their epoch (`walk/memo.rs`), so another epoch never finds them. Rules are
+//! updated before the first walk of an epoch, once for all threads.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,33 +17,35 @@ use super::rules::{Age, RULES};
 use crate::os::lock::Lock;
 use crate::os::shared;
 
-/// The epoch. The command writes its first half, see [`abi::image::SYMBOL_EPOCH`].
+/// The current epoch. The command writes its low 32 bits, see [`abi::image::SYMBOL_EPOCH`].
 #[unsafe(no_mangle)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".bss.every_call"))]
 #[allow(non_upper_case_globals)]
 pub static ipath_epoch: AtomicU64 = AtomicU64::new(0);
 
-/// The epoch that rules are of.
+/// The epoch that the rules are up to date with.
 static RENEWED: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes of published tables that rules agree with. Changed under `LOCK` alone.
+/// The number of bytes of published tables that the rules take into account. Changed under `LOCK`
+/// only.
 static TABLES: AtomicU64 = AtomicU64::new(0);
 static LOCK: Lock = Lock::new();
 
-/// The epoch, unless rules have to be renewed first.
+/// The current epoch; `None` if [`renew`] must update the rules first.
 #[inline(always)]
 pub fn current() -> Option<u64> {
     let epoch = number();
     (RENEWED.load(Ordering::Acquire) == epoch).then_some(epoch)
 }
 
-/// The epoch, whatever rules are of.
+/// The current epoch, even if the rules are not up to date with it.
 #[inline(always)]
 pub fn number() -> u64 {
     ipath_epoch.load(Ordering::Acquire)
 }
 
-/// Brings rules up to date. Signals are blocked.
+/// Updates the unwind rules to the current epoch, unless they are up to date. The caller has
+/// blocked signals.
 pub fn renew() {
     if current().is_some() {
         return;
@@ -56,12 +59,12 @@ pub fn renew() {
     LOCK.unlock();
 }
 
-/// Begins another epoch: rules have been forgotten.
+/// Begins another epoch, because rules were forgotten.
 pub fn begin() {
     ipath_epoch.fetch_add(EPOCH_OF_MAPS, Ordering::AcqRel);
 }
 
-/// Forgets the rules that new tables may have better ones for.
+/// Forgets rules for which tables published since the last call may contain better ones.
 fn forget_before_tables() {
     let used = shared::tables_used();
     let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -91,13 +94,13 @@ fn forget_before_tables() {
     TABLES.store(used, Ordering::Relaxed);
 }
 
-/// Whether a call that returns to `pc` is in the code that a table is for.
+/// True if a call that returns to `pc` is in the code that the table `head` covers.
 pub fn is_in(head: &TableHead, pc: u64) -> bool {
     let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
     (of(&head.start)..of(&head.end)).contains(&pc.wrapping_sub(1))
 }
 
-/// Whether a rule stands for want of a better one.
+/// True if a table may contain a better rule than the encoded rule `word`.
 fn is_makeshift(word: u64) -> bool {
     matches!(rule::kind(word), rule::STOP | rule::FULL | rule::FROM_FP)
 }

@@ -1,10 +1,11 @@
-//! Whether the frame pointer is a frame pointer, in code about which nothing else is known: generated at run time, or
-//! stripped of all tables.
+//! Decides if the frame pointer register holds a frame pointer, in code without any other
+//! information: generated at run time, or stripped of all tables.
 //!
-//! Every frame between the stack pointer and the one that the frame pointer belongs to has its return address there. So
-//! where no word between the two is one, and the word above the one that the frame pointer points to is, the frame pointer is the
-//! frame pointer of this very frame. A return address that an ended call has left there is told from
-//! one in use by where it leads to: the next one must be where the rule of the first says.
+//! Each frame between the stack pointer and the owner of the frame pointer has its return address
+//! there. So the frame pointer belongs to this very frame if no word between the two is a return
+//! address, but the word above the frame pointer's target is. A stale return address of an ended
+//! call is distinguished from one in use by its caller: the next return address must be at the
+//! place given by the first one's rule.
 
 use unwind::Rule;
 
@@ -13,27 +14,30 @@ use super::return_address::{
     convention_of, is_after_call, is_context_start, may_follow_call, rule_of,
 };
 
-/// Bytes between the two that are looked at: in a larger frame it stays in doubt.
+/// Maximum distance of the frame pointer from the stack pointer, in bytes. In a larger frame the
+/// result is [`Evidence::Doubtful`].
 const LARGEST: u64 = 64 << 10;
 
-/// What the stack says of fp.
+/// The meaning of the frame pointer register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// It is the frame pointer of this frame.
+    /// The register is the frame pointer of this frame.
     FramePointer,
     /// The frame pointer leads to the CFA of a realigned frame: `cfa = *(fp + cfa_at)`, `fp =
     /// *fp`.
     Realigned {
-        /// Bytes.
+        /// The distance from fp to the word with the CFA, in bytes.
         cfa_at: i32,
     },
-    /// It is not: this code has none.
+    /// The register is not a frame pointer: this code does not use one.
     Other,
-    /// It may belong to another frame: a word between the two may be its return address.
+    /// The register may belong to another frame: a word between it and the stack pointer may be
+    /// that frame's return address.
     Doubtful,
 }
 
-/// Judges `fp` where the stack pointer is `sp`. `load` reads a word of the stack above it.
+/// Judges the frame pointer register's value `fp` at the stack pointer `sp`. `load` reads a word of
+/// the stack above `sp`; `None` if it cannot be read. May read the maps.
 pub fn judge(sp: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
     // Code may have been unmapped since the maps were last read.
     MODULES.read_sometimes();
@@ -54,21 +58,21 @@ pub fn judge(sp: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
     copied(fp, load)
 }
 
-/// Judges the frame at `fp`, which belongs to this function, by the words around it. A realigned
-/// frame of GCC has a copy of its return address above fp, up to 56 bytes below the return address
-/// itself. Its CFA is among the words below fp:
+/// Judges the frame at `fp`, which belongs to the function whose code is running, by the words
+/// around it. A realigned frame of GCC has a copy of its return address above fp, up to 56 bytes
+/// below the return address itself. Its CFA is among the words below fp:
 ///
 /// ```text
 /// ... cfa ... | caller's fp | copy | padding | return address | cfa:
 ///               ^ fp
 /// ```
 ///
-/// In a recursion the same return address occurs twice, too, but then the frame pointer points to a frame between
-/// the two.
+/// In a recursion the same return address also occurs twice, but the frame pointer then points to a
+/// frame between the two.
 fn copied(fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
-    /// The most words of padding, for a frame aligned to 64 bytes, and the words below fp to
-    /// search: the callee-saved registers are pushed first.
+    /// The maximum number of words of padding, in a frame aligned to 64 bytes.
     const PADDING: u64 = 7;
+    /// The number of words below fp to search: the callee-saved registers are pushed first.
     const SAVED: u64 = 6;
     let Some((caller, after)) = load(fp).zip(load(fp + 8)) else {
         return Evidence::FramePointer;
@@ -87,15 +91,17 @@ fn copied(fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
     }
 }
 
-/// Whether a word between the two may be a return address in use, as far as code is known.
+/// True if a word between `sp` and `fp` may be a return address in use, as far as the code is
+/// known, or if a word cannot be read.
 fn is_another_frame_between(sp: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> bool {
     (sp..fp)
         .step_by(8)
         .any(|slot| load(slot).is_none_or(|pc| is_called_from(pc) && may_be_in_use(slot, fp, load)))
 }
 
-/// Whether an address follows a call. Most words of a stack are no addresses, or lead to data. Only of what looks like
-/// a call, in memory that is not known to be code, the maps have to tell whether it has become that.
+/// True if an address follows a call, or is in generated code in which frame pointers are the
+/// convention. Most words on a stack are no code addresses. The maps are only read for a word that
+/// follows a possible call in memory not known as code, which may have become code.
 fn is_called_from(pc: u64) -> bool {
     let before = pc.wrapping_sub(1);
     if let Some(range) = MODULES.known(before) {
@@ -108,13 +114,15 @@ fn is_called_from(pc: u64) -> bool {
             .is_some_and(|range| is_after_call(&range, pc))
 }
 
-/// Whether the return address at `slot`, and those that follow from it, lead beyond `fp`.
+/// True if the return address at `slot`, and those found from it by rules, lead to a return address
+/// beyond `fp`, or to one whose rule needs more than the stack pointer. False if they lead to a
+/// word that is no return address.
 fn may_be_in_use(mut slot: u64, fp: u64, load: &dyn Fn(u64) -> Option<u64>) -> bool {
     while slot <= fp {
         let Some(pc) = load(slot).filter(|&pc| is_called_from(pc)) else {
             return false;
         };
-        // What another register decides is not known here.
+        // Other registers may decide, and they are unknown here.
         let Some(Rule::FromSp { cfa_offset, .. }) = rule_of(pc) else {
             return true;
         };
@@ -136,13 +144,14 @@ mod tests {
     use core::sync::atomic::Ordering;
     use std::vec::Vec;
 
-    /// The maps are read again for what may be code by now alone, and not for each word.
+    /// The maps are read again only for addresses that may have become code, not for each word.
     #[test]
     fn code_that_has_come_since_is_seen_and_data_cost_nothing() {
         ipath_parameters.system_calls.store(1, Ordering::Relaxed);
         let page = sys::map_anonymous(abi::PAGE).expect("memory");
         let caller = own_return_address();
-        // What is between the stack pointer and the place that the frame pointer points to: numbers, addresses of data.
+        // The words between the stack pointer and the target of the frame pointer: numbers and
+        // addresses of data.
         let data = [1, 2, &raw const caller as u64, page, page + 64, u64::MAX];
         let stack: Vec<u64> = data.into_iter().chain([0, caller]).collect();
         let sp = stack.as_ptr() as u64;
@@ -155,13 +164,13 @@ mod tests {
             assert_eq!(judge(sp, fp, &load), Evidence::FramePointer);
         }
         assert!(slow() < 100, "{} times for 6000 words", slow());
-        // A call before one of these words, which runs now.
-        // SAFETY: the page is the test's own.
+        // A call before one of these words, which becomes code now.
+        // SAFETY: the page belongs to the test.
         unsafe { ((page + 62) as *mut [u8; 2]).write(CALL) };
         assert_eq!(judge(sp, fp, &load), Evidence::FramePointer, "not code yet");
         sys::make_executable(page, abi::PAGE);
         assert_eq!(judge(sp, fp, &load), Evidence::Doubtful);
-        // SAFETY: nothing of it is used any more.
+        // SAFETY: the page is no longer used.
         unsafe { sys::unmap(page, abi::PAGE) };
     }
 

@@ -23,46 +23,52 @@ use crate::os::{shared, sys};
 /// Executable memory and its unwind tables.
 pub static MODULES: Modules = Modules::new();
 
-/// Ticks of the time-stamp counter, some 20 ms.
+/// About 20 ms in ticks of the time-stamp counter.
 pub const A_WHILE: u64 = 1 << 26;
 
-/// The longest time between two readings of the maps for what has been found to be no code, a second.
+/// The longest interval between two reads of the maps for addresses without code, about a second.
 const LONGEST_WHILE: u64 = A_WHILE << 6;
 
-/// Addresses that are remembered to be in no code.
+/// Capacity of the cache of pages without code.
 const NOWHERE: usize = 64;
 
-/// How often the maps are read for such ones whatever it costs: code that is being written is not executable meanwhile.
+/// The number of times that the maps are read for pages without code, at any cost. Code is not
+/// executable while it is being written, but may soon be.
 const FREE: u32 = 32;
 
-/// Part of the time that reading the maps may take for them then.
+/// After [`FREE`] reads, reading the maps for pages without code takes at most 1 / `PART` of the
+/// time.
 const PART: u64 = 8;
 
 struct List {
-    /// As they are, and as they were before the maps were last read; which is which.
+    /// The current ranges, and those before the last read of the maps.
     ranges: [Ranges; 2],
+    /// The index of the current ranges in `ranges`.
     turn: usize,
-    /// Pages that held no code when the maps were last read; in any place, 0 where there is none.
+    /// Pages that held no code when the maps were last read, as a hash table; 0 in free buckets.
     nowhere: [u64; NOWHERE],
-    /// For how long that is taken to be so, and how often it was by now: longer each time that nothing has changed.
+    /// The ticks for which a page counts as one without code. They grow with each read in vain
+    /// after the first [`FREE`] reads.
     patience: u64,
+    /// The number of reads of the maps for pages without code that found no change.
     in_vain: u32,
-    /// Bytes of published tables at that time.
+    /// Bytes of published tables included in `ranges`.
     tables: u64,
-    /// The same when the maps were last read.
+    /// Bytes of published tables when the maps were last read.
     parsed: u64,
-    /// Whether all could be read the last time, and when that was, by the time-stamp counter.
+    /// True if the last read of the maps was complete.
     is_whole: bool,
+    /// The time-stamp counter of the last read of the maps.
     read_at: u64,
-    /// When the command looked at those that it has published.
+    /// The time-stamp counter at which the command read the maps that it last published.
     looked_at: u64,
-    /// Whether a Java virtual machine has been seen.
+    /// True if a Java virtual machine has been seen.
     has_java: bool,
     #[cfg(test)]
     times_read: u64,
 }
 
-/// The executable mappings, as far as they have been seen.
+/// The known executable mappings.
 pub struct Modules {
     lock: Lock,
     list: UnsafeCell<List>,
@@ -72,7 +78,7 @@ pub struct Modules {
 unsafe impl Sync for Modules {}
 
 impl Modules {
-    /// Nothing seen yet.
+    /// Creates an empty set.
     pub const fn new() -> Self {
         Self {
             lock: Lock::new(),
@@ -94,16 +100,17 @@ impl Modules {
         }
     }
 
-    /// The executable mapping that holds `address`. The maps are read again where none is known: a library may have
-    /// been loaded since.
+    /// The executable mapping that contains `address`. If none is known, the maps are read again,
+    /// because a library may have been loaded. `None` if the address is in no executable mapping.
     ///
     /// Runs with signals blocked, so that the lock's holder cannot be interrupted by a taker.
     pub fn find(&self, address: u64) -> Option<Range> {
         self.with(|list| list.known(address).or_else(|| list.find_anew(address)))
     }
 
-    /// The same for a return address: where there was no code when the maps were last read, they are read again only
-    /// when some time has passed, a small part of which that takes.
+    /// The executable mapping that contains `address`, as [`Modules::find`]; `None` if none is
+    /// known. If the page of `address` had no code at the last read, the maps are only read again
+    /// after some time. Reading them then costs a small part of the run time.
     pub fn find_code(&self, address: u64) -> Option<Range> {
         self.with(|list| {
             list.known(address).or_else(|| {
@@ -119,22 +126,24 @@ impl Modules {
         })
     }
 
-    /// Whether no code is to be expected any more where none has been found.
+    /// True if addresses without code are unlikely to become code.
     pub fn is_settled(&self) -> bool {
         self.with(|list| list.patience >= LONGEST_WHILE || !sys::may_call())
     }
 
-    /// Reads the maps again: code may have come or gone.
+    /// Reads the maps again, because code may have been mapped or unmapped. Without system calls,
+    /// only if the command has published tables since the last read.
     pub fn refresh(&self) {
         self.with(List::refresh);
     }
 
-    /// The same among those seen so far.
+    /// The known executable mapping that contains `address`, or `None`. Does not read the maps.
     pub fn known(&self, address: u64) -> Option<Range> {
         self.with(|list| list.find(address))
     }
 
-    /// Reads the maps again if they were last read some time ago: what was there then may have been unloaded.
+    /// Reads the maps again if they were last read more than [`A_WHILE`] ago, because code may have
+    /// been unmapped.
     pub fn read_sometimes(&self) {
         self.with(|list| {
             if list.is_older(A_WHILE) {
@@ -143,23 +152,25 @@ impl Modules {
         });
     }
 
-    /// Whether a Java virtual machine has been seen. Its interpreter puts return addresses on the stack that follow no
-    /// call, so that nothing in the code that it generates can be found out from what stands there.
+    /// True if a Java virtual machine has been seen. Its interpreter pushes return addresses that
+    /// follow no call. So nothing can be concluded from return addresses in the code that it
+    /// generates.
     pub fn have_java(&self) -> bool {
         self.with(|list| list.has_java)
     }
 
-    /// Whether the maps could be read the last time.
+    /// True if the maps could be read to the end the last time.
     pub fn are_whole(&self) -> bool {
         self.with(|list| list.is_whole)
     }
 
-    /// How often the maps have been read.
+    /// The number of reads of the maps.
     #[cfg(test)]
     pub fn times_read(&self) -> u64 {
         self.with(|list| list.times_read)
     }
 
+    /// The result of `work`, called under the lock.
     fn with<R>(&self, work: impl FnOnce(&mut List) -> R) -> R {
         self.lock.lock();
         // SAFETY: the lock is held.
@@ -176,11 +187,13 @@ impl Default for Modules {
 }
 
 impl List {
+    /// The current range that contains an address; `None` if there is none.
     fn find(&self, address: u64) -> Option<Range> {
         self.ranges.get(self.turn)?.find(address).copied()
     }
 
-    /// What is known of an address, with the tables that are published by now. Those of rules say nothing of mappings.
+    /// The known range that contains an address. `None` if there is none, or if tables have been
+    /// published that may change ranges. Tables of rules do not change ranges.
     fn known(&mut self, address: u64) -> Option<Range> {
         let used = shared::tables_used();
         let is_of_rules = |(head, _): (&TableHead, &[TableRow])| {
@@ -193,28 +206,32 @@ impl List {
         (self.tables == shared::tables_used()).then(|| self.find(address))?
     }
 
-    /// The same after the maps have been read again.
+    /// Reads the maps again, and returns the range that contains the address; `None` if none does.
     fn find_anew(&mut self, address: u64) -> Option<Range> {
         self.tables = shared::tables_used();
         self.refresh();
         self.find(address)
     }
 
-    /// Whether the maps were last read longer ago than that.
+    /// True if the maps were last read more than `than` ticks ago.
     fn is_older(&self, than: u64) -> bool {
         clock::now().wrapping_sub(self.read_at) > than
     }
 
+    /// True if the page of an address is known to have held no code at the last read of the maps.
     fn is_nowhere(&self, address: u64) -> bool {
         let page = address & !(abi::PAGE - 1);
         page != 0 && self.nowhere[nowhere_bucket(page)] == page
     }
 
+    /// Notes that the page of an address holds no code, in place of another page.
     fn note_nowhere(&mut self, address: u64) {
         let page = address & !(abi::PAGE - 1);
         self.nowhere[nowhere_bucket(page)] = page;
     }
 
+    /// Reads the maps as [`Modules::refresh`] does. If they cannot be read and no range is known,
+    /// takes the maps that the command has published.
     fn refresh(&mut self) {
         let published = shared::tables_used();
         if !sys::may_call() && self.is_whole && self.parsed == published {
@@ -226,7 +243,7 @@ impl List {
             self.times_read += 1;
         }
         let began = clock::now();
-        // Where it may not look, what is new has come since the command looked before.
+        // Without system calls, new code was mapped after the command read the maps before.
         let since = match (self.is_whole, sys::may_call()) {
             (true, true) => NEW,
             (true, false) => self.looked_at,
@@ -238,7 +255,7 @@ impl List {
         let mut head: Option<Mapping> = None;
         let mut take = |mapping: Mapping, path: &[u8]| {
             if !is_begun {
-                // Where the maps cannot be read, what was known stays.
+                // If the maps cannot be read, the known ranges stay.
                 is_begun = true;
                 self.turn ^= 1;
                 self.now().clear();
@@ -251,7 +268,7 @@ impl List {
                 head = head.filter(|&head| is_of(head)).or(Some(mapping));
             }
             self.has_java |= path.ends_with(b"/libjvm.so");
-            // What cannot be read, like vsyscall, is nobody's code here.
+            // Unreadable memory such as vsyscall is not treated as code.
             if !mapping.execute || !mapping.read {
                 return true;
             }
@@ -281,7 +298,7 @@ impl List {
         };
         let read = maps::for_each(&mut take);
         if read.is_none() && is_unknown {
-            // A descriptor is missing for it, or /proc.
+            // There is no free descriptor, or no /proc.
             let _ = maps::for_each_published(&mut take);
         }
         self.is_whole = read.is_some();
@@ -295,15 +312,20 @@ impl List {
         }
     }
 
+    /// The current ranges.
     fn now(&mut self) -> &mut Ranges {
         &mut self.ranges[self.turn & 1]
     }
 
+    /// The ranges before the last read of the maps.
     fn before(&self) -> &Ranges {
         &self.ranges[!self.turn & 1]
     }
 
-    /// Begins another epoch where rules are of code that is not there any more, or may have one by now.
+    /// Compares the ranges with those before the last read. If they differ, forgets rows, rules and
+    /// tables of code that has changed, and begins another epoch if any rule was forgotten. If they
+    /// are equal, the read was in vain: `patience` is then the least number of ticks for
+    /// [`List::patience`].
     fn compare(&mut self, patience: u64) {
         let [now, before] = [self.turn, self.turn ^ 1].map(|turn| &self.ranges[turn & 1]);
         let pairs = now.known().iter().zip(before.known());
@@ -343,17 +365,19 @@ impl List {
     }
 }
 
-/// Where a page is noted, among others.
+/// The bucket of the page of an address in [`List::nowhere`].
 fn nowhere_bucket(page: u64) -> usize {
     hash::bucket(page, NOWHERE.trailing_zeros())
 }
 
-/// Writes a mapping into the segment, for the command to symbolize addresses by, unless it stands
-/// there. What tells the call sites in it from those in others that were there before: see [`abi::segment::call_site`].
+/// Adds a mapping to the segment, unless it is in it already. The command symbolizes addresses by
+/// it. Returns the module for the keys of its call sites, see [`abi::segment::call_site`]; `None`
+/// if the mapping cannot be added.
 fn publish(mapping: Mapping, path: &[u8], build: u64) -> Option<u64> {
     let used = &shared::header().modules_used;
     let entries = used.load(Ordering::Relaxed) as u32;
-    // The first entry of this file in this place, of which it may be mapped in pieces, and whether one of another is before that.
+    // The first entry of this file in this place, of which it may map pieces, and true if another
+    // file's entry precedes it.
     let (mut first, mut was_other, mut is_known) = (None, false, false);
     for index in 0..entries {
         let entry = entry(index);
@@ -388,7 +412,8 @@ fn publish(mapping: Mapping, path: &[u8], build: u64) -> Option<u64> {
     }
 }
 
-/// Writes a mapping behind the others: its number, where there is room.
+/// Appends a mapping to the segment. Returns its index; `None` if there is no room, or if the path
+/// is longer than [`MODULE_PATH`].
 fn append(mapping: Mapping, path: &[u8], build: u64) -> Option<u32> {
     if path.len() > MODULE_PATH {
         return None;
@@ -413,10 +438,11 @@ fn append(mapping: Mapping, path: &[u8], build: u64) -> Option<u32> {
 
 /// Module entry `index` of the segment.
 fn entry(index: u32) -> &'static ModuleEntry {
-    // SAFETY: one that is in use.
+    // SAFETY: the entry is in use.
     unsafe { shared::item(AREA_MODULES, index.into(), size_of::<ModuleEntry>() as u64) }
 }
 
+/// True if the first `len` bytes of `words` are `path`.
 fn is_path(words: &[AtomicU64], len: u32, path: &[u8]) -> bool {
     len as usize == path.len()
         && words

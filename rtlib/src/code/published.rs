@@ -12,12 +12,14 @@ use unwind::Rule;
 use super::range::Range;
 use crate::os::shared;
 
-/// The rule of a return address in this code. Registered unwind entries have priority.
+/// The rule of return address `pc`, which is in `range`. Registered unwind entries have priority.
+/// `None` if the command has published none.
 pub fn rule_of(range: &Range, pc: u64) -> Option<Rule> {
     registered(range, pc).or_else(|| found(range, pc))
 }
 
-/// The rule that the command has found for a return address.
+/// The rule that the command has last published for the single return address `pc`; `None` if there
+/// is none.
 fn found(range: &Range, pc: u64) -> Option<Rule> {
     let all = shared::tables().filter_map(|(head, rows)| {
         if !is_of(head, TABLE_OF_RULES, pc) || !range.is_meant(head) {
@@ -26,11 +28,12 @@ fn found(range: &Range, pc: u64) -> Option<Rule> {
         let found = rows.binary_search_by_key(&pc, |row| of(&row.start)).ok()?;
         Some(Rule::decode(of(&rows.get(found)?.value)))
     });
-    // The latest is the best.
+    // The latest table is the best.
     all.last()
 }
 
-/// The rule of a return address by unwind entries that are still registered.
+/// The rule of return address `pc` by unwind entries that are still registered; `None` if none
+/// cover it.
 fn registered(range: &Range, pc: u64) -> Option<Rule> {
     let all = shared::tables().filter_map(|(head, rows)| {
         let holds = head.seen_tsc.load(Ordering::Acquire) != 0 && range.is_meant(head);
@@ -43,8 +46,9 @@ fn registered(range: &Range, pc: u64) -> Option<Rule> {
     all.last()
 }
 
-/// The rule of all return addresses in the code around `pc`. It can be a stop, for code in which
-/// frame pointers must not be assumed.
+/// The rule of all return addresses in the code around `pc`, by its generator's conventions. `None`
+/// if the command has published none. The rule can be a stop, for code in which frame pointers must
+/// not be assumed.
 pub fn convention_of(pc: u64) -> Option<Rule> {
     let all = shared::tables().filter_map(|(head, rows)| {
         let rows = is_of(head, TABLE_OF_CONVENTIONS, pc).then_some(rows)?;
@@ -53,12 +57,12 @@ pub fn convention_of(pc: u64) -> Option<Rule> {
     all.last()
 }
 
-/// True if a table is of this kind, and of the code whose call returns to `pc`.
+/// True if the table `head` is of this kind and covers the call that returns to `pc`.
 fn is_of(head: &TableHead, kind: u64, pc: u64) -> bool {
     of(&head.kind) == kind && of(&head.start) < pc && pc <= of(&head.end)
 }
 
-/// The value of the last row that begins before `pc`.
+/// The value of the last row that begins before `pc`; `None` if none does.
 fn last_row(rows: &[TableRow], pc: u64) -> Option<u64> {
     let after = rows.partition_point(|row| of(&row.start) < pc);
     Some(of(&rows.get(after.checked_sub(1)?)?.value))

@@ -11,24 +11,25 @@ use crate::os::{foreign, shared};
 /// An executable mapping.
 #[derive(Clone, Copy)]
 pub struct Range {
-    /// First address.
+    /// First address of the mapping.
     pub start: u64,
-    /// First address after it.
+    /// First address after the mapping.
     pub end: u64,
-    /// Device and inode of what is mapped; zeros where that is no file.
+    /// Device and inode of the mapped file; zeroes if it is anonymous.
     pub file: (u32, u64),
-    /// Offset of `start` in it, bytes.
+    /// Offset of `start` in the mapped file, in bytes.
     offset: u64,
-    /// The time-stamp counter when it was first seen; 0 for what was there when the maps were first read.
+    /// Time-stamp counter when the mapping was first seen; 0 if it was there when the maps were
+    /// first read.
     since: u64,
-    /// Where its unwind tables are, if it has any.
+    /// The unwind tables of the code in the mapping; `None` if it has none.
     pub tables: Option<Tables>,
-    /// What tells the build of the file; 0 where that is not known.
+    /// The hash of the file's build ([`build`]); 0 if unknown.
     pub build: u64,
 }
 
 impl Range {
-    /// Of a mapping that is first seen now.
+    /// Creates the range of a mapping first seen at `since`.
     pub const fn new(mapping: &Mapping, since: u64) -> Self {
         Self {
             start: mapping.start,
@@ -41,18 +42,18 @@ impl Range {
         }
     }
 
-    /// Whether it is of a file; else the program makes the code itself.
+    /// True if the range maps a file. Otherwise the program generates the code.
     pub const fn is_of_file(&self) -> bool {
         self.file.1 != 0
     }
 
-    /// Whether the same is mapped at the same place.
+    /// True if the same part of the same file is mapped at the same place.
     pub fn is_same(&self, other: &Self) -> bool {
         let place = |range: &Self| (range.start, range.end, range.file, range.offset);
         place(self) == place(other)
     }
 
-    /// It, as of when it was first seen where that is as `before`.
+    /// This range with the date and the build of `before`, if that is the same mapping.
     #[must_use]
     pub fn known_as(mut self, before: Option<&Self>) -> Self {
         if let Some(before) = before.filter(|before| before.is_same(&self)) {
@@ -62,27 +63,27 @@ impl Range {
         self
     }
 
-    /// Whether a table that the command has published is about this code, and not about what was there before. What it
-    /// says of code that a program makes itself holds for what takes its place, too.
+    /// True if a published table describes this code, and not its predecessor. A table for
+    /// generated code also holds for code that takes its place.
     pub fn is_meant(&self, head: &TableHead) -> bool {
         !self.is_of_file() || head.seen_tsc.load(Ordering::Relaxed) >= self.since
     }
 }
 
-/// When a range was first seen that has just been: it is dated when all have been read.
+/// The date of a range that was just found. It is set once all ranges have been read.
 pub const NEW: u64 = u64::MAX;
 
-/// Most executable mappings that are told apart; code in further ones has no unwind tables.
-const MOST: usize = 2048;
+/// Maximum number of executable mappings in a list. Code in further ones has no unwind tables.
+const MAX_RANGES: usize = 2048;
 
-/// Executable mappings by address, as the kernel lists them.
+/// Executable mappings, sorted by address.
 pub struct Ranges {
-    all: [Range; MOST],
+    all: [Range; MAX_RANGES],
     len: usize,
 }
 
 impl Ranges {
-    /// None yet.
+    /// Creates an empty list.
     pub const fn new() -> Self {
         const NONE: Range = Range {
             start: 0,
@@ -94,12 +95,12 @@ impl Ranges {
             build: 0,
         };
         Self {
-            all: [NONE; MOST],
+            all: [NONE; MAX_RANGES],
             len: 0,
         }
     }
 
-    /// The one that holds an address.
+    /// The range that contains `address`, or `None`.
     pub fn find(&self, address: u64) -> Option<&Range> {
         let known = self.known();
         let after = known.partition_point(|r| r.start <= address);
@@ -107,17 +108,17 @@ impl Ranges {
         (address < range.end).then_some(range)
     }
 
-    /// All of them.
+    /// All ranges.
     pub fn known(&self) -> &[Range] {
         self.all.get(..self.len).unwrap_or_default()
     }
 
-    /// Forgets all.
+    /// Removes all ranges.
     pub const fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Dates those that are new.
+    /// Sets the date of the ranges dated [`NEW`] to `now`, a time-stamp counter.
     pub fn date(&mut self, now: u64) {
         let known = self.all.iter_mut().take(self.len);
         known
@@ -125,7 +126,7 @@ impl Ranges {
             .for_each(|range| range.since = now);
     }
 
-    /// Adds the next one, as long as there is room.
+    /// Adds the range with the next higher address. Drops it if there is no room.
     pub fn push(&mut self, range: Range) {
         if let Some(place) = self.all.get_mut(self.len) {
             *place = range;
@@ -144,21 +145,21 @@ impl Default for Ranges {
 #[derive(Clone, Copy)]
 pub struct Tables {
     index: Index,
-    /// What holds `.eh_frame`, and `.eh_frame_hdr` if there is one.
+    /// The memory of `.eh_frame`, and of `.eh_frame_hdr` if there is one.
     pub region: Region,
 }
 
-/// How the entry of an address is found.
+/// The index of the unwind entries.
 #[derive(Clone, Copy)]
 enum Index {
-    /// By the table of the `.eh_frame_hdr` at this address.
+    /// The table of the `.eh_frame_hdr` at this address.
     Header(u64),
-    /// By one that the command has made.
+    /// A table made by the command.
     Published(&'static [TableRow]),
 }
 
 impl Tables {
-    /// The entry that covers `pc`.
+    /// The unwind entry that covers `pc`; `None` if there is none.
     pub fn find(&self, pc: u64) -> Option<Fde> {
         match self.index {
             Index::Header(header) => cfi::find_fde(self.region, header, pc),
@@ -166,7 +167,7 @@ impl Tables {
         }
     }
 
-    /// Address of `.eh_frame_hdr`, where there is one.
+    /// Address of `.eh_frame_hdr` in the process, if there is one.
     pub fn header(&self) -> Option<u64> {
         match self.index {
             Index::Header(header) => Some(header),
@@ -174,7 +175,8 @@ impl Tables {
         }
     }
 
-    /// Those that the command has published for a range.
+    /// The tables of unwind entries that the command has published for a range; `None` if there are
+    /// none.
     pub fn published(range: &Range) -> Option<Self> {
         let all = shared::tables().filter_map(|(head, rows)| {
             let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -189,28 +191,30 @@ impl Tables {
                 region,
             })
         });
-        // The latest is the best.
+        // The latest table is the best.
         all.last()
     }
 }
 
-/// The beginning of a mapped file, read at once: its ELF header and, as a rule, all program headers.
+/// The start of a mapped file, read in one piece: its ELF header and usually all program headers.
 struct Head {
     mapping: Mapping,
-    read: [u8; Self::MOST],
+    read: [u8; Self::MAX_HEAD_BYTES],
     len: usize,
 }
 
 impl Head {
-    const MOST: usize = 2048;
+    const MAX_HEAD_BYTES: usize = 2048;
 
+    /// Reads the start of the mapping.
+    ///
     /// # Safety
-    /// The mapping can be read, or has been a moment before.
+    /// The mapping is readable, or was a moment before.
     unsafe fn read(mapping: Mapping) -> Self {
-        let mut read = [0; Self::MOST];
+        let mut read = [0; Self::MAX_HEAD_BYTES];
         let room = mapping.end.saturating_sub(mapping.start);
         let wanted = read.len().min(room as usize);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let len = read
             .get_mut(..wanted)
             .map_or(0, |to| unsafe { foreign::read(mapping.start, to) });
@@ -221,7 +225,8 @@ impl Head {
         self.mapping.start
     }
 
-    /// So many bytes at an offset of the file.
+    /// The `N` bytes at an offset in the file. `None` if they are beyond the mapping or cannot be
+    /// read.
     fn bytes<const N: usize>(&self, offset: u64) -> Option<[u8; N]> {
         let end = offset.checked_add(N as u64)?;
         if end <= self.len as u64 {
@@ -235,7 +240,7 @@ impl Head {
         if at.checked_add(N as u64)? > self.mapping.end {
             return None;
         }
-        // SAFETY: inside the mapping, which can be read.
+        // SAFETY: inside the mapping, which is readable.
         unsafe { foreign::read_array(at) }
     }
 
@@ -244,14 +249,14 @@ impl Head {
     }
 }
 
-/// What tells the build of a file whose beginning is mapped so: see [`abi::segment::build_of`]; 0 where it cannot be read.
+/// The hash of the build of a file, see [`abi::segment::build_of`]; 0 if its start cannot be read.
 ///
 /// # Safety
-/// `head` is mapped and readable, or has been a moment before.
+/// `head` is mapped and readable, or was a moment before.
 #[inline(never)]
 pub unsafe fn build(head: Mapping) -> u64 {
     let mut read = [0; BUILD_BYTES];
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let len = unsafe { foreign::read(head.start, &mut read) };
     match len {
         BUILD_BYTES => build_of(&read),
@@ -273,17 +278,20 @@ mod program_header {
 /// The program headers of a loaded ELF image.
 struct ProgramHeaders {
     head: Head,
+    /// Offset in the file of the first program header, in bytes.
     table: u64,
+    /// The number of program headers.
     count: u64,
 }
 
 impl ProgramHeaders {
-    /// `None` if the mapping does not begin with an ELF header.
+    /// The program headers of the image that begins with `head`. `None` if `head` does not begin
+    /// with an ELF header.
     ///
     /// # Safety
     /// The mapping is readable, or was a moment before.
     unsafe fn of(head: Mapping) -> Option<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let head = unsafe { Head::read(head) };
         if head.bytes(0)? != *b"\x7fELF\x02" {
             return None;
@@ -295,6 +303,7 @@ impl ProgramHeaders {
         })
     }
 
+    /// The offset in the file of the field at byte `field` of program header `index`.
     fn place(&self, index: u64, field: u64) -> Option<u64> {
         self.table.checked_add(index * program_header::LEN + field)
     }
@@ -308,8 +317,8 @@ impl ProgramHeaders {
         self.head.u64(self.place(index, field)?)
     }
 
-    /// Address in the process minus address in the file: `head = bias + address - offset` of the
-    /// first loaded segment.
+    /// The load bias: an address in the process minus the address in the file, from `head = bias +
+    /// address - offset` of the first loaded segment. `None` if there is none.
     fn bias(&self) -> Option<u64> {
         let mut all = 0..self.count;
         let first = all.find(|&index| self.kind(index) == Some(program_header::LOAD))?;
@@ -320,8 +329,9 @@ impl ProgramHeaders {
 }
 
 /// True if `mapping`, of the same file as `head`, is a segment of the ELF image whose header is at
-/// the start of `head`. The kernel maps whole pages, so both ends of the equation lose the bits
-/// inside the page: `mapping.start = bias + page(address)`, `mapping.offset = page(offset)`.
+/// the start of `head`. The kernel maps whole pages, so addresses and offsets are compared without
+/// the bits inside the page: `mapping.start = bias + page(address)`, `mapping.offset =
+/// page(offset)`.
 ///
 /// # Safety
 /// `head` is mapped and readable, or was a moment before.
@@ -331,7 +341,7 @@ pub unsafe fn is_segment(head: Mapping, mapping: &Mapping) -> bool {
     if (head.device, head.inode) != (mapping.device, mapping.inode) || head.offset != 0 {
         return false;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let Some(headers) = (unsafe { ProgramHeaders::of(head) }) else {
         return false;
     };
@@ -351,12 +361,13 @@ pub unsafe fn is_segment(head: Mapping, mapping: &Mapping) -> bool {
     (0..headers.count).any(|index| is_it(index) == Some(true))
 }
 
-/// Finds the unwind tables of the ELF image whose header is at the start of `head`.
+/// Finds the unwind tables of the ELF image whose header is at the start of `head`. `None` if
+/// `head` is no ELF header, or the image has no tables.
 ///
 /// # Safety
 /// `head` is mapped and readable, and if it is an ELF header its loaded segments are.
 pub unsafe fn tables(head: Mapping) -> Option<Tables> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let headers = unsafe { ProgramHeaders::of(head)? };
     let bias = headers.bias()?;
     let mut all = 0..headers.count;
@@ -368,7 +379,7 @@ pub unsafe fn tables(head: Mapping) -> Option<Tables> {
         let is_loaded = headers.kind(load)? == program_header::LOAD;
         if is_loaded && start <= header && header < start.checked_add(len)? {
             let start = start.wrapping_add(bias);
-            // SAFETY: a loadable segment of an image that is loaded, by the caller's promise.
+            // SAFETY: a loadable segment of an image that is loaded, as the caller guarantees.
             let region = unsafe { Region::new(start, start.checked_add(len)?) };
             return Some(Tables {
                 index: Index::Header(header.wrapping_add(bias)),

@@ -11,14 +11,15 @@ use crate::os::{foreign, shared};
 
 /// `action_flag` of `struct jit_descriptor` (GDB manual, "JIT Compilation Interface").
 const JIT_UNREGISTER: u64 = 2;
-/// Bytes up to `first_entry`: `version`, `action_flag`, `relevant_entry`.
+/// Offset of `first_entry` in `struct jit_descriptor`, in bytes: after `version`, `action_flag` and
+/// `relevant_entry`.
 const DESCRIPTOR: usize = 16;
-/// Offset of `symfile_addr` in `struct jit_code_entry`.
+/// Offset of `symfile_addr` in `struct jit_code_entry`, in bytes.
 const FILE: u64 = 16;
 
 /// Drops the tables of entries that the program is about to deregister: entries at `first`, the
 /// argument of `__deregister_frame`, and entries of the file that a `__jit_debug_descriptor`
-/// removes.
+/// removes. Stores the time in the segment's header.
 pub fn take_back(first: u64) {
     if !shared::is_mapped() {
         return;
@@ -32,7 +33,8 @@ pub fn take_back(first: u64) {
     });
 }
 
-/// Drops the tables of registered code for which `is_over` is true.
+/// Drops the tables of registered code for which `is_over` is true, forgets the rules of that code,
+/// and begins another epoch if there are any.
 pub fn drop_tables(is_over: impl Fn(&TableHead) -> bool) {
     let mut is_begun = false;
     for (head, _) in shared::tables() {
@@ -76,12 +78,13 @@ fn is_removed(key: u64, descriptor: u64) -> bool {
     file.is_none_or(|file| word(&file, 0) == key)
 }
 
+/// The `N` bytes at address `at`; `None` if they are not mapped or the kernel cannot be asked.
 fn read<const N: usize>(at: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     (foreign::try_read(at, &mut bytes) == Some(N)).then_some(bytes)
 }
 
-/// The word at an offset; 0 beyond the end.
+/// The word at byte offset `at`; 0 beyond the end.
 fn word(bytes: &[u8], at: usize) -> u64 {
     let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
     word.map_or(0, |word| u64::from_le_bytes(*word))

@@ -1,4 +1,4 @@
-//! What code tells of a return address: whether it is one, and how the frame it belongs to is left.
+//! Validity and unwind rules of return addresses, from the code around them.
 
 use core::sync::atomic::Ordering;
 
@@ -16,15 +16,17 @@ use crate::arch::call;
 use crate::os::parameters::ipath_parameters;
 use crate::os::{foreign, journal};
 
-/// The rule of a return address, found in the unwind tables and remembered. The command is asked for a better one
-/// where it may have one; the frame pointer is so many bytes above the stack pointer there.
+/// Finds the rule of return address `pc` and caches it. If there is none, caches a [`Rule::Stop`],
+/// unless a rule may be found soon. Requests a better rule from the command if it may have one.
+/// `distance` is the frame pointer minus the stack pointer after the return, in bytes.
 pub fn find_rule(pc: u64, distance: u64) {
     MODULES.read_sometimes();
     let epoch = epoch::number();
     let rule = rule_of(pc).or_else(|| {
         let cause = why_none(pc);
-        // Where the maps could not be read, for want of a descriptor, the next call asks again. What is in no code may
-        // be code that is being changed, and is walked the long way until that is unlikely.
+        // If the maps could not be read, for lack of a descriptor, the next call tries again. An
+        // address without code may be in code that is being changed. It takes the slow path until
+        // that is unlikely.
         let is_known = match cause {
             Cause::UnknownCode => !is_user(pc) || MODULES.is_settled(),
             Cause::NoCall => !may_be_under_breakpoint(pc),
@@ -51,13 +53,15 @@ pub fn find_rule(pc: u64, distance: u64) {
     }
 }
 
-/// Whether the rule of a return address is that of all in the code around it.
+/// True if the code around a return address follows a convention.
 fn is_convention(range: &Range, pc: u64) -> bool {
     convention_of(range, pc).is_some()
 }
 
-/// The rule of all return addresses in the code around `pc`, by what is known of who generates it. What a Java virtual
-/// machine generates has no other than those, and those that are published for one address.
+/// The rule of all return addresses in the code around `pc`, by the conventions of its generator.
+/// `None` if the code is of a file, or no convention is known. With a Java virtual machine in the
+/// process, the walk stops instead: such code has no other rules, except those published for single
+/// addresses.
 pub fn convention_of(range: &Range, pc: u64) -> Option<Rule> {
     if range.is_of_file() {
         return None;
@@ -66,15 +70,15 @@ pub fn convention_of(range: &Range, pc: u64) -> Option<Rule> {
     published::convention_of(pc).or_else(unknown)
 }
 
-/// Forgets the rule of a return address that was found in an epoch, and put where rules are only when another one had
-/// begun: it may be one of those that have been forgotten for that.
+/// Forgets the cached rule of return address `pc`, which was found in `epoch`, if another epoch has
+/// begun since. Such rules may have been dropped for the new epoch before this one was cached.
 pub fn forget_if_old(pc: u64, epoch: u64) {
     if epoch::number() != epoch {
         RULES.forget_one(pc);
     }
 }
 
-/// Why there is no rule for what stands at a return address's place, which has been looked for.
+/// The reason why a return address has no rule, after a search for one.
 pub fn why_none(pc: u64) -> Cause {
     if pc == 0 {
         return Cause::NullReturn;
@@ -86,7 +90,8 @@ pub fn why_none(pc: u64) -> Cause {
     }
 }
 
-/// The rule of a return address by tables and recipes.
+/// The rule of return address `pc` by tables and known code patterns; `None` if they give none. May
+/// read the maps, and notes coroutines that it detects.
 pub fn rule_of(pc: u64) -> Option<Rule> {
     let range = MODULES.find_code(pc.wrapping_sub(1))?;
     let look_up = pc.wrapping_sub(1);
@@ -100,7 +105,7 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
         if is_restorer(&range, pc) {
             return Some(Rule::Full);
         }
-        // A root may be no address after a call: goroutines return to one.
+        // A root need not follow a call: goroutines return to such an address.
         return match published::rule_of(&range, pc) {
             Some(Rule::Root) => {
                 if !is_after_call(&range, pc) {
@@ -109,9 +114,9 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
                 Some(Rule::Root)
             }
             Some(rule) if is_after_call(&range, pc) => Some(rule),
-            // Interpreters have frames that no call has made.
+            // Interpreters create frames without a call.
             _ => convention_of(&range, pc).or_else(|| {
-                // Whether there is a frame pointer the full walk finds out.
+                // The full walk checks if there is a frame pointer.
                 is_after_call(&range, pc).then_some(Rule::Full)
             }),
         };
@@ -131,9 +136,10 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
     Some(better(&range, pc, rule).unwrap_or(rule))
 }
 
-/// The rule that the command has published to replace a table's rule. If the stack height at the
-/// call is fixed, a walk can use it instead of the frame pointer, and need not compare saved words.
-/// If the instructions contradict the table, the walk follows the instructions or stops.
+/// The rule that the command has published to replace a table's rule, `rule`, for `pc`; `None` if
+/// it has published none. If the stack height at the call is fixed, a walk can use it instead of
+/// the frame pointer, and need not compare saved words. If the instructions contradict the table,
+/// the walk follows the instructions or stops.
 fn better(range: &Range, pc: u64, rule: Rule) -> Option<Rule> {
     let published = published::rule_of(range, pc)?;
     match (rule, published) {
@@ -144,15 +150,16 @@ fn better(range: &Range, pc: u64, rule: Rule) -> Option<Rule> {
     }
 }
 
-/// Whether `pc` lies in the loader's entry code, which calls constructors and has no tables.
+/// True if `pc` is in the loader's entry code, which calls constructors and has no tables.
 pub fn is_entry_code(pc: u64) -> bool {
     let (start, end) = (&ipath_parameters.root_start, &ipath_parameters.root_end);
     start.load(Ordering::Relaxed) < pc && pc < end.load(Ordering::Relaxed)
 }
 
 /// True if `pc` is glibc's `__start_context`, the return address at the end of a stack that
-/// makecontext(3) has set up. No call has put it there: it is the first address of a function. A
-/// static program that lld has linked has no table to confirm that.
+/// makecontext(3) has set up. The program then has coroutines, which is noted. No call has put the
+/// address there: it is the first address of a function. A static program that lld has linked has
+/// no table to confirm that.
 pub fn is_context_start(range: &Range, pc: u64) -> bool {
     let is_start = unpatched_at(range, pc) == Some(call::START_CONTEXT)
         && !is_after_unpatched_call(range, pc)
@@ -165,24 +172,25 @@ pub fn is_context_start(range: &Range, pc: u64) -> bool {
     is_start
 }
 
-/// Whether a thread ends at `pc`, where its outermost function returns to.
+/// True if the outermost function of a thread returns to `pc`.
 pub fn is_thread_end(range: &Range, pc: u64) -> bool {
     unpatched_at(range, pc) == Some(call::THREAD_END) && is_after_call(range, pc)
 }
 
-/// Whether a signal handler returns to `pc`, in code without an unwind entry that says so.
+/// True if a signal handler returns to `pc`, in code whose unwind entry does not say so.
 pub fn is_restorer(range: &Range, pc: u64) -> bool {
     unpatched_at(range, pc) == Some(signal_frame::RESTORER)
 }
 
-/// Whether a program may have memory there.
+/// True if `pc` can be the address of memory in user space.
 fn is_user(pc: u64) -> bool {
-    /// Not below (vm.mmap_min_addr), nor above.
+    /// The range from vm.mmap_min_addr to the end of user space.
     const USER: core::ops::Range<u64> = 1 << 16..1 << 47;
     USER.contains(&pc)
 }
 
-/// Whether what stands before `pc`, whatever that is, may be a call. It is where that is not to be told.
+/// True if the bytes before `pc`, in any memory, may be a call. Also true if they cannot be
+/// checked.
 pub fn may_follow_call(pc: u64) -> bool {
     if !is_user(pc) {
         return false;
@@ -194,19 +202,20 @@ pub fn may_follow_call(pc: u64) -> bool {
     }
 }
 
-/// Whether a system call ends at `pc`.
+/// True if a system call instruction ends at `pc`.
 pub fn is_after_system_call(range: &Range, pc: u64) -> bool {
     code_before(range, pc) == Some(call::SYSTEM_CALL)
 }
 
-/// Whether `pc` is where a call returns to.
+/// True if a call returns to `pc`. May read the maps.
 pub fn is_return_address(pc: u64) -> bool {
     MODULES
         .find(pc.wrapping_sub(1))
         .is_some_and(|range| is_after_call(&range, pc))
 }
 
-/// Whether the root at `pc` is a coroutine's: no call has put it there.
+/// True if the root at `pc` belongs to a coroutine: `pc` is in executable memory but does not
+/// follow a call. May read the maps.
 pub fn begins_coroutine(pc: u64) -> bool {
     MODULES
         .find(pc.wrapping_sub(1))
@@ -221,7 +230,8 @@ pub fn may_be_under_breakpoint(pc: u64) -> bool {
     bytes.is_some_and(|bytes| call::may_be_under_breakpoint(&bytes))
 }
 
-/// Whether a call instruction ends at `pc`.
+/// True if a call instruction ends at `pc`, which is in `range`. Also true for a breakpoint on a
+/// direct call, if the call's target is known code.
 pub fn is_after_call(range: &Range, pc: u64) -> bool {
     if let Some(bytes) = code_before(range, pc) {
         let hidden = || {
@@ -230,7 +240,7 @@ pub fn is_after_call(range: &Range, pc: u64) -> bool {
         };
         return call::ends_with_call(&bytes) || hidden().is_some();
     }
-    // So near the beginning of the code, what stands before that is no part of a call.
+    // This close to the start of the range, bytes before the range are not part of a call.
     let Some(known) = pc.checked_sub(range.start).filter(|_| pc <= range.end) else {
         return false;
     };
@@ -253,7 +263,8 @@ fn is_after_unpatched_call(range: &Range, pc: u64) -> bool {
     })
 }
 
-/// Like [`code_at`], without the session's patches that begin at `at`.
+/// The `N` bytes at `at`, with the session's patches undone if one begins at `at`. `None` unless
+/// they are in the range.
 fn unpatched_at<const N: usize>(range: &Range, at: u64) -> Option<[u8; N]> {
     let mut code = code_at(range, at)?;
     if code.first().is_some_and(|&first| call::may_be_patch(first)) {
@@ -262,15 +273,15 @@ fn unpatched_at<const N: usize>(range: &Range, at: u64) -> Option<[u8; N]> {
     Some(code)
 }
 
-/// So many bytes from `at` on, where they lie in the range.
+/// The `N` bytes at `at`; `None` unless they are in the range and mapped.
 fn code_at<const N: usize>(range: &Range, at: u64) -> Option<[u8; N]> {
     let is_inside = at >= range.start && range.end.checked_sub(at)? >= N as u64;
-    // SAFETY: they lie in a mapping that is executable and so, on x86-64 without protection keys for execute-only
-    // memory, readable.
+    // SAFETY: the bytes are in an executable mapping. On x86-64 it is also readable, unless
+    // protection keys make it execute-only.
     is_inside.then(|| unsafe { foreign::read_array(at) })?
 }
 
-/// The same up to `at`.
+/// The `N` bytes before `at`; `None` unless they are in the range.
 fn code_before<const N: usize>(range: &Range, at: u64) -> Option<[u8; N]> {
     code_at(range, at.checked_sub(N as u64)?)
 }

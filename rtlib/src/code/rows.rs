@@ -1,8 +1,9 @@
-//! The rows of unwind tables that full walks have looked at lately: all registers at once, where each stays or is at a place
-//! of its frame, so that nothing of the tables is read again. A full walk is made at each call that comes from a signal handler.
+//! A cache of unwind table rows for full walks. A row holds all registers at once, each unchanged
+//! or at a fixed place in the frame, so no table is read again. Each call from a signal handler
+//! makes a full walk.
 //!
-//! One cache for the process, read without a lock. A row holds in the epoch that it was found in ([`super::epoch`]), and as long
-//! as no code comes or goes.
+//! There is one cache for the process, which is read without a lock. A row holds in the epoch in
+//! which it was found ([`super::epoch`]), while no code is mapped or unmapped.
 
 use core::sync::atomic::{
     AtomicU64,
@@ -16,6 +17,7 @@ use unwind::arch::register::COLUMNS;
 use super::epoch;
 use crate::os::hash;
 
+/// The row as the words of a bucket.
 fn encode(row: &Places) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     words[0] = row.register as u64 | u64::from(row.offset as u32) << 32;
@@ -25,6 +27,7 @@ fn encode(row: &Places) -> [u64; WORDS] {
     words
 }
 
+/// The row in the words of a bucket.
 fn decode(words: &[u64; WORDS]) -> Places {
     let place = |number: usize| (words[1 + number / 4] >> (16 * (number % 4))) as i16;
     Places {
@@ -34,18 +37,18 @@ fn decode(words: &[u64; WORDS]) -> Places {
     }
 }
 
-/// When a row has been found.
+/// The time at which a row was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age {
     epoch: u64,
     generation: u64,
 }
 
-/// How often code has come or gone.
+/// The number of times that code was mapped or unmapped.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 impl Age {
-    /// Now.
+    /// The age of rows found now.
     pub fn now() -> Self {
         Self {
             epoch: epoch::number(),
@@ -54,17 +57,17 @@ impl Age {
     }
 }
 
-/// Has no row of before count any more: code has come or gone.
+/// Invalidates all rows, because code was mapped or unmapped.
 pub fn forget() {
     GENERATION.fetch_add(1, Release);
 }
 
-/// Words of a row: four places in one.
+/// Words of a row. Each holds four places.
 const WORDS: usize = 1 + COLUMNS.div_ceil(4);
 const BUCKETS: usize = 1 << BITS;
 const BITS: u32 = 10;
 
-/// A bucket: one that is found has been written whole, as its number is even and the same before and after.
+/// A bucket under a sequence lock: it was read consistently if the sequence is even and unchanged.
 struct Bucket {
     sequence: AtomicU64,
     key: AtomicU64,
@@ -83,12 +86,14 @@ static ROWS: [Bucket; BUCKETS] = [const {
     }
 }; BUCKETS];
 
-/// A return address and one that a signal has interrupted may be the same, and have other rows. Addresses have 47 bits.
+/// The key of a row. A return address and the equal address of interrupted code may have different
+/// rows. Addresses have 47 bits.
 fn key(pc: u64, is_return: bool) -> u64 {
     pc << 1 | u64::from(is_return)
 }
 
-/// The row at an address, where it has been found at this age.
+/// The row at address `pc`, a return address if `is_return`. `None` unless it was cached at this
+/// age; also `None` while another thread writes its bucket.
 pub fn find(pc: u64, is_return: bool, age: Age) -> Option<Places> {
     let key = key(pc, is_return);
     let bucket = &ROWS[hash::bucket(key, BITS)];
@@ -105,8 +110,8 @@ pub fn find(pc: u64, is_return: bool, age: Age) -> Option<Places> {
     is_whole.then(|| decode(&words))
 }
 
-/// Keeps a row, in the place of another one; not where another thread is about to. Signals are blocked, or no handler may come
-/// here.
+/// Caches a row in place of another one, unless another thread is writing the bucket. Signals are
+/// blocked, or no handler calls this.
 pub fn keep(pc: u64, is_return: bool, age: Age, row: &Places) {
     let key = key(pc, is_return);
     let bucket = &ROWS[hash::bucket(key, BITS)];

@@ -11,44 +11,47 @@ use crate::os::hash;
 /// Unwind rules by return address.
 pub static RULES: Rules = Rules::new();
 
-/// Buckets; a power of two. A program's call sites that reach a probe are far fewer.
+/// The number of buckets of the cache, a power of two. A program's call sites that reach a probe
+/// are far fewer.
 const BUCKETS: usize = 1 << u16::BITS;
 
 /// The bucket of the return address 0 only: its key equals that of a free bucket.
 const OF_ZERO: usize = 0;
 
-/// Buckets looked at before the cache counts as full for an address.
+/// Buckets probed before the cache counts as full for an address.
 const PROBES: usize = 16;
 
 #[repr(C, align(16))]
 struct Bucket {
-    /// The return address; 0 while free, and with [`GONE`] what the tree has of it where another file has come there since.
+    /// The return address; 0 if the bucket is free. With [`GONE`] set, the call site in the path
+    /// tree of a former return address at which another file is mapped now.
     key: AtomicU64,
-    /// The encoded rule, of kind 0 while there is none, and whether the command has been asked for one.
+    /// The encoded rule, of kind 0 if there is none, and the flag [`ASKED`].
     rule: AtomicU64,
 }
 
-/// Set in the word of a rule that the command has been asked for, and kept when the rule is forgotten.
+/// Set in the word of a rule that was requested from the command. It stays set when the rule is
+/// forgotten.
 const ASKED: u64 = 1 << 24;
 
-/// See [`Bucket::key`].
+/// Flag in [`Bucket::key`] of an address at which another file is mapped now.
 const GONE: u64 = 1 << 63;
 
-/// Whether a rule still holds.
+/// The validity of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
-    /// It does.
+    /// The rule is valid.
     New,
-    /// It may not. Where the command has been asked for it, it need not be again.
+    /// The rule may be wrong. If it was requested from the command, it need not be requested again.
     Old,
-    /// It is about other code than what is there now.
+    /// The rule belongs to code that has been replaced.
     OfOther,
 }
 
 /// Rules by return address.
 pub struct Rules {
     buckets: [Bucket; BUCKETS],
-    /// Whether any of them is of code that is gone.
+    /// True if any bucket belongs to code that has been replaced.
     have_gone: AtomicBool,
 }
 
@@ -66,8 +69,8 @@ impl Rules {
         }
     }
 
-    /// The word of the rule for `address`, of kind 0 if it is not known, and the number of its bucket, which is no
-    /// other address's for as long as the session lasts.
+    /// The word of the rule for `address`, of kind 0 if it is unknown, and the number of its
+    /// bucket, 0 if it has none. No other address gets this bucket for the rest of the session.
     #[inline(always)]
     pub fn get(&self, address: u64) -> (u64, u16) {
         let first = bucket_of(address);
@@ -78,6 +81,7 @@ impl Rules {
         self.search(address)
     }
 
+    /// The result of [`Rules::get`] if the first bucket is not that of `address`.
     #[cold]
     #[inline(never)]
     #[unsafe(link_section = ".text.fast")]
@@ -99,41 +103,44 @@ impl Rules {
         (0, 0)
     }
 
-    /// The rule for `address`, where one is known by which its frame is left.
+    /// The rule for `address`. `None` unless a [`Rule::FromSp`] or [`Rule::FromFp`] is known.
     pub fn frame(&self, address: u64) -> Option<Rule> {
         let (word, _) = self.get(address);
         matches!(rule::kind(word), rule::FROM_SP | rule::FROM_FP).then(|| Rule::decode(word))
     }
 
-    /// The address whose rule is in bucket number `site`.
+    /// The return address with bucket number `site`, even if its code has been replaced.
     pub fn address(&self, site: u16) -> u64 {
         let key = self.key(site);
         self.gone(key)
             .map_or(key, |site| address_and_module(site).0)
     }
 
-    /// The same as the tree has it.
+    /// The call site with bucket number `site`, as the path tree stores it.
     #[inline(always)]
     pub fn site(&self, site: u16) -> u64 {
         let key = self.key(site);
         self.gone(key).unwrap_or_else(|| successors::site(key))
     }
 
-    /// What has the same address, as [`address_and_module`] tells it, whatever else.
+    /// The key of bucket number `site`: its return address; if the code there has been replaced,
+    /// its former call site in the path tree with the highest bit set; 0 if the bucket is free.
     #[inline(always)]
     pub fn key(&self, site: u16) -> u64 {
         self.buckets[usize::from(site)].key.load(Ordering::Relaxed)
     }
 
-    /// What the tree has of an address whose code is gone.
+    /// The call site in the path tree of an address whose code was replaced, by the key of its
+    /// bucket. `None` if the code was not replaced.
     #[inline(always)]
     fn gone(&self, key: u64) -> Option<u64> {
         let is_gone = key & GONE != 0 && self.have_gone.load(Ordering::Relaxed);
         is_gone.then_some(key & !GONE)
     }
 
-    /// Has addresses that the tree has as another one from now on lead to other buckets: to those that they had the last time, where they
-    /// have been so before. `change` tells what it had and has of an address, where it may be so.
+    /// Assigns other buckets to addresses whose call sites change. An address that returns to an
+    /// earlier call site gets its earlier bucket back. `change` returns the call sites of an
+    /// address before and after, or `None` if they do not change.
     pub fn rename(&self, change: impl Fn(u64) -> Option<(u64, u64)>) {
         for bucket in &self.buckets {
             let key = bucket.key.load(Ordering::Relaxed);
@@ -158,8 +165,8 @@ impl Rules {
         }
     }
 
-    /// Remembers the rule for `address`; false where there is no room, and the rule must be found
-    /// anew each time.
+    /// Caches the rule for `address`. False if there is no room; the rule must then be found again
+    /// each time.
     pub fn insert(&self, address: u64, rule: Rule) -> bool {
         let Some(bucket) = self.claim(address) else {
             return false;
@@ -168,13 +175,14 @@ impl Rules {
         true
     }
 
-    /// Notes that the command is asked for the rule of `address`: whether that has not been done before.
+    /// Notes that the rule of `address` is requested. False if it was requested before, or if there
+    /// is no room.
     pub fn ask(&self, address: u64) -> bool {
         let bucket = self.claim(address);
         bucket.is_some_and(|bucket| bucket.rule.fetch_or(ASKED, Ordering::Relaxed) & ASKED == 0)
     }
 
-    /// Notes that the command has not been asked for the rule of `address` after all.
+    /// Notes that the rule of `address` was not requested after all.
     pub fn forget_question(&self, address: u64) {
         if let Some(bucket) = self.claim(address) {
             bucket.change(|word| word & !ASKED);
@@ -189,7 +197,8 @@ impl Rules {
         }
     }
 
-    /// Forgets the rules that are old by address and word: how many.
+    /// Forgets the rules for which `age`, called with address and word, is not [`Age::New`].
+    /// Returns their number.
     pub fn forget(&self, age: impl Fn(u64, u64) -> Age) -> usize {
         let known = self.buckets.iter().filter(|bucket| {
             let (key, word) = (&bucket.key, bucket.rule.load(Ordering::Relaxed));
@@ -207,7 +216,7 @@ impl Rules {
         known.count()
     }
 
-    /// The buckets that may be that of `address`, in the order in which they are looked at.
+    /// The buckets in which `address` may be, in probing order.
     fn probed(&self, address: u64) -> impl Iterator<Item = &Bucket> {
         let first = bucket_of(address);
         let places = (first..first + PROBES).map(|at| at % BUCKETS);
@@ -216,7 +225,7 @@ impl Rules {
             .map(|at| &self.buckets[at])
     }
 
-    /// The bucket of `address`, which may get it now; none where there is no room.
+    /// The bucket of `address`, assigned now if necessary. `None` if there is no room.
     fn claim(&self, address: u64) -> Option<&Bucket> {
         if address == 0 {
             return Some(&self.buckets[OF_ZERO]);
@@ -230,9 +239,10 @@ impl Rules {
 }
 
 impl Bucket {
+    /// Replaces the word of the rule by the result of `change`, called with the word before.
     fn change(&self, change: impl Fn(u64) -> u64) {
         let change = |word| Some(change(word));
-        // It always has something to store.
+        // The update cannot fail, because `change` always returns a value.
         let _ = self
             .rule
             .fetch_update(Ordering::Release, Ordering::Relaxed, change);
@@ -303,7 +313,7 @@ mod tests {
         assert_eq!(Rule::decode(RULES.get(one).0), Rule::Full);
     }
 
-    /// One test, for the places are one for all.
+    /// A single test, because all places share one table.
     #[test]
     fn addresses_are_told_apart_by_what_is_mapped() {
         const START: u64 = 0x7000_1000_0000;

@@ -1,50 +1,54 @@
-//! Files that are mapped where others have been before: a return address there is another one from then on.
+//! Files mapped where another file was mapped before. A return address there has a new meaning from
+//! then on.
 //!
-//! The tree has it with the number of the mapping that it is in ([`abi::segment::call_site`]), and so have the buckets of rules that
-//! paths are told by, which are renamed when such a file comes. Nobody walks through it before that: the loader tells of it first.
+//! The path tree stores such an address with the number of its mapping
+//! ([`abi::segment::call_site`]). Rule buckets, which identify the call sites of paths, are renamed
+//! when such a file is mapped. No thread executes the file before that, because the loader reports
+//! it first.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use abi::segment::call_site;
 
-/// Places of which that is known at a time. What comes to further ones is taken for what was there before.
-const MOST: usize = u64::BITS as usize;
+/// The maximum number of known successor files. Further ones are confused with their predecessors.
+const MAX_SITES: usize = u64::BITS as usize;
 
-/// Where such a file is mapped, or was until something else has come.
-struct Place {
+/// The mapping of a file that has succeeded another one, valid until another file is mapped there.
+struct Successor {
     start: AtomicU64,
-    /// First address after it; 0 where there is none.
+    /// First address after the mapping; 0 if the entry is free.
     end: AtomicU64,
-    /// What [`call_site`] has of it.
+    /// The file's module number for [`call_site`].
     module: AtomicU64,
 }
 
-static PLACES: [Place; MOST] = [const {
-    Place {
+static PLACES: [Successor; MAX_SITES] = [const {
+    Successor {
         start: AtomicU64::new(0),
         end: AtomicU64::new(0),
         module: AtomicU64::new(0),
     }
-}; MOST];
+}; MAX_SITES];
 
-/// How many of them have ever been in use.
+/// Length of the prefix of entries that were ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any such file has come.
+/// True if any file was mapped where another one was mapped before.
 #[inline(always)]
 pub fn are_any() -> bool {
     USED.load(Ordering::Acquire) != 0
 }
 
-/// The key of the call that returns to `pc`, as the tree has it.
+/// The key in the path tree of the call that returns to `pc`.
 ///
-/// Inlined, with nothing that takes room: paths are compared by it on the application's stack.
+/// It is inlined and uses little stack, because paths are compared with it on the application's
+/// stack.
 #[inline(always)]
 pub fn site(pc: u64) -> u64 {
     let mut at = USED.load(Ordering::Acquire);
     while at != 0 {
         at -= 1;
-        // SAFETY: no more are in use than there are.
+        // SAFETY: at most `MAX_SITES` entries are in use.
         let place = unsafe { PLACES.get_unchecked(at) };
         if place.holds(pc) {
             return call_site(pc, place.module.load(Ordering::Relaxed));
@@ -53,19 +57,20 @@ pub fn site(pc: u64) -> u64 {
     pc
 }
 
-/// A file that comes to a place. Under the lock of the modules.
+/// The change of call sites by a newly mapped file. Created and used under the lock of the modules.
 pub struct Change {
     start: u64,
     end: u64,
     module: u64,
-    /// The places that it takes, a bit each, and the one that it gets.
+    /// The entries of files that the new file replaces: bit `n` is entry `n`.
     leaving: u64,
+    /// The index of the entry that the new file gets.
     place: usize,
 }
 
 impl Change {
-    /// Of a file that is mapped in this place, whose calls have `module` in their keys; `None` where nothing changes by that, or no more can
-    /// be known.
+    /// The change for a file mapped from `start` to `end` whose call sites have `module` in their
+    /// keys. `None` if no key changes, or if all entries are in use.
     pub fn of(start: u64, end: u64, module: u64) -> Option<Self> {
         let places = || PLACES.iter().enumerate();
         let leaving = places().filter(|(_, place)| place.overlaps(start, end));
@@ -85,16 +90,17 @@ impl Change {
         })
     }
 
-    /// What the tree has had and has from then on of an address, where that may be another one.
+    /// The keys in the path tree of an address before and after the change; `None` if it is not
+    /// affected.
     pub fn keys(&self, pc: u64) -> Option<(u64, u64)> {
-        // A call returns to where the code may end.
+        // A return address may be the end of the code.
         let is_in = (self.start..self.end).contains(&pc.wrapping_sub(1));
         let is_left = || self.leaving().any(|place| place.holds(pc));
         let module = if is_in { self.module } else { 0 };
         (is_in || self.leaving != 0 && is_left()).then(|| (site(pc), call_site(pc, module)))
     }
 
-    /// Has it be so.
+    /// Applies the change.
     pub fn settle(self) {
         for place in self.leaving() {
             place.end.store(0, Ordering::Relaxed);
@@ -107,15 +113,16 @@ impl Change {
         }
     }
 
-    fn leaving(&self) -> impl Iterator<Item = &'static Place> {
+    /// The entries of the files that the new file replaces.
+    fn leaving(&self) -> impl Iterator<Item = &'static Successor> {
         let places = PLACES.iter().enumerate();
         let leaving = places.filter(|(at, _)| self.leaving >> at & 1 != 0);
         leaving.map(|(_, place)| place)
     }
 }
 
-impl Place {
-    /// Whether the call is here that returns to `pc`.
+impl Successor {
+    /// True if the call that returns to `pc` is in the mapping.
     #[inline(always)]
     fn holds(&self, pc: u64) -> bool {
         let end = self.end.load(Ordering::Acquire);

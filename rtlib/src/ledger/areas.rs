@@ -1,4 +1,4 @@
-//! What the ledger keeps in the shared segment: nodes of the tree, records, histograms, threads.
+//! The ledger's data in the shared segment: nodes of the tree, records, histograms, threads.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -14,49 +14,50 @@ use crate::os::shared::{header, item, populate, take};
 /// Node `index` of the calling-context tree.
 #[inline(always)]
 pub fn node(index: u32) -> &'static Node {
-    // SAFETY: indexes of nodes come from here, or are one of the roots that the command has made.
+    // SAFETY: node indexes come from this module, or are roots created by the command.
     unsafe { item(AREA_NODES, u64::from(index), size_of::<Node>() as u64) }
 }
 
-/// Record `index`; its first column follows it.
+/// The head of record `index`; the record's first column follows it.
 #[inline(always)]
 pub fn record(index: u32) -> &'static RecordHead {
-    // SAFETY: indexes of records come from here.
+    // SAFETY: record indexes come from this module.
     let record: &Record = unsafe { item(AREA_RECORDS, u64::from(index), RECORD) };
     &record.head
 }
 
-/// Bytes of a record.
+/// Bytes of a record in the segment: its head and its first column.
 const RECORD: u64 = size_of::<Record>() as u64;
 
-/// Column `number` of a record, whose schema has as many.
+/// Column `number` of a record. The record's schema has at least as many columns.
 #[inline(always)]
 pub fn column(record: &RecordHead, number: usize) -> &Column {
     let head: *const RecordHead = record;
     let Some(further) = number.checked_sub(1) else {
-        // SAFETY: heads are in records, which the first column is a part of.
+        // SAFETY: heads are in records, which include the first column.
         return unsafe { &(*head.cast::<Record>()).first };
     };
     let records = header() as *const _ as u64 + header().areas[AREA_RECORDS].offset();
     let index = (head as u64 - records) / RECORD;
-    // SAFETY: a record with further columns has got them when it was made.
+    // SAFETY: a record gets its further columns when it is created.
     unsafe {
         let columns: *const Column = item::<Column>(AREA_COLUMNS, index, further_columns());
         &*columns.add(further)
     }
 }
 
-/// Where the second column of a record is that has one: half of its address times `factor`, and `base`. Each has its first
-/// column after its head, of 64 bytes, and the others have 64 bytes each.
+/// The location of the second column of a record: `address / 2 * factor + base`, from the record's
+/// address. A record is a head and its first column, 64 bytes each. The other columns have 64 bytes
+/// each, too.
 #[repr(C)]
 pub struct SecondColumn {
-    /// How many columns a record has room for, without the first.
+    /// Columns per record, without the first one.
     pub factor: AtomicU64,
-    /// What is to be added.
+    /// The constant term.
     pub base: AtomicU64,
 }
 
-/// See [`SecondColumn`]: known before there is a record that has one.
+/// The location of second columns. It is set before a record with two columns exists.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static ipath_second_column: SecondColumn = SecondColumn {
@@ -65,6 +66,7 @@ pub static ipath_second_column: SecondColumn = SecondColumn {
 };
 
 impl SecondColumn {
+    /// Stores the location, from the areas of the segment.
     fn find(&self) {
         const _: () = assert!(RECORD == 128 && size_of::<Column>() == 64);
         let area = |area: usize| header() as *const _ as u64 + header().areas[area].offset();
@@ -75,7 +77,7 @@ impl SecondColumn {
     }
 }
 
-/// Bytes that each record has in the area of further columns.
+/// Bytes per record in the area of columns other than the first.
 #[inline(always)]
 fn further_columns() -> u64 {
     columns_stride(header().columns.load(Ordering::Relaxed) as usize)
@@ -84,7 +86,7 @@ fn further_columns() -> u64 {
 /// Thread entry `index`.
 #[inline(always)]
 pub fn thread(index: u32) -> &'static ThreadEntry {
-    // SAFETY: indexes of threads come from here.
+    // SAFETY: thread indexes come from this module.
     unsafe {
         item(
             AREA_THREADS,
@@ -97,7 +99,7 @@ pub fn thread(index: u32) -> &'static ThreadEntry {
 /// Histogram `index` of the pool.
 #[inline(always)]
 pub fn histogram(index: u32) -> &'static Histogram {
-    // SAFETY: indexes of histograms come from here.
+    // SAFETY: histogram indexes come from this module.
     unsafe {
         item(
             AREA_HISTOGRAMS,
@@ -107,19 +109,20 @@ pub fn histogram(index: u32) -> &'static Histogram {
     }
 }
 
-/// What a node or a record is for.
+/// The purpose of a node or record.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum For {
-    /// A path of its own.
+    /// A path.
     Path,
-    /// What the further paths of a function share, for which some bytes are kept (`SPARE`).
+    /// The path shared by further paths of a function. Some bytes are reserved for it (`SPARE`).
     Overflow,
 }
 
-/// Bytes of nodes and of records that are kept for paths that calls beyond all room share.
+/// Bytes of nodes and of records reserved for paths shared by calls beyond the capacity.
 const SPARE: u64 = CHUNK;
 
 impl For {
+    /// Bytes that must stay free in the area for other purposes.
     fn spare(self) -> u64 {
         match self {
             Self::Path => SPARE,
@@ -128,19 +131,21 @@ impl For {
     }
 }
 
-/// The index of a new node.
+/// Allocates a node and returns its index.
 ///
 /// # Errors
-/// The area or the memory that backs it is used up.
+/// The area or its memory is used up.
 pub fn take_node(what: For) -> Result<u32, Shortage> {
     let (used, stride) = (&header().nodes_used, size_of::<Node>() as u64);
     take(AREA_NODES, used, stride, what.spare(), |_| Ok(()))
 }
 
-/// The index of a new record of so many columns, where `prepare` sees to what else as many records need.
+/// Allocates a record with `columns` columns and returns its index. `prepare` allocates everything
+/// else for that number of records.
 ///
 /// # Errors
-/// As for [`take_node`], or what `prepare` returns.
+/// As for [`take_node`], the error of `prepare`, or [`Shortage::Room`] if the segment's records
+/// have fewer columns.
 pub fn take_record(
     what: For,
     columns: usize,
@@ -160,7 +165,7 @@ pub fn take_record(
     })
 }
 
-/// The index of a new thread entry.
+/// Allocates a thread entry and returns its index.
 ///
 /// # Errors
 /// As for [`take_node`].
@@ -169,7 +174,7 @@ pub fn take_thread() -> Result<u32, Shortage> {
     take(AREA_THREADS, used, stride, 0, |_| Ok(()))
 }
 
-/// The index of a new histogram.
+/// Allocates a histogram and returns its index.
 ///
 /// # Errors
 /// As for [`take_node`].

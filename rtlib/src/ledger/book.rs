@@ -12,17 +12,17 @@ use crate::arch::prefetch;
 use crate::os::{parameters, shared, sys};
 use crate::walk::Path;
 
-/// Bytes that a thread's ledger takes besides the [`Ledger`].
+/// Bytes of a thread's ledger, in addition to [`Ledger`].
 pub const BYTES: u64 = paths::BYTES;
 
-/// Why a call is not recorded.
+/// The reason why a call is not recorded.
 #[derive(Clone, Copy)]
 pub enum Missed {
-    /// A signal handler made it while the runtime was at work on the thread.
+    /// A signal handler made the call while it interrupted the runtime.
     Handler,
-    /// Its stack is unknown.
+    /// The call's stack is unknown.
     Stack,
-    /// There is no room or no memory for it.
+    /// There is no room or no memory for the call's record.
     Short(Shortage),
 }
 
@@ -35,27 +35,29 @@ impl From<Shortage> for Missed {
 /// A thread's records.
 #[repr(C)]
 pub struct Ledger {
-    /// The paths it has been on.
+    /// The paths of which the thread has records.
     paths: Paths,
-    /// The number of its entry in the segment, and its id.
+    /// The number of the thread's entry in the segment.
     thread: u32,
-    /// See `thread`.
+    /// The thread's id; 0 before the first [`Ledger::renew`].
     tid: u32,
 }
 
 impl Ledger {
-    /// Makes zeroed memory the ledger of the thread with this entry: the runtime's is in the middle of a thread's.
+    /// Turns zeroed memory into the ledger of the thread with this entry. It works in place,
+    /// because the runtime's is inside a larger structure.
     ///
     /// # Safety
-    /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 8, that nobody else uses.
+    /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 8, without another user.
     pub unsafe fn begin(&mut self, base: u64, thread: u32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.paths.begin(base) };
         self.thread = thread;
     }
 
-    /// Makes it that of another thread, which has this id. True if records are kept by thread, so that the other
-    /// thread has none of them.
+    /// Resets the ledger for the thread with this id. True if the thread gets another entry in the
+    /// segment and has none of the old records: another thread had them, records are kept by
+    /// thread, and there is room. Otherwise the thread continues the records.
     pub fn renew(&mut self, tid: u32) -> bool {
         let is_others = self.tid != 0 && self.tid != tid && parameters::tells_threads_apart();
         let own = is_others.then(areas::take_thread).and_then(Result::ok);
@@ -74,15 +76,15 @@ impl Ledger {
         self.thread
     }
 
-    /// Whether a record is the thread's.
+    /// True if the record belongs to the thread.
     pub fn owns(&self, record: &RecordHead) -> bool {
         u32::from(record.thread.load(Ordering::Relaxed)) == self.thread
     }
 
-    /// Counts a call of the thread's that is not recorded.
+    /// Counts a call of the thread that is not recorded.
     pub fn count_missed(&self, why: Missed) {
         let entry = areas::thread(self.thread);
-        // At once: a handler that has a call of its own missed may come amid it.
+        // Atomic, because a handler that misses a call may interrupt this.
         let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
         count(&entry.missed);
         match why {
@@ -95,7 +97,8 @@ impl Ledger {
         }
     }
 
-    /// Notes what the thread is called by now, where threads are told apart: it may end before anybody looks.
+    /// Stores the thread's current name if threads are kept apart. The thread may end before its
+    /// name can be read otherwise.
     #[inline(never)]
     fn note_name(&self) {
         if parameters::tells_threads_apart() {
@@ -106,13 +109,13 @@ impl Ledger {
         }
     }
 
-    /// The record of a path by its function's schema, if the thread has one.
+    /// The record of a path with the current schema of its function; `None` if the thread has none.
     ///
     /// # Safety
-    /// The path's walk is the last that the thread has made.
+    /// The path's walk is the last one of the thread.
     #[inline(always)]
     pub unsafe fn find(&self, path: &Path) -> Option<&'static RecordHead> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let number = unsafe {
             let schema = parameters::schema_of(path.function);
             let is = |number| record::schema(areas::record(number)) == schema;
@@ -122,23 +125,23 @@ impl Ledger {
         number.map(areas::record)
     }
 
-    /// The record of a path, made where the thread has none yet; that of the function's overflow path where there
-    /// is no room for it.
+    /// The record of a path, created if necessary. Without room for it, the record of the
+    /// function's overflow path.
     ///
     /// # Errors
-    /// There is no room for that either.
+    /// There is no room for that record either.
     ///
     /// # Safety
     /// As for [`Ledger::find`].
     pub unsafe fn find_or_make(&mut self, path: &Path) -> Result<&'static RecordHead, Shortage> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if let Some(known) = self.find(path) {
                 return Ok(known);
             }
             let schema = parameters::schema_of(path.function);
             let own = match path.walk.root {
-                // Noted by the walk.
+                // The walk has noted the overflow.
                 ROOT_OVERFLOW => None,
                 _ => self.make(path).map_err(shared::note_overflow).ok(),
             };
@@ -150,8 +153,8 @@ impl Ledger {
         }
     }
 
-    /// The record of the path that another thread's record is of, made where the thread has none yet that was made
-    /// so.
+    /// The thread's record for the path of another thread's record, created if necessary. It is
+    /// distinct from records made by walks.
     ///
     /// # Errors
     /// As for [`Ledger::find_or_make`].
@@ -170,9 +173,9 @@ impl Ledger {
         Ok(areas::record(number))
     }
 
-    /// Interns a path and makes a record of it.
+    /// Interns a path and creates a record for it. Returns the record's number.
     unsafe fn make(&mut self, path: &Path) -> Result<u32, Shortage> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let site = |index: usize| path.site(index);
             let len = path.walk.len as usize;
@@ -186,12 +189,13 @@ impl Ledger {
         }
     }
 
-    /// The record of what all paths of a function share that there is no room for.
+    /// Finds or creates the record shared by all paths of a function without room. Returns the
+    /// record's number.
     fn make_overflow(&mut self, function: u32, schema: u8) -> Result<u32, Shortage> {
         self.make_by_node(function, schema, tree::overflow(function)?, For::Overflow)
     }
 
-    /// The record of a path whose node is known.
+    /// Finds or creates the record of a path with a known node. Returns the record's number.
     fn make_by_node(
         &mut self,
         function: u32,
@@ -210,7 +214,7 @@ impl Ledger {
     }
 }
 
-/// Has a record fetched: its head, and the line after it, which is needed when the call ends.
+/// Prefetches a record: its head and the cache line after it, which is needed when the call ends.
 #[inline(always)]
 fn fetch(record: &RecordHead) {
     let head: *const RecordHead = record;

@@ -1,8 +1,9 @@
-//! The paths that a thread has been on, with its record of each.
+//! The paths of a thread, with its record of each.
 //!
-//! An index with open addressing leads by the path's hash to the record's number. The lines of memory that
-//! it names are then fetched at once: the record, and the tag that tells what its path is. A return
-//! address is told by the number of its unwind rule, which has two bytes where the address has eight.
+//! A hash index with open addressing leads from the path's hash to the number of the record. The
+//! cache lines identified by it are then prefetched at once: the record, and the tag that
+//! identifies its path. A return address is represented by the number of its unwind rule, which has
+//! two bytes instead of eight.
 
 use core::mem::size_of;
 use core::ptr;
@@ -11,21 +12,22 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::shortage::Shortage;
 
 use super::areas::For;
-use super::tag::{INLINE, Key, PER_WORD, Tag};
+use super::tag::{INLINE, PER_WORD, Tag, TagKey};
 use super::tags::TAGS;
 use crate::os::{memory, sys};
 use crate::walk::Path;
 
-/// Words of the index at first, a power of two.
+/// Initial words of the index, a power of two.
 const WORDS: u64 = 256;
-/// Words of the longest path that is copied.
+/// Words of the longest path of which a copy is kept.
 const LONGEST_COPY: u64 = (1 << 12) / PER_WORD + 1;
-/// Words that are copied at most, and how many have been, of all threads.
+/// The maximum number of copied words of all threads.
 const MOST_COPIED: u64 = 1 << 23;
+/// The number of words of all threads for which copies were requested, except too long ones.
 static COPIED: AtomicU64 = AtomicU64::new(0);
 
-/// A word of the index: the number of a record plus one, above it the uppermost bits of the hash. 0 where it
-/// is free. It is as short as can be, for the more of the index stays in the processor's caches.
+/// An entry of the index: the number of a record plus one, and the highest bits of the hash above
+/// it. 0 if it is free. Short entries keep more of the index in the processor's caches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 struct Link(u32);
@@ -34,42 +36,48 @@ struct Link(u32);
 #[repr(C)]
 pub struct Paths {
     index: *mut Link,
-    /// Its words less one.
+    /// The length of the index in words, minus one.
     mask: u64,
+    /// The number of entries in use.
     used: u64,
-    /// Where the next copy of sites goes, and how many words there is room for.
+    /// The address of the next copy of sites.
     copies: *mut u64,
+    /// The number of free words from `copies` on.
     copies_left: u64,
 }
 
-/// Bytes of a new table.
+/// Bytes of the index of a new table.
 pub const BYTES: u64 = bytes(WORDS);
 
+/// Bytes of an index of `words` entries.
 const fn bytes(words: u64) -> u64 {
     words * size_of::<Link>() as u64
 }
 
 impl Link {
     const FREE: Self = Self(0);
-    /// Bits of the number.
+    /// Bits of the record's number in a link.
     const NUMBER: u32 = 26;
 
-    /// `None` where the number is too large.
-    fn new(record: u32, key: Key) -> Option<Self> {
+    /// The link to record number `record`, whose path has `key`. `None` if the number is too large.
+    fn new(record: u32, key: TagKey) -> Option<Self> {
         let number = record.checked_add(1)?;
         (number >> Self::NUMBER == 0).then_some(Self(number | Self::hash(key)))
     }
 
+    /// The bits of a key's hash in a link, in their place.
     #[inline(always)]
-    fn hash(key: Key) -> u32 {
+    fn hash(key: TagKey) -> u32 {
         key.first() as u32 >> Self::NUMBER << Self::NUMBER
     }
 
+    /// True if the record's path may have this key; false if it has another one.
     #[inline(always)]
-    fn may_be(self, key: Key) -> bool {
+    fn may_be(self, key: TagKey) -> bool {
         (self.0 ^ Self::hash(key)) >> Self::NUMBER == 0
     }
 
+    /// The number of the record. The link is not free.
     #[inline(always)]
     fn record(self) -> u32 {
         (self.0 & ((1 << Self::NUMBER) - 1)) - 1
@@ -77,10 +85,11 @@ impl Link {
 }
 
 impl Paths {
-    /// Makes zeroed memory a table without paths: the runtime's is in the middle of a thread's.
+    /// Turns zeroed memory into an empty table. It works in place, because the runtime's is inside
+    /// a larger structure.
     ///
     /// # Safety
-    /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 4, that nobody else uses.
+    /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 4, without another user.
     pub const unsafe fn begin(&mut self, base: u64) {
         self.index = base as *mut Link;
         self.mask = WORDS - 1;
@@ -93,10 +102,11 @@ impl Paths {
         self.used = 0;
     }
 
-    /// The record of a path that `is` the one wanted, if there is one. It is told to `fetch` as soon as it is likely.
+    /// The number of the first record of a path for which `is` returns true; `None` if there is
+    /// none. `fetch` is called with the number of a likely record as early as possible.
     ///
     /// # Safety
-    /// The path's frames and sites are as many as its walk says.
+    /// The path has as many frames or sites as its walk says.
     #[inline(always)]
     pub unsafe fn find(
         &self,
@@ -104,21 +114,24 @@ impl Paths {
         is: impl Fn(u32) -> bool,
         fetch: impl Fn(u32),
     ) -> Option<u32> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let is = |tag: &Tag, number| unsafe { tag.is(path) } && is(number);
-        self.look_up(Key::of(path), is, fetch)
+        self.look_up(TagKey::of(path), is, fetch)
     }
 
-    /// The same of the path of a function whose node is known, if it has been added by that.
+    /// The number of the first record of the path of `function` with the node `node` for which `is`
+    /// returns true; `None` if there is none. It only finds entries made by [`Paths::add_by_node`].
     pub fn find_by_node(&self, function: u32, node: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
         let is = |tag: &Tag, number| tag.path == node && is(number);
-        self.look_up(Key::of_node(function, node), is, |_| ())
+        self.look_up(TagKey::of_node(function, node), is, |_| ())
     }
 
+    /// The number of the first record with this key for which `is` returns true; `None` if there is
+    /// none.
     #[inline(always)]
     fn look_up(
         &self,
-        key: Key,
+        key: TagKey,
         is: impl Fn(&Tag, u32) -> bool,
         fetch: impl Fn(u32),
     ) -> Option<u32> {
@@ -131,7 +144,7 @@ impl Paths {
             }
             if link.may_be(key) {
                 fetch(link.record());
-                // SAFETY: links lead to tags in use, of this thread's records.
+                // SAFETY: entries lead to tags in use, of this thread's records.
                 let tag = unsafe { &*TAGS.tag(link.record()) };
                 if tag.key == key && is(tag, link.record()) {
                     return Some(link.record());
@@ -141,8 +154,8 @@ impl Paths {
         }
     }
 
-    /// Sees to it that there is room for one more. An eighth is kept for overflow paths where there is no
-    /// memory for more.
+    /// Reserves room for one more path. Without memory for a larger index, an eighth of the index
+    /// is reserved for overflow paths.
     ///
     /// # Errors
     /// There is no memory.
@@ -158,20 +171,20 @@ impl Paths {
         self.grow()
     }
 
-    /// Adds the record `number` of `path`, whose node is `node`, for which room has been reserved, in the tags
-    /// as well.
+    /// Adds the record `number` of `path`, whose node is `node`, including its tag. Room has been
+    /// reserved.
     ///
     /// # Errors
     /// The number is too large.
     ///
     /// # Safety
-    /// As for [`Paths::find`], which has not found it.
+    /// As for [`Paths::find`], which has not found the path.
     pub unsafe fn add(&mut self, path: &Path, node: u32, number: u32) -> Result<(), Shortage> {
-        let key = Key::of(path);
+        let key = TagKey::of(path);
         let len = path.walk.len;
         let words = len.div_ceil(PER_WORD) as usize;
         let mut sites = [0; INLINE];
-        // SAFETY: the caller's promise; there is room for as many words.
+        // SAFETY: guaranteed by the caller; there is room for as many words.
         unsafe {
             if key.has_sites() && words <= INLINE {
                 ptr::copy_nonoverlapping(path.sites, sites.as_mut_ptr(), words);
@@ -187,18 +200,19 @@ impl Paths {
         self.add_tag(Tag::new(key, node, sites), number)
     }
 
-    /// Adds the record `number` of the path of a function whose node is known in the same way.
+    /// Adds the record `number` of the path of a function with a known node.
     ///
     /// # Errors
     /// As for [`Paths::add`].
     pub fn add_by_node(&mut self, function: u32, node: u32, number: u32) -> Result<(), Shortage> {
-        let key = Key::of_node(function, node);
+        let key = TagKey::of_node(function, node);
         self.add_tag(Tag::new(key, node, [0; INLINE]), number)
     }
 
-    /// Room for a copy that stays as long as the session; null where there is none.
+    /// Allocates `words` words for a copy that stays for the rest of the session; null if there is
+    /// no room.
     fn room(&mut self, words: u64) -> *mut u64 {
-        /// Bytes that are mapped at a time.
+        /// Bytes mapped at a time for copies.
         const CHUNK: u64 = 1 << 18;
         if words > LONGEST_COPY || COPIED.fetch_add(words, Ordering::Relaxed) > MOST_COPIED {
             return ptr::null_mut();
@@ -217,18 +231,23 @@ impl Paths {
         copy
     }
 
+    /// Stores the tag of a record and adds the record to the index.
+    ///
+    /// # Errors
+    /// The record's number is too large.
     fn add_tag(&mut self, new: Tag, record: u32) -> Result<(), Shortage> {
         let link = Link::new(record, new.key).ok_or(Shortage::Room)?;
-        // SAFETY: there is memory for the tag, which is this thread's with the record.
+        // SAFETY: there is memory for the tag, which belongs to this thread like the record.
         unsafe { *TAGS.tag(record) = new };
         self.put(link, new.key);
         self.used += 1;
         Ok(())
     }
 
-    fn put(&mut self, link: Link, key: Key) {
+    /// Stores a link in the index, which has a free entry.
+    fn put(&mut self, link: Link, key: TagKey) {
         let mut at = key.first();
-        // SAFETY: masked, places are in the index; some are free.
+        // SAFETY: masked places are in the index, and some are free.
         unsafe {
             while *self.index.add((at & self.mask) as usize) != Link::FREE {
                 at += 1;
@@ -237,6 +256,7 @@ impl Paths {
         }
     }
 
+    /// Doubles the length of the index.
     fn grow(&mut self) -> Result<(), Shortage> {
         let (old, words) = (self.index, self.mask + 1);
         let bytes = bytes(2 * words);
@@ -244,8 +264,9 @@ impl Paths {
         sys::prefer_huge_pages(base, bytes);
         self.index = base as *mut Link;
         self.mask = 2 * words - 1;
-        // SAFETY: places are below the old length, and links lead to tags in use. Nothing is left in the old
-        // index then; where it is no mapping of its own it stays.
+        // SAFETY: places are below the old length, and entries lead to tags in use. The old index
+        // is unused after this. `unmap` ignores an initial index, which is not a mapping of its
+        // own.
         unsafe {
             for at in 0..words as usize {
                 let link = *old.add(at);
@@ -269,7 +290,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// A table for a test whose records have numbers that no other's have: the tags are one for all.
+    /// A table for a test. The tests' record numbers must differ, because they share the tags.
     fn paths() -> (Paths, Vec<u64>) {
         ipath_parameters.system_calls.store(1, Ordering::Relaxed);
         TAGS.reserve(0).expect("memory");
@@ -282,12 +303,12 @@ mod tests {
             copies: ptr::null_mut(),
             copies_left: 0,
         };
-        // SAFETY: the memory is zeroed, aligned, and lives as long as the paths.
+        // SAFETY: the memory is zeroed, aligned, and outlives the table.
         unsafe { paths.begin(base) };
         (paths, memory)
     }
 
-    /// A walk of so many frames, all under one hash, and its sites.
+    /// A walk of `len` frames with a constant hash, and its sites.
     fn walk(len: usize, root: u32) -> (Walk, Vec<u64>) {
         let sites = (0..len.div_ceil(4))
             .map(|word| word as u64 * 0x1_0001)
@@ -347,11 +368,11 @@ mod tests {
 
     #[test]
     fn numbers_beyond_a_link_are_refused() {
-        let key = Key(u64::MAX);
+        let key = TagKey(u64::MAX);
         let most = (1 << Link::NUMBER) - 2;
         let link = Link::new(most, key).expect("the largest");
         assert_eq!(link.record(), most);
-        assert!(link.may_be(key) && !link.may_be(Key(0)));
+        assert!(link.may_be(key) && !link.may_be(TagKey(0)));
         assert!(Link::new(most + 1, key).is_none());
         assert!(Link::new(u32::MAX, key).is_none());
     }

@@ -1,11 +1,13 @@
-//! Records: what a thread has seen of a path. One writer, so plain loads and stores; readers in
-//! another process go by the sequence number.
+//! Records: the measurements of a path by a thread. There is a single writer, so plain loads and
+//! stores suffice. Readers in another process check the sequence number.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::image::SCALE_SHIFT;
 use abi::schema::{Derived, MAX_COLUMNS, SCHEMA_WALL, Schema, way};
-use abi::segment::{Column, FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead};
+use abi::segment::{
+    Column, FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead, address_and_module,
+};
 use abi::shortage::Shortage;
 
 use super::areas::{self, For};
@@ -13,28 +15,29 @@ use super::tags::TAGS;
 use crate::arch::fence;
 use crate::os::parameters;
 
-/// What one column gets of a call.
+/// The amount of a call for one column.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Amount {
-    /// All of it.
+    /// The whole amount, in the column's unit.
     pub whole: u64,
-    /// What of it is from nested probed functions.
+    /// The part of `whole` from nested probed functions.
     pub nested: u64,
 }
 
-/// What columns get of a call.
+/// The amounts of a call for the columns of its record.
 #[repr(C)]
 pub struct Amounts {
-    /// Which columns get something: bit n for column n. Of the others nothing was measured.
+    /// The columns with an amount: bit n for column n. Nothing was measured for the others.
     pub known: u32,
-    /// Which of those are of an outermost call: no other one of the same function encloses it. Values are of none.
+    /// The columns whose amount belongs to an outermost call, which no other call of the same
+    /// function encloses. Never set for values.
     pub outermost: u32,
-    /// What each gets.
+    /// The amounts by column.
     pub of: [Amount; MAX_COLUMNS],
 }
 
-/// A record for a thread and a path, for which there is a tag.
+/// Creates the record of a thread and a path, with memory for its tag. Returns the record's number.
 ///
 /// # Errors
 /// There is no room or no memory for it.
@@ -42,7 +45,7 @@ pub fn make(thread: u32, tid: u32, schema: u8, path: u32, what: For) -> Result<u
     let columns = columns_of(parameters::schema(schema));
     let index = areas::take_record(what, columns, |count| TAGS.reserve(count))?;
     let record = areas::record(index);
-    // There are fewer: the abi has a check of it.
+    // The number fits, as the abi crate checks.
     record.thread.store(thread as u16, Ordering::Relaxed);
     record.schema.store(schema, Ordering::Relaxed);
     let way = way_of(parameters::schema(schema));
@@ -57,27 +60,27 @@ pub fn make(thread: u32, tid: u32, schema: u8, path: u32, what: For) -> Result<u
     Ok(index)
 }
 
-/// A record with so many columns that never gets a path, and so is none of those that are read.
+/// Creates a record without a path, which is never read. `None` if there is no memory.
 pub fn make_without_path(columns: usize) -> Option<&'static RecordHead> {
     let index = areas::take_record(For::Path, columns, |count| TAGS.reserve(count)).ok()?;
     Some(areas::record(index))
 }
 
-/// Which schema a record is by.
+/// The number of a record's schema.
 #[inline(always)]
 pub fn schema(record: &RecordHead) -> u8 {
     record.schema.load(Ordering::Relaxed)
 }
 
-/// What the hand-written ways do of its calls.
+/// The part of a record's calls that the assembly fast path measures: one of [`abi::schema::way`].
 #[inline(always)]
 pub fn way(record: &RecordHead) -> u8 {
     record.way.load(Ordering::Relaxed)
 }
 
-/// What they do of calls by a schema.
+/// The part of calls that the assembly fast path measures, by their schema.
 fn way_of(schema: &Schema) -> u8 {
-    /// That of nothing, which no schema has.
+    /// A placeholder that equals no column of a schema.
     const NONE: Derived = Derived::Growth(u8::MAX);
     if schema.condition.load(Ordering::Relaxed) != 0 {
         return way::COMPILED;
@@ -89,16 +92,16 @@ fn way_of(schema: &Schema) -> u8 {
     way::of(&columns[..columns_of(schema)])
 }
 
-/// How many columns a schema has.
+/// The number of columns of a schema.
 #[inline(always)]
 fn columns_of(schema: &Schema) -> usize {
     (schema.columns.load(Ordering::Relaxed) as usize).min(MAX_COLUMNS)
 }
 
-/// The function that a record is of.
+/// The id of a record's function.
 pub fn function(record: &RecordHead) -> u32 {
     let path = areas::node(record.path.load(Ordering::Relaxed));
-    // Above the number is the bit that tells the end of a path.
+    // The bit above the number marks the end of a path.
     path.key.load(Ordering::Relaxed) as u32
 }
 
@@ -122,14 +125,16 @@ pub fn unwind(record: &RecordHead) {
     add(&record.unwound, 1);
 }
 
-/// The return address of the calls that a record counts; `None` where it counts those of many call
-/// sites.
-pub fn call_site(record: &RecordHead) -> Option<u64> {
+/// The return address of the calls in a record. `None` if the record's path has no call site, like
+/// the overflow path of a function. The module in that place may be another one by now.
+pub fn return_address(record: &RecordHead) -> Option<u64> {
     let path = areas::node(record.path.load(Ordering::Relaxed));
     let caller = path.parent.load(Ordering::Relaxed);
-    (caller >= FIRST_NODE).then(|| areas::node(caller).key.load(Ordering::Relaxed))
+    let key = || areas::node(caller).key.load(Ordering::Relaxed);
+    (caller >= FIRST_NODE).then(|| address_and_module(key()).0)
 }
 
+/// Starts writing to a record: makes its sequence number odd.
 #[inline(always)]
 fn begin(record: &RecordHead) {
     let sequence = record.sequence.load(Ordering::Relaxed);
@@ -139,6 +144,7 @@ fn begin(record: &RecordHead) {
     fence::stores_in_order();
 }
 
+/// Ends writing to a record: makes its sequence number even.
 #[inline(always)]
 fn end(record: &RecordHead) {
     fence::stores_in_order();
@@ -148,14 +154,15 @@ fn end(record: &RecordHead) {
         .store(sequence.wrapping_add(1), Ordering::Relaxed);
 }
 
-/// Adds a call that returned, or left by a tail call.
+/// Adds a call that returned or left by a tail call.
 pub fn close(record: &RecordHead, amounts: &Amounts, by_tail_call: bool) {
     let closed = begin_closing(record, by_tail_call);
     add_amounts::<true>(record, amounts, is_full(closed));
     end(record);
 }
 
-/// The same where it takes no more memory; false where nothing has been done.
+/// Adds a call as [`close`] does, unless that needs more memory. Then returns false and has no
+/// effect.
 #[inline(always)]
 pub fn try_close(record: &RecordHead, amounts: &Amounts, by_tail_call: bool) -> bool {
     let closed = record.closed.load(Ordering::Relaxed);
@@ -168,7 +175,7 @@ pub fn try_close(record: &RecordHead, amounts: &Amounts, by_tail_call: bool) -> 
     true
 }
 
-/// The same where there is nothing but the time.
+/// Adds a call as [`try_close`] does, for a schema that contains only the time.
 #[inline(always)]
 pub fn try_close_timed(
     record: &RecordHead,
@@ -189,7 +196,7 @@ pub fn try_close_timed(
     true
 }
 
-/// Begins to write, with the call counted as one that has ended; how many had before.
+/// Starts writing and counts the end of a call. Returns the number of earlier ends.
 #[inline(always)]
 fn begin_closing(record: &RecordHead, by_tail_call: bool) -> u64 {
     begin(record);
@@ -201,7 +208,8 @@ fn begin_closing(record: &RecordHead, by_tail_call: bool) -> u64 {
     closed
 }
 
-/// Adds what is known of a call when it begins. Without `GROW` it takes no more memory, which it must not have to.
+/// Adds the amounts that are known when a call begins. Without `GROW`, the caller guarantees that
+/// no memory is needed.
 #[inline(always)]
 pub fn add_entered<const GROW: bool>(record: &RecordHead, amounts: &Amounts) {
     begin(record);
@@ -210,20 +218,20 @@ pub fn add_entered<const GROW: bool>(record: &RecordHead, amounts: &Amounts) {
     end(record);
 }
 
-/// Whether that may take more memory.
+/// True if [`add_entered`] may need more memory.
 #[inline(always)]
 pub fn must_grow_to_enter(record: &RecordHead, amounts: &Amounts) -> bool {
     amounts.known != 0
         && (is_full(record.entered.load(Ordering::Relaxed)) || must_grow(record, amounts))
 }
 
-/// Whether the inline buckets are to be emptied before the next value.
+/// True if the inline buckets must be emptied before the next value, after this number of calls.
 #[inline(always)]
 fn is_full(calls: u64) -> bool {
     calls != 0 && calls.is_multiple_of(u64::from(FULL))
 }
 
-/// Whether adding may take histograms of the pool, or change inline buckets.
+/// True if adding the amounts may need a histogram or a change of inline buckets.
 #[inline(always)]
 fn must_grow(record: &RecordHead, amounts: &Amounts) -> bool {
     let schema = parameters::schema(schema(record));
@@ -236,6 +244,8 @@ fn must_grow(record: &RecordHead, amounts: &Amounts) -> bool {
     })
 }
 
+/// Adds the known amounts to the columns of a record. With `GROW`, empties the inline buckets
+/// before if `is_full`. Without `GROW`, no memory is needed.
 #[inline(always)]
 fn add_amounts<const GROW: bool>(record: &RecordHead, amounts: &Amounts, is_full: bool) {
     let schema = parameters::schema(schema(record));
@@ -258,6 +268,7 @@ fn add_amounts<const GROW: bool>(record: &RecordHead, amounts: &Amounts, is_full
     }
 }
 
+/// Adds an amount to a column. Its value in the column's unit has this exponent.
 #[inline(always)]
 fn add_amount<const GROW: bool>(
     column: &Column,
@@ -283,7 +294,7 @@ fn add_amount<const GROW: bool>(
     bucket::<GROW>(column, exponent);
 }
 
-/// k with the number in [2^k, 2^(k+1)) of the column's unit; 0 for the number 0.
+/// The `k` for which the number in the column's unit is in [2^k, 2^(k+1)); 0 for the number 0.
 #[inline(always)]
 fn exponent(schema: &Schema, column: usize, whole: u64) -> u32 {
     let scale = schema.column[column % MAX_COLUMNS]
@@ -293,14 +304,15 @@ fn exponent(schema: &Schema, column: usize, whole: u64) -> u32 {
     63 - (value | 1).leading_zeros()
 }
 
-/// Values in one bucket outside the inline ones, a power of two, after which it is seen whether those
-/// are the right ones.
+/// The number of values in a bucket outside the inline ones, a power of two, after which the choice
+/// of inline buckets is reviewed.
 pub const OFTEN: u32 = 64;
-/// Closed calls, a power of two, after which the inline buckets are emptied into the pool: none can have
-/// overflown by then.
+/// The number of closed calls, a power of two, after which the inline buckets are emptied into the
+/// pool. They cannot have overflowed by then.
 pub const FULL: u32 = 1 << 15;
 
-/// Whether counting a value with this exponent may take a histogram of the pool, or change the inline buckets.
+/// True if counting a value with this exponent may need a histogram of the pool or a change of
+/// inline buckets.
 #[inline(always)]
 fn column_must_grow(column: &Column, exponent: u32) -> bool {
     let first = column.first_bucket.load(Ordering::Relaxed);
@@ -318,7 +330,8 @@ fn column_must_grow(column: &Column, exponent: u32) -> bool {
     }
 }
 
-/// Counts a value in one of the inline buckets or in the pool.
+/// Counts a value in an inline bucket or in the pool. Without `GROW`, the column has a histogram in
+/// the pool if the value is outside the inline buckets, unless the pool was full.
 #[inline(always)]
 fn bucket<const GROW: bool>(column: &Column, exponent: u32) {
     let first = column.first_bucket.load(Ordering::Relaxed);
@@ -332,7 +345,8 @@ fn bucket<const GROW: bool>(column: &Column, exponent: u32) {
     }
 }
 
-/// Puts the inline buckets where the first value is, which is slow as a rule: most are below it.
+/// Places the inline buckets around the first value, which is usually a slow one: most later values
+/// are below it.
 #[inline(always)]
 fn place(column: &Column, exponent: u32) {
     const BELOW: u32 = INLINE_BUCKETS as u32 - 2;
@@ -340,8 +354,8 @@ fn place(column: &Column, exponent: u32) {
     column.first_bucket.store(first, Ordering::Relaxed);
 }
 
-/// A column's histogram in the pool. Where the pool is full all values are taken to be in one bucket
-/// from then on: the sum of the buckets stays the number of calls.
+/// The column's histogram in the pool, allocated if necessary. `None` if the pool is full: all
+/// values then count in one bucket, so that the sum of the buckets stays the number of calls.
 fn pooled(column: &Column) -> Option<&'static Histogram> {
     let known = column.histogram.load(Ordering::Relaxed);
     if let Some(index) = known.checked_sub(1) {
@@ -358,8 +372,8 @@ fn pooled(column: &Column) -> Option<&'static Histogram> {
     Some(areas::histogram(index))
 }
 
-/// Moves the inline buckets so far that they have one for a value outside them; false where those in use
-/// would not stay among them, or there is a histogram in the pool.
+/// Moves the inline buckets so that they include the value's exponent. False if that would lose
+/// used buckets, or if there is a histogram in the pool.
 fn slide(column: &Column, exponent: u32) -> bool {
     let first = column.first_bucket.load(Ordering::Relaxed);
     if first >= NO_BUCKET || column.histogram.load(Ordering::Relaxed) != 0 {
@@ -383,7 +397,7 @@ fn slide(column: &Column, exponent: u32) -> bool {
     true
 }
 
-/// Counts a value outside the inline buckets.
+/// Counts a value outside the inline buckets: moves them to include it, or counts it in the pool.
 fn outside(column: &Column, exponent: u32) {
     if slide(column, exponent) {
         return bucket::<false>(column, exponent);
@@ -401,7 +415,7 @@ fn outside(column: &Column, exponent: u32) {
     }
 }
 
-/// Makes the inline buckets those that have counted most.
+/// Moves the inline buckets to the range with the most values.
 fn center(column: &Column, pooled: &Histogram) {
     empty(column);
     let count = |at: usize| pooled.buckets[at].load(Ordering::Relaxed);
@@ -415,7 +429,7 @@ fn center(column: &Column, pooled: &Histogram) {
     column.first_bucket.store(best as u32, Ordering::Relaxed);
 }
 
-/// Moves what the inline buckets have counted to the pool.
+/// Moves the counts of the inline buckets to the pool. Does nothing if the pool is full.
 fn empty(column: &Column) {
     let Some(pooled) = pooled(column) else {
         return;
@@ -433,7 +447,7 @@ mod tests {
     use core::sync::atomic::{AtomicU16, AtomicU32};
     use std::vec::Vec;
 
-    /// A column whose inline buckets from `first` on have counted so many.
+    /// A column with these counts in its inline buckets from exponent `first` on.
     fn column(first: u32, counts: [u16; INLINE_BUCKETS]) -> Column {
         Column {
             sum: AtomicU64::new(0),
@@ -447,7 +461,7 @@ mod tests {
         }
     }
 
-    /// The exponents that have counted something, and how much.
+    /// The exponents with counts, and the counts.
     fn counted(column: &Column) -> Vec<(u32, u16)> {
         let first = column.first_bucket.load(Ordering::Relaxed);
         let counts = column.buckets.iter().map(|c| c.load(Ordering::Relaxed));

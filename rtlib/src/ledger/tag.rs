@@ -1,4 +1,4 @@
-//! What tells the path that a record is of.
+//! Tags: the identities of the paths that records belong to.
 
 use core::mem::size_of;
 
@@ -9,44 +9,46 @@ use super::tree;
 use crate::code::rules::RULES;
 use crate::walk::{Path, Walk};
 
-/// Sites in a word.
+/// Sites per word.
 pub const PER_WORD: u64 = 4;
-/// Words of sites that a tag holds itself.
+/// Words of sites stored in a tag itself.
 pub const INLINE: usize = 6;
 
-/// One path; a line of memory.
+/// The identity of a path, one cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub struct Tag {
-    /// Its key.
-    pub key: Key,
-    /// The path's node.
+    /// The key of the path.
+    pub key: TagKey,
+    /// The node of the path.
     pub path: u32,
     _padding: u32,
-    /// Its sites from the innermost on, the last word filled up with zeros. Where there is no room for
-    /// all, the address of their number and a copy of them, or null where only the nodes tell them.
+    /// The path's sites from the innermost on, the last word padded with zeroes. If they do not
+    /// fit, the address of their copy, preceded by their number; null if the path is identified by
+    /// nodes only.
     sites: [u64; INLINE],
 }
 
-/// The upper half of the hash; below it 14 bits of function, 14 of length and 4 of root.
+/// The upper half of the hash, and below it 14 bits of function, 14 of length and 4 of root.
 ///
-/// The length is the largest for all longer ones, and 0 where the path is not told by sites. Then its nodes tell
-/// it. One that its node alone tells has that in the place of the hash, and no root.
+/// Longer paths have the maximum length. The length is 0 if the path is identified by its nodes
+/// instead of sites. A path known only by its node has a hash of the node instead of the path's,
+/// and no root.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Key(pub u64);
+pub struct TagKey(pub u64);
 
 const _: () = assert!(size_of::<Tag>() == 64);
-const _: () = assert!(MAX_FUNCTIONS <= 1 << (Key::FUNCTION_END - Key::LEN_END));
-const _: () = assert!(FIRST_NODE <= 1 << Key::ROOT_END);
+const _: () = assert!(MAX_FUNCTIONS <= 1 << (TagKey::FUNCTION_END - TagKey::LEN_END));
+const _: () = assert!(FIRST_NODE <= 1 << TagKey::ROOT_END);
 
-impl Key {
+impl TagKey {
     const ROOT_END: u32 = 4;
     const LEN_END: u32 = 18;
     const FUNCTION_END: u32 = 32;
     const LONGEST: u64 = (1 << (Self::LEN_END - Self::ROOT_END)) - 1;
 
-    /// The key of a path as a walk has left it.
+    /// The key of a path.
     #[inline(always)]
     pub fn of(path: &Path) -> Self {
         let walk = path.walk;
@@ -68,19 +70,19 @@ impl Key {
         )
     }
 
-    /// The key of a path that its node alone tells: a hash of that is as good as any.
+    /// The key of a path known only by its node. Any hash of that suffices.
     pub fn of_node(function: u32, node: u32) -> Self {
         let hash = u64::from(node) << Self::FUNCTION_END;
         Self::new(hash, function, 0, 0)
     }
 
-    /// Whether sites tell the path.
+    /// True if the path is identified by sites.
     #[inline(always)]
     pub fn has_sites(self) -> bool {
         self.0 >> Self::ROOT_END & Self::LONGEST != 0
     }
 
-    /// Its uppermost bits, which are the hash's.
+    /// The highest bits of the key, which belong to the hash.
     #[inline(always)]
     pub fn first(self) -> u64 {
         self.0 >> Self::FUNCTION_END
@@ -88,8 +90,8 @@ impl Key {
 }
 
 impl Tag {
-    /// The tag of the path with this node and these sites, as the field has them.
-    pub fn new(key: Key, path: u32, sites: [u64; INLINE]) -> Self {
+    /// The tag of the path with node `path` and `sites`, in the format of the field `sites`.
+    pub fn new(key: TagKey, path: u32, sites: [u64; INLINE]) -> Self {
         Self {
             key,
             path,
@@ -98,16 +100,17 @@ impl Tag {
         }
     }
 
-    /// Whether it is this path, which has the same key.
+    /// True if the tag belongs to `path`. The caller has checked that their keys are equal.
     ///
     /// # Safety
-    /// The path's frames and sites are as many as its walk says.
+    /// The path has as many frames or sites as its walk says.
     #[inline(always)]
     pub unsafe fn is(&self, path: &Path) -> bool {
         let len = path.walk.len;
         let words = len.div_ceil(PER_WORD) as usize;
-        // SAFETY: tags hold the sites that their key tells, or the address of a copy of them. Word by
-        // word: a call of `bcmp` would come of comparing slices, with vector registers.
+        // SAFETY: a tag contains as many sites as its key says, or the address of a copy of them.
+        // They are compared word by word: comparing slices would call `bcmp`, which uses vector
+        // registers.
         unsafe {
             let is_inline = words <= INLINE && self.key.has_sites();
             let mut own = self.sites.as_ptr();
@@ -134,19 +137,20 @@ impl Tag {
     }
 }
 
-/// Whether the nodes under `node` tell the path, whose frames or sites are `keys`, as many as its walk says. Its arguments are
-/// the parts of a [`Path`], which then takes no room on the stack.
+/// True if the nodes under `node` are this path. `keys` are its frames or sites, as many as the
+/// walk says. The arguments are the parts of a [`Path`], so that the path takes no room on the
+/// stack.
 #[cold]
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 unsafe fn is_by_nodes(node: u32, function: u32, walk: &Walk, keys: *const u64) -> bool {
     let is_it = if walk.has_sites {
         let sites = keys.cast::<u16>();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let key = |at: usize| RULES.key(unsafe { sites.add(at).read() });
         tree::is_path(node, function, walk.len as usize, key, walk.root)
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let key = |at: usize| unsafe { keys.add(at).read() };
         tree::is_path(node, function, walk.len as usize, key, walk.root)
     };

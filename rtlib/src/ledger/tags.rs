@@ -1,5 +1,5 @@
-//! What the records are for: a place in memory for each record's number, so that a number leads to the
-//! record and to what tells its path at once.
+//! The tags of all records, by number. So a number leads to the record and to the identity of its
+//! path at the same time.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -9,25 +9,26 @@ use abi::shortage::Shortage;
 use super::tag::Tag;
 use crate::os::{memory, sys};
 
-/// What the records are for.
+/// The tags of all records.
 pub static TAGS: Tags = Tags::new();
 
-/// Tags of the first chunk, a power of two; each further chunk has twice as many.
+/// Tags in the first chunk, a power of two. Each further chunk has twice as many.
 const FIRST: u64 = 1 << 12;
-/// Enough of them for every number that a [`super::paths`] link can hold.
+/// Enough chunks for every number that fits into a link of [`super::paths`].
 const CHUNKS: usize = 15;
 
-/// Chunks of tags, never given back. Of each the address that its tags would have if the numbers before
-/// them, and [`FIRST`] more, stood in front; 0 while it is not mapped.
+/// Chunks of tags, which are never freed. A word is the address that tag number `-FIRST` would have
+/// if all tags were contiguous with those of the chunk; 0 if the chunk is not mapped.
 pub struct Tags([AtomicU64; CHUNKS]);
 
 impl Tags {
-    /// No tag.
+    /// No tags.
     pub const fn new() -> Self {
         Self([const { AtomicU64::new(0) }; CHUNKS])
     }
 
-    /// Tag `number`, for which room has been reserved. Only the thread that has the record uses it.
+    /// Tag `number`, for which memory has been reserved. Only the thread that owns the record uses
+    /// it.
     #[inline(always)]
     pub fn tag(&self, number: u32) -> *mut Tag {
         let (chunk, at) = place(number.into());
@@ -35,10 +36,10 @@ impl Tags {
         (base + at * size_of::<Tag>() as u64) as *mut Tag
     }
 
-    /// Sees to it that tag `number` has memory.
+    /// Reserves memory for tag `number`.
     ///
     /// # Errors
-    /// It is not available.
+    /// There is no memory.
     pub fn reserve(&self, number: u64) -> Result<(), Shortage> {
         let (chunk, _) = place(number);
         let known = self.0.get(chunk).ok_or(Shortage::Room)?;
@@ -48,7 +49,7 @@ impl Tags {
         let before = (FIRST << chunk) * size_of::<Tag>() as u64;
         let base = match memory::map(before) {
             Ok(base) => base,
-            // Where there is room for it once, another thread may have been first.
+            // If there is memory for only one chunk, another thread may have been first.
             Err(_) if known.load(Ordering::Relaxed) != 0 => return Ok(()),
             Err(shortage) => return Err(shortage),
         };
@@ -58,7 +59,7 @@ impl Tags {
             .compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed)
             .is_err()
         {
-            // SAFETY: mapped above, and another thread's is used in its stead.
+            // SAFETY: mapped above. The chunk of another thread is used instead.
             unsafe { memory::unmap(base) };
         }
         Ok(())
@@ -71,7 +72,7 @@ impl Default for Tags {
     }
 }
 
-/// The chunk of a number, and where it stands from the chunk's address on, in tags.
+/// The chunk of a number, and the tag's index relative to the chunk's address.
 #[inline(always)]
 fn place(number: u64) -> (usize, u64) {
     let at = number + FIRST;

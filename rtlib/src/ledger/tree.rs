@@ -11,13 +11,13 @@ use crate::os::hash;
 use crate::os::parameters::ipath_parameters;
 use crate::os::shared::header;
 
-/// Number of hash buckets; a power of two.
+/// Number of hash buckets, a power of two.
 const COUNT: usize = 1 << 18;
 
 /// Hash buckets of the calling-context tree.
 static BUCKETS: Buckets = Buckets::new();
 
-/// Heads of the chains of nodes with one hash; 0 ends a chain.
+/// Heads of the chains of nodes with the same hash; 0 ends a chain.
 struct Buckets([AtomicU32; COUNT]);
 
 impl Buckets {
@@ -26,14 +26,15 @@ impl Buckets {
         Self([const { AtomicU32::new(0) }; COUNT])
     }
 
+    /// The head of the chain of a node with this parent and key.
     fn of(&self, parent: u32, key: u64) -> &AtomicU32 {
         let key = key ^ u64::from(parent).rotate_left(40);
         &self.0[hash::bucket(key, COUNT.ilog2())]
     }
 }
 
-/// The path of function `function` under `len` call sites that end in `root`, made if it is new; `site` tells
-/// the return addresses in the tree, the innermost first.
+/// The node of the path of `function` under `len` call sites that end in `root`, created if it is
+/// new. `site` returns the call sites, the innermost first.
 ///
 /// # Errors
 /// The limit on paths is reached, or there is no room for another node.
@@ -64,16 +65,16 @@ pub fn intern(
     Ok(path)
 }
 
-/// What all paths of a function share that there is no room for.
+/// The node of the path shared by all paths of a function without room.
 ///
 /// # Errors
-/// There is no room for that either.
+/// There is no room for that node either.
 pub fn overflow(function: u32) -> Result<u32, Shortage> {
     child(ROOT_OVERFLOW, path_key(function), For::Overflow).map(|(path, _)| path)
 }
 
-/// Whether `path` is one of `function` under `len` frames, the innermost first, and `root`; `key` has the frames' addresses, whatever files
-/// these are in: see [`is_of_what_is_there`].
+/// True if `path` is the path of `function` under `len` frames, the innermost first, and `root`.
+/// `key` returns the frames' addresses only, without their files: see [`is_of_what_is_there`].
 #[inline(always)]
 pub fn is_path(
     path: u32,
@@ -101,7 +102,7 @@ pub fn is_path(
     at == root
 }
 
-/// Whether the frames of a path are in the files that are mapped there now.
+/// True if the frames of a path are in the files that are mapped at their addresses now.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 pub fn is_of_what_is_there(path: u32) -> bool {
@@ -126,7 +127,8 @@ pub fn path_key(function: u32) -> u64 {
     u64::from(function) | NODE_IS_PATH
 }
 
-/// The node of as many of the outer frames as are in the tree, and how many of the inner ones are not.
+/// Finds the outer frames that are in the tree. Returns the innermost of their nodes, and the
+/// number of frames that are missing.
 fn descend(len: usize, site: impl Fn(usize) -> u64, root: u32) -> (u32, usize) {
     let mut at = root;
     for index in (0..len).rev() {
@@ -138,9 +140,10 @@ fn descend(len: usize, site: impl Fn(usize) -> u64, root: u32) -> (u32, usize) {
     (at, 0)
 }
 
+/// The child of `parent` with this key; `None` if there is none.
 fn look_up(parent: u32, key: u64) -> Option<u32> {
-    // Of a deep path, whose nodes lie one after the other, this finds them in that order, where the hash
-    // table leads all over memory.
+    // The nodes of a deep path are adjacent in memory. This finds them in that order, whereas the
+    // hash table leads to scattered addresses.
     let likely = node(parent).likely.load(Ordering::Acquire);
     if likely != 0 && node(likely).key.load(Ordering::Relaxed) == key {
         return Some(likely);
@@ -153,7 +156,8 @@ fn look_up(parent: u32, key: u64) -> Option<u32> {
     )
 }
 
-/// The node with this parent and key in the chain from `from` up to but without `until`.
+/// The node with this parent and key in the chain from `from` up to, but without, `until`. `None`
+/// if there is none.
 fn search(from: u32, until: u32, parent: u32, key: u64) -> Option<u32> {
     let mut at = from;
     while at != until && at != 0 {
@@ -168,7 +172,7 @@ fn search(from: u32, until: u32, parent: u32, key: u64) -> Option<u32> {
     None
 }
 
-/// The child of `parent` with this key, and whether it was made just now.
+/// The child of `parent` with this key, created if necessary, and true if it was created now.
 fn child(parent: u32, key: u64, what: For) -> Result<(u32, bool), Shortage> {
     let bucket = BUCKETS.of(parent, key);
     let mut head = bucket.load(Ordering::Acquire);
@@ -195,8 +199,9 @@ fn child(parent: u32, key: u64, what: For) -> Result<(u32, bool), Shortage> {
                 return Ok((new, true));
             }
             Err(seen) => {
-                // Another thread came first: only what it added needs a look. The node taken here
-                // stays unused; its key is cleared so that no reader takes it for a path.
+                // Another thread was first, so only the nodes that it added are searched. The node
+                // allocated here stays unused. Its key is cleared so that no reader takes it for a
+                // path.
                 if let Some(found) = search(seen, head, parent, key) {
                     fresh.key.store(0, Ordering::Relaxed);
                     return Ok((found, false));

@@ -1,28 +1,30 @@
-//! Reading memory that may go away meanwhile: of a library that another thread unloads, of a stack whose bounds
-//! have changed. The kernel reads it for us (process_vm_readv(2)), and says so where there is none.
+//! Reads of memory that may be unmapped at any time, such as a library that another thread unloads
+//! or a stack whose bounds have changed. The kernel reads it (process_vm_readv(2)) and reports
+//! unmapped addresses.
 //!
-//! Where no system call may be made, or that one is refused, it is read as it stands.
+//! If that call is not allowed or not available, the memory is read directly.
 
 use core::cell::Cell;
 use core::ptr;
 
 use super::sys::{self, Refused};
 
-/// Copies the bytes from `at` on, up to the first that is not mapped; how many.
+/// Copies the bytes at address `at` to `to`, up to the first one that is not mapped. Returns the
+/// number of bytes copied.
 ///
 /// # Safety
-/// It is memory of the program that was seen mapped.
+/// The memory belongs to the program and was seen mapped.
 #[inline(never)]
 pub unsafe fn read(at: u64, to: &mut [u8]) -> usize {
     if let Some(count) = try_read(at, to) {
         return count;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { ptr::copy_nonoverlapping(at as *const u8, to.as_mut_ptr(), to.len()) };
     to.len()
 }
 
-/// The same of any address; `None` where the kernel may not be asked for it.
+/// Copies bytes as [`read`] does, from any address. `None` if the kernel cannot be asked.
 pub fn try_read(at: u64, to: &mut [u8]) -> Option<usize> {
     if !sys::may_call() {
         return None;
@@ -34,29 +36,32 @@ pub fn try_read(at: u64, to: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Copies so many bytes, or none.
+/// Copies the `N` bytes at address `at`; `None` if they are not all mapped.
 ///
 /// # Safety
 /// As for [`read`].
 pub unsafe fn read_array<const N: usize>(at: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let count = unsafe { read(at, &mut bytes) };
     (count == N).then_some(bytes)
 }
 
+/// Maximum length in bytes of the piece that a [`Window`] caches.
 const WINDOW: usize = 256;
 
-/// Words of a stack, a piece of it at a time.
+/// A cache of words of a stack, one piece at a time.
 pub struct Window {
-    /// Where the piece begins, and how long it is.
+    /// The address of the cached piece.
     start: Cell<u64>,
+    /// The length of the cached piece, in bytes.
     len: Cell<u64>,
+    /// The contents of the cached piece.
     bytes: Cell<[u8; WINDOW]>,
 }
 
 impl Window {
-    /// One that has read nothing yet.
+    /// An empty cache.
     pub const fn new() -> Self {
         Self {
             start: Cell::new(0),
@@ -65,16 +70,17 @@ impl Window {
         }
     }
 
-    /// The word at `at`, in memory that ends at `end`.
+    /// The word at address `at`, in memory that ends at `end`, from the cache if it is there.
+    /// `None` if the word is not mapped or exceeds `end`.
     ///
     /// # Safety
-    /// As for [`read`]. Nobody else writes there.
+    /// As for [`read`]. No other thread writes to the memory.
     pub unsafe fn word(&self, at: u64, end: u64) -> Option<u64> {
         let inside = |at: u64| at.wrapping_sub(self.start.get()) <= self.len.get().wrapping_sub(8);
         if self.len.get() < 8 || !inside(at) {
             let len = (end.checked_sub(at)?).min(WINDOW as u64) as usize;
-            // SAFETY: the buffer is this thread's alone, and nobody else has a reference to it now; the rest
-            // is the caller's promise.
+            // SAFETY: the buffer belongs to this thread, and no other reference to it exists now.
+            // The caller guarantees the rest.
             let got = unsafe {
                 let bytes = &mut *self.bytes.as_ptr();
                 read(at, bytes.get_mut(..len)?)
@@ -86,7 +92,7 @@ impl Window {
             }
         }
         let offset = (at - self.start.get()) as usize;
-        // SAFETY: eight bytes from there on are in the buffer.
+        // SAFETY: the eight bytes from there on are in the buffer.
         Some(unsafe {
             self.bytes
                 .as_ptr()
@@ -114,7 +120,7 @@ mod tests {
     fn what_is_gone_is_not_read() {
         ipath_parameters.system_calls.store(1, Ordering::Relaxed);
         let page = sys::map_anonymous(2 * abi::PAGE).expect("memory");
-        // SAFETY: mapped just now; the second page is unmapped before anybody reads it.
+        // SAFETY: mapped just now. The second page is unmapped before it is read.
         unsafe {
             (page as *mut u64).write(7);
             ((page + abi::PAGE - 8) as *mut u64).write(9);

@@ -1,6 +1,7 @@
-//! A lock for what only slow paths touch. It is taken with signals blocked, so that nobody waits for a
-//! holder underneath. Who waits sleeps (futex(2)): its holder may be a thread that does not run as long as this one
-//! wants to, of a lower real-time priority on the same processor (sched(7)), and there may be thousands that wait.
+//! A lock for slow paths. It is taken with signals blocked, so that a signal handler never waits
+//! for the code that it interrupted. Waiting threads sleep (futex(2)). A spinning thread could keep
+//! a holder with a lower real-time priority off its processor (sched(7)), and thousands of threads
+//! may wait.
 
 use core::hint;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -8,22 +9,24 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::parameters::go_quiet;
 use super::sys;
 
-/// Free where its memory is zero.
+/// A lock, free if its memory is zero.
 #[repr(transparent)]
 pub struct Lock(AtomicU32);
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody may be asleep until it is free.
+/// The state of a lock that is held, while other threads may be asleep waiting for it.
 const AWAITED: u32 = 2;
 
 impl Lock {
-    /// One that is free.
+    /// A free lock.
     pub const fn new() -> Self {
         Self(AtomicU32::new(FREE))
     }
 
-    /// Waits until it is free and takes it.
+    /// Waits until the lock is free and takes it. If system calls are not allowed, it gives up
+    /// after a few seconds: it calls [`go_quiet`] and returns, although another thread may hold the
+    /// lock.
     #[inline(always)]
     pub fn lock(&self) {
         let taken = self
@@ -37,7 +40,7 @@ impl Lock {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
-        /// Some seconds.
+        /// The maximum number of rounds of waiting, which take a few seconds.
         const MOST_SPINS: u32 = 1 << 27;
         let mut spins = 0;
         while self.0.swap(AWAITED, Ordering::Acquire) != FREE {
@@ -48,20 +51,22 @@ impl Lock {
             hint::spin_loop();
             spins += 1;
             if spins == MOST_SPINS {
-                // Its holder has left it by a jump out of a signal handler, as no signals are blocked then, or never
-                // runs as long as this one does. All of the runtime ends rather than this thread.
+                // Signals are not blocked in this case, so a jump out of a signal handler may have
+                // left the lock held. Or its holder does not run while this thread does. The
+                // runtime stops, so that the program does not hang.
                 go_quiet();
                 return;
             }
         }
     }
 
-    /// Gives it back; only its holder may.
+    /// Releases the lock. Only its holder may call this.
     #[inline(always)]
     pub fn unlock(&self) {
-        /// The number of threads to wake. Among thousands of busy threads a woken thread waits seconds for
-        /// a processor. In a test, 1,000 threads slept at the lock and were busy afterwards on one
-        /// processor. All passed the lock within 9 s. With one thread woken at a time, 91 passed in 15 s.
+        /// The number of threads to wake. Among thousands of busy threads a woken thread waits
+        /// seconds for a processor. In a test, 1,000 threads slept at the lock and were busy
+        /// afterwards on one processor. All passed the lock within 9 s. With one thread woken at a
+        /// time, 91 passed in 15 s.
         const SOME: u32 = 8;
         if self.0.swap(FREE, Ordering::Release) == AWAITED && sys::may_call() {
             sys::wake(&self.0, SOME);

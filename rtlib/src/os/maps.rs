@@ -1,13 +1,15 @@
-//! Lines of /proc/thread-self/maps, read through a buffer: proc(5). The file of the process itself is
-//! empty once its first thread has ended.
+//! Lines of /proc/thread-self/maps, read through a buffer (proc(5)). /proc/self/maps is empty once
+//! the first thread of the process has ended.
 
 use super::shared;
 use super::sys::{self, File};
 
-/// Longest line that is understood whole; of a longer one the end of the path is cut.
+/// Maximum length in bytes of a line that is kept whole. In a longer one the end of the path is cut
+/// off.
 const LINE: usize = 512;
+/// Bytes of maps read at a time.
 const BUFFER: usize = 4096;
-/// No line of maps has as many bytes: PATH_MAX and what stands before the path.
+/// Bytes in which the longest line of maps fits: PATH_MAX and the fields before the path.
 const LONGEST: usize = 3 * BUFFER;
 
 /// Most bytes that the kernel allocates for the open file and its lines (fs/seq_file.c). It charges
@@ -17,25 +19,26 @@ const OF_KERNEL: u64 = 32 << 10;
 /// One mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
-    /// First address.
+    /// First address of the mapping.
     pub start: u64,
-    /// First address after it.
+    /// First address after the mapping.
     pub end: u64,
-    /// May be read.
+    /// True if the mapping is readable.
     pub read: bool,
-    /// May be executed.
+    /// True if the mapping is executable.
     pub execute: bool,
-    /// Offset in the file, bytes.
+    /// Offset of the mapping in its file, in bytes.
     pub offset: u64,
     /// Device of the file, as [`abi::segment::device`] packs it.
     pub device: u32,
-    /// Inode of the file; 0 without one.
+    /// Inode of the file; 0 without a file.
     pub inode: u64,
 }
 
-/// Calls `each` for every mapping of the process with its path (empty for anonymous memory), until
-/// it returns false. `None` when the maps cannot be read. Where no system call may be made these are the ones that the
-/// command has published.
+/// Calls `each` for every mapping of the process with its path (empty for anonymous memory), in the
+/// order of addresses, until `each` returns false. `None` if the maps cannot be read to the end,
+/// perhaps after some calls of `each`, or if there is no memory for that. Without system calls, the
+/// mappings are those that the command has published.
 pub fn for_each(each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
     if !sys::may_call() {
         return for_each_published(each);
@@ -46,7 +49,8 @@ pub fn for_each(each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
     read
 }
 
-/// Reads the mappings from /proc.
+/// Calls `each` for the mappings that /proc lists, as [`for_each`]. `None` if they cannot be read
+/// to the end.
 fn for_each_read(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
     let mut line = Line::new();
     let file = File::open(c"/proc/thread-self/maps")?;
@@ -59,7 +63,7 @@ fn for_each_read(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
         if !is_wanted {
             return Some(());
         }
-        // The program may have closed it, and opened another file of the same number.
+        // The program may have closed the descriptor and opened another file with the same number.
         longer = if text.contains(&b'\n') {
             0
         } else {
@@ -71,13 +75,14 @@ fn for_each_read(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
     }
 }
 
-/// The same of those that the command has published.
+/// Calls `each` for the mappings that the command last published, until `each` returns false.
+/// `None` if it has published none.
 pub fn for_each_published(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
     Line::new().lines_of(shared::published_maps()?, &mut each);
     Some(())
 }
 
-/// A line that is being put together.
+/// A line that is being assembled.
 struct Line {
     bytes: [u8; LINE],
     len: usize,
@@ -91,7 +96,8 @@ impl Line {
         }
     }
 
-    /// Tells of the lines that end in `text`; false once no more are wanted.
+    /// Calls `each` for the lines that end in `text`, except malformed ones. False once `each` has
+    /// returned false.
     fn lines_of(&mut self, text: &[u8], each: &mut impl FnMut(Mapping, &[u8]) -> bool) -> bool {
         for &byte in text {
             if byte == b'\n' {
@@ -109,7 +115,8 @@ impl Line {
     }
 }
 
-/// A line without its line feed: `start-end perms offset dev inode path`.
+/// Parses a line without its line feed, `start-end perms offset dev inode path`, as a mapping and
+/// its path. `None` if it is malformed.
 fn parse(line: &[u8]) -> Option<(Mapping, &[u8])> {
     let (start, rest) = number(line, 16)?;
     let (end, rest) = number(rest.strip_prefix(b"-")?, 16)?;
@@ -137,6 +144,8 @@ fn parse(line: &[u8]) -> Option<(Mapping, &[u8])> {
     ))
 }
 
+/// The number in this base at the start of a text, modulo 2^64, and the text after it. `None` if
+/// the text does not start with a digit.
 fn number(text: &[u8], base: u32) -> Option<(u64, &[u8])> {
     let digits = text
         .iter()

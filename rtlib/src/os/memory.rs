@@ -1,4 +1,4 @@
-//! Memory of the runtime's own, listed so that the command can take it out again.
+//! Memory of the runtime, listed so that the command can unmap it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,8 @@ use super::sys::{self, File};
 /// Bytes of the reserve that are in use.
 static RESERVE_USED: AtomicU64 = AtomicU64::new(0);
 
-/// Maps `len` bytes, rounded up to pages, zeroed. Without system calls they come from the reserve.
+/// Maps `len` bytes of zeroed memory, rounded up to pages, and returns their address. Without
+/// system calls they come from the reserve.
 ///
 /// # Errors
 /// The kernel refuses, the bound of [`shared::take_memory`] is exceeded, or the list is full.
@@ -52,14 +53,15 @@ unsafe fn touch(address: u64, len: u64) -> Option<()> {
         return sys::populate(address, len).then_some(());
     }
     for page in (address..address + len).step_by(abi::PAGE as usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { (page as *mut u8).write_volatile(0) };
     }
     Some(())
 }
 
-/// Maps the first pages of a file read-only. A page of the runtime's own precedes them, so that the
-/// command can identify the mapping when it removes it.
+/// Maps the first `count` pages of a file read-only and returns their address. `None` if that
+/// fails. A page of the runtime's own precedes them, so that the command can identify the mapping
+/// when it removes it.
 pub fn map_pages_of(file: &File, count: u64) -> Option<u64> {
     let own = map((1 + count) * abi::PAGE).ok()?;
     let pages = own + abi::PAGE;
@@ -77,13 +79,16 @@ pub fn map_pages_of(file: &File, count: u64) -> Option<u64> {
 /// # Safety
 /// The pages are no longer in use.
 pub unsafe fn unmap_pages_of(pages: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { unmap(pages - abi::PAGE) };
 }
 
-/// Lists what `map` maps, which has `len` bytes.
+/// Calls `map`, which maps `len` bytes and returns their address, and lists the mapping.
+///
+/// # Errors
+/// The list is full, or `map` fails.
 fn list(len: u64, map: impl FnOnce() -> Result<u64, Shortage>) -> Result<u64, Shortage> {
-    // Its entry is claimed first: memory that is mapped and not listed would stay behind.
+    // The entry is claimed first, so that mapped memory is always listed.
     let claim = |(mapping, used): &(&OwnMapping, u64)| {
         if mapping.len.load(Ordering::Relaxed) != 0 {
             return false;
@@ -111,7 +116,8 @@ fn list(len: u64, map: impl FnOnce() -> Result<u64, Shortage>) -> Result<u64, Sh
     }
 }
 
-/// Takes whole pages of the reserve.
+/// Allocates `len` bytes, a whole number of pages, from the reserve and returns their address.
+/// `None` if it has too few bytes left.
 fn take(len: u64) -> Option<u64> {
     let capacity = ipath_parameters.reserve_len.load(Ordering::Relaxed);
     let room = |used: u64| used.checked_add(len).filter(|&end| end <= capacity);
@@ -119,7 +125,7 @@ fn take(len: u64) -> Option<u64> {
     Some(ipath_parameters.reserve.load(Ordering::Relaxed) + taken.ok()?)
 }
 
-/// Gives back what [`map`] returned; what is of the reserve stays in use.
+/// Frees the memory returned by [`map`]. Memory of the reserve stays in use.
 ///
 /// # Safety
 /// `address` came from `map`, and nothing uses the memory any more.
@@ -135,7 +141,7 @@ pub unsafe fn unmap(address: u64) {
     };
     let len = mapping.len.load(Ordering::Relaxed);
     mapping.address.store(0, Ordering::Relaxed);
-    // SAFETY: the caller's promise, for exactly the range that was mapped.
+    // SAFETY: guaranteed by the caller, for exactly the range that was mapped.
     unsafe { sys::unmap(address, len) };
     mapping.len.store(0, Ordering::Release);
     shared::give_back_memory(len);

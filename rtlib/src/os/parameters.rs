@@ -1,24 +1,41 @@
-//! What the command writes into the image before the first probe fires, and reads from it (`abi::image`).
+//! The parts of the image that the command writes before the first probe executes, and reads
+//! (`abi::image`).
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use abi::MAX_FUNCTIONS;
+use abi::count::{BANKS, Bank};
 use abi::counter::Event;
 use abi::image::{ALIVE, OWN_MAPPINGS, OwnMapping, Parameters};
 use abi::probe::{CHILDREN_SHIFT, KIND, Kind, Probe};
 use abi::schema::{ColumnRule, MAX_COLUMNS, MAX_SCHEMAS, Schema, source};
 use abi::segment::AREAS;
 
-/// A page of its own, which `MADV_WIPEONFORK` empties in a forked child.
+/// A separate page, which `MADV_WIPEONFORK` zeroes in a forked child.
 #[repr(C, align(4096))]
-pub struct AlivePage(pub AtomicU64);
+pub struct AlivePage([Bank; BANKS]);
 
-/// First word [`ALIVE`] in the process the session was made for, 0 in its forked children.
+impl AlivePage {
+    /// [`ALIVE`] in the process that the session was created for, and 0 in its forked children.
+    fn word(&self) -> &AtomicU64 {
+        &self.0[0].owner
+    }
+}
+
+/// The banks of counters. The first one's owner is [`ALIVE`] in the process that the session was
+/// created for, and 0 in its forked children.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ipath_alive: AlivePage = AlivePage(AtomicU64::new(0));
+pub static ipath_alive: AlivePage = AlivePage(
+    [const {
+        Bank {
+            owner: AtomicU64::new(0),
+            at: AtomicU64::new(0),
+        }
+    }; BANKS],
+);
 
-/// What the command sets.
+/// The parameters of the session, set by the command.
 #[unsafe(no_mangle)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".bss.every_call"))]
 #[allow(non_upper_case_globals)]
@@ -32,7 +49,7 @@ pub static ipath_parameters: Parameters = Parameters {
     tid_offset: AtomicI32::new(0),
     reads_tp: AtomicU32::new(0),
     may_read_tp: AtomicU32::new(0),
-    // The crate's own tests may.
+    // The crate's own tests may make system calls.
     system_calls: AtomicU32::new(cfg!(test) as u32),
     awaits_libraries: AtomicU32::new(0),
     threads_apart: AtomicU32::new(0),
@@ -48,7 +65,7 @@ pub static ipath_parameters: Parameters = Parameters {
     populated: [const { AtomicU64::new(0) }; AREAS],
 };
 
-/// What is done at each probe.
+/// The table of probes.
 #[unsafe(no_mangle)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".bss.every_call"))]
 #[allow(non_upper_case_globals)]
@@ -61,12 +78,12 @@ pub static ipath_probes: [Probe; MAX_FUNCTIONS] = [const {
     }
 }; MAX_FUNCTIONS];
 
-/// What more there is to know of some.
+/// Further details of some probes: [`abi::image::SYMBOL_DETAILS`].
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static ipath_details: [AtomicU64; MAX_FUNCTIONS] = [const { AtomicU64::new(0) }; MAX_FUNCTIONS];
 
-/// What is read at probes, and what of it is recorded.
+/// The table of schemas.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static ipath_schemas: [Schema; MAX_SCHEMAS] = [const {
@@ -84,19 +101,19 @@ pub static ipath_schemas: [Schema; MAX_SCHEMAS] = [const {
     }
 }; MAX_SCHEMAS];
 
-/// Which event each counter is.
+/// The event of each counter.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static ipath_counters: [Event; source::COUNTERS] =
     [const { Event::new([0; abi::counter::WORDS]) }; source::COUNTERS];
 
-/// Has the crate's own tests make system calls.
+/// Allows system calls in the crate's own tests.
 #[cfg(test)]
 pub fn allow_system_calls() {
     ipath_parameters.system_calls.store(1, Ordering::Relaxed);
 }
 
-/// What the runtime has mapped, for the command to unmap.
+/// The mappings made by the runtime, for the command to unmap.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static ipath_maps: [OwnMapping; OWN_MAPPINGS] = [const {
@@ -106,59 +123,60 @@ pub static ipath_maps: [OwnMapping; OWN_MAPPINGS] = [const {
     }
 }; OWN_MAPPINGS];
 
-/// Entries of [`ipath_maps`] that have been in use, from the first on.
+/// Length of the used prefix of [`ipath_maps`].
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static ipath_maps_used: AtomicU64 = AtomicU64::new(0);
 
-/// Has all hooks do nothing from now on, as in a forked child.
+/// Makes all hooks do nothing from now on, as in a forked child.
 pub fn go_quiet() {
-    ipath_alive.0.store(0, Ordering::Relaxed);
+    ipath_alive.word().store(0, Ordering::Relaxed);
 }
 
-/// Whether what threads do is told apart.
+/// True if each thread is recorded separately.
 pub fn tells_threads_apart() -> bool {
     ipath_parameters.threads_apart.load(Ordering::Relaxed) != 0
 }
 
-/// Whether this process is the one the session belongs to.
+/// True if this is the process that the session belongs to, unless [`go_quiet`] was called.
 #[inline(always)]
 pub fn is_alive() -> bool {
-    ipath_alive.0.load(Ordering::Relaxed) == ALIVE
+    ipath_alive.word().load(Ordering::Relaxed) == ALIVE
 }
 
-/// A row of the probe table.
+/// Row `id` of the probe table, modulo its length.
 #[inline(always)]
 fn probe(id: u32) -> &'static Probe {
     &ipath_probes[id as usize % MAX_FUNCTIONS]
 }
 
-/// A function's generation: 0 while it is not instrumented.
+/// The generation of the probe with this id ([`Probe::generation`]): 0 while it is removed.
 #[inline(always)]
 pub fn generation(id: u32) -> u32 {
     probe(id).generation.load(Ordering::Relaxed)
 }
 
-/// What a probe is for.
+/// The kind of the probe with this id.
 #[inline(always)]
 pub fn kind(id: u32) -> Kind {
     Kind::of(probe(id).kind.load(Ordering::Relaxed) & KIND).unwrap_or(Kind::Entry)
 }
 
-/// Where children may come of a function: [`abi::probe::Children`].
+/// The calls of function `id` that may create children: a value of [`abi::probe::Children`].
 #[inline(always)]
 pub fn children(id: u32) -> u8 {
     probe(id).kind.load(Ordering::Relaxed) >> CHILDREN_SHIFT
 }
 
-/// Which schema a function is measured by.
+/// The number of the schema by which function `id` is measured.
 #[inline(always)]
 pub fn schema_of(id: u32) -> u8 {
     probe(id).schema.load(Ordering::Relaxed)
 }
 
-/// Whether calls of a function are measured from their entry to an exit now; `None` where it is not measured by this
-/// schema. The command may change both meanwhile, at once.
+/// True if calls of function `id` are currently measured from entry to exit; `None` if the function
+/// has another schema than `schema`. The command may change kind and schema concurrently, in one
+/// store.
 #[inline(always)]
 pub fn is_call_by(id: u32, schema: u8) -> Option<bool> {
     let is_by = || schema_of(id) == schema;
@@ -169,25 +187,26 @@ pub fn is_call_by(id: u32, schema: u8) -> Option<bool> {
     is_by().then_some(is_call)
 }
 
-/// A function's [`abi::probe::LENDING`], with [`abi::probe::LENDS`].
+/// The group number of function `id` ([`abi::probe::LENDING`]), with the flag
+/// [`abi::probe::LENDS`].
 #[inline(always)]
 pub fn lending(id: u32) -> u16 {
     probe(id).lending.load(Ordering::Relaxed)
 }
 
-/// What more there is to know of a probe.
+/// The details of the probe with this id: its word of [`ipath_details`].
 #[inline(always)]
 pub fn detail(id: u32) -> u64 {
     ipath_details[id as usize % MAX_FUNCTIONS].load(Ordering::Relaxed)
 }
 
-/// A schema.
+/// The schema with this number.
 #[inline(always)]
 pub fn schema(number: u8) -> &'static Schema {
     &ipath_schemas[usize::from(number)]
 }
 
-/// The event of a counter.
+/// The event of the counter with this number, counted from 0.
 #[inline(always)]
 pub fn counter(number: usize) -> &'static Event {
     &ipath_counters[number % source::COUNTERS]

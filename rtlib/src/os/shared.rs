@@ -14,17 +14,18 @@ use super::sys;
 /// Bytes of each area that are known to be backed by memory, so that a write cannot raise SIGBUS.
 static POPULATED: [AtomicU64; AREAS] = [const { AtomicU64::new(0) }; AREAS];
 
+/// The address of the segment; 0 if there is none.
 #[inline(always)]
 fn base() -> u64 {
     ipath_parameters.segment.load(Ordering::Relaxed)
 }
 
-/// Whether there is a segment: none in the crate's own tests.
+/// True if there is a segment. The crate's own tests have none.
 pub fn is_mapped() -> bool {
     base() != 0
 }
 
-/// The header.
+/// The header of the segment.
 #[inline(always)]
 pub fn header() -> &'static Header {
     // SAFETY: the command maps the segment before the first probe fires and unmaps it only when
@@ -35,12 +36,12 @@ pub fn header() -> &'static Header {
 /// Item `index` of an area whose items are `stride` bytes apart.
 ///
 /// # Safety
-/// The area's items are of this type, which consists of atomics and is aligned to 8 as areas are. The index is
-/// one that [`take`] has returned, which bounds them by the area's capacity.
+/// The area's items have this type, which consists of atomics and is aligned to 8 like the areas.
+/// The index was returned by [`take`], which checks it against the area's capacity.
 #[inline(always)]
 pub unsafe fn item<T>(area: usize, index: u64, stride: u64) -> &'static T {
     let offset = header().areas[area].offset();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { &*((base() + offset + index * stride) as *const T) }
 }
 
@@ -52,12 +53,12 @@ pub fn tables_used() -> u64 {
     header().tables_used.load(Ordering::Acquire)
 }
 
-/// The unwind tables that the command has published.
+/// The unwind tables that the command has published, the oldest first.
 pub fn tables() -> impl Iterator<Item = (&'static TableHead, &'static [TableRow])> {
     tables_from(0)
 }
 
-/// The same without those that took the first `at` bytes.
+/// The unwind tables that the command has published, in order, without the first `at` bytes.
 pub fn tables_from(mut at: u64) -> impl Iterator<Item = (&'static TableHead, &'static [TableRow])> {
     let used = tables_used();
     core::iter::from_fn(move || {
@@ -76,31 +77,34 @@ pub fn tables_from(mut at: u64) -> impl Iterator<Item = (&'static TableHead, &'s
     })
 }
 
-/// The table with the maps that the command has published last.
+/// The latest table of the process's maps that the command has published, if any.
 fn table_of_maps() -> Option<(&'static TableHead, &'static [TableRow])> {
     let is_of_maps =
         |(head, _): &(&TableHead, &[TableRow])| head.kind.load(Ordering::Relaxed) == TABLE_OF_MAPS;
     tables().filter(is_of_maps).last()
 }
 
-/// The text of those maps.
+/// The text of the maps that the command last published, in the format of /proc/PID/maps; `None` if
+/// there are none.
 pub fn published_maps() -> Option<&'static [u8]> {
     let (_, rows) = table_of_maps()?;
     // SAFETY: the command has written the rows, and does not change them any more.
     Some(unsafe { core::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) })
 }
 
-/// The time-stamp counter when they were read; 0 where there are none.
+/// The time-stamp counter when the command read the maps that it last published; 0 if there are
+/// none.
 pub fn maps_seen() -> u64 {
     table_of_maps().map_or(0, |(head, _)| head.seen_tsc.load(Ordering::Relaxed))
 }
 
-/// The next item, with `spare` bytes after it that are backed by memory too, and what `prepare` gets
-/// ready up to the byte where those end. An item counts as used only then: the command reads all that do, and reading
-/// a page that cannot be had is SIGBUS as well.
+/// Allocates the next item of an area and returns its index. `spare` bytes after it are populated
+/// as well, and `prepare` is called with the byte at which they end. The item counts as used only
+/// after that: the command reads all used items, and reading a page without memory raises SIGBUS,
+/// too.
 ///
 /// # Errors
-/// There is no room, no memory, or what `prepare` returns.
+/// There is no room, no memory, or `prepare` has failed.
 pub fn take(
     area: usize,
     used: &AtomicU64,
@@ -124,8 +128,9 @@ pub fn take(
     }
 }
 
-/// The number of the next item of those that take each other's places: none as long as an area full of them is not
-/// `done`. Its place is that number modulo the capacity.
+/// Allocates the next item of an area that is a ring buffer and returns its number. The item's
+/// index is its number modulo the capacity. `None` while all items are in use, that is, not yet
+/// included in `done`, or if there is no memory.
 pub fn take_turn(area: usize, used: &AtomicU64, done: &AtomicU64, stride: u64) -> Option<u64> {
     let capacity = header().areas[area].capacity();
     let mut number = used.load(Ordering::Relaxed);
@@ -151,10 +156,10 @@ fn end_of(area: usize) -> u64 {
     next.saturating_sub(header.areas[area].offset())
 }
 
-/// Sees to it that the first `bytes` of an area are backed by memory.
+/// Ensures that the first `bytes` of an area are backed by memory.
 ///
 /// # Errors
-/// There is none.
+/// There is no memory, or the bound of the runtime's memory is exceeded ([`is_bounded`]).
 pub fn populate(area: usize, bytes: u64) -> Result<(), Shortage> {
     let mark = &POPULATED[area];
     let from = mark.load(Ordering::Acquire);
@@ -169,7 +174,7 @@ pub fn populate(area: usize, bytes: u64) -> Result<(), Shortage> {
             Err(Shortage::Reserve)
         };
     }
-    // A process that has been forked may end after a few calls.
+    // A forked process may end after a few calls, so it starts with less.
     let step = if from == 0 { CHUNK / 4 } else { CHUNK };
     // There is no mapping after the last area.
     let to = bytes.next_multiple_of(step).min(end_of(area)).max(bytes);
@@ -191,10 +196,11 @@ pub fn is_bounded() -> bool {
     is_mapped() && header().memory_limit.load(Ordering::Relaxed) != NO_LIMIT
 }
 
-/// Takes `bytes` from that bound before they are mapped or populated.
+/// Counts `bytes` against the bound of the runtime's memory ([`is_bounded`]), before they are
+/// mapped or populated.
 ///
 /// # Errors
-/// That exceeds the bound: the kernel might kill the process.
+/// They exceed the bound: the kernel might kill the process.
 pub fn take_memory(bytes: u64) -> Result<(), Shortage> {
     if is_mapped() {
         take_of(header(), bytes)
@@ -203,6 +209,7 @@ pub fn take_memory(bytes: u64) -> Result<(), Shortage> {
     }
 }
 
+/// Counts `bytes` as [`take_memory`] does, in this header.
 #[inline(always)]
 fn take_of(header: &Header, bytes: u64) -> Result<(), Shortage> {
     let before = header.memory_taken.fetch_add(bytes, Ordering::Relaxed);
@@ -214,14 +221,14 @@ fn take_of(header: &Header, bytes: u64) -> Result<(), Shortage> {
     Err(Shortage::Group)
 }
 
-/// Notes why a call has no path of its own.
+/// Notes the reason why a call is on an overflow path.
 pub fn note_overflow(shortage: Shortage) {
     if is_mapped() {
         note(&header().overflow_by, shortage);
     }
 }
 
-/// Notes why a call is missed.
+/// Notes the reason why a call is missed.
 pub fn note_missed(shortage: Shortage) {
     note(&header().missed_by, shortage);
 }
@@ -232,7 +239,7 @@ fn note(bits: &AtomicU64, shortage: Shortage) {
     }
 }
 
-/// Returns the bytes of [`take_memory`].
+/// Gives back bytes that [`take_memory`] has counted.
 pub fn give_back_memory(bytes: u64) {
     if is_mapped() {
         header().memory_taken.fetch_sub(bytes, Ordering::Relaxed);

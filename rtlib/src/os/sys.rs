@@ -1,4 +1,4 @@
-//! Raw system calls: no libc stands between.
+//! Raw system calls, without a libc.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,22 +14,25 @@ use crate::arch::{signals, thread_pointer};
 const READ_WRITE: u64 = 1 | 2;
 const PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x02 | 0x20 | 0x4000;
 
+/// The result of a system call; `None` if it is an error.
 fn checked(result: i64) -> Option<u64> {
     u64::try_from(result).ok()
 }
 
-/// Maps `len` bytes of zeroed memory, readable and writable, not reserved until touched.
+/// Maps `len` bytes of zeroed memory, readable and writable, without reserving swap space, and
+/// returns their address. `None` if the kernel refuses.
 pub fn map_anonymous(len: u64) -> Option<u64> {
     let arguments = [0, len, READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, u64::MAX, 0];
-    // SAFETY: a new mapping where the kernel chooses touches nothing that exists.
+    // SAFETY: a new mapping at an address chosen by the kernel does not affect existing memory.
     checked(unsafe { syscall(number::MMAP, arguments) })
 }
 
-/// Maps memory without contents at an address, where nothing is.
+/// Maps `len` bytes of zeroed memory at `address`, unless something is mapped at that address. A
+/// failure is not reported.
 pub fn map_anonymous_at(address: u64, len: u64) {
     const FIXED_NOREPLACE: u64 = 0x10_0000;
     let flags = PRIVATE_ANONYMOUS_NORESERVE | FIXED_NOREPLACE;
-    // SAFETY: what is mapped stays as it is.
+    // SAFETY: existing mappings are not replaced.
     unsafe {
         syscall(number::MMAP, [address, len, READ_WRITE, flags, u64::MAX, 0]);
     }
@@ -40,21 +43,21 @@ pub fn map_anonymous_at(address: u64, len: u64) {
 /// # Safety
 /// Nothing uses the range any more.
 pub unsafe fn unmap(address: u64, len: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { syscall(number::MUNMAP, [address, len, 0, 0, 0, 0]) };
 }
 
-/// Makes memory of the tests' own executable.
+/// Makes memory of a test executable.
 #[cfg(test)]
 pub fn make_executable(address: u64, len: u64) {
     const READ_EXECUTE: u64 = 1 | 4;
-    // SAFETY: the callers' own memory.
+    // SAFETY: the memory belongs to the caller.
     let done = unsafe { syscall(number::MPROTECT, [address, len, READ_EXECUTE, 0, 0, 0]) };
     assert_eq!(done, 0);
 }
 
-/// Makes the pages of a mapping present and writable; false where there is no memory for them,
-/// which a plain write would answer with SIGBUS.
+/// Makes the pages of a mapping present and writable. False if there is no memory for them; a plain
+/// write would then raise SIGBUS.
 pub fn populate(address: u64, len: u64) -> bool {
     const MADV_POPULATE_WRITE: u64 = 23;
     // SAFETY: populating changes no contents.
@@ -66,7 +69,7 @@ pub fn populate(address: u64, len: u64) -> bool {
     }
 }
 
-/// Asks for large pages where memory is used all over; that it is not heeded does no harm.
+/// Requests large pages for memory that is used throughout. A refusal does no harm.
 pub fn prefer_huge_pages(address: u64, len: u64) {
     const MADV_HUGEPAGE: u64 = 14;
     if !may_call() {
@@ -84,7 +87,7 @@ pub fn gettid() -> u32 {
     unsafe { syscall(number::GETTID, [0; 6]) as u32 }
 }
 
-/// What the calling thread is called, up to a zero; zeroes where the kernel may not be asked.
+/// The name of the calling thread, padded with zeroes; all zeroes if system calls are not allowed.
 pub fn thread_name() -> [u64; 2] {
     const PR_GET_NAME: u64 = 16;
     let mut name = [0; 2];
@@ -100,39 +103,42 @@ pub fn thread_name() -> [u64; 2] {
     name
 }
 
-/// The id of the process.
+/// The id of the process that makes the call.
 pub fn getpid() -> u32 {
     // SAFETY: takes no argument and changes nothing.
     unsafe { syscall(number::GETPID, [0; 6]) as u32 }
 }
 
-/// Whether the process has a thread of this id, one that is about to end included.
+/// True if the process has a thread with this id, including one that is about to end.
 pub fn is_thread(process: u32, tid: u32) -> bool {
     const ESRCH: i64 = -3;
     let arguments = [process.into(), tid.into(), 0, 0, 0, 0];
-    // SAFETY: signal 0 is none.
+    // SAFETY: signal 0 has no effect.
     unsafe { syscall(number::TGKILL, arguments) != ESRCH }
 }
 
-/// Whether there is no process of this id, as far as the kernel tells this one.
+/// True if no process with this id is visible from this one. A process that has ended is visible
+/// until its parent has waited for it.
 pub fn has_ended(process: u32) -> bool {
     const ESRCH: i64 = -3;
-    // SAFETY: signal 0 is none.
+    // SAFETY: signal 0 has no effect.
     unsafe { syscall(number::KILL, [process.into(), 0, 0, 0, 0, 0]) == ESRCH }
 }
 
-/// The thread pointer as the kernel has it, where it may be asked.
+/// The thread pointer according to the kernel. `None` if system calls are not allowed or the kernel
+/// refuses.
 pub fn thread_pointer() -> Option<u64> {
     may_call().then(thread_pointer::of_kernel)?
 }
 
 signals::define!(
-    /// Blocks every signal; the mask in force before goes to `old`. Nothing where no call may be made.
+    /// Blocks every signal and stores the mask before in `old`. Does nothing if system calls are
+    /// not allowed.
     ///
     /// # Safety
-    /// `old` is the caller's, who puts it back.
+    /// `old` belongs to the caller, which restores it.
     block_signals,
-    /// Puts a mask in force again.
+    /// Restores the signal mask stored by [`block_signals`].
     ///
     /// # Safety
     /// It came from [`block_signals`].
@@ -141,25 +147,25 @@ signals::define!(
     offset_of!(Parameters, system_calls)
 );
 
-/// Whether system calls may be made at all.
+/// True if system calls are allowed.
 #[inline(always)]
 pub fn may_call() -> bool {
     ipath_parameters.system_calls.load(Ordering::Relaxed) != 0
 }
 
-/// A stack_t, sigaltstack(2).
+/// A `stack_t` of sigaltstack(2).
 #[repr(C)]
 pub struct AlternateStack {
-    /// Lowest address.
+    /// Lowest address of the stack.
     pub low: u64,
-    /// How it is used.
+    /// State and options of the stack (`ss_flags`).
     pub flags: u64,
-    /// Bytes, 0 where there is none.
+    /// Size of the stack in bytes; 0 if there is no stack.
     pub size: u64,
 }
 
 impl AlternateStack {
-    /// None.
+    /// No stack.
     pub const NONE: Self = Self {
         low: 0,
         flags: 0,
@@ -167,18 +173,19 @@ impl AlternateStack {
     };
 }
 
-/// Stores how the calling thread's alternate signal stack is set; none where that may not be asked.
+/// Stores the alternate signal stack of the calling thread; no stack if system calls are not
+/// allowed.
 ///
 /// # Safety
-/// `to` is the caller's.
+/// `to` belongs to the caller.
 pub unsafe fn alternate_stack(to: *mut AlternateStack) {
     if !may_call() {
-        // None that is known.
-        // SAFETY: the caller's promise.
+        // The alternate stack is unknown.
+        // SAFETY: guaranteed by the caller.
         unsafe { (*to).size = 0 };
         return;
     }
-    // SAFETY: nothing is set; the rest is the caller's promise.
+    // SAFETY: no stack is set; the rest is guaranteed by the caller.
     unsafe { syscall(number::SIGALTSTACK, [0, to as u64, 0, 0, 0, 0]) };
 }
 
@@ -203,7 +210,8 @@ pub fn wake(word: &AtomicU32, count: u32) {
     };
 }
 
-/// Wakes all processes that sleep as long as the lower half of a word of shared memory stays as it is.
+/// Wakes the threads of all processes that sleep in [`sleep_by`] or an equivalent call, on the
+/// lower half of a word in shared memory.
 pub fn wake_others(word: &AtomicU64) {
     const WAKE: u64 = 1;
     const ALL: u64 = i32::MAX as u64;
@@ -214,8 +222,8 @@ pub fn wake_others(word: &AtomicU64) {
     unsafe { syscall(number::FUTEX, [word.as_ptr() as u64, WAKE, ALL, 0, 0, 0]) };
 }
 
-/// Sleeps on the lower half of a word of shared memory while it equals `value`, at most a
-/// millisecond.
+/// Sleeps on the lower half of a word of shared memory while it equals `value`, until
+/// [`wake_others`] is called for it, at most a millisecond. May return early.
 pub fn sleep_by(word: &AtomicU64, value: u32) {
     const WAIT: u64 = 0;
     /// Seconds and nanoseconds. A static, because a local would take room on the program's stack.
@@ -232,47 +240,52 @@ pub fn sleep_by(word: &AtomicU64, value: u32) {
     unsafe { syscall(number::FUTEX, arguments) };
 }
 
-/// Why memory could not be read.
+/// The reason why memory could not be read.
 pub enum Refused {
-    /// It is not there.
+    /// The memory is not mapped.
     Fault,
-    /// The call is not to be had.
+    /// The system call has failed for another reason, usually because it is not available.
     Call,
 }
 
-/// Reads the process's own memory; how many bytes there are, where some are not mapped.
+/// Reads memory of this process from address `at` on into `to`. Returns the number of bytes up to
+/// the first one that is not mapped.
+///
+/// # Errors
+/// The first byte is not mapped, or the system call fails.
 pub fn read_memory(at: u64, to: &mut [u8]) -> Result<usize, Refused> {
     const EFAULT: i64 = -14;
     let own = [to.as_mut_ptr() as u64, to.len() as u64];
     let other = [at, to.len() as u64];
     let process = own_pid().into();
     let arguments = [process, own.as_ptr() as u64, 1, other.as_ptr() as u64, 1, 0];
-    // SAFETY: the buffer is ours to write, for its whole length.
+    // SAFETY: the buffer is writable for its whole length.
     match unsafe { syscall(number::PROCESS_VM_READV, arguments) } {
         EFAULT => Err(Refused::Fault),
         count => usize::try_from(count).map_err(|_| Refused::Call),
     }
 }
 
-/// Which way pages follow each other.
+/// The order of pages.
 #[derive(Clone, Copy)]
 pub enum Direction {
-    /// To lower addresses.
+    /// Towards lower addresses.
     Down,
-    /// To higher addresses.
+    /// Towards higher addresses.
     Up,
 }
 
-/// How many of `count` pages, `from` and those after it, can be read, up to the first that cannot; at most `MOST`.
+/// The number of readable pages from the one at `from` on, up to the first unreadable one and at
+/// most `count` or `MAX_PAGES`. `None` if the first page is unreadable or the system call fails.
 #[inline(never)]
-pub fn readable_pages<const MOST: usize>(
+pub fn readable_pages<const MAX_PAGES: usize>(
     from: u64,
     direction: Direction,
     count: usize,
 ) -> Option<usize> {
-    let mut bytes = [0u8; MOST];
-    let mut pages = [[0u64; 2]; MOST];
-    let count = count.min(MOST);
+    let mut bytes = [0u8; MAX_PAGES];
+    let mut pages = [[0u64; 2]; MAX_PAGES];
+    let count = count.min(MAX_PAGES);
     for (index, page) in pages.iter_mut().take(count).enumerate() {
         let away = index as u64 * abi::PAGE;
         let at = match direction {
@@ -285,12 +298,12 @@ pub fn readable_pages<const MOST: usize>(
     let process = own_pid().into();
     let (own, other) = (own.as_ptr() as u64, pages.as_ptr() as u64);
     let arguments = [process, own, 1, other, count as u64, 0];
-    // SAFETY: the buffers are ours, for their whole length.
+    // SAFETY: the buffers are valid for their whole length.
     checked(unsafe { syscall(number::PROCESS_VM_READV, arguments) }).map(|n| n as usize)
 }
 
-/// The id of the process with this memory, for whoever shares it (vfork), too. A child with a copy (fork) records
-/// nothing.
+/// The id of the process that owns this memory, also in a child that shares it (vfork). A child
+/// with a copy (fork) records nothing.
 pub fn own_pid() -> u32 {
     match ipath_parameters.process.load(Ordering::Relaxed) as u32 {
         // The crate's own tests.
@@ -299,7 +312,7 @@ pub fn own_pid() -> u32 {
     }
 }
 
-/// Whether all of a range of whole pages is mapped.
+/// True if a range of whole pages is mapped entirely.
 pub fn is_mapped(start: u64, end: u64) -> bool {
     const ENOMEM: i64 = -12;
     const ASYNC: u64 = 1;
@@ -308,7 +321,8 @@ pub fn is_mapped(start: u64, end: u64) -> bool {
     unsafe { syscall(number::MSYNC, arguments) != ENOMEM }
 }
 
-/// CPU time of the calling thread, ns.
+/// CPU time of the calling thread, in ns. `None` if the kernel refuses or system calls are not
+/// allowed. `time` is a buffer.
 pub fn thread_cpu_time(time: &mut [u64; 2]) -> Option<u64> {
     const THREAD_CPUTIME: u64 = 3;
     const NS: u64 = 1_000_000_000;
@@ -316,23 +330,25 @@ pub fn thread_cpu_time(time: &mut [u64; 2]) -> Option<u64> {
         return None;
     }
     let arguments = [THREAD_CPUTIME, time.as_mut_ptr() as u64, 0, 0, 0, 0];
-    // SAFETY: the words are ours to write.
+    // SAFETY: the words are writable.
     checked(unsafe { syscall(number::CLOCK_GETTIME, arguments) })?;
     Some(time[0] * NS + time[1])
 }
 
-/// A `struct rusage` of the calling thread.
+/// Reads a `struct rusage` of the calling thread into `usage`. `None` if the kernel refuses or
+/// system calls are not allowed.
 pub fn thread_usage(usage: &mut [u64; 18]) -> Option<()> {
     const THREAD: u64 = 1;
     if !may_call() {
         return None;
     }
     let arguments = [THREAD, usage.as_mut_ptr() as u64, 0, 0, 0, 0];
-    // SAFETY: the words are ours to write, as many as the structure has.
+    // SAFETY: the words are writable, and as many as the structure has.
     checked(unsafe { syscall(number::GETRUSAGE, arguments) }).map(drop)
 }
 
-/// A perf event of the calling thread's own.
+/// Opens a perf event for the calling thread. `None` if the kernel refuses or system calls are not
+/// allowed.
 pub fn own_event(event: &'static Event) -> Option<File> {
     const SELF: u64 = 0;
     const ANY_CPU: u64 = u64::MAX;
@@ -343,11 +359,11 @@ pub fn own_event(event: &'static Event) -> Option<File> {
     }
     let at = event.words.as_ptr() as u64;
     let arguments = [at, SELF, ANY_CPU, NO_GROUP, CLOEXEC, 0];
-    // SAFETY: the words tell their size themselves, and stay.
+    // SAFETY: the words contain their own size, and are static.
     checked(unsafe { syscall(number::PERF_EVENT_OPEN, arguments) }).map(File::out_of_the_way)
 }
 
-/// Maps the first pages of a file read-only over other pages.
+/// Maps the first `count` pages of a file read-only over other pages. False if the kernel refuses.
 ///
 /// # Safety
 /// The replaced pages belong to the runtime and are not in use.
@@ -355,7 +371,7 @@ pub unsafe fn map_pages_of(file: &File, pages: u64, count: u64) -> bool {
     const READ: u64 = 1;
     const SHARED_FIXED: u64 = 0x01 | 0x10;
     let arguments = [pages, count * abi::PAGE, READ, SHARED_FIXED, file.0, 0];
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     checked(unsafe { syscall(number::MMAP, arguments) }).is_some()
 }
 
@@ -363,7 +379,8 @@ pub unsafe fn map_pages_of(file: &File, pages: u64, count: u64) -> bool {
 pub struct File(u64);
 
 impl File {
-    /// Opens the file named by a C string.
+    /// Opens the file at `path` for reading. `None` if the kernel refuses or system calls are not
+    /// allowed.
     pub fn open(path: &core::ffi::CStr) -> Option<Self> {
         const RDONLY_CLOEXEC: u64 = 0o2_000_000;
         if !may_call() {
@@ -374,13 +391,14 @@ impl File {
         checked(unsafe { syscall(number::OPEN, arguments) }).map(Self::out_of_the_way)
     }
 
-    /// A file with this descriptor. Its number is not for long the lowest that is free, which the program may
-    /// count on for a file of its own, nor one that it is likely to get if it closes all that it does not know: other
-    /// threads of its go on meanwhile.
+    /// A file with this descriptor, moved to a high number. The program may rely on getting the
+    /// lowest free number for a file of its own. It may also close all numbers that it does not
+    /// know. Its other threads keep running meanwhile.
     fn out_of_the_way(descriptor: u64) -> Self {
         const DUPFD_CLOEXEC: u64 = 1030;
-        /// Of the 64 that every process has room for (NR_OPEN_DEFAULT, include/linux/fdtable.h): for more the kernel
-        /// has threads wait that share them.
+        /// One of the 64 descriptors that every process has room for (NR_OPEN_DEFAULT,
+        /// include/linux/fdtable.h). To make room for more, the kernel makes threads wait that
+        /// share them.
         const HIGH: u64 = 56;
         let low = Self(descriptor);
         if low.0 >= HIGH {
@@ -394,7 +412,8 @@ impl File {
         }
     }
 
-    /// Reads into `buffer`; the number of bytes, 0 at the end of the file.
+    /// Reads into `buffer`. Returns the number of bytes, 0 at the end of the file. `None` on an
+    /// error.
     pub fn read(&self, buffer: &mut [u8]) -> Option<usize> {
         let arguments = [
             self.0,
@@ -404,14 +423,14 @@ impl File {
             0,
             0,
         ];
-        // SAFETY: the buffer is ours to write, for its whole length.
+        // SAFETY: the buffer is writable for its whole length.
         checked(unsafe { syscall(number::READ, arguments) }).map(|n| n as usize)
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is ours.
+        // SAFETY: the descriptor belongs to `self`.
         unsafe { syscall(number::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
     }
 }

@@ -1,4 +1,4 @@
-//! Which thread is running, as far as its thread pointer and what stands at an offset from that tell.
+//! The identity of the running thread: its thread pointer, and the thread id at an offset from it.
 
 use core::sync::atomic::Ordering;
 
@@ -6,8 +6,8 @@ use super::parameters::ipath_parameters;
 use super::sys;
 use crate::arch::thread_pointer;
 
-/// The thread pointer: the first word of the control block, where glibc and musl keep it, else the register, which
-/// costs several times as much next to a reading of the clock.
+/// The thread pointer: the first word of the control block if glibc or musl keeps it there, else
+/// the register. Next to a reading of the clock, reading the register takes several times as long.
 #[inline(always)]
 pub fn thread_pointer() -> u64 {
     if ipath_parameters.reads_tp.load(Ordering::Relaxed) != 0 {
@@ -16,9 +16,9 @@ pub fn thread_pointer() -> u64 {
     thread_pointer::self_pointer()
 }
 
-/// The thread pointer of a thread that is not known yet. A program may have begun with a loader's control blocks, and then
-/// have its own without self-pointers, as Go's do: from then on the register tells. `None` where only the kernel
-/// could, and it says another.
+/// The thread pointer of a thread that is not known yet. A program may have started with a loader's
+/// control blocks, and later use its own without self-pointers, as Go does. From then on, the
+/// register is used. `None` if the register cannot be read and the kernel's value differs.
 #[inline(always)]
 pub fn new_thread_pointer() -> Option<u64> {
     let parameters = &ipath_parameters;
@@ -35,7 +35,7 @@ pub fn new_thread_pointer() -> Option<u64> {
     Some(thread_pointer())
 }
 
-/// Bytes from its thread pointer to where each thread has its id; `None` where that is not known.
+/// Bytes from the thread pointer to the thread id; `None` if unknown.
 #[inline(always)]
 pub fn tid_offset() -> Option<u64> {
     u64::try_from(ipath_parameters.tid_offset.load(Ordering::Relaxed)).ok()

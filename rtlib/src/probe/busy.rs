@@ -1,4 +1,5 @@
-//! Who is recording a call: a probe that fires meanwhile comes from a signal handler on top of that.
+//! A mark on each thread that is recording a call. A probe reached while the mark is set runs in a
+//! signal handler on top of the recording.
 
 use crate::arch::{exchange, hook};
 use crate::calls::list;
@@ -6,26 +7,31 @@ use crate::code::coroutines;
 use crate::os::{foreign, sys};
 use crate::thread::Thread;
 
-/// Why a call is not recorded.
+/// The reason why a call is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The thread is in the middle of recording another one: this one comes from a signal handler on top of that, or on a
-    /// stack that such a handler has gone on on.
+    /// The thread is recording another call. This one comes from a signal handler on top of that,
+    /// or from a stack on which such a handler continued.
     Recording,
-    /// It is a child's that runs in the process's memory, and as far as that tells on this thread, which waits for it.
+    /// The call belongs to a child that runs in the process's memory. It has this thread's pointer,
+    /// and the thread waits for it.
     Child,
 }
 
-/// The mark of a thread of which such a child may have come; no call has its return address there.
+/// The value of `busy` on a thread that may have a child running in this memory ([`Why::Child`]).
+/// Other values are addresses of return-address slots; none is 1.
 const CHILD: u64 = 1;
 
-/// Marks the thread as recording the call whose return address is at `slot`.
+/// Marks the thread as recording the call whose return address is at `slot`. Replaces a stale mark.
+///
+/// # Errors
+/// The call must not be recorded.
 ///
 /// # Safety
-/// The thread is the caller's.
+/// The thread belongs to the caller.
 #[inline(always)]
 pub unsafe fn begin(thread: *mut Thread, slot: u64) -> Result<(), Why> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let Err(busy) = change(thread, 0, slot) else {
             return Ok(());
@@ -36,9 +42,10 @@ pub unsafe fn begin(thread: *mut Thread, slot: u64) -> Result<(), Why> {
         if busy != CHILD && !is_left(thread, busy, slot) {
             return Err(Why::Recording);
         }
-        // Once more, and now no handler comes meanwhile: one that goes on on another stack could have a call begin there, at the very slot
-        // whose last one has left the mark, and be amid recording it. The mask is kept where the slow path keeps it, amid which no
-        // handler comes either.
+        // A second try, now without handlers in between. Otherwise a handler could continue on
+        // another stack and begin a call at the very slot that the old mark names. That call could
+        // be in the middle of its recording. The mask is stored where the slow path stores it,
+        // because no handler interrupts the slow path either.
         sys::block_signals(&raw mut (*thread).signal_mask);
         let busy = (&raw const (*thread).busy).read_volatile();
         let is_over = matches!(busy, 0 | CHILD) || is_left(thread, busy, slot);
@@ -54,7 +61,7 @@ pub unsafe fn begin(thread: *mut Thread, slot: u64) -> Result<(), Why> {
     }
 }
 
-/// Whether it is a child that shares the process's memory.
+/// True in a child that shares the process's memory.
 #[cold]
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
@@ -62,59 +69,62 @@ fn is_child() -> bool {
     sys::getpid() != sys::own_pid()
 }
 
-/// Marks the thread as one that a child may come of which runs in this memory while the thread waits, by vfork or as of
-/// posix_spawn. Who comes next asks the kernel who it is.
+/// Marks the thread as one that may have a child in this memory while it waits, by vfork or as
+/// posix_spawn does. The next call then asks the kernel for the process id.
 ///
 /// # Safety
-/// The thread is the caller's.
+/// The thread belongs to the caller.
 pub unsafe fn expect_child(thread: *mut Thread) {
-    // SAFETY: the caller's promise.
-    // One that is amid recording a call is left as it is.
+    // SAFETY: guaranteed by the caller.
+    // The mark of a thread that is recording a call stays.
     let _ = unsafe { change(thread, 0, CHILD) };
 }
 
-/// The same from the end of the slow path on, which the caller is on.
+/// Marks the thread as [`expect_child`] does, but from the end of the slow path on. The caller is
+/// on the slow path.
 ///
 /// # Safety
-/// The thread is the caller's.
+/// The thread belongs to the caller.
 pub unsafe fn expect_child_after(thread: *mut Thread) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*thread).busy_after = CHILD };
 }
 
-/// Ends what [`begin`] began.
+/// Clears the mark set by [`begin`].
 ///
 /// # Safety
-/// The thread is the caller's.
+/// The thread belongs to the caller.
 #[inline(always)]
 pub unsafe fn end(thread: *mut Thread) {
-    // SAFETY: the caller's promise. Volatile: a signal handler reads it.
+    // SAFETY: guaranteed by the caller. Volatile, because a signal handler reads it.
     unsafe { (&raw mut (*thread).busy).write_volatile(0) };
 }
 
-/// Changes the mark to `to` where it is `from`; else what it is. In one instruction, amid which no handler comes; other
-/// threads do not touch it.
+/// Changes the mark from `from` to `to`, or returns the mark found instead. It is a single
+/// instruction, which no handler can interrupt. Other threads do not access the mark.
 #[inline(always)]
 unsafe fn change(thread: *mut Thread, from: u64, to: u64) -> Result<(), u64> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let was = unsafe { exchange::if_equal(&raw mut (*thread).busy, from, to) };
     if was == from { Ok(()) } else { Err(was) }
 }
 
-/// Less than what the kernel puts on a stack for a signal: the red zone, 512 bytes of floating-point and
-/// vector registers, and a ucontext.
+/// A lower bound for the memory that the kernel uses on a stack for a signal: the red zone, 512
+/// bytes of floating-point and vector registers, and a ucontext.
 const SIGNAL_FRAME: u64 = 1024;
 
-/// Whether a mark was left by a jump out of a signal handler that had interrupted the recording of a
-/// call: a handler on top of that has its own calls deeper in the same stack, or on the alternate one.
+/// True if the mark is stale, left by a jump out of a signal handler that had interrupted the
+/// recording of a call. If the recording is still suspended, its handler's calls are deeper in the
+/// same stack or on the alternate one.
 #[cold]
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 unsafe fn is_left(thread: *mut Thread, busy: u64, slot: u64) -> bool {
-    // SAFETY: the thread is the caller's. What it was last seen on may be the alternate stack still.
+    // SAFETY: the thread belongs to the caller. The stack it was last seen on may still be the
+    // alternate one.
     let is_same = unsafe { (*thread).walker.is_one_stack(busy, slot) };
     let is_deeper = busy >= slot + SIGNAL_FRAME;
-    // SAFETY: as above; a handler on top of this that does the same stores the same.
+    // SAFETY: as above; a handler on top of this stores the same values.
     let (low, size) = unsafe {
         sys::alternate_stack(&raw mut (*thread).alternate);
         ((*thread).alternate.low, (*thread).alternate.size)
@@ -125,18 +135,20 @@ unsafe fn is_left(thread: *mut Thread, busy: u64, slot: u64) -> bool {
         (true, false) => true,
         (false, true) => false,
         (false, false) if is_deeper || !is_same && busy.abs_diff(slot) >= SIGNAL_FRAME => false,
-        // One mapping may hold more than one coroutine's stack, and a handler go on on another than it has interrupted:
-        // that call is recorded on when its coroutine goes on. Two calls are not at one slot.
+        // A mapping may contain the stacks of several coroutines, and a handler may continue on
+        // another stack than the one it interrupted. The interrupted recording continues when its
+        // coroutine does. Two calls do not share a slot.
         (false, false) => busy == slot || !coroutines::are_known() || is_gone(busy),
     }
 }
 
-/// Whether what a probe pushes for the call at `slot` does not stand there any more, as it does until that has been
-/// recorded. What is left of a call may stay, too, until something else is called as deep in the stack.
+/// True if the words pushed by the probe for the call at `slot` are no longer there. They stay
+/// until the call has been recorded. Those of a finished call may also stay, until the next call at
+/// this depth of the stack.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 fn is_gone(slot: u64) -> bool {
-    // Where that cannot be asked it is not known to be.
+    // If the memory cannot be checked, the words count as present.
     let Some(way_back) = word(slot.wrapping_sub(hook::WAY_BACK)) else {
         return false;
     };
@@ -144,7 +156,7 @@ fn is_gone(slot: u64) -> bool {
     code.is_some_and(|code| !hook::begins_with(code))
 }
 
-/// What is at an address, 0 where there is no memory; `None` where the kernel may not be asked for it.
+/// The word at an address, 0 if there is no memory. `None` if the kernel may not be called.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 fn word(at: u64) -> Option<u64> {
@@ -164,7 +176,7 @@ mod tests {
     #[test]
     fn calls_under_way_are_told_by_what_their_hook_has_pushed() {
         let way_back = HOOK.as_ptr_range().end as u64;
-        // The way back, the stored register, and the return address, which is at the slot.
+        // The way back, the stored register, and the return address, whose address is the slot.
         let mut stack = [way_back, 1, 2];
         let slot = |stack: &[u64; 3]| &raw const stack[2] as u64;
         assert!(!is_gone(slot(&stack)));
@@ -175,12 +187,13 @@ mod tests {
         assert!(is_gone(hook::WAY_BACK + 8));
     }
 
-    /// What two coroutines' calls have pushed: the way back, a register, the return address. One has returned and left its mark.
+    /// The words pushed for the calls of two coroutines: the way back, a register, and the return
+    /// address. One call has returned and left its mark.
     struct Stacks {
         thread: *mut Thread,
         first: [u64; 3],
         second: [u64; 3],
-        /// Whether the first is amid recording another call.
+        /// True if the first coroutine is recording another call.
         is_amid: bool,
     }
 
@@ -192,10 +205,11 @@ mod tests {
         }
     }
 
-    /// A scheduler: has the first coroutine begin a call where its last one was, and goes on with the second.
+    /// A scheduler: makes the first coroutine begin a call at the slot of its last one, and
+    /// continues with the second.
     extern "C" fn switch(_: i32) {
         let stacks = STACKS.load(Ordering::Acquire);
-        // SAFETY: the test's own, on whose thread this is.
+        // SAFETY: the object belongs to the test, which runs on this thread.
         unsafe {
             if !stacks.is_null() && (*(*stacks).thread).busy == Stacks::slot(&(*stacks).first) {
                 (*stacks).first[0] = HOOK.as_ptr_range().end as u64;
@@ -204,13 +218,14 @@ mod tests {
         }
     }
 
-    /// Takes the mark of a call that is over, and leaves that of one that has begun meanwhile, so often each. What was left counted and
-    /// is not in the list is so no more then.
+    /// Makes calls until marks of finished calls were taken and marks of new calls were respected,
+    /// `often` times each. After taking a mark, a call that was counted but is not in the list must
+    /// no longer be counted.
     fn take(stacks: &mut Stacks, often: u32) -> bool {
         let thread = stacks.thread;
         let (mut taken, mut left) = (0, 0);
         while taken < often || left < often {
-            // SAFETY: the handler touches them only while they are given.
+            // SAFETY: the handler accesses them only while `STACKS` is set.
             let (begun, is_amid) = unsafe {
                 stacks.first[0] = 0;
                 stacks.is_amid = false;
@@ -234,7 +249,7 @@ mod tests {
 
     #[test]
     fn no_mark_is_taken_that_has_been_set_again_meanwhile() {
-        // SAFETY: of zeroes a walker knows no stack, and all else is integers and pointers.
+        // SAFETY: an all-zero walker knows no stack, and the rest is integers and pointers.
         let mut thread: Box<Thread> = Box::new(unsafe { mem::zeroed() });
         let mut depths = std::vec![0; abi::MAX_FUNCTIONS];
         thread.calls.depths = depths.as_mut_ptr();
@@ -244,7 +259,8 @@ mod tests {
             second: [0; 3],
             is_amid: false,
         };
-        // SAFETY: the handler does nothing yet; the child, whose coroutines are no other test's, makes system calls alone, and ends.
+        // SAFETY: the handler does nothing yet. The child makes system calls only, uses coroutines
+        // apart from other tests, and exits.
         let child = unsafe {
             libc::signal(libc::SIGUSR2, switch as extern "C" fn(i32) as usize);
             libc::fork()
@@ -259,7 +275,7 @@ mod tests {
             }
         }
         let mut status = 0;
-        // SAFETY: a child of this test's.
+        // SAFETY: a child of this test.
         unsafe {
             while libc::waitpid(child, &raw mut status, libc::WNOHANG) == 0 {
                 libc::kill(child, libc::SIGUSR2);

@@ -1,7 +1,8 @@
-//! Activations that end without a return: what an exception, a jump or the end of a thread leaves.
+//! Activations that end without a return: an exception, a jump or the end of a thread has left
+//! them.
 //!
-//! Functions that such an end comes through carry a reaper probe. It tells which frame of which stack
-//! goes on; all that is deeper there has been left.
+//! Functions involved in such an end have a reaper probe. It shows which frame of which stack
+//! continues. All deeper frames of that stack have been left.
 
 use abi::probe::Kind;
 use unwind::Regs;
@@ -14,14 +15,15 @@ use crate::code::return_address;
 use crate::thread::Thread;
 use crate::walk::Frame;
 
-/// Closes, as unwound, what a probe of this kind tells has been left; `None` where that is not to
-/// be found out. Runs on the private stack, with signals blocked.
+/// Closes, as unwound, the activations that a probe of this kind has shown to be left. `None` if
+/// they cannot be determined. Runs on the private stack, with signals blocked.
 ///
 /// # Safety
-/// The thread is the caller's, marked busy, its callee-saved registers stored; `slot` is the address of
-/// the return address of the reaper's call, and what the stub has pushed is below it.
+/// The thread belongs to the caller, is marked busy, and has its callee-saved registers stored.
+/// `slot` is the address of the return address of the reaper's call. The words pushed by the stub
+/// are below it.
 pub unsafe fn reap(thread: *mut Thread, kind: Kind, slot: u64) -> Option<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let is_jump = kind == Kind::Jump;
         let frame = if is_jump {
@@ -41,7 +43,7 @@ pub unsafe fn reap(thread: *mut Thread, kind: Kind, slot: u64) -> Option<()> {
             coroutines::arrive(calls, &mut (*thread).ledger, stack);
         }
         list::lock_own(calls);
-        // The return address of a call that the frame makes stands right below its stack pointer.
+        // The return address of a call made by the frame is right below its stack pointer.
         let deepest = lent(sp - 8);
         closing::close_left_behind(calls, stack, deepest);
         if kind == Kind::End {
@@ -55,14 +57,14 @@ pub unsafe fn reap(thread: *mut Thread, kind: Kind, slot: u64) -> Option<()> {
     }
 }
 
-/// The frame that a `jmp_buf` leads to, of musl or of glibc. `None` where it can be neither.
+/// The frame to which a `jmp_buf` of musl or glibc leads. `None` if it can be neither.
 ///
 /// # Safety
-/// `buffer` is the argument of a longjmp of either, which is about to read it.
+/// `buffer` is the argument of longjmp, which is about to read it.
 unsafe fn of_jump(buffer: u64) -> Option<Frame> {
-    /// No address of a program is above, nor as a rule is one that is xored and rotated below.
+    /// The end of user space. Usually a mangled (xored and rotated) address is above it.
     const USER: u64 = 1 << 47;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let targets = unsafe { jump_buffer::targets(buffer) };
     let is_frame = |target: &Target| {
         let (pc, sp) = (target.pc, target.sp);

@@ -1,4 +1,4 @@
-//! What happens when a probed function is entered.
+//! The entry of a probed function.
 
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -30,12 +30,13 @@ use crate::walk::memo::InEpoch;
 use crate::walk::{Frame, Walk, Walker};
 use unwind::Saved;
 
-/// Remembers the walk of a call of `function`, so that the stub can record it: what to do next.
+/// Caches the walk of a call of `function`, so that the stub can record it. Returns the stub's next
+/// action.
 ///
 /// # Safety
-/// Called by the entry stub: `slot` is the address of the return address, on the stack of the
-/// calling thread, `fp` the register at the function's entry. `has_tried` where this has been called
-/// for this call before.
+/// Called by the entry stub. `slot` is the address of the return address, on the stack of the
+/// calling thread, and `fp` the register at the function's entry. `has_tried` if this was called
+/// before for this call.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
 pub unsafe extern "C" fn ipath_remember_walk(
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn ipath_remember_walk(
     if function == TRIAL {
         return DONE;
     }
-    // SAFETY: the stub's promise.
+    // SAFETY: guaranteed by the stub.
     unsafe {
         let thread = match begin(function, slot) {
             Ok(thread) => thread,
@@ -68,32 +69,33 @@ pub unsafe extern "C" fn ipath_remember_walk(
     }
 }
 
-/// Whether calls may have been left behind that stand where one begins that gets no activation: its return would end them.
+/// True if calls may have been left behind at or below the slot of a new call. If that gets no
+/// activation, its return would end theirs.
 ///
 /// # Safety
-/// The thread is the caller's own.
+/// The thread belongs to the caller.
 #[inline(always)]
 unsafe fn leaves(thread: *mut Thread, slot: u64) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let top = (*thread).calls.top;
         (*top).slot <= lent(slot)
     }
 }
 
-/// The second half of [`ipath_remember_walk`], apart from the first to use less of the stack.
+/// The second half of [`ipath_remember_walk`], separate to use less of the stack.
 ///
 /// # Safety
-/// The thread is the caller's own, marked busy, and `slot` on the stack that it was last seen on; the frame pointer at the function's
-/// entry is in its walker.
+/// The thread belongs to the caller and is marked busy. `slot` is on the stack on which it was last
+/// seen. Its walker has the frame pointer at the function's entry.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 pub(super) unsafe fn remember_walk(thread: *mut Thread, function: u32, slot: u64) -> *mut Thread {
-    // SAFETY: the caller's promise; the thread is marked busy.
+    // SAFETY: guaranteed by the caller; the thread is marked busy.
     unsafe {
         (*thread).meter.pass_from(clock::now());
-        // The thread's place among all is one that the stub does not look at, or it is something
-        // else that the stub's code could not do; then it comes here again.
+        // If the walk is cached, the stub found no thread in the place where it looks, or its code
+        // could not do something else. Then it comes here again.
         let Some(epoch) = epoch::current() else {
             return thread;
         };
@@ -117,27 +119,28 @@ pub(super) unsafe fn remember_walk(thread: *mut Thread, function: u32, slot: u64
     }
 }
 
-/// Whether a walk of the call is remembered.
+/// True if the walk of the call of `function` at `slot` is cached. The stub can then record the
+/// call.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 unsafe fn recall(thread: *mut Thread, function: InEpoch, slot: u64) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*thread).walker.recall(function, slot) }
 }
 
-/// Whether the walk of the call could be made by what its words have determined alone.
+/// Makes the walk of the call. True if its words alone determine the result.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 pub(super) unsafe fn walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*thread).walker.walk_determined(function, slot) }
 }
 
 /// Identifies the stack of a walk that `--depth` has cut. False if only the slow path can do it.
 ///
-/// While no coroutine is known, it is the thread's first stack, or the stack of an activation in
-/// the thread's list whose frame the walk reaches. Then nothing needs to be remembered, and in deep
-/// recursion the way is short.
+/// While no coroutine is known, the stack is the thread's first one, or the stack of an activation
+/// in the thread's list whose frame the walk reaches. Then no words need to be cached, and the walk
+/// is short even in deep recursion.
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
@@ -166,24 +169,24 @@ unsafe fn walk_on(thread: *mut Thread) -> bool {
 /// The address of an activation's return address.
 #[inline(always)]
 unsafe fn return_address_of(activation: *const Activation) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { return_address((*activation).slot) }
 }
 
-/// The record of the path just walked, if the thread has one.
+/// The record of the path just walked; `None` if the thread has none.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 pub(super) unsafe fn find_last(thread: *mut Thread, function: u32) -> Option<&'static RecordHead> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*thread).ledger.find(&(*thread).walker.last_path(function)) }
 }
 
-/// Has the walk just made remembered. It takes all else from the thread, so that its caller has left the stack
-/// before.
+/// Caches the last walk with the record of its path, and returns the stub's next action. Everything
+/// else is taken from the thread, so the caller needs no stack at this point.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thread {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let words = (*thread).walker.words();
         let cost = ipath_costs.of(record::way(known), words);
@@ -193,7 +196,9 @@ unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thre
     thread.wrapping_byte_add(FOUND)
 }
 
-/// The calling thread, marked busy with this call; what to do next where there is none.
+/// The calling thread, marked busy with this call. Otherwise the stub's next action: `AGAIN` if the
+/// thread has just been registered, `DONE` if there is nothing to record or the call cannot be
+/// recorded.
 ///
 /// # Safety
 /// As for [`ipath_remember_walk`].
@@ -205,19 +210,19 @@ pub(super) unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut
     let kind = parameters::kind(function);
     let is_reaper = !kind.is_measured();
     if is_reaper && kind.departs() {
-        // SAFETY: the stub's promise.
+        // SAFETY: guaranteed by the stub.
         unsafe { departing::announce(kind, slot) };
         return Err(DONE);
     }
     let moves = kind == Kind::Moves;
     let forks = has_children(function);
-    // It concerns other threads, too, or later calls.
+    // These calls concern other threads or later calls, too.
     let is_for_all = moves || forks || matches!(kind, Kind::Loads | Kind::TakesBack);
-    // SAFETY: the stub's promise, of a call of `copystack`.
+    // SAFETY: guaranteed by the stub, for a call of `copystack`.
     if moves && !unsafe { moves::is_known(slot) } {
         return Err(DONE);
     }
-    // SAFETY: the stub's promise.
+    // SAFETY: guaranteed by the stub.
     if forks && is_reaper && !unsafe { forks::shares(function, slot) } {
         return Err(DONE);
     }
@@ -229,7 +234,7 @@ pub(super) unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut
             meet(is_reaper)
         });
     }
-    // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
+    // SAFETY: the thread belongs to the caller, and `busy` excludes signal handlers on it.
     unsafe {
         let has_none =
             || list::is_empty(&raw mut (*thread).calls) && !code::coroutines::are_known();
@@ -252,7 +257,8 @@ pub(super) unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut
     }
 }
 
-/// Makes the calling thread known, at a call of the program's or a reaper's.
+/// Registers the calling thread, at a call of the program or of a reaper. Returns the stub's next
+/// action: `DONE` if there is no place for the thread. A call of the program is then missed.
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
@@ -265,11 +271,12 @@ fn meet(is_reaper: bool) -> *mut Thread {
     AGAIN
 }
 
-/// Records a call of `function` whatever it takes. Runs on the private stack, with signals
-/// blocked and the thread's callee-saved registers stored.
+/// Records a call of `function` at any cost. Runs on the private stack, with signals blocked and
+/// the thread's callee-saved registers stored.
 ///
 /// # Safety
-/// Called by the entry stub with what [`ipath_remember_walk`] returned; the stub ends the thread's being busy.
+/// Called by the entry stub with the thread that [`ipath_remember_walk`] returned. The stub clears
+/// the busy mark.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_entry(
     thread: *mut Thread,
@@ -278,7 +285,7 @@ pub unsafe extern "C" fn ipath_slow_entry(
     calls: trial::Calls,
 ) {
     let function = function as u32;
-    // SAFETY: the stub's promise; the thread is marked busy.
+    // SAFETY: guaranteed by the stub; the thread is marked busy.
     unsafe {
         thread::settle(thread);
         trial::find_out(thread, calls);
@@ -292,7 +299,7 @@ pub unsafe extern "C" fn ipath_slow_entry(
                 loads::have_changed();
             }
             Kind::TakesBack => registering::end(slot),
-            // What it cannot tell is found at a later call.
+            // If that fails, a later call finds the activations.
             kind if kind.ends_calls() => drop(ending::reap(thread, kind, slot)),
             kind if kind.is_measured() => {
                 let has_exits = kind == Kind::Call;
@@ -315,17 +322,19 @@ pub unsafe extern "C" fn ipath_slow_entry(
     }
 }
 
-/// Whether a child that shares the process's memory may come of a function.
+/// True if the function may create a child that shares the process's memory.
 #[inline(always)]
 fn has_children(function: u32) -> bool {
     parameters::children(function) != Children::Never as u8
 }
 
-/// Counts a call whose walk the stub has found, and measures what its schema says beside the clock, or drops it. What to do
-/// next: the slow way where the record takes more memory. `activation` is that of the call, or null where none is wanted.
+/// Counts a call whose walk the stub has found, and starts the measurements of its schema other
+/// than the clock, or drops the call. Returns the stub's next action: the slow path if the record
+/// needs more memory. `activation` is the call's, or null if none is needed.
 ///
 /// # Safety
-/// Called by the entry stub, which has put the activation on top of the list and no count into the record.
+/// Called by the entry stub, which has put the activation on top of the list and has not counted
+/// the call in the record.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
 pub unsafe extern "C" fn ipath_enter(
@@ -339,10 +348,10 @@ pub unsafe extern "C" fn ipath_enter(
         slot,
         vectors: REGISTERS,
     };
-    // SAFETY: the stub's promise; the thread is marked busy.
+    // SAFETY: guaranteed by the stub; the thread is marked busy.
     unsafe {
         if function as u32 == TRIAL {
-            // On the private stack already. The round does not count.
+            // The private stack is in use already. The round does not count.
             if !activation.is_null() {
                 list::pop(&raw mut (*thread).calls, activation);
             }
@@ -359,7 +368,7 @@ pub unsafe extern "C" fn ipath_enter(
         }
         let since = meter.since;
         let is_home = list::is_at_home(&raw const (*thread).calls);
-        // Else a walk that has been remembered before a change of what the function measures has led there.
+        // Otherwise a walk cached before a change of the function's measurements led here.
         let is_call = parameters::is_call_by(function as u32, record::schema(&*record));
         let is_of_now = is_call == Some(!activation.is_null());
         let entered = if is_home && is_of_now {
@@ -392,7 +401,7 @@ pub unsafe extern "C" fn ipath_enter(
     }
 }
 
-/// The same where there is more room on the stack. It is exported for a test to know where that begins.
+/// [`cost::enter`] on a stack with more room. It is exported so that a test can find its address.
 ///
 /// # Safety
 /// As for [`cost::enter`].
@@ -406,18 +415,18 @@ unsafe extern "C" fn ipath_enter_at_home(
     record: *const RecordHead,
     values: *const Values,
 ) -> Entered {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { cost::enter::<false>(&mut *meter, activation, function, &*record, &*values) }
 }
 
-/// Records a call whatever it takes.
+/// Records a call at any cost.
 ///
 /// # Errors
-/// It is missed.
+/// The call is missed.
 ///
 /// # Safety
-/// The thread is the caller's own, marked busy, and `slot` on its stack. The registers are those at the function's entry,
-/// the frame pointer alone where not `all` are known.
+/// The thread belongs to the caller and is marked busy, and `slot` is on its stack. The registers
+/// are those at the function's entry; unless `all` is true, only the frame pointer is valid.
 pub(super) unsafe fn record_slowly(
     thread: *mut Thread,
     function: u32,
@@ -425,12 +434,12 @@ pub(super) unsafe fn record_slowly(
     (saved, all): (&Saved, bool),
     has_exits: bool,
 ) -> Result<(), Missed> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let calls = &raw mut (*thread).calls;
         let (walker, ledger) = (&mut (*thread).walker, &mut (*thread).ledger);
         if has_exits {
-            // Before anything is recorded of the call.
+            // Done first, because the call must not be recorded in part.
             list::lock_own(calls);
             let room = list::make_room(calls);
             list::unlock(calls);
@@ -451,7 +460,7 @@ pub(super) unsafe fn record_slowly(
         if walk.root == ROOT_COMPLETE {
             root = path.frame(walk.len as usize - 1);
         }
-        // What the function measures may have changed since the probe was reached.
+        // The function's measurements may have changed since the probe was reached.
         let (known, has_exits) = loop {
             let known = ledger.find_or_make(&path)?;
             if let Some(is_call) = parameters::is_call_by(function, record::schema(known)) {
@@ -505,24 +514,24 @@ pub(super) unsafe fn record_slowly(
 /// doubtful.
 ///
 /// # Safety
-/// List and walker are the caller's, and the list is locked.
+/// The list and the walker belong to the caller, and the list is locked.
 unsafe fn close_left_behind(calls: *mut Calls, walker: &mut Walker, stack: u64, slot: u64) {
     let mut note = |function, slot| {
         if doubt::note(function, slot) {
             walker.forget_call(function, slot);
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { closing::close_each(calls, stack, slot, &mut note) };
 }
 
-/// Functions that the loader calls have another root than `main`, a few words away.
+/// Functions that the loader calls have another root than `main`, but at most this many bytes away.
 const NEAR: u64 = 1024;
 
 /// Records the presence of coroutines if a thread runs on another stack than its first. `root` is
 /// the return address of the outermost frame; 0 if it is not known.
 unsafe fn note_stack(thread: *mut Thread, walk: &Walk, root: u64) {
-    // SAFETY: the thread is the caller's.
+    // SAFETY: the thread belongs to the caller.
     let home = unsafe { &mut (*thread).calls.home };
     if root == 0 {
         code::coroutines::note();

@@ -1,4 +1,4 @@
-//! What happens when a probed function is left.
+//! The exits of a probed function.
 
 use core::ptr;
 
@@ -22,31 +22,34 @@ use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
 use crate::walk::Frame;
 
-/// How a function is left, as the stub knows: [`ipath_fast_exit`] and the others are its variants.
+/// The kind of an exit, known to the stub. [`ipath_fast_exit`] and similar functions are instances.
 trait Leaving {
-    /// Whether the function is measured, and so has an activation of its own.
+    /// True if the function is measured, and so has an activation of its own.
     const IS_MEASURED: bool = true;
-    /// Whether activations that end here end at a tail call.
+    /// True if activations that end here end by a tail call.
     const BY_TAIL_CALL: bool = false;
-    /// Whether the callee may end the activation.
+    /// True if the callee may end the activation.
     const LENDS: bool = false;
 
-    /// The slot of a call that has a return value now; 0 where there is none yet.
+    /// The slot of a call that has a return value now; 0 if there is none yet.
     #[inline(always)]
     fn returning(slot: u64) -> u64 {
         if Self::BY_TAIL_CALL { 0 } else { slot }
     }
 }
 
+/// A return of a measured function.
 struct Return;
 impl Leaving for Return {}
 
+/// A tail call by a measured function, which ends its activation.
 struct TailCall;
 impl Leaving for TailCall {
     const BY_TAIL_CALL: bool = true;
 }
 
-/// A tail call of a function whose exits end what is lent to them. Where it cannot be lent it ends at the tail call.
+/// A tail call by a measured function, to one whose exits end lent activations. An activation that
+/// cannot be lent ends at the tail call.
 struct Lending;
 impl Leaving for Lending {
     const BY_TAIL_CALL: bool = true;
@@ -59,38 +62,40 @@ impl Leaving for Ender {
     const IS_MEASURED: bool = false;
 }
 
-/// A tail call of such a function, of one whose exits end nothing.
+/// A tail call by a function that is not measured, to one whose exits do not end lent activations.
 struct EnderTailCall;
 impl Leaving for EnderTailCall {
     const IS_MEASURED: bool = false;
     const BY_TAIL_CALL: bool = true;
 }
 
-/// The two ways of a kind of exit, as symbols for its stub.
+/// The fast and the slow path of a kind of exit, as symbols for its stub.
 macro_rules! ways {
     ($(#[$doc:meta])* $leaving:ty, $fast:ident, $slow:ident) => {
         $(#[$doc])*
         ///
-        /// It ends the activations whose return address is at `slot` where they are the innermost, at `now`: the thread to
-        /// take the slow path with, else `DONE`.
+        /// The fast path. Ends the activations whose return address is at `slot`, as of `now`, if
+        /// they are the innermost ones. Returns `DONE`, or the thread for the slow path.
         ///
         /// # Safety
-        /// Called by the exit's stub: `slot` is the address of the return address about to be used.
+        /// Called by the exit's stub. `slot` is the address of the return address about to be used.
         #[unsafe(no_mangle)]
         #[unsafe(link_section = ".text.fast")]
         pub unsafe extern "C" fn $fast(function: u64, slot: u64, now: u64) -> *mut Thread {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { fast::<$leaving>(function, slot, now) }
         }
 
-        /// Ends activations that are not the innermost, or whose record must grow, or none: the call may have begun before
-        /// its function was instrumented.
+        /// The slow path. Ends activations that are not the innermost ones, or whose record must
+        /// grow. There may be no activation to end: the call may have begun before its function was
+        /// instrumented.
         ///
         /// # Safety
-        /// Called by the exit's stub with what its other way returned; the stub ends the thread's being busy.
+        /// Called by the exit's stub with the thread that the fast path returned. The stub clears
+        /// the busy mark.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $slow(thread: *mut Thread, function: u64, slot: u64) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 slow::<$leaving>(thread, function, slot);
                 (*thread).meter.pass_until(clock::now());
@@ -108,7 +113,7 @@ ways!(
     TailCall, ipath_fast_tail_exit, ipath_slow_tail_exit
 );
 ways!(
-    /// An exit by a tail call of a function that ends what is lent to it.
+    /// An exit by a tail call to a function whose exits end lent activations.
     Lending, ipath_fast_lend, ipath_slow_lend
 );
 ways!(
@@ -116,10 +121,11 @@ ways!(
     Ender, ipath_fast_ender, ipath_slow_ender
 );
 ways!(
-    /// A tail call of such a function.
+    /// A tail call by a function that is not measured.
     EnderTailCall, ipath_fast_ender_tail, ipath_slow_ender_tail
 );
 
+/// The fast path of an exit of kind `L`, as `ways!` describes it.
 #[inline(always)]
 unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
     let function = function as u32;
@@ -134,7 +140,7 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
     if thread.is_null() {
         return if L::IS_MEASURED { meet() } else { DONE };
     }
-    // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
+    // SAFETY: the thread belongs to the caller, and `busy` excludes signal handlers on it.
     unsafe {
         let calls = &raw mut (*thread).calls;
         let moves = L::IS_MEASURED && moves(function);
@@ -143,7 +149,7 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
             (true, _) => !moving::is_begun(calls),
             _ if switches => slices::are_none_left(),
             (false, true) => list::is_empty(calls) && !code::coroutines::are_known(),
-            // As a rule the innermost activation is of a frame further out.
+            // Usually the innermost activation belongs to an outer frame.
             (false, false) => {
                 let at = (*(*calls).top).slot;
                 at > lent(slot) || at != lent(slot) && list::find_lent(calls, slot).is_null()
@@ -184,7 +190,8 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
     }
 }
 
-/// Ends the innermost activations with this slot; false where one is left, or which they are is not so clear.
+/// Ends the innermost activations with this slot, or lends one. False if one is left or if it is
+/// not clear which ones they are.
 #[inline(always)]
 unsafe fn end_innermost<L: Leaving>(
     calls: *mut Calls,
@@ -192,7 +199,7 @@ unsafe fn end_innermost<L: Leaving>(
     function: u32,
     slot: u64,
 ) -> bool {
-    // SAFETY: the list is the caller's.
+    // SAFETY: the list belongs to the caller.
     unsafe {
         let mut end = |top: *mut Activation| {
             let caller = (*top).prev;
@@ -228,20 +235,21 @@ unsafe fn end_innermost<L: Leaving>(
     }
 }
 
-/// Whether a function is one that moves stacks.
+/// True if `function` moves goroutines' stacks ([`Kind::Moves`]).
 #[inline(always)]
 fn moves(function: u32) -> bool {
     parameters::kind(function) == Kind::Moves
 }
 
-/// True if the function switches between stacks that share one memory range.
+/// True if `function` switches between stacks that share one memory range ([`Kind::Switches`]).
 #[inline(always)]
 fn switches(function: u32) -> bool {
     parameters::kind(function) == Kind::Switches
 }
 
-/// Makes a thread known that comes out of a call which another one may have begun, or it itself before it had a control
-/// block.
+/// Registers a thread at an exit, if another thread may have begun the call, or this one before it
+/// had a control block. Returns the stub's next action: `DONE` without either, or if there is no
+/// place for the thread.
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
@@ -253,9 +261,10 @@ fn meet() -> *mut Thread {
     AGAIN
 }
 
+/// The slow path of an exit of kind `L`, as `ways!` describes it.
 unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
     let function = function as u32;
-    // SAFETY: the stub's promise.
+    // SAFETY: guaranteed by the stub.
     unsafe {
         if L::IS_MEASURED && moves(function) {
             moves::end(thread, function);
@@ -312,7 +321,7 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
                 return;
             }
         }
-        // What is still above runs on other stacks and stays.
+        // Activations above it run on other stacks and stay.
         if is_own {
             end::<L>(thread, list::find(calls, function, slot));
         }
@@ -331,20 +340,21 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
     }
 }
 
-/// Restores the slot of an activation in doubt if this return ends it. False if this return belongs
-/// to another call.
+/// Restores the slot of the activation `place`, which is in doubt, if this return ends it. `seen`
+/// is the identity of the stack at the return. False if this return belongs to another call, or if
+/// `place` is null.
 ///
 /// # Safety
 /// It is null or on the caller's list, which is locked.
 unsafe fn settle(place: *mut Activation, seen: Option<Left>) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if place.is_null() {
             return false;
         }
         let slot = return_address((*place).slot);
         let returns_to = foreign::read_array(slot).map(u64::from_le_bytes);
-        let site = record::call_site(&*(*place).record);
+        let site = record::return_address(&*(*place).record);
         let is_its_site = site.is_none() || returns_to.is_none() || site == returns_to;
         if !doubt::ends(slot, seen, is_its_site) {
             return false;
@@ -354,9 +364,9 @@ unsafe fn settle(place: *mut Activation, seen: Option<Left>) -> bool {
     }
 }
 
-/// Ends one of the thread's activations, as of when the exit was reached.
+/// Ends one of the thread's activations, with the sources' values at the exit.
 unsafe fn end<L: Leaving>(thread: *mut Thread, activation: *mut Activation) {
-    // SAFETY: the list is the caller's, and locked, and has the activation.
+    // SAFETY: the list belongs to the caller, is locked, and contains the activation.
     unsafe {
         let calls = &raw mut (*thread).calls;
         let caller = list::enclosing(calls, activation);
@@ -370,10 +380,10 @@ unsafe fn end<L: Leaving>(thread: *mut Thread, activation: *mut Activation) {
     }
 }
 
-/// Makes the thread's list that of the stack that the call is on whose return address is at `slot`, where it
-/// is known which that is.
+/// Makes the thread's list contain the calls of the stack that contains `slot`, if that stack is
+/// known. `slot` is the address of the return address.
 unsafe fn come_to_stack_of(thread: *mut Thread, slot: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let frame = Frame::of_caller(slot, &(*thread).saved);
         if let Some(stack) = (*thread).walker.stack_of(&frame, true)

@@ -1,10 +1,11 @@
-//! `vfork`, `clone` and `clone3`: the probe at the entry of the functions that call them. And `fork`: the one at its exits.
+//! `vfork`, `clone` and `clone3`: the probe at the entry of the functions that make these system
+//! calls. `fork`: the probe at its exits.
 //!
-//! A child that shares the process's memory runs while the thread that has called one of them waits, and has the thread's
-//! thread pointer: its calls look like that thread's.
+//! A child that shares the process's memory runs while the calling thread waits, and has that
+//! thread's thread pointer. So its calls look like calls of the thread.
 //!
-//! A child with a copy of the memory has no segment. It may have been made by a signal handler that has interrupted the recording of a
-//! call, and comes back there.
+//! A child with a copy of the memory has no segment. It may have been created in a signal handler
+//! that interrupted the recording of a call, and it returns there.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -17,12 +18,13 @@ use crate::os::thread_pointer::thread_pointer;
 use crate::os::{foreign, parameters, sys};
 use crate::thread::{self, registry::REGISTRY};
 
-/// Of what shares the memory while the thread waits (include/uapi/linux/sched.h).
+/// Flags of a child that shares the memory while the thread waits (include/uapi/linux/sched.h).
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 
-/// Whether a child may come of a call that shares the memory and is to be told from the thread. Where no system call may be
-/// made it cannot be: its calls count as the thread's.
+/// True if the call may create a child that shares the memory and must be distinguished from the
+/// thread. Without system calls that is impossible: returns false, and the calls of the child count
+/// as the thread's.
 ///
 /// # Safety
 /// `slot` is the address of the return address of such a function's call, at its entry.
@@ -33,10 +35,10 @@ pub unsafe fn shares(function: u32, slot: u64) -> bool {
     const CLONE: u8 = Children::Clone as u8;
     const CLONE3: u8 = Children::Clone3 as u8;
     const ALL: u64 = CLONE_VM | CLONE_VFORK;
-    // SAFETY: the caller's promise: the stub has stored the arguments.
+    // SAFETY: guaranteed by the caller: the stub has stored the arguments.
     let argument = |at: u64| unsafe { ((slot - at) as *const u64).read() };
     let asked_for = match parameters::children(function) {
-        // The program may have the kernel find out that nothing is there.
+        // The address may be invalid, because the kernel has not checked it yet.
         CLONE3 => {
             let mut word = [0; size_of::<u64>()];
             let _ = foreign::try_read(argument(FIRST_ARGUMENT), &mut word);
@@ -48,8 +50,9 @@ pub unsafe fn shares(function: u32, slot: u64) -> bool {
     sys::may_call() && asked_for & ALL == ALL
 }
 
-/// Has memory stand in the segment's place in a child that has come out of a probed function, where its thread has been in the runtime:
-/// it may be the midst of that which it comes back to. What is written there is nobody's.
+/// Maps memory in place of the segment in a child that returns from a probed function, if its
+/// thread had been in the runtime. It may return into the middle of the recording, and nothing
+/// reads its output.
 #[cold]
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
@@ -60,7 +63,7 @@ pub fn keep_room() {
     }
     IS_DONE.store(1, Relaxed);
     let room = ipath_parameters.room.load(Relaxed);
-    // Its thread id is not the one that the thread had.
+    // The child's thread id differs from the one that the thread had.
     let thread = REGISTRY.get(thread_pointer());
     let was_inside = !thread.is_null();
     if room != 0 && sys::may_call() && was_inside && sys::getpid() != sys::own_pid() {

@@ -1,5 +1,5 @@
-//! Libraries that come while functions of them are awaited: the loader tells of them before their own code runs, and goes on once the
-//! command has put these functions in.
+//! Loads of libraries while some are awaited. The loader reports them before their own code runs,
+//! and continues once the command has patched their functions.
 
 use core::sync::atomic::Ordering;
 
@@ -7,7 +7,9 @@ use crate::arch::clock;
 use crate::os::parameters::ipath_parameters;
 use crate::os::{shared, sys};
 
-/// Has the command look at what has come, and waits until it has: for no longer than it is there and says that it looks.
+/// Notifies the command of a load, and waits until it has processed it. Stops waiting when the
+/// command ends or no longer promises to watch. If no libraries are awaited, only wakes the
+/// command. Does nothing while the load is only announced.
 pub fn have_changed() {
     let awaits = || ipath_parameters.awaits_libraries.load(Ordering::Relaxed) != 0;
     if !is_whole() || !sys::may_call() || !shared::is_mapped() {
@@ -25,7 +27,7 @@ pub fn have_changed() {
         let seen = header.loads_seen.load(Ordering::Acquire);
         let is_watched = clock::now() < header.watched_until.load(Ordering::Acquire);
         let by = header.watched_by.load(Ordering::Relaxed) as u32;
-        // Where a session is taken out nothing is awaited any more.
+        // While a session is being removed, nothing is awaited any more.
         if seen >= number || !awaits() {
             return;
         }
@@ -38,16 +40,18 @@ pub fn have_changed() {
     }
 }
 
-/// False where the loader tells that it is about to change its list of libraries (RT_ADD, RT_DELETE of link.h): nothing has come
-/// yet, and a child that is forked meanwhile has a loader which takes that list for broken.
+/// False if the loader is about to change its list of libraries (RT_ADD, RT_DELETE of link.h).
+/// Nothing has been loaded yet. A child forked at this point would have a loader that considers the
+/// list broken.
 fn is_whole() -> bool {
     const RT_CONSISTENT: u32 = 0;
     let state = ipath_parameters.loader_state.load(Ordering::Relaxed) as *const u32;
-    // SAFETY: a word of the loader's, which is never unloaded, or null.
+    // SAFETY: null or a word in the loader, which is never unloaded.
     state.is_null() || unsafe { state.read_volatile() } == RT_CONSISTENT
 }
 
-/// Notes what that has taken, in ticks.
+/// Adds to the ticks that the process has spent on waiting for loads
+/// ([`abi::segment::Header::loads_cost`]).
 pub fn note_cost(ticks: u64) {
     if shared::is_mapped() {
         shared::header()

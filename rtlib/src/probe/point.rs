@@ -1,6 +1,6 @@
-//! What happens when a thread comes through a point: the call is counted whose frame its function has there.
+//! The action of a point: counts the call of its function whose frame contains it.
 //!
-//! `low` is where the stub has begun on the stack: the stack pointer without the red zone.
+//! `low` is the stack pointer at the stub's start, below the red zone.
 
 use abi::arch::stack::RED_ZONE;
 use abi::point::Standing;
@@ -14,12 +14,12 @@ use crate::ledger::Missed;
 use crate::os::parameters::{self, is_alive};
 use crate::thread::{self, Thread};
 
-/// Remembers the walk of the call that has come through the point `number`, so that the stub can record it: what to do
-/// next.
+/// Caches the walk of the call that has reached the point `number`, so that the stub can record it.
+/// Returns the stub's next action.
 ///
 /// # Safety
-/// Called by the stub of points, on the calling thread's stack from `low` on, with `fp` as it is at the point.
-/// `has_tried` where this has been called for this call before.
+/// Called by the stub of points, on the calling thread's stack from `low` on, with `fp` as it is at
+/// the point. `has_tried` if this was called before for this call.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
 pub unsafe extern "C" fn ipath_remember_point(
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn ipath_remember_point(
     has_tried: bool,
 ) -> *mut Thread {
     let number = number as u32;
-    // SAFETY: the stub's promise.
+    // SAFETY: guaranteed by the stub.
     unsafe {
         let thread = match begin(number, low) {
             Ok(thread) => thread,
@@ -50,8 +50,8 @@ pub unsafe extern "C" fn ipath_remember_point(
     }
 }
 
-/// Makes the walk again that is remembered for a call, and where it differs ends the program with SIGILL. Then the stub
-/// goes on as ever.
+/// Repeats the cached walk of a call, and kills the program with SIGILL if the two walks differ.
+/// Otherwise the stub continues as usual.
 ///
 /// # Safety
 /// As for [`ipath_remember_point`].
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn ipath_verify_point(number: u64, low: u64, fp: u64) {
     }
     let standing = Standing::decode(parameters::detail(number));
     let slot = standing.slot_at(low.wrapping_add(RED_ZONE), fp);
-    // SAFETY: the stub's promise; `busy` keeps signal handlers on the thread out.
+    // SAFETY: guaranteed by the stub; `busy` excludes signal handlers on the thread.
     unsafe {
         if busy::begin(thread, low).is_err() {
             return;
@@ -79,11 +79,12 @@ pub unsafe extern "C" fn ipath_verify_point(number: u64, low: u64, fp: u64) {
     }
 }
 
-/// Records a call that has come through a point whatever it takes. Runs on the private stack, with signals blocked and
-/// the thread's callee-saved registers stored.
+/// Records a call that has reached a point, at any cost. Runs on the private stack, with signals
+/// blocked and the thread's callee-saved registers stored.
 ///
 /// # Safety
-/// Called by the stub of points with what [`ipath_remember_point`] returned; the stub ends the thread's being busy.
+/// Called by the stub of points with the thread that [`ipath_remember_point`] returned. The stub
+/// clears the busy mark.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_point(
     thread: *mut Thread,
@@ -91,7 +92,7 @@ pub unsafe extern "C" fn ipath_slow_point(
     low: u64,
     calls: trial::Calls,
 ) {
-    // SAFETY: the stub's promise; the thread is marked busy.
+    // SAFETY: guaranteed by the stub; the thread is marked busy.
     unsafe {
         thread::settle(thread);
         trial::find_out(thread, calls);
@@ -102,8 +103,12 @@ pub unsafe extern "C" fn ipath_slow_point(
     }
 }
 
+/// Records a call that has reached point `number`, at any cost.
+///
+/// # Errors
+/// The call is missed.
 unsafe fn record_point(thread: *mut Thread, number: u32, low: u64) -> Result<(), Missed> {
-    // SAFETY: the caller's promise; the words read are on the thread's stack.
+    // SAFETY: guaranteed by the caller; the words read are on the thread's stack.
     unsafe {
         let saved = &(*thread).saved;
         let standing = Standing::decode(parameters::detail(number));
@@ -126,11 +131,11 @@ unsafe fn record_point(thread: *mut Thread, number: u32, low: u64) -> Result<(),
     }
 }
 
-/// A register that the function's caller has back when it returns: as it is `now`, or so many words down from the slot;
-/// `None` where that is no place on the stack.
+/// A register of the function's caller: the value `now` if `words` is 0, otherwise the word at
+/// `words` words below the slot. `None` if that word is not on the stack.
 ///
 /// # Safety
-/// The stack is one from `low` to `slot`.
+/// The stack extends from `low` to `slot`.
 #[inline(always)]
 unsafe fn caller_register(words: u8, now: u64, slot: u64, low: u64) -> Option<u64> {
     if words == 0 {
@@ -138,6 +143,6 @@ unsafe fn caller_register(words: u8, now: u64, slot: u64, low: u64) -> Option<u6
     }
     let at = slot.wrapping_sub(8 * u64::from(words));
     let is_inside = low <= at && at < slot && at.is_multiple_of(8);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     is_inside.then(|| unsafe { (at as *const u64).read() })
 }

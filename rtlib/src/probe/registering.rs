@@ -11,7 +11,7 @@ use crate::os::{shared, sys};
 /// Called by the entry stub: `slot` is the address of the return address, and the registers that
 /// the stub pushed are below it.
 pub unsafe fn end(slot: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     registered::take_back(unsafe { *((slot - FIRST_ARGUMENT) as *const u64) });
     if shared::is_mapped() && sys::may_call() {
         sys::wake_others(&shared::header().asked_used);

@@ -18,8 +18,8 @@ const LONG: u64 = 96;
 /// one.
 const SHORT: u64 = 16;
 
-/// The identity of the stack, equal at a function's entry and at its return there: registers are
-/// preserved as well.
+/// The identity of the thread's stack, equal at a function's entry and at its return there:
+/// registers are preserved as well. `None` if `slot` is on no known stack.
 ///
 /// # Safety
 /// The caller owns the thread and runs on its private stack, at the entry or an exit of the
@@ -49,12 +49,13 @@ pub(super) unsafe fn left(thread: *mut Thread, slot: u64) -> Option<Left> {
     }
 }
 
-/// The probe at the entry.
+/// Handles the entry of the function, on the stack that it leaves: parks the calls of that stack,
+/// if its bounds are known.
 ///
 /// # Safety
 /// As for [`left`].
 pub unsafe fn leave(thread: *mut Thread, slot: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if let Some(left) = left(thread, slot) {
             slices::leave(&raw mut (*thread).calls, left);
@@ -62,7 +63,8 @@ pub unsafe fn leave(thread: *mut Thread, slot: u64) {
     }
 }
 
-/// The probe at the exit.
+/// Handles an exit of the function, on the stack that it has switched to: takes back the calls of
+/// that stack, if its bounds are known.
 ///
 /// # Safety
 /// As for [`left`].

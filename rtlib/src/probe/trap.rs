@@ -1,11 +1,11 @@
-//! Breakpoints that stand for a jump to a trampoline, where no jump has room: the handler of their
-//! signal sends the thread there.
+//! Breakpoints in place of a jump to a trampoline, if there is no room for a jump. The handler of
+//! their signal redirects the thread to the trampoline.
 
 use core::sync::atomic::AtomicU64;
 
 use abi::image::{TRAP_BUCKETS, Trap, TrapActions};
 
-/// Where breakpoints lead.
+/// The trampolines of breakpoints.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static ipath_traps: [Trap; TRAP_BUCKETS] = [const {
@@ -15,7 +15,7 @@ pub static ipath_traps: [Trap; TRAP_BUCKETS] = [const {
     }
 }; TRAP_BUCKETS];
 
-/// What SIGTRAP did before.
+/// The actions of SIGTRAP.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static ipath_trap_actions: TrapActions = TrapActions {

@@ -1,8 +1,9 @@
-//! What the hand-written ways take, found out by calls of the runtime's own on a thread of the program, before its first
-//! one is recorded.
+//! Measures the cost of the assembly fast paths, by calls of the runtime's own. They run on a
+//! thread of the program, before its first call is recorded.
 //!
-//! The stubs do all that they do for a call of the program's, with a walk that is remembered and a record, and the same is
-//! done without them. The shortest of several rounds counts: nothing has come between.
+//! The stubs do the same work as for a call of the program, with a cached walk and a record. The
+//! same calls are also made without probes. The shortest of several rounds counts, since it was not
+//! disturbed.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -12,7 +13,7 @@ use abi::TRIAL;
 use abi::probe::Kind;
 use abi::schema::way;
 use abi::segment::RecordHead;
-use abi::value::Place;
+use abi::value::ValueLocation;
 
 use crate::calls::activation::{self, Activation};
 use crate::calls::list::{self, BOTTOM};
@@ -26,29 +27,32 @@ use crate::thread::Thread;
 use crate::walk::StackRange;
 use crate::walk::memo::{Apart, InEpoch};
 
-/// Makes `times` calls on the stack that ends at `stack` of a function with the probes that
-/// [`PLAIN`], [`COUNTED`] or [`TIMED`] name; returns ticks. The stubs pass it on, which import from here.
+/// Makes `times` calls of a function with the probes `probes` ([`PLAIN`], [`COUNTED`] or
+/// [`TIMED`]), on the stack that ends at `stack`. Returns ticks. The stubs pass this function in,
+/// because they import from this module.
 pub type Calls = unsafe extern "C" fn(times: u64, stack: u64, probes: u32) -> u64;
 
-/// No probes.
+/// Calls without probes.
 pub const PLAIN: u32 = 0;
-/// A probe at the entry.
+/// Calls with a probe at the entry.
 pub const COUNTED: u32 = 1;
-/// A probe at the entry and one at the exit.
+/// Calls with a probe at the entry and one at the exit.
 pub const TIMED: u32 = 2;
 
-/// Calls of a round, and rounds of each kind.
+/// The number of calls per round.
 const CALLS: u64 = 64;
+/// The number of rounds of each kind of call.
 const ROUNDS: u32 = 24;
-/// The first inline bucket of a record in every other round, for times of 4 ns to 1 us. In the others it is 0, for times
-/// below 128 ns: with the loose clock a call of the trial may seem to take no time at all.
+/// The first inline bucket of a record in every other round, for times of 4 ns to 1 us. In the
+/// others it is 0, for times below 128 ns: with the loose clock a call of the trial may seem to
+/// take no time.
 const FIRST_BUCKET: u32 = 3;
-/// Words of the longer of two walks: what one takes is told by the difference.
+/// Words of the longer walk. The difference to the shorter one gives the cost per word.
 const WORDS: usize = 32;
-/// Bytes of the stack that the calls are on.
+/// Size of the stack for the calls, in bytes.
 const STACK: usize = 2048;
 
-/// What is called, and how many words its walk has.
+/// The kind of the calls of a trial, and the number of words in their walk.
 #[derive(Clone, Copy)]
 struct What {
     hooks: Hooks,
@@ -56,7 +60,7 @@ struct What {
     words: usize,
 }
 
-/// Where the function has probes.
+/// The probes of the function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hooks {
     None,
@@ -84,7 +88,7 @@ impl What {
         words: WORDS,
         ..Self::TIMED
     };
-    /// The other ways, with the columns of a record that each needs.
+    /// The other ways, with the number of record columns that each needs.
     const OTHERS: [(Self, usize); 4] = [
         (
             Self {
@@ -117,17 +121,20 @@ impl What {
     ];
 }
 
-/// What a call of it takes, and what has been measured of that; times [`CALLS`], in ticks.
+/// The cost of [`CALLS`] calls, and the part of that cost that the calls themselves have measured,
+/// in ticks.
 #[derive(Clone, Copy)]
 struct Taken {
     all: u64,
     measured: u64,
 }
 
-/// Finds it out, once; where no system call may be made not at all, since signals are not blocked then.
+/// Measures the costs, once. If system calls are not allowed, does nothing, because signals are not
+/// blocked then.
 ///
 /// # Safety
-/// On the private stack of the thread, at the beginning of the slow way; signals are blocked.
+/// The caller is on the private stack of the thread, at the start of the slow path, with signals
+/// blocked.
 pub unsafe fn find_out(thread: *mut Thread, calls: Calls) {
     static HAS_BEGUN: AtomicU32 = AtomicU32::new(0);
     let may = ipath_parameters.system_calls.load(Ordering::Relaxed) != 0;
@@ -143,14 +150,15 @@ pub unsafe fn find_out(thread: *mut Thread, calls: Calls) {
         HAS_BEGUN.store(0, Ordering::Relaxed);
         return;
     };
-    // Restarts the count of switches, so that the time of this long trial counts unless it is preempted.
-    // SAFETY: the caller's promise.
+    // Restarts the count of switches, so that the time of this long trial counts unless it is
+    // preempted.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*thread).meter.sources.has_been_out() };
-    // Nothing is remembered in an epoch before that.
+    // Walks are only cached in an epoch that has been renewed.
     epoch::renew();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
-        // Others go through the list of any thread, as far as its top.
+        // Other threads may traverse the list of any thread, up to its top.
         list::lock_own(&raw mut (*thread).calls);
         let before = Before::of(thread);
         try_all(thread, record, columns, calls);
@@ -159,9 +167,9 @@ pub unsafe fn find_out(thread: *mut Thread, calls: Calls) {
     }
 }
 
-/// Finds out what each way takes that records with so many columns may be by.
+/// Measures the cost of each way for which a record has enough columns.
 unsafe fn try_all(thread: *mut Thread, record: &RecordHead, columns: usize, calls: Calls) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let taken = |what| unsafe { best(thread, record, what, calls) };
     let found = taken(What::PLAIN).zip(taken(What::COUNTED));
     let found = found.zip(taken(What::TIMED).zip(taken(What::LONG)));
@@ -198,7 +206,7 @@ unsafe fn try_all(thread: *mut Thread, record: &RecordHead, columns: usize, call
     set(cost, all(short).max(1));
 }
 
-/// What a trial changes of a thread.
+/// The state of a thread that a trial changes.
 struct Before {
     busy: u64,
     quick: StackRange,
@@ -210,8 +218,9 @@ struct Before {
 }
 
 impl Before {
+    /// Saves the state. Makes the thread appear as one that is never switched out.
     unsafe fn of(thread: *mut Thread) -> Self {
-        // SAFETY: the thread is the caller's.
+        // SAFETY: the thread belongs to the caller.
         unsafe {
             Self {
                 busy: (*thread).busy,
@@ -225,6 +234,7 @@ impl Before {
         }
     }
 
+    /// Restores the state.
     unsafe fn put_back(self, thread: *mut Thread) {
         // SAFETY: as above.
         unsafe {
@@ -239,7 +249,7 @@ impl Before {
     }
 }
 
-/// The shortest round.
+/// The result of the shortest round; `None` if no round took the intended path.
 unsafe fn best(
     thread: *mut Thread,
     record: &RecordHead,
@@ -249,7 +259,7 @@ unsafe fn best(
     let mut best: Option<Taken> = None;
     for number in 0..ROUNDS {
         let first = FIRST_BUCKET * (number % 2);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let taken = unsafe { round(thread, record, what, calls, first) };
         if let Some(taken) = taken
             && best.is_none_or(|best| taken.all < best.all)
@@ -260,7 +270,7 @@ unsafe fn best(
     best
 }
 
-/// A round; `None` where not all of it went the way that it was to go.
+/// Runs a round. `None` if not all calls took the intended path.
 #[inline(never)]
 unsafe fn round(
     thread: *mut Thread,
@@ -274,7 +284,7 @@ unsafe fn round(
     let high = low + STACK as u64;
     // Calls push their return address there.
     let slot = high - 8;
-    // SAFETY: activations are integers and pointers, of which zeros are some.
+    // SAFETY: activations are integers and pointers, for which zero is valid.
     let mut activations: [Activation; 2] = unsafe { core::mem::zeroed() };
     prepare(record, what.way, first_bucket);
     let kind = match what.hooks {
@@ -284,7 +294,8 @@ unsafe fn round(
     let probe = &ipath_probes[TRIAL as usize];
     let in_epoch = InEpoch::of(TRIAL, epoch::current()?);
     let mut run = Apart::<WORDS>::default();
-    // SAFETY: all of it outlives the round; the thread is the caller's, in which nothing else happens.
+    // SAFETY: all objects outlive the round. The thread belongs to the caller and does nothing else
+    // meanwhile.
     unsafe {
         activation::link(activations.as_mut_ptr(), activations.len(), ptr::null_mut());
         activations[0].slot = BOTTOM;
@@ -310,22 +321,22 @@ unsafe fn round(
             Hooks::Entry => record.entered.load(Ordering::Relaxed),
             Hooks::Both => record.closed.load(Ordering::Relaxed),
         };
-        // A call that the stubs have left open counts in this.
+        // Calls that the stubs left open are still counted there.
         (*thread).calls.depths.add(TRIAL as usize).write(0);
         let measured = areas::column(record, 0).sum.load(Ordering::Relaxed);
         (count == CALLS + 1).then_some(Taken { all, measured })
     }
 }
 
-/// Makes the record one that has counted a call before, so that there is nothing more to do than for others.
+/// Makes the record look as if it had counted a call before, so that no first-time work is left.
 fn prepare(record: &RecordHead, way: u8, first_bucket: u32) {
-    const VALUE: Place = Place {
+    const VALUE: ValueLocation = ValueLocation {
         register: 0,
         is_vector: false,
         width: 3,
         is_signed: true,
     };
-    /// The same for each value.
+    /// This location for every value.
     const VALUES: u64 = VALUE.encode() as u64 * 0x01_0101_0101_0101;
     let details = &ipath_details[TRIAL as usize];
     details.store(VALUES, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Remembered walks, made again to see that they are right (`IPATH_VERIFY_WALKS`, for tests).
+//! Verification of cached walks by repeating them (`IPATH_VERIFY_WALKS`, for tests).
 
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -12,8 +12,8 @@ use crate::os::parameters::{self, ipath_parameters, is_alive};
 use crate::thread::{self, Thread};
 use crate::walk::memo::InEpoch;
 
-/// Makes the walk again that is remembered for a call, and where it differs ends the program with
-/// SIGILL. Then the stub goes on as ever.
+/// Repeats the cached walk of a call, and kills the program with SIGILL if the two walks differ.
+/// Otherwise the stub continues as usual.
 ///
 /// # Safety
 /// As for [`super::entry::ipath_remember_walk`].
@@ -23,12 +23,12 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, fp: u64) {
     if !is_alive() || thread.is_null() {
         return;
     }
-    // SAFETY: the stub's promise; `busy` keeps signal handlers on the thread out.
+    // SAFETY: guaranteed by the stub; `busy` excludes signal handlers on the thread.
     unsafe {
         if busy::begin(thread, slot).is_err() {
             return;
         }
-        // Only from here on does the stack stay the thread's current one, whatever handler comes.
+        // Only from here on do signal handlers not change the thread's current stack.
         if (*thread).walker.stack.holds(slot) {
             verify(thread, function as u32, slot, fp);
         }
@@ -36,12 +36,13 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, fp: u64) {
     }
 }
 
-/// Ends the program where the walk that is remembered for a call is another one when it is made again.
+/// Kills the program if the cached walk of a call differs from a new one.
 ///
 /// # Safety
-/// The thread is the caller's own, marked busy, and `slot` on the stack that it was last seen on.
+/// The thread belongs to the caller and is marked busy. `slot` is on the stack on which it was last
+/// seen.
 pub(super) unsafe fn verify(thread: *mut Thread, function: u32, slot: u64, fp: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (*thread).walker.entry_fp = fp;
         if is_another_walk(thread, function, slot) {
@@ -50,9 +51,9 @@ pub(super) unsafe fn verify(thread: *mut Thread, function: u32, slot: u64, fp: u
     }
 }
 
-/// Whether a walk is remembered for a call, and making it again comes to something else.
+/// True if the walk of a call is cached and differs from a new one.
 unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let Some(epoch) = epoch::current() else {
             return false;
@@ -67,12 +68,12 @@ unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool
         }
         (*thread).walker.fold_last(function);
         let walk = (*thread).walker.last_walk();
-        // An unidentified stack is known only by the end of its mapping, which neighbouring
+        // An unidentified stack is known only by the end of its mapping, which neighboring
         // mappings can move.
         let is_same_stack = !walk.is_told || walk.stack == stack;
         let known = find_last(thread, function);
         let is_trusted = ipath_parameters.distrust.load(Ordering::Relaxed) == 0;
-        // What the function measures has changed, and the epoch has not yet.
+        // The function's measurements have changed, but the epoch not yet.
         if is_trusted && record::schema(&*record) != parameters::schema_of(function) {
             return false;
         }

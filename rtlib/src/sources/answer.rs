@@ -1,6 +1,6 @@
-//! What the kernel answers, in memory of the thread's place.
+//! Buffers for answers of the kernel, in the thread's own memory.
 
-/// Words of the longest answer: what is read of a thread's `stat`.
+/// Words of the longest answer, the text of a thread's `stat`.
 pub const ANSWER: usize = 64;
 
 /// The bytes of an answer.
@@ -9,7 +9,8 @@ pub fn bytes(answer: &mut [u64; ANSWER]) -> &mut [u8] {
     unsafe { core::slice::from_raw_parts_mut(answer.as_mut_ptr().cast(), 8 * ANSWER) }
 }
 
-/// The number after so many others in a text of numbers and words between spaces.
+/// The number after `before` words in a text separated by spaces. `None` if there is no such word,
+/// or if it is no decimal number of 64 bits.
 pub fn number_in(text: &[u8], before: usize) -> Option<u64> {
     let words = text.split(u8::is_ascii_whitespace);
     let word = words.filter(|word| !word.is_empty()).nth(before)?;

@@ -1,7 +1,8 @@
-//! Counters of the processor, by the page of a perf event of the thread's own.
+//! Counters of the processor, read from the page of the thread's perf event.
 //!
-//! A processor has few counters. Where more events are wanted than it has, the kernel counts each for a part of the time. So
-//! what a call has is what was counted during it, scaled to all of the time that its thread ran ([`Said::since`]).
+//! A processor has few hardware counters. If more events are requested, the kernel counts each for
+//! part of the time. So the growth during a call is scaled to all of the time that its thread ran
+//! ([`Said::since`]).
 
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
@@ -23,21 +24,27 @@ pub struct Counters {
 /// A counter of a thread.
 #[repr(C)]
 struct Counter {
-    /// The page of its event, which stays open as long as that is mapped; null where there is none.
+    /// The page of the event, which stays open while it is mapped; null if there is none.
     page: *const MmapPage,
-    /// ns by which its time is ahead of that of the thread's other page.
+    /// The time of this page minus that of the thread's dummy page, in ns.
     ahead: u64,
-    /// What has been told of its times.
+    /// [`Reading::enabled`] at the last reading, in ns.
     enabled: u64,
+    /// [`Reading::running`] at the last reading, in ns.
     running: u64,
-    /// The page's number by then.
+    /// The page's sequence number at the last reading.
     lock: u32,
-    /// 1 where it is not to be had.
+    /// 1 if the counter is not available.
     is_refused: u32,
 }
 
 impl Counters {
-    /// What a counter says now, without a system call.
+    /// The current value of counter `number`, without a system call. `thread` is the thread's dummy
+    /// page.
+    ///
+    /// # Errors
+    /// [`Silent::Unasked`] if the counter must be opened first; [`Silent::Unknown`] if that was
+    /// refused, or if the value cannot be read.
     #[inline(always)]
     pub fn now(&mut self, number: usize, thread: &Page) -> Result<Said, Silent> {
         let counter = &mut self.of[number % COUNTERS];
@@ -60,7 +67,8 @@ impl Counters {
             .ok_or(Silent::Unknown)
     }
 
-    /// Has a counter of the calling thread's, where that can be; once.
+    /// Opens counter `number` and the page `thread` for the calling thread, unless the counter is
+    /// open or was refused before.
     pub fn open(&mut self, number: usize, thread: &mut Page) {
         let counter = &mut self.of[number % COUNTERS];
         if !counter.page.is_null() || counter.is_refused != 0 {
@@ -75,22 +83,24 @@ impl Counters {
         }
     }
 
-    /// Makes them those of another thread.
+    /// Closes the counters, for another thread.
     pub fn close(&mut self) {
         self.of.iter_mut().for_each(Counter::close);
     }
 }
 
 impl Counter {
+    /// Starts using the mapped page of the counter's event.
     fn begin(&mut self, page: *const MmapPage, thread: &Page) {
         self.page = page;
         (self.enabled, self.running, self.lock) = (0, 0, 0);
-        // SAFETY: it has just been mapped, and stays as long as the address is here.
+        // SAFETY: the page has just been mapped, and stays while the address is here.
         let time = unsafe { (*page).time(clock::now) };
         let ahead = time.zip(thread.time());
         self.ahead = ahead.map_or(0, |(own, other)| own.wrapping_sub(other));
     }
 
+    /// Notes that the counter is not available to this thread.
     fn refuse(&mut self, number: usize) {
         self.is_refused = 1;
         if shared::is_mapped() {
@@ -109,7 +119,7 @@ impl Counter {
         }
     }
 
-    /// Adds to what has been told of the counter's times what is new since.
+    /// Accounts for the counter's times since the last reading.
     #[cold]
     #[inline(never)]
     #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
@@ -125,8 +135,8 @@ impl Counter {
         }
     }
 
-    /// What a reading says; `time` is that of the thread's other page. `None` where it is not known for how long the
-    /// thread has run since the event was counted last.
+    /// The value of a reading. `time` returns the time of the thread's dummy page. `None` if it is
+    /// unknown how long the thread has run since the event was last counted.
     #[inline(always)]
     fn said(&self, reading: &Reading, time: impl Fn() -> Option<u64>) -> Option<Said> {
         let missing = reading.enabled.wrapping_sub(reading.running);
@@ -138,7 +148,7 @@ impl Counter {
             });
         }
         let enabled = time()?.wrapping_add(self.ahead);
-        // The two pages have clocks that differ a little.
+        // The clocks of the two pages differ slightly.
         let since = enabled.wrapping_sub(reading.running) as i64;
         Some(Said {
             number: reading.count,

@@ -1,5 +1,6 @@
-//! What the kernel tells of an event in a page that the thread has mapped: how to read its counter, and for how long it has
-//! counted (`struct perf_event_mmap_page` in include/uapi/linux/perf_event.h, which says how all of it is read).
+//! The page in which the kernel describes a mapped perf event: how to read its counter, and for how
+//! long it was counted (`struct perf_event_mmap_page` in include/uapi/linux/perf_event.h, which
+//! documents the fields).
 
 use core::mem::offset_of;
 use core::sync::atomic::{
@@ -13,33 +14,35 @@ use core::sync::atomic::{
 pub struct MmapPage {
     version: u32,
     compat_version: u32,
-    /// Odd while the kernel writes, and another number after that.
+    /// Odd while the kernel writes. Each write changes it.
     lock: AtomicU32,
-    /// The number of the counter, plus 1; 0 while the event is not counted.
+    /// The number of the hardware counter, plus 1; 0 while the event is not counted.
     index: AtomicU32,
-    /// What is added to what the counter holds.
+    /// The value to add to the hardware counter.
     offset: AtomicU64,
-    /// ns, when the page was written, that the thread had run with the event.
+    /// Run time of the thread with the event when the page was written, in ns.
     time_enabled: AtomicU64,
-    /// The part of that in which it was counted.
+    /// The part of `time_enabled` in which the event was counted, in ns.
     time_running: AtomicU64,
     capabilities: AtomicU64,
-    /// Bits of the counter.
+    /// Width of the hardware counter in bits.
     pmc_width: AtomicU16,
-    /// The time-stamp counter to ns since the page was written: `time_offset + (tsc * time_mult >> time_shift)`.
+    /// Conversion of the time-stamp counter to ns since the page was written: `time_offset + (tsc *
+    /// time_mult >> time_shift)`.
     time_shift: AtomicU16,
     time_mult: AtomicU32,
     time_offset: AtomicU64,
-    /// The same to the kernel's clock; not needed.
+    /// The offset for conversion to the kernel's clock; not used.
     time_zero: AtomicU64,
     size: u32,
     reserved: u32,
-    /// Where the time-stamp counter counts as one of fewer bits: what it was, and those bits.
+    /// If the usable time-stamp counter has fewer bits than 64: its value at the write.
     time_cycles: AtomicU64,
+    /// The mask of the usable bits of the time-stamp counter, for `time_cycles`.
     time_mask: AtomicU64,
 }
 
-/// Offset of the number.
+/// Byte offset of the sequence number in the page.
 pub const LOCK: usize = offset_of!(MmapPage, lock);
 
 /// Bits of `capabilities`.
@@ -47,25 +50,26 @@ const CAP_USER_RDPMC: u64 = 1 << 2;
 const CAP_USER_TIME: u64 = 1 << 3;
 const CAP_USER_TIME_SHORT: u64 = 1 << 5;
 
-/// What an event has come to.
+/// A reading of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// What has been counted.
+    /// The count of the event.
     pub count: u64,
-    /// The page's number.
+    /// The page's sequence number.
     pub lock: u32,
-    /// Whether it is being counted now.
+    /// True if the event is being counted now.
     pub is_counted: bool,
-    /// ns that the thread had run with the event when the page was written, and the part in which it was counted.
+    /// Run time of the thread with the event when the page was written, in ns.
     pub enabled: u64,
-    /// See `enabled`.
+    /// The part of `enabled` in which the event was counted, in ns.
     pub running: u64,
-    /// ns since then, where the page tells: if it has not been counted since, the thread need not have run all the time.
+    /// Elapsed time since the kernel wrote the page, in ns; `None` if the page does not show it.
+    /// While the event is not counted, the thread need not have run all the time.
     pub since: Option<u64>,
 }
 
 impl MmapPage {
-    /// One that no event has.
+    /// A page without an event.
     pub const fn unused() -> Self {
         Self {
             version: 0,
@@ -88,14 +92,15 @@ impl MmapPage {
         }
     }
 
-    /// Its number.
+    /// The page's current sequence number.
     #[inline(always)]
     pub fn lock(&self) -> u32 {
         self.lock.load(Relaxed)
     }
 
-    /// What the event has come to, by the processor's counter and the time-stamp counter; `None` where the counter is not the thread's
-    /// to read, or the page changes all the time.
+    /// Reads the event. `counter` reads the hardware counter with a number, and `tsc` the
+    /// time-stamp counter. `None` if the thread may not read the counter, if the counter's width is
+    /// invalid, or if the page keeps changing.
     #[inline(always)]
     pub fn read(&self, counter: impl Fn(u32) -> u64, tsc: impl Fn() -> u64) -> Option<Reading> {
         self.consistently(|capabilities| {
@@ -121,7 +126,8 @@ impl MmapPage {
         })
     }
 
-    /// ns that the thread has run with an event of the kernel's own, which is always counted.
+    /// Run time of the thread with a software event, which is always counted, in ns. `None` if the
+    /// page does not show it.
     #[inline(always)]
     pub fn time(&self, tsc: impl Fn() -> u64) -> Option<u64> {
         let reading = self.consistently(|capabilities| {
@@ -137,10 +143,11 @@ impl MmapPage {
         Some(reading.enabled.wrapping_add(reading.since?))
     }
 
-    /// What `read` finds while the page does not change.
+    /// The result of `read` while the page does not change. `None` if the page keeps changing, or
+    /// `read` returns `None`.
     #[inline(always)]
     fn consistently(&self, read: impl Fn(u64) -> Option<Reading>) -> Option<Reading> {
-        /// The thread is not switched out each time that it has just read.
+        /// The maximum number of readings. The thread is not switched out at every one.
         const TRIES: usize = 8;
         for _ in 0..TRIES {
             let lock = self.lock.load(Acquire);
@@ -154,7 +161,8 @@ impl MmapPage {
         None
     }
 
-    /// ns since the page was written.
+    /// Elapsed time since the page was written, in ns. `None` if the page has no factors for the
+    /// time-stamp counter.
     #[inline(always)]
     fn since(&self, capabilities: u64, tsc: impl Fn() -> u64) -> Option<u64> {
         if capabilities & CAP_USER_TIME == 0 {
@@ -172,7 +180,8 @@ impl MmapPage {
             .wrapping_mul(mult)
             .wrapping_add(rest.wrapping_mul(mult) >> shift);
         let since = self.time_offset.load(Relaxed).wrapping_add(ns);
-        // The time-stamp counter of this processor may be a little behind the one that wrote the page.
+        // The time-stamp counter of this processor may be slightly behind that of the processor
+        // that wrote the page.
         Some((since as i64).max(0) as u64)
     }
 }

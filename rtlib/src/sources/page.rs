@@ -1,9 +1,10 @@
-//! A page that the kernel writes to each time that the thread is switched in.
+//! A page that the kernel writes each time that the thread is switched in.
 //!
-//! It is that of a perf event which counts nothing (PERF_COUNT_SW_DUMMY, perf_event_open(2)). When the kernel puts a
-//! thread's events in, it updates their pages (kernel/events/core.c, perf_swevent_add and perf_event_update_userpage). So
-//! as long as the page's sequence number stays the same, the thread has not been switched out, and what changes only then
-//! need not be asked for again. The event's descriptor is closed at once; the mapping keeps it.
+//! It belongs to a perf event that counts nothing (PERF_COUNT_SW_DUMMY, perf_event_open(2)). When
+//! the kernel switches in a thread's events, it updates their pages (kernel/events/core.c,
+//! perf_swevent_add and perf_event_update_userpage). So while the page's sequence number is
+//! unchanged, the thread has not been switched out, and values that change only then need not be
+//! read again. The event's descriptor is closed at once; the mapping keeps the event alive.
 
 use core::mem::offset_of;
 use core::ptr;
@@ -14,21 +15,21 @@ use super::mmap_page::{self, MmapPage};
 use crate::arch::clock;
 use crate::os::{memory, sys};
 
-/// A thread's page.
+/// A thread's page: the mapping of the kernel's page, if there is one.
 #[repr(C)]
 pub struct Page {
     at: *const MmapPage,
-    /// 1 where there is none to be had.
+    /// 1 if the page is not available.
     is_refused: u32,
     _padding: u32,
 }
 
-/// Offset of where a thread's page is, null where there is none, and in that of its number.
+/// Byte offset in [`Page`] of the address of the kernel's page (null if there is none).
 pub const AT: usize = offset_of!(Page, at);
-/// See [`AT`].
+/// Byte offset of the sequence number in the kernel's page.
 pub const LOCK: usize = mmap_page::LOCK;
 
-/// In user mode alone, which needs no rights.
+/// The page's event. It counts in user mode only, which needs no privileges.
 static DUMMY: Event = {
     const SOFTWARE: u32 = 1;
     const COUNT_DUMMY: u64 = 9;
@@ -36,7 +37,7 @@ static DUMMY: Event = {
 };
 
 impl Page {
-    /// None, for a test.
+    /// No page, for a test.
     #[cfg(test)]
     pub fn none() -> Self {
         Self {
@@ -46,7 +47,7 @@ impl Page {
         }
     }
 
-    /// The calling thread's, for a test.
+    /// The page of the calling thread, for a test.
     #[cfg(test)]
     pub fn own() -> Self {
         let mut page = Self {
@@ -57,7 +58,7 @@ impl Page {
         page
     }
 
-    /// One that is mapped already.
+    /// A page that is mapped already.
     pub fn of(at: &'static MmapPage) -> Self {
         Self {
             at,
@@ -66,7 +67,7 @@ impl Page {
         }
     }
 
-    /// Maps the calling thread's; where that has been tried and refused, nothing.
+    /// Maps the page of the calling thread, unless that was refused before.
     pub fn open(&mut self) {
         if !self.at.is_null() || self.is_refused != 0 {
             return;
@@ -78,7 +79,7 @@ impl Page {
         }
     }
 
-    /// Unmaps it.
+    /// Unmaps the page, if there is one. It can be opened again, even if that was refused before.
     pub fn close(&mut self) {
         self.is_refused = 0;
         if !self.at.is_null() {
@@ -88,19 +89,20 @@ impl Page {
         }
     }
 
-    /// Does without it from now on: it has not told all.
+    /// Stops using the page, because it has missed a switch.
     pub fn refuse(&mut self) {
         self.close();
         self.is_refused = 1;
     }
 
-    /// Its sequence number; `None` where there is no page.
+    /// The sequence number; `None` if there is no page.
     #[inline(always)]
     pub fn lock(&self) -> Option<u32> {
         Some(self.mapped()?.lock())
     }
 
-    /// ns that the thread has run with it, where that is known without a system call.
+    /// Run time of the thread since the page was opened, in ns. `None` if it is not known without a
+    /// system call.
     #[inline(always)]
     pub fn time(&self) -> Option<u64> {
         self.mapped()?.time(clock::now)
@@ -113,30 +115,33 @@ impl Page {
     }
 }
 
-/// What a source said, which changes only when the thread is switched out.
+/// A value of a source that changes only when the thread is switched out.
 #[repr(C)]
 pub struct Kept {
+    /// The value of the last reading, in the source's unit.
     said: u64,
-    /// The sequence number by then.
+    /// The page's sequence number at the time of the last reading.
     lock: u32,
-    /// 1 where there was one.
+    /// 1 if `said` is a value of the current thread and `lock` was read with it; otherwise 0.
     is_known: u32,
 }
 
 impl Kept {
-    /// Makes it that of another thread.
+    /// Forgets the value, for another thread.
     pub fn forget(&mut self) {
         self.is_known = 0;
     }
 
-    /// What it says, where the thread has not been switched out since.
+    /// The value of the last reading, in the source's unit. `None` if nothing has been read, there
+    /// is no page, or the thread has been switched out since.
     #[inline(always)]
     pub fn known(&self, page: &Page) -> Option<u64> {
         let is_same = self.is_known != 0 && page.lock() == Some(self.lock);
         is_same.then_some(self.said)
     }
 
-    /// What it says, by `read` where the thread may have been switched out since.
+    /// The value, in the source's unit. Opens the page. Calls `read` if the thread may have been
+    /// switched out since the last reading. `None` if `read` returns `None`.
     #[inline(always)]
     pub fn read(&mut self, page: &mut Page, read: impl FnOnce() -> Option<u64>) -> Option<u64> {
         page.open();
@@ -146,17 +151,19 @@ impl Kept {
         let lock = page.lock();
         let said = read()?;
         self.said = said;
-        // What was read first is what it belongs to: a switch in between has it read again.
+        // The number was read before the value: after a switch in between, the value is read again.
         self.lock = lock.unwrap_or(0);
         self.is_known = lock.is_some().into();
         Some(said)
     }
 
-    /// Its value at an exit, by `read` if the thread may have been switched out since the last reading. `lock`
-    /// is the page's number soon after the exit. If the thread has been switched out after the exit, the value
-    /// is less by `growth`, which it has grown by at most since then.
+    /// The value a moment ago, read by `read` if the thread may have been switched out since the
+    /// last reading. `lock` is the page's number at that moment; `None` if there was no page. If
+    /// the thread may have been switched out since then, `growth` is subtracted: an upper bound of
+    /// the growth meanwhile. The result is never below the previous reading. `None` if `read`
+    /// returns `None`.
     #[inline(always)]
-    pub fn read_at_exit(
+    pub fn read_of(
         &mut self,
         page: &mut Page,
         lock: Option<u32>,
@@ -171,8 +178,8 @@ impl Kept {
         if lock.is_some() && page.lock() == lock {
             return Some(said);
         }
-        let at_exit = said.saturating_sub(growth(page));
-        Some(before.map_or(at_exit, |before| at_exit.max(before)))
+        let then = said.saturating_sub(growth(page));
+        Some(before.map_or(then, |before| then.max(before)))
     }
 }
 

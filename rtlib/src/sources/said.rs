@@ -1,28 +1,29 @@
-//! What sources say, and by how much they have grown from one time to another.
+//! Values of sources, and their growth between two times.
 
-/// What a source says.
+/// The value of a source.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// The number.
+    /// The number, in the source's unit.
     pub number: u64,
-    /// Of a counter: ns in which it was counted; 0 where that is not known to this very moment.
+    /// For a counter: the time in which it was counted so far, in ns; 0 if that is unknown for this
+    /// moment.
     pub running: u64,
-    /// Of a counter: ns in which the thread ran and it was not.
+    /// For a counter: the time in which the thread ran, but the counter was not counted, in ns.
     pub missing: u64,
 }
 
-/// Why a source says nothing.
+/// The reason why a source has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silent {
     /// The kernel must be asked.
     Unasked,
-    /// It is not to be found out.
+    /// The value cannot be determined.
     Unknown,
 }
 
 impl Said {
-    /// Of a source that is no counter.
+    /// The value of a source that is no counter.
     #[inline(always)]
     pub fn number(number: u64) -> Self {
         Self {
@@ -31,7 +32,8 @@ impl Said {
         }
     }
 
-    /// By how much the source has grown since it said `from`; `None` where it was not counted at all meanwhile.
+    /// The growth of the source since `from`, in its unit; `None` if it was not counted at all in
+    /// between.
     #[inline(always)]
     pub fn since(&self, from: &Self) -> Option<u64> {
         let grown = self.number.saturating_sub(from.number);
@@ -42,12 +44,14 @@ impl Said {
     }
 }
 
-/// What grows by `count` in `running` ns, in these and as many more as are missing.
+/// Scales a growth of `count` in `running` ns to `running` plus `missing` ns. `None` if `running`
+/// is 0, before or after both times are reduced to 32 bits.
 #[cold]
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 fn scaled(count: u64, mut running: u64, mut missing: u64) -> Option<u64> {
-    /// Of the ratio of two times more are not needed, and the product of a rest with one has room.
+    /// The bits to which the times are reduced. A ratio of times needs no more, and the product of
+    /// a remainder and a time then fits.
     const BITS: u32 = 32;
     let more = (running | missing) >> BITS;
     let shift = u64::BITS - more.leading_zeros();
@@ -62,7 +66,7 @@ fn scaled(count: u64, mut running: u64, mut missing: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Against more bits, with times of days.
+    /// Compares with a computation in more bits, for times of days.
     #[test]
     fn large_numbers_are_scaled_as_well() {
         let mut bits = 0x9e37_79b9_7f4a_7c15u64;
@@ -79,7 +83,7 @@ mod tests {
             let exact = u64::try_from(u128::from(count) + more).unwrap_or(u64::MAX);
             match scaled(count, running, missing) {
                 None => assert!(running < missing >> 30, "{count} {running} {missing}"),
-                // Few bits of the time are left, in which it was counted.
+                // Too few bits are left of the time in which it was counted.
                 Some(_) if running < missing >> 16 => {}
                 Some(found) => {
                     scaled_some += 1;

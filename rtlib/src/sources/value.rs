@@ -1,26 +1,29 @@
-//! Arguments and return values, as the stub finds them.
+//! Arguments and return values, read from where the stub has stored them.
 
-use abi::value::{Place, RETURN};
+use abi::value::{RETURN, ValueLocation};
 
 use crate::arch::stored::{ARGUMENTS, RESULT};
 use crate::arch::vector;
 
-/// That vector registers are where they were: nothing has touched them since the probe point.
+/// The value of `vectors` if vector registers are still unchanged since the probe point.
 pub const REGISTERS: u64 = 0;
 
-/// What is in a place; of a floating-point number the integer nearest to it.
+/// Value `number` of a call: [`RETURN`], or the number of an argument counted from 0. `details` is
+/// the function's word of locations ([`abi::value`]). A floating-point number is rounded to the
+/// nearest integer.
 ///
 /// # Safety
-/// `slot` is the address of the return address of a call whose probe is being seen to, on the calling thread's stack;
-/// `vectors` is where vector registers have been stored, 16 bytes each, or [`REGISTERS`].
+/// `slot` is the address of the return address of a call whose probe is being processed, on the
+/// calling thread's stack. `vectors` is the address of the stored vector registers, 16 bytes each,
+/// or [`REGISTERS`].
 #[inline(always)]
 pub unsafe fn read(number: u8, details: u64, slot: u64, vectors: u64) -> i64 {
-    let place = Place::decode((details >> (8 * u32::from(number))) as u8);
+    let place = ValueLocation::decode((details >> (8 * u32::from(number))) as u8);
     let register = usize::from(place.register);
     if place.is_vector {
         let bits = match vectors {
             REGISTERS => vector::low_half(register),
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             base => unsafe { *((base + 16 * register as u64) as *const u64) },
         };
         return rounded(bits, place.width);
@@ -29,14 +32,15 @@ pub unsafe fn read(number: u8, details: u64, slot: u64, vectors: u64) -> i64 {
         RETURN => RESULT,
         _ => ARGUMENTS[register % ARGUMENTS.len()],
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let word = unsafe { *((slot - at) as *const u64) };
     narrow(word, place)
 }
 
-/// What a register of which only the lower bytes count holds.
+/// The value in the lower bytes of the integer register `word`. `place` gives their number and the
+/// signedness.
 #[inline(always)]
-fn narrow(word: u64, place: Place) -> i64 {
+fn narrow(word: u64, place: ValueLocation) -> i64 {
     let unused = 64 - (8 << place.width);
     if place.is_signed {
         (word << unused) as i64 >> unused
@@ -45,8 +49,9 @@ fn narrow(word: u64, place: Place) -> i64 {
     }
 }
 
-/// The integer nearest to a float or double, halves away from zero; the largest or smallest where it is beyond, and 0 where it is
-/// no number. With integers alone, as vector registers are the program's.
+/// The integer nearest to a float (`width` 2) or double, with halves rounded away from zero.
+/// Out-of-range numbers become the largest or smallest integer, and NaN becomes 0. It uses integer
+/// instructions only, because vector registers belong to the program.
 #[cold]
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
@@ -128,7 +133,7 @@ mod tests {
             bits ^= bits << 13;
             bits ^= bits >> 7;
             bits ^= bits << 17;
-            // Of a size that has whole and broken parts.
+            // An exponent for numbers with integer and fractional parts.
             let exponent = 1023 - 2 + bits % 68;
             let double = f64::from_bits(bits & 0x800f_ffff_ffff_ffff | exponent << 52);
             assert_eq!(
@@ -141,7 +146,7 @@ mod tests {
 
     #[test]
     fn registers_are_narrowed_as_their_type_says() {
-        let place = |width, is_signed| Place {
+        let place = |width, is_signed| ValueLocation {
             register: 0,
             is_vector: false,
             width,

@@ -1,11 +1,11 @@
 //! A word that the kernel changes when a thread ends. It serves threads without an id at an offset
-//! from their thread pointer: pure Go, Zig without a C library, raw clone(2). Another thread may get the
-//! thread pointer afterwards.
+//! from their thread pointer: pure Go, Zig without a C library, raw clone(2). Another thread may
+//! get the thread pointer afterwards.
 //!
 //! The word is `data_head` of the ring buffer of the thread's own perf event. With `task` in the
 //! event's attributes the kernel writes a record when the thread creates a thread and when it ends
-//! (kernel/events/core.c, perf_event_task), before it releases the thread's memory. The buffer is
-//! mapped read-only, so it never fills up. The event's descriptor is closed at once.
+//! (kernel/events/core.c, perf_event_task). It does so before it releases the thread's memory. The
+//! buffer is mapped read-only, so it never fills up. The event's descriptor is closed at once.
 //!
 //! A robust futex list would work too (set_robust_list(2)), but a thread has only one, and only the
 //! thread itself can remove it.
@@ -16,7 +16,7 @@ use crate::os::{foreign, memory, sys};
 
 /// Pages of the mapping: the control page, and the buffer.
 const PAGES: u64 = 2;
-/// Offset of `data_head` in the control page (include/uapi/linux/perf_event.h, `struct
+/// Byte offset of `data_head` in the control page (include/uapi/linux/perf_event.h, `struct
 /// perf_event_mmap_page`).
 const DATA_HEAD: u64 = 1024;
 
@@ -38,7 +38,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Replaces the mark by one of the calling thread, if the kernel allows it.
+    /// Replaces the mark by one of the calling thread. If the kernel refuses that, there is none.
     pub fn renew(&mut self) {
         if self.at != 0 {
             // SAFETY: the place belongs to the caller, which reads another word from now on.
@@ -61,7 +61,7 @@ impl Mark {
         }
     }
 
-    /// The address of the word; `None` if there is none.
+    /// The address of the word that changes when the thread ends; `None` if there is none.
     pub fn word(&self) -> Option<*const u32> {
         (self.at != 0).then_some((self.at + DATA_HEAD) as *const u32)
     }

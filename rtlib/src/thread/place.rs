@@ -1,4 +1,4 @@
-//! A thread's place: all that the runtime knows of it.
+//! A thread's place: all data that the runtime has of the thread.
 
 use core::mem::{offset_of, size_of};
 use core::ptr;
@@ -19,81 +19,85 @@ use unwind::Saved;
 /// Bytes of a thread's private stack.
 const STACK: u64 = 96 * 1024;
 
-/// One thread. Only the thread itself touches it, a signal handler on it nothing but `busy`,
-/// which tells it to keep out.
+/// A thread. Only the thread itself accesses it. A signal handler on the thread accesses only
+/// `busy`, which excludes it.
 #[repr(C)]
 pub struct Thread {
     /// Address of the return address of the call being recorded; 0 while none is.
     pub busy: u64,
-    /// The offset from the thread pointer to the word by which the thread recognizes its place: the id in
-    /// its control block, or if that is not known the result of `word_of`.
+    /// The offset from the thread pointer to the word by which the thread recognizes its place: the
+    /// id in its control block, or if that is not known the result of `word_of`.
     pub tid_from_tp: u64,
-    /// The value of that word while the place belongs to the thread. `u32::MAX` until the thread
-    /// has set up the whole place.
+    /// The value of the word at `tid_from_tp` while the place belongs to the thread. `u32::MAX`
+    /// until the thread has set up the whole place.
     pub tid: u32,
-    /// 1 if no word changes when the thread ends. The slow path then asks the kernel each time.
+    /// 1 if no word changes when the thread ends, but system calls are allowed. The slow path then
+    /// asks the kernel each time.
     pub(super) is_unmarked: u32,
-    /// When the exit was reached that the slow path sees to, by the time-stamp counter.
+    /// The time-stamp counter when the exit handled by the slow path was reached.
     pub now: u64,
     /// The application's stack pointer while the slow path runs.
     pub saved_sp: u64,
-    /// Its calls that have not ended.
+    /// The thread's calls that have not ended.
     pub calls: Calls,
     /// Top of the private stack, aligned to 16.
     pub private_stack: u64,
-    /// The application's signal mask while the slow path runs, or a left mark is taken.
+    /// The application's signal mask while the slow path runs, or while a stale mark is replaced.
     pub signal_mask: u64,
-    /// Whose place it is, under the lock of [`super::registry`].
+    /// The owner of the place, under the lock of [`super::registry`].
     pub(super) owner: Owner,
     /// The application's callee-saved registers while the slow path runs.
     pub saved: Saved,
-    /// What it walks its stack with.
+    /// The state for walking the thread's stack.
     pub walker: Walker,
-    /// Its records.
+    /// The thread's records.
     pub ledger: Ledger,
-    /// The alternate signal stack when it was last asked for, here to save room on the application's.
+    /// The alternate signal stack when last queried. It is here to save room on the application's
+    /// stack.
     pub alternate: AlternateStack,
-    /// The thread that was listed before it.
+    /// The thread that was listed before this one; null for the first.
     pub(super) listed_before: *mut Thread,
-    /// What `busy` is to be after the slow path: 0 as a rule.
+    /// The value of `busy` after the slow path, usually 0.
     pub busy_after: u64,
-    /// What it measures its calls with.
+    /// The state for measuring the thread's calls.
     pub meter: Meter,
-    /// What the hand-written ways have no register for.
+    /// A temporary for the assembly fast paths.
     pub scratch: u64,
     /// Reports the end of the thread, if its id is not known by its thread pointer.
     pub(super) mark: Mark,
 }
 
-/// What no thread has as its id.
+/// A thread id that no thread has.
 pub(super) const NOBODY: u32 = u32::MAX;
 
-/// The thread that a place is given to.
+/// The owner of a place.
 #[repr(C)]
 pub(super) struct Owner {
-    /// Its thread pointer.
+    /// The owner's thread pointer.
     pub tp: u64,
-    /// What stands where its id is looked for. Differs from the kernel's if the C library does not know the
-    /// thread: raw clone(2).
+    /// The word at the offset of the thread id. It differs from the kernel's id if the C library
+    /// does not know the thread: raw clone(2).
     pub tid: u32,
-    /// Its id as the kernel has it, which is the same as a rule, and that of its process.
+    /// The owner's thread id according to the kernel.
     pub kernel_tid: u32,
-    /// See `kernel_tid`.
+    /// The id of the owner's process.
     pub process: u32,
-    /// [`NOBODY`], once the place has an owner.
+    /// [`NOBODY`] once the place has an owner.
     pub nobody: u32,
 }
 
 impl Owner {
-    /// True if the thread has its id at an offset from its thread pointer. Otherwise its place is recognized by a mark.
+    /// True if the thread's id is at an offset from its thread pointer. Otherwise its place is
+    /// recognized by a mark.
     pub fn has_id(&self) -> bool {
         tid_offset().is_some() && self.tid == self.kernel_tid
     }
 }
 
-/// Bytes before it in its mapping: what every call stores to shares no place in its page with what
-/// every call reads, which stands at the start of one. Processors take the one for the other at first
-/// ("4K aliasing", Intel's optimization manual 15.8).
+/// Bytes before the thread in its mapping. Data that every call stores and data that every call
+/// reads must be at different offsets within a page; the latter is at the start of a page.
+/// Otherwise processors assume a dependency at first ("4K aliasing", Intel's optimization manual
+/// 15.8).
 const HEAD: u64 = 1024;
 
 const _: () = assert!(HEAD as usize + offset_of!(Thread, saved_sp) == abi::image::THREAD_SAVED_SP);
@@ -105,29 +109,29 @@ const _: () = assert!(
         && HEAD.is_multiple_of(LINE as u64)
 );
 
-/// Whether all of `thread`, which is the calling thread's place, is the calling thread's: not so as long as it has
-/// what another has left.
+/// True if `thread`, the place at the calling thread's thread pointer, is completely set up for the
+/// calling thread. False while it has data of an earlier owner.
 ///
 /// # Safety
-/// `thread` came from [`super::registry::current`].
+/// `thread` was returned by [`super::registry::current`].
 #[inline(always)]
 pub unsafe fn is_same(thread: *mut Thread) -> bool {
-    // SAFETY: places stay valid; the calling thread has the thread pointer, and at an offset from it the command has found the
-    // id of every thread.
+    // SAFETY: places stay valid. The calling thread has this thread pointer, and its id is at the
+    // offset that the command has found.
     unsafe {
         let at = thread_pointer().wrapping_add((*thread).tid_from_tp) as *const u32;
         at.read_volatile() == (&raw const (*thread).tid).read_volatile()
     }
 }
 
-/// The word that a thread without an id at an offset from its thread pointer compares: the mark, which
-/// changes when the thread ends. Without a mark, the word always matches. If threads must be told
-/// apart it never matches, so the thread takes the slow path each time.
+/// The word that a thread without an id at an offset from its thread pointer compares: the mark,
+/// which changes when the thread ends. Without a mark, the word always matches. If threads must be
+/// told apart it never matches, so the thread takes the slow path each time.
 ///
 /// # Safety
-/// The place is the caller's.
+/// The place belongs to the caller.
 pub(super) unsafe fn word_of(thread: *mut Thread) -> *const u32 {
-    // SAFETY: the place is the caller's.
+    // SAFETY: the place belongs to the caller.
     unsafe {
         let owner = &raw const (*thread).owner;
         (*thread).mark.word().unwrap_or(
@@ -146,7 +150,7 @@ pub(super) unsafe fn word_of(thread: *mut Thread) -> *const u32 {
 /// # Safety
 /// As for [`word_of`].
 pub(super) unsafe fn note_word(thread: *mut Thread) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let now = match word_of(thread) {
             word if ptr::eq(word, &raw const (*thread).owner.nobody) => (*thread).owner.tid,
@@ -156,25 +160,30 @@ pub(super) unsafe fn note_word(thread: *mut Thread) {
     }
 }
 
-/// Bytes of a line of memory.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
+/// Bytes of a [`Thread`], rounded up.
 const HEAD_BYTES: u64 = (size_of::<Thread>() as u64).next_multiple_of(2 * LINE as u64);
 
-/// Where its parts begin, in bytes from the thread.
+/// Offset from a thread to the memory of its list of calls, in bytes. The memory of its ledger, of
+/// its walker and its private stack follow.
 const CALLS: u64 = HEAD_BYTES;
 const LEDGER: u64 = CALLS + calls::list::BYTES;
 const WALKER: u64 = LEDGER + ledger::BYTES;
 const PRIVATE_STACK: u64 = WALKER + walk::BYTES;
 
-/// Bytes from a thread to the table of its remembered walks.
+/// Bytes from a thread to its table of cached walks.
 pub const MEMO: usize = (WALKER + walk::TABLE) as usize;
 
 const BYTES: u64 = HEAD + PRIVATE_STACK + STACK;
 
 const _: () = assert!(BYTES <= abi::image::RESERVE_PER_THREAD);
 
-/// Memory for a place.
+/// Maps memory for a place and returns its address.
+///
+/// # Errors
+/// As for [`memory::map`].
 #[inline(never)]
 pub(super) fn map() -> Result<u64, Shortage> {
     memory::map(BYTES)
@@ -185,13 +194,13 @@ pub(super) fn at(base: u64) -> *mut Thread {
     (base + HEAD) as *mut Thread
 }
 
-/// Makes what [`map`] returned a place that is nobody's, with this entry in the segment.
+/// Turns memory returned by [`map`] into a place without an owner, with this entry in the segment.
 #[inline(never)]
 pub(super) fn fill(base: u64, index: u32) {
     let thread = at(base);
     let of = |part: u64| base + HEAD + part;
-    // SAFETY: the parts lie one after the other in memory mapped above, zeroed, all of it ours;
-    // sizes are multiples of 8, so every part is aligned.
+    // SAFETY: the parts are adjacent in memory mapped above, which is zeroed and has no other user.
+    // Sizes are multiples of 8, so all parts are aligned.
     unsafe {
         (*thread).tid = NOBODY;
         let overhead = &areas::thread(index).overhead;

@@ -1,12 +1,13 @@
-//! Threads by thread pointer, and the places they are given.
+//! Threads by thread pointer, and the allocation of their places.
 //!
-//! A place is a [`Thread`]: what the runtime knows of one. It is never given back to the system, but to other
-//! threads: one whose thread has ended goes to the next that is met, with its records, so that what a program
-//! takes which makes threads for ever is what those take that live at once. A thread has ended when the kernel
-//! knows none of its id in its process (tgkill(2), ESRCH), or when another thread has its thread pointer or its id.
+//! A place is a [`Thread`], all data that the runtime has of one. Places are never unmapped, but
+//! reused: the place of a thread that has ended goes to the next new thread, with its records. So
+//! the memory is bounded by the number of threads alive at once, even if a program creates threads
+//! forever. A thread has ended if the kernel knows no thread with its id in its process (tgkill(2),
+//! ESRCH), or if another thread has its thread pointer or its id.
 //!
-//! That a place is one's own, each call sees by its own thread id, see [`Thread::tid_from_tp`]: so it does not
-//! matter if a thread is led to a place that is being given to another.
+//! Each call checks by its own thread id that the place belongs to it, see [`Thread::tid_from_tp`].
+//! So it does no harm if a thread finds a place that is being given to another thread.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -26,24 +27,28 @@ pub static REGISTRY: Registry = Registry::new();
 
 #[repr(C)]
 struct Bucket {
-    /// thread pointer plus one; 0 while free.
+    /// The thread pointer plus one; 0 while the bucket is free.
     key: AtomicU64,
+    /// The address of the place.
     thread: AtomicU64,
 }
 
-/// Key of a bucket that had a thread: what is looked for may stand after it. No thread pointer is as high.
+/// Key of a bucket whose thread was removed. The search continues after it. No thread pointer is
+/// this high.
 const LEFT: u64 = u64::MAX;
 
 const BUCKETS: usize = 2 * MAX_THREADS;
 
-/// How far to the right the number of a thread pointer's first bucket is once it has been multiplied.
+/// Shift that turns the product of a thread pointer and the multiplier into the number of its first
+/// bucket.
 pub const HASH_SHIFT: u32 = u64::BITS - BUCKETS.trailing_zeros();
 
-/// Open addressing; read without a lock. It comes first, so that the stubs find it at the address of the whole.
+/// A hash table with open addressing, read without a lock. The buckets come first, so that their
+/// address is that of the registry.
 #[repr(C)]
 pub struct Registry {
     buckets: [Bucket; BUCKETS],
-    /// Held by who changes it, with signals blocked.
+    /// Held during changes, with signals blocked.
     pub(super) lock: Lock,
 }
 
@@ -61,7 +66,7 @@ impl Registry {
         }
     }
 
-    /// The place that this thread pointer leads to, or null.
+    /// The place for this thread pointer, or null.
     #[inline(always)]
     pub fn get(&self, tp: u64) -> *mut Thread {
         match self.find(tp) {
@@ -70,6 +75,7 @@ impl Registry {
         }
     }
 
+    /// The bucket of this thread pointer; `None` if it is not in the table.
     #[inline(always)]
     fn find(&self, tp: u64) -> Option<&Bucket> {
         let first = first_bucket(tp);
@@ -86,7 +92,7 @@ impl Registry {
         None
     }
 
-    /// Has a thread pointer that leads nowhere lead to a place; false where there is no room. The lock is held.
+    /// Adds a thread pointer that is not in the table. False if there is no room. The lock is held.
     fn insert(&self, tp: u64, thread: *mut Thread) -> bool {
         let first = first_bucket(tp);
         for at in first..first + BUCKETS {
@@ -100,13 +106,14 @@ impl Registry {
         false
     }
 
-    /// Has a thread pointer lead nowhere. The lock is held.
+    /// Removes a thread pointer, if it is in the table. The lock is held.
     fn remove(&self, tp: u64) {
         let Some(bucket) = self.find(tp) else {
             return;
         };
         bucket.key.store(LEFT, Ordering::Release);
-        // Where nothing stands after it, nothing needs to be looked for beyond it.
+        // If the next bucket is free, no search continues beyond this one, so the bucket can be
+        // freed.
         let mut at =
             (ptr::from_ref(bucket) as usize - self.buckets.as_ptr() as usize) / size_of::<Bucket>();
         while self.buckets[(at + 1) % BUCKETS].key.load(Ordering::Relaxed) == 0
@@ -129,7 +136,8 @@ fn first_bucket(tp: u64) -> usize {
     hash::bucket(tp, BUCKETS.ilog2())
 }
 
-/// The calling thread; null where it is not known yet, or what has its thread pointer is another's place.
+/// The place of the calling thread. Null if the thread is not known yet, or if the place at its
+/// thread pointer belongs to another thread.
 #[inline(always)]
 pub fn current() -> *mut Thread {
     let tp = thread_pointer();
@@ -137,8 +145,8 @@ pub fn current() -> *mut Thread {
     if thread.is_null() {
         return thread;
     }
-    // SAFETY: places stay valid; whoever has this thread pointer has its id at an offset from it where the command has
-    // found every thread's. Another place's owner has another.
+    // SAFETY: places stay valid. A thread with this thread pointer has its id at the offset that
+    // the command has found. If the place has another owner, the ids differ.
     unsafe {
         let is_own = match tid_offset() {
             Some(offset) => {
@@ -151,17 +159,19 @@ pub fn current() -> *mut Thread {
     }
 }
 
-/// Places, the last one first.
+/// Places, the newest first.
 static PLACES: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
-/// The place that is looked at next for whether its thread has ended.
+/// The next place to check for a thread that has ended.
 static NEXT: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
 
-/// What is known of the thread that is given a place, under the registry's lock. It is here for this takes little of
-/// the application's stack: each step is called with nothing of the others on it.
+/// The state of giving a thread a place, under the registry's lock. It is static to save room on
+/// the application's stack: the steps are called one after the other.
 struct Work {
+    /// The calling thread's thread pointer.
     tp: AtomicU64,
     /// Signals blocked before.
     mask: AtomicU64,
+    /// The place found so far; null while there is none.
     thread: AtomicPtr<Thread>,
 }
 
@@ -189,8 +199,8 @@ impl Work {
     }
 }
 
-/// Gives the calling thread a place: what its thread pointer led to before, that of a thread that has ended, or a new one;
-/// false where there is none. Runs on the application's stack.
+/// Gives the calling thread a place: the one at its thread pointer, that of a thread that has
+/// ended, or a new one. False if there is none. Runs on the application's stack.
 #[cold]
 #[inline(never)]
 pub fn register() -> bool {
@@ -209,7 +219,7 @@ pub fn register() -> bool {
         if !WORK.is_done() {
             find_ended(true);
         }
-        // There are twice as many buckets as places.
+        // The table has room, because it has twice as many buckets as there are places.
         if WORK.is_done() {
             REGISTRY.insert(WORK.tp(), WORK.thread());
         }
@@ -220,15 +230,16 @@ pub fn register() -> bool {
     end()
 }
 
-/// Begins to give the calling thread a place, with signals blocked: a handler on top of this would wait for the lock
-/// for ever.
+/// Starts giving the calling thread a place: blocks signals, because a handler on top of this would
+/// wait for the lock forever, and takes the lock. False, without either, if the thread pointer is
+/// not known.
 #[inline(never)]
 fn begin() -> bool {
     let Some(tp) = new_thread_pointer() else {
         return false;
     };
     let mut mask = 0;
-    // SAFETY: `end` puts the mask back.
+    // SAFETY: `end` restores the mask.
     unsafe { sys::block_signals(&raw mut mask) };
     REGISTRY.lock.lock();
     WORK.tp.store(tp, Ordering::Relaxed);
@@ -236,21 +247,21 @@ fn begin() -> bool {
     true
 }
 
-/// Ends it; whether there is a place.
+/// Ends giving a place: releases the lock and restores the signal mask. True if there is a place.
 #[inline(never)]
 fn end() -> bool {
     let is_done = WORK.is_done();
     let mask = WORK.mask.load(Ordering::Relaxed);
     REGISTRY.lock.unlock();
-    // SAFETY: as it was.
+    // SAFETY: `begin` stored the mask.
     unsafe { sys::restore_signals(&raw const mask) };
     is_done
 }
 
-/// An entry of the segment that a place could not be made for, plus one.
+/// The entry in the segment of a place that could not be created, plus one; 0 if there is none.
 static SPARE: AtomicU32 = AtomicU32::new(0);
 
-/// An entry of the segment for a new place.
+/// Takes an entry in the segment for a new place and returns its index.
 #[inline(never)]
 fn take_entry() -> Result<u32, Shortage> {
     match SPARE.swap(0, Ordering::Relaxed).checked_sub(1) {
@@ -259,7 +270,8 @@ fn take_entry() -> Result<u32, Shortage> {
     }
 }
 
-/// Makes a new place and lists it.
+/// Creates a new place, lists it, and stores it in [`WORK`]. Without room or memory, notes the
+/// shortage and stores nothing.
 #[inline(never)]
 fn make() {
     let index = match take_entry() {
@@ -275,18 +287,18 @@ fn make() {
     };
     place::fill(base, index);
     let thread = place::at(base);
-    // SAFETY: it is complete, and not listed yet.
+    // SAFETY: it is complete and not listed yet.
     unsafe { (*thread).listed_before = PLACES.load(Ordering::Relaxed) };
     PLACES.store(thread, Ordering::Release);
     WORK.set(thread);
 }
 
-/// Makes the calling thread the owner of the place that its thread pointer leads to.
+/// Makes the calling thread the owner of the place in [`WORK`].
 #[inline(never)]
 fn give() {
     let (thread, tp) = (WORK.thread(), WORK.tp());
-    // SAFETY: the lock is held, and nobody else uses the place, as whoever comes to it by an old thread pointer sees
-    // an id that is not its own.
+    // SAFETY: the lock is held, and no other thread uses the place: one that finds it by an old
+    // thread pointer sees an id that differs from its own.
     unsafe {
         (&raw mut (*thread).tid).write_volatile(NOBODY);
         let owner = &raw mut (*thread).owner;
@@ -296,7 +308,8 @@ fn give() {
         ((*owner).kernel_tid, (*owner).process) = if !sys::may_call() {
             (own().unwrap_or((*thread).ledger.thread()), 0)
         } else if sys::getpid() != sys::own_pid() {
-            // A child that shares the memory runs as the thread that waits for it, and ends before that.
+            // A child that shares the memory runs as the thread that waits for it, and ends before
+            // that continues.
             (own().unwrap_or(sys::own_pid()), sys::own_pid())
         } else {
             (sys::gettid(), sys::own_pid())
@@ -306,12 +319,13 @@ fn give() {
     }
 }
 
-/// Has the calling thread, whose thread pointer this is, find its id where it looks for it.
+/// Prepares the place so that the calling thread, which has this thread pointer, recognizes it by
+/// its id.
 ///
 /// # Safety
-/// The place is the caller's, and the lock held.
+/// The place belongs to the caller, and the lock is held.
 unsafe fn lead(thread: *mut Thread, tp: u64) {
-    // SAFETY: the caller's promise; where its id stands at an offset, the control block is there.
+    // SAFETY: guaranteed by the caller. If the offset of the id is known, the control block exists.
     unsafe {
         let owner = &raw mut (*thread).owner;
         let offset = tid_offset();
@@ -327,27 +341,28 @@ unsafe fn lead(thread: *mut Thread, tp: u64) {
     }
 }
 
-/// The thread pointer of a thread that has no control block yet: the first one, as the kernel starts a program.
+/// The thread pointer of a thread without a control block: the first thread, as the kernel starts a
+/// program.
 const NONE_YET: u64 = 0;
 
-/// Whether there is a thread that was met before it had a control block.
+/// True if a thread is known from before it had a control block.
 pub fn has_first() -> bool {
     !REGISTRY.get(NONE_YET).is_null()
 }
 
-/// Keeps the place of the calling thread where that was met before it had a control block, as in functions of a static
-/// program that make one. Whether it was.
+/// Keeps the place that the calling thread got before it had a control block, as functions of a
+/// static program do that create one. True if it had such a place.
 #[inline(never)]
 fn move_first() -> bool {
     let thread = REGISTRY.get(NONE_YET);
-    // Where the kernel may not be asked it may be any thread.
+    // Without system calls, it might belong to any thread.
     // SAFETY: places stay valid.
     let is_own = !thread.is_null()
         && sys::may_call()
         && unsafe { (*thread).owner.kernel_tid == sys::gettid() };
     if is_own {
         REGISTRY.remove(NONE_YET);
-        // SAFETY: the lock is held, and the place the caller's; all of it stays so.
+        // SAFETY: the lock is held, and the place belongs to the caller.
         unsafe {
             let is_whole = (*thread).tid != NOBODY;
             lead(thread, WORK.tp());
@@ -363,13 +378,17 @@ fn move_first() -> bool {
     is_own
 }
 
-/// Looks for a place whose thread has ended, among a few or all; the thread pointer of that leads to it no longer.
+/// Searches all places if `among_all`, otherwise the next few, for one whose thread has ended.
+/// Removes it from its thread pointer and stores it in [`WORK`]. Finds none if thread ids are not
+/// at a known offset, without system calls, and among the next few if threads are recorded
+/// separately.
 ///
-/// Each new thread looks at a few, so that of the places not more than one in so many is free.
+/// Each new thread checks a few, so at most a constant fraction of the places is unused.
 #[inline(never)]
 fn find_ended(among_all: bool) {
     const FEW: usize = 8;
-    // Without its id at an offset from the thread pointer, a thread whose place has been given away would not know.
+    // Without its id at an offset from the thread pointer, a thread would not notice that its place
+    // was given away.
     let can_tell = tid_offset().is_some() && sys::may_call();
     let is_wanted = among_all || !parameters::tells_threads_apart();
     if !can_tell || !is_wanted {
@@ -412,7 +431,7 @@ mod tests {
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
-            // Few buckets, so that they collide.
+            // Few distinct values, so that they collide.
             let tp = (seed >> 20) % 3000 * 64;
             if there.remove(&tp).is_some() {
                 REGISTRY.remove(tp);

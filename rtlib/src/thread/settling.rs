@@ -9,14 +9,14 @@ use crate::calls;
 use crate::os::sys;
 use crate::os::thread_pointer::tid_offset;
 
-/// Sets up all of a place for the calling thread, which it was given to, unless this was done
+/// Sets up the whole place for the calling thread, which it was given to, unless this was done
 /// before.
 ///
 /// # Safety
 /// The place belongs to the caller, which holds no lock. Signals are blocked.
 #[inline(always)]
 pub unsafe fn settle(thread: *mut Thread) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !is_same(thread) || (*thread).is_unmarked != 0 {
             renew(thread);
@@ -31,10 +31,11 @@ pub fn keep_room(thread: *mut Thread) {
     Mark::keep_room(mark.cast::<Mark>().cast_const());
 }
 
-/// Like [`settle`], for a place that may have belonged to another thread.
+/// Sets up the place as [`settle`] does, unless it still belongs to the thread. It may have
+/// belonged to another thread before.
 #[inline(never)]
 unsafe fn renew(thread: *mut Thread) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !(*thread).owner.has_id() && is_still(thread) {
             return;
@@ -60,8 +61,8 @@ unsafe fn renew(thread: *mut Thread) {
     }
 }
 
-/// True if the place at the calling thread's thread pointer belongs to it, not to an earlier thread with
-/// the same thread pointer. Otherwise the place is given to it, and must be renewed.
+/// True if the place at the calling thread's thread pointer belongs to it, not to an earlier thread
+/// with the same thread pointer. Otherwise the place is given to it, and must be renewed.
 ///
 /// # Safety
 /// As for [`settle`]; the thread's id is not at an offset from its thread pointer.

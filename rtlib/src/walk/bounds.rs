@@ -1,7 +1,7 @@
-//! Where the memory of a thread's stack ends: no word beyond is read.
+//! The end of the memory of a thread's stack. No word beyond it is read.
 //!
-//! C libraries put a thread's control block, at which its thread pointer is, at the end of its own stack. Of other stacks it
-//! is only known in which mapping they are.
+//! C libraries place a thread's control block, to which its thread pointer points, at the end of
+//! its stack. For other stacks, only the mapping is known.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,14 +15,14 @@ use crate::code::modules;
 use crate::os::sys::Direction;
 use crate::os::{foreign, maps, sys, thread_pointer};
 
-/// Whether it may be the bounds of the stack's memory where a walk ended.
+/// True if the walk may have ended at the bounds of the stack's memory.
 pub fn is_at(walk: &Walk) -> bool {
     Cause::of_node(walk.root).is_some() && !walk.is_determined
 }
 
 impl Walker {
-    /// Has a look at the bounds of the thread's stack again, if these were not looked at just before: whether
-    /// they are others.
+    /// Checks the bounds of the thread's stack again, unless they were checked just before. True if
+    /// they have changed.
     pub(super) fn look_again(&mut self, slot: u64) -> bool {
         let now = clock::now();
         let before = self.stack;
@@ -41,7 +41,8 @@ impl Walker {
         found.is_some() && self.stack.high != before.high
     }
 
-    /// Makes the stack that holds `slot` the thread's current one.
+    /// Makes the stack that contains `slot` the thread's current one. `None` if its bounds cannot
+    /// be determined.
     pub(super) fn find_stack(&mut self, slot: u64) -> Option<()> {
         self.stack = self.stack_at(slot)?;
         self.is_own = u64::from(is_own(&self.stack, slot) || is_alternate(slot));
@@ -49,18 +50,19 @@ impl Walker {
         Some(())
     }
 
-    /// The stack that holds `slot`. It may lie across several mappings, as a goroutine's does where the heap that it
-    /// is in has grown or has been given advice.
+    /// The stack that contains `slot`; `None` if its bounds cannot be determined. It may span
+    /// several mappings, such as a goroutine's stack in a heap that has grown or has been given
+    /// advice (madvise(2)).
     pub(super) fn stack_at(&mut self, slot: u64) -> Option<StackRange> {
         if let Some(known) = self.stacks.iter_mut().find(|r| r.holds(slot)) {
-            // It may be another stack by now, which ends elsewhere.
+            // It may have become another stack, with another end.
             if !sys::may_call() || sys::is_mapped(slot & !(abi::PAGE - 1), known.high) {
                 return Some(*known);
             }
             *known = StackRange { low: 0, high: 0 };
         }
-        // Most stacks are threads' own. Of those no file has to be read, and no descriptor taken for it.
-        // The first thread's control block is elsewhere.
+        // Most stacks are the thread's own. They are found without opening a file, which needs a
+        // descriptor. The first thread's control block is elsewhere.
         let (mut range, is_part) = match own(slot).filter(|_| self.is_first == 0) {
             Some(range) => (range, true),
             None => (by_maps(slot).or_else(|| by_reading(slot))?, false),
@@ -111,14 +113,15 @@ fn is_alternate(slot: u64) -> bool {
     slot.wrapping_sub(alternate.low) < alternate.size
 }
 
-/// Pages that are asked for at once.
+/// Pages queried at once.
 const PAGES: usize = 256;
-/// So many pages below `slot` the thread may come before they are asked for again.
+/// The number of pages below `slot` that are included, so that a deeper stack needs no new query
+/// soon.
 const BELOW: usize = 16;
 
-/// The part of the thread's own stack that holds `slot`, if there is nothing but memory that can be read from there
-/// up to the control block. What lies below the thread's stack has the stack's guard page between
-/// (pthread_attr_setguardsize(3)).
+/// The part of the thread's own stack that contains `slot`, if all memory from there up to the
+/// control block is readable; otherwise `None`. Memory below the thread's stack is separated from
+/// it by the stack's guard page (pthread_attr_setguardsize(3)).
 fn own(slot: u64) -> Option<StackRange> {
     let high = thread_pointer::thread_pointer() & !7;
     let top = (high - 1) & !(abi::PAGE - 1);
@@ -135,7 +138,8 @@ fn own(slot: u64) -> Option<StackRange> {
     (low <= page).then_some(StackRange { low, high })
 }
 
-/// The stack that holds `slot`, by the mapping that it is in.
+/// The stack that contains `slot`, as the mapping that contains it. `None` if no readable mapping
+/// does, or if the maps cannot be read.
 fn by_maps(slot: u64) -> Option<StackRange> {
     let mut found: Option<StackRange> = None;
     let read = maps::for_each(|mapping, path| {
@@ -166,8 +170,9 @@ fn by_maps(slot: u64) -> Option<StackRange> {
     Some(below_own_control_block(range, slot))
 }
 
-/// The part of the stack with `slot` around it that can be read, where maps cannot: a process may have no descriptor left for it
-/// (RLIMIT_NOFILE).
+/// The readable part of the stack around `slot`, for when the maps cannot be read: a process may
+/// have no descriptor left for them (RLIMIT_NOFILE). `None` if the memory at `slot` is not readable
+/// or the kernel cannot be asked.
 fn by_reading(slot: u64) -> Option<StackRange> {
     const LARGEST: u64 = 64 << 20;
     if !sys::may_call() {
@@ -187,7 +192,8 @@ fn by_reading(slot: u64) -> Option<StackRange> {
     Some(below_own_control_block(StackRange { low, high }, slot))
 }
 
-/// What lies above the thread's own stack in the same mapping is not the stack's, and may go.
+/// Cuts off the part of the mapping above the thread's own stack. It does not belong to the stack,
+/// and may be unmapped.
 fn below_own_control_block(mut range: StackRange, slot: u64) -> StackRange {
     if thread_pointer::tid_offset().is_some()
         && range.holds(thread_pointer::thread_pointer())
@@ -198,7 +204,8 @@ fn below_own_control_block(mut range: StackRange, slot: u64) -> StackRange {
     range
 }
 
-/// The stack of a thread that the command did not see.
+/// The range below the control block, for a thread that the command has not seen. `None` if `slot`
+/// is not in it.
 fn below_control_block(slot: u64) -> Option<StackRange> {
     const LARGEST: u64 = 64 << 20;
     const PIECE: u64 = 64 << 10;

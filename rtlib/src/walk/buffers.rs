@@ -1,4 +1,4 @@
-//! What a walk writes to: return addresses, the numbers of their rules, the words it has read.
+//! The output of a walk: return addresses, the numbers of their rules, and the words read.
 
 use core::mem::size_of;
 
@@ -10,21 +10,21 @@ use super::outcome::{Walk, begin_hash};
 use crate::code::rules::RULES;
 use crate::os::{hash, memory};
 
-/// Frames a walk can hold at first.
+/// Initial capacity in frames.
 const FIRST: u64 = 512;
-/// And after growing, a power of two; deeper calls count as overflow.
-pub const MOST: u64 = 1 << 20;
+/// Maximum capacity in frames, a power of two. Deeper calls count as overflow.
+pub const MAX_FRAMES: u64 = 1 << 20;
 
-/// Words that one frame takes: its return address, the frame pointer that leads to it, and where the frame was
-/// realigned its canonical frame address.
+/// Maximum number of words read per frame: its return address, the frame pointer that leads to it,
+/// and for a realigned frame its canonical frame address.
 const READS: u64 = 3;
-/// More sites than frames: what fills up the last word.
+/// Additional capacity for sites, for padding the last word.
 const MORE_SITES: u64 = 4;
 
-/// Bytes that are there at first.
+/// Bytes of the buffers at first.
 pub const FIRST_BYTES: u64 = bytes(FIRST);
 
-/// Bytes for a walk of `frames` frames.
+/// Bytes of buffers with a capacity of `frames` frames.
 const fn bytes(frames: u64) -> u64 {
     frames * 8
         + reads_bytes(frames)
@@ -32,6 +32,7 @@ const fn bytes(frames: u64) -> u64 {
         + ((frames + MORE_SITES) * size_of::<u16>() as u64).next_multiple_of(16)
 }
 
+/// Bytes of the words read, in buffers with a capacity of `frames` frames.
 const fn reads_bytes(frames: u64) -> u64 {
     (frames * READS + 1) * size_of::<Read>() as u64
 }
@@ -39,28 +40,30 @@ const fn reads_bytes(frames: u64) -> u64 {
 /// A walker's buffers.
 #[repr(C)]
 pub struct Buffers {
-    /// Return addresses of the walk under way.
+    /// Return addresses of the current walk.
     pub frames: *mut u64,
-    /// How many fit.
+    /// Capacity in frames.
     pub capacity: u64,
-    /// The numbers of their rules, four more than that.
+    /// The sites of the current walk: the number of each return address's rule. The capacity is
+    /// that of `frames` and four more.
     pub sites: *mut u16,
-    /// Words that the walk under way has read: room for [`READS`] a frame and one.
+    /// Words that the current walk has read: room for [`READS`] per frame and one more.
     pub reads: *mut Read,
-    /// Where recursion is folded: [`fold::buckets`] for all frames that fit.
+    /// Hash table for folding recursion: [`fold::buckets`] for all frames that fit.
     folding: *mut u32,
 }
 
 impl Buffers {
-    /// Takes [`FIRST_BYTES`] at `base`.
+    /// Uses the [`FIRST_BYTES`] bytes at `base` as the buffers.
     ///
     /// # Safety
-    /// They are nobody else's, and aligned to 8.
+    /// The memory has no other user, and is aligned to 8.
     pub unsafe fn begin(&mut self, base: u64) {
         self.take(base, FIRST);
     }
 
-    /// Takes [`bytes`] at `base` for so many frames, a power of two.
+    /// Uses the [`bytes`] bytes at `base` as the buffers, with a capacity of `frames` frames, a
+    /// power of two.
     fn take(&mut self, base: u64, frames: u64) {
         self.frames = base as *mut u64;
         self.capacity = frames;
@@ -71,52 +74,54 @@ impl Buffers {
         self.sites = (folding + fold::buckets(frames) * size_of::<u32>() as u64) as *mut u16;
     }
 
-    /// Makes room for more frames.
+    /// Makes room for more frames. The contents are lost.
     ///
     /// # Errors
-    /// There is no memory for them, or there are as many as can be.
+    /// There is no memory, or the maximum capacity is reached.
     pub fn grow(&mut self) -> Result<(), Shortage> {
-        let capacity = (self.capacity * 4).min(MOST);
+        let capacity = (self.capacity * 4).min(MAX_FRAMES);
         if capacity == self.capacity {
             return Err(Shortage::Depth);
         }
         let old = self.frames as u64;
         let new = memory::map(bytes(capacity))?;
         self.take(new, capacity);
-        // SAFETY: nothing leads to the old ones any more; those that a thread has at first are no mapping of their
-        // own and stay.
+        // SAFETY: no pointers to the old buffers are left. `unmap` ignores the initial ones, which
+        // are not a mapping of their own.
         unsafe { memory::unmap(old) };
         Ok(())
     }
 
-    /// The words that a walk has read, of which there are `count`.
+    /// The `count` words that the last walk has read.
     ///
     /// # Safety
-    /// The walk is the last, and has read as many.
+    /// The last walk has read as many words.
     #[inline(always)]
     pub unsafe fn reads(&self, count: u64) -> &'static [Read] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { core::slice::from_raw_parts(self.reads, count as usize) }
     }
 
-    /// Fills up the last word of the sites before `end`: they are compared four at a time.
+    /// Pads the last word of the sites before `end` with zeroes, because sites are compared four at
+    /// a time.
     ///
     /// # Safety
-    /// `end` is at most as many sites from the first as frames fit.
+    /// `end` is at most as many sites after the first one as there is room for frames.
     #[inline(always)]
     pub unsafe fn end_sites(end: *mut u16) {
         // SAFETY: there is room for four more sites than frames.
         unsafe { end.cast::<u64>().write_unaligned(0) };
     }
 
-    /// Folds recursion on the path of the last walk.
+    /// Folds recursion on the path of `walk`, a walk of a call of `function`, and updates its
+    /// length and hash.
     ///
     /// # Safety
-    /// It is that, and has not been folded.
+    /// The walk is the last one, and has not been folded.
     #[inline(always)]
     pub unsafe fn fold(&mut self, function: u32, walk: &mut Walk) {
-        // SAFETY: the caller's promise; the table is for as many frames as fit. One after the other instead of
-        // one inside the other, to use less of the stack.
+        // SAFETY: guaranteed by the caller; the table is large enough for all frames that fit. The
+        // calls are sequential instead of nested, to use less of the stack.
         unsafe {
             if walk.has_sites {
                 self.fill_frames(walk.len);
@@ -126,7 +131,7 @@ impl Buffers {
         }
     }
 
-    /// Puts the return addresses of as many sites into `frames`.
+    /// Stores the return addresses of the first `len` sites in `frames`.
     #[inline(never)]
     #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
     unsafe fn fill_frames(&mut self, len: u64) {
@@ -139,7 +144,7 @@ impl Buffers {
         }
     }
 
-    /// Makes hash and sites those of the frames.
+    /// Computes the hash and the sites of the frames.
     #[cold]
     #[inline(never)]
     #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]

@@ -1,4 +1,4 @@
-//! One frame after the other by rules of one word, which know the stack pointer and fp only.
+//! Walks frame by frame with rules of one word, which know only the stack pointer and fp.
 
 use core::mem::offset_of;
 
@@ -16,11 +16,12 @@ use crate::code::rules::RULES;
 use crate::os::hash;
 
 impl Walker {
-    /// Walks with cached rules. `slot` is the address of the probed function's return address, `fp`
-    /// the register at its entry.
+    /// Walks from a call of `function` with cached rules. `slot` is the address of the probed
+    /// function's return address, `fp` the frame pointer register at its entry. Otherwise returns
+    /// the obstacle that stopped the walk.
     ///
     /// # Safety
-    /// The walker is the calling thread's; `slot` is its stack pointer.
+    /// The walker belongs to the calling thread, and `slot` is its stack pointer.
     #[inline(always)]
     pub unsafe fn walk_by_rules(
         &mut self,
@@ -37,8 +38,8 @@ impl Walker {
         let mut walk = Walk::begin(function, high);
         walk.is_determined = true;
         walk.has_sites = true;
-        // SAFETY: stack words are read between the stack pointer and the end of the mapping it lies in, all of
-        // which is readable memory; there is room for `room` sites, and what they read.
+        // SAFETY: stack words are read between the stack pointer and the end of its mapping, which
+        // is readable memory. There is room for `room` sites and their reads.
         unsafe {
             let mut site_at = first;
             let sites_end = site_at.add(room);
@@ -112,7 +113,7 @@ impl Walker {
     /// do it. `enclosing` returns the stack of the activation with this slot, if there is one.
     ///
     /// With `keeps`, the words read become part of the walk. They then prove the stack each time
-    /// the walk is found again. Without it, the stack is known by other means, and remembered walks
+    /// the walk is found again. Without it, the stack is known by other means, and cached walks
     /// stay as short as the path.
     ///
     /// # Safety
@@ -174,11 +175,11 @@ impl Walker {
     }
 }
 
-/// The words that a walk has read, as far as something has depended on them.
+/// The words that a walk has read and that its result depends on.
 struct Reads {
-    /// Where the next goes: there is room for those of one more frame.
+    /// The next entry to write. There is room for the reads of one more frame.
     next: *mut Read,
-    /// Where the frame pointer was read; 0 where it is among them.
+    /// The address from which the frame pointer was read; 0 if that word is already noted.
     fp_at: u64,
     /// The frame pointer.
     fp: u64,
@@ -187,9 +188,9 @@ struct Reads {
 impl Words for Reads {
     #[inline(always)]
     fn word(&mut self, at: u64) -> Option<u64> {
-        // SAFETY: a word of the stack, and room for it: what stands there is only compared.
+        // SAFETY: a word of the stack, and room to note it. Values noted are only compared.
         unsafe {
-            // Most walks read where the last one has read at this turn.
+            // Most walks read the same address as the last walk at this point.
             let at = likely::address(at, self.next.cast());
             let value = (at as *const u64).read();
             self.note(at, value);
@@ -217,11 +218,13 @@ impl Words for Reads {
 }
 
 impl Reads {
+    /// Adds the word at address `at`, which has this value.
+    ///
     /// # Safety
     /// There is room for one more.
     #[inline(always)]
     unsafe fn note(&mut self, at: u64, value: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.next.write(Read { at, value });
             self.next = self.next.add(1);

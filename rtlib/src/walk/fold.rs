@@ -1,30 +1,33 @@
-//! Folding recursion: a path on which a call site stands twice loses what lies between the two.
+//! Folding recursion. If a call site occurs twice on a path, folding removes the part between the
+//! two.
 //!
-//! From the root on, each return address that already stands on the path takes the path back to where
-//! it stands, so that in the end each is there once. What is left is a path the program could have taken
-//! by itself: after each call site comes one of a function that it has called, and the innermost call
-//! site stays what it was.
+//! Starting at the root, a return address that is already on the path truncates the path to its
+//! first occurrence. In the end each address occurs once. The result is a path that the program
+//! could take itself: after each call site comes a call site in a function that it has called. The
+//! innermost call site stays.
 //!
 //! ```text
 //! main -> A -> B -> A -> B -> f     call sites  m a b a c
 //! main -> A -> B -> f                           m a     c
 //! ```
 //!
-//! The same comes of taking, from the root on, the innermost place of each call site, and going on
-//! with what that one has called: this way needs no stack, and never looks back.
+//! An equivalent algorithm starts at the root, goes to the innermost occurrence of each call site,
+//! and continues with the call site after that. It needs no stack and never goes back.
 
 use crate::os::hash;
 
-/// Buckets of the table for paths of up to `capacity` frames, a power of two: half of them stay free.
+/// Number of buckets of the table for paths of up to `capacity` frames, a power of two. At least
+/// half of them stay free.
 pub const fn buckets(capacity: u64) -> u64 {
     2 * capacity
 }
 
-/// Folds the `len` return addresses at `frames`, the innermost first: how many are left.
+/// Folds the `len` return addresses at `frames`, the innermost first. Returns the new number of
+/// addresses.
 ///
 /// # Safety
-/// There are as many, fewer than 2^32, and [`buckets`] of a power of two no less than `len` at `table`;
-/// both are the caller's.
+/// `frames` has at least `len` addresses, fewer than 2^32. `table` has [`buckets`] of a power of
+/// two that is at least `len`. Both belong to the caller.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
 pub unsafe fn fold(frames: *mut u64, len: u64, table: *mut u32) -> u64 {
@@ -32,20 +35,20 @@ pub unsafe fn fold(frames: *mut u64, len: u64, table: *mut u32) -> u64 {
         return 0;
     }
     let mask = buckets(len.next_power_of_two()) - 1;
-    // SAFETY: places are at most `mask`, and indexes below `len`. Volatile, so that the compiler takes
-    // no vector register, which is the application's here.
+    // SAFETY: bucket numbers are at most `mask`, and indexes below `len`. The accesses are volatile
+    // so that the compiler uses no vector register, because those belong to the application here.
     unsafe {
         for at in 0..=mask as usize {
             table.add(at).write_volatile(0);
         }
-        // The innermost place of each address, plus one.
+        // The index plus one of the innermost occurrence of each address.
         for index in 0..len as usize {
             let bucket = find(frames, frames.add(index).read(), table, mask);
             if bucket.read_volatile() == 0 {
                 bucket.write_volatile(index as u32 + 1);
             }
         }
-        // What is left goes to the end, over places that have been dealt with.
+        // The result is collected at the end, over frames that have been processed.
         let mut end = len as usize;
         let mut from = end - 1;
         loop {
@@ -68,7 +71,7 @@ pub unsafe fn fold(frames: *mut u64, len: u64, table: *mut u32) -> u64 {
     }
 }
 
-/// Where the table has the address, or has room for it.
+/// The bucket of `address`, or the free bucket for it.
 ///
 /// # Safety
 /// As for [`fold`]; the table has a free place.
@@ -76,7 +79,7 @@ pub unsafe fn fold(frames: *mut u64, len: u64, table: *mut u32) -> u64 {
 unsafe fn find(frames: *const u64, address: u64, table: *mut u32, mask: u64) -> *mut u32 {
     let mut at = address.wrapping_mul(hash::MULTIPLIER) >> 32;
     loop {
-        // SAFETY: the caller's promise; the table holds indexes of frames, plus one.
+        // SAFETY: guaranteed by the caller; the table holds indexes of frames, plus one.
         unsafe {
             let bucket = table.add((at & mask) as usize);
             let known = bucket.read_volatile();
@@ -103,7 +106,8 @@ mod tests {
         frames
     }
 
-    /// As it is defined: from the root on, back to where the address stands already.
+    /// By definition: from the root on, a repeated address truncates the path to its first
+    /// occurrence.
     fn by_definition(path: &[u64]) -> Vec<u64> {
         let mut kept: Vec<u64> = Vec::new();
         for address in path.iter().rev() {

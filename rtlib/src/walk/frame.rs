@@ -2,30 +2,30 @@
 
 use unwind::{Regs, Saved};
 
-/// A range of memory that a stack lies in.
+/// The memory range of a stack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackRange {
-    /// First address.
+    /// First address of the stack's memory.
     pub low: u64,
-    /// First address after it.
+    /// First address after the stack's memory.
     pub high: u64,
 }
 
 impl StackRange {
-    /// Whether it holds the word at `slot`.
+    /// True if the word at `slot` is in the stack's memory.
     #[inline(always)]
     pub fn holds(&self, slot: u64) -> bool {
         self.low <= slot && slot < self.high
     }
 }
 
-/// A frame that goes on.
+/// A suspended frame.
 #[derive(Clone, Copy)]
 pub struct Frame {
-    /// Where.
+    /// The address at which the frame continues.
     pub pc: u64,
-    /// The stack pointer and callee-saved registers there.
+    /// The stack pointer and callee-saved registers with which the frame continues.
     pub registers: Regs,
 }
 
@@ -60,18 +60,18 @@ pub const fn stopped_at(sp: u64) -> u64 {
     sp | 1
 }
 
-/// True if a stack is identified by `stopped_at`.
+/// True if `stack`, the identity of a stack, was made by `stopped_at`.
 pub const fn is_stopped(stack: u64) -> bool {
     stack & 1 != 0
 }
 
 impl Frame {
-    /// The one that has made the call whose return address is at `slot`.
+    /// The frame that has made the call whose return address is at `slot`.
     ///
     /// # Safety
     /// `slot` is on the calling thread's stack, and the registers are those at the call.
     pub unsafe fn of_caller(slot: u64, saved: &Saved) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let pc = unsafe { (slot as *const u64).read() };
         Self {
             pc,

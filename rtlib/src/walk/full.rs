@@ -1,4 +1,4 @@
-//! Walks with every callee-saved register, evaluating the unwind tables for each frame.
+//! Walks with all callee-saved registers, which evaluate the unwind tables for each frame.
 
 use abi::arch::stack::RED_ZONE;
 use abi::cause::Cause;
@@ -25,22 +25,26 @@ use crate::code::rules::RULES;
 use crate::os::foreign::Window;
 use crate::os::hash;
 
-/// Alternate stacks that a walk leaves: a handler on one is rarely interrupted by one on another.
+/// Maximum number of alternate stacks that a walk leaves. A handler on one is rarely interrupted by
+/// a handler on another.
 const MOST_CROSSINGS: u32 = 8;
 
 impl Walker {
     /// Walks from a frame of `function`'s caller, or of any caller. Returns the walk and the root's
     /// return address, which is 0 if the walk did not reach the root.
     ///
+    /// # Errors
+    /// [`Obstacle::Depth`] if the path has more frames than the buffers have room for.
+    ///
     /// # Safety
-    /// The walker is the calling thread's, and the frame is on its current stack.
+    /// The walker belongs to the calling thread, and the frame is on its current stack.
     pub(super) unsafe fn walk_fully(
         &mut self,
         function: u32,
         frame: Frame,
     ) -> Result<(Walk, u64), Obstacle> {
         let mut walk = Walk::begin(function, self.stack.high);
-        let mut place = Place {
+        let mut place = Position {
             pc: frame.pc,
             registers: frame.registers,
             is_return: true,
@@ -51,7 +55,7 @@ impl Walker {
         let mut is_cut = false;
         let mut root = 0;
         loop {
-            // The frames further out are not kept, but they identify the stack.
+            // Frames beyond the cut are not kept, but they identify the stack.
             is_cut |= walk.len == depth_limit();
             if !is_cut {
                 if walk.len == self.buffers.capacity {
@@ -65,7 +69,7 @@ impl Walker {
             let (low, high) = (place.low(), place.high);
             let load = |at: u64| {
                 let is_inside = at >= low && at <= high - 8;
-                // SAFETY: a word of the stack, which nobody else writes.
+                // SAFETY: a word of the stack, which no other thread writes.
                 is_inside
                     .then(|| unsafe { window.word(at, high) })
                     .flatten()
@@ -126,23 +130,23 @@ impl Walker {
     /// # Safety
     /// The walk has fewer frames than the buffers have room for.
     unsafe fn put(&mut self, walk: &mut Walk, frame: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.buffers.frames.add(walk.len as usize).write(frame) };
         walk.len += 1;
         walk.hash = hash::mix(walk.hash, frame);
     }
 
-    /// Goes on at `pc` in the caller, whose registers `place` has already, from a frame whose stack pointer was `sp`.
-    /// A cause where that is on no stack that can be walked.
+    /// Continues at `pc` in the caller, from a frame whose stack pointer was `sp`. `place` already
+    /// has the caller's registers. Returns a cause if the caller is on no stack that can be walked.
     fn go_on(
         &mut self,
-        place: &mut Place,
+        place: &mut Position,
         sp: u64,
         pc: u64,
         signal_frame: bool,
     ) -> Result<(), Cause> {
         let to = place.registers.sp();
-        // Where a signal has interrupted a frame the return address may be in a register (glibc's vfork).
+        // In an interrupted frame, the return address may be in a register (glibc's vfork).
         let is_above = to > sp || to == sp && !place.is_return && pc != place.pc;
         place.pc = pc;
         place.is_return = !signal_frame;
@@ -152,7 +156,8 @@ impl Walker {
         if !signal_frame {
             return Err(Cause::OffStack);
         }
-        // A handler on an alternate stack goes on on the one that the signal came to.
+        // From a handler on an alternate stack, the walk continues on the stack of the interrupted
+        // code.
         place.crossings += 1;
         let may_cross = place.crossings <= MOST_CROSSINGS;
         let other = may_cross.then(|| self.stack_at(to)).flatten();
@@ -161,21 +166,23 @@ impl Walker {
     }
 }
 
-/// Where a walk is.
-struct Place {
+/// The position of a walk.
+struct Position {
+    /// The address at which the frame continues.
     pc: u64,
+    /// The registers with which the frame continues.
     registers: Regs,
-    /// Is `pc` a return address? Else it is where a signal has interrupted the program.
+    /// True if `pc` is a return address. Otherwise a signal has interrupted the program at `pc`.
     is_return: bool,
-    /// The end of the stack.
+    /// The address at which the memory of the current stack ends.
     high: u64,
-    /// Alternate stacks that have been left.
+    /// The number of alternate stacks left so far.
     crossings: u32,
 }
 
-impl Place {
-    /// The frame as it is recorded. Readers take one off a return address to land in the call; what a signal
-    /// interrupted is no return address, so one is added.
+impl Position {
+    /// The address to record. Readers subtract one from a return address to get into the call
+    /// instruction. The address of interrupted code is no return address, so one is added.
     fn frame(&self) -> u64 {
         if self.is_return {
             self.pc
@@ -184,8 +191,7 @@ impl Place {
         }
     }
 
-    /// Where the words begin that rules may read. In an epilogue entries still name the places of registers that have
-    /// been taken off the stack.
+    /// The lowest stack address that rules may read.
     fn low(&self) -> u64 {
         let sp = self.registers.sp();
         if self.is_return {
@@ -196,14 +202,18 @@ impl Place {
     }
 }
 
+/// The result of a step of the full walk.
 enum Next {
+    /// The caller continues at `pc`. With `signal_frame`, a signal has interrupted it at `pc`.
     Caller { pc: u64, signal_frame: bool },
+    /// The frame has no caller.
     Root,
+    /// The walk cannot continue.
     Stop(Cause),
 }
 
 impl Next {
-    /// A caller that goes on at `pc`. It is on no stack without one.
+    /// The caller that continues at `pc`. Without a `pc`, the caller is on no stack.
     fn at(pc: Option<u64>, signal_frame: bool) -> Self {
         match pc {
             Some(pc) => Self::Caller { pc, signal_frame },
@@ -212,7 +222,8 @@ impl Next {
     }
 }
 
-/// Takes the registers from the frame of `pc` to its caller's.
+/// Steps from the frame of `pc` to the registers of its caller. `is_return` is true if `pc` is a
+/// return address. The stack ends at `high`, and `load` reads a word of it.
 fn next(
     registers: &mut Regs,
     pc: u64,
@@ -231,6 +242,8 @@ fn next(
     })
 }
 
+/// Steps as [`next`] does, by cached rows, unwind tables, known code patterns, published rules or
+/// the frame pointer. `None` if there is no rule.
 fn by_tables(
     registers: &mut Regs,
     pc: u64,
@@ -258,13 +271,13 @@ fn by_tables(
         if is_return && is_restorer(&range, pc) {
             return Some(Next::at(signal_frame::step(registers, load), true));
         }
-        // What a signal has interrupted has one where a system call has just returned. Where a call has, it may as
-        // well be at the entry of the next function.
+        // Interrupted code has such a rule only right after a system call. Right after a call, `pc`
+        // may as well be the entry of the next function.
         let has_rule = is_return || is_after_system_call(&range, pc);
         let rule = has_rule.then(|| published::rule_of(&range, pc)).flatten();
         let rule = rule.or_else(|| is_return.then(|| RULES.frame(pc)).flatten());
         let rule = match (rule, convention_of(&range, pc)) {
-            // What holds for return addresses does not where a signal has come.
+            // A convention for return addresses does not hold for interrupted code.
             (None, Some(_)) if !is_return => return None,
             (rule, convention) => rule.or(convention),
         };
@@ -276,7 +289,7 @@ fn by_tables(
     }
     let mut row = cfi::row_at(&fde, look_up)?;
     if is_return && matches!(row.cfa, Cfa::Register(SP, _)) {
-        // The saved registers' places are relative to the true CFA.
+        // The places of saved registers are relative to the true CFA.
         match published::rule_of(&range, pc) {
             Some(Rule::FromSp { cfa_offset, .. }) => {
                 row.cfa = Cfa::Register(SP, cfa_offset.into());
@@ -297,8 +310,10 @@ fn by_tables(
     })
 }
 
-/// The rule of code without tables or recipes, where the frame pointer proves to be its frame pointer. What is shown
-/// once of the code before a return address holds for it: its rule is remembered.
+/// The rule of code without tables or known patterns, from evidence about its frame pointer: a
+/// [`Rule::Stop`] if the code uses none, `None` if the evidence is doubtful. The rule of a return
+/// address holds for all calls that return to it. So it is cached, and a better one is requested
+/// from the command.
 fn frame_pointer(
     registers: &Regs,
     pc: u64,
@@ -309,7 +324,7 @@ fn frame_pointer(
     let (sp, fp) = (registers.sp(), registers.fp());
     let evidence = frame_pointer::judge(sp, fp, load);
     if is_return {
-        // What is in doubt here, the instructions may settle.
+        // The instructions may resolve a doubtful case.
         callers::ask(pc, sp, fp, load);
     }
     let rule = match evidence {
@@ -330,7 +345,8 @@ fn frame_pointer(
     Some(rule)
 }
 
-/// Takes the registers to the caller's without unwind tables.
+/// Steps to the registers of the caller by `rule`. `None` if the rule is not known, or if only a
+/// row of the unwind tables has all registers that it needs ([`Rule::Full`]).
 fn by_rule(
     registers: &mut Regs,
     rule: Rule,

@@ -1,19 +1,19 @@
-//! Remembered walks: a call whose stack holds the words that an earlier walk has read, in the same
-//! places, is on the same path, at the price of a comparison.
+//! A cache of walks. A call whose stack holds the same words at the same addresses that an earlier
+//! walk has read is on the same path. Its lookup costs one comparison per word.
 //!
-//! Walking is deterministic: where a walk reads next follows from the words it has read so far. So
-//! what a walk remembers is the list of its reads, in their order, and two walks of a function from
-//! one stack slot agree up to some word and part there for good. The walks of a slot therefore form
-//! a tree. Each [`Run`] is a piece of it without a branch; where a word differs, the word's place in
-//! its run and the value found lead to another run, if such a call has been here before.
+//! Walking is deterministic: the words read so far decide which word is read next. So a cached walk
+//! is the list of its reads, in order. Two walks of a function from the same stack slot agree up to
+//! some word and differ for good after it. The walks from a slot therefore form a tree. Each
+//! [`Run`] is a part of the tree without a branch. At a word that differs, the place of the word in
+//! its run and the value found lead to another run, if there was such a call before.
 //!
 //! ```text
 //! (function, slot) ─► run: w0 w1 w2 w3 w4 ─► record A
 //!                             └ (place of w2, other value) ─► run: w3' w4' w5' ─► record B
 //! ```
 //!
-//! Comparing in the order of the walk also keeps it safe: each word is read only where all before it
-//! were equal, and then the walk itself would read it.
+//! Comparing in the order of the walk is also safe: a word is only read if all words before it were
+//! equal, and then the walk itself would read it.
 
 use core::mem::size_of;
 
@@ -21,103 +21,113 @@ use abi::segment::RecordHead;
 
 use crate::os::hash::MULTIPLIER;
 
-/// Bytes for runs.
+/// Bytes reserved for runs.
 const ARENA: u64 = 1 << 19;
-/// Reads that are compared in one turn: the last one of a run is repeated up to a multiple of it.
+/// Reads compared per iteration. The last read of a run is repeated so that the number of reads is
+/// a multiple of this.
 const UNROLLED: usize = 4;
 /// Buckets of the table of runs.
 const BUCKETS: u64 = (1 << BUCKET_BITS) + PROBES - 1;
 const BUCKET_BITS: u32 = 13;
-/// Calls of which not more than one may have been missed between two times of forgetting, for remembering
-/// to be worth its price.
+/// Caching is worth its cost if, between two clearings, fewer than one in this number of calls
+/// misses.
 const WORTH: u64 = 3;
-/// Calls for which nothing is remembered where it is not; twice as many each time in a row.
+/// The number of calls for which caching pauses, if caching is not worth its cost. It doubles with
+/// each pause in a row.
 const SHORTEST_REST: u64 = 1 << 14;
+/// The maximum number of calls of a pause.
 const LONGEST_REST: u64 = 1 << 20;
-/// Part of the arena that is filled after a rest, to see whether it has become worth its price.
+/// The part of the arena that is filled after a pause, to find out if caching is worth its cost
+/// now.
 const TRIAL: u64 = ARENA / 4;
-/// Buckets looked at for a key.
+/// Buckets probed for a key.
 pub const PROBES: u64 = 4;
 
-/// How far to the right the number of a key's first bucket is once it has been multiplied.
+/// Shift that turns the product of a key and the multiplier into the number of its first bucket.
 pub const HASH_SHIFT: u32 = u64::BITS - BUCKET_BITS;
 
-/// Bytes that a thread's remembered walks take.
+/// Bytes of a thread's cache of walks.
 pub const BYTES: u64 = BUCKETS * size_of::<Entry>() as u64 + ARENA;
 
-/// A word that a walk has read, and where.
+/// A word that a walk has read, with its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Read {
-    /// Its address.
+    /// The address of the word, on the stack.
     pub at: u64,
-    /// Its value.
+    /// The value of the word.
     pub value: u64,
 }
 
-/// A piece of a walk to its end; its reads follow it.
+/// A part of a walk up to its end. Its reads follow it in memory.
 #[repr(C)]
 pub struct Run {
-    /// After the last read.
+    /// The address after the last read.
     end: *const Read,
-    /// Which stack the walk was on, see [`super::outcome::Walk`].
+    /// The identity of the walk's stack, see [`super::outcome::Walk`].
     pub stack: u64,
-    /// And the record of the path.
+    /// The record of the walk's path.
     pub record: *const RecordHead,
-    /// Ticks that measuring such a call takes.
+    /// The measurement overhead of a call whose walk is found here, in ticks.
     pub cost: u64,
 }
 
-/// Where a run begins: a function's slot, or a branch off another run.
+/// The start of a run: the slot of a function, or a branch off another run.
 #[repr(C)]
 pub struct Entry {
-    key: Key,
+    /// The key; all zeroes if the bucket is free.
+    key: WalkKey,
+    /// The run that begins at the key.
     run: *const Run,
-    /// The record of the path if the run's words are equal, for the stub to fetch meanwhile.
+    /// The record of the path if all words of the run are equal. The stub prefetches it.
     record: *const RecordHead,
 }
 
-/// `(slot, epoch and function)` or `(address of a read in its run, value found)`: no slot lies among the runs.
-/// All zeros while free.
+/// `(slot, epoch and function)` or `(address of a read in its run, value found)`. No slot is an
+/// address within the runs. All zeroes if the bucket is free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-struct Key(u64, u64);
+struct WalkKey(u64, u64);
 
-/// A function's id, and in the bits above it the epoch: the stub puts the two together likewise.
+/// A function's id, with the epoch in the bits above it. The stub computes the same word.
 #[derive(Clone, Copy)]
 pub struct InEpoch(u64);
 
-/// A thread's remembered walks, over memory of [`BYTES`].
+/// A thread's cache of walks, in memory of [`BYTES`].
 #[repr(C)]
 pub struct Memo {
-    /// Its buckets.
+    /// The hash table of runs.
     pub table: *mut Entry,
-    /// Where the next run goes, up to where they may, and where the arena ends.
+    /// The address at which the next run is stored.
     free: u64,
+    /// The address at which runs end for now. It grows up to `end`.
     limit: u64,
+    /// The end address of the arena.
     end: u64,
-    /// Walks not found since all were forgotten, and the thread's calls by then.
+    /// The number of misses since the cache was last cleared.
     misses: u64,
+    /// The thread's number of calls when the cache was last cleared.
     calls: u64,
-    /// Calls for which none is remembered nor looked for, and how many those were the last time.
+    /// The remaining calls of the present pause, in which nothing is cached; 0 outside of a pause.
     rest: u64,
+    /// The length of the last pause, in calls.
     last_rest: u64,
 }
 
-/// Where a comparison has failed.
+/// The point at which a comparison has failed.
 #[derive(Clone, Copy)]
 pub struct Miss {
-    key: Key,
-    /// Reads that were equal, and the one that was not.
+    key: WalkKey,
+    /// The number of equal reads, not including the one that differs.
     matched: usize,
 }
 
 impl Run {
-    /// Makes it one that has no word left to compare.
+    /// Sets the run to one without words to compare.
     #[inline(always)]
     pub fn set(&mut self, stack: u64, record: *const RecordHead, cost: u64) {
         // Volatile, see `Entry::set_key`.
-        // SAFETY: fields of our own.
+        // SAFETY: fields of `self`.
         unsafe {
             (&raw mut self.cost).write_volatile(cost);
             (&raw mut self.stack).write_volatile(stack);
@@ -128,7 +138,7 @@ impl Run {
     }
 }
 
-/// A run apart from all others, with its reads.
+/// A run outside of a cache, with its reads.
 #[repr(C)]
 pub struct Apart<const N: usize> {
     run: Run,
@@ -149,7 +159,8 @@ impl<const N: usize> Default for Apart<N> {
 }
 
 impl<const N: usize> Apart<N> {
-    /// Makes it one of so many words, each of which is in it itself.
+    /// Makes the object a run of the first `words` reads, each of which reads a word of the object
+    /// itself. `stack` and `record` are the result of the walk.
     pub fn make(&mut self, words: usize, stack: u64, record: *const RecordHead) {
         self.run.set(stack, record, 0);
         for read in &mut self.reads {
@@ -158,25 +169,25 @@ impl<const N: usize> Apart<N> {
         self.run.end = self.reads[..words].as_ptr_range().end;
     }
 
-    /// Its beginning.
+    /// The run.
     pub fn run(&self) -> *const Run {
         (&raw const *self).cast()
     }
 }
 
-/// An entry that has been put in the place of another one.
+/// An entry that was replaced, and its index in the table.
 pub struct Replaced {
     place: usize,
-    key: Key,
+    key: WalkKey,
     run: *const Run,
     record: *const RecordHead,
 }
 
 impl Read {
-    /// Copies one, word by word: see [`Entry::set_key`].
+    /// Copies a read word by word, see [`Entry::set_key`].
     #[inline(always)]
     unsafe fn put(to: *mut Self, from: &Self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             (&raw mut (*to).at).write_volatile(from.at);
             (&raw mut (*to).value).write_volatile(from.value);
@@ -185,12 +196,12 @@ impl Read {
 }
 
 impl Entry {
-    /// Volatile: the compiler would take a vector register for two words at once, and those are the
-    /// application's where this runs. A jump out in between leaves a key that nothing has: its first word
-    /// is 0, which is no slot.
+    /// Sets the key. Volatile: otherwise the compiler would store both words with a vector
+    /// register, and those belong to the application here. A jump out of here between the stores
+    /// leaves a key that matches nothing, because no slot is 0.
     #[inline(always)]
-    fn set_key(&mut self, key: Key) {
-        // SAFETY: two fields of our own.
+    fn set_key(&mut self, key: WalkKey) {
+        // SAFETY: two fields of `self`.
         unsafe {
             (&raw mut self.key.0).write_volatile(0);
             (&raw mut self.key.1).write_volatile(key.1);
@@ -200,14 +211,15 @@ impl Entry {
 }
 
 impl InEpoch {
-    /// A function's, in an epoch.
+    /// Combines a function and an epoch.
     #[inline(always)]
     pub const fn of(function: u32, epoch: u64) -> Self {
         Self(epoch | function as u64)
     }
 }
 
-impl Key {
+impl WalkKey {
+    /// The index of bucket number `probe` in which the key may be.
     #[inline(always)]
     fn place(self, probe: u64) -> usize {
         let mixed = (self.0 ^ self.1.rotate_left(32)).wrapping_mul(MULTIPLIER);
@@ -216,10 +228,11 @@ impl Key {
 }
 
 impl Memo {
-    /// Makes zeroed memory a memo that remembers nothing: the runtime's is in the middle of a thread's.
+    /// Turns zeroed memory into an empty cache of walks. It works in place, because the runtime's
+    /// is inside a larger structure.
     ///
     /// # Safety
-    /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 8, that nobody else uses.
+    /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 8, without another user.
     pub const unsafe fn begin(&mut self, base: u64) {
         self.table = base as *mut Entry;
         self.free = base + BYTES - ARENA;
@@ -227,16 +240,21 @@ impl Memo {
         self.end = base + BYTES;
     }
 
-    /// The run whose reads are equal, for a call of a function, one in this epoch, whose return address is at `slot`.
+    /// The run whose reads are equal, for a call of a function in this epoch with its return
+    /// address at `slot`.
+    ///
+    /// # Errors
+    /// No such run is cached: the point at which the comparison has failed.
     ///
     /// # Safety
-    /// The stack at `slot` is the calling thread's, and no walk was remembered for that under other rules.
+    /// The stack at `slot` belongs to the calling thread, and no walk from it was cached under
+    /// other rules.
     #[inline(always)]
     pub unsafe fn find(&self, function: InEpoch, slot: u64) -> Result<&Run, Miss> {
-        let mut key = Key(slot, function.0);
+        let mut key = WalkKey(slot, function.0);
         let mut matched = 0;
-        // SAFETY: runs lie in the arena, each before its reads; what is read of the stack is what
-        // a walk would read.
+        // SAFETY: runs are in the arena, each before its reads. Only stack words that a walk would
+        // read are read.
         unsafe {
             'runs: loop {
                 let Some(run) = self.look_up(key) else {
@@ -248,7 +266,7 @@ impl Memo {
                     let found = ((*read).at as *const u64).read_volatile();
                     if found != (*read).value {
                         matched += read.offset_from(first) as usize + 1;
-                        key = Key(read as u64, found);
+                        key = WalkKey(read as u64, found);
                         continue 'runs;
                     }
                     read = read.add(1);
@@ -258,8 +276,9 @@ impl Memo {
         }
     }
 
+    /// The run of a key; `None` if there is none.
     #[inline(always)]
-    fn look_up(&self, key: Key) -> Option<*const Run> {
+    fn look_up(&self, key: WalkKey) -> Option<*const Run> {
         for probe in 0..PROBES {
             // SAFETY: the place is below BUCKETS.
             let entry = unsafe { &*self.table.add(key.place(probe)) };
@@ -270,22 +289,22 @@ impl Memo {
         None
     }
 
-    /// Whether remembering is not worth its price now: too few walks have been found again.
+    /// True if caching is paused, because too few walks were found again.
     #[inline(always)]
     pub fn is_resting(&self) -> bool {
         self.rest != 0
     }
 
-    /// Counts a call in that time, before which the thread has made `calls`: they tell nothing of what
-    /// remembering is worth.
+    /// Counts a call of the pause, after `calls` earlier calls of the thread. Calls in a pause say
+    /// nothing about the worth of caching.
     #[inline(always)]
     pub fn rest(&mut self, calls: u64) {
         self.rest -= 1;
         self.calls = calls;
     }
 
-    /// Remembers a walk that was not found: all its reads, and what it came to. False where there is no
-    /// room for it now. The thread has made `calls` in all.
+    /// Caches a walk that was not found: its reads and its result. False if there is no room now.
+    /// `calls` is the number of all calls of the thread.
     pub fn remember(
         &mut self,
         miss: &Miss,
@@ -307,7 +326,7 @@ impl Memo {
         let first = miss.key.place(0);
         // SAFETY: places are below BUCKETS; the arena has room for the run and its reads.
         unsafe {
-            let is_free = |at: &usize| (*self.table.add(*at)).key == Key(0, 0);
+            let is_free = |at: &usize| (*self.table.add(*at)).key == WalkKey(0, 0);
             let place = (first..first + PROBES as usize).find(is_free);
             let place = place.unwrap_or(first);
             let run = self.free as *mut Run;
@@ -325,8 +344,9 @@ impl Memo {
             });
             self.free += bytes;
             let entry = self.table.add(place);
-            // A signal handler may jump out of here: no key leads to another's run, nor to none.
-            (*entry).set_key(Key(0, 0));
+            // A signal handler may jump out of here, so at no time does a key lead to the run of
+            // another key.
+            (*entry).set_key(WalkKey(0, 0));
             (&raw mut (*entry).run).write_volatile(run);
             (&raw mut (*entry).record)
                 .cast::<u64>()
@@ -336,12 +356,12 @@ impl Memo {
         }
     }
 
-    /// Has a run found for a call, until what it replaces is put back.
+    /// Makes lookups of a call find a run, until [`Memo::put_back`].
     ///
     /// # Safety
     /// The run is whole, and stays until then.
     pub unsafe fn put(&mut self, slot: u64, function: InEpoch, run: *const Run) -> Replaced {
-        let key = Key(slot, function.0);
+        let key = WalkKey(slot, function.0);
         let place = key.place(0);
         // SAFETY: below BUCKETS.
         let entry = unsafe { &mut *self.table.add(place) };
@@ -352,16 +372,16 @@ impl Memo {
             record: entry.record,
         };
         entry.run = run;
-        // An address without memory would take the stub longer to fetch.
-        // SAFETY: the caller's promise.
+        // Prefetching an address without memory would slow down the stub.
+        // SAFETY: guaranteed by the caller.
         entry.record = unsafe { (*run).record };
         entry.set_key(key);
         replaced
     }
 
-    /// Ends what [`Memo::put`] began.
+    /// Restores the entry that [`Memo::put`] replaced.
     pub fn put_back(&mut self, replaced: Replaced) {
-        // SAFETY: as there.
+        // SAFETY: as in `put`.
         let entry = unsafe { &mut *self.table.add(replaced.place) };
         entry.run = replaced.run;
         entry.record = replaced.record;
@@ -370,35 +390,37 @@ impl Memo {
 
     /// Forgets the walks of a function's calls with their return address at `slot`.
     pub fn forget_call(&mut self, function: InEpoch, slot: u64) {
-        let key = Key(slot, function.0);
+        let key = WalkKey(slot, function.0);
         for probe in 0..PROBES {
             // SAFETY: the place is below BUCKETS.
             let entry = unsafe { &mut *self.table.add(key.place(probe)) };
             if entry.key == key {
-                entry.set_key(Key(0, 0));
+                entry.set_key(WalkKey(0, 0));
             }
         }
     }
 
-    /// Forgets all walks: what they have led to is another thread's.
+    /// Forgets all walks, because their results belong to another thread.
     pub fn forget_all(&mut self) {
         self.clear();
         (self.rest, self.last_rest, self.misses) = (0, 0, 0);
         self.limit = self.end;
     }
 
+    /// Removes all runs.
     fn clear(&mut self) {
         for place in 0..BUCKETS as usize {
             // SAFETY: below BUCKETS.
             unsafe {
-                (*self.table.add(place)).set_key(Key(0, 0));
+                (*self.table.add(place)).set_key(WalkKey(0, 0));
             }
         }
         self.free = self.end - ARENA;
     }
 
-    /// Forgets all walks to have room; whether what was missed can be remembered then: a branch has
-    /// nothing left to branch off.
+    /// Forgets all walks to make room, and begins a pause if caching has not been worth its cost.
+    /// True if the missed walk, which needs `bytes` bytes, can be cached now. A branch cannot,
+    /// because the run that it branched off is gone.
     #[cold]
     fn forget(&mut self, miss: &Miss, bytes: u64, calls: u64) -> bool {
         let arena = self.end - ARENA;
@@ -418,169 +440,4 @@ impl Memo {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use core::ptr;
-    use std::vec;
-    use std::vec::Vec;
-
-    const FUNCTION: InEpoch = InEpoch::of(3, 5 << 16);
-
-    /// A stack of words, and what a walk over all of it reads: from the slot upwards.
-    struct Stack(Vec<u64>);
-
-    impl Stack {
-        fn slot(&self) -> u64 {
-            self.0.as_ptr() as u64
-        }
-
-        fn reads(&self) -> Vec<Read> {
-            let read = |word: &u64| Read {
-                at: word as *const u64 as u64,
-                value: *word,
-            };
-            self.0.iter().map(read).collect()
-        }
-    }
-
-    fn memo() -> (Memo, Vec<u64>) {
-        let mut memory = vec![0u64; BYTES as usize / 8];
-        let mut memo = Memo {
-            table: ptr::null_mut(),
-            free: 0,
-            limit: 0,
-            end: 0,
-            misses: 0,
-            calls: 0,
-            rest: 0,
-            last_rest: 0,
-        };
-        // SAFETY: the memory is zeroed, aligned, and lives as long as the memo.
-        unsafe { memo.begin(memory.as_mut_ptr() as u64) };
-        (memo, memory)
-    }
-
-    /// The record that is remembered for what stands on the stack; it is remembered as `record` where
-    /// there is none.
-    fn call(memo: &mut Memo, stack: &Stack, record: u64) -> Option<u64> {
-        call_as(memo, stack, record, u64::MAX / 2)
-    }
-
-    /// The same after `calls` in all.
-    fn call_as(memo: &mut Memo, stack: &Stack, record: u64, calls: u64) -> Option<u64> {
-        // SAFETY: the stack is the test's own.
-        match unsafe { memo.find(FUNCTION, stack.slot()) } {
-            Ok(run) => Some(run.record as u64),
-            Err(miss) => {
-                memo.remember(
-                    &miss,
-                    &stack.reads(),
-                    1,
-                    record as *const RecordHead,
-                    0,
-                    calls,
-                );
-                None
-            }
-        }
-    }
-
-    #[test]
-    fn a_walk_is_found_again_by_its_words_alone() {
-        let (mut memo, _memory) = memo();
-        let mut stack = Stack(vec![10, 11, 12, 13]);
-        assert_eq!(call(&mut memo, &stack, 1), None);
-        assert_eq!(call(&mut memo, &stack, 2), Some(1));
-        stack.0[2] = 99;
-        assert_eq!(call(&mut memo, &stack, 2), None);
-        assert_eq!(call(&mut memo, &stack, 3), Some(2));
-        // Another branch off the branch, and one where the first word differs.
-        stack.0[3] = 98;
-        assert_eq!(call(&mut memo, &stack, 3), None);
-        stack.0[0] = 97;
-        assert_eq!(call(&mut memo, &stack, 4), None);
-        for (words, record) in [
-            ([10, 11, 12, 13], 1),
-            ([10, 11, 99, 13], 2),
-            ([10, 11, 99, 98], 3),
-            ([97, 11, 99, 98], 4),
-        ] {
-            stack.0.copy_from_slice(&words);
-            assert_eq!(call(&mut memo, &stack, 0), Some(record), "{words:?}");
-        }
-        // SAFETY: the stack is the test's own.
-        let find = |id| unsafe { memo.find(id, stack.slot()) };
-        assert!(find(FUNCTION).is_ok());
-        assert!(find(InEpoch::of(4, 5 << 16)).is_err(), "another function");
-        assert!(find(InEpoch::of(3, 6 << 16)).is_err(), "another epoch");
-    }
-
-    /// Whatever has been forgotten by then, an answer is never a wrong one.
-    #[test]
-    fn many_walks_never_answer_for_each_other() {
-        let (mut memo, _memory) = memo();
-        let mut stack = Stack(vec![0; 12]);
-        let mut seed = 1u64;
-        let mut found = 0;
-        for _ in 0..300_000 {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            let path = if seed & 1 == 0 {
-                seed >> 32 & 0x3f
-            } else {
-                seed >> 32 & 0xffff
-            };
-            for (index, word) in stack.0.iter_mut().enumerate() {
-                *word = path >> (index % 16);
-            }
-            let record = path;
-            if let Some(known) = call(&mut memo, &stack, record) {
-                assert_eq!(known, record);
-                found += 1;
-            }
-        }
-        assert!(found > 100_000, "{found}");
-    }
-
-    /// Calls that are made until the memo rests, of as many paths in turn, and how long it then does.
-    fn rests(memo: &mut Memo, paths: u64, calls: &mut u64) -> Option<u64> {
-        let mut stack = Stack(vec![0; 12]);
-        for call in 0..300_000 {
-            stack.0[0] = call % paths + 1;
-            *calls += 1;
-            call_as(memo, &stack, 1, *calls);
-            if memo.is_resting() {
-                return Some(memo.rest);
-            }
-        }
-        None
-    }
-
-    #[test]
-    fn it_rests_where_walks_are_not_found_again() {
-        let (mut memo, _memory) = memo();
-        let mut calls = 0;
-        assert_eq!(rests(&mut memo, 1000, &mut calls), None);
-        for expected in [SHORTEST_REST, 2 * SHORTEST_REST, 4 * SHORTEST_REST] {
-            assert_eq!(rests(&mut memo, 100_000, &mut calls), Some(expected));
-            for _ in 0..expected {
-                assert!(memo.is_resting());
-                memo.rest(calls);
-                calls += 1;
-            }
-        }
-        assert_eq!(rests(&mut memo, 100, &mut calls), None);
-    }
-
-    #[test]
-    fn a_walk_larger_than_all_room_is_not_remembered() {
-        let (mut memo, _memory) = memo();
-        let large = Stack(vec![5; ARENA as usize / 16]);
-        assert_eq!(call(&mut memo, &large, 1), None);
-        assert_eq!(call(&mut memo, &large, 1), None);
-        let small = Stack(vec![5; 4]);
-        assert_eq!(call(&mut memo, &small, 2), None);
-        assert_eq!(call(&mut memo, &small, 2), Some(2));
-    }
-}
+mod tests;

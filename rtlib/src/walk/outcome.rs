@@ -1,4 +1,4 @@
-//! What walks come to, and what they are to be like.
+//! Results of walks, and the options for walks.
 
 use core::sync::atomic::Ordering;
 
@@ -8,25 +8,26 @@ use abi::segment::{ROOT_CUT, ROOT_OVERFLOW};
 use crate::os::hash;
 use crate::os::parameters::ipath_parameters;
 
-/// What a walk came to. Its return addresses are told by the thread's sites, the numbers of their rules, where
-/// those are known; else by its frames.
+/// The result of a walk. If all rules are cached, its return addresses are in the buffers as sites,
+/// the numbers of those rules. Otherwise they are there as frames.
 #[derive(Clone, Copy)]
 pub struct Walk {
-    /// Frames found.
+    /// The number of frames of the path.
     pub len: u64,
-    /// Hash over the function, the return addresses and the end.
+    /// Hash over the function, the return addresses and the end of the path.
     pub hash: u64,
-    /// How it ended, one of the segment's `ROOT_*` nodes.
+    /// The end of the path: one of the segment's `ROOT_*` nodes or the node of a [`Cause`].
     pub root: u32,
     /// The identity of the stack: see [`Stack::id`](super::Stack::id).
     pub stack: u64,
-    /// True if `stack` distinguishes that stack from all others in use.
+    /// True if `stack` distinguishes the walk's stack from all others in use.
     pub is_told: bool,
-    /// Words read.
+    /// The number of stack words that the walk has read.
     pub(super) reads: u64,
-    /// Whether those words alone have led to all this, and not the bounds of the stack's mapping.
+    /// True if the words read alone determine the result, and not also the bounds of the stack's
+    /// mapping.
     pub(super) is_determined: bool,
-    /// Whether sites tell its frames.
+    /// True if the frames are stored as sites.
     pub has_sites: bool,
 }
 
@@ -37,12 +38,13 @@ impl Walk {
         self.root == ROOT_CUT
     }
 
-    /// True if the path lacks frames further out.
+    /// True if the path lacks outer frames because `--depth` has cut it or there was no room. False
+    /// for a walk that could not continue.
     pub fn is_short(&self) -> bool {
         self.is_cut() || self.root == ROOT_OVERFLOW
     }
 
-    /// Nothing walked yet, on a stack in memory that ends at `high`.
+    /// The state before the first frame, on a stack in memory that ends at `high`.
     pub fn begin(function: u32, high: u64) -> Self {
         Self {
             len: 0,
@@ -64,7 +66,7 @@ impl Walk {
         walk
     }
 
-    /// What a walk comes to that there is no room for.
+    /// The result of a walk without room for its frames.
     pub(super) fn overflow(function: u32, high: u64) -> Self {
         Self {
             root: ROOT_OVERFLOW,
@@ -73,32 +75,34 @@ impl Walk {
     }
 }
 
-/// The hash of a path of `function` before its frames, the innermost first, and its root are mixed in.
+/// The hash of a path of `function` before its frames and its root are mixed in, the innermost
+/// frame first.
 #[inline(always)]
 pub fn begin_hash(function: u32) -> u64 {
     hash::mix(hash::MULTIPLIER, u64::from(function))
 }
 
-/// Why a walk could not go on.
+/// The reason why a walk could not continue.
 #[derive(Clone, Copy)]
 pub enum Obstacle {
-    /// The stack's bounds are not known.
+    /// The bounds of the stack are unknown.
     Stack,
-    /// The rule of this return address is not in the cache; the frame pointer is so many bytes above the stack pointer there.
+    /// The rule of a return address (the first value) is not cached. The second value is the frame
+    /// pointer minus the stack pointer at the return, in bytes.
     Rule(u64, u64),
     /// A frame needs the full walk.
     Full,
-    /// More frames than there is room for.
+    /// The path has more frames than the buffers have room for.
     Depth,
 }
 
-/// Whether the user wants recursion folded.
+/// True if recursion is to be folded.
 #[inline(always)]
 pub fn folds() -> bool {
     ipath_parameters.folds.load(Ordering::Relaxed) != 0
 }
 
-/// The most frames that are kept of a path.
+/// The maximum number of frames in a path; `u64::MAX` without a limit.
 #[inline(always)]
 pub fn depth_limit() -> u64 {
     // 0 keeps all: one less wraps to the largest number.

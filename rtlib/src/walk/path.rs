@@ -1,30 +1,31 @@
-//! What a walk has found, as the ledger takes it.
+//! The result of a walk in the form that the ledger takes.
 
 use super::outcome::Walk;
 use crate::code::rules::RULES;
 use crate::code::successors;
 
-/// A path as a walk has left it.
+/// The path of a walk.
 #[derive(Clone, Copy)]
 pub struct Path<'a> {
     /// The function's id.
     pub function: u32,
-    /// How the walk was.
+    /// The walk.
     pub walk: &'a Walk,
-    /// Its return addresses, the innermost first; not used where the walk has sites.
+    /// The return addresses, the innermost first. Not used if the walk has sites.
     pub frames: *const u64,
-    /// Its sites, where the walk has those: four in each word, the last one filled up with zeros.
+    /// The sites if the walk has them, as [`Walk::has_sites`] says: four in each word, the last one
+    /// padded with zeroes.
     pub sites: *const u64,
 }
 
 impl Path<'_> {
-    /// What the tree has of return address number `index`, the innermost first.
+    /// The key in the path tree of return address `index`, the innermost first.
     ///
     /// # Safety
     /// As for [`Path::frame`].
     #[inline(always)]
     pub unsafe fn site(&self, index: usize) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if self.walk.has_sites {
                 RULES.site(self.sites.cast::<u16>().add(index).read())
@@ -34,7 +35,7 @@ impl Path<'_> {
         }
     }
 
-    /// Its sites, where the walk has those, else its frames.
+    /// The address of the sites of a walk with sites, otherwise that of the frames.
     #[inline(always)]
     pub fn keys(&self) -> *const u64 {
         if self.walk.has_sites {
@@ -47,10 +48,10 @@ impl Path<'_> {
     /// Return address number `index`, the innermost first.
     ///
     /// # Safety
-    /// The walk has found more frames than that, and the walker that they are with has made none since.
+    /// The walk has more than `index` frames, and its walker has made no other walk since.
     #[inline(always)]
     pub unsafe fn frame(&self, index: usize) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if self.walk.has_sites {
                 RULES.address(self.sites.cast::<u16>().add(index).read())

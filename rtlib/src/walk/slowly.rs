@@ -1,12 +1,12 @@
-//! Walks that are made whatever it takes: rules are found, bounds are found, tables are evaluated. They run on
-//! the thread's private stack, with signals blocked.
+//! Walks at any cost: rules and bounds are searched for, and tables are evaluated. They run on the
+//! thread's private stack, with signals blocked.
 
 use abi::cause::Cause;
 use abi::segment::ROOT_COMPLETE;
 use unwind::{At, Loaded, Saved, Step, step};
 
 use super::bounds;
-use super::buffers::MOST;
+use super::buffers::MAX_FRAMES;
 use super::frame::{Frame, Stack};
 use super::outcome::{Obstacle, Walk};
 use super::walker::Walker;
@@ -15,16 +15,16 @@ use crate::code::{epoch, return_address};
 use crate::os::foreign::Window;
 use crate::os::shared;
 
-/// Steps towards one walk: every rule of the deepest stack may have to be found.
-const ATTEMPTS: u64 = 2 * MOST;
+/// Maximum number of attempts of one walk: each rule of the deepest stack may have to be found.
+const ATTEMPTS: u64 = 2 * MAX_FRAMES;
 
 impl Walker {
-    /// Walks from the call of `function` whose return address is at `slot`. `None` where the stack's bounds are
-    /// not to be found out.
+    /// Walks from the call of `function` whose return address is at `slot`. `None` if the bounds of
+    /// the stack cannot be determined.
     ///
     /// # Safety
-    /// The walker is the calling thread's, `slot` on its stack, and the registers those at the function's entry, of
-    /// which the frame pointer alone is known where not `all` are.
+    /// The walker belongs to the calling thread, and `slot` is on its stack. The registers are
+    /// those at the function's entry; unless `all` is true, only the frame pointer is valid.
     pub unsafe fn walk_slowly(
         &mut self,
         function: u32,
@@ -42,7 +42,8 @@ impl Walker {
             if way.use_full && !all {
                 return Some(Walk::stopped(function, self.stack.high, Cause::NoRule));
             }
-            // SAFETY: the caller's promise; the full walk comes only after the stack's bounds are known.
+            // SAFETY: guaranteed by the caller; the full walk comes only after the stack's bounds
+            // are known.
             let result = unsafe {
                 if way.use_full {
                     let walk = self.walk_fully(function, Frame::of_caller(slot, saved));
@@ -62,17 +63,19 @@ impl Walker {
         None
     }
 
-    /// Whether `slot` is on the stack that `sp` is on, which becomes the thread's current one.
+    /// True if `slot` is on the stack that contains `sp`, at `sp` or above. That stack becomes the
+    /// thread's current one. False if its bounds cannot be determined.
     pub fn is_on_stack_of(&mut self, sp: u64, slot: u64) -> bool {
         let is_known = self.stack.holds(sp) || self.find_stack(sp).is_some();
         is_known && slot >= sp && self.stack.holds(slot)
     }
 
     /// The stack of a frame, independent of `--depth`. `None` if it is not known: registers besides
-    /// the stack and frame pointers are needed and `all` is false, or the bounds of the stack are not known.
+    /// the stack and frame pointers are needed and `all` is false, or the bounds of the stack are
+    /// not known.
     ///
     /// # Safety
-    /// The walker is the calling thread's, and the frame is one of it that goes on.
+    /// The walker belongs to the calling thread. The frame is one of that thread, and is suspended.
     pub unsafe fn stack_of(&mut self, frame: &Frame, all: bool) -> Option<Stack> {
         epoch::renew();
         let sp = frame.registers.sp();
@@ -82,7 +85,7 @@ impl Walker {
                 return None;
             }
             let result = if way.use_full {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let walk = unsafe { self.walk_fully(0, *frame) };
                 walk.map(|(walk, root)| Stack {
                     id: walk.stack,
@@ -100,7 +103,7 @@ impl Walker {
         None
     }
 
-    /// The same by the rules that are cached.
+    /// The stack of a frame, found by cached rules.
     fn stack_by_rules(&self, frame: &Frame) -> Result<Stack, Obstacle> {
         let (pc, sp) = (frame.pc, frame.registers.sp());
         let high = self.stack.high;
@@ -108,8 +111,8 @@ impl Walker {
             return Err(Obstacle::Stack);
         }
         let window = Window::new();
-        // It may end earlier by now.
-        // SAFETY: a word of a stack that was seen mapped; nobody else writes there.
+        // SAFETY: a word of a stack that was seen mapped, and that no other thread writes. If the
+        // mapping has shrunk since, `word` returns `None`.
         let load = |at| unsafe { window.word(at, high) };
         let mut words = Loaded {
             load,
@@ -134,17 +137,17 @@ impl Walker {
     }
 }
 
-/// The way of a walk that is tried again and again, with what was in it cleared.
+/// The method of a walk that is retried whenever an obstacle has been removed.
 #[derive(Default)]
 struct Way {
-    /// Whether only the full walk is left.
+    /// True if only the full walk is left.
     use_full: bool,
-    /// The return address whose rule was last looked for.
+    /// The last return address whose rule was searched for.
     looked_for: u64,
 }
 
 impl Way {
-    /// Clears what was in the way of a walk from `slot` on; `None` where that cannot be.
+    /// Removes the obstacle that stopped a walk from `slot`. `None` if that is impossible.
     fn clear(&mut self, walker: &mut Walker, slot: u64, obstacle: Obstacle) -> Option<()> {
         match obstacle {
             Obstacle::Stack => walker.find_stack(slot)?,

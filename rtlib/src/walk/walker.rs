@@ -1,4 +1,4 @@
-//! A thread's walker: the walks it has made, and what it makes them with.
+//! A thread's walker: its stacks, its buffers, and its cache of walks.
 
 use abi::segment::RecordHead;
 
@@ -10,70 +10,73 @@ use super::outcome::{Walk, folds};
 use super::path::Path;
 use crate::code::epoch;
 
-/// Stacks a thread is remembered to have run on.
+/// The number of stacks kept per thread.
 const STACKS: usize = 8;
 
-/// What a thread walks its stack with.
+/// The state with which a thread walks its stack.
 #[repr(C, align(64))]
 pub struct Walker {
-    /// Where the stub looks for remembered walks: the stack the thread was last seen on, or nowhere.
+    /// The stack on which the stub looks up cached walks: the one that the thread was last seen on,
+    /// or an empty range.
     pub quick: StackRange,
-    /// the frame pointer at the entry of the call being recorded: a word that walks read, like those of the stack.
+    /// The frame pointer at the entry of the current call. Walks read it like a word of the stack.
     pub entry_fp: u64,
-    /// Calls that the stub has recorded.
+    /// Calls recorded by the stub.
     pub quick_calls: u64,
-    /// Walks of earlier calls.
+    /// The cache of walks.
     pub memo: Memo,
-    /// What a walk came to that the stub is to record.
+    /// The result of a walk, for the stub to record.
     pub found: Run,
-    /// Stack the thread was last seen on.
+    /// The stack on which the thread was last seen.
     pub stack: StackRange,
-    /// 1 if it is the thread's own stack: no other thread ever runs on it.
+    /// 1 if `stack` is the thread's own stack: no other thread ever runs on it.
     pub(super) is_own: u64,
-    /// What the walk under way writes to.
+    /// The output of the current walk.
     pub(super) buffers: Buffers,
     /// The cut of the last walk that `--depth` has cut.
     pub(super) cut: Cut,
     /// 1 if a stack had more frames than [`Walker::walk_on`] has room for.
     pub(super) lacks_room: u64,
-    /// The walk just made, and where it was missed, while it is being remembered.
+    /// The last walk, while it is being cached.
     pub(super) last: Walk,
-    /// See `last`.
+    /// The point at which the lookup of the last walk missed.
     miss: Miss,
-    /// Other stacks the thread has run on, and which of them is replaced next.
+    /// Other stacks on which the thread has run.
     pub(super) stacks: [StackRange; STACKS],
-    /// See `stacks`.
+    /// The index in `stacks` to replace next.
     pub(super) next_stack: u64,
-    /// When the bounds of a stack were last looked at again, and where they ended then.
+    /// The time when the bounds of a stack were last checked again, in ticks.
     pub(super) renewed: u64,
-    /// See `renewed`.
+    /// The end address of the stack whose bounds were last checked again.
     pub(super) renewed_end: u64,
     /// 1 for the first thread of the process, whose control block is not at the end of its stack.
     pub(super) is_first: u64,
 }
 
-/// Bytes that a thread's walks take besides the [`Walker`].
+/// Bytes of a thread's walks, in addition to [`Walker`].
 pub const BYTES: u64 = buffers::FIRST_BYTES + memo::BYTES;
 
-/// Bytes in them before the table of remembered walks.
+/// Offset of the cache of walks in the [`BYTES`] of a thread's walks, in bytes.
 pub const TABLE: u64 = buffers::FIRST_BYTES;
 
 impl Walker {
-    /// Makes zeroed memory a walker that remembers nothing: the runtime's is in the middle of a thread's.
+    /// Turns zeroed memory into an empty walker. It works in place, because the runtime's is inside
+    /// a larger structure.
     ///
     /// # Safety
-    /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 8, that nobody else uses.
+    /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 8, without another user.
     pub unsafe fn begin(&mut self, base: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.buffers.begin(base);
             self.memo.begin(base + TABLE);
         }
     }
 
-    /// Makes it that of another thread, the first of its process or not.
+    /// Resets the walker for another thread. `is_first` is true for the first thread of the
+    /// process.
     pub fn renew(&mut self, is_first: bool) {
-        // The stacks known so far may be gone, and those of this thread end elsewhere.
+        // The known stacks may be gone, and the stacks of this thread have other ends.
         let nowhere = StackRange { low: 0, high: 0 };
         self.stack = nowhere;
         self.stacks = [nowhere; STACKS];
@@ -81,7 +84,7 @@ impl Walker {
         self.set_quick();
     }
 
-    /// Tells the stub where to look for remembered walks.
+    /// Sets the range in which the stub looks up cached walks.
     #[inline(always)]
     pub(super) fn set_quick(&mut self) {
         let StackRange { low, high } = self.stack;
@@ -90,31 +93,33 @@ impl Walker {
         } else {
             low
         };
-        // Volatile: a vector register would do for both.
-        // SAFETY: two fields of our own.
+        // Volatile: otherwise both words would be stored with a vector register.
+        // SAFETY: two fields of `self`.
         unsafe {
             (&raw mut self.quick.low).write_volatile(low);
             (&raw mut self.quick.high).write_volatile(high);
         }
     }
 
-    /// Whether both addresses lie on one stack that the thread is known to have run on.
+    /// True if both addresses are on one known stack of the thread.
     pub fn is_one_stack(&self, a: u64, b: u64) -> bool {
         let holds_both = |stack: &StackRange| stack.holds(a) && stack.holds(b);
         holds_both(&self.stack) || self.stacks.iter().any(holds_both)
     }
 
-    /// Whether `found` could be set for the call of `function` whose return address is at `slot`: a walk of it is
-    /// remembered, with its record. The stub asks for it where its own code could not.
+    /// Looks up the walk of a call of `function` whose return address is at `slot`. If it is
+    /// cached, sets `found` and returns true. Otherwise, unless caching is paused, keeps the point
+    /// at which the lookup missed, for [`Walker::remember`]. The stub calls this if its own code
+    /// cannot do it.
     ///
     /// # Safety
-    /// `slot` is on the calling thread's current stack, and the walker is its.
+    /// `slot` is on the current stack of the calling thread, which owns the walker.
     #[inline(always)]
     pub unsafe fn recall(&mut self, function: InEpoch, slot: u64) -> bool {
         if self.memo.is_resting() {
             return false;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         match unsafe { self.memo.find(function, slot) } {
             Err(miss) => self.miss = miss,
             Ok(run) => {
@@ -132,13 +137,14 @@ impl Walker {
         self.memo.forget_call(function, slot);
     }
 
-    /// Makes the walk of a call, to be found as [`Walker::last_path`] where the words read have determined it.
+    /// Makes the walk of a call. If the words read determine it, keeps it as the last walk and
+    /// returns true. False if only the slow path can make the walk.
     ///
     /// # Safety
     /// As for [`Walker::recall`]; `entry_fp` is set.
     #[inline(always)]
     pub unsafe fn walk_determined(&mut self, function: u32, slot: u64) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         match unsafe { self.walk_by_rules(function, slot, self.entry_fp) } {
             Ok(walk) if walk.is_determined => {
                 self.last = walk;
@@ -148,65 +154,67 @@ impl Walker {
         }
     }
 
-    /// The path just walked.
+    /// The path of the last walk.
     #[inline(always)]
     pub fn last_path(&self, function: u32) -> Path<'_> {
         self.path(function, &self.last)
     }
 
-    /// Folds it, where the user wants that.
+    /// Folds the last walk, a call of `function`, if recursion is to be folded
+    /// (`--collapse-recursion`).
     ///
     /// # Safety
     /// It has not been folded yet.
     #[inline(always)]
     pub unsafe fn fold_last(&mut self, function: u32) {
         if folds() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.fold_it(function) };
         }
     }
 
-    /// The same in a function of its own: its callers then use less of the stack.
+    /// Folds the last walk, a call of `function`. A separate function, so that its callers use less
+    /// of the stack.
     #[cold]
     #[inline(never)]
     #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
     unsafe fn fold_it(&mut self, function: u32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.buffers.fold(function, &mut self.last) };
     }
 
-    /// Folds recursion on a path, where the user wants that.
+    /// Folds recursion on the path of `walk` if the user wants that.
     ///
     /// # Safety
-    /// It is the last walk, and not folded yet.
+    /// It is the last walk, and has not been folded yet.
     #[inline(always)]
     pub unsafe fn fold(&mut self, function: u32, walk: &mut Walk) {
         if folds() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.buffers.fold(function, walk) };
         }
     }
 
-    /// Words that the walk just made has read.
+    /// The number of words read by the last walk.
     #[inline(always)]
     pub fn words(&self) -> u64 {
         self.last.reads
     }
 
-    /// Remembers the walk just made, whose path has the record `known`, for calls like this one, which take `cost`, and has
-    /// the stub record this call by `found`.
+    /// Caches the last walk for calls like this one. `known` is the record of its path, and `cost`
+    /// the overhead of the calls. Sets `found` for the stub to record this call.
     ///
     /// # Safety
-    /// The walk has just left its reads.
+    /// The buffers contain the reads of the last walk. The walk has just left its reads.
     #[inline(always)]
     pub unsafe fn remember(&mut self, known: &'static RecordHead, cost: u64) {
         let was_resting = self.memo.is_resting();
         if was_resting {
             self.memo.rest(self.quick_calls);
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let reads = unsafe { self.buffers.reads(self.last.reads) };
-            // Where there is no room for it, the next one like it comes here again.
+            // Without room, the next such call comes here again.
             let (stack, calls) = (self.last.stack, self.quick_calls);
             self.memo
                 .remember(&self.miss, reads, stack, known, cost, calls);
@@ -217,7 +225,7 @@ impl Walker {
         self.found.set(self.last.stack, known, cost);
     }
 
-    /// A path as a walk has left it.
+    /// The path of a walk.
     #[inline(always)]
     pub fn path<'a>(&self, function: u32, walk: &'a Walk) -> Path<'a> {
         Path {
@@ -228,7 +236,7 @@ impl Walker {
         }
     }
 
-    /// The walk just made.
+    /// The last walk.
     pub fn last_walk(&self) -> &Walk {
         &self.last
     }

@@ -5,45 +5,48 @@ use crate::arch::register::{COLUMNS, RA};
 
 /// A DWARF expression of an unwind table.
 pub trait Expression: Copy {
-    /// Its value. `initial` is on the stack at the start: the CFA for register rules, nothing for
-    /// the CFA itself. `load` reads a word of the stack.
+    /// The value of the expression. `initial` is on the stack at the start: the CFA for register
+    /// rules, nothing for the CFA itself. `load` reads a word of the stack. `None` if the
+    /// expression cannot be evaluated.
     fn evaluate(
         self,
         registers: &Regs,
         initial: Option<u64>,
         load: &dyn Fn(u64) -> Option<u64>,
     ) -> Option<u64>;
-    /// `n` if the expression is `register + n`, in bytes.
+    /// `n`, in bytes, if the expression is `register + n`; otherwise `None`. `register` is a DWARF
+    /// number.
     fn register_plus(self, register: usize) -> Option<i64>;
-    /// `n` if the expression is `*(register + n)`, in bytes.
+    /// `n`, in bytes, if the expression is `*(register + n)`; otherwise `None`. `register` is a
+    /// DWARF number.
     fn load_at_register_plus(self, register: usize) -> Option<i64>;
 }
 
 /// The rule of the canonical frame address.
 #[derive(Clone, Copy, Debug)]
 pub enum Cfa<E> {
-    /// `cfa = register + offset`.
+    /// `cfa = register + offset`: the register's DWARF number, and the offset in bytes.
     Register(usize, i64),
     /// `cfa = value of the expression`.
     Expression(E),
 }
 
-/// The rule of a register of the caller.
+/// The rule of a register of the caller. Offsets are in bytes, registers are DWARF numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum RegisterRule<E> {
-    /// Not known. For the return address: this is the outermost frame.
+    /// The register's value is not known. For the return address: this is the outermost frame.
     Undefined,
-    /// Unchanged.
+    /// The register is unchanged.
     Same,
     /// `*(cfa + offset)`.
     Offset(i64),
     /// `cfa + offset`.
     ValueOffset(i64),
-    /// The value of another register.
+    /// The value that another register has before the step.
     Register(usize),
     /// `*(value of the expression)`.
     Expression(E),
-    /// Value of the expression.
+    /// The value of the expression itself.
     ValueExpression(E),
 }
 
@@ -59,17 +62,19 @@ pub struct Row<E> {
 /// Result of a step by a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// The caller goes on at this address.
+    /// The caller continues at this address.
     At(u64),
     /// The frame has no caller.
     Root,
 }
 
 impl<E: Expression> Row<E> {
-    /// Takes the registers to the caller's. `None` if the row names a place that `load` refuses.
+    /// Steps to the caller's registers. A root leaves them unchanged. `None` if the row uses an
+    /// address that `load` refuses, or an expression that cannot be evaluated; some registers may
+    /// have changed by then.
     pub fn step(&self, registers: &mut Regs, load: &dyn Fn(u64) -> Option<u64>) -> Option<Caller> {
         if matches!(self.registers[RA], RegisterRule::Undefined) {
-            // The CFA of a root must be a place, too.
+            // The CFA of a root must be readable, too.
             cfa_of(self.cfa, registers, load)?;
             return Some(Caller::Root);
         }
@@ -81,19 +86,21 @@ impl<E: Expression> Row<E> {
 /// `cfa = register + offset`, `caller[n] = *(cfa + places[n])` unless that is [`STAYS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// The base of the CFA.
+    /// The DWARF number of the register that the CFA is relative to.
     pub register: usize,
-    /// In bytes.
+    /// The distance from the register to the CFA, in bytes.
     pub offset: i32,
-    /// In bytes from the CFA.
+    /// The place of each register of the caller, in bytes from the CFA; [`STAYS`] if the register
+    /// is unchanged. There is one for each DWARF column.
     pub places: [i16; COLUMNS],
 }
 
-/// The place of a register that stays as it is. No row with a place so far away is one of [`Places`].
+/// The place of a register that is unchanged. A row with a place this far away has no [`Places`].
 pub const STAYS: i16 = i16::MIN;
 
 impl Places {
-    /// The places of a row; `None` if it has a root or a register elsewhere.
+    /// The places of a row. `None` if the row is a root, has a register that is not at a fixed
+    /// place, has an expression for the CFA, or has an offset that does not fit.
     pub fn of<E>(row: &Row<E>) -> Option<Self> {
         let Cfa::Register(register, offset) = row.cfa else {
             return None;
@@ -108,7 +115,7 @@ impl Places {
                 _ => return None,
             };
         }
-        // The frame is a root where the return address is undefined. It is in a register where it stays.
+        // An undefined return address marks a root. An unchanged one is still in a register.
         if places[RA] == STAYS {
             return None;
         }
@@ -119,8 +126,8 @@ impl Places {
         })
     }
 
-    /// Takes the registers to the caller's, and returns where that goes on. `None` if a place is
-    /// one that `load` refuses.
+    /// Steps to the caller's registers and returns its program counter. `None` if `load` refuses an
+    /// address; some registers may have changed by then.
     pub fn step(&self, registers: &mut Regs, load: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
         let cfa = Cfa::<NoExpression>::Register(self.register, self.offset.into());
         let rule = |column: usize| match self.places[column] {
@@ -131,7 +138,8 @@ impl Places {
     }
 }
 
-/// The one step by rules for each register.
+/// The step by one rule per register, shared by [`Row`] and [`Places`]. Returns the caller's
+/// program counter. `None` if `load` refuses an address or an expression cannot be evaluated.
 #[inline(always)]
 fn step<E: Expression>(
     registers: &mut Regs,
@@ -160,6 +168,7 @@ fn step<E: Expression>(
     Some(registers[RA])
 }
 
+/// The canonical frame address; `None` if its expression cannot be evaluated.
 fn cfa_of<E: Expression>(
     cfa: Cfa<E>,
     registers: &Regs,
@@ -237,7 +246,7 @@ mod tests {
                             assert_eq!(pc, Some(at.pc));
                             assert_eq!((by_row.sp(), by_row.fp()), (at.sp, words.fp));
                         }
-                        // A rule checks that what it reads is in the frame, too.
+                        // A rule additionally checks that the words it reads are in the frame.
                         Step::Astray => assert!(offset < 16 && base == SP),
                         _ => panic!("{rule:#x} is a frame's"),
                     }

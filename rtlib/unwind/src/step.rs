@@ -1,8 +1,8 @@
-//! What a step by a rule needs and returns.
+//! The input and the result of a step by a rule.
 
 use abi::cause::Cause;
 
-/// Where a walk stands: a frame that goes on at `pc` with this stack pointer.
+/// A position in a walk: a frame that continues at `pc` with this stack pointer.
 #[derive(Clone, Copy)]
 pub struct At {
     /// The return address.
@@ -19,7 +19,7 @@ pub enum Step {
     Root,
     /// The rule says that the walk cannot continue.
     Stop(Cause),
-    /// A place that is not on the stack.
+    /// The rule uses an address that is not on the stack.
     Astray,
     /// The frame needs a step by a [`crate::Row`].
     Full,
@@ -27,20 +27,21 @@ pub enum Step {
     Unknown,
 }
 
-/// The words of a stack and the frame pointer. A step asks for words between the stack pointer and
-/// the end of the stack only.
+/// The words of a stack and the frame pointer. Steps only request words between the stack pointer
+/// and the end of the stack.
 pub trait Words {
-    /// The word at `at`. The walk depends on it from here on.
+    /// Returns the word at address `at`; `None` if it cannot be read. The walk depends on it from
+    /// here on.
     fn word(&mut self, at: u64) -> Option<u64>;
-    /// The frame pointer. The walk depends on it from here on.
+    /// Returns the frame pointer. The walk depends on it from here on.
     fn frame_pointer(&mut self) -> u64;
-    /// Makes the word at `at` the frame pointer.
+    /// Loads the frame pointer from the word at address `at`. `None` if it cannot be read.
     fn load_frame_pointer(&mut self, at: u64) -> Option<()>;
 }
 
-/// [`Words`] that a function reads.
+/// [`Words`] read by a function.
 pub struct Loaded<L> {
-    /// Reads a word.
+    /// The function that reads the word at an address.
     pub load: L,
     /// The frame pointer.
     pub fp: u64,

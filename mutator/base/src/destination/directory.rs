@@ -1,23 +1,24 @@
-//! A result that is a folder of files: it is there as a whole or not at all.
+//! Results that are folders of files. A folder is created with all of its files or not at all.
 
 use super::{descriptor, make_beside};
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
-/// Where a folder is to be.
+/// The path of a folder to write. The folder does not exist yet, or it is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// What `path` names: nothing yet, or an empty folder. What others have written is not replaced.
+    /// The folder at `path`. It must not exist or must be empty, so that no file is replaced.
     ///
     /// # Errors
-    /// A descriptor, or what is there already.
+    /// `path` names a descriptor, a folder that is not empty, or a file of another kind, or it
+    /// cannot be looked up.
     pub fn of(path: &Path) -> io::Result<Self> {
         if descriptor(path).is_some() {
             return Err(io::Error::other(
-                "a folder of files cannot be written there",
+                "a folder cannot be written to a descriptor",
             ));
         }
         path.file_name().ok_or(io::ErrorKind::AlreadyExists)?;
@@ -32,10 +33,11 @@ impl Folder {
         }
     }
 
-    /// A new folder beside it, which takes its place at the end.
+    /// Creates a temporary folder in the parent folder of this one. [`Unfinished::finish`] renames
+    /// it.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The temporary folder cannot be created.
     pub fn begin(self) -> io::Result<Unfinished> {
         let ((), temporary) = make_beside(&self.0, |path| fs::create_dir(path))?;
         Ok(Unfinished {
@@ -45,28 +47,32 @@ impl Folder {
     }
 }
 
-/// A folder that is being written, and that is removed unless it is finished.
+/// A folder that is being written. Dropping it without [`Unfinished::finish`] removes the folder
+/// with its files.
 #[derive(Debug)]
 pub struct Unfinished {
+    /// The path of the folder until it is finished.
     temporary: PathBuf,
+    /// Its final path.
     path: PathBuf,
 }
 
 impl Unfinished {
-    /// A new file in it, whose name may begin with a folder.
+    /// Creates a file in the folder. `name` may be a path. Missing folders on it are created.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The file exists already, or the file or a folder cannot be created.
     pub fn file(&mut self, name: &str) -> io::Result<BufWriter<File>> {
         let path = self.temporary.join(name);
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         Ok(BufWriter::new(File::create_new(path)?))
     }
 
-    /// Puts it where it is to be.
+    /// Renames the folder to its final name.
     ///
     /// # Errors
-    /// Something has come there meanwhile.
+    /// The folder cannot be renamed, for example because its final path is now a file or a folder
+    /// that is not empty. The temporary folder is then removed.
     pub fn finish(self) -> io::Result<()> {
         fs::rename(&self.temporary, &self.path)
     }
@@ -74,7 +80,7 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // It is not there any more where it has been finished.
+        // A finished folder is no longer at this path.
         let _ = fs::remove_dir_all(&self.temporary);
     }
 }

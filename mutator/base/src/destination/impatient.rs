@@ -1,4 +1,4 @@
-//! Writing to what may take nothing, by those who cannot wait for it.
+//! Writing to descriptors that may block, for callers that cannot wait.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,18 +9,20 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// How long readers are waited for, all in all.
+/// The total time to wait for readers.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What a pipe takes at once, if it takes anything (pipe(7), PIPE_BUF).
+/// The number of bytes that a pipe accepts atomically if it accepts any (pipe(7), PIPE_BUF).
 const AT_ONCE: usize = 4096;
 
-/// A file that is waited for as long as that, and no longer.
+/// A file whose writes wait for its reader, together for at most [`PATIENCE`].
 pub(super) struct Impatient {
     file: File,
+    /// The time that later writes may still wait.
     left: Duration,
 }
 
 impl Impatient {
+    /// `file`, which should be non-blocking.
     pub(super) fn of(file: File) -> Self {
         Self {
             file,
@@ -28,6 +30,8 @@ impl Impatient {
         }
     }
 
+    /// Waits until the file may accept bytes, or until a signal. It is an error if `left` ends
+    /// before.
     fn await_room(&mut self) -> io::Result<()> {
         let begun = Instant::now();
         let mut wanted = [PollFd::from_borrowed_fd(self.file.as_fd(), PollFlags::OUT)];
@@ -35,7 +39,7 @@ impl Impatient {
         let ready = poll(&mut wanted, Some(&time));
         self.left = self.left.saturating_sub(begun.elapsed());
         match ready {
-            Ok(0) => Err(io::Error::other("its reader does not read on")),
+            Ok(0) => Err(io::Error::other("its reader does not read any more")),
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -44,7 +48,7 @@ impl Impatient {
 
 impl Write for Impatient {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        /// Until a terminal that has some room, but too little, is asked again.
+        /// The time until the next attempt if a terminal has some room, but too little.
         const A_MOMENT: Duration = Duration::from_millis(5);
         loop {
             self.await_room()?;
@@ -63,8 +67,8 @@ impl Write for Impatient {
     }
 }
 
-/// A descriptor that this process was started with. A pipe or a device is opened anew, so that nobody else's writing to it
-/// stops waiting with this one.
+/// The file of an inherited descriptor. A pipe or a device is reopened as non-blocking if possible:
+/// making the shared descriptor non-blocking would affect other processes.
 pub(super) fn of_descriptor(descriptor: RawFd) -> io::Result<File> {
     let file = duplicate(descriptor)?;
     let kind = file.metadata()?.file_type();
@@ -75,12 +79,13 @@ pub(super) fn of_descriptor(descriptor: RawFd) -> io::Result<File> {
             .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
             .open(format!("/proc/self/fd/{descriptor}"))
     });
-    // One that may not be opened anew is waited for before each piece.
+    // If it cannot be reopened, wait for it before each piece.
     Ok(anew.and_then(Result::ok).unwrap_or(file))
 }
 
+/// A file that owns a duplicate of `descriptor`.
 pub(super) fn duplicate(descriptor: RawFd) -> io::Result<File> {
-    // SAFETY: it was a descriptor just now; nothing in this process closes those it was started with.
+    // SAFETY: it was a descriptor just now, and this process does not close inherited descriptors.
     let own = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?;
     Ok(File::from(own))
 }

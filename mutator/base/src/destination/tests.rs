@@ -1,4 +1,4 @@
-//! Files are replaced whole, links are not followed, and what takes bytes gets them.
+//! Files are replaced as a whole, links are not followed, and pipes receive the bytes.
 
 use super::*;
 use std::io::Read;
@@ -56,7 +56,7 @@ fn a_file_is_replaced_whole_or_stays() {
     assert_eq!(failed.unwrap_err().to_string(), "enough");
     assert_eq!(fs::read_to_string(&path).unwrap(), "second");
     assert_eq!(folder.names(), ["p.json"]);
-    // As long as a name can be.
+    // The longest possible name.
     write(&folder.file(&"n".repeat(255)), "long").unwrap();
 }
 
@@ -111,7 +111,7 @@ fn pipes_and_devices_get_what_is_written() {
     assert_eq!(folder.names(), ["fifo"]);
 }
 
-/// In the view, where a reader is not waited for.
+/// In the view, readers are not waited for.
 #[test]
 fn a_pipe_is_not_waited_for_by_those_who_cannot() {
     let folder = Folder::new("soon");
@@ -121,7 +121,7 @@ fn a_pipe_is_not_waited_for_by_those_who_cannot() {
         let to = Destination::of(&fifo).unwrap();
         to.write_soon(|out| out.write_all(bytes))
     };
-    assert_eq!(soon(b"x").unwrap_err().to_string(), "nobody reads it");
+    assert_eq!(soon(b"x").unwrap_err().to_string(), "it has no reader");
     let mut options = File::options();
     let reading = options.read(true).custom_flags(libc::O_NONBLOCK);
     let reader = reading.open(&fifo).unwrap();
@@ -130,7 +130,7 @@ fn a_pipe_is_not_waited_for_by_those_who_cannot() {
     (&reader).read_to_end(&mut taken).unwrap();
     assert_eq!(taken, [b'x'; 5000]);
     let error = soon(&[0; 1 << 20]).unwrap_err().to_string();
-    assert_eq!(error, "its reader does not read on");
+    assert_eq!(error, "its reader does not read any more");
 }
 
 #[test]

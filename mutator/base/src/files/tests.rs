@@ -2,7 +2,7 @@ use super::*;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
-/// A folder of the test's own.
+/// A temporary folder of one test.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -6,18 +6,19 @@ use std::path::Path;
 use super::open_regular;
 use crate::printable::printable;
 
-/// Larger files are not read.
-const MOST: u64 = 4 << 20;
+/// The size in bytes of the largest file that is read.
+const MAX_BYTES: u64 = 4 << 20;
 
-/// The lines of a plain file, safe to show; none where it cannot be read.
+/// The lines of a regular file, safe to display: control characters are escaped, and a tab becomes
+/// four spaces. `None` if the file is not regular, cannot be read or is larger than 4 MiB.
 pub fn lines_of(path: &Path) -> Option<Vec<String>> {
-    // What debug information names may be anything: a pipe would be waited for.
+    // Debug information may name anything, and reading a pipe would block.
     let file = open_regular(path).ok()?;
-    if file.metadata().ok()?.len() > MOST {
+    if file.metadata().ok()?.len() > MAX_BYTES {
         return None;
     }
     let mut bytes = Vec::new();
-    file.take(MOST).read_to_end(&mut bytes).ok()?;
+    file.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let line = |line: &str| printable(&line.replace('\t', "    ")).into_owned();
     Some(text.lines().map(line).collect())

@@ -1,52 +1,64 @@
-//! The differences as data.
+//! Comparisons as data.
 
 use super::runs::Run;
 use super::{Diff, NEW, OLD, Pair, Side};
 use crate::profile::Counts;
 use serde::Serialize;
 
-/// All of them, those with the largest change of the sum first.
+/// The compared paths, those with the largest change of the sum first.
 #[derive(Debug, Serialize)]
 pub struct Differences<'d> {
+    /// The name of the compared metric.
     metric: &'d str,
-    /// Numbers of runs, old and new.
+    /// The number of old and of new runs.
     runs: [usize; 2],
-    /// Why the sides may not be comparable.
+    /// Reasons that the sides may not be comparable.
     notes: Vec<String>,
     paths: Vec<OfPath<'d>>,
 }
 
+/// The comparison of one path. Pairs hold the old side, then the new one.
 #[derive(Debug, Serialize)]
 struct OfPath<'d> {
+    /// The displayed name of the measured function.
     function: &'d str,
-    /// The nearest first.
+    /// The displayed names of the callers, the innermost one first.
     stack: Vec<String>,
+    /// See [`PathEntry::complete`](crate::profile::PathEntry::complete).
     complete: bool,
-    /// Each side's metrics as in a profile, of all runs together. `None` if the path is not there.
+    /// The metrics of the old side as in a profile, summed over the runs. `None` if that side does
+    /// not have the path.
     old: Option<&'d Counts>,
+    /// The metrics of the new side, summed over the runs. `None` if that side does not have the
+    /// path.
     new: Option<&'d Counts>,
-    /// What the mean has grown by, or the calls, as a part of what it was.
+    /// The relative growth of the mean, or of the number of calls for `count`: 0.1 is 10 % more.
+    /// `None` if a side lacks the path or the old side has no value above 0.
     change: Option<f64>,
-    /// Of the metric.
+    /// The mean of the metric on each side, in the metric's unit. `None` without measured calls.
     mean: [Option<f64>; 2],
+    /// The standard error of each mean, in the metric's unit. `None` if it is not known.
     standard_error: [Option<f64>; 2],
-    /// The mean of each run, if there are several.
+    /// The mean of each run that has one, on each side. `None` if there is one run on each.
     #[serde(skip_serializing_if = "Option::is_none")]
     means: Option<[Vec<f64>; 2]>,
-    /// Calls left by a tail call, and calls that a metric has not measured.
+    /// The number of calls on each side that left by a tail call, over all runs.
     tail: [u64; 2],
+    /// The number of calls on each side that at least one metric has not measured, over all runs.
     unmeasured: [u64; 2],
-    /// The runs of each side that have not measured the function, from 1.
+    /// The runs of each side that have not measured the function, numbered from 1.
     unmeasured_in: [Vec<usize>; 2],
-    /// With all paths taken into account.
+    /// `p_value_alone`, adjusted for the number of compared paths.
     p_value: Option<f64>,
-    /// Of this path by itself.
+    /// The p-value of the change of the metric, for this path by itself. `None` if a side lacks the
+    /// path or has too few values.
     p_value_alone: Option<f64>,
-    /// Of the numbers of calls, if these were independent.
+    /// The p-value of the change of the number of calls. With one run on each side, it assumes that
+    /// calls are independent of each other. `None` if a side lacks the path or has too few values.
     p_value_count: Option<f64>,
 }
 
-/// The differences as data.
+/// The comparison as data.
 pub fn json<'d>(diff: &'d Diff<'_>) -> Differences<'d> {
     Differences {
         metric: &diff.metric,
@@ -57,7 +69,7 @@ pub fn json<'d>(diff: &'d Diff<'_>) -> Differences<'d> {
 }
 
 impl Diff<'_> {
-    /// The side that a path is shown from: the new one if the path is there.
+    /// The side that is shown for a path: the new one if it has the path, else the old one.
     pub(super) fn shown<'d>(&self, pair: &'d Pair<'d>) -> Option<&'d Side<'d>> {
         pair.new.as_ref().or(pair.old.as_ref())
     }

@@ -1,18 +1,18 @@
-//! Which code of one profile is which of the other: by address where the files are the same, by name where they are not.
+//! Matching of the code of two profiles: by address if the files are the same, else by name.
 
 use crate::profile::{Frame, Profile};
 use std::collections::HashSet;
 
-/// A function or a call site, the same text for the same code in both profiles.
+/// A function or call site as text. Equal code in two profiles has equal text.
 pub(super) type Site = String;
 
-/// The sites of a profile's functions and frames, by their indexes.
+/// The sites of the functions and frames of a profile, by index.
 pub(super) struct Sites {
     pub(super) functions: Vec<Site>,
     pub(super) frames: Vec<Site>,
 }
 
-/// The build ids that all of these profiles have.
+/// The build ids that all of `profiles` contain. Empty without profiles.
 pub(super) fn common<'p>(profiles: impl Iterator<Item = &'p Profile>) -> HashSet<&'p str> {
     let ids = |profile: &'p Profile| -> HashSet<&'p str> {
         let modules = profile.modules.iter();
@@ -23,16 +23,17 @@ pub(super) fn common<'p>(profiles: impl Iterator<Item = &'p Profile>) -> HashSet
     all.reduce(both).unwrap_or_default()
 }
 
-/// The functions that each run of each side has measured.
+/// The functions measured by each run of each side.
 pub(super) struct Measured<'s>([Vec<HashSet<&'s str>>; 2]);
 
 impl<'s> Measured<'s> {
+    /// Collects the functions of the sites of each run, on the old and on the new side.
     pub(super) fn by(sides: &'s [Vec<Sites>; 2]) -> Self {
         let of = |sites: &'s Sites| sites.functions.iter().map(String::as_str).collect();
         Self([0, 1].map(|side| sides[side].iter().map(of).collect()))
     }
 
-    /// True for each run of each side that has measured a function.
+    /// For each run of each side, true if the run measured the function.
     pub(super) fn of(&self, function: &str) -> [Vec<bool>; 2] {
         let has = |run: &HashSet<&str>| run.contains(function);
         [0, 1].map(|side| self.0[side].iter().map(has).collect())
@@ -40,10 +41,12 @@ impl<'s> Measured<'s> {
 }
 
 impl Sites {
+    /// The sites of a profile. Code of modules whose build id is in `common` is identified by
+    /// address, other code by name.
     pub(super) fn of(profile: &Profile, common: &HashSet<&str>) -> Self {
         let address = |module: Option<usize>, address: u64| {
             let id = profile.modules.get(module?)?.build_id.as_deref()?;
-            // A name has no byte 0.
+            // Names do not contain a null byte.
             common.contains(id).then(|| format!("\0{id}\0{address:x}"))
         };
         let functions = profile.functions.iter().map(|f| {

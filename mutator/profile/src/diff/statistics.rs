@@ -1,21 +1,24 @@
-//! Whether two sets of calls differ by more than chance (docs/diff.md).
+//! Tests for differences that are unlikely to be due to chance (docs/guide/diff.md).
 
 use crate::profile::Distribution;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::erf::erfc;
 
-/// What a mean may be off by as one drawn from many: the deviation of the values, rather too large, by the root of how many there are.
+/// The standard error of the mean. It uses the cautious deviation of the values, so it tends to be
+/// too large. `None` if a histogram is incomplete or empty.
 pub fn standard_error(values: &Distribution) -> Option<f64> {
     let n = values.count() as f64;
     Some((values.cautious_variance()? / n).sqrt())
 }
 
-/// How likely two sets of calls drawn from the same distribution have means as far apart as these; none where one has fewer than
-/// two values, or a histogram that does not hold all.
+/// The p-value of the difference of two means: the probability that two samples of the same
+/// distribution have means at least as far apart. `None` if a set has fewer than two values, or an
+/// incomplete histogram.
 ///
-/// Were they the same, all values together would show how far they are spread: that is taken from the sums and histograms, rather too far, so what
-/// comes out is too large rather than too small. Few values do not show it, so the distribution has the degrees of freedom of the
-/// smaller set: Student's t with n - 1.
+/// Under the null hypothesis, all values together show the deviation. It is estimated from sums and
+/// histograms and tends to be too large, so the p-value tends to be too large as well. Few values
+/// show the deviation poorly, so the test uses Student's t with the n - 1 degrees of freedom of the
+/// smaller set.
 pub fn p_of_means(old: &Distribution, new: &Distribution) -> Option<f64> {
     let (n, m) = (old.count(), new.count());
     let fewer = n.min(m);
@@ -37,14 +40,17 @@ pub fn p_of_means(old: &Distribution, new: &Distribution) -> Option<f64> {
     Some((2.0 * students.sf(apart / error)).min(1.0))
 }
 
-/// How likely two numbers of independent events of one rate are as far apart as these: of their sum, each event is in either with
-/// the same likelihood (Przyborowski and Wilenski 1940). By the normal distribution, with half an event's correction at each end.
+/// The p-value of the difference of two counts of independent events. If the rates are equal, an
+/// event is in either count with the same probability (Przyborowski and Wilenski 1940). Uses the
+/// normal approximation with a continuity correction of half an event. `None` if nothing was
+/// counted.
 pub fn p_of_counts(old: u64, new: u64) -> Option<f64> {
     p_of_rates((old, 1), (new, 1))
 }
 
-/// [`p_of_counts`] for events that were counted over different times, each number with its time. If
-/// the rates are equal, an event is one of the old ones with probability before / (before + after).
+/// [`p_of_counts`] for events that were counted over different times. Each number comes with its
+/// time. If the rates are equal, the probability that an event is an old one is
+/// `before / (before + after)`. `None` if nothing was counted, or if one of the times is 0.
 pub fn p_of_rates((old, before): (u64, u64), (new, after): (u64, u64)) -> Option<f64> {
     let all = old as f64 + new as f64;
     if all == 0.0 || before == 0 || after == 0 {
@@ -55,19 +61,19 @@ pub fn p_of_rates((old, before): (u64, u64), (new, after): (u64, u64)) -> Option
     Some(erfc(apart / (2.0 * all * part * (1.0 - part)).sqrt()))
 }
 
-/// Values of several runs.
+/// The statistics of values from several runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// The number of values.
     pub n: f64,
-    /// The arithmetic mean.
+    /// The arithmetic mean of the values, in their unit.
     pub mean: f64,
-    /// The unbiased variance, 0 for one value.
+    /// The unbiased variance of the values, 0 for one value.
     pub variance: f64,
 }
 
 impl Sample {
-    /// The statistics of these values. `None` if there are none.
+    /// Computes the statistics of these values. `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let n = values.len() as f64;
         if values.is_empty() {
@@ -88,11 +94,11 @@ impl Sample {
     }
 }
 
-/// The standard error of the difference of two means, and its degrees of freedom. `None` if each side is a
-/// single value.
+/// The standard error of the difference of the means of two sides, and its degrees of freedom.
+/// `None` if each side has a single value.
 ///
-/// If runs of both sides come from one distribution, their variances are equal (Student's t-test for two
-/// samples).
+/// If the runs of both sides have the same distribution, their variances are equal (Student's
+/// t-test for two samples).
 fn error_of_difference(old: Sample, new: Sample) -> Option<(f64, f64)> {
     let freedom = old.n + new.n - 2.0;
     let squares = old.variance * (old.n - 1.0) + new.variance * (new.n - 1.0);
@@ -100,8 +106,8 @@ fn error_of_difference(old: Sample, new: Sample) -> Option<(f64, f64)> {
     (freedom > 0.0).then(|| ((variance * (1.0 / old.n + 1.0 / new.n)).sqrt(), freedom))
 }
 
-/// The probability that the means of two sides are as far apart by chance, given how the runs of each side
-/// differ. `None` if each side is a single run.
+/// The p-value of the difference of the means of two sides, given the variation between the runs of
+/// each side. `None` if a side has no value, or if each side has one.
 pub fn p_of_samples(old: &[f64], new: &[f64]) -> Option<f64> {
     let (old, new) = (Sample::of(old)?, Sample::of(new)?);
     let (error, freedom) = error_of_difference(old, new)?;
@@ -116,8 +122,9 @@ pub fn p_of_samples(old: &[f64], new: &[f64]) -> Option<f64> {
     Some((2.0 * students.sf(apart / error)).min(1.0))
 }
 
-/// The smallest change of one path that is significant at `level`, as a part of the old mean, given how the
-/// runs of each side differ. `None` if each side is a single run, or if the old mean is not positive.
+/// The smallest change of one path that is significant at `level`, relative to the old mean, given
+/// the variation between the runs of each side. `None` if a side has no value, if each side has
+/// one, or if the old mean is not positive.
 pub fn smallest_change(old: &[f64], new: &[f64], level: f64) -> Option<f64> {
     let (old, new) = (Sample::of(old)?, Sample::of(new)?);
     let (error, freedom) = error_of_difference(old, new)?;
@@ -125,8 +132,9 @@ pub fn smallest_change(old: &[f64], new: &[f64], level: f64) -> Option<f64> {
     (old.mean > 0.0).then(|| students.inverse_cdf(1.0 - level / 2.0) * error / old.mean)
 }
 
-/// The same likelihoods where the smallest of all of them is looked for: with each at most as large as a level, the likelihood that
-/// any is wrong is at most the level, however they depend on each other (Holm 1979).
+/// The p-values adjusted for multiple comparisons (Holm 1979). If each adjusted value is compared
+/// with a level, the probability of any false positive is at most that level, however the tests
+/// depend on each other. The order is that of `alone`. `None` stays and does not count as a test.
 pub fn adjusted(alone: &[Option<f64>]) -> Vec<Option<f64>> {
     let mut order: Vec<(usize, f64)> = (0..)
         .zip(alone)

@@ -1,8 +1,8 @@
-//! Two profiles of one program, changed in one place each.
+//! Comparisons of two profiles of one program, each changed in one place.
 
 use super::*;
 use crate::profile::{Counts, Profile};
-use crate::sample::sample;
+use crate::sample::{sample, with_inside};
 
 fn scaled(profile: &Profile, path: usize, by: i128) -> Profile {
     let mut new = profile.clone();
@@ -48,7 +48,7 @@ fn a_slower_path_is_found_and_no_other() {
     assert!(p_of(&diff, "work", 900).unwrap() < 1e-6);
     assert_eq!(p_of(&diff, "work", 100), Some(1.0));
     assert_eq!((diff.worse(0.05), diff.worse(0.2)), (1, 0));
-    // It is faster the other way round.
+    // In the other direction, it is faster.
     assert_eq!(Diff::of(&new, &old, "wall").worse(0.05), 0);
     let text = shown(&diff);
     assert!(
@@ -81,7 +81,7 @@ fn new_and_vanished_paths_are_said() {
     assert!(added["p_value"].is_null());
 }
 
-/// Another build: other addresses, and call sites that lie elsewhere in their functions.
+/// Another build has other addresses, and its call sites are elsewhere in their functions.
 #[test]
 fn other_builds_are_matched_by_name() {
     let old = sample();
@@ -105,7 +105,7 @@ fn other_builds_are_matched_by_name() {
             .iter()
             .all(|p| p.old.is_some() && p.new.is_some())
     );
-    // With the same build ids they are other call sites.
+    // With equal build ids, they are different call sites.
     for (module, was) in new.modules.iter_mut().zip(&old.modules) {
         module.build_id.clone_from(&was.build_id);
     }
@@ -131,7 +131,7 @@ fn calls_that_are_not_timed_are_counted() {
     assert!(text.contains("not exact in new: "), "{text}");
 }
 
-/// Runs that differ by some percent each, of which the second ones are slower by `by` percent.
+/// Runs that differ from each other by a few percent. The second runs are slower by `by` percent.
 fn runs(by: i128) -> (Vec<Profile>, Vec<Profile>) {
     let of = |percent: [i128; 5], more: i128| {
         let scale = |p: i128| {
@@ -149,7 +149,7 @@ fn of_runs<'p>(runs: &'p (Vec<Profile>, Vec<Profile>)) -> Diff<'p> {
     Diff::of_runs(runs.0.iter().collect(), runs.1.iter().collect(), "wall")
 }
 
-/// All calls together would show each of these runs to be another program.
+/// Judged by all calls together, each run would look like another program.
 #[test]
 fn what_runs_differ_by_is_chance() {
     let (same, slower) = (runs(0), runs(10));
@@ -162,7 +162,7 @@ fn what_runs_differ_by_is_chance() {
     let text = shown(&diff);
     assert!(text.contains("of 5 runs before and 5 runs after"), "{text}");
     assert!(
-        text.contains("runs differ: by wall, of the costliest path a change below "),
+        text.contains("runs differ: by wall, a change of the costliest path below "),
         "{text}"
     );
     assert!(text.contains("    900   900  99.0 ms  90.0 ms  "), "{text}");
@@ -175,14 +175,14 @@ fn what_runs_differ_by_is_chance() {
         Some(5),
         "{path:#}"
     );
-    // One run after them says less than five.
+    // One run on the new side is weaker evidence than five.
     let p = p_of(&diff, "work", 4500).unwrap();
     let mut one_after = runs(10);
     one_after.1.truncate(1);
     assert!(p_of(&of_runs(&one_after), "work", 900).unwrap() > p);
 }
 
-/// A profile without a function that the sample has.
+/// The sample without one of its functions.
 fn without(function: usize) -> Profile {
     let mut profile = sample();
     profile.paths.retain(|path| path.function != function);
@@ -202,7 +202,7 @@ fn functions_that_one_side_lacks_are_neither_new_nor_vanished() {
     for (old, new, side) in [(&lacking, &measured, "old"), (&measured, &lacking, "new")] {
         let diff = Diff::of(old, new, "count");
         let text = shown(&diff);
-        let head = format!("0 new, 0 vanished, {paths} measured on one side alone; by");
+        let head = format!("0 new, 0 vanished, {paths} measured on one side only; by");
         assert!(text.contains(&head), "{text}");
         let said = format!("not measured in {side}");
         assert_eq!(text.matches(&said).count(), paths, "{text}");
@@ -258,4 +258,32 @@ fn profiles_of_different_clocks_are_compared_with_a_note() {
         let value = serde_json::to_value(json(&diff)).unwrap();
         assert_eq!(value["notes"].as_array().map(Vec::len), Some(notes));
     }
+}
+
+/// Lines whose counts differ are shown for functions that both sides have counted.
+#[test]
+fn counts_of_lines_are_compared() {
+    let old = with_inside();
+    let mut new = with_inside();
+    new.inside[0].blocks[2].count += 4016;
+    new.inside[0].blocks[4].line = Some(4);
+    let text = shown(&Diff::of(&old, &new, "wall"));
+    let expected = "
+Inside work: 1004 activations (were 1004)
+  count   were   change      line
+  44176  40160  +10.0 %  app.c:23
+      0    120  -100.0 %   app.h:3
+    120      0        -   app.h:4
+";
+    let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(squeezed(&text).contains(&squeezed(expected)), "{text}");
+    let mut out = Vec::new();
+    super::text(&Diff::of(&old, &new, "wall"), Some(1), &mut out).unwrap();
+    let few = String::from_utf8(out).unwrap();
+    assert!(few.contains("2 more lines, not shown"), "{few}");
+    for (old, new) in [(&old, &old), (&sample(), &new)] {
+        assert!(!shown(&Diff::of(old, new, "wall")).contains("Inside"));
+    }
+    let several = Diff::of_runs(vec![&old, &old], vec![&new], "wall");
+    assert!(!shown(&several).contains("Inside"));
 }

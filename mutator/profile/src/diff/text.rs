@@ -1,5 +1,6 @@
-//! The differences as text.
+//! Comparisons as text.
 
+use super::inside;
 use super::runs::Run;
 use super::statistics::smallest_change;
 use super::{Diff, InOne, NEW, OLD, Pair, SIGNIFICANT, Side};
@@ -7,13 +8,13 @@ use crate::profile::{COUNT, off_cpu, printable};
 use crate::report::{Table, human, loss_lines};
 use std::io::{self, Write};
 
-/// Callers shown of a path.
+/// The maximum number of callers shown for a path.
 const DEPTH: usize = crate::report::DEPTH;
 
-/// Writes the paths whose sums have changed most, `limit` of them.
+/// Writes the paths whose sums have changed most, at most `limit` of them. `None` is all.
 ///
 /// # Errors
-/// What `out` gives.
+/// Returns the errors of `out`.
 pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::Result<()> {
     let limit = limit.unwrap_or(usize::MAX);
     let paths = &diff.paths;
@@ -23,7 +24,7 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
     let vanished = number(|p| p.in_one() == Some(InOne::Vanished));
     let unmeasured = match number(|p| p.in_one() == Some(InOne::Unmeasured)) {
         0 => String::new(),
-        n => format!(", {n} measured on one side alone"),
+        n => format!(", {n} measured on one side only"),
     };
     writeln!(
         out,
@@ -35,7 +36,7 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
         let [old, new] = [&diff.old, &diff.new].map(|runs| human::count(runs.len() as u64, "run"));
         writeln!(
             out,
-            "calls and totals are of one run on the average, of {old} before and {new} after"
+            "calls and totals are averages per run, of {old} before and {new} after"
         )?;
     }
     for note in diff.notes() {
@@ -47,7 +48,7 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
         .filter(|p| p.p.is_some_and(|p| p <= SIGNIFICANT));
     writeln!(
         out,
-        "{} by p <= {SIGNIFICANT}, with all {compared} that were compared taken into account",
+        "{} at p <= {SIGNIFICANT}, corrected for the {compared} that were compared",
         human::count(significant.count() as u64, "significant change"),
     )?;
     let mut table = Table::new(&headings(diff));
@@ -60,6 +61,7 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
     }
     writeln!(out)?;
     table.write(out)?;
+    inside::write(diff, limit, out)?;
     for (runs, name) in [(&diff.old, "old"), (&diff.new, "new")] {
         for (run, profile) in (1..).zip(runs) {
             let lines = loss_lines(profile);
@@ -78,7 +80,8 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
             let smallest = human::percent(smallest);
             write!(
                 out,
-                "runs differ: by {metric}, of the costliest path a change below {smallest} is not told from chance"
+                "runs differ: by {metric}, a change of the costliest path below {smallest} cannot \
+                be distinguished from chance"
             )?;
             if let Some((metric, smallest)) = better {
                 let smallest = human::percent(smallest);
@@ -88,19 +91,21 @@ pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::
         }
         None if diff.is_of_one_run() => writeln!(
             out,
-            "one run a side does not show what runs differ by; several: ipath diff OLD... -- NEW..."
+            "one run per side does not show how much runs differ; compare several: ipath diff \
+            OLD... -- NEW..."
         ),
         None => Ok(()),
     }
 }
 
-/// The metric that differs less from run to run: other programs on the machine change it least.
+/// The metric that usually varies least from run to run, because other programs on the machine
+/// affect it least.
 const STEADIER: &str = "cpu";
 
 impl Diff<'_> {
-    /// The smallest change of the costliest path that is significant by itself, as a part of the old value.
-    /// Also the smallest change by [`STEADIER`], if it is less than half of that. `None` if it is not known
-    /// how runs differ.
+    /// The smallest change of the costliest path on both sides that is significant by itself,
+    /// relative to the old value. Then the smallest such change by [`STEADIER`], if it is less than
+    /// half of the first. `None` if the variation between runs is not known.
     fn resolution(&self) -> Option<(f64, Option<(&'static str, f64)>)> {
         let smallest = self.smallest_change()?;
         let profiles = || self.old.iter().chain(&self.new);
@@ -112,6 +117,7 @@ impl Diff<'_> {
         Some((smallest, better.map(|steadier| (STEADIER, steadier))))
     }
 
+    /// The first number of [`Diff::resolution`].
     fn smallest_change(&self) -> Option<f64> {
         let both = self.paths.iter();
         let both = both.filter_map(|pair| Some((pair.old.as_ref()?, pair.new.as_ref()?)));
@@ -215,6 +221,7 @@ fn dash() -> String {
     "-".to_owned()
 }
 
+/// A p-value as text.
 fn likelihood(p: f64) -> String {
     match p {
         p if p < 0.0001 => "<0.0001".to_owned(),

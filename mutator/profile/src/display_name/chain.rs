@@ -32,7 +32,7 @@ impl Link {
         }
     }
 
-    /// Replaces omitted links.
+    /// The link that replaces omitted links.
     pub fn gap() -> Self {
         Self::whole(GAP)
     }
@@ -45,6 +45,7 @@ impl Link {
         }
     }
 
+    /// True for a gap, and for folded frames, which a gap can replace.
     fn is_gap(&self) -> bool {
         self.name.is_empty() && (self.is_fold || self.mark == GAP)
     }
@@ -57,14 +58,14 @@ impl Link {
 /// A function and its callers on one line.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
-    /// The first is always shown.
+    /// The function and its callers. The first link is always shown.
     pub links: Vec<Link>,
-    /// The columns for all of them.
+    /// The terminal columns for all links together.
     pub room: usize,
 }
 
-/// Writes the chains of one screen, each in its room, with `arrow` between names. In a chain that is
-/// too long, `…` replaces the last names. Different names stay different.
+/// Writes the chains of one screen, each in its room, with `arrow` between names. In a chain that
+/// is too long, `…` replaces the last names. Different names stay different.
 pub fn fit_chains(chains: &[Chain], arrow: &str) -> Vec<String> {
     let chains: Vec<Chain> = chains.iter().map(|chain| chain.condensed(arrow)).collect();
     let all: Vec<(&str, usize)> = chains
@@ -137,7 +138,8 @@ impl Chain {
         chain
     }
 
-    /// Replaces functions of libraries before the first one of the program, if that has no room otherwise.
+    /// Replaces the functions of libraries before the first function of the program by gaps, if
+    /// the program's function has no room otherwise.
     fn leave_out_libraries(&mut self, arrow: &str) {
         let is_of_program = |link: &Link| !link.name.is_empty() && !link.is_fold;
         let Some(own) = self.links.iter().position(is_of_program) else {
@@ -154,10 +156,10 @@ impl Chain {
     }
 }
 
-/// The most columns of each name with its mark. If the chain does not fit, the first two names share
-/// the room.
+/// The most columns for each name with its mark, in the order of the links. If the chain does not
+/// fit, the first two names share the room.
 fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
-    /// A name is not cut below this to make room for its callers.
+    /// The terminal columns below which a name is not cut to make room for its callers.
     const LEAST_FIRST: usize = 16;
     /// A caller is not shown in less.
     const LEAST_SECOND: usize = 12;
@@ -192,7 +194,7 @@ fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
         most[1] = most[1].min(left);
     }
     if most[0] + arrow.width() + most[1].min(second) + gap > chain.room {
-        // The second name is not shown. If there is too little room, nor is it said that it is not.
+        // The second name is not shown. If there is too little room, its gap is not shown either.
         let room = chain.room.saturating_sub(arrow.width() + GAP.width());
         most[0] = if room < least.min(first) {
             chain.room
@@ -203,7 +205,8 @@ fn most_of_each(chain: &Chain, arrow: &str) -> Vec<usize> {
     most
 }
 
-/// The columns of each link, if a gap follows the first name: those of the chain without the gap.
+/// [`most_of_each`] for a chain whose second link is a gap: the columns of the other links are
+/// those of the chain without the gap.
 fn most_around_gap(chain: &Chain, arrow: &str) -> Vec<usize> {
     let mut without = chain.clone();
     without.links.remove(1);

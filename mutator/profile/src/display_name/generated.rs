@@ -12,16 +12,18 @@ use super::parts::{Form, Templates};
 pub(super) struct Generated {
     /// The name as it was recorded.
     whole: String,
-    /// The compiler that generated the code, as V8 marks it: `*`, `^` or `~`; else empty.
+    /// The compiler that generated the code, as V8 marks it: `*`, `^`, `~` or `+`; else empty.
     tier: String,
+    /// The function's name. For Java, with its class.
     function: String,
-    /// Ahead of the function in its qualified form: packages of Java with a dot at the end.
+    /// The part before the function in the qualified form: Java packages with a trailing dot. Empty
+    /// for other languages.
     package: String,
-    /// The file and the positions in it.
+    /// The file and the positions in it. `None` if the name does not contain them.
     source: Option<Source>,
 }
 
-/// `/srv/shop.js:4:9`
+/// The file and the positions in it: `/srv/shop.js:4:9`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Source {
     path: String,
@@ -30,7 +32,7 @@ struct Source {
 }
 
 impl Generated {
-    /// Parses a name. `None` if it has another structure.
+    /// Parses a name. `None` if it has none of the structures of generated code.
     pub(super) fn of(name: &str) -> Option<Self> {
         of_v8(name)
             .or_else(|| of_python(name))
@@ -38,7 +40,8 @@ impl Generated {
             .or_else(|| of_agent(name))
     }
 
-    /// The form in which the name is shown if no other name looks like it.
+    /// The name as it is shown if no other name looks like it: with its package and source if
+    /// `form` is qualified, else the function alone.
     pub(super) fn shown(&self, form: Form) -> String {
         if form.is_qualified {
             self.written(&self.package, "", false, false)
@@ -47,7 +50,8 @@ impl Generated {
         }
     }
 
-    /// A form that tells the name from others.
+    /// The name in a form that distinguishes it from others: as it was recorded if `form` has the
+    /// result, else with the parts that the other fields select.
     pub(super) fn telling(&self, form: Form) -> String {
         let Form {
             has_result,
@@ -68,7 +72,7 @@ impl Generated {
         self.written(&self.package, tier, is_long, has_column)
     }
 
-    /// The function alone.
+    /// The function's name alone. For Java, with its class.
     pub(super) fn function(&self) -> &str {
         &self.function
     }
@@ -83,7 +87,7 @@ impl Generated {
 }
 
 impl Source {
-    /// Parses `PATH:LINE:COLUMN`, of which the numbers may be missing.
+    /// Parses `PATH:LINE:COLUMN`. The numbers are optional.
     fn of(text: &str) -> Self {
         let number = |text: &str| {
             let (rest, number) = text.rsplit_once(':')?;
@@ -111,6 +115,8 @@ impl Source {
         }
     }
 
+    /// The file with the positions in it. Without `has_path`, only the file's name, unless the file
+    /// is a part of Node.js.
     fn text(&self, has_path: bool, has_column: bool) -> String {
         let path = if has_path || self.path.starts_with("node:") {
             &self.path
@@ -124,6 +130,7 @@ impl Source {
     }
 }
 
+/// `JS:*handle /srv/shop.js:4:9`. `None` for a name of another form.
 fn of_v8(name: &str) -> Option<Generated> {
     const KINDS: [&str; 9] = [
         "JS",
@@ -136,7 +143,7 @@ fn of_v8(name: &str) -> Option<Generated> {
         "NativeFunction",
         "Callback",
     ];
-    /// The beginnings of a script's name after a function's, which can contain spaces.
+    /// Prefixes of a script's name after the function's name, which can contain spaces.
     const SCRIPTS: [&str; 5] = [" /", " node:", " file:", " evalmachine.", " webpack"];
     let (kind, rest) = name.split_once(':')?;
     if !KINDS.contains(&kind) {
@@ -163,6 +170,7 @@ fn of_v8(name: &str) -> Option<Generated> {
     })
 }
 
+/// `py::Shop.handle:/srv/shop.py`. `None` for a name of another form.
 fn of_python(name: &str) -> Option<Generated> {
     let (function, path) = name.strip_prefix("py::")?.split_once(':')?;
     Some(Generated {
@@ -174,7 +182,7 @@ fn of_python(name: &str) -> Option<Generated> {
     })
 }
 
-/// `int com.acme.Shop.handle(int)`.
+/// `int com.acme.Shop.handle(int)`. `None` for a name of another form.
 fn of_hotspot(name: &str) -> Option<Generated> {
     let (before, arguments) = name.split_once('(')?;
     let (result, path) = before.rsplit_once(' ')?;
@@ -192,7 +200,7 @@ fn of_hotspot(name: &str) -> Option<Generated> {
     is_java.then(|| java(name, path))
 }
 
-/// `Lcom/acme/Shop;::handle`.
+/// `Lcom/acme/Shop;::handle`. `None` for a name of another form.
 fn of_agent(name: &str) -> Option<Generated> {
     let (class, method) = name.strip_prefix('L')?.split_once(";::")?;
     let method = method.split('(').next().unwrap_or(method);
@@ -275,7 +283,7 @@ mod tests {
             assert_eq!(fit(name, wide.len()), wide, "{name}");
             assert_eq!(fit(name, wide.len() - 1), narrow, "{name}");
             assert_eq!(method(name), narrow, "{name}");
-            // Of a name that has no room, a part of the function is shown.
+            // If a name does not fit, part of the function is shown.
             let cut = fit(name, 8);
             assert!(cut.starts_with(&narrow[..2]) && !cut.contains('/'), "{cut}");
         }
@@ -294,7 +302,8 @@ mod tests {
         }
     }
 
-    /// One function of JavaScript has code of several compilers, and a file a namesake.
+    /// A JavaScript function has code of several compilers, and two files have a function of one
+    /// name.
     #[test]
     fn namesakes_get_their_compiler_or_place() {
         let handles = [

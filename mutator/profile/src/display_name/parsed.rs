@@ -1,16 +1,16 @@
-//! A name with a structure that is known.
+//! Names with a known structure.
 
 use super::generated::Generated;
 use super::parts::{Form, Parts};
 
-/// A name of code of a file, or of code that was generated at run time.
+/// A name of compiled code, or of code that was generated at run time.
 pub(super) enum Parsed {
     Compiled(Parts),
     Generated(Generated),
 }
 
 impl Parsed {
-    /// Parses a name. `None` if it has another structure.
+    /// Parses a name. `None` if its structure is not known.
     pub(super) fn of(name: &str) -> Option<Self> {
         let generated = Generated::of(name).map(Self::Generated);
         generated.or_else(|| Parts::of(name).map(Self::Compiled))
@@ -32,7 +32,7 @@ impl Parsed {
         }
     }
 
-    /// See [`Parts::split`].
+    /// See [`Parts::split`]. `None` for generated code.
     pub(super) fn split(&self, text: &str, forms: &[Form]) -> Option<(String, String)> {
         match self {
             Self::Compiled(parts) => parts.split(text, forms),
@@ -40,7 +40,7 @@ impl Parsed {
         }
     }
 
-    /// The function without namespaces and types.
+    /// The function without namespaces, types and template arguments.
     pub(super) fn method(&self) -> String {
         match self {
             Self::Compiled(parts) => parts.method(),
@@ -48,7 +48,7 @@ impl Parsed {
         }
     }
 
-    /// The function with its template arguments, shortened.
+    /// The function without namespaces and classes, with its template arguments as `<...>`.
     pub(super) fn last(&self) -> String {
         match self {
             Self::Compiled(parts) => parts.last(),
@@ -56,7 +56,7 @@ impl Parsed {
         }
     }
 
-    /// True if the name is not shown as it is, however much room there is.
+    /// True if the name is shortened even if there is room for all of it.
     pub(super) fn is_always_shortened(&self) -> bool {
         match self {
             Self::Compiled(parts) => parts.is_clone(),

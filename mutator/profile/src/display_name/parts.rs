@@ -6,24 +6,29 @@ use super::tidy::{last_names, tidy};
 /// One name of a path, such as `LruCache<int>` in `shop::LruCache<int>::get()`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Segment {
+    /// The name without the parts below.
     own: Name,
+    /// The template arguments. `None` without angle brackets.
     template: Option<Vec<Name>>,
-    /// The arguments of a function: of the last one, or of one that encloses local names.
+    /// The arguments of a function: of the last one, or of one that encloses local names. `None`
+    /// without parentheses.
     arguments: Option<Vec<Name>>,
     /// Text after the arguments, such as ` const`.
     after: String,
-    /// The number of closures within this one.
+    /// The number of nested `::{{closure}}` that this closure stands for besides itself.
     folded: usize,
 }
 
 /// A function's name.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
+    /// The result type with a space after it. Empty if the name has none.
     result: Name,
+    /// The segments between `::`, the outermost first.
     path: Vec<Segment>,
-    /// A suffix such as ` [clone .cold]`.
+    /// Another suffix than `clone`, such as ` [clone .cold]`. Empty if there is none.
     mark: String,
-    /// The suffix of a whole copy of a function, such as ` [clone .isra.0]`.
+    /// The suffix of a whole copy of a function, such as ` [clone .isra.0]`. Empty without one.
     clone: String,
 }
 
@@ -40,6 +45,7 @@ pub(super) enum Templates {
 /// A way to write a name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
+    /// With the result type.
     pub(super) has_result: bool,
     /// With namespaces and outer classes.
     pub(super) is_qualified: bool,
@@ -51,7 +57,7 @@ pub(super) struct Form {
 }
 
 impl Parts {
-    /// Parses a demangled name. `None` if it has another structure.
+    /// Parses a demangled name. `None` if its structure is not known.
     pub(super) fn of(name: &str) -> Option<Self> {
         // ` [` can also be inside of other brackets (`<str, [u8]>`). A name cut there does not
         // parse.
@@ -97,6 +103,8 @@ impl Parts {
         is_named.then_some(parts)
     }
 
+    /// Adds text outside of brackets to `segment`, the last one so far. `::` ends the segment. A
+    /// space before the arguments makes all text before it the result type.
     fn take_text(&mut self, segment: &mut Segment, text: &str) {
         let mut rest = text;
         loop {
@@ -161,12 +169,13 @@ impl Parts {
         format!("{}{clone}{}", text(&out), self.mark)
     }
 
-    /// True if the suffix of a clone is shown only to tell names apart.
+    /// True if the name has the suffix of a clone, which is shown only to distinguish functions.
     pub(super) fn is_clone(&self) -> bool {
         !self.clone.is_empty()
     }
 
-    /// The first segment of an unqualified name: the second to last segment that is no lambda.
+    /// The index of the first segment of an unqualified name: the second to last segment that is
+    /// not a lambda, or 0 if there are fewer.
     fn first_needed(&self) -> usize {
         let is_local = |index: usize| {
             let of_lambda = index
@@ -179,8 +188,7 @@ impl Parts {
     }
 
     /// The start of `text` up to the last segment, and that segment without arguments, as in
-    /// `a::B<int>::` and `get` of `a::B<int>::get(int)`. `None` if no form gives
-    /// `text`.
+    /// `a::B<int>::` and `get` of `a::B<int>::get(int)`. `None` if none of `forms` gives `text`.
     pub(super) fn split(&self, text: &str, forms: &[Form]) -> Option<(String, String)> {
         let form = forms.iter().find(|&&form| self.write(form) == text)?;
         let last = self.path.last()?;
@@ -204,7 +212,7 @@ impl Parts {
             .then(|| (before.to_owned(), method))
     }
 
-    /// The last segment without template arguments.
+    /// The last segment without template arguments and arguments.
     pub(super) fn method(&self) -> String {
         self.path
             .last()
@@ -222,7 +230,7 @@ impl Parts {
 }
 
 impl Form {
-    /// Everything but default arguments.
+    /// Everything but default template arguments, a clone's suffix and nested closures.
     pub(super) const WHOLE: Self = Self {
         has_result: true,
         is_qualified: true,
@@ -241,6 +249,7 @@ impl Form {
 }
 
 impl Segment {
+    /// Adds text to the name, or after the arguments if there are any.
     fn take(&mut self, text: &str) {
         if text.is_empty() {
             return;
@@ -313,8 +322,8 @@ impl Segment {
     }
 }
 
-/// True if a suffix consists of marks that compilers give to whole copies of functions. A part such as
-/// `.cold` is another function.
+/// True if a suffix consists of marks that compilers give to whole copies of functions. A part such
+/// as `.cold` is another function.
 fn is_copy(mark: &str) -> bool {
     const COPIES: [&str; 5] = ["isra.", "constprop.", "lto_priv.", "llvm.", "__uniq."];
     let mut clones = mark.split(" [clone .").skip(1);

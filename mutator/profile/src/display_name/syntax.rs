@@ -11,7 +11,7 @@ pub(super) enum Node {
 /// A name or a type.
 pub(super) type Name = Vec<Node>;
 
-/// The deepest nesting that is parsed. Deeper names are not readable in any form.
+/// The maximum nesting that is parsed. Deeper names are not readable in any form.
 const DEEPEST: usize = 64;
 
 /// The symbols after `operator`, longest first.
@@ -21,24 +21,26 @@ const OPERATORS: &[&str] = &[
     "^", "&", "|", "~", "!", "=", ",",
 ];
 
-/// Parses a name. `None` if the brackets do not match.
+/// Parses a name. `None` if the brackets do not match or are nested more deeply than [`DEEPEST`].
 pub(super) fn parse(text: &str) -> Option<Name> {
     let mut parser = Parser { text, at: 0 };
     let mut items = parser.items(None, 0)?;
     match items.len() {
         1 => items.pop(),
-        // There is a comma outside of all brackets.
+        // Only commas inside of brackets separate items, so there is exactly one.
         _ => None,
     }
 }
 
 struct Parser<'t> {
     text: &'t str,
+    /// The next byte of `text` to parse.
     at: usize,
 }
 
 impl Parser<'_> {
-    /// Parses the items up to the closing bracket, which is consumed, or up to the end.
+    /// Parses the items up to the closing bracket, which is consumed. Without `closing`, parses up
+    /// to the end. `None` if brackets do not match or are nested too deeply.
     fn items(&mut self, closing: Option<char>, depth: usize) -> Option<Vec<Name>> {
         if depth > DEEPEST {
             return None;
@@ -77,7 +79,8 @@ impl Parser<'_> {
     }
 }
 
-/// The symbols of an operator's name if `operator` ends at `at`.
+/// The symbols of an operator's name at the byte `at`. `None` unless the word `operator` ends there
+/// and such symbols follow.
 fn operator_at(text: &str, at: usize) -> Option<&'static str> {
     let before = text.get(..at)?.strip_suffix("operator")?;
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -95,6 +98,7 @@ fn rest_before(text: &str, at: usize) -> &str {
     &text[..at]
 }
 
+/// The closing bracket for an opening one.
 pub(super) fn closing_of(opening: char) -> char {
     match opening {
         '(' => ')',
@@ -104,6 +108,7 @@ pub(super) fn closing_of(opening: char) -> char {
     }
 }
 
+/// Appends text to a name, to its last node if that is text.
 pub(super) fn push(name: &mut Name, text: &str) {
     match name.last_mut() {
         Some(Node::Text(last)) => last.push_str(text),

@@ -160,10 +160,11 @@ pub(crate) fn large_projects() -> Vec<String> {
     names
 }
 
-/// The widths of names, and how many of the functions may be told apart by a number alone.
+/// The widths of names, and the number of functions that may differ only by a fingerprint.
 const WIDTHS: [(usize, usize); 4] = [(40, 100), (60, 80), (100, 70), (140, 60)];
 
-/// Checks that no two functions look the same and that all fit.
+/// Asserts that no two functions look the same, that all fit into `width` columns, and that at most
+/// `most_marked` differ only by a fingerprint.
 fn check_different(shown: &[String], width: usize, most_marked: usize) {
     assert!(shown.iter().all(|text| text.width() <= width), "{width}");
     let different: FxHashSet<&String> = shown.iter().collect();
@@ -182,7 +183,7 @@ fn functions_of_large_projects_look_different() {
     }
 }
 
-/// The columns of the first name of a chain with its mark.
+/// The columns for the first name of a chain with its mark.
 fn firsts_room(width: usize, has_caller: bool) -> usize {
     if has_caller {
         (width - " < ".len()) / 2

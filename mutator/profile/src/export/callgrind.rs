@@ -1,4 +1,5 @@
-//! Callgrind's format, <https://valgrind.org/docs/manual/cl-format.html>, which callgrind_annotate and KCachegrind read.
+//! The Callgrind format, <https://valgrind.org/docs/manual/cl-format.html>, which
+//! callgrind_annotate and KCachegrind read.
 
 use super::ExportError;
 use super::model::{Line, Model, Name, Naming, all_widths, metrics};
@@ -6,24 +7,29 @@ use crate::profile::{Metric, Profile, printable};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
 
-/// A function as the format knows it.
+/// A function of the format.
 type Node = Name;
 
-/// What is called, and at which line of the caller.
+/// The line of the call in the caller, and the callee.
 type Call = (u32, Node);
 
+/// The costs of a function.
 #[derive(Default)]
 struct Costs {
+    /// The exclusive cost by each metric. Empty for a function that was not measured.
     own: Vec<u64>,
-    /// Calls of probed functions that came through here, and what they cost.
+    /// The number of calls of probed functions that passed through each call, and their cost by
+    /// each metric.
     calls: BTreeMap<Call, (u64, Vec<u64>)>,
 }
 
-/// Writes what each function costs itself and each call of another by line. A call counts the calls of probed functions that
-/// came through it: how often a caller in between was itself called is not known.
+/// Writes the cost of each function and of each call, by line, in `metric` or in all metrics. A
+/// call site counts the calls of probed functions that passed through it, because the number of its
+/// own calls is not known. With `sites`, each caller is `function+0xOFFSET`.
 ///
 /// # Errors
-/// The profile does not have the metric, one is negative somewhere, or `out` fails.
+/// The profile does not have the metric, the metric is negative on some path or exceeds 64 bits, or
+/// `out` fails.
 pub fn to_callgrind(
     profile: &Profile,
     metric: Option<&str>,
@@ -98,12 +104,13 @@ fn head(
     Ok(writeln!(out)?)
 }
 
-/// The name of a metric as one word of letters, digits and `_`.
+/// The name of a metric as a word of letters, digits and `_`.
 fn event(name: &str) -> String {
     let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     name.chars().map(word).collect()
 }
 
+/// The costs of each function. `weights` has the weight of each path, for each metric.
 fn gather(model: &Model<'_>, weights: &[Vec<u64>]) -> BTreeMap<Node, Costs> {
     let mut costs: BTreeMap<Node, Costs> = BTreeMap::new();
     let empty = || vec![0u64; weights.len()];
@@ -123,7 +130,7 @@ fn gather(model: &Model<'_>, weights: &[Vec<u64>]) -> BTreeMap<Node, Costs> {
         let callees = callers.iter().skip(1).map(|&(name, _)| name).chain([leaf]);
         passed.clear();
         for (&(caller, line), callee) in callers.iter().zip(callees) {
-            // A path of a recursion goes through one call several times, and has cost what it has once.
+            // A path with recursion passes through a call several times, but counts only once.
             if !passed.insert((caller, line, callee)) {
                 continue;
             }
@@ -181,7 +188,9 @@ impl<'p> Places<'p> {
         places
     }
 
-    /// Names a function, or with `c` before the words one that is called, in full where it is named first.
+    /// Writes the object, the file and the name of a function, and adds the function to `seen`. The
+    /// name of a function in `seen` is left out, except for its number. `c` is `"c"` for a callee,
+    /// else empty.
     fn write(
         &self,
         node: Node,

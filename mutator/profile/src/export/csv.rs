@@ -1,4 +1,4 @@
-//! Comma-separated values, RFC 4180: one line a path, all that is known of it.
+//! Comma-separated values (RFC 4180): one line for each path, with all of its numbers.
 
 use super::ExportError;
 use super::model::{Model, Naming, is_partly, metrics};
@@ -6,7 +6,8 @@ use crate::profile::{COUNT, Profile, printable};
 use std::borrow::Cow;
 use std::io::Write;
 
-/// Writes a line a path below a line of headings. What is not known is an empty field.
+/// Writes a heading and one line for each path, with the values of `metric` or of all metrics.
+/// Unknown values are empty fields. With `sites`, each caller is `function+0xOFFSET`.
 ///
 /// # Errors
 /// The profile does not have the metric, or `out` fails.
@@ -78,12 +79,13 @@ pub fn to_csv(
     Ok(())
 }
 
+/// A number as a field. Empty for `None`.
 fn shown(number: Option<impl ToString>) -> String {
     number.map(|n| n.to_string()).unwrap_or_default()
 }
 
-/// A text as one field. A spreadsheet takes what begins with one of these as a formula, and names come from files that anybody
-/// may have made.
+/// A text as one field, quoted if needed. A text that begins with `=`, `+`, `-` or `@` gets a `'`
+/// in front: spreadsheets interpret it as a formula, and names may come from untrusted files.
 fn field(text: &str) -> Cow<'_, str> {
     let is_formula = text.starts_with(['=', '+', '-', '@']);
     if is_formula || text.contains(['"', ',', '\r', '\n']) {

@@ -10,11 +10,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Writes each path as one sample that weighs what it has cost itself, times in ms. The samples of a thread stand one after
-/// another, in the order of the profile: when a call was made is not known.
+/// Writes each path as one sample, weighted by its exclusive cost. Times are in milliseconds. The
+/// samples of a thread follow each other in the order of the profile, because the times of the
+/// calls are not known. With `sites`, each caller is `function+0xOFFSET`.
 ///
 /// # Errors
-/// The profile does not have the metric, it is negative somewhere, or `out` fails.
+/// The profile does not have the metric, the metric is negative on some path or exceeds 64 bits, or
+/// `out` fails.
 pub fn to_firefox(
     profile: &Profile,
     metric: &str,
@@ -37,7 +39,7 @@ pub fn to_firefox(
     let strings: Vec<_> = model.names.iter().map(|n| made.intern_string(n)).collect();
     let names = profile.thread_names();
     let mut threads: BTreeMap<Option<u32>, (fx::ThreadHandle, Vec<u64>)> = BTreeMap::new();
-    // In the order in which threads are made, which is that in which they are written.
+    // In the order in which threads are created, which is also the order in the output.
     let mut order = Vec::new();
     for (path, &width) in profile.paths.iter().zip(&widths) {
         let (thread, weights) = threads.entry(path.thread).or_insert_with(|| {
@@ -60,7 +62,8 @@ pub fn to_firefox(
         weights.push(width);
     }
     let mut written = serde_json::to_value(&made).map_err(io::Error::from)?;
-    // The crate's weights have 32 bits. The format's are numbers, and may have fractions.
+    // The weights of the crate have 32 bits. Those of the format are JSON numbers, and may have
+    // fractions.
     for (i, thread) in order.iter().enumerate() {
         let weights = threads.get(thread).map_or(&[][..], |(_, weights)| weights);
         let weights: Vec<Value> = weights.iter().map(|&n| number(n, kind)).collect();
@@ -78,6 +81,7 @@ fn weight_type(metric: &Metric) -> fx::WeightType {
     }
 }
 
+/// A weight as a number of the format: times in milliseconds, others in the metric's unit.
 fn number(weight: u64, metric: &Metric) -> Value {
     match metric.unit.as_str() {
         "ns" => json!(weight as f64 / 1e6),

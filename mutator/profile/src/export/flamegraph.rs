@@ -1,7 +1,9 @@
-//! A flame graph as SVG: each rectangle is a name on its path, as wide as what all paths through it cost.
+//! A flame graph as SVG. Each rectangle is a name on its path, as wide as the cost of all paths
+//! through it.
 //!
-//! As a picture it is 1200 pixels wide. In a browser `script.js` fits it to the window, zooms and searches.
-//! Rectangles stand in percent of the room between the margins, so that fitting changes one width.
+//! As a picture it is 1200 pixels wide. In a browser, `script.js` fits it to the window and adds
+//! zoom and search. The rectangles have positions in percent of the room between the margins, so
+//! that fitting changes one width.
 
 use super::ExportError;
 use super::model::{Model, Naming, widths};
@@ -13,41 +15,45 @@ use crate::report::human::quantity;
 use std::cmp::Ordering;
 use std::io::Write;
 
+/// The width of the image, in pixels.
 const WIDTH: f64 = 1200.0;
+/// The height of a row of rectangles, in pixels.
 const ROW: usize = 17;
-/// Height of what stands above the rectangles.
+/// The height of the part above the rectangles, in pixels.
 const HEAD: usize = 66;
-/// The distance between the rectangles and the edges.
+/// The distance between the rectangles and the edges of the image, in pixels.
 const MARGIN: f64 = 10.0;
+/// The width of all rectangles of a row together, in pixels.
 const ROOM: f64 = WIDTH - 2.0 * MARGIN;
-/// Rectangles narrower than this are left out, with all above them.
+/// The least width of a rectangle, in pixels. Narrower ones are left out, with all above them.
 const LEAST: f64 = 0.1;
-/// Width of a character of the text in a rectangle.
+/// The width of a character in a rectangle, in pixels.
 const LETTER: f64 = 6.6;
 const SCRIPT: &str = include_str!("flamegraph/script.js");
 const STYLE: &str = "g, #said, #whole { cursor: pointer } text { pointer-events: none } \
     #said, #whole { pointer-events: all; text-decoration: underline } g:hover rect { stroke: #000; stroke-width: .5 }";
 
-/// The number of weights of a node.
-///
-/// * `NOW`: its width.
-/// * `BEFORE`: the cost of as many calls in the baseline.
-/// * `MORE`: the significant part of the difference.
-/// * `NEW`: the width of paths that are missing from the baseline.
-/// * `UNMEASURED`: the width of paths whose function was not measured in the baseline.
+/// The number of weights of a node, in the unit of the metric. The constants below are their
+/// indexes.
 const KINDS: usize = 5;
+/// The cost in the profile, which determines the node's width.
 const NOW: usize = 0;
+/// The cost of as many calls in the baseline.
 const BEFORE: usize = 1;
+/// The significant part of the difference.
 const MORE: usize = 2;
+/// The cost of paths that are missing from the baseline.
 const NEW: usize = 3;
+/// The cost of paths whose function was not measured in the baseline.
 const UNMEASURED: usize = 4;
 
-/// Writes a flame graph by one metric. Widths are those of `profile`. With `baseline`, colours show the
-/// change of the cost per call, path by path, by the test of `ipath diff`. Totals are not compared:
-/// runs differ in length.
+/// Writes a flame graph by one metric. The widths come from `profile`. With `baseline`, colors
+/// show the change of the cost per call, path by path, as tested by `ipath diff`. Totals are not
+/// compared, because runs differ in length. With `sites`, each caller is `function+0xOFFSET`.
 ///
 /// # Errors
-/// One of the profiles does not have the metric, it is negative somewhere, or `out` fails.
+/// One of the profiles does not have the metric, the metric is negative on some path or exceeds 64
+/// bits, or `out` fails.
 pub fn to_flamegraph(
     profile: &Profile,
     baseline: Option<&Profile>,
@@ -95,11 +101,14 @@ pub fn to_flamegraph(
     .draw(out)
 }
 
-/// A node as it is drawn.
+/// A node as drawn, in pixels.
 struct Rectangle {
+    /// The index in [`Tree::nodes`].
     node: usize,
+    /// The distance from the left margin.
     left: f64,
     width: f64,
+    /// The number of ancestors.
     depth: usize,
 }
 
@@ -160,7 +169,7 @@ impl Picture<'_> {
         Ok(writeln!(out, "</svg>\n<script>{script}</script>\n</svg>")?)
     }
 
-    /// Draws the modules with their colours, as many as fit.
+    /// Draws the modules with their colors, as many as fit.
     fn draw_legend(&self, out: &mut impl Write) -> Result<(), ExportError> {
         let names = self.shades.modules.iter().map(|name| &**name).enumerate();
         let pale = (usize::MAX, "pale: passed through, not measured");
@@ -189,7 +198,7 @@ impl Picture<'_> {
         Ok(())
     }
 
-    /// The nodes that are wide enough, each after its parent.
+    /// The nodes that are wide enough, parents before children.
     fn lay_out(&self) -> Vec<Rectangle> {
         let total = self.tree.total(0).max(1) as f64;
         let wide = |node: usize| self.tree.nodes[node].all[0] as f64 / total * ROOM;
@@ -281,7 +290,7 @@ impl Picture<'_> {
         quantity(value, &self.metric.unit)
     }
 
-    /// The deeper, the larger the part of the whole by which it has changed.
+    /// The color of a change. It is darker if the change is a larger part of the whole.
     fn change(&self, all: &[i128]) -> String {
         let whole = self.tree.total(NOW).max(self.tree.total(BEFORE)).max(1) as f64;
         let depth = |part: f64| 245 - (part.abs().min(1.0).sqrt() * 190.0) as u8;
@@ -296,7 +305,7 @@ impl Picture<'_> {
     }
 }
 
-/// The change at a node as text for its title.
+/// The change at a node, as text for its title.
 fn change_of(all: &[i128]) -> String {
     let percent = 100.0 * all[MORE] as f64 / (all[BEFORE] as f64).max(1.0);
     match all[MORE] {
@@ -307,7 +316,8 @@ fn change_of(all: &[i128]) -> String {
     }
 }
 
-/// Text of XML 1.0, which has no control characters at all; these are escaped already.
+/// Escapes text for XML 1.0, which forbids most control characters; these have already been
+/// escaped.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -5,12 +5,13 @@ use super::model::{Model, Naming, widths};
 use crate::profile::Profile;
 use std::io::Write;
 
-/// Writes one line a path. The value of a timer is its share that is exclusive of nested probed
-/// functions, because these have lines of their own: so the widths of a flame graph add up. With
-/// `sites` each caller is `function+0xOFFSET`, otherwise call sites in one function look alike.
+/// Writes one line for each path. The value of a timer excludes nested probed functions, which have
+/// lines of their own, so that the widths of a flame graph add up. With `sites`, each caller is
+/// `function+0xOFFSET`; without, the call sites of a function look alike.
 ///
 /// # Errors
-/// The profile does not have `metric`, it is negative somewhere, or `out` fails.
+/// The profile does not have `metric`, the metric is negative on some path or exceeds 64 bits, or
+/// `out` fails.
 pub fn to_folded(
     profile: &Profile,
     metric: &str,

@@ -1,4 +1,4 @@
-//! The formats, a row each.
+//! The table of formats.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -10,23 +10,24 @@ use super::flamegraph::to_flamegraph;
 use super::folded::to_folded;
 use super::hatchet::to_hatchet;
 use super::html::to_html;
+use super::lcov::to_lcov;
 use super::pprof::to_pprof;
 use super::speedscope::to_speedscope;
 use super::tau::to_tau;
 use super::{ExportError, to_json};
 use crate::profile::{COUNT, Profile};
 
-/// A format that profiles are written in.
+/// A file format for profiles.
 pub struct Format {
-    /// As on the command line.
+    /// The format's name on the command line.
     pub name: &'static str,
-    /// One line about it.
+    /// A one-line description of the format.
     pub about: &'static str,
-    /// True if it can show the changes since another profile.
+    /// True if the format can show the changes since another profile.
     pub takes_baseline: bool,
-    /// True if it can have source lines.
+    /// True if the format can contain source lines.
     pub takes_sources: bool,
-    /// How it is written.
+    /// The function that writes the format.
     pub writes: Writes,
 }
 
@@ -36,39 +37,41 @@ impl fmt::Debug for Format {
     }
 }
 
-/// How a format is written.
+/// A function that writes a format.
 pub enum Writes {
-    /// As one file.
+    /// Appends the content of one file to the bytes.
     File(fn(&Profile, &Asked<'_>, &mut Vec<u8>) -> Result<(), ExportError>),
-    /// As a folder of files, which the last argument opens by name.
+    /// Writes a folder of files, opened by name with the last argument.
     Folder(fn(&Profile, &Asked<'_>, OpenFile<'_>) -> Result<(), ExportError>),
 }
 
-/// Opens a file of a folder.
+/// Creates the file with this name in the folder.
 pub type OpenFile<'f> = &'f mut dyn FnMut(&str) -> io::Result<Box<dyn Write>>;
 
 /// The options of an export.
 #[derive(Clone, Copy, Default)]
 pub struct Asked<'a> {
-    /// The metric; none for all where the format has room for several.
+    /// The metric. `None` selects all metrics if the format has room for several, else the first
+    /// metric that is not `count`.
     pub metric: Option<&'a str>,
-    /// Callers are named as function+0xOFFSET.
+    /// True to name callers as `function+0xOFFSET`.
     pub sites: bool,
-    /// The profile to compare with, where the format takes one.
+    /// The profile to compare with, if the format supports it.
     pub baseline: Option<&'a Profile>,
-    /// Source lines are included, where the format takes them.
+    /// True to include source lines, if the format supports it.
     pub sources: bool,
 }
 
 impl<'a> Asked<'a> {
-    /// The metric of a format that has room for one: the first that is not the count.
+    /// The metric of a format with room for one: by default the first metric that is not `count`,
+    /// or `count` if there is no other.
     fn one(&self, profile: &'a Profile) -> &'a str {
         let first = || profile.timers().next().map_or(COUNT, |metric| &metric.name);
         self.metric.unwrap_or_else(first)
     }
 }
 
-/// A format of one file with no options of its own.
+/// A format of one file, without options of its own.
 const fn file(
     name: &'static str,
     about: &'static str,
@@ -83,8 +86,8 @@ const fn file(
     }
 }
 
-/// All formats, in the order in which users see them.
-pub static FORMATS: [Format; 11] = [
+/// The formats, in the order in which they are shown to users.
+pub static FORMATS: [Format; 12] = [
     file(
         "folded",
         "One line a path: root;…;caller;function VALUE",
@@ -137,10 +140,15 @@ pub static FORMATS: [Format; 11] = [
             |p, asked, out| to_html(p, asked.metric, asked.sites, asked.sources, out),
         )
     },
+    file(
+        "lcov",
+        "For genhtml and other readers of coverage: counts of source lines and branches",
+        |p, _, out| to_lcov(p, out),
+    ),
     file("json", "The profile itself", |p, _, out| to_json(p, out)),
 ];
 
-/// The format of a name.
+/// The format with this name. `None` if there is none.
 pub fn format(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }

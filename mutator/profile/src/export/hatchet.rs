@@ -1,4 +1,4 @@
-//! What `hatchet.GraphFrame.from_literal` of LLNL's Hatchet takes, as JSON: a list of trees.
+//! A list of trees as JSON, the input of `hatchet.GraphFrame.from_literal` in LLNL's Hatchet.
 
 use super::ExportError;
 use super::model::{Model, Naming, metrics, weight};
@@ -7,7 +7,8 @@ use crate::profile::Profile;
 use serde_json::json;
 use std::io::Write;
 
-/// Writes a tree of names. Each node has of each metric what it has cost itself, and as `METRIC (inc)` that with all below it.
+/// Writes a tree of names. For `metric`, or for each metric, a node has its exclusive cost, and its
+/// inclusive cost as `METRIC (inc)`. With `sites`, each caller is `function+0xOFFSET`.
 ///
 /// # Errors
 /// The profile does not have the metric, or `out` fails.

@@ -1,4 +1,4 @@
-//! A page for a browser: one file that asks for nothing else, for those who have no `ipath`.
+//! A page for a browser, for readers without `ipath`. It is one file that loads nothing else.
 
 mod sources;
 
@@ -17,11 +17,14 @@ use sources::Sources;
 use std::collections::HashMap;
 use std::io::Write;
 
-/// The page, and where in it the profile is to stand.
+/// The page, which contains [`DATA`].
 const PAGE: &str = include_str!("html/page.html");
+/// The placeholder for the profile in the page.
 const DATA: &str = "@DATA@";
 
-/// Writes the page. With `sources` it has the lines around each call, of those files that are here.
+/// Writes the page, with `metric` or all metrics. With `sites`, each caller is `function+0xOFFSET`.
+/// With `sources`, the page contains the lines around each call, from those source files that are
+/// on this machine.
 ///
 /// # Errors
 /// The profile does not have the metric, or `out` fails.
@@ -94,7 +97,7 @@ pub fn to_html(
         "functions": functions(profile, &asked),
     });
     let head = safe(&head.to_string());
-    // The paths are by far the most: each is written by itself.
+    // Paths are by far the largest part, so they are written one by one.
     write!(
         out,
         "{},\"paths\":[",
@@ -128,18 +131,23 @@ pub fn to_html(
     Ok(out.write_all(after.as_bytes())?)
 }
 
-/// JSON that cannot end the element it stands in (HTML, 13.2.5.4: a script's text ends at `</script`).
+/// Escapes JSON so that it cannot end the enclosing element (HTML, 13.2.5.4: a script's text ends
+/// at `</script`).
 fn safe(json: &str) -> String {
     json.replace('<', "\\u003c")
 }
 
+/// Source files without duplicates.
 #[derive(Default)]
 struct Files {
+    /// The paths, safe to display, in the order in which they were added.
     names: Vec<String>,
+    /// The index in `names` for each path.
     places: HashMap<String, usize>,
 }
 
 impl Files {
+    /// The index of a file in `names`. The file is added if it is missing.
     fn place(&mut self, file: &str) -> usize {
         if let Some(&known) = self.places.get(file) {
             return known;
@@ -180,7 +188,8 @@ fn functions(profile: &Profile, asked: &[&Metric]) -> Vec<Value> {
     functions.map(one).collect()
 }
 
-/// What was measured, by metric; `own` says what stands outside nested probed functions.
+/// The sums and distribution of each metric of `counts`, and of the waiting if the page shows it.
+/// `own` returns the part of the named metric outside nested probed functions.
 fn values(counts: &Counts, asked: &[&Metric], own: impl Fn(&str) -> i128) -> Vec<Value> {
     let one = |metric: &&Metric| {
         let stats = counts.timers.get(&metric.name).cloned().unwrap_or_default();
@@ -213,12 +222,12 @@ fn values(counts: &Counts, asked: &[&Metric], own: impl Fn(&str) -> i128) -> Vec
     all
 }
 
-/// True if the page has the waiting within the time off the processor as a metric of its own.
+/// True if the page shows the waiting within the off-CPU time as a separate metric.
 fn has_waiting(asked: &[&Metric]) -> bool {
     off_cpu::waiting_by(|name| asked.iter().any(|m| m.name == name).then_some((0, 1))).is_some()
 }
 
-/// A number as JavaScript has them: whole up to 2^53, else what is nearest.
+/// A number as in JavaScript: exact up to 2^53, else the nearest.
 fn number(n: i128) -> Value {
     i64::try_from(n).map_or_else(|_| json!(n as f64), |n| json!(n))
 }

@@ -1,4 +1,5 @@
-//! A profile as tools that know stacks and weights take it: names from the root to the function, and what each path weighs.
+//! A profile as names and weights: for each path the names from the root to the function, and its
+//! weight.
 
 use super::ExportError;
 use crate::profile::{
@@ -6,38 +7,38 @@ use crate::profile::{
 };
 use std::collections::HashMap;
 
-/// What follows the name of a function on a path some of whose calls left by a tail call, timed up to there.
+/// Suffix of a function's name on a path with tail calls, which are timed only up to the tail call.
 const TAIL: &str = " [tail calls]";
-/// What follows the name of a function that has not measured all metrics from the beginning on.
+/// Suffix of the name of a function that has not measured all metrics from the start.
 const PARTLY: &str = " [partly measured]";
 
-/// A name by its place in [`Model::names`].
+/// An index into [`Model::names`].
 pub(super) type Name = usize;
 
-/// One function at one call site; there are several for one frame where functions are inlined.
+/// A function at a call site. A frame with inlined functions has several lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'p> {
-    /// What it is called.
+    /// The displayed name.
     pub(super) name: Name,
-    /// The name that the linker knows, where there is one.
+    /// The linkage name, if it is known.
     pub(super) linkage: Option<&'p str>,
-    /// The source file.
+    /// The path of the source file, if it is known.
     pub(super) file: Option<&'p str>,
-    /// The line of the call in it.
+    /// The line of the call in `file`, if it is known.
     pub(super) line: Option<u32>,
 }
 
-/// How call sites are named.
+/// The way in which call sites are named.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Naming {
-    /// Callers are `function+0xOFFSET`.
+    /// True to name callers `function+0xOFFSET`.
     pub(super) sites: bool,
-    /// Functions inlined around a call have lines of their own.
+    /// True to give functions inlined around a call lines of their own.
     pub(super) inlined: bool,
 }
 
 impl Naming {
-    /// With inlined functions, as formats have them in which a line is a function.
+    /// Naming with inlined functions, for formats in which a line is a function.
     pub(super) fn by_line(sites: bool) -> Self {
         Self {
             sites,
@@ -46,21 +47,23 @@ impl Naming {
     }
 }
 
-/// The stacks of a profile by names.
+/// The stacks of a profile as names.
 #[derive(Debug)]
 pub(super) struct Model<'p> {
-    /// What is shown.
+    /// The profile.
     pub(super) profile: &'p Profile,
-    /// All names, each once.
+    /// The names of functions and sites, without duplicates.
     pub(super) names: Vec<String>,
-    /// The module of each name, which is that of its first frame. An index into [`Profile::modules`].
+    /// The module of each name, taken from its first frame: an index into [`Profile::modules`].
     pub(super) modules: Vec<Option<usize>>,
-    /// The lines of each of the profile's frames, the outermost first.
+    /// The lines of each frame of the profile, outermost first.
     pub(super) frames: Vec<Vec<Line<'p>>>,
+    /// The index in `names` for each name.
     by_name: HashMap<String, Name>,
 }
 
 impl<'p> Model<'p> {
+    /// Names all functions and frames of a profile.
     pub(super) fn of(profile: &'p Profile, naming: Naming) -> Self {
         let mut model = Self {
             profile,
@@ -84,6 +87,7 @@ impl<'p> Model<'p> {
         model
     }
 
+    /// The index of a name, which is added with its module if it is missing.
     fn intern(&mut self, name: String, module: Option<usize>) -> Name {
         if let Some(&known) = self.by_name.get(&name) {
             return known;
@@ -120,7 +124,8 @@ impl<'p> Model<'p> {
         lines
     }
 
-    /// The function at the end of a path, by its name with what is to be known of its times there.
+    /// The name of the function at the end of a path of the model's profile, with suffixes for
+    /// times that are not complete.
     pub(super) fn function(&self, path: &PathEntry) -> Name {
         let name = marked(&self.profile.functions[path.function], path);
         self.by_name.get(&name).copied().unwrap_or_default()
@@ -134,13 +139,14 @@ impl<'p> Model<'p> {
         path.stack.iter().rev().flat_map(|&f| &self.frames[f])
     }
 
-    /// The name that stands for unknown callers, with the reason. `None` on a complete path.
+    /// The name that replaces unknown callers and gives the reason. `None` on a complete path.
     pub(super) fn unknown(&self, path: &PathEntry) -> Option<Name> {
         let unknown = self.profile.unknown_callers(path)?;
         Some(self.by_name.get(unknown).copied().unwrap_or_default())
     }
 
-    /// The names on a path from the root to the function, below [`Model::unknown`] if the root is not known.
+    /// The names on a path from the root to the function, below [`Model::unknown`] if the root is
+    /// not known.
     pub(super) fn stack(&self, path: &PathEntry) -> Vec<Name> {
         let unknown = self.unknown(path);
         let callers = self.callers(path).map(|line| line.name);
@@ -149,7 +155,7 @@ impl<'p> Model<'p> {
     }
 }
 
-/// A function's name with what is to be known of its times on a path.
+/// A function's name, with suffixes for times that are not complete on a path.
 fn marked(function: &Function, path: &PathEntry) -> String {
     let mut name = printable(&function.name).into_owned();
     if path.tail > 0 {
@@ -161,13 +167,14 @@ fn marked(function: &Function, path: &PathEntry) -> String {
     name
 }
 
-/// True if there are calls of a function that some metric of the profile has not measured.
+/// True if some metric of the profile has not measured some calls of the function.
 pub(super) fn is_partly(function: &Function) -> bool {
     function.measured.is_some()
 }
 
-/// What a path has cost itself: calls, of timers and counters the share outside nested probed functions, which have paths of
-/// their own, and of values their sum. So what paths weigh adds up, over any of them.
+/// The exclusive weight of a path, in the unit of the metric: the number of calls, the part of a
+/// timer or counter outside nested probed functions, or the sum of values. So the weights of any
+/// paths can be added up. 0 if the path has no values of the metric.
 pub(super) fn weight(path: &PathEntry, metric: &str) -> i128 {
     if metric == COUNT {
         return path.metrics.count.into();
@@ -176,10 +183,10 @@ pub(super) fn weight(path: &PathEntry, metric: &str) -> i128 {
     stats.map_or(0, |stats| stats.exclusive.unwrap_or(stats.sum))
 }
 
-/// The metrics that are asked for: one, or all.
+/// The requested metrics: the one named `asked`, or all.
 ///
 /// # Errors
-/// The profile does not have it.
+/// The profile does not have the requested metric.
 pub(super) fn metrics<'p>(
     profile: &'p Profile,
     asked: Option<&str>,
@@ -190,10 +197,10 @@ pub(super) fn metrics<'p>(
     }
 }
 
-/// The widths of all paths by each of these metrics.
+/// The widths of all paths for each metric.
 ///
 /// # Errors
-/// Those of [`widths`].
+/// Returns the errors of [`widths`].
 pub(super) fn all_widths(
     profile: &Profile,
     metrics: &[&Metric],
@@ -202,10 +209,10 @@ pub(super) fn all_widths(
     each.map(|metric| widths(profile, &metric.name)).collect()
 }
 
-/// The weights of all paths, for formats in which they are widths.
+/// The weight of each path, in the order of the profile, for formats that use it as a width.
 ///
 /// # Errors
-/// One is negative, or more than 64 bits hold.
+/// A weight is negative, or a weight or the sum exceeds 64 bits.
 pub(super) fn widths(profile: &Profile, metric: &str) -> Result<Vec<u64>, ExportError> {
     let weights = profile.paths.iter().map(|path| weight(path, metric));
     let mut sum = 0u64;

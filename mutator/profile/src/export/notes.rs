@@ -1,8 +1,8 @@
-//! What is to be known of all of a profile.
+//! Remarks on a whole profile.
 
 use crate::profile::{Profile, printable, unseen_phrases};
 
-/// What is not exact in a profile, and what was said of it, a sentence each.
+/// The losses and the notes of a profile, one sentence each.
 pub(super) fn notes(profile: &Profile) -> Vec<String> {
     let losses = &profile.losses;
     let beyond = format!(
@@ -20,7 +20,7 @@ pub(super) fn notes(profile: &Profile) -> Vec<String> {
         (losses.open.unwrap_or(0), "calls were still running"),
         (
             profile.tail_calls(),
-            "calls left by a tail call, timed without what that called",
+            "calls left by a tail call, timed without its callee",
         ),
     ];
     let counted = counted.iter().filter(|(n, _)| *n > 0);

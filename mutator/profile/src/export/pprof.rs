@@ -15,8 +15,9 @@ use prost::Message;
 use std::collections::HashMap;
 use std::io::Write;
 
-/// Writes one sample a path, with all metrics as its values or the one asked for. Labels say what is not whole on a path:
-/// `path=incomplete`, `measured=partly`, and the numbers `unwound`, `open` and `tail`.
+/// Writes one sample for each path, with the requested metric or all metrics as its values. Labels
+/// mark incomplete data: `path=incomplete`, `measured=partly`, and the numbers `unwound`, `open`
+/// and `tail`. With `sites`, each caller is `function+0xOFFSET`.
 ///
 /// # Errors
 /// The profile does not have the metric, a number needs more than 64 bits, or `out` fails.
@@ -33,7 +34,7 @@ pub fn to_pprof(
     Ok(())
 }
 
-/// What that is before it is written.
+/// The message that [`to_pprof`] compresses and writes if `sites` is false.
 ///
 /// # Errors
 /// The profile does not have the metric, or a number needs more than 64 bits.
@@ -54,13 +55,15 @@ fn message(
     Ok(Made::of(&model, &asked)?.0)
 }
 
-/// Strings, each once, the empty one first.
+/// Strings without duplicates, the empty string first.
 struct Strings {
     all: Vec<String>,
+    /// The index in `all` of each string.
     places: HashMap<String, i64>,
 }
 
 impl Strings {
+    /// The index of a string, which is added if it is missing.
     fn of(&mut self, text: &str) -> i64 {
         if let Some(&known) = self.places.get(text) {
             return known;
@@ -99,7 +102,7 @@ impl Made {
             r#type: strings.of(COUNT),
             unit: strings.of("calls"),
         });
-        // The first is `count`: what a user wants to see is what comes after it.
+        // The first is `count`. Users usually want the metric after it.
         let preferred = made.sample_type.get(1).or(made.sample_type.first());
         made.default_sample_type = preferred.map_or(0, |kind| kind.r#type);
         locate(model, &mut made, &mut strings);
@@ -107,7 +110,7 @@ impl Made {
         let threads = profile.thread_names();
         for path in &profile.paths {
             let mut sample = proto::Sample::default();
-            // Places from 1 on: 0 is none.
+            // Location ids start at 1, because 0 means none.
             let stack = path.stack.iter().map(|&frame| frame as u64 + 1);
             sample.location_id.push(callers + path.function as u64 + 1);
             sample.location_id.extend(stack);
@@ -127,7 +130,7 @@ impl Made {
     }
 }
 
-/// A location for each frame of the profile and one for each function, in this order.
+/// Adds a location for each frame of the profile, then one for each measured function.
 fn locate(model: &Model<'_>, made: &mut proto::Profile, strings: &mut Strings) {
     let profile = model.profile;
     let mut functions: HashMap<(i64, i64, i64), u64> = HashMap::new();
@@ -154,7 +157,7 @@ fn locate(model: &Model<'_>, made: &mut proto::Profile, strings: &mut Strings) {
             address: frame.address.wrapping_add(base(profile, frame.module)),
             ..Default::default()
         };
-        // The innermost comes first.
+        // The innermost line comes first.
         for line in lines.iter().rev() {
             if let (Some(linkage), Some(file)) = (line.linkage, line.file) {
                 sources.entry(linkage).or_insert(file);
@@ -172,7 +175,8 @@ fn locate(model: &Model<'_>, made: &mut proto::Profile, strings: &mut Strings) {
     for probed in &profile.functions {
         let name = strings.of(&printable(&probed.name));
         let linkage = strings.of(&printable(&probed.linkage));
-        // As where it is a caller, so that it is one function to pprof.
+        // Use the same source file as for the function as a caller, so that it is one function to
+        // pprof.
         let source = sources.get(&*probed.linkage).copied().unwrap_or("");
         let source = strings.of(&printable(source));
         let function_id = function(made, name, linkage, source);
@@ -191,12 +195,13 @@ fn locate(model: &Model<'_>, made: &mut proto::Profile, strings: &mut Strings) {
     }
 }
 
+/// The address at which a module is mapped. 0 if it is not known.
 fn base(profile: &Profile, module: Option<usize>) -> u64 {
     let module = module.and_then(|m| profile.modules.get(m));
     module.and_then(|m| m.base).unwrap_or(0)
 }
 
-/// A mapping for each module, from its base to the last address that is known of it.
+/// A mapping for each module, from its base to its last known address.
 fn mappings(profile: &Profile, strings: &mut Strings) -> Vec<proto::Mapping> {
     let mut ends = vec![0u64; profile.modules.len()];
     let frames = profile.frames.iter().map(|f| (f.module, f.address));
@@ -218,7 +223,7 @@ fn mappings(profile: &Profile, strings: &mut Strings) -> Vec<proto::Mapping> {
             file_offset: 0,
             filename: strings.of(&printable(&module.path)),
             build_id: strings.of(&printable(module.build_id.as_deref().unwrap_or(""))),
-            // All that is known is here: nothing is to be looked up.
+            // Everything known is in the profile: tools need not symbolize it.
             has_functions: true,
             has_filenames: true,
             has_line_numbers: true,
@@ -292,6 +297,7 @@ fn unit(metric: &Metric) -> &str {
     }
 }
 
+/// `n`, or the largest number of the format if `n` is larger.
 fn number(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

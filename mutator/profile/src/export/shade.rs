@@ -1,4 +1,5 @@
-//! The colours of a flame graph: a hue for each module, and paler where nothing was measured.
+//! The colors of a flame graph: one hue for each module, paler for functions that were not
+//! measured.
 
 use super::model::{Model, Name};
 use std::cmp::Reverse;
@@ -9,12 +10,12 @@ const FIRST_HUE: f64 = 30.0;
 /// The angle between the hues of two modules, in degrees: the golden angle, which keeps hues apart.
 const STEP: f64 = 137.508;
 
-/// The modules of a profile by the number of their functions, the largest first.
+/// The modules of a profile by their number of functions, largest first.
 #[derive(Debug)]
 pub(super) struct Shades {
-    /// Names of modules.
+    /// The displayed names of the modules.
     pub(super) modules: Vec<String>,
-    /// The index in `modules` by the name of a function. `None` for code that belongs to no file.
+    /// The index in `modules` for each [`Name`]. `None` for code that belongs to no file.
     of_names: Vec<Option<usize>>,
 }
 
@@ -42,19 +43,20 @@ impl Shades {
         }
     }
 
-    /// The place of the module of a function in [`Self::modules`].
+    /// The index of a function's module in [`Self::modules`]. `None` if it is not known.
     pub(super) fn module(&self, name: Name) -> Option<usize> {
         self.of_names.get(name).copied().flatten()
     }
 
-    /// The colour of a module in a legend.
+    /// The color in a legend of the module with this index in [`Self::modules`], for CSS.
     pub(super) fn legend(module: usize) -> String {
         rgb(Some(module), 0.7, 0.7)
     }
 
-    /// The colour of a function. Functions that were not measured are paler.
+    /// The color of a function, for CSS. Functions that were not measured are paler. A hash of
+    /// `text`, the function's name, varies the lightness.
     pub(super) fn colour(&self, name: Name, text: &str, is_measured: bool) -> String {
-        // FNV-1a. Functions of one module differ a little.
+        // FNV-1a. Functions of one module differ slightly.
         let hash = text.bytes().fold(0x811c_9dc5u32, |hash, byte| {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
         });
@@ -67,12 +69,12 @@ impl Shades {
     }
 }
 
-/// The hue of a module, in degrees.
+/// The hue of the module with this index in [`Shades::modules`], in degrees.
 pub(super) fn hue(module: usize) -> f64 {
     (FIRST_HUE + STEP * module as f64) % 360.0
 }
 
-/// The colour of a module by saturation and lightness. Code without a module is grey.
+/// The color of a module by saturation and lightness. Code that belongs to no module is gray.
 fn rgb(module: Option<usize>, saturation: f64, lightness: f64) -> String {
     let (hue, saturation) = match module {
         Some(module) => (hue(module), saturation),

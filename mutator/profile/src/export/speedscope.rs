@@ -1,7 +1,8 @@
-//! Speedscope's own format, <https://www.speedscope.app/file-format-schema.json>: a profile of the kind `sampled` for each metric.
+//! Speedscope's own format, <https://www.speedscope.app/file-format-schema.json>: a profile of the
+//! kind `sampled` for each metric.
 //!
-//! The format cannot name the view, and a file opens in the view `Time Order`. So samples stand in the
-//! order of the view `Left Heavy`, and both views are the same picture.
+//! The format cannot select a view, and a file opens in the view `Time Order`. So the samples have
+//! the order of the view `Left Heavy`, which makes both views look the same.
 
 use super::ExportError;
 use super::model::{Model, Name, Naming, all_widths, metrics};
@@ -11,10 +12,12 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Writes each path as one sample that weighs what it has cost itself, in one profile for each metric or for that asked for.
+/// Writes each path as one sample, weighted by its exclusive cost, in one profile for `metric`, or
+/// one for each metric. With `sites`, each caller is `function+0xOFFSET`.
 ///
 /// # Errors
-/// The profile does not have the metric, one is negative somewhere, or `out` fails.
+/// The profile does not have the metric, the metric is negative on some path or exceeds 64 bits, or
+/// `out` fails.
 pub fn to_speedscope(
     profile: &Profile,
     metric: Option<&str>,
@@ -64,7 +67,7 @@ pub fn to_speedscope(
     Ok(out.write_all(b"]}\n")?)
 }
 
-/// The places of stacks, the heaviest subtree first.
+/// The indexes of `stacks`, those in the heaviest subtree first.
 fn left_heavy(stacks: &[Vec<Name>], widths: &[u64]) -> Vec<usize> {
     let mut tree = Tree::new(1);
     let all = stacks.iter().zip(widths);

@@ -1,5 +1,6 @@
-//! TAU's profile files, `profile.NODE.CONTEXT.THREAD`, with call paths as `A => B`: the format that ParaProf, PerfExplorer and
-//! Hatchet read (TAU Reference Guide, "Profile data format"; `hatchet/readers/tau_reader.py`).
+//! TAU's profile files, `profile.NODE.CONTEXT.THREAD`, with call paths as `A => B`. ParaProf,
+//! PerfExplorer and Hatchet read them (TAU Reference Guide, "Profile data format";
+//! `hatchet/readers/tau_reader.py`).
 
 use super::ExportError;
 use super::model::{Model, Name, Naming, metrics, widths};
@@ -8,10 +9,11 @@ use crate::profile::{COUNT, Profile};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// What stands above all roots.
+/// The parent of all roots.
 const TOP: &str = ".TAU application";
 
-/// One line of a file: calls, callees, and what the metric says without and with them.
+/// A line of a file: the calls of a function, the number of functions that it calls, and its
+/// exclusive and inclusive value of the metric.
 #[derive(Clone, Copy, Default)]
 struct Row {
     calls: i128,
@@ -20,11 +22,14 @@ struct Row {
     all: i128,
 }
 
-/// Writes a file for each process and thread, or one where these are not kept apart, and with several metrics a folder `MULTI__METRIC` for
-/// each of them. `open` makes a file of that name. Without `metric` there is one for each but `count`, which stands in all.
+/// Writes a file for each process and thread, or a single one if these are not kept apart. With
+/// several metrics, there is a folder `MULTI__METRIC` for each. `open` creates a file with the
+/// given name. Without `metric`, writes all metrics except `count`, which is part of every file.
+/// With `sites`, each caller is `function+0xOFFSET`.
 ///
 /// # Errors
-/// The profile does not have the metric, one is negative somewhere, or a file cannot be written.
+/// The profile does not have the metric, the metric is negative on some path or exceeds 64 bits, or
+/// a file cannot be written.
 pub fn to_tau<W: Write>(
     profile: &Profile,
     metric: Option<&str>,
@@ -37,7 +42,7 @@ pub fn to_tau<W: Write>(
     }
     let mut model = Model::of(profile, Naming::by_line(sites));
     for name in &mut model.names {
-        // What separates names, and what ends them.
+        // The separator between names, and the terminator of names.
         *name = name.replace("=>", "->").replace('"', "'");
     }
     let mut threads: BTreeMap<(usize, Option<u32>), Vec<usize>> = BTreeMap::new();
@@ -76,7 +81,8 @@ pub fn to_tau<W: Write>(
     Ok(())
 }
 
-/// The number of a process: its rank, or where it has none its place among those that are kept apart.
+/// The number of a process: its rank, or its index `process` in the list of processes if it has no
+/// rank, or 0 if processes are not kept apart.
 fn node(profile: &Profile, process: Option<usize>) -> usize {
     let labels = match process.and_then(|index| profile.processes.get(index)) {
         Some(process) => &process.labels,
@@ -145,12 +151,12 @@ fn row(node: &Node) -> Row {
     }
 }
 
-/// The functions whatever their callers, what they cost with their callees once for each path.
+/// The totals of each function over all callers. Inclusive costs count once for each path.
 fn flat(tree: &Tree) -> BTreeMap<Name, Row> {
     let mut flat: BTreeMap<Name, Row> = BTreeMap::new();
-    // Names on the way from the root, with how often.
+    // The names on the way from the root, with their number of occurrences.
     let open: std::cell::RefCell<BTreeMap<Name, usize>> = std::cell::RefCell::default();
-    // Neither fails.
+    // Both closures are infallible.
     let _ = tree.walk(
         |_, node, _| {
             let part = row(node);

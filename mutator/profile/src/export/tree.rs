@@ -5,36 +5,38 @@ use crate::profile::PathEntry;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// One place in the tree.
+/// A node of the tree.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// What it is called.
+    /// The node's name.
     pub(super) name: Name,
-    /// The node that calls it, which stands before it; none for a root.
+    /// The index of the parent, which precedes this node. `None` for a root.
     pub(super) parent: Option<usize>,
-    /// Those that it calls.
+    /// The indexes of the nodes that this one calls.
     pub(super) children: Vec<usize>,
-    /// What it weighs by itself, by metric.
+    /// The node's exclusive weights, for example one for each metric, in the metric's unit.
     pub(super) own: Vec<i128>,
-    /// The same with all below it.
+    /// The node's inclusive weights, in the order of `own`. Empty before [`Tree::sum`].
     pub(super) all: Vec<i128>,
-    /// True if paths end there, at a measured function. At other nodes they pass through.
+    /// True if paths end here, at a measured function. Paths only pass through other nodes.
     pub(super) is_end: bool,
 }
 
-/// Nodes, each after its parent.
+/// A tree whose parents precede their children.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    /// All of them.
+    /// The nodes, parents before children.
     pub(super) nodes: Vec<Node>,
-    /// Those without a parent.
+    /// The indexes of the nodes without a parent.
     pub(super) roots: Vec<usize>,
+    /// The index of each node by its parent's index and its name.
     by_name: HashMap<(Option<usize>, Name), usize>,
+    /// The number of weights of a node.
     kinds: usize,
 }
 
 impl Tree {
-    /// A tree whose nodes have this many weights.
+    /// Creates an empty tree whose nodes have `kinds` weights.
     pub(super) fn new(kinds: usize) -> Self {
         Self {
             kinds,
@@ -42,7 +44,8 @@ impl Tree {
         }
     }
 
-    /// The tree of `paths`, with what `weigh` says of each metric of a path.
+    /// The tree of `paths`, with its inclusive weights. `weigh` returns the weight of a path for
+    /// the metric at an index below `kinds`.
     pub(super) fn of<'m>(
         model: &Model<'_>,
         paths: impl Iterator<Item = &'m PathEntry>,
@@ -58,7 +61,8 @@ impl Tree {
         tree
     }
 
-    /// Adds weights at the end of a stack, whose root comes first. Returns the node there.
+    /// Adds exclusive weights at the end of a stack, whose root comes first. Returns the index of
+    /// the last node. `None` if the stack is empty.
     pub(super) fn add(&mut self, stack: &[Name], weights: &[i128]) -> Option<usize> {
         let mut at = None;
         for &name in stack {
@@ -72,8 +76,8 @@ impl Tree {
         at
     }
 
-    /// The nodes from left to right in the picture: the heaviest sibling first, and each node after its
-    /// children.
+    /// The indexes of the nodes from left to right as drawn: the sibling with the largest inclusive
+    /// weight `kind` first, children before their parent. Requires [`Tree::sum`].
     pub(super) fn heaviest_first(&self, kind: usize) -> Vec<usize> {
         let sorted = |nodes: &[usize]| {
             let mut nodes = nodes.to_vec();
@@ -82,7 +86,7 @@ impl Tree {
         };
         let mut open = sorted(&self.roots);
         let mut order = Vec::with_capacity(self.nodes.len());
-        // From right to left: the last of siblings, then the subtrees before it.
+        // From right to left: the last sibling, then the subtrees before it.
         while let Some(node) = open.pop() {
             order.push(node);
             open.extend(sorted(&self.nodes[node].children));
@@ -91,6 +95,8 @@ impl Tree {
         order
     }
 
+    /// The index of the child with this name, or of the root if `parent` is `None`. It is added if
+    /// it is missing.
     fn child(&mut self, parent: Option<usize>, name: Name) -> usize {
         if let Some(&known) = self.by_name.get(&(parent, name)) {
             return known;
@@ -112,7 +118,7 @@ impl Tree {
         place
     }
 
-    /// Adds up what is below each node.
+    /// Computes the inclusive weights of all nodes. They are missing before the first call.
     pub(super) fn sum(&mut self) {
         for node in &mut self.nodes {
             node.all = node.own.clone();
@@ -121,7 +127,7 @@ impl Tree {
             let Some(parent) = self.nodes[place].parent else {
                 continue;
             };
-            // A node stands after its parent.
+            // A parent precedes its children.
             let (before, from) = self.nodes.split_at_mut(place);
             for (sum, part) in before[parent].all.iter_mut().zip(&from[0].all) {
                 *sum = sum.saturating_add(*part);
@@ -129,13 +135,17 @@ impl Tree {
         }
     }
 
-    /// The sum of all roots.
+    /// The sum of the inclusive weight `kind` over all roots. Requires [`Tree::sum`].
     pub(super) fn total(&self, kind: usize) -> i128 {
         let roots = self.roots.iter().map(|&root| self.nodes[root].all[kind]);
         roots.fold(0, i128::saturating_add)
     }
 
-    /// Calls `enter` and `leave` at each node, as one who walks it from the roots, without recursion.
+    /// Walks the tree from the roots. Calls `enter` before a node's children, with the node's index
+    /// and true for the first sibling, and `leave` after them. Does not recurse.
+    ///
+    /// # Errors
+    /// Returns the first error of `enter` or `leave`, which ends the walk.
     pub(super) fn walk<E>(
         &self,
         mut enter: impl FnMut(usize, &Node, bool) -> Result<(), E>,

@@ -1,28 +1,33 @@
-//! Which functions and call sites of several profiles are the same.
+//! Identification of equal functions and call sites of several profiles.
 
 use crate::profile::{Counts, Frame, Function, FunctionTotals, Module, Profile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Code by what it is, with its index in the sum.
+/// Code by its identity, with its index in the sum.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Code {
+    /// By build id, or by path.
     modules: FxHashMap<String, usize>,
+    /// By module in the sum, address in the file, and true for a probe point.
     functions: FxHashMap<(usize, u64, bool), usize>,
     frames: FxHashMap<FrameKey, usize>,
+    /// The refused functions in the sum: module in the sum, address in the file, and reason.
     refused: FxHashSet<(usize, u64, String)>,
 }
 
-/// A file and an address in it; of code that no file has the name and the place in it, or the address if it has no name.
+/// A file and an address in it. Code that belongs to no file has a name and an offset in it
+/// instead, or an absolute address if it has no name.
 type FrameKey = (Option<usize>, u64, Option<String>);
 
-/// The indexes in the sum of what a profile has.
+/// For each function and each frame of a profile, in the profile's order: its index in the sum.
 pub(super) struct Indexes {
     pub(super) functions: Vec<usize>,
     pub(super) frames: Vec<usize>,
 }
 
 impl Code {
-    /// Adds what the sum does not have yet, and says where all of it is.
+    /// Adds the modules, functions, frames and refused functions of `profile` that `sum` lacks, and
+    /// returns the indexes of all functions and frames.
     pub(super) fn take(&mut self, sum: &mut Profile, profile: &Profile) -> Indexes {
         let modules = profile.modules.iter();
         let modules: Vec<usize> = modules.map(|m| self.module(&mut sum.modules, m)).collect();
@@ -45,7 +50,7 @@ impl Code {
     }
 
     fn module(&mut self, sum: &mut Vec<Module>, module: &Module) -> usize {
-        // No path is like this: none has a byte 0.
+        // Does not collide with paths, which cannot contain a null byte.
         let key = match &module.build_id {
             Some(id) => format!("\0{id}"),
             None => module.path.clone(),
@@ -56,7 +61,7 @@ impl Code {
         });
         let known = &mut sum[at];
         if known.base != module.base {
-            // It is somewhere else in each process.
+            // The base differs between the processes.
             known.base = None;
         }
         at
@@ -65,7 +70,7 @@ impl Code {
     fn function(&mut self, sum: &mut Vec<Function>, function: &Function, module: usize) -> usize {
         let key = (module, function.address, function.point);
         *self.functions.entry(key).or_insert_with(|| {
-            // What is known of the ends is added up from the paths.
+            // The counts are added up from the paths.
             let totals = FunctionTotals {
                 counts: Counts::default(),
                 unwound: function.totals.unwound.map(|_| 0),

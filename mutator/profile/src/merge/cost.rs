@@ -1,27 +1,32 @@
-//! What measuring has taken in several processes.
+//! The cost of measuring in several processes.
 
 use crate::profile::{Overhead, Profile};
 
-/// Of the processes so far.
+/// The cost of measuring, summed over the processes so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Costs {
+    /// See [`Overhead::total_ns`].
     total_ns: u64,
+    /// See [`Overhead::libraries_ns`].
     libraries_ns: u64,
-    /// Calls that this is of.
+    /// The number of calls that caused `total_ns`.
     calls: f64,
-    /// CPU time that this is a part of, in ns, that of processes without a call too.
+    /// CPU time of all processes, in nanoseconds, including processes without a call.
     cpu_ns: f64,
-    /// The time measured, likewise.
+    /// The time measured in all processes, in nanoseconds, including processes without a call.
     elapsed_ns: f64,
-    /// True if there are processes whose CPU time is not known.
+    /// True if the CPU time of some process is not known.
     is_without_cpu: bool,
+    /// True if the cost is not subtracted from the times of some profile.
     is_uncorrected: bool,
+    /// True if the cost of some profile is an upper bound.
     is_unreliable: bool,
-    /// True if what it has taken is not known of all that have had calls.
+    /// True if the cost of some process with calls is not known.
     is_partial: bool,
 }
 
 impl Costs {
+    /// Adds the cost of measuring of a profile.
     pub(super) fn add(&mut self, profile: &Profile) {
         let session = &profile.session;
         self.is_without_cpu |= session.cpu_ns.is_none();
@@ -38,7 +43,7 @@ impl Costs {
         self.total_ns = self.total_ns.saturating_add(overhead.total_ns);
         self.libraries_ns = self.libraries_ns.saturating_add(overhead.libraries_ns);
         self.calls += ratio(overhead.call_ns, profile.calls() as f64);
-        // A sum may be of processes of which not all are in it.
+        // A sum may have the costs of some of its processes only.
         match session.cpu_ns {
             Some(ns) => self.add_base(Some(ratio(overhead.share, ns as f64)), elapsed),
             None => self.add_base(None, ratio(overhead.share, elapsed)),
@@ -52,7 +57,7 @@ impl Costs {
         self.elapsed_ns += elapsed_ns;
     }
 
-    /// Together; none where it is known of no process.
+    /// The total cost. `None` if it is not known for any process.
     pub(super) fn sum(&self) -> Option<Overhead> {
         let of = if self.is_without_cpu {
             self.elapsed_ns
@@ -69,7 +74,7 @@ impl Costs {
         })
     }
 
-    /// True if what stands in the sum is that of some processes alone.
+    /// True if the total includes only some of the processes.
     pub(super) fn is_partial(&self) -> bool {
         self.is_partial && self.calls > 0.0
     }

@@ -1,24 +1,24 @@
-//! Why profiles cannot be added up.
+//! Errors of merging.
 
 use std::fmt;
 
-/// Why two profiles do not go together.
+/// Two profiles cannot be added up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MergeError {
-    /// They measure by one name in different units.
+    /// The profiles use different units for one metric.
     Units {
         /// The metric.
         metric: String,
-        /// The unit of those so far.
+        /// The metric's unit in the profiles added before.
         known: String,
-        /// The unit of this one.
+        /// The metric's unit in the profile that cannot be added.
         other: String,
     },
-    /// They are of one session: its calls would count twice.
+    /// The profiles are of the same session, whose calls would count twice.
     Twice {
-        /// The process.
+        /// The id of the process that was measured in the session.
         pid: u32,
-        /// Its machine.
+        /// The name of the machine that the process ran on.
         host: String,
     },
 }
@@ -32,7 +32,7 @@ impl fmt::Display for MergeError {
                 other,
             } => write!(
                 f,
-                "its `{metric}` is in `{other}`, that of the others in `{known}`"
+                "its `{metric}` is in `{other}`, but the other profiles have it in `{known}`"
             ),
             Self::Twice { pid, host } => {
                 write!(

@@ -1,17 +1,18 @@
-//! How a number differs over processes.
+//! The spread of numbers over processes.
 
 use crate::profile::{COUNT, Counts, InProcess, Metric, Spread, Spreads};
 
-/// Which processes some counts are of.
+/// The processes that some counts cover.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// The index of the first.
+    /// The index of the first process in the sum.
     pub(super) first_process: usize,
+    /// The number of processes, which have consecutive indexes.
     pub(super) number: u64,
 }
 
 impl Part {
-    /// This process alone.
+    /// The part of the single process with index `process`.
     pub(super) fn one(process: usize) -> Self {
         Self {
             first_process: process,
@@ -20,30 +21,35 @@ impl Part {
     }
 }
 
-/// Counts of one function or path, over the processes so far.
+/// The counts of one function or path, over the processes so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Over {
-    /// By the index of the metric.
+    /// The range of each metric's sums, by the index of the metric.
     ranges: Vec<Range>,
-    /// Those with the function or path.
+    /// The number of processes that called the function, or on this path.
     present: u64,
-    /// Those whose numbers are in the ranges.
+    /// The number of processes that the ranges cover.
     covered: u64,
-    /// Of the process that is being added, whose index this is: it may have several such paths, of several threads.
+    /// The index of the process that is being added, and its sum of each metric. A process may add
+    /// several equal paths, from several threads.
     current: Option<(usize, Vec<i128>)>,
-    /// Those with a call, where they are kept.
+    /// The index and the sums of each process with a call. `None` if they are not kept.
     each: Option<Vec<(usize, Vec<i128>)>>,
 }
 
+/// The least, the largest and the total of the sums of one metric in several processes.
 #[derive(Clone, Debug, Default)]
 struct Range {
     min: i128,
     max: i128,
+    /// Over all processes.
     sum: i128,
+    /// The index of the process with `max`.
     max_process: usize,
 }
 
 impl Range {
+    /// Adds the sums of other processes. `is_first` is true if `self` covers no process yet.
     fn add(&mut self, other: &Self, is_first: bool) {
         if is_first || other.min < self.min {
             self.min = other.min;
@@ -56,7 +62,7 @@ impl Range {
 }
 
 impl Over {
-    /// Of what each process is kept of, too.
+    /// Creates counts that also keep the sums of each process.
     pub(super) fn with_each() -> Self {
         Self {
             each: Some(Vec::new()),
@@ -64,7 +70,8 @@ impl Over {
         }
     }
 
-    /// Adds what is known of each of some processes.
+    /// Adds the known sums of single processes of the profile that covers the processes `of`. Does
+    /// nothing if sums of processes are not kept.
     pub(super) fn add_each(&mut self, of: &Part, metrics: &[Metric], known: &[InProcess]) {
         let sum = |known: &InProcess, name: &str| match name {
             COUNT => known.count.into(),
@@ -78,7 +85,7 @@ impl Over {
         }
     }
 
-    /// Adds counts of some processes; `spreads` tells how they differ over these, where they are several.
+    /// Adds the counts of the processes `of`. `spreads` has their spread, if there are several.
     pub(super) fn add(
         &mut self,
         of: &Part,
@@ -118,6 +125,7 @@ impl Over {
         self.take(&ranges, present, of.number);
     }
 
+    /// Adds the sums of the current process to the ranges, if there is one.
     fn end_process(&mut self) {
         let Some((process, sums)) = self.current.take() else {
             return;
@@ -136,8 +144,9 @@ impl Over {
         }
     }
 
+    /// Adds the ranges of `number` processes, `present` of which have calls.
     fn take(&mut self, ranges: &[Range], present: u64, number: u64) {
-        // A metric that was not known so far has been 0.
+        // A metric that was not there before counts as 0.
         self.ranges
             .resize_with(ranges.len().max(self.ranges.len()), Range::default);
         for (known, range) in self.ranges.iter_mut().zip(ranges) {
@@ -147,7 +156,8 @@ impl Over {
         self.covered += number;
     }
 
-    /// What each process with a call has, if all `calls` are known by process.
+    /// Returns the sums of each process with a call, and keeps none. Empty unless they account for
+    /// all `calls`.
     pub(super) fn take_each(&mut self, metrics: &[Metric], calls: u64) -> Vec<InProcess> {
         self.end_process();
         let each = self.each.take().unwrap_or_default();
@@ -169,7 +179,7 @@ impl Over {
         }
     }
 
-    /// What that comes to over so many processes; nothing to tell of one.
+    /// Returns the spread of each metric over `processes` processes. `None` for a single process.
     pub(super) fn spreads(mut self, processes: usize, metrics: &[Metric]) -> Option<Box<Spreads>> {
         self.end_process();
         if processes < 2 {

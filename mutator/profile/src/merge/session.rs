@@ -1,17 +1,20 @@
-//! What several sessions have in common, and what they come to.
+//! The common properties of several sessions, and their sums.
 
 use super::error::MergeError;
 use crate::profile::{Losses, Process, Profile, Session, Stop, Target, add_unseen};
 use rustc_hash::FxHashSet;
 
-/// The sessions so far.
+/// The sessions so far: host, process id, and start in nanoseconds since the Unix epoch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sessions(FxHashSet<(String, u32, u64)>);
 
 impl Sessions {
-    /// Notes those of a profile.
+    /// Adds the sessions of a profile. Leaves out those whose start is not known.
+    ///
+    /// # Errors
+    /// One of the sessions was added before. None is added then.
     pub(super) fn enter(&mut self, processes: &[Process]) -> Result<(), MergeError> {
-        // Where the start is not known, nothing tells two sessions apart.
+        // Sessions without a known start cannot be compared.
         let told = || processes.iter().filter(|p| p.started_unix_ns != 0);
         let key = |p: &Process| (p.host.clone(), p.pid, p.started_unix_ns);
         if let Some(twice) = told().find(|&p| self.0.contains(&key(p))) {
@@ -25,7 +28,8 @@ impl Sessions {
     }
 }
 
-/// Adds target, session and losses of another profile; those of the first are what the sum begins with.
+/// Adds the target, session and losses of another profile. The sum starts as a copy of the first
+/// profile.
 pub(super) fn add(sum: &mut Profile, profile: &Profile, is_first: bool) {
     if is_first {
         sum.losses.clone_from(&profile.losses);
@@ -44,17 +48,18 @@ pub(super) fn add(sum: &mut Profile, profile: &Profile, is_first: bool) {
         }
     }
     if !profile.threads.is_empty() {
-        let note = "threads are added up";
+        let note = "threads are not kept apart: their calls are added up";
         if sum.session.notes.iter().all(|known| known != note) {
             sum.session.notes.push(note.to_owned());
         }
     }
 }
 
-/// Keeps what is the same in all.
+/// Keeps the properties that are equal in all targets. An executable or a host that differs becomes
+/// `several`.
 fn add_target(sum: &mut Target, other: &Target) {
     if sum.exe != other.exe {
-        // What one of them calls itself is not what all are.
+        // A name set by one process does not apply to all.
         sum.args.clear();
     }
     for (sum, other) in [(&mut sum.exe, &other.exe), (&mut sum.host, &other.host)] {
@@ -76,11 +81,11 @@ fn add_session(sum: &mut Session, other: &Session) {
     let (elapsed, elapsed_other) = (sum.elapsed_ns, other.elapsed_ns);
     let clocks = sum.clock.zip(other.clock);
     let note =
-        "exits read the clock in different ways (--clock): times of a call are not comparable";
+        "exits read the clock in different ways (--clock): times per call are not comparable";
     if clocks.is_some_and(|(a, b)| a != b) && sum.notes.iter().all(|known| known != note) {
         sum.notes.push(note.to_owned());
     }
-    // None if it is not the same in all.
+    // `None` if they differ.
     sum.clock = sum.clock.filter(|_| sum.clock == other.clock);
     sum.started_unix_ns = sum.started_unix_ns.min(other.started_unix_ns);
     sum.elapsed_ns = elapsed.max(elapsed_other);
@@ -88,7 +93,7 @@ fn add_session(sum: &mut Session, other: &Session) {
         .cpu_ns
         .zip(other.cpu_ns)
         .map(|(a, b)| a.saturating_add(b));
-    // What one has had has not waited in vain.
+    // A pattern that one session has resolved is not pending.
     sum.pending
         .retain(|pattern| other.pending.contains(pattern));
     sum.collapsed |= other.collapsed;
@@ -102,7 +107,7 @@ fn add_session(sum: &mut Session, other: &Session) {
     }
 }
 
-/// Keeps the longest of each reason: there is no list of all, which would grow with the files.
+/// Keeps the longest stop of each reason. A list of all stops would grow with the number of files.
 fn add_stop(sum: &mut Vec<Stop>, stop: &Stop) {
     match sum.iter_mut().find(|known| known.why == stop.why) {
         Some(known) => known.ns = known.ns.max(stop.ns),

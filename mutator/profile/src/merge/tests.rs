@@ -1,11 +1,12 @@
-//! Sums of profiles against those that they are of.
+//! Sums of profiles compared with their parts.
 
 use super::*;
 use crate::clock::ExitClock;
 use crate::profile::{Losses, Overhead};
 use crate::sample::sample;
 
-/// A profile of another process: its code lies elsewhere, and its lists are in another order.
+/// The profile of another process: its code is at other addresses, and its lists have another
+/// order.
 fn other(pid: u32) -> Profile {
     let mut profile = sample();
     profile.target.pid = pid;
@@ -34,7 +35,7 @@ fn other(pid: u32) -> Profile {
     profile
 }
 
-/// One in which nothing but calls has been measured.
+/// A profile with no metric but `count`.
 fn counted(pid: u32) -> Profile {
     let mut counted = other(pid);
     counted.metrics.truncate(1);
@@ -92,7 +93,7 @@ fn processes_are_added_up_and_stay_known() {
     assert_eq!(spread.imbalance, 0.0);
 }
 
-/// The same function of two values.
+/// One function applied to two values.
 trait Pair<A, B>: Fn(A) -> B {
     fn pair(&self, a: A, b: A) -> (B, B) {
         (self(a), self(b))
@@ -156,7 +157,7 @@ fn a_process_that_differs_is_named() {
     let mut of_programs = sum.clone();
     of_programs.processes[1].pid = of_programs.processes[0].pid;
     assert!(told(&of_programs).starts_with("called in 2 of 3 programs in 2 processes: "));
-    // However they are put together.
+    // The order of merging does not matter.
     let [a, b, c] = parts;
     let again = merged(&[merged(&[a, b]), c]);
     assert_eq!(at(&again), spread);
@@ -198,13 +199,13 @@ fn what_does_not_go_together_is_refused() {
     let units = merger.add(&unit).unwrap_err().to_string();
     assert_eq!(
         units,
-        "its `wall` is in `bytes`, that of the others in `ns`"
+        "its `wall` is in `bytes`, but the other profiles have it in `ns`"
     );
     let sum = merger.finish().unwrap();
     assert_eq!((sum.calls(), sum.processes.len()), (sample().calls(), 1));
 }
 
-/// Where one measures what another does not, it is said that not all calls are measured.
+/// If a metric is missing from one profile, the sum notes that not all calls are measured.
 #[test]
 fn metrics_of_some_are_kept() {
     let counted = counted(2);
@@ -216,7 +217,8 @@ fn metrics_of_some_are_kept() {
     }
 }
 
-/// What a call takes is what all together have taken by their calls, wherever processes without one are, and however they are put together.
+/// The cost per call is the total cost divided by the calls of all processes, including processes
+/// without a cost, in any order of merging.
 #[test]
 fn what_measuring_takes_is_by_calls() {
     let with = |pid: u32, total_ns: u64, cpu_ns: u64| {
@@ -264,7 +266,8 @@ fn what_measuring_takes_is_by_calls() {
     check(&merged(&parts));
     let [a, b, idle] = parts.clone();
     check(&merged(&[merged(&[idle, b]), a]));
-    // Where the CPU time of one is not known it is of the time measured, of all.
+    // If the CPU time of one process is not known, the share is of the time measured in all
+    // processes.
     let mut ended = parts.clone();
     ended[1].session.cpu_ns = None;
     ended[1].session.elapsed_ns = 4000;
@@ -307,9 +310,9 @@ fn different_clocks_are_noted_once() {
     }
 }
 
-/// What each process has of a function, in whatever order and with whatever metrics they come.
+/// Each process has its part of a function, whatever the order and the metrics of the profiles.
 #[test]
-fn each_process_has_its_part() {
+fn each_process_has_its_part_in_any_order_of_merging() {
     let counted = counted(3);
     let one = sample();
     let was = one.functions.iter().find(|f| f.name == "work").unwrap();
@@ -341,7 +344,7 @@ fn each_process_has_its_part() {
     let [a, b, c] = parts;
     let both = merged(&[b, c]);
     check(&merged(&[a.clone(), both.clone()]), &[1, 3, 2]);
-    // Of what an earlier version has merged that is not known.
+    // A sum written by an earlier version does not record the parts.
     let mut earlier = both;
     earlier
         .functions
@@ -350,7 +353,8 @@ fn each_process_has_its_part() {
     check(&merged(&[a, earlier]), &[]);
 }
 
-/// Kept apart, each process has the paths that it has alone; added up after that they are what they would have been.
+/// Kept apart, each process has the paths that it has alone. Merged again, they add up to the same
+/// sum.
 #[test]
 fn paths_of_each_process_are_kept_apart() {
     let parts = [other(1), other(2), sample()];
@@ -372,7 +376,7 @@ fn paths_of_each_process_are_kept_apart() {
     }
     assert!(apart.paths.iter().all(|path| path.spread.is_none()));
     assert_eq!(merged(&[apart]), merged(&parts));
-    // What is together stays so.
+    // Paths that are already merged stay merged.
     let mut merger = Merger::new(PathsOf::Each);
     merger.add(&merged(&parts)).unwrap();
     merger.add(&other(9)).unwrap();
@@ -410,4 +414,51 @@ fn the_time_of_a_function_is_that_in_each_process() {
     let [a, b, c] = parts;
     check(&merged(&[merged(&[a, b]), c]), 8 * S);
     check(&merged(&[part(4, None, 0), part(5, Some(3 * S), 0)]), 7 * S);
+}
+
+/// Counts of equal graphs add up. Different graphs of one function are kept apart.
+#[test]
+fn control_flow_is_added_up_if_the_graph_is_the_same() {
+    let with_graphs = |pid: u32| {
+        let mut profile = other(pid);
+        profile.inside = crate::sample::with_inside().inside;
+        for inside in &mut profile.inside {
+            inside.function = 1 - inside.function;
+        }
+        profile.check().unwrap();
+        profile
+    };
+    let first = with_graphs(1);
+    let mut second = with_graphs(2);
+    second.inside.swap(0, 1);
+    // The debug information was not found in the first profile.
+    let mut first_without = first.clone();
+    for block in &mut first_without.inside[0].blocks {
+        (block.file, block.line) = (None, None);
+    }
+    let sum = merged(&[first_without, second.clone()]);
+    assert_eq!(sum.inside.len(), 2);
+    for (both, one) in sum.inside.iter().zip(&first.inside) {
+        assert_eq!(both.function, one.function);
+        assert_eq!(both.uncertain, 2 * one.uncertain);
+        for (both, one) in both.blocks.iter().zip(&one.blocks) {
+            assert_eq!(both.count, 2 * one.count);
+            assert_eq!((&both.file, both.line), (&one.file, one.line));
+        }
+        let doubled = one.edges.iter().map(|edge| 2 * edge.count);
+        assert!(both.edges.iter().map(|edge| edge.count).eq(doubled));
+        let doubled = one.loops.iter().map(|l| (2 * l.entries, 2 * l.iterations));
+        let in_both = both.loops.iter().map(|l| (l.entries, l.iterations));
+        assert!(in_both.eq(doubled));
+    }
+    second.inside[1].blocks[0].size += 1;
+    let sum = merged(&[first.clone(), second, with_graphs(3)]);
+    let counts = |count: fn(&crate::profile::Inside) -> u64| -> Vec<(usize, u64)> {
+        let all = sum.inside.iter();
+        all.map(|inside| (inside.function, count(inside))).collect()
+    };
+    assert_eq!(
+        counts(|inside| inside.blocks[0].count),
+        [(1, 2 * 1004), (0, 3 * 100), (1, 1004)]
+    );
 }

@@ -1,11 +1,11 @@
-//! What a look at a profile finds changed.
+//! The difference between two successive looks at a profile.
 
-/// Which paths of a profile are not as they were at the look before.
+/// The paths of a profile that differ from the previous look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// All of it: indexes may mean other things.
+    /// All paths differ. Indexes may have another meaning.
     All,
-    /// Those of these indexes alone, ascending; those after the former end are new. Functions, frames, modules, metrics and
-    /// paths that were there have kept their indexes.
+    /// The paths at these indexes differ, in ascending order. Indexes beyond the former length are
+    /// new paths. Functions, frames, modules, metrics and earlier paths have kept their indexes.
     Paths(Vec<u32>),
 }

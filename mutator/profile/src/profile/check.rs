@@ -1,15 +1,17 @@
-//! Whether the parts of a profile fit together.
+//! Consistency checks of a profile.
+
+mod flow;
 
 use super::counts::{closed, is_argument};
 use super::unmeasured::Ends;
 use super::{
-    COUNT, Counts, Found, FunctionTotals, Metric, PathEntry, Profile, SCHEMA, Spreads, TimerStats,
-    Total,
+    COUNT, Counts, FunctionTotals, Metric, PathEntry, Profile, SCHEMA, SearchResult, Spreads,
+    TimerStats, Total,
 };
 use std::fmt;
 
-impl Found {
-    /// Checks the indexes of what was searched for.
+impl SearchResult {
+    /// Checks the indexes in the result of a search.
     fn check(&self, profile: &Profile) -> Result<(), Inconsistent> {
         for (i, path) in self.paths.iter().enumerate() {
             index(
@@ -31,37 +33,60 @@ impl Found {
     }
 }
 
-/// The first thing found that does not fit.
+/// The first inconsistency found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inconsistent {
-    /// Another format or version of it.
+    /// The schema is that of another format or version.
     Schema(String),
-    /// An index beyond the end of its list.
+    /// An index is beyond the end of its list.
     Index {
-        /// Where it stands (`paths[3].stack[1]`).
+        /// The place of the index (`paths[3].stack[1]`).
         at: String,
-        /// What it points into (`frames`).
+        /// The list into which the index points (`frames`).
         list: &'static str,
         /// The index.
         index: usize,
         /// The length of the list.
         len: usize,
     },
-    /// A metric that `metrics` does not list, or one of the list that is not there.
+    /// A metric is not listed in `metrics`, or a listed metric is missing.
     Metric {
-        /// Where (`paths[3]`).
+        /// The place (`paths[3]`).
         at: String,
-        /// Its name.
+        /// The metric's name.
         metric: String,
     },
-    /// Two numbers that must be equal.
+    /// Two numbers contradict each other: they must be equal, or the first exceeds its bound.
     Sum {
-        /// Which (`functions[0].totals.wall.sum`).
+        /// The number (`functions[0].totals.wall.sum`).
         what: String,
-        /// The number that stands there.
+        /// The number in the profile.
         stated: i128,
-        /// The number that follows from the rest.
+        /// The number, or the bound, that follows from the rest of the profile.
         computed: i128,
+    },
+    /// An edge has an end too few or too many for its kind.
+    Ends {
+        /// The place of the edge (`inside[0].edges[3]`).
+        at: String,
+    },
+    /// A loop is around itself.
+    Nesting {
+        /// The place of the loop (`inside[0].loops[1]`).
+        at: String,
+    },
+    /// The edges of a block do not add up to its count.
+    Flow {
+        /// The place of the block (`inside[0].blocks[2]`).
+        at: String,
+        /// The block's count.
+        count: u64,
+        /// The edges that were added up: `incoming` or `outgoing`.
+        side: &'static str,
+        /// Their sum.
+        edges: u64,
+        /// The largest difference that is allowed.
+        uncertain: u64,
     },
 }
 
@@ -87,6 +112,24 @@ impl fmt::Display for Inconsistent {
             } => {
                 write!(f, "{what} is {stated}, but the paths give {computed}")
             }
+            Self::Ends { at } => write!(f, "the kind of {at} does not fit its `from` and `to`"),
+            Self::Nesting { at } => write!(f, "{at} is around itself"),
+            Self::Flow {
+                at,
+                count,
+                side,
+                edges,
+                uncertain,
+            } => {
+                write!(
+                    f,
+                    "{at}.count is {count}, but its {side} edges give {edges}"
+                )?;
+                match uncertain {
+                    0 => Ok(()),
+                    n => write!(f, ", and `uncertain` is {n}"),
+                }
+            }
         }
     }
 }
@@ -94,11 +137,12 @@ impl fmt::Display for Inconsistent {
 impl std::error::Error for Inconsistent {}
 
 impl Profile {
-    /// Checks that every index is in range and every number agrees with the others: the sum of a
-    /// function's paths is its totals, and the histograms hold every activation that closed.
+    /// Checks that all indexes are in range and all numbers agree: the paths of a function add up
+    /// to its totals, the histograms hold every activation that closed and was measured, and the
+    /// edges of a block add up to its count.
     ///
     /// # Errors
-    /// The first thing that does not fit.
+    /// Returns the first inconsistency.
     pub fn check(&self) -> Result<(), Inconsistent> {
         self.check_structure()?;
         let mut totals: Vec<Total> = vec![Total::default(); self.functions.len()];
@@ -161,13 +205,14 @@ impl Profile {
             let what = "losses.causes".to_owned();
             return Err(sum(what, computed, self.losses.incomplete));
         }
-        Ok(())
+        let mut inside = self.inside.iter().enumerate();
+        inside.try_for_each(|(i, inside)| inside.check_counts(&format!("inside[{i}]")))
     }
 
-    /// Checks only what a reader must rely on not to fail: the schema, the indexes, the metrics.
+    /// Checks only the structure on which readers rely: the schema, the indexes and the metrics.
     ///
     /// # Errors
-    /// The first thing that does not fit.
+    /// Returns the first inconsistency.
     pub fn check_structure(&self) -> Result<(), Inconsistent> {
         if self.schema != SCHEMA {
             return Err(Inconsistent::Schema(self.schema.clone()));
@@ -226,11 +271,15 @@ impl Profile {
                 index(at, "processes", process, self.processes.len())?;
             }
         }
+        for (i, inside) in self.inside.iter().enumerate() {
+            inside.check_structure(&format!("inside[{i}]"), self.functions.len())?;
+        }
         self.search
             .as_ref()
             .map_or(Ok(()), |search| search.check(self))
     }
 
+    /// Checks the indexes in `spreads`, which is at the place `at`.
     fn check_spread(
         &self,
         at: impl Fn() -> String,
@@ -243,6 +292,7 @@ impl Profile {
         Ok(())
     }
 
+    /// Checks that `counts`, at the place `at`, has exactly the metrics of the profile.
     fn check_metrics(&self, at: impl Fn() -> String, counts: &Counts) -> Result<(), Inconsistent> {
         let unknown = |name: &str| Inconsistent::Metric {
             at: at(),
@@ -291,11 +341,14 @@ fn sum(what: String, stated: impl Into<i128>, computed: impl Into<i128>) -> Inco
     }
 }
 
+/// The number of calls that did not close: unwound ones and open ones.
 fn ends(unwound: Option<u64>, open: Option<u64>) -> u64 {
     unwound.unwrap_or(0).saturating_add(open.unwrap_or(0))
 }
 
-/// Checks that there is a value of each call that has one, and that they lie where they are said to.
+/// Checks that the number of values of a metric on `path` is possible, and that the minimum does
+/// not exceed the maximum. `closed` is the number of calls that closed. The flag beside the metric
+/// is true if the function has measured all metrics from the start.
 fn check_values(
     at: impl Fn() -> String,
     (metric, is_of_all): (&Metric, bool),
@@ -308,7 +361,8 @@ fn check_values(
     } else {
         closed
     };
-    // Calls before it was added have none, nor those of functions that do not measure it.
+    // Calls before the metric was added have no value, nor do calls of functions that do not
+    // measure it.
     let least = if metric.since_ns.is_some() || !is_of_all {
         0
     } else {

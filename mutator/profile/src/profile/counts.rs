@@ -1,6 +1,6 @@
-//! `count` beside a map of timers, as one JSON object that keeps the order of the metrics.
+//! `count` and a map of timers, as one JSON object that keeps the order of the metrics.
 //!
-//! Not `serde(flatten)`: that buffers, and the buffer holds no 128-bit integer.
+//! `serde(flatten)` is not an option: its buffer cannot hold 128-bit integers.
 
 use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -8,15 +8,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
 
-/// The name of the metric that is always there.
+/// The name of the metric that every profile has.
 pub const COUNT: &str = "count";
 
-/// Calls and what they cost: `{"count": 10, "wall": {…}, …}`.
+/// The number of calls and their cost: `{"count": 10, "wall": {…}, …}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Activations entered.
+    /// The number of calls (activations entered).
     pub count: u64,
-    /// Every other metric.
+    /// The metrics other than the count.
     pub timers: Timers,
 }
 
@@ -25,14 +25,14 @@ pub struct Counts {
 pub struct Timers(Vec<(Arc<str>, TimerStats)>);
 
 impl Timers {
-    /// What was measured of `metric`.
+    /// The values of `metric`. `None` if it was not measured.
     pub fn get(&self, metric: &str) -> Option<&TimerStats> {
         self.iter()
             .find(|(name, _)| *name == metric)
             .map(|(_, stats)| stats)
     }
 
-    /// What stands under `metric`, put there where nothing does.
+    /// The values of `metric`, inserted as empty if they are missing.
     pub(crate) fn entry(&mut self, metric: &str) -> &mut TimerStats {
         let at = self.0.iter().position(|(name, _)| **name == *metric);
         let at = at.unwrap_or_else(|| {
@@ -42,7 +42,7 @@ impl Timers {
         &mut self.0[at].1
     }
 
-    /// Puts `stats` under `metric`, in place of what stands there or at the end.
+    /// Sets the values of `metric`, or appends them if they are missing.
     pub fn insert(&mut self, metric: impl Into<Arc<str>>, stats: TimerStats) {
         let metric = metric.into();
         match self.0.iter_mut().find(|(name, _)| *name == metric) {
@@ -51,17 +51,17 @@ impl Timers {
         }
     }
 
-    /// All of them, in order.
+    /// The metrics except `count`, each with its values, in the order of the profile.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &TimerStats)> {
         self.0.iter().map(|(name, stats)| (&**name, stats))
     }
 
-    /// The same without their names.
+    /// The values of the metrics except `count`, in the order of the metrics.
     pub fn stats(&self) -> impl Iterator<Item = &TimerStats> {
         self.0.iter().map(|(_, stats)| stats)
     }
 
-    /// The same, to be changed.
+    /// The values of the metrics except `count`, mutable, in the order of the metrics.
     pub fn stats_mut(&mut self) -> impl Iterator<Item = &mut TimerStats> {
         self.0.iter_mut().map(|(_, stats)| stats)
     }
@@ -78,45 +78,48 @@ impl<N: Into<Arc<str>>> FromIterator<(N, TimerStats)> for Timers {
     }
 }
 
-/// One timer, counter or value over a number of activations.
+/// The values of one timer, counter or argument over a number of activations, in the unit of the
+/// metric.
 ///
-/// Durations, counters and `ret` are those of closed activations; `argN` is that of every call. A metric that was
-/// added later has none of the calls before. Where there is no value yet, all numbers are 0.
+/// Durations, counters and `ret` have one value for each closed activation; `argN` has one for each
+/// call. A metric that was added later has no values of earlier calls. If there are no values, all
+/// numbers are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimerStats {
-    /// The sum, recursion included each time.
+    /// The sum of all values, in the metric's unit. Nested activations of a recursive function
+    /// count each time.
     pub sum: i128,
-    /// The smallest.
+    /// The smallest value, in the metric's unit.
     pub min: i64,
-    /// The largest.
+    /// The largest value, in the metric's unit.
     pub max: i64,
-    /// The share of `sum` of activations that are not inside another of the same function;
-    /// none for values such as `arg1`.
+    /// The part of `sum` from activations that are not nested in another activation of the same
+    /// function. `None` for values such as `arg1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outermost: Option<i128>,
-    /// The share of `sum` that was not spent in a nested activation of a probed function;
-    /// none for values such as `arg1`.
+    /// The part of `sum` that was not spent in a nested activation of a probed function. `None` for
+    /// values such as `arg1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<i128>,
-    /// `(k, n)`: n of them lie in [2^k, 2^(k+1)) of the metric's unit, ascending by k;
-    /// k = 0 takes 0, too. Empty where no histogram is kept, as in totals.
+    /// The histogram: `(k, n)` for n values in [2^k, 2^(k+1)), ascending by k. 0 is in k = 0. Empty
+    /// if no histogram is kept, as in totals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hist: Vec<(u8, u64)>,
-    /// The same of those that are negative, by what they are without their sign.
+    /// The histogram of the negative values, by their magnitude.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hist_negative: Vec<(u8, u64)>,
 }
 
 impl TimerStats {
-    /// Adds the activations of `other`; `first` says that nothing has been added so far, so that
-    /// the extremes of an empty `self` do not count. Histograms are added only where both have one.
+    /// Adds the values of `other`. `first` must be true if `self` is empty, because the extremes of
+    /// an empty `self` do not count. Adds the histograms, too.
     pub(crate) fn absorb(&mut self, other: &Self, first: bool) {
         self.absorb_sums(other, first);
         add_buckets(&mut self.hist, &other.hist);
         add_buckets(&mut self.hist_negative, &other.hist_negative);
     }
 
-    /// The same of all but the histograms.
+    /// Adds the values of `other`, except the histograms. `first` must be true if `self` is empty.
     pub fn absorb_sums(&mut self, other: &Self, first: bool) {
         self.sum = self.sum.saturating_add(other.sum);
         self.min = if first {
@@ -133,7 +136,7 @@ impl TimerStats {
         self.exclusive = sum_of(self.exclusive, other.exclusive);
     }
 
-    /// How many values the histograms hold.
+    /// The number of values in the histograms. 0 if no histogram is kept.
     pub fn values(&self) -> u64 {
         let buckets = self.hist.iter().chain(&self.hist_negative);
         buckets.fold(0, |sum, &(_, n)| sum.saturating_add(n))
@@ -149,25 +152,26 @@ fn add_buckets(sum: &mut Vec<(u8, u64)>, more: &[(u8, u64)]) {
     }
 }
 
-/// The sum over the paths of one function.
+/// The sums over the paths of one function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FunctionTotals {
-    /// The calls and the timers.
+    /// The calls of the function and the other metrics.
     pub counts: Counts,
-    /// Activations that ended by an exception or longjmp; none where exits are not patched.
+    /// The number of activations that ended by an exception or longjmp. `None` if exits are not
+    /// patched.
     pub unwound: Option<u64>,
-    /// Activations that still run; none where exits are not patched.
+    /// The number of activations that are still running. `None` if exits are not patched.
     pub open: Option<u64>,
 }
 
-/// True if every call has a value of this metric from its entry on.
+/// True if the metric is an argument (`argN`): calls have a value of it from their entry on.
 pub(super) fn is_argument(metric: &str) -> bool {
     let number = metric.strip_prefix("arg").map(str::parse::<u8>);
     number.is_some_and(|n| n.is_ok())
 }
 
-/// Activations that were seen to close normally: 0 where no exit is patched, and none where more ended
-/// otherwise than there were.
+/// The number of activations that closed normally. 0 if no exit is patched; `None` if more
+/// activations ended otherwise than were entered.
 pub(super) fn closed(count: u64, unwound: Option<u64>, open: Option<u64>) -> Option<u64> {
     if unwound.or(open).is_none() {
         return Some(0);
@@ -177,6 +181,7 @@ pub(super) fn closed(count: u64, unwound: Option<u64>, open: Option<u64>) -> Opt
         .checked_sub(open.unwrap_or(0))
 }
 
+/// The sum of the known numbers. `None` if neither is known.
 fn sum_of(a: Option<i128>, b: Option<i128>) -> Option<i128> {
     match (a, b) {
         (None, None) => None,
@@ -184,11 +189,12 @@ fn sum_of(a: Option<i128>, b: Option<i128>) -> Option<i128> {
     }
 }
 
-// An absent `unwound` or `open` is 0; an explicit null says that no exit is patched.
+/// The value of a missing `unwound` or `open`: 0. An explicit null means that no exit is patched.
 pub(super) fn zero() -> Option<u64> {
     Some(0)
 }
 
+/// True if the number is left out of the JSON: 0, but not `None`.
 pub(super) fn is_zero(n: &Option<u64>) -> bool {
     *n == Some(0)
 }
@@ -236,7 +242,8 @@ impl<'de> Deserialize<'de> for FunctionTotals {
     }
 }
 
-/// Reads either object; `ends` says whether `unwound` and `open` may stand in it.
+/// Reads the object of [`Counts`] or of [`FunctionTotals`]. `ends` is true for the latter, in which
+/// `unwound` and `open` may occur.
 struct Object {
     ends: bool,
 }
@@ -259,7 +266,7 @@ impl<'de> Visitor<'de> for Object {
                 OPEN if self.ends => open = map.next_value()?,
                 _ if timers.get(&key).is_some() => {
                     return Err(A::Error::custom(format_args!(
-                        "metric `{key}` stands twice"
+                        "metric `{key}` appears twice"
                     )));
                 }
                 _ => timers.insert(key, map.next_value()?),

@@ -1,21 +1,23 @@
-//! What changed between two profiles of one session.
+//! The changes between two profiles of one session.
 
 use super::{PathEntry, Profile};
 use std::collections::HashMap;
 
-/// Which function and path of an older profile each of a newer one was.
+/// Matches the functions and paths of a newer profile with those of an older one.
 ///
-/// The lists of a profile may have grown or been renumbered in between, so both are matched by
-/// what they mean: a function by module (its path and
-/// where it is mapped) and address, a path by its function, call sites, thread and process.
+/// The lists may have grown or been renumbered in between, so the match is by content. Functions
+/// match by module (its path and base) and address, and a probe point only matches a probe point.
+/// Paths match by function, call sites, completeness, thread and process.
 #[derive(Clone, Debug)]
 pub struct Delta {
+    /// For each new function, its index in the old profile.
     functions: Vec<Option<usize>>,
+    /// For each new path, its index in the old profile.
     paths: Vec<Option<usize>>,
     elapsed_ns: u64,
 }
 
-/// A module's path and where it is mapped, and an address in it.
+/// A module (its path and base) and an address in it.
 type Site<'p> = (Option<(&'p str, Option<u64>)>, u64);
 
 impl Delta {
@@ -41,7 +43,7 @@ impl Delta {
                     .zip(&b.stack)
                     .all(|(&a, &b)| old_sites[a] == new_sites[b])
         };
-        // Built only when a path is not where it was: most of the time paths are only added.
+        // Built only when a path has moved. Usually paths are only appended.
         let mut elsewhere: Option<HashMap<PathKey<'_>, usize>> = None;
         let mut find = |path: &PathEntry| {
             elsewhere
@@ -74,22 +76,25 @@ impl Delta {
         }
     }
 
-    /// The index in the old profile of the new one's function.
+    /// The index in the old profile of the function that is at `new` in the new one. `None` if it
+    /// is a new function.
     pub fn function(&self, new: usize) -> Option<usize> {
         self.functions.get(new).copied().flatten()
     }
 
-    /// The index in the old profile of the new one's path.
+    /// The index in the old profile of the path that is at `new` in the new one. `None` if it is a
+    /// new path.
     pub fn path(&self, new: usize) -> Option<usize> {
         self.paths.get(new).copied().flatten()
     }
 
-    /// The time between the two, in ns.
+    /// The time from the old to the new profile, in nanoseconds. 0 if the new one is not later.
     pub fn elapsed_ns(&self) -> u64 {
         self.elapsed_ns
     }
 }
 
+/// A path's function (its index in the old profile), thread, process, completeness and call sites.
 type PathKey<'p> = (usize, Option<u32>, Option<(u32, u64)>, bool, Vec<Site<'p>>);
 
 fn key<'p>(
@@ -112,7 +117,7 @@ fn sites(profile: &Profile) -> Vec<Site<'_>> {
     profile.frames.iter().map(site).collect()
 }
 
-/// The same of functions, and of points, which may be where one begins.
+/// The site of each function, and true for probe points: a point may be at the start of a function.
 fn function_sites(profile: &Profile) -> Vec<(Site<'_>, bool)> {
     let site = |f: &super::Function| ((Some(module(profile, f.module)), f.address), f.point);
     profile.functions.iter().map(site).collect()

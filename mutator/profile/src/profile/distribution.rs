@@ -1,4 +1,4 @@
-//! What a histogram by powers of two tells of the values in it.
+//! Estimates from histograms with power-of-two buckets.
 
 use super::TimerStats;
 
@@ -6,27 +6,27 @@ mod bound;
 #[cfg(test)]
 mod tests;
 
-/// Values by powers of two, and what is known exactly of all of them.
+/// A histogram with power-of-two buckets, and the statistics of its values that are known exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
-    /// Ascending, none of them empty.
+    /// Ascending, without empty buckets.
     buckets: Vec<(Bucket, u64)>,
-    /// Values of which it is not known in which bucket they lie.
+    /// The number of values whose bucket is not known.
     elsewhere: u64,
     sum: i128,
-    /// No value is smaller.
+    /// A lower bound of all values.
     min: i64,
-    /// No value is larger.
+    /// An upper bound of all values.
     max: i64,
 }
 
-/// A range of values: `k` for [2^k, 2^(k+1)), with 0 in the first, and `-1 - k` for the values whose negatives
-/// lie there.
+/// A range of values: `k` stands for [2^k, 2^(k+1)), and 0 is in the first. `-1 - k` stands for the
+/// values whose negatives are in bucket `k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bucket(i16);
 
 impl Bucket {
-    /// The smallest value in it.
+    /// The smallest value in the bucket.
     pub fn least(self) -> i128 {
         match self.0 {
             0 => 0,
@@ -35,7 +35,7 @@ impl Bucket {
         }
     }
 
-    /// The largest value in it.
+    /// The largest value in the bucket.
     pub fn most(self) -> i128 {
         match self.0 {
             k if k >= 0 => power(k + 1) - 1,
@@ -43,14 +43,14 @@ impl Bucket {
         }
     }
 
-    /// True if the smallest or the largest value is further away than in the next bucket. Where the runtime has
-    /// no memory left for a histogram, it counts all values in one bucket.
+    /// True if the minimum or the maximum lies beyond the adjacent bucket. When the runtime has no
+    /// memory left for a histogram, it counts all values in one bucket.
     fn is_far_from(self, (min, max): (i64, i64)) -> bool {
         let (below, above) = (Self(self.0 - 1), self.next());
         i128::from(min) < below.least() || i128::from(max) > above.most()
     }
 
-    /// How many buckets `other` is above this one.
+    /// By how many buckets `other` is above this one. 0 if it is not above.
     pub fn up_to(self, other: Self) -> usize {
         usize::try_from(other.0 - self.0).unwrap_or(0)
     }
@@ -61,12 +61,14 @@ impl Bucket {
     }
 }
 
-/// The values of many distributions, added up: each costs no more than it has buckets.
+/// The sum of many distributions. Adding one costs no more than its number of buckets.
 #[derive(Debug)]
 pub struct Gathered {
-    /// From that of -2^63 to that of 2^63.
+    /// The number of values in each bucket, from the bucket of -2^63 to that of 2^63 - 1.
     counts: [u64; Gathered::BUCKETS],
+    /// Everything but the buckets.
     rest: Distribution,
+    /// True until values are added.
     is_empty: bool,
 }
 
@@ -81,7 +83,9 @@ impl Default for Gathered {
 }
 
 impl Gathered {
+    /// The number of the first bucket.
     const LOWEST: i16 = -64;
+    /// The number of buckets.
     const BUCKETS: usize = 128;
 
     /// Adds the values of another distribution.
@@ -106,7 +110,7 @@ impl Gathered {
         }
     }
 
-    /// All of them.
+    /// Returns the distribution of all added values.
     pub fn all(mut self) -> Distribution {
         let counts = self.counts.iter().zip(Self::LOWEST..);
         let held = counts.filter(|&(&n, _)| n != 0);
@@ -116,19 +120,19 @@ impl Gathered {
 }
 
 fn power(k: i16) -> i128 {
-    // No value of 64 bits comes to this limit.
+    // 64-bit values do not reach this limit.
     1 << k.clamp(0, 100)
 }
 
 impl Distribution {
-    /// Of one metric on one path, or of a sum of those.
+    /// The distribution of one metric on one path, or on the sum of several.
     pub fn of(stats: &TimerStats) -> Self {
         let mut all = Self::default();
         all.add(stats);
         all
     }
 
-    /// Takes the values of one path in the place of those that there were.
+    /// Replaces the values by the values of one path.
     pub fn set(&mut self, stats: &TimerStats) {
         self.clear();
         let is_plain = stats.hist_negative.is_empty() && stats.hist.len() > 1;
@@ -142,7 +146,8 @@ impl Distribution {
         (self.sum, self.min, self.max) = (stats.sum, stats.min, stats.max);
     }
 
-    /// Adds the values of another path.
+    /// Adds the values of one path. If they are in a single bucket that contradicts their extremes,
+    /// their buckets count as not known.
     pub fn add(&mut self, stats: &TimerStats) {
         let negative = stats.hist_negative.iter();
         let negative = negative.map(|&(k, n)| (Bucket(-1 - i16::from(k)), n));
@@ -164,6 +169,8 @@ impl Distribution {
         self.put(buckets, other.elsewhere, (other.min, other.max), other.sum);
     }
 
+    /// Adds values: those in `buckets`, `elsewhere` more whose bucket is not known, with the
+    /// extremes and the sum of all of them.
     fn put(
         &mut self,
         buckets: impl Iterator<Item = (Bucket, u64)> + Clone,
@@ -171,7 +178,7 @@ impl Distribution {
         (min, max): (i64, i64),
         sum: i128,
     ) {
-        // The extremes of nothing are 0.
+        // The extremes of an empty distribution are 0.
         if elsewhere == 0 && buckets.clone().next().is_none() {
             return;
         }
@@ -187,7 +194,7 @@ impl Distribution {
         self.sum = self.sum.saturating_add(sum);
         self.elsewhere = self.elsewhere.saturating_add(elsewhere);
         for (bucket, n) in buckets {
-            // There is one of these for each path: no more room than is needed.
+            // There is one distribution for each path, so reserve no more than needed.
             if self.buckets.len() == self.buckets.capacity() {
                 self.buckets.reserve_exact(1);
             }
@@ -202,12 +209,13 @@ impl Distribution {
         }
     }
 
-    /// The values that have come since `before`, of which no more is known exactly than the sum.
+    /// The values that were added since `before`, an earlier state of this distribution. Their sum
+    /// is exact, and their extremes are bounds.
     pub fn since(&self, before: &Self) -> Self {
         let mut new = self.clone();
         new.sum = self.sum.saturating_sub(before.sum);
         if self.elsewhere > 0 {
-            // Some of them can have been known before.
+            // Some of these values may have been in known buckets before.
             new.elsewhere = self.count().saturating_sub(before.count());
             new.buckets.clear();
             return new;
@@ -217,7 +225,7 @@ impl Distribution {
             *n = n.saturating_sub(was.map_or(0, |at| before.buckets[at].1));
         }
         new.buckets.retain(|&(_, n)| n != 0);
-        // The extremes are of all time: those of the new ones are known as far as their buckets tell.
+        // The extremes are those of all values. The buckets bound the extremes of the new values.
         if let (Some(first), Some(last)) = (new.buckets.first(), new.buckets.last()) {
             let number = |n: i128| i64::try_from(n).ok();
             new.min = number(first.0.least()).map_or(self.min, |least| least.max(self.min));
@@ -226,17 +234,18 @@ impl Distribution {
         new
     }
 
-    /// Forgets all values.
+    /// Removes all values from the distribution.
     pub fn clear(&mut self) {
         self.buckets.clear();
         (self.elsewhere, self.sum) = (0, 0);
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         u64::try_from(self.held()).unwrap_or(u64::MAX)
     }
 
+    /// The number of values, without an upper limit.
     fn held(&self) -> u128 {
         let placed = self.buckets.iter().map(|&(_, n)| u128::from(n));
         placed.sum::<u128>() + u128::from(self.elsewhere)
@@ -247,22 +256,25 @@ impl Distribution {
         self.sum
     }
 
-    /// The smallest and the largest value; none without values.
+    /// The minimum and the maximum, or bounds of them after [`Distribution::since`]. `None` if
+    /// there are no values.
     pub fn ends(&self) -> Option<(i64, i64)> {
         (self.held() > 0).then_some((self.min, self.max))
     }
 
-    /// True if one of the values is negative.
+    /// True if the minimum, or its bound after [`Distribution::since`], is negative. False if there
+    /// are no values.
     pub fn has_negative(&self) -> bool {
         self.held() > 0 && self.min < 0
     }
 
-    /// The buckets that hold values, ascending, each with how many.
+    /// The nonempty buckets, ascending, with the number of values in each. They lack values unless
+    /// [`Distribution::is_known`].
     pub fn buckets(&self) -> &[(Bucket, u64)] {
         &self.buckets
     }
 
-    /// The mean, exact; none without values.
+    /// The exact mean. `None` if there are no values.
     pub fn mean(&self) -> Option<f64> {
         let n = self.held();
         (n > 0).then(|| self.sum as f64 / n as f64)
@@ -273,11 +285,12 @@ impl Distribution {
         self.elsewhere == 0
     }
 
-    /// The smallest value that at least `per_mille` thousandths of the values do not exceed; none without
-    /// values, and where the buckets do not hold all.
+    /// The smallest value that at least `per_mille` thousandths of the values do not exceed. `None`
+    /// if there are no values, or if the buckets do not hold all of them.
     ///
-    /// It lies in the bucket of the true one, at the place that it has where the values of each bucket are spread alike, and so
-    /// that the sum of all comes out.
+    /// The result is in the same bucket as the true quantile. Its place in the bucket is
+    /// interpolated: the values of all buckets are distributed alike, so that their sum equals the
+    /// exact sum.
     pub fn quantile(&self, per_mille: u32) -> Option<i128> {
         if !self.is_known() {
             return None;
@@ -305,11 +318,12 @@ impl Distribution {
         None
     }
 
-    /// The standard deviation, estimated; none without values, and where the buckets do not hold all.
+    /// The standard deviation, estimated. `None` if there are no values, or if the buckets do not
+    /// hold all of them.
     ///
-    /// Exact are the smallest value, the largest and the sum. The others are taken to lie in their buckets so
-    /// that the sum comes out. It is off by no more than the root of the mean square of the widths
-    /// of their buckets, as far as these lie between the smallest and the largest.
+    /// The minimum, the maximum and the sum are exact. The other values are assumed to be placed in
+    /// their buckets so that they add up to the sum. The error is at most the root mean square of
+    /// the bucket widths, clipped to the range from the minimum to the maximum.
     pub fn deviation(&self) -> Option<f64> {
         if !self.is_known() {
             return None;
@@ -323,7 +337,7 @@ impl Distribution {
         let place = above.place();
         let squares = above.others.iter().map(|&(low, width, held)| {
             let away = low + place * width - mean;
-            // As of values spread evenly, where they are in the middle of the bucket.
+            // The variance of an even distribution, if the mean is in the middle of the bucket.
             let spread = width * width * place * (1.0 - place) / 3.0;
             held * (away * away + spread)
         });
@@ -332,7 +346,7 @@ impl Distribution {
         Some(((ends + squares.sum::<f64>()) / n as f64).sqrt())
     }
 
-    /// The values as they are above the smallest; none without values.
+    /// The values relative to the minimum. `None` if there are no values.
     fn above(&self) -> Option<Above> {
         let n = self.held();
         let (&(first, _), &(last, _)) = (self.buckets.first()?, self.buckets.last()?);
@@ -354,7 +368,8 @@ impl Distribution {
         })
     }
 
-    /// The smallest and the largest value that a bucket can hold here.
+    /// The smallest and the largest value that a bucket can hold between the minimum and the
+    /// maximum.
     fn bounds(&self, bucket: Bucket) -> (i128, i128) {
         let (min, max) = (
             i128::from(self.min),
@@ -367,18 +382,20 @@ impl Distribution {
     }
 }
 
-/// Values from the smallest on, so that large ones keep their digits.
+/// Values relative to the minimum, so that large values keep their digits.
 struct Above {
+    /// The sum of the values minus as many times the minimum.
     sum: f64,
-    /// From the smallest to the largest.
+    /// The maximum minus the minimum.
     range: f64,
-    /// All but those two, by bucket: where it begins, its width, and how many.
+    /// The values except the minimum and the maximum, by bucket: its lower end, its width, and the
+    /// number of values.
     others: Vec<(f64, f64, f64)>,
 }
 
 impl Above {
-    /// How far above the lower ends of their buckets values are on average, from 0 to 1 and the same in each, for the sum
-    /// to come out.
+    /// The mean position of the values in their buckets, from 0 (lower end) to 1. It is the same in
+    /// each bucket, and makes the values add up to the sum.
     fn place(&self) -> f64 {
         let total = |of: fn(&(f64, f64, f64)) -> f64| self.others.iter().map(of).sum::<f64>();
         let (lows, widths) = (total(|b| b.0 * b.2), total(|b| b.1 * b.2));
@@ -390,11 +407,11 @@ impl Above {
     }
 }
 
-/// Of values from `low` to `high` that are at `place` on average, the one that so large a part of them does not exceed.
+/// The quantile `part` (0 to 1) of values from `low` to `high` with the mean position `place`.
 fn between(low: i128, high: i128, part: f64, place: f64) -> i128 {
-    /// Where all are at an end, the others are next to it.
+    /// Keeps the position away from 0 and 1, where the power below is infinite or 0.
     const LEAST: f64 = 1e-3;
-    // Those at part x are at x to this power, of which 1 / (1 + power) is the mean.
+    // The quantile x is at position x^power; the mean position is then 1 / (1 + power).
     let power = 1.0 / place.clamp(LEAST, 1.0 - LEAST) - 1.0;
     let width = (high - low) as f64;
     low + (width * part.powf(power)).round() as i128

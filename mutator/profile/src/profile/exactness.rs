@@ -9,32 +9,34 @@ pub enum Verdict {
     /// The call leads to the function of the frame below, directly or through a linkage stub.
     #[default]
     Proven,
-    /// The call leads there by tail calls or jumps in the code.
+    /// The call leads to the function of the frame below by tail calls or jumps in the code.
     Explained,
     /// The call goes through a pointer, or its code cannot be read. Nothing contradicts it.
     Possible,
-    /// The call cannot have led there.
+    /// The call cannot have led to the frame below.
     Contradicted,
 }
 
-/// The cause of paths that are incomplete because the code contradicts an edge.
+/// The name of a cause in [`Losses::causes`](super::Losses::causes): the path is incomplete because
+/// the code contradicts an edge.
 pub const CONTRADICTED: &str = "contradicted";
 
-/// Calls by the verdict on their paths. Calls beyond the path limit have no verdict.
+/// The number of calls by the verdict on their paths. Calls beyond the path limit have no verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exactness {
-    /// Calls on paths with only proven edges.
+    /// The number of calls on paths with only proven edges.
     pub proven: u64,
-    /// Calls on paths with an edge that is only possible.
+    /// The number of calls on paths with an edge that is only possible, and no contradicted one.
     pub possible: u64,
-    /// Calls on paths with edges that are proven or explained by tail calls.
+    /// The number of calls on paths whose edges are proven or explained by tail calls, at least one
+    /// of them explained.
     pub explained: u64,
-    /// Calls on paths with a contradicted edge.
+    /// The number of calls on paths with a contradicted edge.
     pub contradicted: u64,
 }
 
 impl Exactness {
-    /// The calls with this verdict.
+    /// The number of calls on paths with this verdict, to be changed.
     pub fn of(&mut self, verdict: Verdict) -> &mut u64 {
         match verdict {
             Verdict::Proven => &mut self.proven,
@@ -65,7 +67,7 @@ impl Exactness {
         }
     }
 
-    /// The calls of all verdicts.
+    /// The number of calls with any verdict.
     pub fn calls(&self) -> u64 {
         [
             self.proven,

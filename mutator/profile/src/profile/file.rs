@@ -11,18 +11,18 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a profile could not be read or written.
+/// A profile could not be read or written.
 #[derive(Debug)]
 pub enum ProfileError {
     /// The file could not be read.
     Read(PathBuf, io::Error),
-    /// The file could not be written; what stood there before still does.
+    /// The destination could not be written to. A file keeps its previous content.
     Write(PathBuf, io::Error),
-    /// The file holds something else.
+    /// The file is not a profile, with the reason.
     NotAProfile(PathBuf, String),
-    /// A profile in another version of the format.
+    /// The file is a profile in another version of the format, with its schema.
     OtherSchema(PathBuf, String),
-    /// A profile whose parts contradict each other.
+    /// The file is a profile with contradictory parts.
     Inconsistent(PathBuf, Inconsistent),
 }
 
@@ -36,7 +36,8 @@ impl fmt::Display for ProfileError {
             }
             Self::OtherSchema(path, schema) => write!(
                 f,
-                "read {}: it was written by another version of ipath: its schema is {schema}, and this one reads {SCHEMA}",
+                "read {}: it was written by another version of ipath: its schema is {schema}, and \
+                this version reads {SCHEMA}",
                 path.display()
             ),
             Self::Inconsistent(path, cause) => write!(f, "read {}: {cause}", path.display()),
@@ -47,7 +48,7 @@ impl fmt::Display for ProfileError {
 impl std::error::Error for ProfileError {}
 
 impl ProfileError {
-    /// What the user can do.
+    /// Advice for the user on the error. `None` if there is none.
     pub fn hint(&self) -> Option<&'static str> {
         let is_none = match self {
             Self::NotAProfile(..) => true,
@@ -55,29 +56,32 @@ impl ProfileError {
             Self::Write(..) | Self::OtherSchema(..) | Self::Inconsistent(..) => false,
         };
         is_none.then_some(
-            "profiles are what `ipath run -o FILE`, `attach -o`, `snapshot -o` and `merge -o` write",
+            "profiles are written by `ipath run -o FILE`, `attach -o`, `snapshot -o` and `merge \
+            -o`",
         )
     }
 }
 
 impl Profile {
-    /// Reads the profile in `path`; its structure is checked, its sums are not (see
+    /// Reads the profile in the file `path`. Checks its structure but not its sums (see
     /// [`Profile::check`]).
     ///
     /// # Errors
-    /// The file cannot be read, is no profile, or one of another version.
+    /// The file cannot be read, is not a profile, has another version of the format, or is
+    /// inconsistent.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
         let bytes = FileBytes::open(path).map_err(|e| ProfileError::Read(path.to_owned(), e))?;
         Self::parse(path, bytes.bytes())
     }
 
-    /// Reads the profile that the file at `path` holds.
+    /// Reads a profile from `bytes`, the content of the file `path`. Checks its structure but not
+    /// its sums.
     ///
     /// # Errors
-    /// It is no profile, or one of another version.
+    /// The file is not a profile, has another version of the format, or is inconsistent.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ProfileError> {
         let not = |cause: String| ProfileError::NotAProfile(path.to_owned(), cause);
-        // The schema is looked at by itself first: another version may have other fields.
+        // Check the schema first: another version may have other fields.
         let schema = schema(bytes).map_err(not)?;
         if schema != SCHEMA {
             let schema = super::printable(&schema).into_owned();
@@ -94,27 +98,27 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Writes the profile to what `path` names, a file whole or not at all.
+    /// Writes the profile to `path`. A file is replaced as a whole or not at all.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The destination cannot be written to.
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
         let saved = Destination::of(path).and_then(|to| self.save_to(&to));
         saved.map_err(|e| ProfileError::Write(path.to_owned(), e))
     }
 
-    /// The same.
+    /// Writes the profile to a destination.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The destination cannot be written to.
     pub fn save_to(&self, to: &Destination) -> io::Result<()> {
         to.write(|out| self.put(out))
     }
 
-    /// The same by those who cannot wait for a reader.
+    /// Writes the profile to a destination, for callers that cannot wait for a reader.
     ///
     /// # Errors
-    /// It cannot be written, or nobody takes it.
+    /// The destination cannot be written to, or its reader does not read.
     pub fn save_soon(&self, to: &Destination) -> io::Result<()> {
         to.write_soon(|out| self.put(out))
     }
@@ -125,13 +129,14 @@ impl Profile {
     }
 }
 
-/// The schema that a file states; where it states none, what the file seems to be.
+/// The schema stated in the file. The error describes the content of a file that states none.
 fn schema(bytes: &[u8]) -> Result<String, String> {
-    /// Where ipath writes it, so that most need not be read twice.
+    /// The schema. Its value is read only once it is known to be there.
     #[derive(Deserialize)]
     struct Any {
         schema: Option<IgnoredAny>,
     }
+    // Files written by ipath begin with this, so most need not be parsed twice.
     const BEGIN: &[u8] = b"{\"schema\":\"";
     if let Some(rest) = bytes.strip_prefix(BEGIN)
         && let Some(end) = rest.iter().take(100).position(|&b| b == b'"' || b == b'\\')
@@ -150,7 +155,7 @@ fn schema(bytes: &[u8]) -> Result<String, String> {
         return Err("it is binary, and profiles are JSON".to_owned());
     }
     if bytes.trim_ascii_start().starts_with(b"[") {
-        return Err("it is JSON of something else: a list".to_owned());
+        return Err("it is other JSON: a list".to_owned());
     }
     let any: Any = serde_json::from_slice(bytes).map_err(|e| json(&e))?;
     let Some(IgnoredAny) = any.schema else {
@@ -164,18 +169,19 @@ fn schema(bytes: &[u8]) -> Result<String, String> {
     Ok(stated.schema)
 }
 
-/// Why JSON could not be read, for who does not know JSON.
+/// Says in plain terms why JSON could not be parsed.
 fn json(error: &serde_json::Error) -> String {
     match error.classify() {
         Category::Eof => format!("it ends too early, at line {}", error.line()),
         Category::Syntax if error.to_string().starts_with("trailing") && error.line() > 1 => {
-            "something comes after the first profile (--format jsonl writes one a line)".to_owned()
+            "there is more data after the first profile (--format jsonl writes one per line)"
+                .to_owned()
         }
         Category::Syntax if (error.line(), error.column()) <= (1, 1) => {
             "it is text, and profiles are JSON".to_owned()
         }
         Category::Syntax => format!("it is not JSON: {error}"),
-        Category::Data => format!("it is JSON of something else: {error}"),
+        Category::Data => format!("it is other JSON: {error}"),
         Category::Io => error.to_string(),
     }
 }
@@ -206,12 +212,9 @@ mod tests {
             ),
             (b"\x1f\x8b\x08\0", "not a profile: it is binary"),
             (b"hello\n", "not a profile: it is text"),
-            (b"[1, 2]", "not a profile: it is JSON"),
+            (b"[1, 2]", "not a profile: it is other JSON"),
             (b"{\"a\": 1}", "not a profile: it is JSON without a schema"),
-            (
-                b"{\"schema\": 3}",
-                "not a profile: it is JSON of something else",
-            ),
+            (b"{\"schema\": 3}", "not a profile: it is other JSON"),
             (b"{\"schema\": \"x\"}", "not a profile: its schema is x"),
             (
                 &profile[..profile.len() / 2],

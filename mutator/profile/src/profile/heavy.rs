@@ -6,17 +6,17 @@ use super::{PathEntry, Profile};
 use crate::display_name;
 
 /// The smallest share of the program's time that counts as high.
-const MOST: f64 = 0.5;
-/// The smallest total overhead that is reported, in ns. Below it, the trial before the first call
-/// dominates.
+const HIGH_SHARE: f64 = 0.5;
+/// The smallest total overhead that is reported, in nanoseconds. Below it, the trial before the
+/// first call dominates.
 const SOME: u64 = 100_000_000;
-/// The number of a function's paths from which on there are many.
+/// The number of paths from which on a function counts as having many.
 const MANY: usize = 4096;
 
 /// The most paths that are checked for recursion, because this runs at every redraw.
 const LOOKED_AT: usize = 1000;
 
-/// Columns of a function's name.
+/// The most terminal columns for a function's name.
 const LONGEST: usize = 60;
 
 /// The function with the most calls.
@@ -24,23 +24,25 @@ struct Busiest {
     /// Shortened, because the text repeats it.
     name: String,
     calls: u64,
+    /// The number of its paths, without the entry for all paths beyond the limit.
     paths: usize,
-    /// True if most of its calls are below recursion.
+    /// True if most of its calls are on paths with recursion.
     recurs: bool,
 }
 
 impl Profile {
-    /// The reason if measuring takes at least half of the program's time, and advice; the share itself is
-    /// in [`Session::overhead_share`](super::Session::overhead_share). Names are raw: escape them before
-    /// display.
+    /// The reason and advice if measuring takes at least half of the program's time and at least
+    /// 0.1 s, otherwise `None`. Also `None` if the overhead is not known. The share itself is in
+    /// [`Session::overhead_share`](super::Session::overhead_share). Names are raw: escape them
+    /// before display.
     pub fn heavy(&self) -> Option<String> {
         let overhead = self.session.overhead.as_ref()?;
-        if overhead.share < MOST || overhead.total_ns < SOME {
+        if overhead.share < HIGH_SHARE || overhead.total_ns < SOME {
             return None;
         }
         let busiest = self.busiest()?;
         let mut text = format!(
-            "{} of {} calls are of {}, on {}",
+            "{} of {} calls are calls of {}, on {}",
             busiest.calls,
             self.calls(),
             busiest.name,
@@ -51,27 +53,29 @@ impl Profile {
         );
         if self.losses.overflow > 0 {
             text.push_str(&format!(
-                ", and {} calls are without their own path ({}), which take longest",
+                ", and {} calls are without their own path ({}), the most expensive case",
                 self.losses.overflow,
                 self.losses.overflow_reasons()
             ));
         }
-        text.push_str(". For less: ");
+        text.push_str(". To reduce it: ");
         text.push_str(&self.changes(&busiest).join(", or "));
         Some(text)
     }
 
-    /// The share that measuring takes, with [`Profile::heavy`], in one line.
+    /// The share that measuring takes and the text of [`Profile::heavy`], in one line. `None` if
+    /// that is `None`.
     pub fn heavy_line(&self) -> Option<String> {
         let heavy = self.heavy()?;
         let share = self.session.overhead_share().unwrap_or_default();
         Some(format!("measuring takes {share}: {heavy}"))
     }
 
+    /// The function with the most calls. `None` if the profile has no functions.
     fn busiest(&self) -> Option<Busiest> {
         let count = |index: usize| self.functions[index].totals.counts.count;
         let index = (0..self.functions.len()).max_by_key(|&index| count(index))?;
-        // Without the entry for all paths beyond the limit.
+        // Skip the entry for all paths beyond the limit.
         let is_own = |p: &&PathEntry| p.function == index && !is_overflow(p);
         let paths: Vec<&PathEntry> = self.paths.iter().filter(is_own).collect();
         let calls = |paths: &mut dyn Iterator<Item = &&PathEntry>| {
@@ -110,7 +114,7 @@ impl Profile {
         }
         if self.losses.is_beyond_max_paths() {
             changes.push(format!(
-                "--max-paths above the {} that there are now",
+                "--max-paths above the present {}",
                 self.paths.iter().filter(|path| !is_overflow(path)).count()
             ));
         }
@@ -177,7 +181,10 @@ mod tests {
             path.stack.extend(first);
         }
         let said = profile.heavy().expect("too much");
-        assert!(said.contains("For less: --collapse-recursion"), "{said}");
+        assert!(
+            said.contains("To reduce it: --collapse-recursion"),
+            "{said}"
+        );
         profile.session.collapsed = true;
         let said = profile.heavy().expect("too much");
         assert!(!said.contains("--collapse-recursion"), "{said}");

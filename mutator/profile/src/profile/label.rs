@@ -1,5 +1,6 @@
-//! How functions and call sites are called before people.
+//! Display names of functions and call sites.
 
+use super::function::{last_component, position};
 use super::{Frame, Function, Module, Profile};
 use crate::folding::{Fold, is_own};
 use ipath_base::printable::printable;
@@ -7,24 +8,25 @@ use patcher::function::demangle;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// One line of a stack.
+/// A line of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     /// The demangled function, or `module+0xSTART`.
     pub name: String,
-    /// The source position (`app.c:12`), or the module where there is none.
+    /// The source position (`app.c:12`), or the module if the position is not known. Empty for an
+    /// inlined copy whose position is not known.
     pub place: String,
     /// True if this is an inlined copy inside the next label's function.
     pub inlined: bool,
-    /// The reason to fold it with its neighbours. `None` if it is shown.
+    /// The reason to fold the line with its neighbors. `None` if the line is shown.
     pub fold: Option<Fold>,
-    /// True if it is the program's own function, see `is_own`.
+    /// True if the line is of the program's own function, as by [`is_own`].
     pub is_own: bool,
 }
 
 impl Profile {
-    /// The lines that show `frame`: the functions inlined there, innermost first, then the
-    /// function itself.
+    /// The lines that show `frame`: the functions inlined at the call site, innermost first, then
+    /// the function itself.
     pub fn labels(&self, frame: &Frame) -> Vec<Label> {
         let module = frame.module.and_then(|module| self.modules.get(module));
         let file = module.map(|module| module.path.as_str());
@@ -56,8 +58,8 @@ impl Profile {
         labels
     }
 
-    /// The demangled function of `frame`; `module+0xSTART` where it has no name, and the frame's own address in the
-    /// place of START where no function is known there.
+    /// The demangled function of `frame`. `module+0xSTART` if it has no name, or `module+0xADDRESS`
+    /// if the start of the function is not known either.
     pub fn frame_name(&self, frame: &Frame) -> String {
         match frame.function.as_deref() {
             Some(linkage) if !linkage.is_empty() => readable(linkage),
@@ -68,7 +70,8 @@ impl Profile {
         }
     }
 
-    /// Where a frame's code is: code that no file has and that has a name was written by a compiler in the process.
+    /// The place of a frame's code. Code that has a name but belongs to no file was generated in
+    /// the process.
     fn place_name(&self, frame: &Frame) -> Cow<'_, str> {
         match (frame.module, &frame.function) {
             (None, Some(_)) => Cow::Borrowed("[jit]"),
@@ -76,8 +79,9 @@ impl Profile {
         }
     }
 
-    /// The shortest part in which a function differs from others of its name: ` (app)`, the line of its
-    /// definition, or its address. Empty if no other function that is called has its name.
+    /// The first of these in which the function at `index` differs from others of its name: its
+    /// module, the line of its definition, its module and address, as ` (app)`. Empty if no other
+    /// function has its name. Functions without calls count only if this one has none either.
     pub fn distinction(&self, index: usize) -> String {
         let function = &self.functions[index];
         let has_calls = |f: &Function| f.totals.counts.count > 0;
@@ -103,8 +107,9 @@ impl Profile {
         format!(" ({part})")
     }
 
-    /// The name of a module: the file's name, or for the program the name by which it was started. The
-    /// address is appended if the file is mapped in several places and functions would be mixed up.
+    /// The display name of the module with this index: the file's name, or for the program the name
+    /// by which it was started. The module's base is appended if the file is mapped in several
+    /// places and functions would be mixed up. `[unknown]` if there is no such module.
     pub fn module_name(&self, module: Option<usize>) -> Cow<'_, str> {
         let Some(module) = module.and_then(|m| self.modules.get(m)) else {
             return Cow::Borrowed("[unknown]");
@@ -134,21 +139,7 @@ impl Profile {
     }
 }
 
+/// The demangled name, safe to display.
 fn readable(linkage: &str) -> String {
     printable(&demangle(linkage)).into_owned()
-}
-
-fn position(file: Option<&str>, line: Option<u32>) -> Option<String> {
-    let file = printable(last_component(file?));
-    Some(match line {
-        Some(line) => format!("{file}:{line}"),
-        None => file.into_owned(),
-    })
-}
-
-fn last_component(path: &str) -> &str {
-    path.rsplit('/')
-        .next()
-        .filter(|name| !name.is_empty())
-        .unwrap_or(path)
 }

@@ -1,13 +1,14 @@
-//! What a session has measured since an earlier moment, as a profile.
+//! The part of a session after an earlier moment, as a profile.
 
-use super::{Counts, FunctionTotals, Losses, PathEntry, Profile, TimerStats, Timers};
+use super::{Counts, FunctionTotals, Inside, Losses, PathEntry, Profile, TimerStats, Timers};
 use std::collections::HashMap;
 
-/// A path by what does not change while a session lasts: where its function and its call sites are in the process, whatever these are
-/// called by now. The first address is the function's.
+/// A path by properties that do not change during a session: the addresses of its function and call
+/// sites in the process. Names may change. The first address is that of the function.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct PathIdentity {
     addresses: Vec<u64>,
+    /// True if the function is a probe point.
     point: bool,
     complete: bool,
     thread: Option<u32>,
@@ -15,10 +16,12 @@ struct Key {
 }
 
 impl Profile {
-    /// What came after `old`, a profile of the same session, and how many calls of `old` stand on no path any more. The parts of a
-    /// session, each since the one before it, add up to the last profile: calls, sums, histograms.
+    /// Returns the part of the profile after `old`, a profile of the same session, and the number
+    /// of calls of `old` that are on no path any more. The parts of a session, each since the one
+    /// before it, add up to the last profile: calls, sums, histograms.
     ///
-    /// Paths on which nothing came are left out. The smallest and the largest values are bounds: those that the histogram gives.
+    /// Paths without new calls are left out. The minimum and the maximum are bounds given by the
+    /// histogram.
     pub fn since(mut self, old: &Self) -> (Self, u64) {
         let mut before = by_key(old, old.paths.clone());
         let mut paths = Vec::new();
@@ -48,13 +51,14 @@ impl Profile {
         if let (Some(now), Some(was)) = (&mut self.exactness, &old.exactness) {
             now.take(was);
         }
+        inside(&mut self, old);
         self.search = None;
         add_up(&mut self);
         (self, lost)
     }
 }
 
-fn key(profile: &Profile, path: &PathEntry) -> Key {
+fn key(profile: &Profile, path: &PathEntry) -> PathIdentity {
     let place = |module: Option<usize>, address: u64| {
         let module = module.and_then(|m| profile.modules.get(m));
         address.wrapping_add(module.and_then(|m| m.base).unwrap_or(0))
@@ -63,7 +67,7 @@ fn key(profile: &Profile, path: &PathEntry) -> Key {
     let frames = path.stack.iter().map(|&frame| &profile.frames[frame]);
     let callers = frames.map(|frame| place(frame.module, frame.address));
     let first = place(Some(function.module), function.address);
-    Key {
+    PathIdentity {
         addresses: std::iter::once(first).chain(callers).collect(),
         point: function.point,
         complete: path.complete,
@@ -72,14 +76,14 @@ fn key(profile: &Profile, path: &PathEntry) -> Key {
     }
 }
 
-/// Paths by their keys; those of one key are added up.
-fn by_key(profile: &Profile, paths: Vec<PathEntry>) -> HashMap<Key, PathEntry> {
+/// Paths by their keys. Paths with equal keys are added up.
+fn by_key(profile: &Profile, paths: Vec<PathEntry>) -> HashMap<PathIdentity, PathEntry> {
     in_order(profile, paths).into_iter().collect()
 }
 
-/// The same in their order.
-fn in_order(profile: &Profile, paths: Vec<PathEntry>) -> Vec<(Key, PathEntry)> {
-    let mut places: HashMap<Key, usize> = HashMap::with_capacity(paths.len());
+/// Paths with their keys, in order of first occurrence. Paths with equal keys are added up.
+fn in_order(profile: &Profile, paths: Vec<PathEntry>) -> Vec<(PathIdentity, PathEntry)> {
+    let mut places: HashMap<PathIdentity, usize> = HashMap::with_capacity(paths.len());
     let mut all: Vec<PathEntry> = Vec::with_capacity(paths.len());
     for path in paths {
         match places.entry(key(profile, &path)) {
@@ -92,7 +96,7 @@ fn in_order(profile: &Profile, paths: Vec<PathEntry>) -> Vec<(Key, PathEntry)> {
             }
         }
     }
-    let mut keys: Vec<(Key, usize)> = places.into_iter().collect();
+    let mut keys: Vec<(PathIdentity, usize)> = places.into_iter().collect();
     keys.sort_unstable_by_key(|&(_, place)| place);
     let keys = keys.into_iter().map(|(key, _)| key);
     keys.zip(all).collect()
@@ -109,7 +113,7 @@ fn absorb(sum: &mut PathEntry, more: &PathEntry) {
     }
 }
 
-/// What came on a path after `was`. What still runs is what runs at the end.
+/// The part of `path` after `was`. Open calls are those at the end.
 fn without(mut path: PathEntry, was: &PathEntry) -> PathEntry {
     path.metrics.count = path.metrics.count.saturating_sub(was.metrics.count);
     path.unwound = both(path.unwound, was.unwound, u64::saturating_sub);
@@ -126,7 +130,7 @@ fn without(mut path: PathEntry, was: &PathEntry) -> PathEntry {
     path
 }
 
-/// The values that came after those of `was`.
+/// The values that were added after `was`.
 fn later(stats: &TimerStats, was: &TimerStats) -> TimerStats {
     if was.values() == 0 {
         return stats.clone();
@@ -146,13 +150,14 @@ fn later(stats: &TimerStats, was: &TimerStats) -> TimerStats {
     }
 }
 
+/// The histogram `now` without the values of `was`, and without empty buckets.
 fn fewer(now: &[(u8, u64)], was: &[(u8, u64)]) -> Vec<(u8, u64)> {
     let before = |k: u8| was.iter().find(|&&(b, _)| b == k).map_or(0, |&(_, n)| n);
     let left = now.iter().map(|&(k, n)| (k, n.saturating_sub(before(k))));
     left.filter(|&(_, n)| n > 0).collect()
 }
 
-/// Between what the values of histograms lie; none without values.
+/// The bounds of the values in two histograms. `None` if both are empty.
 fn ends(hist: &[(u8, u64)], negative: &[(u8, u64)]) -> Option<(i64, i64)> {
     let least = |k: u8| {
         1_i64
@@ -179,6 +184,7 @@ fn ends(hist: &[(u8, u64)], negative: &[(u8, u64)]) -> Option<(i64, i64)> {
     Some((min, max))
 }
 
+/// True if the path has calls or values.
 fn has_come(path: &PathEntry) -> bool {
     let has_values = |stats: &TimerStats| {
         stats.values() > 0 || stats.sum != 0 || stats.exclusive.is_some_and(|ns| ns != 0)
@@ -186,7 +192,32 @@ fn has_come(path: &PathEntry) -> bool {
     path.metrics.count > 0 || path.metrics.timers.stats().any(has_values)
 }
 
-/// The time between two moments of a session.
+/// Subtracts the counts of `old` from those of equal graphs. Activations in progress at the moment
+/// of `old` are as uncertain as those at the ends of the session.
+fn inside(profile: &mut Profile, old: &Profile) {
+    let place = |profile: &Profile, index: usize| {
+        let function = profile.functions.get(index)?;
+        let module = profile.modules.get(function.module)?;
+        let base = module.base.unwrap_or(0);
+        Some((function.address.wrapping_add(base), function.point))
+    };
+    let mut before: HashMap<_, Vec<&Inside>> = HashMap::new();
+    for graph in &old.inside {
+        let place = place(old, graph.function);
+        before.entry(place).or_default().push(graph);
+    }
+    let mut graphs = std::mem::take(&mut profile.inside);
+    for graph in &mut graphs {
+        let known = before.get(&place(profile, graph.function));
+        let mut known = known.into_iter().flatten();
+        if let Some(was) = known.find(|was| graph.has_graph_of(was)) {
+            graph.combine(was, u64::saturating_sub);
+        }
+    }
+    profile.inside = graphs;
+}
+
+/// The part of the session `now` after the moment of `was`.
 fn part(now: &super::Session, was: &super::Session) -> super::Session {
     super::Session {
         started_unix_ns: now.started_unix_ns.saturating_add(was.elapsed_ns),
@@ -198,6 +229,7 @@ fn part(now: &super::Session, was: &super::Session) -> super::Session {
     }
 }
 
+/// The losses after `was`. Open calls, and losses without a call count, are those of `now`.
 fn losses(now: &Losses, was: &Losses) -> Losses {
     let causes = now.causes.iter().map(|(cause, &n)| {
         let before = was.causes.get(cause).copied().unwrap_or(0);
@@ -215,7 +247,7 @@ fn losses(now: &Losses, was: &Losses) -> Losses {
     }
 }
 
-/// Has the functions have the sums of their paths.
+/// Sets the totals of each function to the sum of its paths.
 fn add_up(profile: &mut Profile) {
     for function in &mut profile.functions {
         let timers = function.totals.counts.timers.iter();
@@ -262,7 +294,7 @@ fn add_up(profile: &mut Profile) {
     }
 }
 
-/// Two numbers as one, where there are both.
+/// Combines two numbers. If only `a` is known, returns `a`. `None` if `a` is not known.
 fn both<N>(a: Option<N>, b: Option<N>, of: fn(N, N) -> N) -> Option<N> {
     match (a, b) {
         (Some(a), Some(b)) => Some(of(a, b)),
@@ -276,7 +308,7 @@ mod tests {
     use super::*;
     use crate::sample::sample;
 
-    /// The sample with each number of its paths so many times as large.
+    /// The sample with every number of its paths multiplied by `n`.
     fn times(n: u64) -> Profile {
         let mut profile = sample();
         for path in &mut profile.paths {
@@ -327,7 +359,7 @@ mod tests {
     fn paths_are_known_by_their_addresses() {
         let mut old = times(1);
         let mut new = times(1);
-        // What has been found out of a module meanwhile.
+        // The base of a module has been found in the meantime.
         new.modules[0].base = Some(new.modules[0].base.unwrap_or(0) + 0x1000);
         let moved = new.clone().since(&old);
         assert!(moved.1 > 0, "paths elsewhere are others");
@@ -339,7 +371,7 @@ mod tests {
         }
         let (nothing, lost) = new.since(&old);
         assert_eq!((nothing.paths.len(), lost), (0, 0));
-        // Two that have become one.
+        // Two paths that have become one.
         let twin = old.paths[0].clone();
         old.paths.push(twin.clone());
         let mut one = times(1);

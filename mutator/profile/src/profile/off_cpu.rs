@@ -2,10 +2,12 @@
 
 use super::Timers;
 
+/// The metric of the time off the processor.
 const BLOCKED: &str = "blocked";
+/// The metric of the time spent waiting for a processor.
 const RUN_DELAY: &str = "run-delay";
 
-/// The heading of the time off the processor without the wait for one.
+/// The heading of the time off the processor without the time spent waiting for a processor.
 pub const WAITING: &str = "waiting";
 
 /// The heading of a metric. `blocked` is the time off the processor for any reason: a function that
@@ -17,20 +19,21 @@ pub fn heading(metric: &str) -> &str {
     }
 }
 
-/// True if the line of [`waiting`] comes after that of a metric.
+/// True if the line of [`waiting`] comes directly after the line of `metric`.
 pub fn comes_after(metric: &str) -> bool {
     metric == BLOCKED
 }
 
-/// `blocked` - `run-delay`, with the number of calls. `None` unless both were measured for the same
-/// calls. `told` returns the sum of a metric and its calls.
+/// `blocked` - `run-delay` in nanoseconds, at least 0, with the number of calls. `None` unless both
+/// were measured for the same calls. `told` returns the sum of a metric and its calls.
 pub fn waiting_by(told: impl Fn(&str) -> Option<(i128, u64)>) -> Option<(i128, u64)> {
     let ((off, calls), (delay, delayed)) = (told(BLOCKED)?, told(RUN_DELAY)?);
-    // The kernel's clock and the processor's differ a little.
+    // The kernel's clock and the processor's differ slightly.
     (calls > 0 && calls == delayed).then(|| ((off - delay).max(0), calls))
 }
 
-/// [`waiting_by`] for the timers of some calls.
+/// The time spent waiting (`blocked` - `run-delay`) in the calls that `timers` sums, in
+/// nanoseconds, and their number. `None` unless both metrics were measured for the same calls.
 pub fn waiting(timers: &Timers) -> Option<(i128, u64)> {
     waiting_by(|name| timers.get(name).map(|stats| (stats.sum, stats.values())))
 }

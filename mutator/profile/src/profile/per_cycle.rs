@@ -5,27 +5,29 @@ use super::Timers;
 const CYCLES: &str = "cycles";
 const INSTRUCTIONS: &str = "instructions";
 
-/// How many cycles and instructions some calls have had.
+/// The cycles and instructions of some calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerCycle {
     cycles: Sum,
     instructions: Sum,
 }
 
-/// A sum, and how many calls have told it.
+/// A sum, and the number of calls that contributed to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
+    /// The sum.
     of: i128,
     calls: u64,
 }
 
 impl PerCycle {
-    /// Of what was measured of some calls.
+    /// The counts of the calls that `timers` sums.
     pub fn of(timers: &Timers) -> Self {
         Self::by(|name| timers.get(name).map(|stats| (stats.sum, stats.values())))
     }
 
-    /// The same where the sum of a metric and how many calls have told it are `told` by its name.
+    /// The counts given by `told`, which returns the sum of a metric and its number of calls. A
+    /// metric for which it returns `None` counts as 0.
     pub fn by(told: impl Fn(&str) -> Option<(i128, u64)>) -> Self {
         let sum = |name| {
             let (of, calls) = told(name).unwrap_or_default();
@@ -37,17 +39,18 @@ impl PerCycle {
         }
     }
 
-    /// True if a metric is one of the two.
+    /// True if `metric` is `cycles` or `instructions`.
     pub fn has_to_do_with(metric: &str) -> bool {
         [CYCLES, INSTRUCTIONS].contains(&metric)
     }
 
-    /// True if its line comes after that of a metric.
+    /// True if the line of this ratio comes directly after the line of `metric`.
     pub fn comes_after(metric: &str) -> bool {
         metric == INSTRUCTIONS
     }
 
-    /// Instructions a cycle, where both were counted over the same calls.
+    /// Instructions per cycle. `None` unless both were counted over equally many calls, and there
+    /// are cycles.
     pub fn ratio(&self) -> Option<f64> {
         let Self {
             cycles,

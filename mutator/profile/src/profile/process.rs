@@ -1,83 +1,87 @@
-//! Several processes in one profile.
+//! The processes of a profile that sums several.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One process of several.
+/// A process of a profile that sums several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its process id, in the pid namespace of the ipath that measured it.
+    /// The process id, in the pid namespace of the ipath that measured the process.
     pub pid: u32,
-    /// The path of its executable.
+    /// The path of the process's executable.
     pub exe: String,
-    /// Its arguments, the program's name first.
+    /// The process's arguments, the program's name first.
     #[serde(default)]
     pub args: Vec<String>,
-    /// The process id of the one that it comes from, where that is known.
+    /// The process id of the parent. `None` if it is not known.
     #[serde(default)]
     pub parent: Option<u32>,
-    /// The machine it ran on.
+    /// The machine that the process ran on.
     #[serde(default)]
     pub host: String,
-    /// What tells it from its siblings, such as an MPI rank.
+    /// Labels that distinguish the process from its siblings, such as an MPI rank.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// When measuring began, in ns since the Unix epoch.
+    /// The start of the measurement, in nanoseconds since the Unix epoch. 0 if it is not known.
     #[serde(default)]
     pub started_unix_ns: u64,
-    /// For how long it was measured, in ns.
+    /// The length of the measurement, in nanoseconds.
     #[serde(default)]
     pub elapsed_ns: u64,
 }
 
 impl Process {
-    /// What tells it from all others, wherever it stands in a list.
+    /// A key that does not depend on the order of the list: the process id and the start of the
+    /// measurement.
     pub fn key(&self) -> (u32, u64) {
         (self.pid, self.started_unix_ns)
     }
 
-    /// The file name of its program.
+    /// The file name of the process's program.
     pub fn program(&self) -> &str {
         ipath_base::files::file_name(&self.exe)
     }
 }
 
-/// True if `first` is the only process without a parent, and there are others.
+/// True if every process except the one with the id `first` has a known parent, and at least one
+/// process has one.
 pub(super) fn are_tree_of(first: u32, processes: &[Process]) -> bool {
     let is_first = |process: &Process| process.pid == first;
     let has_parent = |process: &Process| process.parent.is_some();
     processes.iter().all(|p| has_parent(p) || is_first(p)) && processes.iter().any(has_parent)
 }
 
-/// What one process of several has of a function.
+/// The part of a function's totals that belongs to one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InProcess {
-    /// Index into [`processes`](super::Profile::processes).
+    /// The process: an index into [`processes`](super::Profile::processes).
     pub process: usize,
-    /// Its calls.
+    /// The number of calls that the process made of the function.
     pub count: u64,
-    /// The sum of each other metric, by its name.
+    /// The sum of each other metric over these calls, by the metric's name, in the metric's unit.
     #[serde(default)]
     pub sums: BTreeMap<String, i128>,
 }
 
-/// How a number differs over the processes of a profile. One without the function or path counts as 0.
+/// The distribution of a number over the processes of a profile. A process without the function or
+/// path counts as 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// How many processes have called the function, or on this path.
+    /// The number of processes with calls of the function, or on the path.
     pub present: u64,
-    /// The smallest.
+    /// The smallest number of a process.
     pub min: i128,
-    /// The sum, by the number of processes.
+    /// The sum divided by the number of processes.
     pub mean: f64,
-    /// The largest.
+    /// The largest number of a process.
     pub max: i128,
-    /// What the largest is above the mean, as a part of the mean (Pearce and others, "Quantifying the Effectiveness of Load
-    /// Balance Algorithms", ICS 2012): 0 where all are equal; 0 of a mean that is not above 0.
+    /// (max - mean) / mean: 0 if all numbers are equal, or if the mean is not above 0. See Pearce
+    /// and others, "Quantifying the Effectiveness of Load Balance Algorithms", ICS 2012.
     pub imbalance: f64,
-    /// Index into [`processes`](super::Profile::processes) of the first with the largest.
+    /// Index into [`processes`](super::Profile::processes) of the first process with the largest
+    /// number.
     pub max_process: usize,
 }
 
-/// Of the count and the sum of each metric, by the metric's name.
+/// The spread of `count` and of the sum of each metric, by the metric's name.
 pub type Spreads = BTreeMap<String, Spread>;

@@ -1,4 +1,4 @@
-//! What a program is called before people.
+//! Display names of programs.
 
 use std::borrow::Cow;
 use std::fs;
@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use ipath_base::files::file_name;
 
-/// Folders of programs.
+/// Folders for programs.
 const FOLDERS: [&str; 4] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
-/// Characters of what a program calls itself that are shown.
-const MOST: usize = 120;
+/// The most characters shown of the name that a program gives itself.
+const MAX_CHARS: usize = 120;
 
-/// A program as its user knows it, of this file and with these arguments, and the arguments that are to be shown after it. Where it was
-/// started by another name or calls itself otherwise, that comes first, and the file stands in brackets.
+/// The display name of the program `exe` with these arguments, and the arguments to show after it.
+/// If the program was started by another name or has changed its name, that name comes first and
+/// the file follows in brackets.
 pub fn program<'a>(exe: &'a str, args: &'a [String]) -> (Cow<'a, str>, &'a [String]) {
     let (first, rest) = match args.split_first() {
         Some((first, rest)) if !first.is_empty() => (first.as_str(), rest),
@@ -21,7 +22,7 @@ pub fn program<'a>(exe: &'a str, args: &'a [String]) -> (Cow<'a, str>, &'a [Stri
     if file_name(first) == file_name(exe.strip_suffix(" (deleted)").unwrap_or(exe)) {
         return (Cow::Borrowed(exe), rest);
     }
-    let shown = match first.char_indices().nth(MOST) {
+    let shown = match first.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => Cow::Owned(format!("{}…", &first[..end])),
         None => Cow::Borrowed(first),
     };
@@ -29,7 +30,8 @@ pub fn program<'a>(exe: &'a str, args: &'a [String]) -> (Cow<'a, str>, &'a [Stri
 }
 
 /// The name of the link by which a program was started: in Debian, `redis-server` is a link to
-/// `redis-check-rdb`. `None` if it was started by its file's name, or changed its own name.
+/// `redis-check-rdb`. `None` if it was started by its file's name, if it changed its own name, or
+/// if no such link is found.
 pub fn started_as(exe: &str, args: &[String]) -> Option<String> {
     // Some programs append a status to their name.
     let first = args.first()?.split_whitespace().next()?;

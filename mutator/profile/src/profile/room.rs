@@ -1,26 +1,26 @@
-//! Calls that have no path of their own, and why.
+//! Calls that have no path of their own, and the reasons.
 
 use super::{Losses, PathEntry, Profile};
 use abi::shortage::Shortage;
 use std::collections::BTreeSet;
 
-/// Stands for the name of unknown callers.
+/// Replaces the name of unknown callers.
 pub const UNKNOWN_CALLERS: &str = "[callers unknown]";
-/// Stands for the callers of calls on paths beyond the limit of paths.
+/// Replaces the callers of calls whose paths are beyond the limit of paths.
 const CALLERS_BEYOND_LIMIT: &str =
     "[callers unknown: --max-paths reached; see --collapse-recursion]";
-/// Stands for the callers of calls whose paths had no room, whatever the limit of paths.
+/// Replaces the callers of calls whose paths had no room for another reason than the limit.
 const CALLERS_WITHOUT_ROOM: &str =
     "[callers unknown: no room for their paths; see --collapse-recursion]";
 
-/// The names, in profiles, of the set bits.
+/// The names, in profiles, of the shortages whose bits are set.
 pub fn names_of(bits: u64) -> BTreeSet<String> {
     Shortage::of(bits)
         .map(|shortage| shortage.name().to_owned())
         .collect()
 }
 
-/// The exhausted resource, with the reason.
+/// A phrase that names the exhausted resource.
 pub fn reason(shortage: Shortage) -> &'static str {
     match shortage {
         Shortage::Paths => "more paths than --max-paths",
@@ -38,23 +38,24 @@ pub fn reason(shortage: Shortage) -> &'static str {
 }
 
 impl Losses {
-    /// Why calls are without their own path.
+    /// The reasons for calls without their own path, as text. If the profile does not record any,
+    /// the reason is the limit of paths.
     pub fn overflow_reasons(&self) -> String {
         let known = self.overflow_by.iter();
         let known = known.filter_map(|name| Shortage::named(name).map(reason));
         match known.collect::<Vec<_>>().join("; ") {
-            // From a profile that does not tell.
+            // The profile does not record the reasons.
             none if none.is_empty() => reason(Shortage::Paths).to_owned(),
             reasons => reasons,
         }
     }
 
-    /// True if more calls have their own path with a larger `--max-paths`.
+    /// True if a larger `--max-paths` would give more calls a path of their own.
     pub fn is_beyond_max_paths(&self) -> bool {
         self.overflow > 0 && !self.is_without_room()
     }
 
-    /// True if room was short for another reason than the limit of paths.
+    /// True if room was short for a reason other than the limit of paths.
     fn is_without_room(&self) -> bool {
         let is_by = |shortage: Shortage| self.overflow_by.contains(shortage.name());
         !self.overflow_by.is_empty() && !is_by(Shortage::Paths) && !is_by(Shortage::Room)
@@ -62,7 +63,7 @@ impl Losses {
 }
 
 impl Profile {
-    /// The text for callers that are not known. `None` on a complete path.
+    /// The text for unknown callers. `None` on a complete path.
     pub fn unknown_callers(&self, path: &PathEntry) -> Option<&'static str> {
         if path.complete {
             None
@@ -71,10 +72,10 @@ impl Profile {
         }
     }
 
-    /// As above, for the frames of an incomplete path.
+    /// The text for unknown callers, given the frames of an incomplete path.
     pub fn unknown_callers_of(&self, stack: &[usize]) -> &'static str {
         let losses = &self.losses;
-        // Without a frame it is the entry of a function for all its paths that had no room.
+        // An entry without a frame holds all paths of its function that had no room.
         match stack.is_empty() {
             false => UNKNOWN_CALLERS,
             true if losses.is_without_room() => CALLERS_WITHOUT_ROOM,

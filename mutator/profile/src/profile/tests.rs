@@ -1,13 +1,14 @@
-//! The format against the example of the contract, and profiles that do not fit together.
+//! Tests of the format against the example in its contract, and with inconsistent profiles.
 
 mod ends;
+mod inside;
 mod metrics;
 
 use super::*;
 use crate::sample::sample;
 use serde_json::{Value, json};
 
-/// The example of the command-line contract, its paths made to agree with its totals.
+/// The example of the command-line contract, with its paths made consistent with its totals.
 fn contract() -> Value {
     json!({
       "schema": "ipath-profile/1",
@@ -153,7 +154,7 @@ fn the_parts_of_an_unpatched_exit_and_of_an_argument_fit_together() {
     assert_eq!(serde_json::to_value(&profile).unwrap(), value);
 }
 
-/// Each change of the example, by its place, is found and named.
+/// Asserts that each change of the example, given by its place, is found and named.
 fn assert_found(changes: impl IntoIterator<Item = (&'static str, Value, &'static str)>) {
     for (pointer, wrong, message) in changes {
         let mut value = contract();
@@ -323,7 +324,7 @@ fn what_cannot_be_loaded_is_named_in_one_line() {
     );
     assert_eq!(
         error(Some(r#"{"schema": "ipath-profile/7"}"#)),
-        "read FILE: it was written by another version of ipath: its schema is ipath-profile/7, and this one reads ipath-profile/1"
+        "read FILE: it was written by another version of ipath: its schema is ipath-profile/7, and this version reads ipath-profile/1"
     );
     let mut value = contract();
     value["paths"][0]["stack"] = json!([4]);

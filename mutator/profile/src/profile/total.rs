@@ -1,4 +1,4 @@
-//! Paths added up.
+//! Sums of paths.
 
 use super::{Counts, Distribution, PathEntry, Presence};
 use std::collections::BTreeMap;
@@ -6,21 +6,22 @@ use std::collections::BTreeMap;
 /// The sum of some paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// The calls and the timers, with their histograms.
+    /// The calls on the paths and the other metrics, with their histograms.
     pub counts: Counts,
-    /// Activations that ended by an exception or longjmp; none where exits are not patched.
+    /// The number of activations that ended by an exception or longjmp. `None` if exits are not
+    /// patched.
     pub unwound: Option<u64>,
-    /// Activations that still run; none where exits are not patched.
+    /// The number of activations that are still running. `None` if exits are not patched.
     pub open: Option<u64>,
-    /// Activations that left by a tail call, whose callee's time is not included.
+    /// The number of activations that left by a tail call. Their times exclude the callee.
     pub tail: u64,
-    /// Activations on paths that come to no root.
+    /// The number of activations on incomplete paths: see [`PathEntry::incomplete`].
     pub incomplete: u64,
-    /// Activations that one of the metrics has not measured.
+    /// The number of activations that at least one metric has not measured.
     pub unmeasured: u64,
-    /// The presence of their function. It is not added up.
+    /// The presence of the function. It is not added up.
     pub presence: Presence,
-    /// The values of each metric.
+    /// The values of each metric, by the metric's name.
     pub values: BTreeMap<String, Distribution>,
 }
 
@@ -32,7 +33,7 @@ impl Total {
         total
     }
 
-    /// Adds a path.
+    /// Adds the numbers of a path to the total.
     pub fn add(&mut self, path: &PathEntry) {
         let Self { counts, values, .. } = self;
         for (name, stats) in path.metrics.timers.iter() {

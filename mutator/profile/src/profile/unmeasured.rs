@@ -1,9 +1,10 @@
-//! Calls that were counted, and not measured.
+//! Calls that were counted but not measured.
 
 use super::counts::{closed, is_argument};
 use super::{PathEntry, Profile, RETURN, TimerStats};
 
-/// Calls of a function or path by how they ended.
+/// The numbers of calls of a function or path by the way in which they ended. The fields are those
+/// of [`PathEntry`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
     pub(super) count: u64,
@@ -13,6 +14,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
+    /// The calls on a path.
     pub(super) fn of(path: &PathEntry) -> Self {
         Self {
             count: path.metrics.count,
@@ -22,19 +24,21 @@ impl Ends {
         }
     }
 
-    /// How many of them have a value of a metric that measured all of them.
+    /// The number of values that a metric has if it measured all of these calls: 0 for calls whose
+    /// ends are unknown.
     pub(super) fn with_value(self, metric: &str) -> u64 {
         let closed = closed(self.count, self.unwound, self.open).unwrap_or(0);
         match metric {
             // A call that leaves by a tail call returns nothing itself.
             RETURN => closed.saturating_sub(self.tail),
-            // Where calls are judged by how they end, arguments are of those that have ended.
+            // If the exits are patched, arguments are recorded for calls that have ended.
             name if is_argument(name) && self.unwound.or(self.open).is_none() => self.count,
             _ => closed,
         }
     }
 
-    /// How many calls a metric has not measured, though they have ended, or are seen at their entry alone.
+    /// The number of calls that a metric has not measured. Calls that are still running are not
+    /// included if exits are patched.
     fn without_value(self, metric: &str, stats: &TimerStats) -> u64 {
         let wanted = match self.unwound.or(self.open) {
             None => self.count,
@@ -45,8 +49,9 @@ impl Ends {
 }
 
 impl PathEntry {
-    /// How many calls one of the metrics has not measured: those before it was added, those after it was taken out, and those
-    /// of a function whose exits are not patched.
+    /// The number of calls on the path that at least one metric has not measured: calls before it
+    /// was added, calls after it was removed, and calls of functions whose exits are not patched. 0
+    /// without metrics.
     pub fn unmeasured(&self) -> u64 {
         let ends = Ends::of(self);
         let timers = self.metrics.timers.iter();
@@ -56,13 +61,15 @@ impl PathEntry {
 }
 
 impl Profile {
-    /// Calls of functions that one of the metrics has not measured. Points are counted, and nothing else.
+    /// The number of calls of functions that at least one metric has not measured. Probe points are
+    /// not included, because they are only counted.
     pub fn unmeasured(&self) -> u64 {
         let calls = self.unmeasured_by_function();
         calls.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// The same of each function.
+    /// For each function, in the order of `functions`: the number of its calls that at least one
+    /// metric has not measured. 0 for probe points.
     pub fn unmeasured_by_function(&self) -> Vec<u64> {
         let mut calls = vec![0_u64; self.functions.len()];
         let of_functions = self.paths.iter();

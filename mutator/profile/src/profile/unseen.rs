@@ -3,36 +3,39 @@
 
 use std::collections::BTreeMap;
 
-/// A kind of loss.
+/// A kind of loss. Each variant names what is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unseen {
     /// Programs that replaced a measured program and were not followed.
     Programs,
     /// Children and programs of a followed process that could not be measured.
     Processes,
-    /// Processes whose parent is not known.
+    /// Processes that were not measured because their parent was killed during the fork.
     Orphans,
     /// Processes that were detached while they ran. Their later children are not followed.
     LetGo,
-    /// Programs with more matching functions than the limit.
+    /// Programs that were not measured because they have more matching functions than the limit.
     TooMany,
     /// Loads and unloads of libraries while a pattern was pending and no command watched.
     Loads,
-    /// Libraries that were loaded later and have requested functions.
+    /// Libraries that were loaded later and contain requested functions that are not measured.
     Libraries,
-    /// Functions that were removed while the program ran.
+    /// Functions that were taken out because something else had changed their code.
     TakenOut,
     /// Sessions whose profile could not be read.
     Profiles,
 }
 
-/// The note on [`Unseen::Programs`] if nothing is known of the other program.
-pub const LEFT: &str = "another program has been executed (exec) in the place of this one, which was measured until then";
+/// The note on [`Unseen::Programs`] if the program that replaced the target's is not known.
+pub const LEFT: &str =
+    "the program was replaced by another one (exec), and was measured until then";
 
-/// The count of each kind, by its name.
+/// For each kind of loss, by its name: the number of the programs, processes or other things that
+/// it counts.
 pub type AllUnseen = BTreeMap<String, u64>;
 
 impl Unseen {
+    /// All kinds.
     const ALL: [Self; 9] = [
         Self::Programs,
         Self::Processes,
@@ -45,7 +48,7 @@ impl Unseen {
         Self::Profiles,
     ];
 
-    /// Its key in [`Losses::unseen`](super::Losses::unseen).
+    /// The key of this kind in [`Losses::unseen`](super::Losses::unseen).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Programs => "programs",
@@ -60,7 +63,7 @@ impl Unseen {
         }
     }
 
-    /// Adds `n` to its count.
+    /// Adds `n` to the count of this kind in `all`.
     pub fn count(self, all: &mut AllUnseen, n: u64) {
         if n > 0 {
             let known = all.entry(self.name().to_owned()).or_default();
@@ -68,23 +71,24 @@ impl Unseen {
         }
     }
 
+    /// What is counted, in the singular and the plural, and what happened to it.
     fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Programs => (
                 "program",
                 "programs",
-                "executed in the place of one that was measured, and not followed",
+                "not measured after replacing a measured program (exec)",
             ),
             Self::Processes => ("process", "processes", "not measured"),
             Self::Orphans => (
                 "process",
                 "processes",
-                "not measured whose parent was killed as it began them",
+                "not measured because the parent was killed during the fork",
             ),
             Self::LetGo => (
                 "process",
                 "processes",
-                "let go before the end: what it started then is not measured",
+                "released before the end (LeakSanitizer): later children are not measured",
             ),
             Self::TooMany => (
                 "program",
@@ -94,37 +98,39 @@ impl Unseen {
             Self::Loads => (
                 "change",
                 "changes",
-                "of the loaded libraries not looked at, while patterns waited and no command watched",
+                "of the loaded libraries not seen, while patterns were pending and no command \
+                watched",
             ),
             Self::Libraries => (
                 "library",
                 "libraries",
-                "loaded later with functions that were asked for, and not measured",
+                "loaded later with matching functions that are not measured",
             ),
             Self::TakenOut => (
                 "function",
                 "functions",
-                "taken out while the program ran, and not measured from then on",
+                "taken out while the program ran, and not measured since",
             ),
             Self::Profiles => ("session", "sessions", "whose counts could not be read"),
         }
     }
 }
 
-/// One phrase for each kind.
+/// A phrase for each kind with a count above 0.
 pub fn unseen_phrases(all: &AllUnseen) -> impl Iterator<Item = String> {
     all.iter().filter(|(_, n)| **n > 0).map(|(name, n)| {
         let kind = Unseen::ALL.into_iter().find(|kind| kind.name() == name);
         match (kind.map(Unseen::words), n) {
             (Some((one, _, what)), 1) => format!("1 {one} {what}"),
             (Some((_, many, what)), n) => format!("{n} {many} {what}"),
-            // A kind from another build of ipath.
+            // A kind of loss from another build of ipath.
             (None, n) => format!("{n} of {name}"),
         }
     })
 }
 
-/// The count of each kind, 0 included, and of the kinds of other builds.
+/// The name and count of each kind, including kinds with the count 0. Kinds of other builds come
+/// last.
 pub fn unseen_counts(all: &AllUnseen) -> impl Iterator<Item = (&str, u64)> {
     let is_known = |name: &str| Unseen::ALL.iter().any(|kind| kind.name() == name);
     let known = Unseen::ALL.iter().map(|kind| kind.name());
@@ -133,7 +139,7 @@ pub fn unseen_counts(all: &AllUnseen) -> impl Iterator<Item = (&str, u64)> {
     known.chain(others.filter(move |(name, _)| !is_known(name)))
 }
 
-/// Adds one count to another.
+/// Adds the counts of `other` to those of `sum`, kind by kind.
 pub fn add_unseen(sum: &mut AllUnseen, other: &AllUnseen) {
     for (kind, &n) in other {
         let known = sum.entry(kind.clone()).or_default();

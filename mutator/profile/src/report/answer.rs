@@ -1,11 +1,11 @@
-//! The end of a measurement on a terminal, on at most one screen: the costliest paths, a line each and
-//! the costliest last, then one sentence about the costliest path and the next command.
+//! The end of a measurement on a terminal, on at most one screen: the costliest paths, a line each
+//! and the costliest last, then one sentence about the costliest path and the next command.
 
 use std::io::{self, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::chains::{self, Line, Written};
+use super::chains::{self, End, Line, Written};
 use super::exactness::{EXACT, loss_lines_beside};
 use super::found::{explained, not_measured, whole};
 use super::head::elapsed;
@@ -14,29 +14,31 @@ use super::table::{LONGEST, aligned};
 use super::{Numbered, Options, Report, Selection, human, more, threads, wrapped};
 use crate::display_name;
 use crate::profile::{
-    self, Found, FoundPath, Kind, Metric, PathEntry, Presence, Profile, Total, off_cpu, printable,
+    self, FoundPath, Kind, Metric, PathEntry, Presence, Profile, SearchResult, Total, off_cpu,
+    printable,
 };
 use ipath_base::hint::Hint;
 
 /// The size of the terminal in characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
-    /// Columns.
+    /// The width of the screen in terminal columns.
     pub width: usize,
-    /// Lines.
+    /// The height of the screen in lines.
     pub height: usize,
 }
 
-/// The most paths that are shown.
-const MOST: usize = 10;
-/// Names are not cut below this many columns.
+/// The maximum number of paths shown.
+const MAX_PATHS: usize = 10;
+/// The terminal columns below which names are not cut.
 const LEAST: usize = 20;
-/// The fewest columns of a path beside the columns of further metrics.
+/// The fewest terminal columns of a path beside the columns of further metrics.
 const LEAST_PATH: usize = 46;
-/// The most notes and losses that are shown. The report shows all.
+/// The maximum number of notes and losses shown. The report shows all.
 const REMARKS: usize = 3;
 
-/// Writes the answer.
+/// Writes the end of a measurement: the program with losses and notes, the costliest paths, a
+/// sentence on the costliest, and the next command `next`, if given.
 ///
 /// # Errors
 /// The errors of `out`.
@@ -59,7 +61,12 @@ pub fn answer(
     end.extend(next);
     let rows = |text: &String| text.width().div_ceil(screen.width.max(1)).max(1);
     // Two empty lines, the headings, the line about further paths, and the prompt.
-    let under = answer.not_shown(screen.width);
+    let mut under = answer.not_shown(screen.width);
+    let inside = report.inside_lines();
+    let inside = inside
+        .iter()
+        .flat_map(|line| wrapped(line.split(' '), " ", screen.width));
+    under.extend(inside);
     let layout = |is_marked: bool| {
         let head = head(profile, screen, is_marked);
         let lines = head.iter().chain(&under).chain(&end);
@@ -68,7 +75,7 @@ pub fn answer(
         let texts = answer.texts(columns, screen.width, room);
         (head, texts)
     };
-    // A note on marks takes lines. It stands only if a row beside it is marked.
+    // The note on marks takes lines. Omit it unless one of the rows shown is marked.
     let (head, texts) = match layout(true) {
         (head, texts) if answer.is_marked(texts.len()) => (head, texts),
         (_, texts) => (layout(false).0, texts),
@@ -82,7 +89,8 @@ pub fn answer(
     end.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// The program, the losses and the notes.
+/// Lines on the program, the losses and the notes, as many as fit in a quarter of the screen.
+/// `is_marked` is true if a shown number is marked `≥`.
 fn head(profile: &Profile, screen: Screen, is_marked: bool) -> Vec<String> {
     let (target, session) = (&profile.target, &profile.session);
     let (program, _) = profile::program(&target.exe, &target.args);
@@ -124,18 +132,21 @@ fn head(profile: &Profile, screen: Screen, is_marked: bool) -> Vec<String> {
 /// The table of paths, and the sentence about the costliest.
 struct Answer {
     headings: Vec<String>,
-    /// The metrics of the last columns. If there is too little room, their values stand below the paths.
+    /// The metrics of the last columns. If the terminal is too narrow, their values follow the
+    /// paths.
     further: Vec<String>,
-    /// Metrics that are in the profile alone.
+    /// Metrics that are in the profile but not in the table.
     not_shown: Vec<String>,
-    /// The costliest first.
+    /// The cells and the path of each row, costliest first.
     rows: Vec<(Vec<String>, Line)>,
-    /// Paths that are not in `rows`.
+    /// The number of paths that are not in `rows`.
     hidden: usize,
+    /// The sentence about the costliest path.
     sentence: String,
 }
 
 impl Answer {
+    /// An answer without a table.
     fn of(sentence: String) -> Self {
         Self {
             headings: Vec::new(),
@@ -147,7 +158,7 @@ impl Answer {
         }
     }
 
-    /// The widths of the first `columns` columns.
+    /// The widths of the first `columns` columns of the table, in terminal columns.
     fn widths(&self, columns: usize) -> Vec<usize> {
         let mut widths: Vec<usize> = self.headings.iter().map(|h| h.width()).collect();
         for (cells, _) in &self.rows {
@@ -159,12 +170,13 @@ impl Answer {
         widths
     }
 
-    /// The columns before a path.
+    /// The number of terminal columns before a path if the table has `columns` columns.
     fn before_path(&self, columns: usize) -> usize {
         self.widths(columns).iter().map(|w| w + 2).sum::<usize>() + 2
     }
 
-    /// The number of columns that leave room for the paths.
+    /// The number of columns of the table, without the path, that leave room for the paths on a
+    /// terminal of `width` columns.
     fn columns(&self, width: usize) -> usize {
         let least = self.headings.len() - self.further.len();
         let mut numbers = (least..=self.headings.len()).rev();
@@ -172,7 +184,8 @@ impl Answer {
         numbers.find(is_roomy).unwrap_or(least)
     }
 
-    /// The line about metrics that are not shown.
+    /// The text about metrics that are not shown, in lines of at most `width` columns. Empty if all
+    /// are shown.
     fn not_shown(&self, width: usize) -> Vec<String> {
         if self.not_shown.is_empty() {
             return Vec::new();
@@ -182,7 +195,7 @@ impl Answer {
         wrapped(text.split(' '), " ", width)
     }
 
-    /// The values of a row without a column, with their metrics.
+    /// The values of a row that have no column in a table of `columns` columns, with their metrics.
     fn values(&self, row: usize, columns: usize) -> Vec<String> {
         let first = self.headings.len() - self.further.len();
         let values = self.further.iter().zip(&self.rows[row].0[first..]);
@@ -192,7 +205,8 @@ impl Answer {
             .collect()
     }
 
-    /// The paths that fit in `most` lines, the costliest first.
+    /// The paths that fit in `most` lines, the costliest first, at least one if there is one. The
+    /// table has `columns` columns, and the terminal `width`.
     fn texts(&self, columns: usize, width: usize, most: usize) -> Vec<Written> {
         let lines: Vec<&Line> = self.rows.iter().map(|(_, line)| line).collect();
         let room = width.saturating_sub(self.before_path(columns)).max(LEAST);
@@ -236,17 +250,18 @@ impl Answer {
 }
 
 impl Report<'_> {
-    /// The costliest paths by the first metric.
+    /// The answer with the costliest paths by the first metric, or by the number of calls if there
+    /// is none.
     fn of_paths(&self) -> Answer {
         let (paths, number) = self.chosen();
         let called: Vec<&Numbered<'_>> = paths
             .iter()
             .filter(|(_, path)| path.metrics.count > 0)
-            .take(MOST)
+            .take(MAX_PATHS)
             .collect();
         if called.is_empty() {
             return Answer::of(
-                "No call was made: one that had begun before is not seen.".to_owned(),
+                "No call began: calls that were already running are not seen.".to_owned(),
             );
         }
         let metric = self.metrics.first().copied();
@@ -261,7 +276,7 @@ impl Report<'_> {
         };
         headings.extend(further.iter().map(|metric| total_heading(metric)));
         let row = |(_, path): &&Numbered<'_>| {
-            let mut line = self.chain(path.function, &path.stack, path.complete);
+            let mut line = self.chain(path.function, &path.stack, End::of(path.complete));
             let thread = path.thread.map(|tid| threads::title(&self.threads, tid));
             let process = path.process.and_then(|index| self.titles.title(index));
             let marks = self.marks(path);
@@ -285,7 +300,7 @@ impl Report<'_> {
         let rows: Vec<_> = called.iter().map(row).collect();
         let (_, first) = called[0];
         let share = self.part(metric, first.function, self.sum(metric, &first.metrics));
-        let which = self.of_caller(first.function, &first.stack, first.complete);
+        let which = self.of_caller(first.function, &first.stack, End::of(first.complete));
         let calls = human::count(first.metrics.count, "call");
         let sentence = match metric {
             Some(metric) => {
@@ -317,7 +332,7 @@ impl Report<'_> {
         }
     }
 
-    /// Remarks on the accuracy of a path, except on its missing callers.
+    /// Remarks on the accuracy of a path, except on its missing callers. `None` if there are none.
     fn marks(&self, path: &PathEntry) -> Option<String> {
         let mut part = Total::of([path]);
         part.incomplete = 0;
@@ -327,6 +342,7 @@ impl Report<'_> {
         Some(remarks(&part, "")).filter(|marks| !marks.is_empty())
     }
 
+    /// The sum of the metric, or the number of calls without a metric. 0 if it was not measured.
     fn sum(&self, metric: Option<&Metric>, counts: &profile::Counts) -> i128 {
         match metric {
             Some(metric) => counts.timers.get(&metric.name).map_or(0, |stats| stats.sum),
@@ -334,7 +350,9 @@ impl Report<'_> {
         }
     }
 
-    /// The share of a path: of the run if that is known, else of the measured total.
+    /// The share that `sum` has as text: of the run if that is known, else of the measured total of
+    /// all functions. `sum` is that of a path of `function`. Without `metric`, it is a number of
+    /// calls.
     fn part(&self, metric: Option<&Metric>, function: usize, sum: i128) -> String {
         let presence = self.totals[function].presence;
         match metric.and_then(|metric| self.profile.run_of(metric, presence)) {
@@ -369,7 +387,7 @@ impl Report<'_> {
         }
     }
 
-    /// ` of all processes`, if a search was in several.
+    /// ` of all processes` if the profile sums processes, else empty.
     pub(super) fn of_processes(&self) -> &'static str {
         if self.profile.processes.is_empty() {
             ""
@@ -378,9 +396,10 @@ impl Report<'_> {
         }
     }
 
-    /// A function and its first own caller, with the line of the call. A service that another one calls is named with the
-    /// one that the program calls: `std::sync::Mutex::lock (syscall), called by app::handle at app.rs:7`.
-    fn of_caller(&self, function: usize, stack: &[usize], is_complete: bool) -> String {
+    /// A function and its first own caller, with the line of the call. If services call each other,
+    /// the one that the program calls is named, too: `std::sync::Mutex::lock (syscall), called by
+    /// app::handle at app.rs:7`.
+    fn of_caller(&self, function: usize, stack: &[usize], end: End) -> String {
         let service = self.service(function, stack);
         let stack = service.map_or(stack, |(_, outside)| outside);
         let frames = self.frames(stack, stack.len().min(LEAST));
@@ -406,7 +425,7 @@ impl Report<'_> {
         } else {
             names[0].push_str(&distinction);
         }
-        match (caller, is_complete) {
+        match (caller, end) {
             (Some(frame), _) => {
                 let site = if frame.has_line() {
                     frame.site()
@@ -415,13 +434,14 @@ impl Report<'_> {
                 };
                 format!("{}, {how} {}{site}", names[0], names[1])
             }
-            (None, false) => format!("{}, whose callers are unknown", names[0]),
-            (None, true) => format!("{}, which has no caller", names[0]),
+            (None, End::Unknown) => format!("{}, whose callers are unknown", names[0]),
+            (None, End::Several) => format!("{}, on several paths", names[0]),
+            (None, End::Root) => format!("{}, which has no caller", names[0]),
         }
     }
 
-    /// The paths that a search has found.
-    fn of_search(&self, found: &Found) -> Answer {
+    /// The answer with the paths that a search has found.
+    fn of_search(&self, found: &SearchResult) -> Answer {
         let (of_cpu, of_waiting) = whole(found);
         let costliest = found.costliest_left();
         let costliest = costliest.map_or_else(String::new, |left| {
@@ -436,7 +456,7 @@ impl Report<'_> {
             ));
         };
         let row = |path: &FoundPath| {
-            let mut line = self.chain(path.function, &path.stack, true);
+            let mut line = self.chain(path.function, &path.stack, end_of(path));
             if !path.complete {
                 line.end_with(format!("[{}]", human::count(path.paths, "path")));
             }
@@ -465,7 +485,7 @@ impl Report<'_> {
             format!(
                 "{} of {of}{whose} is in {}: {} in {}.",
                 human::percent(kind.share(path)),
-                self.of_caller(path.function, &path.stack, true),
+                self.of_caller(path.function, &path.stack, end_of(path)),
                 human::time(kind.time(path).into()),
                 human::count(path.calls, "call"),
             )
@@ -492,14 +512,23 @@ impl Report<'_> {
                 .to_vec(),
             further: Vec::new(),
             not_shown: not_shown.map(|metric| shown_name(metric)).collect(),
-            rows: found.paths.iter().take(MOST).map(row).collect(),
-            hidden: found.paths.len().saturating_sub(MOST),
+            rows: found.paths.iter().take(MAX_PATHS).map(row).collect(),
+            hidden: found.paths.len().saturating_sub(MAX_PATHS),
             sentence,
         }
     }
 }
 
-/// The name of a metric as it is shown.
+/// The end of a path of a search. A path that is not complete continues in several ways.
+fn end_of(path: &FoundPath) -> End {
+    if path.complete {
+        End::Root
+    } else {
+        End::Several
+    }
+}
+
+/// The heading of a metric, safe to display.
 fn shown_name(metric: &Metric) -> String {
     printable(off_cpu::heading(&metric.name)).into_owned()
 }

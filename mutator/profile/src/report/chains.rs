@@ -12,17 +12,19 @@ use crate::profile::printable;
 use crate::services::is_service;
 use std::rc::Rc;
 
-/// Between a function and its caller.
+/// Separates a function from its caller.
 pub(super) const ARROW: &str = " < ";
 /// The most frames of a path that are used for one line.
 const DEPTH: usize = 64;
 
 /// A call path for one line.
 pub(super) struct Line {
+    /// The function, then its callers outwards.
     links: Vec<Link>,
-    /// The place of each link, to tell apart paths of the same functions.
+    /// The place of each link in the source. It distinguishes paths of the same functions.
     places: Vec<String>,
-    /// The first caller that is the program's own function.
+    /// The index in `links` of the first caller that is the program's own function. `None` if there
+    /// is none.
     own: Option<usize>,
     /// Remarks on the path, such as its thread.
     pub(super) remarks: Vec<String>,
@@ -31,14 +33,15 @@ pub(super) struct Line {
 /// A path as it is shown.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Written {
-    /// One line.
+    /// The path on one line, with the remarks that fit.
     pub(super) path: String,
     /// Remarks that did not fit beside the path.
     pub(super) below: Vec<String>,
 }
 
 impl Report<'_> {
-    /// The frames of a stack, the innermost first. Each inlined function is a frame.
+    /// The lines of the first `most` frames of a stack, the innermost first. Each inlined function
+    /// has a line of its own.
     pub(super) fn frames(&self, stack: &[usize], most: usize) -> Vec<Rc<Frame>> {
         let frames = stack.iter().take(most);
         frames
@@ -46,8 +49,9 @@ impl Report<'_> {
             .collect()
     }
 
-    /// The service that the program calls, of those that a path ends with, and the stack of the function that calls it.
-    /// `None` if no other service is between that function and the measured one.
+    /// The outermost of the services with which a path ends, and the stack of the function that
+    /// calls it. `None` if the measured function is no service, if no other service is between it
+    /// and that caller, or if there is no such caller.
     pub(super) fn service<'s>(
         &self,
         function: usize,
@@ -71,8 +75,8 @@ impl Report<'_> {
         (!outside.is_empty()).then_some((&entry.name, outside))
     }
 
-    /// A path of the function at this index.
-    pub(super) fn chain(&self, function: usize, stack: &[usize], is_complete: bool) -> Line {
+    /// A path of the function at this index. `end` says what follows the last frame of `stack`.
+    pub(super) fn chain(&self, function: usize, stack: &[usize], end: End) -> Line {
         let name = printable(&self.profile.functions[function].name).into_owned();
         let mut first = Link::of(name);
         first.mark = self.profile.distinction(function);
@@ -91,16 +95,38 @@ impl Report<'_> {
                 Item::Wrappers(_) => {}
             }
         }
-        let end = match (stack.len() > DEPTH, is_complete, stack.is_empty()) {
-            (true, ..) => Some("…"),
-            (_, false, _) => Some(self.profile.unknown_callers_of(stack)),
-            (_, true, true) => Some("[no caller]"),
-            _ => None,
+        let end = match end {
+            _ if stack.len() > DEPTH => Some("…"),
+            End::Unknown => Some(self.profile.unknown_callers_of(stack)),
+            End::Root if stack.is_empty() => Some("[no caller]"),
+            End::Root | End::Several => None,
         };
         if let Some(end) = end {
             line.add(Link::whole(end), String::new());
         }
         line
+    }
+}
+
+/// What follows the last frame of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Nothing: the frame is the first one of its thread.
+    Root,
+    /// Callers that the walk did not find.
+    Unknown,
+    /// Different callers: it is the common beginning of several paths.
+    Several,
+}
+
+impl End {
+    /// The end of a path in a profile.
+    pub(super) fn of(is_complete: bool) -> Self {
+        if is_complete {
+            Self::Root
+        } else {
+            Self::Unknown
+        }
     }
 }
 
@@ -115,6 +141,7 @@ impl Line {
         self.add(Link::whole(text), String::new());
     }
 
+    /// Adds the line of a caller.
     fn push(&mut self, frame: &Frame) {
         if frame.is_own {
             self.own.get_or_insert(self.links.len());
@@ -122,7 +149,8 @@ impl Line {
         self.add(Link::of(frame.name.as_str()), frame.site());
     }
 
-    /// The function, then the links from `at` on.
+    /// Links of the path without those between the function and the link at `at`: the function, a
+    /// gap, then the links from `at` on.
     fn without(&self, at: usize) -> Vec<Link> {
         let mut links = self.links[..1].to_vec();
         if at > 1 {
@@ -132,30 +160,32 @@ impl Line {
         links
     }
 
-    /// All links, with the place of the link at `at`.
+    /// All links of the path. The link at `at` has its place in the source after it.
     fn with_place(&self, at: usize) -> Vec<Link> {
         let mut links = self.links.clone();
         links[at].mark.push_str(&self.places[at]);
         links
     }
 
-    /// The links before `at`, then the place of that link without its name.
+    /// The links before `at`, then the place in the source of the link at `at`, without its name.
     fn up_to_place(&self, at: usize) -> Vec<Link> {
         self.some_and_place(at, at)
     }
 
-    /// The function and its caller, then the place of the link at `at`.
+    /// The function and its caller, then the place in the source of the link at `at`.
     fn caller_and_place(&self, at: usize) -> Vec<Link> {
         self.some_and_place(at.min(2), at)
     }
 
+    /// The first `count` links, then the place in the source of the link at `at`.
     fn some_and_place(&self, count: usize, at: usize) -> Vec<Link> {
         let mut links = self.links[..count].to_vec();
         links.push(Link::whole(format!("…{}", self.places[at])));
         links
     }
 
-    /// The function, then the place of the link at `at` and what follows.
+    /// The function, then the links from `at` on. The first of these has its place in the source
+    /// after it.
     fn starting_at_place(&self, at: usize) -> Vec<Link> {
         let mut links = self.without(at);
         links[if at > 1 { 2 } else { 1 }]
@@ -165,11 +195,13 @@ impl Line {
     }
 }
 
-/// Ways to write a path that shows the link at an index.
+/// A way of writing a path so that the link at an index is shown.
 type Way = fn(&Line, usize) -> Vec<Link>;
 
 impl Line {
-    /// The columns of the function and its first own caller in their shortest forms.
+    /// The fewest terminal columns in which the function and its first caller that is the program's
+    /// own code fit, with the arrow and the gap marks. Without such a caller: the function and a
+    /// gap.
     fn least(&self) -> usize {
         let of = |link: &Link| display_name::least_width(&link.name) + link.mark.width();
         let gap = || ARROW.width() + Link::gap().mark.width();
@@ -181,7 +213,8 @@ impl Line {
         of(&self.links[0]) + before + ARROW.width() + of(&self.links[own]) + after
     }
 
-    /// The remarks beside the path. `None` if they would take the room of a caller.
+    /// The remarks to write beside the path in `width` terminal columns. `None` if they would take
+    /// the room of the first own caller.
     fn beside(&self, width: usize) -> Option<String> {
         let remarks = self.remarks.iter();
         let text: String = remarks.map(|remark| format!(", {remark}")).collect();
@@ -189,15 +222,15 @@ impl Line {
     }
 }
 
-/// The number of links at the start of a chain that its text shows.
+/// The number of links, other than gaps, at the start of a chain's text.
 fn shown_links(text: &str) -> usize {
     let links = text.split(ARROW);
     links.filter(|link| *link != Link::gap().mark).count()
 }
 
-/// Writes each path in `width` columns. A path keeps its function and its first own caller. Paths that
-/// would look the same are written from the first caller that differs. `values` are written below the path
-/// at an index, with its remarks.
+/// Writes each path in `width` columns. A path keeps its function and its first own caller. Paths
+/// that would look the same are written from the first caller that differs. `values` returns the
+/// values for the path at an index; they follow the path, with its remarks.
 pub(super) fn write(
     lines: &[&Line],
     values: impl Fn(usize) -> Vec<String>,
@@ -225,7 +258,8 @@ pub(super) fn write(
         .collect()
 }
 
-/// Writes each path with the text after it in `width` columns.
+/// Returns each path followed by its text in `after`, together in `width` terminal columns if
+/// possible. Paths that would look the same are written so that they differ.
 fn write_paths(lines: &[&Line], after: &[String], width: usize) -> Vec<String> {
     let chain = |index: usize, links: Vec<Link>| Chain {
         links,

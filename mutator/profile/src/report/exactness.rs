@@ -1,4 +1,4 @@
-//! What of a profile is not exact, in words.
+//! The losses of a profile, in words.
 
 use super::human;
 use crate::display_name;
@@ -8,15 +8,16 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Phrases for all losses; empty if nothing was lost. All reports and views call the result exact
-/// only if this is empty.
+/// Phrases for all losses. Empty if nothing was lost: only then do reports and views call the
+/// result exact.
 ///
-/// Activations that still run are not lost: they stand on their paths, and have no time yet.
+/// Activations that are still running are not lost. They are on their paths, and have no time yet.
 pub fn loss_lines(profile: &Profile) -> Vec<String> {
     loss_lines_beside(profile, false)
 }
 
-/// The phrases of [`loss_lines`] beside a table. `is_marked` is true if a shown number is marked `≥`.
+/// The phrases of [`loss_lines`] beside a table. `is_marked` is true if a shown number is marked
+/// `≥`.
 pub(super) fn loss_lines_beside(profile: &Profile, is_marked: bool) -> Vec<String> {
     let losses = &profile.losses;
     let is_timed = profile.timers().next().is_some();
@@ -31,8 +32,8 @@ pub(super) fn loss_lines_beside(profile: &Profile, is_marked: bool) -> Vec<Strin
             profile.tail_calls(),
             match (is_timed, is_marked) {
                 (false, _) => "left by a tail call",
-                (true, false) => "left by a tail call, timed without what that called",
-                (true, true) => "left by a tail call, timed without what that called: marked ≥",
+                (true, false) => "left by a tail call, timed without its callee",
+                (true, true) => "left by a tail call, timed without its callee: marked ≥",
             }
             .to_owned(),
         ),
@@ -46,7 +47,7 @@ pub(super) fn loss_lines_beside(profile: &Profile, is_marked: bool) -> Vec<Strin
     let all = all.chain(unmeasured(profile));
     all.filter(|(n, _)| *n > 0)
         .map(|(n, what)| {
-            // Those not recorded are in no total.
+            // Calls that were not recorded are in no total.
             let all = profile.calls().saturating_add(losses.missed);
             let share = human::share(n.into(), all.into());
             format!("{} {what} ({share})", human::count(n, "call"))
@@ -55,8 +56,8 @@ pub(super) fn loss_lines_beside(profile: &Profile, is_marked: bool) -> Vec<Strin
         .collect()
 }
 
-/// Calls that were counted and not measured by every metric: those of functions without an exit, and the
-/// others, each with the functions.
+/// The numbers of calls that were counted but not measured by every metric, with a phrase that
+/// names their functions. The first is of functions without an exit, the second of all others.
 fn unmeasured(profile: &Profile) -> [(u64, String); 2] {
     let calls = profile.unmeasured_by_function();
     let of = |has_exits: bool| {
@@ -80,34 +81,37 @@ fn unmeasured(profile: &Profile) -> [(u64, String); 2] {
     ]
 }
 
-/// Whether a function was to be timed and has no exit that a probe could be at.
+/// True if a function was to be timed but has no exit for a probe.
 fn is_without_exit(function: &Function) -> bool {
     function.exits.is_empty() && function.measured.is_none()
 }
 
-/// The first of these functions by name, and how many more there are.
+/// The names of the first of `functions`, and the number of the remaining ones.
 fn names(functions: &[(&Function, u64)]) -> String {
-    const MOST: usize = 3;
+    const MAX_NAMES: usize = 3;
     const LONGEST: usize = 60;
-    let shown = functions.iter().take(MOST);
+    let shown = functions.iter().take(MAX_NAMES);
     let shown = shown.map(|(f, _)| printable(&display_name::fit(&f.name, LONGEST)).into_owned());
     let mut names: Vec<String> = shown.collect();
-    if let more @ 1.. = functions.len().saturating_sub(MOST) {
+    if let more @ 1.. = functions.len().saturating_sub(MAX_NAMES) {
         names.push(format!("{more} more"));
     }
     names.join(", ")
 }
 
-/// The line that says that nothing was lost.
-pub(super) const EXACT: &str = "Nothing was lost: every call stands on its complete path.";
+/// The line that states that nothing was lost.
+pub(super) const EXACT: &str = "Nothing was lost: every call is on its complete path.";
 
-/// What is not exact, or that all is.
+/// Writes the losses, or a line that says that there are none.
 pub(super) fn write(profile: &Profile, is_marked: bool, out: &mut impl Write) -> io::Result<()> {
     let lines = loss_lines_beside(profile, is_marked);
+    if lines.is_empty() && profile.calls() == 0 && !profile.inside.is_empty() {
+        return writeln!(out, "\nNothing was lost.");
+    }
     if lines.is_empty() && profile.calls() == 0 {
         return writeln!(
             out,
-            "\nNothing was lost, and no call was made: one that had begun before is not seen."
+            "\nNothing was lost, and no call began: calls that were already running are not seen."
         );
     }
     if lines.is_empty() {
@@ -123,15 +127,16 @@ pub(super) fn write(profile: &Profile, is_marked: bool, out: &mut impl Write) ->
     if !causes.is_empty() {
         let causes = causes.iter().map(|(cause, n)| format!("{cause} {n}"));
         let causes = causes.collect::<Vec<_>>().join(", ");
-        writeln!(out, "  paths are incomplete by {}", printable(&causes))?;
+        writeln!(out, "  causes of incomplete paths: {}", printable(&causes))?;
     }
     write_contradictions(profile, out)?;
     write_verdicts(profile, out)
 }
 
-/// Writes the call sites that cannot have led to the frame below them, by descending calls.
+/// Writes the call sites that cannot have led to the frame below them, in descending order of
+/// calls.
 fn write_contradictions(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    const MOST: usize = 3;
+    const MAX_SITES: usize = 3;
     let mut edges: BTreeMap<(usize, String), u64> = BTreeMap::new();
     for path in &profile.paths {
         let Some(at) = path.contradicted else {
@@ -146,7 +151,7 @@ fn write_contradictions(profile: &Profile, out: &mut impl Write) -> io::Result<(
     }
     let mut edges: Vec<_> = edges.into_iter().collect();
     edges.sort_by_key(|&(_, calls)| Reverse(calls));
-    for ((frame, below), calls) in edges.iter().take(MOST) {
+    for ((frame, below), calls) in edges.iter().take(MAX_SITES) {
         let line = format!(
             "the call before {} cannot have led to {below}",
             place(&profile.frames[*frame])
@@ -158,13 +163,13 @@ fn write_contradictions(profile: &Profile, out: &mut impl Write) -> io::Result<(
             human::count(*calls, "call")
         )?;
     }
-    match edges.len().saturating_sub(MOST) {
+    match edges.len().saturating_sub(MAX_SITES) {
         0 => Ok(()),
         more => writeln!(out, "  and {} more", human::count(more as u64, "such pair")),
     }
 }
 
-/// A frame by its function, or by its address.
+/// A frame as function and offset, or as an address.
 fn place(frame: &Frame) -> String {
     match (&frame.function, frame.offset) {
         (Some(function), Some(offset)) => format!("{}+{offset:#x}", demangle(function)),
@@ -172,7 +177,7 @@ fn place(frame: &Frame) -> String {
     }
 }
 
-/// Writes the shares of calls by verdict.
+/// Writes the shares of calls by verdict. Writes nothing if no path was checked.
 fn write_verdicts(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let Some(exactness) = &profile.exactness else {
         return Ok(());
@@ -202,7 +207,7 @@ mod tests {
     use crate::profile::Profile;
     use crate::sample::sample;
 
-    /// The sample; the calls of its first function have no times.
+    /// The sample without times for the calls of its first function.
     fn without_times() -> (Profile, String) {
         let mut profile = sample();
         for path in profile.paths.iter_mut().filter(|p| p.function == 0) {
@@ -226,7 +231,7 @@ mod tests {
         let said = line(&profile, &format!("their function has no exit: {name} ("));
         assert_eq!(said.len(), 1, "{:?}", loss_lines(&profile));
         assert!(line(&profile, "by every metric").is_empty());
-        // It has been counted alone for a time.
+        // The function was only counted for some time.
         profile.functions[0].measured = Some(vec!["count".to_owned()]);
         let said = line(&profile, &format!("by every metric: {name} ("));
         assert_eq!(said.len(), 1, "{:?}", loss_lines(&profile));

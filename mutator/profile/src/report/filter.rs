@@ -1,36 +1,39 @@
-//! Which functions and paths of a profile are shown.
+//! Selection of the functions and paths to show.
 
 use crate::profile::{Frame, Function, PathEntry, Process, Profile};
 use patcher::select::Pattern;
 use std::fmt;
 
-/// What is asked for; everything where nothing is.
+/// A filter of functions and paths. An empty list selects everything. In the lists other than
+/// `under`, an item is selected if one element matches.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Functions, by name.
+    /// Patterns for the names of functions.
     pub functions: Vec<Pattern>,
-    /// Functions that a path passes through, in this order from the root.
+    /// Patterns for functions that a path passes through, in this order from the root.
     pub under: Vec<Pattern>,
-    /// Threads, by name or id.
+    /// Names or ids of threads.
     pub threads: Vec<String>,
-    /// Processes, by id, by the file name of their program, or by a label and its value (`rank 3`).
+    /// Ids of processes, file names of their programs, or labels with their values (`rank 3`).
     pub processes: Vec<String>,
 }
 
 /// Parts of a profile, by their indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
+    /// Into [`Profile::functions`], ascending.
     pub(super) functions: Vec<usize>,
+    /// Into [`Profile::paths`], ascending.
     pub(super) paths: Vec<usize>,
 }
 
 impl Selection {
-    /// Paths, by their indexes.
+    /// The indexes of the selected paths in [`Profile::paths`], ascending.
     pub fn paths(&self) -> &[usize] {
         &self.paths
     }
 
-    /// The whole profile.
+    /// Selects the whole profile.
     pub fn all(profile: &Profile) -> Self {
         Self {
             functions: (0..profile.functions.len()).collect(),
@@ -39,20 +42,20 @@ impl Selection {
     }
 }
 
-/// Something that is asked for is not there.
+/// A part of the filter matches nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotThere {
-    /// No function has this name.
+    /// No function matches this pattern.
     Function(String),
-    /// No path passes through functions of these names.
+    /// No path passes through functions that match these patterns, in this order.
     Under(Vec<String>),
-    /// Threads are not kept apart.
+    /// The profile does not keep threads apart.
     Threads,
-    /// No thread is called so.
+    /// No thread has this name or id.
     Thread(String),
-    /// Processes are not kept apart.
+    /// The profile does not keep processes apart.
     Processes,
-    /// No process is called so.
+    /// No process has this id, program or label.
     Process(String),
 }
 
@@ -64,10 +67,13 @@ impl fmt::Display for NotThere {
                 [name] => write!(f, "no path passes through `{name}`"),
                 names => write!(f, "no path passes through `{}`", names.join("` and then `")),
             },
-            Self::Threads => f.write_str("its threads are not kept apart (--per-thread does)"),
+            Self::Threads => f.write_str(
+                "its threads are not kept apart (measure with \
+                --per-thread)",
+            ),
             Self::Thread(name) => write!(f, "it has no thread `{name}`"),
             Self::Processes => {
-                f.write_str("its paths are of all its processes (--per-process keeps them apart)")
+                f.write_str("its processes are not kept apart (measure with --per-process)")
             }
             Self::Process(name) => write!(f, "it has no process `{name}`"),
         }
@@ -77,7 +83,7 @@ impl fmt::Display for NotThere {
 impl std::error::Error for NotThere {}
 
 impl Filter {
-    /// The paths that pass through a function.
+    /// A filter for the paths that pass through a function that matches `function`.
     pub fn of_paths_through(function: &Pattern) -> Self {
         Self {
             under: vec![function.clone()],
@@ -85,10 +91,11 @@ impl Filter {
         }
     }
 
-    /// What is asked for of a profile.
+    /// Applies the filter to a profile. If it selects by thread, process or callers, functions
+    /// without a selected path are left out.
     ///
     /// # Errors
-    /// It is not there.
+    /// A part of the filter matches nothing.
     pub fn of(&self, profile: &Profile) -> Result<Selection, NotThere> {
         let mut shown = Selection::all(profile);
         self.keep_functions(profile, &mut shown)?;
@@ -205,7 +212,8 @@ impl Filter {
         }
     }
 
-    /// Of each function of a frame, the outermost first, which patterns name it.
+    /// For each function of a frame, outermost first: one element for each pattern, true if it
+    /// matches.
     fn found(&self, profile: &Profile, frame: &Frame) -> Vec<Vec<bool>> {
         let module = profile.module_name(frame.module);
         let shown = profile.frame_name(frame);
@@ -225,20 +233,22 @@ impl Filter {
     }
 }
 
-/// The names of a function. One that the linker has folded into others has the names of all.
+/// The names of a function. A function that the linker folded with others has all of their names.
 fn names(function: &Function) -> impl Iterator<Item = &str> {
     let aliases = function.aliases.iter();
     let names = [&function.linkage, &function.name].into_iter();
     names.chain(aliases).map(String::as_str)
 }
 
-/// The measured function that a frame is of. A frame has one name alone.
+/// The measured function of a frame, by linkage name and module. `None` if the frame's function is
+/// not measured or has no known name.
 fn measured<'p>(profile: &'p Profile, frame: &Frame) -> Option<&'p Function> {
     let linkage = frame.function.as_ref()?;
     let mut functions = profile.functions.iter();
     functions.find(|f| f.linkage == *linkage && Some(f.module) == frame.module)
 }
 
+/// True if `asked` is the id, the program or a label with its value of the process.
 fn is_process(process: &Process, asked: &str) -> bool {
     let mut labels = process.labels.iter();
     process.pid.to_string() == asked
@@ -249,6 +259,7 @@ fn is_process(process: &Process, asked: &str) -> bool {
         })
 }
 
+/// True if the pattern matches `name` in `module`, or its text is exactly `name`.
 fn is_called(pattern: &Pattern, name: &str, module: &str) -> bool {
     pattern.text() == name || pattern.module_matches(module) && pattern.names(name)
 }

@@ -1,17 +1,17 @@
-//! What a search has found, as text.
+//! The result of a search, as text.
 
 use super::table::{LONGEST, Table};
 use super::{Report, human, more};
 use crate::display_name;
-use crate::profile::{Found, FoundPath, Left, printable};
+use crate::profile::{FoundPath, Left, SearchResult, printable};
 use std::io::{self, Write};
 
-/// Callers shown of a path: a recursion has thousands.
+/// The maximum number of callers shown for a path. A recursion can have thousands.
 const DEPTH: usize = 24;
 
 impl Report<'_> {
-    /// The call paths that explain where time goes.
-    pub(super) fn found(&self, found: &Found, out: &mut impl Write) -> io::Result<()> {
+    /// Writes the call paths that explain where time is spent.
+    pub(super) fn found(&self, found: &SearchResult, out: &mut impl Write) -> io::Result<()> {
         let (cpu, waiting) = whole(found);
         match found.paths.len() {
             0 => writeln!(
@@ -48,7 +48,7 @@ impl Report<'_> {
         }
         for left in &found.left {
             if Some(left) != costliest {
-                writeln!(out, "not in it: {}", not_measured(left))?;
+                writeln!(out, "not included: {}", not_measured(left))?;
             }
         }
         Ok(())
@@ -73,21 +73,22 @@ impl Report<'_> {
         }
         if !path.complete {
             table.text(format!(
-                "[{} go on from here]",
+                "[{} continue from here]",
                 human::count(path.paths, "path")
             ));
         }
     }
 }
 
-/// CPU time and time off a processor that are to be explained.
-pub(super) fn whole(found: &Found) -> (String, String) {
+/// The CPU time and the off-CPU time to be explained, as text.
+pub(super) fn whole(found: &SearchResult) -> (String, String) {
     let of = |ns: u64| human::time(ns.into());
     (of(found.cpu_ns), of(found.waiting_ns))
 }
 
-/// The shares that are explained. The search printed the same ones for its step.
-pub(super) fn explained(found: &Found) -> String {
+/// The explained shares of CPU time and off-CPU time, as text. The search printed the same numbers
+/// for its step.
+pub(super) fn explained(found: &SearchResult) -> String {
     let shares = found.explained();
     let (cpu, waiting) = whole(found);
     format!(
@@ -97,6 +98,7 @@ pub(super) fn explained(found: &Found) -> String {
     )
 }
 
+/// A share in percent. `-` for 0, which stands for an insignificant share.
 fn share(share: f64) -> String {
     if share > 0.0 {
         human::percent(share)
@@ -132,7 +134,7 @@ pub(super) fn not_measured(left: &Left) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::golden;
-    use crate::profile::{Explained, Found, FoundPath, Left, Profile};
+    use crate::profile::{Explained, FoundPath, Left, Profile, SearchResult};
     use crate::sample::sample;
 
     fn searched() -> Profile {
@@ -165,7 +167,7 @@ mod tests {
             cpu_share,
             waiting_share,
         };
-        let found = Found {
+        let found = SearchResult {
             ns: 3_000_000_000,
             cpu_ns: 985_000_000,
             waiting_ns: 2_980_000_000,

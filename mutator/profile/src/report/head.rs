@@ -1,9 +1,10 @@
-//! What stands above the functions: what was measured, when, and at what cost.
+//! The head of a report: the subject, time and cost of the measurement.
 
 use super::human;
 use crate::profile::{self, Metric, Overhead, Profile, Session, off_cpu, printable};
 use std::io::{self, Write};
 
+/// Writes the head, with the notes and a warning if the profile is inconsistent.
 pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let Profile {
         target,
@@ -17,7 +18,7 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             1 => writeln!(out, "{processes} as one")?,
             _ => writeln!(
                 out,
-                "{processes} as one; of run: of the time of all of them"
+                "{processes} as one; `of run` is the share of the time of all of them"
             )?,
         }
     }
@@ -66,9 +67,10 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The time that was measured, and the times of the processes that were measured for less.
+/// The time measured, and the times of processes that were measured for a shorter time, as text.
 pub(crate) fn elapsed(profile: &Profile) -> String {
-    /// The smallest reported difference, relative to the whole. Sessions begin one after the other.
+    /// A process counts as shorter if the difference is at least 1 / `PART` of the whole. Sessions
+    /// begin one after the other.
     const PART: u64 = 20;
     let whole = profile.session.elapsed_ns;
     let less = whole.saturating_sub(whole / PART);
@@ -120,9 +122,10 @@ fn stops(session: &Session, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "stopped {times} for {time} ({why})")
 }
 
-/// Where measuring has taken less than this in all, and more than that a call, it is most of it that the runtime has found
-/// out what a call takes (docs/runtime.md, "What measuring takes"), ns.
+/// The total cost of measuring, in nanoseconds, below which the runtime's calibration dominates if
+/// the cost of a call is above [`USUAL`] (docs/internals/runtime-sources.md, "Cost of measuring").
 const FEW: u64 = 100_000_000;
+/// The highest usual cost of measuring a call, in nanoseconds.
 const USUAL: f64 = 1000.0;
 
 fn cost(session: &Session, overhead: &Overhead, out: &mut impl Write) -> io::Result<()> {
@@ -148,13 +151,13 @@ fn cost(session: &Session, overhead: &Overhead, out: &mut impl Write) -> io::Res
         let time = human::time(overhead.libraries_ns.into());
         writeln!(
             out,
-            "  beside that, libraries that came were looked at for {time}"
+            "  in addition, reading libraries that were loaded later took {time}"
         )?;
     }
     if overhead.total_ns < FEW && overhead.call_ns > USUAL {
         writeln!(
             out,
-            "  with few calls, most of that is what the runtime took at its start to learn what a call costs"
+            "  with few calls, most of this is the runtime's calibration at its start"
         )?;
     }
     Ok(())

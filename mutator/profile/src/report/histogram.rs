@@ -1,16 +1,16 @@
-//! How the values of a function are distributed: a bar for each power of two.
+//! Histograms of the values of a function, with a bar for each power of two.
 
 use super::human;
 use super::table::Table;
 use crate::profile::{Distribution, Metric, TimerStats, Total, off_cpu, printable};
 use std::io::{self, Write};
 
-/// The longest bar.
+/// The length of the longest bar in terminal columns.
 const WIDTH: u64 = 40;
-/// More empty buckets in a row than this are left out.
+/// The most empty buckets that are shown between two others. Longer runs are left out.
 const GAP: usize = 3;
 
-/// Writes the histogram of each metric.
+/// Writes the histogram of each metric that `total` has.
 pub(super) fn write(metrics: &[&Metric], total: &Total, out: &mut impl Write) -> io::Result<()> {
     for metric in metrics {
         let stats = total.counts.timers.get(&metric.name);
@@ -72,7 +72,7 @@ fn one(
         }
         while at <= bucket {
             let held = if at == bucket { held } else { 0 };
-            // A bucket that holds anything has a bar.
+            // A nonempty bucket has at least one character.
             let bar = (u128::from(held) * u128::from(WIDTH)).div_ceil(largest.into());
             let bar = "#".repeat(usize::try_from(bar).unwrap_or(0));
             let (from, below) = (quantity(at.least()), quantity(at.most() + 1));

@@ -1,7 +1,8 @@
-//! Numbers as people read them, with three significant digits and a unit; and what they leave out.
+//! Numbers for people: three significant digits and a unit.
 
 use patcher::function::{demangle, is_coroutine_body, is_coroutine_part};
 
+/// The units of times, with their length in nanoseconds.
 const TIMES: &[(f64, &str)] = &[(1e0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")];
 
 /// A duration of `ns` nanoseconds: `900 ns`, `1.20 ms`, `75.0 s`.
@@ -9,8 +10,8 @@ pub fn time(ns: i128) -> String {
     scaled(ns as f64, TIMES)
 }
 
-/// `value` of `unit`: a time for `ns`, a number as it is for plain numbers and bytes, otherwise one with a
-/// decimal prefix.
+/// `value` in `unit`: as a time for `ns`, as a plain number for bytes and numbers without a unit,
+/// else with a decimal prefix.
 pub fn quantity(value: i128, unit: &str) -> String {
     match unit {
         "ns" => time(value),
@@ -19,7 +20,7 @@ pub fn quantity(value: i128, unit: &str) -> String {
     }
 }
 
-/// The same of what is no whole number, such as a mean; `-` of nothing.
+/// A value that is not an integer, such as a mean, in `unit`. `-` for `None`.
 pub fn average(value: Option<f64>, unit: &str) -> String {
     match (value, unit) {
         (None, _) => "-".to_owned(),
@@ -29,7 +30,7 @@ pub fn average(value: Option<f64>, unit: &str) -> String {
     }
 }
 
-/// `n` things in `ns` nanoseconds, as things a second; `-` over no time.
+/// The rate of `n` events in `ns` nanoseconds, per second. `-` if `ns` is 0.
 pub fn rate(n: u64, ns: u64) -> String {
     if ns == 0 {
         "-".to_owned()
@@ -38,7 +39,7 @@ pub fn rate(n: u64, ns: u64) -> String {
     }
 }
 
-/// `part` of `whole` in percent; `-` of nothing.
+/// `part` of `whole` in percent. `-` if `whole` is 0.
 pub fn share(part: i128, whole: i128) -> String {
     if whole == 0 {
         "-".to_owned()
@@ -56,10 +57,10 @@ pub fn of_run(part: i128, whole: i128) -> String {
     }
 }
 
-/// A share of the time of a run in percent. A share above 100 % is the work of several threads at a
-/// time. It is shown as their average number: `3.60x`.
+/// A share of the time of a run, in percent. Shares above 100 % mean that several threads ran at a
+/// time. They are shown as the average number of threads: `3.60x`.
 pub fn run_share(share: f64) -> String {
-    // Shares that round to 100.0 % are those of one thread.
+    // Shares that round to 100.0 % count as one thread.
     if share >= 1.0005 {
         times(share)
     } else {
@@ -72,12 +73,12 @@ pub fn times(value: f64) -> String {
     format!("{}x", three(value))
 }
 
-/// A share, of 0 to 1, in percent.
+/// A share, from 0 to 1, in percent with one decimal.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// A share, of 0 to 1, in whole percent: `83 %`, `0.4 %`.
+/// A share, from 0 to 1, in percent: `83 %`, `0.4 %`.
 pub fn rounded(share: f64) -> String {
     match 100.0 * share {
         p if p < 9.95 => format!("{p:.1} %"),
@@ -85,12 +86,12 @@ pub fn rounded(share: f64) -> String {
     }
 }
 
-/// A ratio of two numbers.
+/// A ratio with two decimals.
 pub fn ratio(value: f64) -> String {
     format!("{value:.2}")
 }
 
-/// `1 call`, `2 calls`.
+/// `1 call`, `2 calls`: `n` and the noun `what`, with an `s` unless `n` is 1.
 pub fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
@@ -100,8 +101,8 @@ pub fn processes(n: u64) -> String {
     format!("{n} process{}", if n == 1 { "" } else { "es" })
 }
 
-/// `≥12.3 ms`: marks a quantity if `tail` of its calls left by a tail call, because the callee's part
-/// is missing. Values of calls (arguments) have no unit and are complete.
+/// `≥12.3 ms`: marks a quantity as a lower bound if `tail` of its calls left by a tail call,
+/// because the part of the callee is missing. Arguments have no unit and are complete.
 pub fn at_least(text: String, unit: &str, tail: u64) -> String {
     if tail > 0 && is_markable(unit) && text.starts_with(|c: char| c.is_ascii_digit()) {
         format!("≥{text}")
@@ -110,18 +111,18 @@ pub fn at_least(text: String, unit: &str, tail: u64) -> String {
     }
 }
 
-/// False for values of calls, which a tail call leaves complete.
+/// True if a tail call leaves quantities of this unit incomplete. False for the units of arguments.
 pub fn is_markable(unit: &str) -> bool {
     !matches!(unit, "" | "bytes")
 }
 
-/// `4 incomplete (0.4 %)`: how many of a function's calls stand on incomplete paths, if any.
+/// `4 incomplete (0.4 %)`: `part` of `whole` calls are on incomplete paths. `None` if `part` is 0.
 pub fn incomplete(part: u64, whole: u64) -> Option<String> {
     let share = || share(part.into(), whole.into());
     (part > 0).then(|| format!("{part} incomplete ({})", share()))
 }
 
-/// A number with a decimal prefix where it is long: `12`, `1.50`, `1200`, `45.2 k`, `3.10 M`.
+/// A number, with a decimal prefix if it is long: `12`, `1.50`, `1200`, `45.2 k`, `3.10 M`.
 pub fn number(value: f64) -> String {
     if value.abs() < 10_000.0 {
         return digits(value);
@@ -132,10 +133,11 @@ pub fn number(value: f64) -> String {
     )
 }
 
-/// All digits of a number with commas between the thousands, up to 12 of them.
+/// All digits of a number of up to 12 digits, with commas between the thousands. A longer number as
+/// by [`number`].
 fn whole(value: i128) -> String {
-    const MOST: u128 = 1_000_000_000_000;
-    if value.unsigned_abs() >= MOST {
+    const MAX_WHOLE: u128 = 1_000_000_000_000;
+    if value.unsigned_abs() >= MAX_WHOLE {
         return number(value as f64);
     }
     let digits = value.unsigned_abs().to_string();
@@ -149,8 +151,10 @@ fn whole(value: i128) -> String {
     text
 }
 
+/// `value` in the largest of the ascending units that leaves at least 1, with three digits.
 fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
-    // What rounds up to the next unit is shown in it: 999.9 us is 1.00 ms, not 1000 us.
+    // A value that rounds up to the next unit is shown in that unit: 999.9 us is 1.00 ms, not 1000
+    // us.
     let step = steps
         .iter()
         .rev()
@@ -164,7 +168,7 @@ fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
     format!("{text} {unit}")
 }
 
-/// A whole number as it is (12 calls, 80 ns), any other with three significant digits.
+/// An integer with all digits (12 calls, 80 ns), other numbers with three significant digits.
 fn digits(value: f64) -> String {
     if value.fract() == 0.0 {
         format!("{value:.0}")
@@ -173,7 +177,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Three significant digits, and never fewer than the integer has.
+/// Three significant digits, or more if the integer part has more.
 fn three(value: f64) -> String {
     match value.abs() {
         size if size < 9.995 => format!("{value:.2}"),
@@ -182,7 +186,8 @@ fn three(value: f64) -> String {
     }
 }
 
-/// The other names of a function's code, demangled; `None` if there are none.
+/// The text for the other names of a function's code, which are demangled. `None` if `names` is
+/// empty.
 pub fn also(names: &[String]) -> Option<String> {
     const SHOWN: usize = 6;
     let (shown, more) = names.split_at(names.len().min(SHOWN));
@@ -195,8 +200,8 @@ pub fn also(names: &[String]) -> Option<String> {
         .then(|| format!("also called as {shown}{more}: calls by any of its names count"))
 }
 
-/// Where calls of a function go that do not come to it: parts and copies of it that are called by themselves, by
-/// linkage name, and inlined copies; `None` where there are none.
+/// The copies of a function whose calls are not counted: separately called parts and copies by
+/// linkage name, and inlined copies. `None` if there are none.
 pub fn elsewhere<'n>(clones: impl Iterator<Item = &'n str>, inlined: u64) -> Option<String> {
     let copies = match inlined {
         0 => None,
@@ -207,7 +212,7 @@ pub fn elsewhere<'n>(clones: impl Iterator<Item = &'n str>, inlined: u64) -> Opt
     let body = parts.into_iter().find(|name| is_coroutine_body(name));
     let body = body.map(|body| {
         let body = demangle(body);
-        format!("a coroutine: what counts is that it is made; it runs in {body}")
+        format!("a coroutine: its creations are counted; it runs in {body}")
     });
     let clones = clones.into_iter().map(demangle);
     let all: Vec<String> = copies.into_iter().chain(clones).collect();
@@ -215,7 +220,7 @@ pub fn elsewhere<'n>(clones: impl Iterator<Item = &'n str>, inlined: u64) -> Opt
         None
     } else {
         Some(format!(
-            "not every call is counted: others go to {}",
+            "not every call is counted: some go to {}",
             all.join(", ")
         ))
     };

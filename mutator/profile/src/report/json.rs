@@ -1,40 +1,47 @@
-//! A report as data, for programs that want what people are shown.
+//! A report as data, for programs that process the numbers shown in it.
 
 use super::{Options, Report, Selection, human, loss_lines, processes};
 use crate::profile::{
-    Counts, Distribution, Exactness, InProcess, Losses, PathEntry, Process, Profile,
+    Counts, Distribution, Exactness, InProcess, Inside, Losses, PathEntry, Process, Profile,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What is shown of a profile.
+/// The data of a report.
 #[derive(Debug, Serialize)]
 pub struct Shown<'p> {
-    /// The metric that is sorted by; none where that is the calls.
+    /// The metric that is the sort key. `None` if the sort key is the number of calls.
     metric: Option<String>,
-    /// The processes that others are told of by their places here, where there are several.
+    /// The processes that the profile sums. Empty if it is of one process. Other items refer to
+    /// them by index.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     processes: &'p [Process],
+    /// The functions shown, in sort order.
     functions: Vec<OfFunction<'p>>,
-    /// How many functions there are, of those that were asked for.
+    /// The number of selected functions, including those left out.
     functions_in_all: usize,
+    /// The paths shown, in sort order.
     paths: Vec<OfPath<'p>>,
-    /// How many paths there are, likewise.
+    /// The number of selected paths, including those left out.
     paths_in_all: usize,
     losses: &'p Losses,
-    /// Calls by the verdict of the code on their paths, if those were checked.
+    /// Calls by the verdict of the code on their paths, if the paths were checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     exactness: Option<Exactness>,
-    /// What is not exact, a phrase each; empty where nothing was lost.
+    /// The losses, one phrase each. Empty if nothing was lost.
     not_exact: Vec<String>,
 }
 
+/// A function with the sums of its selected paths. Fields without a comment are those of
+/// [`Function`](crate::profile::Function) and [`Total`](crate::profile::Total).
 #[derive(Debug, Serialize)]
 struct OfFunction<'p> {
     name: &'p str,
     linkage: &'p str,
+    /// The path of the module's file.
     module: &'p str,
     address: u64,
+    /// The number of selected paths.
     paths: usize,
     unwound: Option<u64>,
     open: Option<u64>,
@@ -42,17 +49,25 @@ struct OfFunction<'p> {
     incomplete: u64,
     unmeasured: u64,
     totals: Counts,
+    /// By the metric's name.
     statistics: BTreeMap<String, Statistics>,
-    /// What each process has of it, where there are several.
+    /// The function's totals in each process. Empty if the profile is of one process, or if they
+    /// are not known for the selected paths.
     processes: Vec<InProcess>,
+    /// The control flow inside the function, of all its calls. Empty if it was not counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    inside: Vec<&'p Inside>,
 }
 
+/// A path. Fields without a comment are those of [`PathEntry`].
 #[derive(Debug, Serialize)]
 struct OfPath<'p> {
-    /// Its place in the profile.
+    /// The index of the path in the profile.
     path: usize,
+    /// The function's demangled name.
     function: &'p str,
-    /// As they are shown, the nearest first; the last is the root where `complete`.
+    /// Displayed frames, innermost first. If the options leave out frames, the last element is
+    /// their number as text; else it is the root if `complete`.
     stack: Vec<String>,
     complete: bool,
     thread: Option<u32>,
@@ -60,16 +75,22 @@ struct OfPath<'p> {
     unwound: Option<u64>,
     open: Option<u64>,
     tail: u64,
+    /// The number of calls that at least one metric has not measured.
     unmeasured: u64,
-    /// Part of what its function has cost, from 0 to 1.
+    /// The path's share of the cost of its function, from 0 to 1. `None` if that cost is not above
+    /// 0.
     share: Option<f64>,
     metrics: &'p Counts,
+    /// By the metric's name.
     statistics: BTreeMap<String, Statistics>,
 }
 
-/// What is derived from sums and histograms (docs/statistics.md).
+/// Statistics of one metric's values, derived from sums and histograms
+/// (docs/reference/statistics.md), in the metric's unit. `None` without values; the quantiles and
+/// the deviation also if the histogram is incomplete.
 #[derive(Debug, Serialize)]
 struct Statistics {
+    /// The number of values.
     n: u64,
     mean: Option<f64>,
     deviation: Option<f64>,
@@ -90,6 +111,7 @@ impl Statistics {
         }
     }
 
+    /// The statistics of each metric, by the metric's name.
     fn of_all(counts: &Counts) -> BTreeMap<String, Self> {
         let timers = counts.timers.iter();
         timers
@@ -98,7 +120,7 @@ impl Statistics {
     }
 }
 
-/// What [`selected`](super::selected) shows.
+/// The content of the report that [`selected`](super::selected) writes, as data.
 pub fn json<'p>(profile: &'p Profile, shown: &Selection, options: &'p Options) -> Shown<'p> {
     let report = Report::new(profile, shown, options);
     let (paths, paths_in_all) = report.chosen();
@@ -147,6 +169,11 @@ pub fn json<'p>(profile: &'p Profile, shown: &Selection, options: &'p Options) -
             totals: total.counts.clone(),
             statistics: Statistics::of_all(&total.counts),
             processes: processes::parts(function, &paths, total.counts.count).into_owned(),
+            inside: profile
+                .inside
+                .iter()
+                .filter(|i| i.function == index)
+                .collect(),
         }
     };
     Shown {

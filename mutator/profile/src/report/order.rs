@@ -1,30 +1,37 @@
-//! What comes first in a report.
+//! Sort keys of a report.
 
 use crate::profile::{Counts, Distribution};
 use std::cmp::Reverse;
 
-/// What functions and paths are sorted by, the largest first.
+/// The sort key of functions and paths. Numbers sort in descending order. Without a metric, the
+/// numbers of calls take the place of its values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// The sum of the first metric; without one the calls.
+    /// The sum of the metric.
     #[default]
     Total,
-    /// The calls.
+    /// The number of calls.
     Calls,
-    /// The mean.
+    /// The mean of the metric's values.
     Mean,
-    /// The 99th percentile.
+    /// The 99th percentile of the metric's values.
     P99,
-    /// The largest value.
+    /// The largest of the metric's values.
     Max,
-    /// The name of the function, from A on, then the sum.
+    /// The name of the function, ascending, then the sum.
     Name,
 }
 
 impl By {
-    /// What the one of these counts and of this name is sorted by, by the metric of this name where there is one.
-    pub(super) fn key<'n>(self, metric: Option<&str>, counts: &Counts, name: &'n str) -> Key<'n> {
-        /// Means are compared by this part of a unit.
+    /// The sort key for a function or path with this name and these counts. The numbers are those
+    /// of `metric`, or the calls if it is `None` or not in `counts`.
+    pub(super) fn key<'n>(
+        self,
+        metric: Option<&str>,
+        counts: &Counts,
+        name: &'n str,
+    ) -> SortKey<'n> {
+        /// Means are compared in 1 / `PART` of a unit.
         const PART: i128 = 1000;
         let calls = i128::from(counts.count);
         let stats = metric.and_then(|metric| counts.timers.get(metric));
@@ -39,10 +46,10 @@ impl By {
             (Some(stats), Self::P99) => Distribution::of(stats).quantile(990).unwrap_or(0),
         };
         let name = if self == Self::Name { name } else { "" };
-        // Values may be negative: what has not been called is less than any.
+        // Values may be negative. Functions without calls come last.
         (name, Reverse((calls > 0, cost, counts.count)))
     }
 }
 
-/// Ascending, what comes first.
-pub(super) type Key<'n> = (&'n str, Reverse<(bool, i128, u64)>);
+/// Sorts in ascending order.
+pub(super) type SortKey<'n> = (&'n str, Reverse<(bool, i128, u64)>);

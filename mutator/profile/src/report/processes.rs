@@ -1,20 +1,22 @@
-//! What the processes of a profile have of a function.
+//! The parts of the processes in a function's totals.
 
 use super::human;
 use crate::profile::{COUNT, Function, InProcess, PathEntry, Process, Profile, printable};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a process, or what all of one program have of a function.
+/// The part of one process, or of all processes of one program.
 #[derive(Default)]
 pub(super) struct Group {
+    /// The number of calls.
     pub(super) count: u64,
-    /// The sum of each other metric, by its name.
+    /// The sum of each other metric, by the metric's name.
     pub(super) sums: BTreeMap<String, i128>,
-    /// One of them, and how many they are.
+    /// The index of one of the group's processes.
     first: usize,
+    /// The number of processes in the group.
     processes: u64,
-    /// True if it is of all that are of one program.
+    /// True if the group contains all processes of a program.
     is_program: bool,
 }
 
@@ -27,7 +29,7 @@ impl Group {
         }
     }
 
-    /// Which process, or which program and how many processes of it.
+    /// The title of the process, or the program and its number of processes.
     pub(super) fn title(&self, titles: &Titles<'_>) -> String {
         if !self.is_program {
             return titles.title(self.first).unwrap_or_default();
@@ -37,6 +39,7 @@ impl Group {
         format!("{program}, {}", human::processes(self.processes))
     }
 
+    /// The sum of the metric, or the number of calls for `count`. 0 if the metric is not known.
     pub(super) fn by(&self, metric: &str) -> i128 {
         match metric {
             COUNT => self.count.into(),
@@ -45,7 +48,8 @@ impl Group {
     }
 }
 
-/// How many processes a profile is of: what has executed another program stands there once for each.
+/// The number of processes, as text. A process that has executed another program is listed once for
+/// each program.
 pub(super) fn number(profile: &Profile) -> String {
     let programs = profile.processes.len();
     let of = profile.processes.iter().map(|p| (&p.host, p.pid));
@@ -61,7 +65,8 @@ pub(super) fn number(profile: &Profile) -> String {
     }
 }
 
-/// What each process has of a function on the paths that are shown, which come to so many calls; nothing where that is not known.
+/// The part of each process in the shown paths of a function, which have `calls` calls. Empty if it
+/// is not known.
 pub(super) fn parts<'f>(
     function: &'f Function,
     paths: &[&PathEntry],
@@ -81,6 +86,7 @@ pub(super) fn parts<'f>(
     }
 }
 
+/// The sums of the paths of each process. Each path comes with the index of its process.
 fn added_up(paths: &[(usize, &PathEntry)]) -> Vec<InProcess> {
     let mut parts: BTreeMap<usize, InProcess> = BTreeMap::new();
     for &(process, path) in paths {
@@ -95,7 +101,8 @@ fn added_up(paths: &[(usize, &PathEntry)]) -> Vec<InProcess> {
     parts.into_values().collect()
 }
 
-/// By program where these are of several, otherwise each; the costliest by this metric first.
+/// Groups by program if there are several programs, else by process. The costliest by `metric` come
+/// first.
 pub(super) fn groups(profile: &Profile, parts: &[InProcess], metric: &str) -> Vec<Group> {
     let known = parts
         .iter()
@@ -118,15 +125,17 @@ pub(super) fn groups(profile: &Profile, parts: &[InProcess], metric: &str) -> Ve
     groups
 }
 
-/// What the processes of a profile are called, by which each is told from the others.
+/// Unique titles for the processes of a profile.
 pub struct Titles<'p> {
     processes: &'p [Process],
+    /// True if the processes ran on several hosts.
     with_host: bool,
+    /// True if the processes ran several programs.
     with_program: bool,
 }
 
 impl<'p> Titles<'p> {
-    /// Those of a profile.
+    /// The titles of the processes of `profile`.
     pub fn of(profile: &'p Profile) -> Self {
         let processes = &profile.processes;
         let differ = |of: fn(&Process) -> &str| {
@@ -141,7 +150,9 @@ impl<'p> Titles<'p> {
         }
     }
 
-    /// `rank 3, pid 4711 on n2 (cc1)`: the host and the program where there are several.
+    /// The title of the process with this index: `rank 3, pid 4711 on n2 (cc1)`. The host is given
+    /// if there are several hosts, the program if there are several programs. `None` if there is no
+    /// such process.
     pub fn title(&self, index: usize) -> Option<String> {
         let process = self.processes.get(index)?;
         let labels = process.labels.iter();

@@ -1,4 +1,4 @@
-//! The numbers of functions, threads and paths as lines of a table.
+//! The numbers of functions, threads and paths as rows of a table.
 
 use super::human;
 use super::table::Table;
@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use crate::profile::{Metric, PerCycle, Presence, Profile, TimerStats, Total, off_cpu, printable};
 
-/// Which metrics have lines, and what the numbers are parts of.
+/// The metrics that have rows, and the columns for shares.
 pub(super) struct Rows<'p> {
     profile: &'p Profile,
-    /// All but the count, the chosen one first.
+    /// The metrics except `count`, the chosen one first.
     metrics: &'p [&'p Metric],
-    /// True if what is shown is a part of something.
+    /// True if the rows are parts of a whole.
     has_share: bool,
 }
 
@@ -21,7 +21,7 @@ const SHARE: &str = "share";
 /// The number of columns that are values of the metric.
 const VALUES: usize = 5;
 
-/// `cpu p99`, `share`.
+/// The heading of the column `at` in [`NUMBERS`] if there is one metric: `cpu p99`, `share`.
 fn heading_of(metric: &Metric, at: usize, heading: &str) -> String {
     if at < VALUES {
         format!("{} {heading}", printable(off_cpu::heading(&metric.name)))
@@ -31,7 +31,7 @@ fn heading_of(metric: &Metric, at: usize, heading: &str) -> String {
 }
 
 impl<'p> Rows<'p> {
-    /// Rows of what is a part of something.
+    /// Creates rows for parts of a whole.
     pub(super) fn of_parts(profile: &'p Profile, metrics: &'p [&'p Metric]) -> Self {
         Self {
             profile,
@@ -40,7 +40,7 @@ impl<'p> Rows<'p> {
         }
     }
 
-    /// Rows of what stands for itself.
+    /// Creates rows without a whole.
     pub(super) fn of_wholes(profile: &'p Profile, metrics: &'p [&'p Metric]) -> Self {
         Self {
             has_share: false,
@@ -48,6 +48,7 @@ impl<'p> Rows<'p> {
         }
     }
 
+    /// The headings of the columns.
     pub(super) fn headings(&self) -> Vec<String> {
         let mut headings = match self.metrics {
             [] => vec!["calls".to_owned(), SHARE.to_owned()],
@@ -65,7 +66,9 @@ impl<'p> Rows<'p> {
         headings
     }
 
-    /// Adds a line for each metric.
+    /// Adds a row for each metric with the numbers of `part`, and rows for ratios of metrics.
+    /// Without metrics, adds one row with the calls. Shares are of `whole`. The remarks on the
+    /// accuracy follow `remark`.
     pub(super) fn add(&self, table: &mut Table, part: &Total, whole: &Total, remark: &str) {
         let remark = remarks(part, remark);
         let mut calls = part.counts.count.to_string();
@@ -94,7 +97,8 @@ impl<'p> Rows<'p> {
         table.rows(rows, remark);
     }
 
-    /// Adds a line for each metric of what nothing is known of but sums.
+    /// Adds a row for each metric, if only its sum is known. Without metrics, adds one row with the
+    /// calls.
     pub(super) fn add_sums(
         &self,
         table: &mut Table,
@@ -118,6 +122,7 @@ impl<'p> Rows<'p> {
         table.rows(rows, remark.to_owned());
     }
 
+    /// The cells of the columns [`NUMBERS`]. All are `-` if the part has no values of the metric.
     fn numbers(&self, metric: &Metric, part: &Total, whole: &Total) -> [String; 7] {
         let name = &metric.name;
         let (Some(stats), Some(values), Some(all)) = (
@@ -133,7 +138,7 @@ impl<'p> Rows<'p> {
             value.map_or_else(|| "-".to_owned(), |value| human::quantity(value, unit))
         };
         let share = if all.has_negative() {
-            // Parts of a sum whose terms cancel out say nothing.
+            // If the terms of a sum cancel out, shares of it mean nothing.
             String::new()
         } else {
             human::share(values.sum(), all.sum())
@@ -150,15 +155,16 @@ impl<'p> Rows<'p> {
         ]
     }
 
+    /// The share of the run, as text. Empty if [`Profile::run_of`] is not known.
     fn of_run(&self, metric: &Metric, stats: &TimerStats, presence: Presence) -> String {
-        // Nested activations run within the outermost one's time.
+        // Nested activations run within the time of the outermost one.
         let once = stats.outermost.unwrap_or(stats.sum);
         let run = self.profile.run_of(metric, presence);
         run.map_or_else(String::new, |run| human::of_run(once, run.into()))
     }
 }
 
-/// A line with the instructions a cycle, where both were counted.
+/// A row with the instructions per cycle. `None` unless [`PerCycle::ratio`] is known.
 fn per_cycle(part: &Total) -> Option<Vec<String>> {
     let ratio = PerCycle::of(&part.counts.timers).ratio()?;
     let mut cells = ["", "IPC", ""].map(str::to_owned).to_vec();
@@ -166,7 +172,8 @@ fn per_cycle(part: &Total) -> Option<Vec<String>> {
     Some(cells)
 }
 
-/// A line with the time off the processor without the wait for one, if both were measured.
+/// A row with the time off the processor without the time spent waiting for one. `None` unless both
+/// were measured for the same calls.
 fn waiting(part: &Total, unit: &str) -> Option<Vec<String>> {
     let (sum, calls) = off_cpu::waiting(&part.counts.timers)?;
     let mut cells = ["", off_cpu::WAITING].map(str::to_owned).to_vec();
@@ -175,7 +182,7 @@ fn waiting(part: &Total, unit: &str) -> Option<Vec<String>> {
     Some(cells)
 }
 
-/// Remarks on the accuracy of a part, after `first`.
+/// `first`, then remarks on the accuracy of a part, separated by commas. Empty if there are none.
 pub(super) fn remarks(part: &Total, first: &str) -> String {
     let mut remarks: Vec<String> = Vec::new();
     remarks.extend(Some(first).filter(|r| !r.is_empty()).map(str::to_owned));
@@ -199,7 +206,7 @@ mod tests {
     use crate::report::{Options, text};
     use crate::sample::sample;
 
-    /// The report shows `off-cpu`, and beside it `waiting` without the wait for a processor.
+    /// The report shows `off-cpu`, and below it `waiting` without the wait for a processor.
     #[test]
     fn waiting_is_told_from_preemption() {
         let mut profile = sample();

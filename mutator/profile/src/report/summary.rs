@@ -1,4 +1,4 @@
-//! The short summary of an interval, for where there is no terminal.
+//! The short summary of an interval, for output that is not a terminal.
 
 use super::chains::ARROW;
 use super::exactness::loss_lines_beside;
@@ -12,30 +12,34 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// Paths shown below each function.
+/// The maximum number of paths shown below each function.
 const PATHS: usize = 3;
-/// Callers shown of each path.
+/// The maximum number of callers shown for each path.
 const CALLERS: usize = 6;
 /// The most frames of a path that are used for its line.
 const DEPTH: usize = 32;
-/// Names are not cut below this many columns.
+/// The terminal columns below which names are not cut.
 const LEAST: usize = 20;
-/// Before each line, and twice before its continuations.
+/// The indentation of each line. Continuation lines have it twice.
 const INDENT: &str = "  ";
 
-/// What a function or path did in the interval.
+/// The activity of a function or path in the interval.
 #[derive(Clone, Default)]
 struct Change {
     calls: u64,
+    /// The values of the metric.
     values: Distribution,
+    /// The number of calls on incomplete paths.
     incomplete: u64,
+    /// The number of calls that left by a tail call.
     tail: u64,
+    /// The number of calls that at least one metric has not measured.
     unmeasured: u64,
 }
 
-/// Writes a few lines: the calls, calls a second, total and mean of each function, and the costliest
-/// three paths. They cover the time since `prev`, or without `prev` the whole session. Lines are
-/// shortened to `width` columns, if given.
+/// Writes a few lines: for each function the calls, calls per second, total and mean, and the three
+/// costliest paths. They cover the time since `prev`, or the whole session if `prev` is `None`.
+/// Lines are shortened to `width` columns, if given.
 ///
 /// # Errors
 /// The errors of `out`.
@@ -85,14 +89,14 @@ pub fn summary(
     Ok(())
 }
 
-/// What a function did in the interval, and its paths by index, those that did something.
+/// The activity of a function in the interval, and of its active paths by index.
 #[derive(Default)]
 struct Changes {
     whole: Change,
     paths: Vec<(usize, Change)>,
 }
 
-/// Of each function, since the profile that `delta` is counted from, if any.
+/// The activity of each function since the profile in `delta`, if any.
 fn changes(profile: &Profile, delta: Option<&(&Profile, Delta)>, metric: &str) -> Vec<Changes> {
     let mut functions: Vec<Changes> = Vec::new();
     functions.resize_with(profile.functions.len(), Changes::default);
@@ -112,6 +116,7 @@ fn changes(profile: &Profile, delta: Option<&(&Profile, Delta)>, metric: &str) -
     functions
 }
 
+/// The activity of a path from the start of the session on.
 fn change(path: &PathEntry, metric: &str) -> Change {
     let stats = path.metrics.timers.get(metric);
     Change {
@@ -142,6 +147,8 @@ impl Change {
         self.unmeasured = self.unmeasured.saturating_add(other.unmeasured);
     }
 
+    /// The sort key of functions and paths: the sum of the metric if `timed`, else the number of
+    /// calls; then the number of calls.
     fn cost(&self, timed: bool) -> (i128, u64) {
         let cost = if timed {
             self.values.sum()
@@ -152,7 +159,8 @@ impl Change {
     }
 }
 
-/// Remarks on the accuracy of some calls, except on incomplete paths. Points are only counted.
+/// Remarks on the accuracy of some calls, except on incomplete paths. Probe points are only
+/// counted.
 fn marks(change: &Change, is_point: bool) -> impl Iterator<Item = String> {
     let marks = [
         (change.tail, "left by a tail call"),
@@ -163,15 +171,16 @@ fn marks(change: &Change, is_point: bool) -> impl Iterator<Item = String> {
     marks.map(|(n, what)| format!("{n} {what}"))
 }
 
-/// An interval of `span` ns.
+/// A summary of an interval of `span` nanoseconds.
 struct Summary<'p> {
     profile: &'p Profile,
+    /// The first metric after `count`. `None` if there is no other.
     timer: Option<&'p Metric>,
     span: u64,
     threads: Names<'p>,
-    /// The functions as they are shown.
+    /// The displayed names of the functions, by index.
     names: Vec<String>,
-    /// The columns of a line.
+    /// The most terminal columns of a line. `None` for no limit.
     width: Option<usize>,
 }
 
@@ -200,7 +209,7 @@ impl Summary<'_> {
         figures
     }
 
-    /// Writes the line of a function and those of its costliest paths.
+    /// Writes the line of a function and the lines of its costliest paths.
     fn function(
         &self,
         index: usize,
@@ -231,7 +240,7 @@ impl Summary<'_> {
             let links = if is_one {
                 links.clone()
             } else {
-                // By what tells their call sites apart.
+                // Distinguish the paths by their call sites.
                 self.chain(*path, true)
             };
             let share = human::share(part, all);
@@ -290,8 +299,8 @@ impl Summary<'_> {
         Ok(())
     }
 
-    /// The lines of paths in the room after `head`. Each path has remarks, which follow it on its
-    /// line or, if there is too little room, stand below it.
+    /// The lines of paths in the room after `head`. Each path has remarks. They follow the path on
+    /// its line, or on further lines if there is too little room.
     fn written(
         &self,
         rows: Vec<(Vec<Link>, Vec<String>)>,
@@ -334,13 +343,13 @@ impl Summary<'_> {
         lines.collect()
     }
 
-    /// The name of a function, with what tells it apart from others of its name.
+    /// The name of a function, with an addition if other functions have the same name.
     fn name(&self, index: usize) -> String {
         let name = printable(&self.profile.functions[index].name);
         format!("{name}{}", self.profile.distinction(index))
     }
 
-    /// The callers, the innermost first; `with_sites` with the offset at which each calls.
+    /// The callers, innermost first. With `with_sites`, each has the offset of its call.
     fn chain(&self, path: usize, with_sites: bool) -> Vec<Link> {
         let path = &self.profile.paths[path];
         let frames = path
@@ -447,7 +456,7 @@ mod tests {
         for name in [&first, &second] {
             assert_eq!(text.matches(name).count(), 1, "{text}");
         }
-        // One that is not called is the one to be told.
+        // The function without calls is the one that gets an addition.
         profile.functions[1].totals.counts.count = 0;
         let text = summarized(&profile);
         let [first, second] = names(&profile);

@@ -1,4 +1,4 @@
-//! Columns of numbers, aligned to the right, with stacks below the rows.
+//! Tables with right-aligned numbers, and stacks below the rows.
 
 use std::io::{self, Write};
 use std::rc::Rc;
@@ -9,24 +9,26 @@ use crate::display_name;
 use crate::folding::{self, Fold, Item};
 use crate::profile::Label;
 
-/// A line of a stack: a function, and where it is.
+/// A line of a stack: a function and its place.
 #[derive(Debug)]
 pub struct Frame {
+    /// The demangled name of the function.
     pub(super) name: String,
-    /// Follows the name, which may be shortened: `+0x1f`, ` (inlined)`.
+    /// Appended to the name, which may be shortened: `+0x1f`, ` (inlined)`.
     pub(super) suffix: String,
+    /// The source position (`app.c:12`), or the module. May be empty.
     pub(super) place: String,
-    /// The reason to fold it with its neighbours.
+    /// The reason to fold the frame with its neighbors. `None` if it is shown.
     pub(super) fold: Option<Fold>,
-    /// True if it is the program's own function.
+    /// True if the function is the program's own.
     pub(super) is_own: bool,
 }
 
-/// Follows the name of a function that is inlined into the next.
+/// Appended to the name of a function that is inlined into the next.
 pub(super) const INLINED: &str = " (inlined)";
 
 impl Frame {
-    /// The line of a frame that calls at this offset.
+    /// The line of a frame whose call is `offset` bytes after the start of its function, if known.
     pub(super) fn of(label: Label, offset: Option<u64>) -> Self {
         let suffix = match (label.inlined, offset) {
             (true, _) => INLINED.to_owned(),
@@ -42,18 +44,19 @@ impl Frame {
         }
     }
 
-    /// Everything but the place, unshortened.
+    /// The unshortened line without the place.
     pub(super) fn whole(&self) -> String {
         format!("{}{}", self.name, self.suffix)
     }
 
-    /// True if its place is a line of a source file.
+    /// True if the frame's place is a line of a source file.
     pub(super) fn has_line(&self) -> bool {
         let line = self.place.rsplit_once(':').map(|(_, line)| line);
         line.is_some_and(|line| line.parse::<u32>().is_ok())
     }
 
-    /// The place of its call: ` at app.c:12`, or an offset if the line is not known.
+    /// The place of the frame's call: ` at app.c:12`, or the suffix of the name if the line is not
+    /// known.
     pub(super) fn site(&self) -> String {
         if self.has_line() {
             format!(" at {}", self.place)
@@ -63,40 +66,41 @@ impl Frame {
     }
 }
 
-/// There may be a million.
+/// A line of a table. A table may have a million lines.
 #[derive(Debug)]
 enum Line {
     Rows(Box<Rows>),
-    /// Stands on many paths.
+    /// Shared, because a frame occurs on many paths.
     Frame(Rc<Frame>),
     Text(String),
 }
 
+/// Rows that belong together, with a common remark, which may be empty.
 #[derive(Debug)]
 struct Rows {
-    /// One at least.
+    /// The cells of each row. There is at least one row.
     rows: Vec<Vec<String>>,
     remark: String,
 }
 
-/// Lines that are written together, so that all are aligned alike.
+/// A table whose lines are written together, with common column widths.
 #[derive(Debug)]
 pub struct Table {
     headings: Vec<String>,
     lines: Vec<Line>,
-    /// Columns of a frame's name.
+    /// The most terminal columns of a frame's name.
     longest: usize,
 }
 
-/// Frames stand deeper than the numbers they explain.
+/// The indentation of frames, which is deeper than that of the numbers they explain.
 const FRAME: &str = "        ";
-/// A remark that would go beyond this column has a line of its own, after the rows.
+/// A remark that would exceed this column has a line of its own after the rows.
 const EDGE: usize = 100;
-/// Columns of a name, without its suffix.
+/// The default for the most terminal columns of a name, without its suffix.
 pub(super) const LONGEST: usize = 60;
 
 impl Table {
-    /// A table with these columns.
+    /// Creates an empty table with these headings.
     pub fn new(headings: &[impl AsRef<str>]) -> Self {
         Self {
             headings: headings.iter().map(|h| h.as_ref().to_owned()).collect(),
@@ -110,12 +114,12 @@ impl Table {
         Self { longest, ..self }
     }
 
-    /// Adds a row, with a remark.
+    /// Adds a row with a remark.
     pub fn row(&mut self, cells: Vec<String>, remark: String) {
         self.rows(vec![cells], remark);
     }
 
-    /// Adds rows that belong together, with a remark on all of them.
+    /// Adds rows that belong together, with a common remark.
     pub(super) fn rows(&mut self, rows: Vec<Vec<String>>, remark: String) {
         let rows = Box::new(Rows { rows, remark });
         self.lines.push(Line::Rows(rows));
@@ -149,7 +153,7 @@ impl Table {
         }
     }
 
-    /// Adds a line of a stack that stands elsewhere, too.
+    /// Adds a line of a stack, which may be shared with other lines.
     pub(super) fn shared(&mut self, frame: Rc<Frame>) {
         self.lines.push(Line::Frame(frame));
     }
@@ -162,7 +166,7 @@ impl Table {
     /// Writes all lines.
     ///
     /// # Errors
-    /// What `out` gives.
+    /// Returns the errors of `out`.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut widths: Vec<usize> = self.headings.iter().map(|h| width(h)).collect();
         let short = self.short_names();
@@ -202,7 +206,7 @@ impl Table {
 }
 
 impl Table {
-    /// The names of all frames as they are shown.
+    /// The displayed names of all frames, by their whole names.
     fn short_names(&self) -> FxHashMap<&str, String> {
         let frames = self.lines.iter().filter_map(|line| match line {
             Line::Frame(frame) => Some(frame.name.as_str()),
@@ -221,7 +225,7 @@ fn write_rows(
     widths: &[usize],
     Rows { rows, remark }: &Rows,
 ) -> io::Result<()> {
-    // A remark stands where the row would end if it had all its cells.
+    // A remark is in the column after a complete row.
     let room = EDGE.saturating_sub(widths.iter().map(|w| w + 2).sum());
     let mut remark = Some(remark.as_str()).filter(|remark| !remark.is_empty());
     let mut beside = remark.take_if(|remark| width(remark) + 2 <= room);
@@ -235,6 +239,7 @@ fn write_rows(
     remark.map_or(Ok(()), |remark| writeln!(out, "{FRAME}{remark}"))
 }
 
+/// The cells as a line, each right-aligned in its width after two spaces. Missing cells are empty.
 pub(super) fn aligned(widths: &[usize], cells: &[String]) -> String {
     let mut text = String::new();
     for (i, &widest) in widths.iter().enumerate() {

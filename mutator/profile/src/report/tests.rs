@@ -1,13 +1,15 @@
-//! Reports against goldens; `UPDATE_GOLDENS=1 cargo test` writes them anew.
+//! Reports compared with goldens. `UPDATE_GOLDENS=1 cargo test` rewrites them.
 
 mod callers;
+mod inside;
 
 use super::*;
 use crate::profile::{FunctionTotals, Losses, Metric, Overhead, Stop, Thread, TimerStats};
 use crate::sample::{largest, sample};
 use std::path::Path;
 
-/// Compares with `report/goldens/NAME.txt`.
+/// Asserts that `text` equals `report/goldens/NAME.txt`. If `UPDATE_GOLDENS` is set, writes the
+/// file before.
 pub(super) fn golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/report/goldens/{name}.txt"));
     if std::env::var_os("UPDATE_GOLDENS").is_some() {
@@ -81,7 +83,8 @@ fn counted() -> Profile {
     profile
 }
 
-/// The id of a process is that of what has started all others, and of no sum of several such.
+/// The head shows the id of the process that started all others, but not if there are several such
+/// processes.
 #[test]
 fn the_head_has_the_id_of_what_has_begun_all() {
     let mut profile = sample();
@@ -140,7 +143,7 @@ fn text_of_the_costliest_of_many() {
     golden("text-limit", &report(&profile, &options));
 }
 
-/// Names of the functions and of those of the paths, as they come.
+/// The names of the functions, and the paths' calls, in the order shown.
 fn order(options: &Options) -> (Vec<String>, Vec<u64>) {
     order_of(sample(), options)
 }
@@ -174,7 +177,7 @@ fn order_follows_what_is_asked_for() {
     assert_eq!(by(By::Calls).1, [900, 100, 100, 4]);
     assert_eq!(by(By::Mean).1, [100, 100, 900, 4]);
     assert_eq!(by(By::Name).0, ["Store::load(int)", "work"]);
-    // Sums of values below 0, of what is called, come before what is not called.
+    // A function with calls and a negative sum precedes functions without calls.
     let mut negative = sample();
     let first = negative.paths[0].function;
     negative.paths.retain(|path| path.function == first);
@@ -206,7 +209,8 @@ fn filter(functions: &[&str], under: &[&str], threads: &[&str]) -> Filter {
     }
 }
 
-/// The paths of two ranks of two programs kept apart: chosen by id, program or rank, with what each has of a function.
+/// Paths of two ranks of two programs are kept apart and can be selected by id, program or rank.
+/// Each rank has its part of a function.
 #[test]
 fn processes_are_chosen_and_told_apart() {
     use crate::merge::{Merger, PathsOf};
@@ -271,7 +275,7 @@ fn filters_keep_what_is_named() {
     assert_eq!(paths(&[], &[], &[]).unwrap(), [0, 1, 2, 3]);
     assert_eq!(paths(&["w*"], &[], &[]).unwrap(), [0, 1, 2]);
     assert_eq!(paths(&["Store::load"], &[], &[]).unwrap(), [3]);
-    // The inlined function and the one it is in, from the root on, and not the other way round.
+    // The inlined function follows the function that contains it, from the root on.
     assert_eq!(
         paths(&[], &["main", "helper", "Store::load"], &[]).unwrap(),
         [1]
@@ -314,7 +318,7 @@ fn trees_fold_equal_callers() {
     golden("tree-limit", &tree_of(&counted(), &few));
 }
 
-/// Each form says what is not exact, and none that nothing was lost where times are not whole.
+/// Each form shows the losses. None claims that nothing was lost if times are incomplete.
 #[test]
 fn what_is_not_whole_is_marked_in_every_form() {
     let mut profile = sample();
@@ -399,7 +403,7 @@ fn text_warns_of_a_profile_that_contradicts_itself() {
     assert!(text.contains(warning), "{text}");
 }
 
-/// The sample with metrics of every kind, named threads, and what the measuring has cost.
+/// A profile with metrics of every kind, named threads, and the cost of measuring.
 fn various() -> Profile {
     let mut profile = rich();
     let metric = |name: &str, unit: &str| Metric {
@@ -494,7 +498,7 @@ fn text_with_histograms() {
     golden("text-histogram", &report(&various(), &options));
 }
 
-/// A path that there was no memory for, among others.
+/// One of the paths had no memory for its histogram.
 #[test]
 fn text_of_a_histogram_that_was_not_kept() {
     let mut profile = sample();
@@ -510,7 +514,7 @@ fn text_of_a_histogram_that_was_not_kept() {
     golden("text-unknown", &report(&profile, &options));
 }
 
-/// What fits into a hundred columns when it is typical: names and remarks have lines of their own.
+/// Typical rows fit into a hundred columns. Long names and remarks have lines of their own.
 #[test]
 fn lines_of_numbers_fit_into_a_hundred_columns() {
     for profile in [sample(), rich(), various()] {
@@ -553,7 +557,7 @@ fn summary_of_an_interval_shows_only_what_changed() {
 }
 
 #[test]
-fn sums_of_the_largest_numbers_stay_at_the_limit() {
+fn sums_of_the_largest_numbers_stay_at_the_limit_in_reports() {
     let mut profile = largest();
     let text = report(&profile, &Options::default());
     assert!(text.contains("  1 call not recorded (0.0 %)\n"), "{text}");

@@ -1,20 +1,20 @@
-//! What threads of one name did together.
+//! Threads grouped by name.
 
 use super::human;
 use crate::profile::{PathEntry, Total, printable};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The names of threads by their ids.
+/// Thread names by thread id.
 pub(super) type Names<'p> = HashMap<u32, &'p str>;
 
-/// Threads of one name.
+/// The threads with the same name.
 pub(super) struct Group {
-    /// Their name, and how many they are.
+    /// The name of the threads and their number, as printed.
     pub(super) title: String,
     pub(super) total: Total,
 }
 
-/// The threads of `paths` by name; none where they are not kept apart or none has a name.
+/// The threads of `paths` by name. Empty if threads are not kept apart, or if none has a name.
 pub(super) fn by_name(names: &Names<'_>, paths: &[&PathEntry]) -> Vec<Group> {
     if names.is_empty() {
         return Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn by_name(names: &Names<'_>, paths: &[&PathEntry]) -> Vec<Group> {
     groups.collect()
 }
 
-/// `thread 4243 (worker)`.
+/// The title of a thread: `thread 4243 (worker)`, or `thread 4243` if its name is not known.
 pub(super) fn title(names: &Names<'_>, tid: u32) -> String {
     match names.get(&tid) {
         Some(name) => format!("thread {tid} ({})", printable(name)),

@@ -1,4 +1,4 @@
-//! The callers of each function as a tree: paths that begin with the same callers are one up to where they part.
+//! The callers of each function as a tree. Paths with the same innermost callers share these nodes.
 
 use super::table::Frame;
 use super::{Numbered, Options, Report, Selection, end_of, exactness, human};
@@ -9,20 +9,24 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::rc::Rc;
 
-/// Paths that go through the same callers up to here.
+/// The paths that share the callers up to this one.
 #[derive(Default)]
 struct Node {
     calls: u64,
-    /// Of the metric that is sorted by.
+    /// The sum of the metric that is the sort key.
     sum: i128,
+    /// The number of calls on incomplete paths.
     incomplete: u64,
+    /// The number of calls that left by a tail call.
     tail: u64,
+    /// The number of calls that at least one metric has not measured.
     unmeasured: u64,
-    /// Calls of paths that end here without having come to a root, or without a caller.
+    /// The number of calls on paths whose display ends here before a root, or that have no caller,
+    /// by the text shown for them.
     ends: BTreeMap<&'static str, u64>,
-    /// By their frames, those on paths that are shown.
+    /// Callers on shown paths, by frame.
     callers: HashMap<usize, Node>,
-    /// True if there are others.
+    /// True if there are callers on paths that are not shown.
     has_others: bool,
 }
 
@@ -39,7 +43,8 @@ impl Node {
 }
 
 impl Node {
-    /// Adds a path as far as callers of it are shown.
+    /// Adds a path, with its `sum` of the metric, to this node and to the nodes of its callers, up
+    /// to `depth` of them. Stops at a caller that has no node.
     fn take(&mut self, profile: &Profile, path: &PathEntry, sum: i128, depth: usize) {
         let is_point = profile.functions[path.function].point;
         self.add(path, sum, is_point);
@@ -64,10 +69,10 @@ impl Node {
     }
 }
 
-/// Writes of each function the tree of its callers, with their shares of the calls and of the metric.
+/// Writes the tree of callers for each function, with their shares of the calls and of the metric.
 ///
 /// # Errors
-/// What `out` gives.
+/// Returns the errors of `out`.
 pub fn tree(
     profile: &Profile,
     shown: &Selection,
@@ -93,13 +98,16 @@ pub fn tree(
     exactness::write(profile, report.is_marked(sorted_by), out)
 }
 
+/// The callers of one function.
 struct Tree<'r> {
     report: &'r Report<'r>,
+    /// Index into [`Profile::functions`].
     function: usize,
+    /// The node of the function itself.
     root: Node,
-    /// Displayed names of the function and of all its callers.
+    /// Displayed names of the function and of all its callers, by their whole names.
     names: HashMap<String, String>,
-    /// Paths of the function that are not shown.
+    /// The number of paths of the function that are not shown.
     hidden: usize,
 }
 
@@ -157,7 +165,8 @@ impl<'r> Tree<'r> {
         Ok(())
     }
 
-    /// Writes a caller, of these lines, and those that call it. One of several begins with a dash.
+    /// Writes a caller with these lines, then its own callers. One of several callers begins with a
+    /// dash.
     fn node(
         &self,
         node: &Node,
@@ -191,7 +200,7 @@ impl<'r> Tree<'r> {
         }
         let mut callers: Vec<_> = node.callers.iter().collect();
         callers.sort_by_key(|(frame, n)| (std::cmp::Reverse((n.sum, n.calls)), **frame));
-        // A caller that is the only one stands below, those that part stand further in.
+        // A single caller has the same indentation; several callers are indented further.
         let others = node.ends.len() + usize::from(node.has_others);
         let parts = node.callers.len() + others > 1;
         let indent = indent + if parts { DASH.len() } else { 0 };
@@ -206,8 +215,8 @@ impl<'r> Tree<'r> {
         Ok(())
     }
 
-    /// The lines of a caller and, while all are folded, of the single callers above it. The node is that
-    /// of the last line. All these nodes have the same numbers.
+    /// The lines of a caller and of its chain of single callers, as long as all of them are folded.
+    /// Returns the node of the last line. All these nodes have the same numbers.
     fn foldable<'n>(&self, frame: usize, caller: &'n Node) -> (&'n Node, Vec<Rc<Frame>>) {
         let is_folded = |lines: &[Rc<Frame>]| lines.iter().all(|line| line.fold.is_some());
         let (mut lines, mut last) = (self.report.lines(frame).to_vec(), caller);
@@ -226,11 +235,12 @@ impl<'r> Tree<'r> {
         (last, lines)
     }
 
+    /// The displayed name of the function of a frame.
     fn name<'n>(&'n self, frame: &'n Frame) -> &'n str {
         self.names.get(&frame.name).unwrap_or(&frame.name)
     }
 
-    /// The share of the calls, and of the metric where there is one.
+    /// The share of the calls, and of the metric if it is the sort key, as text.
     fn numbers(&self, calls: u64, sum: Option<i128>) -> String {
         let calls = human::share(calls.into(), self.root.calls.into());
         if self.report.sorted_by().is_none() {
@@ -256,16 +266,16 @@ fn names(report: &Report<'_>, function: usize, root: &Node) -> HashMap<String, S
     names.into_iter().zip(short).collect()
 }
 
-/// What one of several callers begins with.
+/// The prefix of one of several callers.
 const DASH: &str = "- ";
 
-/// What stands before the name of a caller that is so far in.
+/// The text before the name of a caller with this indentation.
 fn lead(indent: usize, is_part: bool) -> String {
     let dash = if is_part { DASH } else { "" };
     format!("{:len$}{dash}", "", len = indent - dash.len())
 }
 
-/// What is not exact of the calls that go through a caller.
+/// The remarks on the accuracy of calls through a caller.
 fn marks(node: &Node) -> String {
     let marks = [
         (node.incomplete, "incomplete"),

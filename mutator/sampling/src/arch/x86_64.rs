@@ -6,13 +6,14 @@ pub use framehop::x86_64::{
 };
 use ipath_target::arch::Registers as AllRegisters;
 
-/// How many registers are sampled: the general ones and the instruction pointer.
+/// The number of sampled registers: the general ones and the instruction pointer.
 pub const REGISTERS: usize = 17;
 
-/// Their bits in `sample_regs_user`: AX to IP are 0 to 8, R8 to R15 are 16 to 23
-/// (arch/x86/include/uapi/asm/perf_regs.h). They come in this order.
+/// The bits of the sampled registers in `sample_regs_user`: AX to IP are 0 to 8, R8 to R15 are 16
+/// to 23 (arch/x86/include/uapi/asm/perf_regs.h). They come in this order.
 pub const MASK: u64 = 0x1ff | 0xff << 16;
 
+/// The registers before the instruction pointer, in the order of a sample.
 const ORDER: [Reg; 8] = [
     Reg::RAX,
     Reg::RBX,
@@ -23,7 +24,9 @@ const ORDER: [Reg; 8] = [
     Reg::RBP,
     Reg::RSP,
 ];
+/// The index of the instruction pointer in a sample.
 const IP: usize = 8;
+/// The registers after the instruction pointer, in the order of a sample.
 const HIGH: [Reg; 8] = [
     Reg::R8,
     Reg::R9,
@@ -35,12 +38,12 @@ const HIGH: [Reg; 8] = [
     Reg::R15,
 ];
 
-/// What an unwinder needs of a thread.
+/// The registers that an unwinder needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers(pub UnwindRegs);
 
 impl Registers {
-    /// Those of a sample.
+    /// The registers of a sample, whose words are in the order of [`MASK`].
     pub fn of(words: &[u64; REGISTERS]) -> Self {
         let mut all = UnwindRegs::new(words[IP], 0, 0);
         let low = ORDER.iter().zip(words);
@@ -51,14 +54,14 @@ impl Registers {
         Self(all)
     }
 
-    /// Those of a thread in ptrace-stop.
+    /// The registers of a thread in ptrace-stop.
     pub fn of_stopped(all: &AllRegisters) -> Self {
         Self::of(&all.as_sampled())
     }
 
-    /// Of a thread of which no more is known than these.
+    /// The registers of a thread of which only the program counter and the stack pointer are known.
     pub fn bare(pc: u64, sp: u64) -> Self {
-        /// No frame is there. A frame pointer of 0 would mean the root.
+        /// An address without a frame. A frame pointer of 0 would mean the root.
         const UNKNOWN: u64 = 1;
         Self(UnwindRegs::new(pc, sp, UNKNOWN))
     }
@@ -80,12 +83,13 @@ impl Registers {
     }
 }
 
-/// The frame pointer of a frame.
+/// The frame pointer in an unwinder's registers.
 pub fn frame_pointer(registers: &UnwindRegs) -> u64 {
     registers.bp()
 }
 
-/// Goes to the caller's frame.
+/// Sets the stack pointer and the frame pointer to those of the caller. The instruction pointer
+/// stays.
 pub fn go_to_caller(registers: &mut UnwindRegs, sp: u64, fp: u64) {
     registers.set_bp(fp);
     registers.set_sp(sp);

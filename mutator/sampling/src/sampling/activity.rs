@@ -1,13 +1,13 @@
-//! The pace of threads, by the kernel's count of their processor time, and the time of day.
+//! The pace of threads, by the kernel's count of their processor time, and the clock.
 
 use ipath_target::process::Activity;
 
-/// What a thread, or several together, does in a second.
+/// The activity of one or several threads per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
-    /// How much of a second it is on a processor.
+    /// The seconds on a processor per second. More than 1 is possible for several threads.
     pub(super) processor: f64,
-    /// How often it is given one.
+    /// The number of times per second that a thread is given a processor.
     pub(super) turns: f64,
 }
 
@@ -22,7 +22,7 @@ impl Pace {
     }
 }
 
-/// CLOCK_MONOTONIC, ns.
+/// CLOCK_MONOTONIC, in nanoseconds. 0 if it cannot be read.
 pub(super) fn now() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
     now.map_or(0, |t| {

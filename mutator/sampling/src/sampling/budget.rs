@@ -1,41 +1,51 @@
-//! What looking may cost the process. A perf event of a thread costs it at each switch, whether that is sampled or not: its
-//! timer is started and stopped, and a record written. So threads that switch often are looked at for a while in turn.
+//! The time that sampling may take from the process. A perf event of a thread takes time at each
+//! switch, sampled or not: its timer is started and stopped, and a record is written. So threads
+//! that switch often are sampled in turn, for a while.
 
 use super::activity::Pace;
 
-/// What is assumed that a record of a switch takes of the thread's time, a sample, and the beginning of a window, ns: as
-/// measured in a virtual machine, where timers are dear.
+/// The estimated cost of a switch record, in nanoseconds of the thread's time. This cost and the
+/// next two were measured in a virtual machine, where timers are expensive.
 const SWITCH: f64 = 4_500.0;
+/// The estimated cost of a sample, in nanoseconds of the thread's time.
 const SAMPLE: f64 = 8_000.0;
+/// The estimated cost of the start of a window, in nanoseconds of the thread's time.
 const OPENING: f64 = 20_000.0;
-/// What a switch takes longer of a thread that has been looked at, for a second after the last window of any thread: the
-/// kernel does not forget at once that there were events (kernel/events/core.c, perf_sched_events), ns.
+/// The additional cost of each switch of a sampled thread, in nanoseconds, for [`FOR_SO_LONG`]
+/// after the last window of any thread. The kernel keeps events enabled for that long
+/// (kernel/events/core.c, perf_sched_events).
 const AFTERWARDS: f64 = 180.0;
+/// The time in which switches cost more after the last window, in nanoseconds.
 const FOR_SO_LONG: u64 = 1_000_000_000;
-/// More of a thread's time than this is not taken however often it switches: it switches less often then.
+/// The maximum part of a thread's time that sampling takes, however often the thread switches. It
+/// switches less often then.
 const MOST_OF_TIME: f64 = 0.7;
 
-/// How much of the process's time on processors looking may take, and of one processor where that is little.
+/// The part of the process's CPU time that sampling may take.
 const SHARE: f64 = 0.008;
+/// The part of one processor that sampling may take at least, however idle the process is.
 const LEAST: f64 = 0.002;
-/// What is earned in so many ns may be taken at once, and at the beginning.
+/// The credit at the start, and the maximum credit: the earnings of this many nanoseconds.
 const SAVED: f64 = 1.25e9;
 
-/// Time that may be taken of the process.
+/// The time that sampling may take from the process.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// By now, ns; what has been taken too much is missing.
+    /// The current credit, in nanoseconds. It is negative after overspending.
     credit: f64,
-    /// Earned in a nanosecond, ns.
+    /// The nanoseconds that sampling may take for each nanosecond that passes.
     rate: f64,
-    /// What switches take longer in a nanosecond, until it is over, ns.
+    /// The additional cost of switches until `until`, in nanoseconds for each nanosecond that
+    /// passes.
     afterwards: f64,
+    /// The end of the additional cost: CLOCK_MONOTONIC, in nanoseconds.
     until: u64,
+    /// The time up to which earnings were added: CLOCK_MONOTONIC, in nanoseconds.
     at: u64,
 }
 
 impl Budget {
-    /// What may be taken from now on of a process of this pace.
+    /// The initial budget for a process with this pace.
     pub(super) fn new(now: u64, process: Pace) -> Self {
         let mut budget = Self {
             credit: 0.0,
@@ -49,18 +59,18 @@ impl Budget {
         budget
     }
 
-    /// All threads of the process together have this pace by now.
+    /// Updates the pace of all threads of the process together.
     pub(super) fn follow(&mut self, process: Pace) {
         self.rate = (SHARE * process.processor).max(LEAST);
         self.afterwards = AFTERWARDS * process.turns / 1e9;
     }
 
-    /// A thread is looked at until then.
+    /// Records that a thread is sampled until `ends`: CLOCK_MONOTONIC, in nanoseconds.
     pub(super) fn look_until(&mut self, ends: u64) {
         self.until = self.until.max(ends + FOR_SO_LONG);
     }
 
-    /// Time passes.
+    /// Adds the earnings since the last call up to `now`, without the additional cost of switches.
     pub(super) fn earn(&mut self, now: u64) {
         let passed = now.saturating_sub(self.at) as f64;
         let afterwards = now.min(self.until).saturating_sub(self.at) as f64;
@@ -69,22 +79,25 @@ impl Budget {
         self.at = now;
     }
 
+    /// True if sampling may take more time now.
     pub(super) fn has_credit(&self) -> bool {
         self.credit > 0.0
     }
 
+    /// Subtracts a cost in nanoseconds from the credit. A negative cost is given back.
     pub(super) fn take(&mut self, ns: f64) {
         self.credit -= ns;
     }
 }
 
-/// What a window of so many ns is likely to take of a thread of this pace that is sampled each `period` ns, ns.
+/// The expected cost of a window of `window` nanoseconds for a thread of this pace that is sampled
+/// every `period` nanoseconds. In nanoseconds.
 pub(super) fn likely(pace: Pace, window: u64, period: u64) -> f64 {
     let of_time = (2.0 * SWITCH * pace.turns / 1e9).min(MOST_OF_TIME);
     OPENING + window as f64 * (of_time + SAMPLE * pace.processor / period as f64)
 }
 
-/// What it has taken.
+/// The cost of this many switch records and samples, in nanoseconds.
 pub(super) fn taken(switches: u64, samples: u64) -> f64 {
     SWITCH * switches as f64 + SAMPLE * samples as f64
 }
@@ -93,8 +106,8 @@ pub(super) fn taken(switches: u64, samples: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Windows of `window` ns are opened whenever there is credit, which may be before they are paid for; the time taken, and
-    /// how many they are.
+    /// Opens windows of `window` ns whenever there is credit, even if they cost more than that.
+    /// Returns the time taken and the number of windows.
     fn taken_in(seconds: u64, processors: f64, pace: Pace, window: u64) -> (f64, u64) {
         const TICK: u64 = 25_000_000;
         let process = Pace {
@@ -139,7 +152,7 @@ mod tests {
             turns: 500_000.0,
         };
         let (_, windows) = taken_in(30, 1.0, pace, 5_000_000);
-        // Each second after a window takes 90 ms, which are earned in eleven.
+        // Each second after a window costs 90 ms, which take eleven seconds to earn.
         assert!((3..=40).contains(&windows), "{windows}");
     }
 

@@ -1,4 +1,4 @@
-//! The code of a process: which function an address is in, and how the stack is walked from there.
+//! The code of a process: the function at an address, and stack walks from there.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,6 +15,7 @@ use super::own;
 use super::role::{Role, role_of};
 use super::unwinding::{before, left, unwound, unwound_in_memory};
 use crate::arch::{Cache, Registers, Unwinder};
+use ipath_base::files::FilePart;
 use ipath_profile::folding::Fold;
 use ipath_profile::services::is_service;
 use ipath_symbols::debuginfod;
@@ -24,100 +25,110 @@ use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::unread::UnwindTables;
 use ipath_target::process::{Extent, Mapping, Process};
 
-/// Where a function is: its module, first address, and what it is called if it is generated code.
-type Key = (Option<usize>, Avma, Option<Arc<str>>);
+/// The identity of a function: its module, its first address, and its name if it is generated code.
+type FunctionKey = (Option<usize>, Avma, Option<Arc<str>>);
 
-/// A function that has been seen, by number.
+/// The number of a function that was seen: its index in [`Code`]'s list of functions.
 pub(super) type FunctionId = u32;
 
 /// A function that has been seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Index of its module; `None` for code that no file has.
+    /// Index of its module, as in [`Code::modules`]. `None` for code that is in no file.
     pub(super) module: Option<usize>,
     /// First address in the process.
     pub(super) start: Avma,
-    /// The same in its file, or in the process where it is in none.
+    /// Its first address in its file, or in the process if it is in no file or the file's bias is
+    /// unknown.
     pub(super) address: Svma,
-    /// Its name as the linker knows it; empty where it has none.
+    /// Its linkage name. Empty if it has none.
     pub(super) linkage: String,
-    /// Demangled; where it stands in its module where it has none.
+    /// Its demangled name, or its position in its module if it has no name.
     pub(super) name: String,
     /// See [`is_service`].
     pub(super) serves: bool,
     /// Its role in waits.
     pub(super) role: Role,
-    /// True if it belongs to a runtime, and enters a program or a thread.
+    /// True if it belongs to a language runtime and is the entry of a program or thread.
     pub(super) is_of_runtime: bool,
-    /// True if ipath has put it there.
+    /// True if ipath mapped it.
     pub(super) is_own: bool,
-    /// False of code of a file in which no function is known.
+    /// False for code of a file in which no function is known.
     pub(super) is_known: bool,
     /// True for a part of a compiler's runtime that generated code calls all the time.
     pub(super) is_built_in: bool,
 }
 
-/// A module and what is known of it.
+/// A module and the known facts about it.
 struct Loaded {
     module: Module,
-    /// What a user calls it.
+    /// The name of the module for users.
     shown: String,
-    image: Option<(&'static OpenImage, Bias)>,
-    /// What stands for its file if that cannot be read.
+    /// `None` if the file cannot be read or its bias is unknown.
+    image: Option<(Arc<OpenImage>, Bias)>,
+    /// Replaces `image` if there is none. `None` if the memory of the process does not help either.
     unread: Option<Unread>,
-    /// Whether all of its code is looked through for how frames are left: what is large takes seconds, and is done for
-    /// files alone that have no tables, before anything is sampled.
+    /// True if all of its code is searched for the frames of calls. This takes seconds for large
+    /// files. It is done only for small files and files without tables, before sampling begins.
     is_looked_through: bool,
-    /// How frames are left that nothing else tells of, once they have been looked at: after calls, and before other
-    /// instructions.
+    /// Recipes for frames that nothing else describes, by the return address of a call. `None` for
+    /// an address without a recipe. Filled on demand.
     after: HashMap<Svma, Option<Recipe>>,
+    /// As `after`, for innermost frames, by the address of the instruction that runs next.
     before: HashMap<Svma, Option<Recipe>>,
 }
 
 /// A module whose file cannot be read.
 struct Unread {
     bias: Bias,
-    tables: Option<&'static UnwindTables>,
+    tables: Option<UnwindTables>,
 }
 
-/// The code that a process has mapped.
+/// The mapped code of a process.
 pub(super) struct Code {
     process: Process,
-    /// All that have been seen; those that are mapped now, by index.
+    /// All modules seen so far.
     loaded: Vec<Loaded>,
+    /// The indexes in `loaded` of the modules that are mapped now.
     current: Vec<usize>,
-    /// Executable mappings, by address, with the module of each.
+    /// Executable mappings in ascending order of their addresses, each with the index of its
+    /// module. `None` for a mapping without a module.
     mapped: Vec<(Range<Avma>, Option<usize>)>,
-    /// What of these ipath has put there.
+    /// The mappings that ipath made.
     own: Vec<Extent>,
-    unwinder: Unwinder<&'static [u8]>,
+    unwinder: Unwinder<FilePart>,
     cache: Cache,
     functions: Vec<Seen>,
-    /// Function by an address in it.
+    /// Functions by an address in them in the process. Only functions in a file.
     known: HashMap<u64, FunctionId>,
-    /// Function by where it is.
-    ids: HashMap<Key, FunctionId>,
+    /// Functions by their identity.
+    ids: HashMap<FunctionKey, FunctionId>,
+    /// The time of the last look at the mappings.
     looked: Instant,
-    /// What generated code is called, and when that was read last.
+    /// The names of generated code.
     jit: JitNames,
+    /// The time at which the names of generated code were last read. `None` before the first time.
     jit_read: Option<Instant>,
-    /// How many debug files had come when functions were last named.
+    /// The number of debug files that had arrived when functions were last named.
     arrived: u64,
-    /// How long looking took the last time.
+    /// The duration of the last look at the mappings.
     look_took: Duration,
 }
 
-/// What a walk has come to: the function of each frame, the innermost first, and whether it came to the root.
+/// The result of a stack walk: the function of each frame, the innermost first, and whether the
+/// walk reached the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Path {
+    /// The function of each frame, the innermost first.
     pub(super) functions: Vec<FunctionId>,
+    /// True if the walk reached the root.
     pub(super) is_whole: bool,
     /// True if there was no room for the callers.
     pub(super) is_folded: bool,
 }
 
 impl Path {
-    /// What remains where there is no room for it.
+    /// Keeps only the innermost frame, for paths that have no room.
     pub(super) fn innermost(mut self) -> Self {
         self.is_folded |= self.functions.len() > 1;
         self.functions.truncate(1);
@@ -125,23 +136,26 @@ impl Path {
     }
 }
 
-/// What code of a file is called in which no function is known.
+/// The name of code in a file in which no function is known.
 const UNKNOWN: &str = "[no known function]";
 
-/// Time between two looks at what is mapped: where code is met that is not, and at what else has come to the same place.
+/// The minimum time between two looks at the mappings when an unmapped address is found. Also the
+/// minimum time between two reads of the names of generated code.
 const UNTIL_NEXT_LOOK: Duration = Duration::from_millis(200);
+/// The minimum time between two looks at the mappings for mappings that were replaced.
 const UNTIL_REFRESH: Duration = Duration::from_secs(1);
-/// And so many times as long as the last look took.
+/// A look also waits for this many times the duration of the last look.
 const LEISURE: u32 = 50;
 
-/// Addresses whose functions are remembered, at most: generated code has new ones all the time.
+/// The most addresses whose functions are remembered. Generated code has new addresses all the
+/// time.
 const MOST_KNOWN: usize = 1 << 18;
 
-/// Deeper stacks are cut off.
+/// The most frames of a stack walk.
 const MOST_FRAMES: usize = 512;
 
 impl Code {
-    /// The code of a process as it is now.
+    /// Reads the current mappings of a process.
     pub(super) fn of(process: &Process) -> Self {
         let mut code = Self {
             process: process.clone(),
@@ -164,41 +178,44 @@ impl Code {
         code
     }
 
-    /// The modules that are mapped, each with the index by which functions name it.
+    /// The mapped modules, each with the index that functions refer to.
     pub(super) fn modules(&self) -> Vec<(usize, Module)> {
         let module = |&index: &usize| (index, self.loaded[index].module.clone());
         self.current.iter().map(module).collect()
     }
 
-    /// The file that a module has been mapped from.
+    /// The path of a module's file. Empty without a module.
     pub(super) fn file(&self, module: Option<usize>) -> &str {
         module.map_or("", |index| &self.loaded[index].module.path)
     }
 
-    /// Takes in what may have been mapped in the place of something else. To be called often.
+    /// Looks for mappings that have replaced others, if the last look is long enough ago. Call it
+    /// often.
     pub(super) fn refresh(&mut self) {
         if self.looked.elapsed() > UNTIL_REFRESH.max(LEISURE * self.look_took) {
             self.look();
         }
     }
 
-    /// What a user calls a module.
+    /// The name of a function's module for users: `[jit]` for generated code, `[ipath]` for ipath's
+    /// own.
     pub(super) fn shown(&self, seen: &Seen) -> &str {
         let generated = if seen.is_own { own::MODULE } else { "[jit]" };
         seen.module
             .map_or(generated, |index| &self.loaded[index].shown)
     }
 
-    /// How many functions have been seen.
+    /// The number of functions seen so far.
     pub(super) fn count(&self) -> usize {
         self.functions.len()
     }
 
+    /// The function with this number.
     pub(super) fn function(&self, id: FunctionId) -> &Seen {
         &self.functions[id as usize]
     }
 
-    /// Takes in what is mapped now.
+    /// Reads the current mappings. If they cannot be read, the known ones stay.
     fn look(&mut self) {
         let begin = Instant::now();
         if let Ok(maps) = self.process.maps() {
@@ -232,16 +249,16 @@ impl Code {
             self.own = own::extents(&self.process);
             self.known.clear();
         }
-        // Where another file was before, its tables say nothing any more; where one has come back, they do again.
+        // The tables of a replaced module no longer apply. They apply again if the module returns.
         if current != self.current {
             self.unwinder = Unwinder::new();
             self.cache = Cache::new();
             for loaded in current.iter().map(|&index| &self.loaded[index]) {
-                if let Some((opened, bias)) = loaded.image {
+                if let Some((opened, bias)) = &loaded.image {
                     self.unwinder
-                        .add_module(unwound(&loaded.module, opened, bias));
+                        .add_module(unwound(&loaded.module, opened, *bias));
                 } else if let Some(unread) = &loaded.unread
-                    && let Some(tables) = unread.tables
+                    && let Some(tables) = &unread.tables
                 {
                     let module = unwound_in_memory(&loaded.module, tables, unread.bias);
                     self.unwinder.add_module(module);
@@ -253,16 +270,19 @@ impl Code {
 
     fn load(&mut self, module: Module) -> usize {
         let opened = images::of_module(&module).ok();
-        let image = opened.and_then(|opened| Some((opened, module.bias(opened.image)?)));
+        let image = opened.and_then(|opened| {
+            let bias = module.bias(opened.image())?;
+            Some((opened, bias))
+        });
         let mut is_looked_through = false;
-        if let Some((opened, _)) = image {
-            const MOST: usize = 4 << 20;
-            let len = |name: &str| opened.image.section(name).map(|(_, data)| data.len());
+        if let Some((opened, _)) = &image {
+            const MAX_BYTES: usize = 4 << 20;
+            let len = |name: &str| opened.image().section(name).map(|(_, data)| data.len());
             let has_tables = len(".eh_frame").is_some();
-            is_looked_through = !has_tables || len(".text").is_some_and(|len| len <= MOST);
+            is_looked_through = !has_tables || len(".text").is_some_and(|len| len <= MAX_BYTES);
             if !has_tables {
-                // It takes a while, in which nothing should have to be taken in.
-                let _ = (opened.frames(), &*opened.context);
+                // This takes a while. It must not be interrupted by reading samples.
+                let _ = (opened.frames(), opened.context());
             }
         }
         let unread = image.is_none().then(|| unread(&module)).flatten();
@@ -278,7 +298,8 @@ impl Code {
         self.loaded.len() - 1
     }
 
-    /// Names functions by the debug files that have come since: which function each is now, where any has come.
+    /// Names functions by the debug files that have arrived since the last call. Returns the new
+    /// number of each function, indexed by its old number, or `None` if no file has arrived.
     pub(super) fn renew(&mut self) -> Option<Vec<FunctionId>> {
         let arrived = debuginfod::arrived();
         if std::mem::replace(&mut self.arrived, arrived) == arrived {
@@ -309,7 +330,9 @@ impl Code {
         Some(functions.map(now).collect())
     }
 
-    /// The executable mapping at an address, by where it begins, with its module.
+    /// The start of the executable mapping at an address, and the index of its module. Looks at the
+    /// mappings again if none is known there and the last look is long enough ago. `None` if there
+    /// is no mapping.
     fn mapped_at(&mut self, at: Avma) -> Option<(Avma, Option<usize>)> {
         let find = |mapped: &[(Range<Avma>, Option<usize>)]| {
             let after = mapped.partition_point(|(range, _)| range.start <= at);
@@ -323,7 +346,8 @@ impl Code {
         find(&self.mapped)
     }
 
-    /// The function that an address is in.
+    /// The function at an address in the process. Code without a known function counts as one
+    /// function: of its mapping, or of this address if nothing is mapped.
     pub(super) fn function_at(&mut self, at: Avma) -> FunctionId {
         if let Some(&id) = self.known.get(&at.0) {
             return id;
@@ -335,7 +359,7 @@ impl Code {
         if module.is_none_or(|index| self.loaded[index].image.is_none())
             && let Some(id) = self.generated_at(at)
         {
-            // Other code may be there next time.
+            // The next lookup may find other code there.
             return id;
         }
         let seen = self.seen_at(module, at, beginning);
@@ -349,7 +373,7 @@ impl Code {
         id
     }
 
-    /// All that ipath has put there, as one function.
+    /// All memory that ipath mapped into the process, as a single function.
     fn own(&mut self) -> FunctionId {
         let start = self.own.iter().map(|extent| extent.start).min();
         let start = start.unwrap_or_default();
@@ -369,7 +393,7 @@ impl Code {
         self.id((None, Avma(0), None), seen)
     }
 
-    fn id(&mut self, key: Key, seen: Seen) -> FunctionId {
+    fn id(&mut self, key: FunctionKey, seen: Seen) -> FunctionId {
         let next = self.functions.len() as FunctionId;
         let id = *self.ids.entry(key).or_insert(next);
         if id == next {
@@ -378,7 +402,8 @@ impl Code {
         id
     }
 
-    /// The function that an address is in, where the process has written down what its generated code is called.
+    /// The function at an address of generated code. `None` if the process has not published its
+    /// name.
     fn generated_at(&mut self, at: Avma) -> Option<FunctionId> {
         if self
             .jit_read
@@ -405,25 +430,27 @@ impl Code {
         Some(self.id((None, start, Some(name)), seen))
     }
 
-    /// What is at an address of a mapping that begins there; all of that where no function is known.
+    /// Describes the code at an address. `beginning` is the start of its mapping, which stands for
+    /// the function if none is known.
     fn seen_at(&self, module: Option<usize>, at: Avma, beginning: Avma) -> Seen {
         let loaded = module.map(|index| &self.loaded[index]);
-        let image = loaded.and_then(|loaded| loaded.image);
+        let image = loaded.and_then(|loaded| loaded.image.as_ref());
         let unread = loaded.and_then(|loaded| loaded.unread.as_ref());
         let bias = image
-            .map(|(_, bias)| bias)
+            .map(|&(_, bias)| bias)
             .or(unread.map(|unread| unread.bias));
         let in_file = |at: Avma| bias.map_or(Svma(at.0), |bias| bias.to_svma(at));
         let address = in_file(at);
-        // Without the file the tables tell where the function begins, or nothing does.
+        // Without the file, only unwind tables give the start of the function.
         let beginning = match unread {
             Some(Unread { bias, tables }) => {
-                let start = tables.and_then(|tables| tables.start_before(address));
+                let start = tables.as_ref();
+                let start = start.and_then(|tables| tables.start_before(address));
                 start.map_or(at, |start| bias.to_avma(start))
             }
             None => beginning,
         };
-        // A part that was split off is its function's.
+        // A split-off part belongs to its function.
         let function = image.and_then(|(opened, _)| opened.function_at(address));
         let is_unknown = image.is_some() && function.is_none();
         let back = |to: Svma| bias.map_or(at, |bias| bias.to_avma(to));
@@ -448,7 +475,7 @@ impl Code {
             serves: is_service(&name, loaded.map(|l| l.module.file_name())),
             role: role_of(&name),
             is_of_runtime: matches!(Fold::of(&name), Some(Fold::Runtime(_))),
-            // The code that V8 has compiled ahead, such as the handlers of its interpreter.
+            // Code that V8 compiled ahead of time, for example the handlers of its interpreter.
             is_built_in: linkage.starts_with("Builtins_"),
             linkage,
             name,
@@ -457,7 +484,8 @@ impl Code {
         }
     }
 
-    /// Walks the stack of a thread with these registers, of which `stack` is what lies at the stack pointer and above.
+    /// Walks the stack of a thread with these registers, for at most [`MOST_FRAMES`] frames.
+    /// `stack` holds the bytes from the stack pointer upwards.
     pub(super) fn walk(&mut self, registers: &Registers, stack: &[u8]) -> Path {
         let bottom = registers.sp();
         let mut read = |at: u64| {
@@ -497,10 +525,11 @@ impl Code {
         path
     }
 
-    /// How the frame at an address is left, where its unwind tables do not say so.
+    /// The recipe for the frame at an address, if the unwind tables do not describe the frame or
+    /// describe it wrongly. `None` leaves the frame to the unwinder.
     fn recipe(&mut self, module: Option<usize>, at: FrameAddress) -> Option<Recipe> {
         let loaded = &mut self.loaded[module?];
-        let (opened, bias) = loaded.image?;
+        let (opened, bias) = loaded.image.as_ref()?;
         let inside = bias.to_svma(Avma(at.address_for_lookup()));
         let is_return = matches!(at, FrameAddress::ReturnAddress(_));
         let after = bias.to_svma(Avma(at.address()));
@@ -511,8 +540,8 @@ impl Code {
         };
         let published = recipes.binary_search_by_key(&after, |(after, _)| *after);
         let published = published.ok().map(|index| recipes[index].1);
-        if opened.image.fde(inside).is_some() {
-            let is_outermost = is_return && opened.image.is_outermost(inside);
+        if opened.image().fde(inside).is_some() {
+            let is_outermost = is_return && opened.image().is_outermost(inside);
             let corrected = published.filter(|_| is_return);
             return corrected.or_else(|| is_outermost.then_some(Recipe::Outermost));
         }
@@ -526,7 +555,7 @@ impl Code {
         };
         *known.entry(after).or_insert_with(|| {
             if is_return {
-                let found = frames_around(opened.image, after);
+                let found = frames_around(opened.image(), after);
                 found.iter().find(|(at, _)| *at == after).map(|(_, r)| *r)
             } else {
                 before(opened, after)
@@ -535,13 +564,10 @@ impl Code {
     }
 }
 
-/// What the process's memory tells of a module. `None` if that is not even where its code belongs.
+/// Reads the facts about a module from the memory of its process. `None` if the memory does not
+/// even give its bias.
 fn unread(module: &Module) -> Option<Unread> {
     let bias = module.bias_in_memory()?;
-    // As files that are read, it stays until the command ends.
-    let tables = module.unwind_tables_in_memory(bias).map(Box::new);
-    Some(Unread {
-        bias,
-        tables: tables.map(|tables| &*Box::leak(tables)),
-    })
+    let tables = module.unwind_tables_in_memory(bias);
+    Some(Unread { bias, tables })
 }

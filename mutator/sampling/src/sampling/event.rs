@@ -1,4 +1,4 @@
-//! The perf events of a thread: the clock of its CPU time, and its being switched off its processor.
+//! The perf events of a thread: its CPU clock, and its switches off the processor.
 
 use std::fs::File;
 use std::io;
@@ -15,48 +15,49 @@ use super::ring::Ring;
 use crate::arch::MASK;
 use ipath_target::process::Tid;
 
-/// What can be seen of a process, the least last.
+/// The visible part of a process, from most to least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Seeing {
-    /// All of it, by perf events.
+    /// Everything, by perf events.
     #[default]
     Whole,
-    /// What it does in user mode alone: not where it waits.
+    /// Only user mode. Waits are not visible.
     UserMode,
-    /// Where its threads are that run when they are stopped for a moment, and where they wait.
+    /// By stopping threads for a moment: the positions of running threads, and the waits.
     Stops,
 }
 
-/// What is seen of a thread.
+/// The visible part of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
-    /// All of it.
+    /// Everything.
     Whole,
-    /// What it does in user mode alone: the kernel does not allow more (`kernel.perf_event_paranoid`).
+    /// Only user mode. The kernel does not allow more (`kernel.perf_event_paranoid`).
     UserMode,
 }
 
 /// How a thread is sampled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
-    /// What of it is seen.
+    /// The visible part.
     pub(super) sight: Sight,
-    /// CPU time between two samples, ns.
+    /// CPU time between two samples, in nanoseconds.
     pub(super) period: u64,
-    /// Every so many-th of the moments is sampled at which it is switched out.
+    /// One in this many switches off the processor is sampled.
     pub(super) waits: u64,
-    /// Bytes of its stack in a sample.
+    /// Bytes of the stack in a sample.
     pub(super) stack: u32,
-    /// Bytes of its ring.
+    /// The size of the ring, in bytes.
     pub(super) ring: usize,
 }
 
-/// Why there are no events of a thread.
+/// The reason why a thread has no events.
 #[derive(Debug)]
 pub enum NoEvents {
-    /// There is no event: perf_event_open(2) or what belongs to it has failed.
+    /// perf_event_open(2) or a related call has failed.
     Event(io::Error),
-    /// There is no ring: mmap(2) has failed. EPERM says that this user has locked as much memory as he may.
+    /// mmap(2) of the ring has failed. EPERM means that this user has reached the limit of locked
+    /// memory.
     Ring(io::Error),
 }
 
@@ -70,8 +71,9 @@ impl From<io::Error> for NoEvents {
 pub(super) struct Events {
     pub(super) ring: Ring,
     _clock: File,
-    /// What its id is in samples.
+    /// The id of the clock's event in samples.
     pub(super) clock_id: u64,
+    /// The event of switches off the processor. `None` for [`Sight::UserMode`].
     switches: Option<File>,
 }
 
@@ -96,13 +98,15 @@ impl Events {
         })
     }
 
-    /// Has every `waits`-th switch sampled from now on.
+    /// Changes the sampling rate to one in `waits` switches. Does nothing for [`Sight::UserMode`].
     pub(super) fn sample_waits(&self, waits: u64) {
         if let Some(switches) = &self.switches {
             let waits = waits.max(1);
-            // The address of the number, not the number, is what the kernel wants here (perf_event_open(2)).
+            // The kernel expects the address of the number, not the number itself
+            // (perf_event_open(2)).
             let at = (&raw const waits).expose_provenance() as u64;
-            // SAFETY: the kernel reads a word. What it refuses stays as it was, and each sample tells its period.
+            // SAFETY: the kernel reads a word. If it refuses the number, the old one stays, and
+            // each sample states its period.
             unsafe { ioctls::PERIOD(switches.as_raw_fd(), at) };
         }
     }
@@ -141,7 +145,7 @@ fn open(attributes: &mut perf_event_attr, tid: Tid) -> io::Result<File> {
     const ANY_CPU: i32 = -1;
     const NO_GROUP: i32 = -1;
     let flags = u64::from(PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: the attributes tell their size themselves. The descriptor is nobody else's.
+    // SAFETY: the attributes state their own size. The new descriptor is owned by nothing else.
     unsafe {
         match perf_event_open(attributes, tid.0, ANY_CPU, NO_GROUP, flags) {
             -1 => Err(io::Error::last_os_error()),

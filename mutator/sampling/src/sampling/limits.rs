@@ -1,25 +1,27 @@
-//! How many threads can be looked at at once: each takes two descriptors, and memory that is locked for its ring.
+//! The number of threads that can be sampled at once. Each takes two descriptors, and locked memory
+//! for its ring.
 
 use std::fs;
 
-/// Bytes of all rings.
+/// The maximum size of all rings, in bytes.
 const RINGS: usize = 128 << 20;
-/// Descriptors that are left for what else there is to do.
+/// Descriptors reserved for other uses.
 const SPARE: usize = 64;
-/// Of what a user may lock in memory, this remains for other programs of his.
+/// One part in this many of a user's lockable memory is left for other programs.
 const FOR_OTHERS: usize = 4;
 
-/// What there is room for.
+/// The maximum number of threads that can be sampled at once, and the memory for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Threads at once.
+    /// The maximum number of threads at once.
     pub(super) threads: usize,
-    /// Bytes of their rings.
+    /// The maximum total size of their rings, in bytes.
     pub(super) memory: usize,
 }
 
 impl Limits {
-    /// What there is room for here.
+    /// The limits of this process. Raises its limits of descriptors and of locked memory as far as
+    /// possible.
     pub(super) fn here() -> Self {
         let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         let descriptors = raise(libc::RLIMIT_NOFILE).saturating_sub(open + SPARE);
@@ -30,8 +32,8 @@ impl Limits {
     }
 }
 
-/// Bytes of rings that this user may have (kernel/events/core.c, perf_mmap): so many for each processor, and what may be
-/// locked in memory beside them.
+/// The total size in bytes of the rings that this user may have (kernel/events/core.c, perf_mmap):
+/// a number of bytes per processor, and the limit of locked memory in addition.
 fn memory() -> usize {
     let number = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/kernel/{name}"));
@@ -49,7 +51,7 @@ fn memory() -> usize {
     all - all / FOR_OTHERS
 }
 
-/// True if this process may lock as much memory as it wants.
+/// True if this process may lock unlimited memory. False also if that is unknown.
 fn has_cap_ipc_lock() -> bool {
     const CAP_IPC_LOCK: u32 = 14;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -58,13 +60,14 @@ fn has_cap_ipc_lock() -> bool {
     bits.is_some_and(|bits| bits >> CAP_IPC_LOCK & 1 == 1)
 }
 
-/// Raises a limit as far as this process may; what it is then.
+/// Raises a soft limit of this process to its hard limit. Returns the soft limit afterwards; 0 if
+/// it cannot be read.
 fn raise(resource: libc::__rlimit_resource_t) -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: reads and writes the limit alone. Where it stays as it is, fewer threads can be looked at.
+    // SAFETY: only reads and writes the limit. If it stays the same, fewer threads can be sampled.
     unsafe {
         if libc::getrlimit(resource, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
             let before = limit.rlim_cur;

@@ -1,13 +1,14 @@
-//! The code that ipath has put into a process: its runtime, and the trampolines of a session.
+//! The code that ipath has mapped into a process: the runtime, and the trampolines of a session.
 
 use ipath_session::segment::{RegionDoc, Segment};
 use ipath_target::process::{Extent, Process};
 
-/// What it is called among functions and modules.
+/// The name of this code in lists of functions.
 pub(super) const FUNCTION: &str = "measuring";
+/// The name of this code in lists of modules.
 pub(super) const MODULE: &str = "[ipath]";
 
-/// Where it is; nowhere in a process without a session.
+/// The ranges of this code. Empty if the process has no session.
 pub(super) fn extents(process: &Process) -> Vec<Extent> {
     let Ok(document) = Segment::open(process).and_then(|segment| segment.read_document()) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Call paths by number, as many as there is room for.
+//! Call paths by number, up to a limit.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -7,17 +7,17 @@ use super::code::{Code, Path};
 use super::role::Role;
 use crate::arch::Registers;
 
-/// A path that has been seen, by number.
+/// The number of a path: its index in [`Paths::all`].
 pub(super) type PathId = u32;
 
-/// Paths that are kept apart; more are let go, the lightest first.
-pub(super) const MOST: usize = 16 << 10;
+/// The most paths to keep apart. Beyond that, the lightest ones are merged.
+pub(super) const MAX_PATHS: usize = 16 << 10;
 
-/// From a stack to the number of its path.
+/// Assigns numbers to paths.
 pub(super) struct Paths {
     pub(super) code: Code,
     all: Vec<Path>,
-    /// The role of each path, once it has been asked for.
+    /// The role of each path, computed on demand.
     roles: Vec<OnceCell<Role>>,
     ids: HashMap<Path, PathId>,
 }
@@ -32,8 +32,8 @@ impl Paths {
         }
     }
 
-    /// The path of a thread with these registers, of which `stack` is what lies at the stack pointer and above; one
-    /// without functions where it has no registers.
+    /// The path of a thread with these registers. `stack` holds the bytes from the stack pointer
+    /// upwards. Without registers the path has no functions.
     pub(super) fn walk(&mut self, registers: Option<&Registers>, stack: &[u8]) -> PathId {
         let path = match registers {
             Some(registers) => self.code.walk(registers, stack),
@@ -58,7 +58,8 @@ impl Paths {
         *self.roles[id as usize].get_or_init(role)
     }
 
-    /// Names functions by the debug files that have come since.
+    /// Names functions by the debug files that have arrived since the last call. The numbers of
+    /// paths stay.
     pub(super) fn renew(&mut self) {
         if let Some(now) = self.code.renew() {
             let functions = self.all.iter_mut().flat_map(|path| &mut path.functions);
@@ -69,24 +70,25 @@ impl Paths {
         }
     }
 
-    /// All of them, in the order of their numbers.
+    /// All paths, indexed by number.
     pub(super) fn all(&self) -> &[Path] {
         &self.all
     }
 
-    /// True if there are more than are to be kept apart.
+    /// True if there are more than [`MAX_PATHS`] paths.
     pub(super) fn are_many(&self) -> bool {
-        self.all.len() > MOST
+        self.all.len() > MAX_PATHS
     }
 
-    /// Keeps the heavier half of what there is room for. Of each other path its innermost function remains; the new number
-    /// of each old one.
+    /// Keeps the heaviest paths, half of [`MAX_PATHS`]. Others keep only their innermost function.
+    /// `weights` are indexed by path. Returns the new number of each path, indexed by its old
+    /// number.
     pub(super) fn fold(&mut self, weights: &[f64]) -> Vec<PathId> {
         let weight = |path: usize| weights.get(path).copied().unwrap_or(0.0);
         let mut order: Vec<usize> = (0..self.all.len()).collect();
         order.sort_by(|&a, &b| weight(b).total_cmp(&weight(a)));
         let mut is_kept = vec![false; self.all.len()];
-        for &path in order.iter().take(MOST / 2) {
+        for &path in order.iter().take(MAX_PATHS / 2) {
             is_kept[path] = true;
         }
         self.ids.clear();
@@ -115,14 +117,14 @@ mod tests {
             is_whole: true,
             is_folded: false,
         };
-        let count = MOST as u32 + 50;
+        let count = MAX_PATHS as u32 + 50;
         for n in 0..count {
             assert_eq!(paths.id(path(n)), n);
         }
         assert!(paths.are_many());
         let weights: Vec<f64> = (0..count).map(f64::from).collect();
         let new = paths.fold(&weights);
-        assert_eq!(paths.all().len(), MOST / 2 + 7);
+        assert_eq!(paths.all().len(), MAX_PATHS / 2 + 7);
         let heaviest = &paths.all()[new[count as usize - 1] as usize];
         assert_eq!(*heaviest, path(count - 1));
         let lightest = &paths.all()[new[3] as usize];

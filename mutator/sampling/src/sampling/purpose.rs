@@ -1,10 +1,11 @@
 //! Separates waiting for work from other waiting: for a lock, a file, an answer.
 //!
-//! The names of some functions give the kind of a wait ([`super::role`]). Waits on a condition variable or a
-//! semaphore are ambiguous. They end when another thread acts, so a long wait has its cause there. Such a
-//! wait is for work if it is in the outermost loop of the thread: in the outer frames that all its other
-//! paths share, or in one further function that takes from a queue. A thread that waits deeper already has
-//! work. A sleep is for work if the thread's first function makes it: it paces the thread.
+//! The names of some functions give the kind of a wait ([`super::role`]). Waits on a condition
+//! variable or a semaphore are ambiguous. They end when another thread acts, so a long wait has its
+//! cause there. Such a wait is for work if it is in the outermost loop of the thread: in the outer
+//! frames that all its other paths share, or in one further function that takes from a queue. A
+//! thread that waits deeper already has work. A sleep is for work if the thread's first function
+//! makes it: it paces the thread.
 
 use std::collections::HashSet;
 
@@ -22,9 +23,9 @@ fn common<'p>(paths: impl IntoIterator<Item = &'p [FunctionId]>) -> Option<&'p [
     })
 }
 
-/// True if the wait at `path` is in the outermost loop of its thread. `loops` are the outer frames that the
-/// other paths of the thread share. `counts` is true for functions of the program that are not the wait
-/// itself.
+/// True if the wait at `path` is in the outermost loop of its thread. `loops` are the outer frames
+/// that the other paths of the thread share. `counts` is true for functions of the program that are
+/// not the wait itself.
 fn is_in_loop(
     path: &[FunctionId],
     loops: Option<&[FunctionId]>,
@@ -53,7 +54,7 @@ impl<'c> Purposes<'c> {
             !function.serves && function.role == Role::Plain && !function.is_of_runtime
         };
         let first = path.iter().position(|&f| self.enters_rust(f));
-        // The `main` that the linker knows is outside the one of the program.
+        // The `main` symbol of the linker is outside of the program's own `main`.
         let inside = &path[..first.unwrap_or(path.len())];
         inside.iter().filter(|f| counts(f)).count() <= 1
     }

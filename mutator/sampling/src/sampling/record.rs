@@ -1,59 +1,63 @@
-//! Records of a perf event's ring, as include/uapi/linux/perf_event.h lays them out.
+//! The records in a perf event's ring, as laid out in include/uapi/linux/perf_event.h.
 
 use perf_event_open_sys::bindings as perf;
 
 use crate::arch::{REGISTERS, Registers};
 
-/// What every sample holds beside its number, and, as far as it is not of the stack, every other record at its end.
+/// The fields of every sample besides [`Sample::number`]. Other records end with them, except for
+/// the stack.
 const EACH: u64 = perf::PERF_SAMPLE_IDENTIFIER as u64
     | perf::PERF_SAMPLE_TID as u64
     | perf::PERF_SAMPLE_TIME as u64
     | perf::PERF_SAMPLE_REGS_USER as u64
     | perf::PERF_SAMPLE_STACK_USER as u64;
 
-/// Of the clock: the number is what the sample stands for.
+/// The fields of samples of the clock. [`Sample::number`] is the CPU time that the sample stands
+/// for, in nanoseconds.
 pub(super) const OF_CLOCK: u64 = EACH | perf::PERF_SAMPLE_PERIOD as u64;
 
-/// Of switches: the number is how many there have been. With that of the clock the kernel would sample each of them,
-/// whatever the period is (kernel/events/core.c, perf_swevent_event).
+/// The fields of samples of switches. [`Sample::number`] is the count of the thread's switches
+/// since the event was opened. With the fields of the clock, the kernel would sample each switch,
+/// regardless of the period (kernel/events/core.c, perf_swevent_event).
 pub(super) const OF_SWITCHES: u64 = EACH | perf::PERF_SAMPLE_READ as u64;
 
-/// Bytes at the end of a record that is no sample: thread, time and event.
+/// The bytes at the end of a record that is no sample: thread, time and event.
 const TRAILER: usize = 24;
-/// Bytes before the registers of a sample.
+/// The bytes before the registers in a sample.
 const BEFORE_REGISTERS: usize = 32;
 
 /// A record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Record<'r> {
-    /// What a thread did when an event came.
+    /// The state of a thread at an event.
     Sample(Sample<'r>),
-    /// The thread has left its processor, or come back to one.
+    /// The thread was switched off or onto a processor.
     Switch {
-        /// CLOCK_MONOTONIC, ns.
+        /// CLOCK_MONOTONIC, in nanoseconds.
         time: u64,
-        /// Which.
+        /// The direction.
         way: Way,
     },
-    /// So many records found no room.
+    /// This many records were lost for lack of room.
     Lost(u64),
-    /// Nothing that is of use here.
+    /// A record without use here.
     Other,
 }
 
-/// Which way a thread is switched.
+/// The direction of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Back to a processor.
+    /// Onto a processor.
     In,
-    /// Off its processor, to wait.
+    /// Off the processor, to wait.
     Waits,
-    /// Off its processor, though it could go on.
+    /// Off the processor, although the thread could continue.
     Preempted,
 }
 
 impl Way {
-    /// [`Way::Preempted`] instead of [`Way::Waits`] if ipath may have stopped the thread at that time.
+    /// [`Way::Preempted`] instead of [`Way::Waits`] if ipath may have stopped the thread at that
+    /// time.
     pub(super) fn unless_stopped(self, is_stopped: bool) -> Self {
         match self {
             Self::Waits if is_stopped => Self::Preempted,
@@ -65,15 +69,15 @@ impl Way {
 /// A sample.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Sample<'r> {
-    /// Of which event.
+    /// The id of the event.
     pub(super) event: u64,
-    /// CLOCK_MONOTONIC, ns.
+    /// CLOCK_MONOTONIC, in nanoseconds.
     pub(super) time: u64,
     /// See [`OF_CLOCK`] and [`OF_SWITCHES`].
     pub(super) number: u64,
-    /// The registers in user mode; `None` where the thread has none.
+    /// The user-mode registers. `None` if the thread has none or runs 32-bit code.
     pub(super) registers: Option<Registers>,
-    /// What lies at the stack pointer and above.
+    /// The bytes from the stack pointer upwards. Empty if the kernel copied none.
     pub(super) stack: &'r [u8],
 }
 
@@ -82,7 +86,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// The record that begins with `header`, of which `body` is what follows; `None` where it is not whole.
+/// Parses a record from the `type` and `misc` of its header and the `body` after the header. `None`
+/// if it is truncated.
 pub(super) fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<Record<'_>> {
     match kind {
         perf::PERF_RECORD_SAMPLE => sample(body).map(Record::Sample),

@@ -1,4 +1,4 @@
-//! The ring that the kernel writes records of a thread to: perf_event_open(2), "MMAP layout".
+//! The ring to which the kernel writes the records of a thread: perf_event_open(2), "MMAP layout".
 
 use std::fs::File;
 use std::io;
@@ -11,19 +11,19 @@ use perf_event_open_sys::bindings::perf_event_mmap_page;
 
 use super::record::{self, Record};
 
-/// Bytes of `struct perf_event_header`.
+/// The size of `struct perf_event_header`.
 const HEADER: usize = 8;
 
 /// A ring.
 pub(super) struct Ring {
     map: MmapRaw,
-    /// The record being read, where it wraps around the end.
+    /// A buffer for the header or the body that is being read.
     whole: Vec<u8>,
 }
 
 impl Ring {
-    /// Maps the ring of an event, of so many bytes, a power of two of pages. Whose limit for locked memory is reached
-    /// (`kernel.perf_event_mlock_kb`) gets a smaller one, if any.
+    /// Maps the ring of an event. `bytes` is a power of two of pages. If the limit of locked memory
+    /// (`kernel.perf_event_mlock_kb`) is reached, smaller rings are tried, down to 8 pages.
     pub(super) fn map(event: &File, bytes: usize) -> io::Result<Self> {
         let page = abi::PAGE as usize;
         let mut bytes = bytes;
@@ -43,17 +43,19 @@ impl Ring {
         }
     }
 
-    /// Bytes that it has taken of the memory that may be locked.
+    /// The locked memory that it takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.map.len()
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: the head is a whole page, and its fields are aligned; the kernel changes this one as a word.
+        // SAFETY: the head is a whole page, and its fields are aligned; the kernel changes this one
+        // as a word.
         unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
     }
 
-    /// Gives what has been written since the last time to `take`; false where it makes no sense.
+    /// Passes the new records to `take`. Returns false if a record was truncated or inconsistent.
+    /// All records count as read even then.
     pub(super) fn drain(&mut self, mut take: impl FnMut(Record<'_>)) -> bool {
         let page = abi::PAGE as usize;
         let room = self.map.len() - page;
@@ -88,13 +90,14 @@ impl Ring {
         is_sound
     }
 
-    /// Copies `len` bytes of the ring's `room` from a position on.
+    /// Replaces `into` by `len` bytes from position `at` of the ring's data, which has `room`
+    /// bytes. `at` counts all bytes ever written.
     fn copy(&self, at: u64, len: usize, room: usize, into: &mut Vec<u8>) {
         into.clear();
         let from = at as usize & (room - 1);
         let first = len.min(room - from);
         for (from, len) in [(from, first), (0, len - first)] {
-            // SAFETY: within the data pages, and the kernel writes there no more before it is told by the tail.
+            // SAFETY: within the data pages. The kernel does not write there before the tail moves.
             let bytes = unsafe {
                 let data = self.map.as_ptr().add(abi::PAGE as usize + from);
                 std::slice::from_raw_parts(data, len)

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The role of a function in waits within it. If a stack has several roles, the last of this list counts.
+/// The role of a function in waits within it. If a stack has several roles, the last of this list
+/// counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     /// The function does not determine the kind of the wait.
@@ -61,7 +62,7 @@ const FOR_WORK: [&str; 32] = [
     "JVM_WaitForReferencePendingList",
 ];
 
-/// More of these functions, by two parts of their names in this order.
+/// More functions that wait for work, by two parts of their names in this order.
 const FOR_WORK_PARTS: [(&str, &str); 6] = [
     ("tokio::runtime", "::park"),
     ("rayon_core", "::sleep::Sleep::sleep"),
@@ -71,6 +72,7 @@ const FOR_WORK_PARTS: [(&str, &str); 6] = [
     ("G1ServiceThread", "::wait"),
 ];
 
+/// Functions that wait for a time.
 const SLEEPS: [&str; 6] = [
     "clock_nanosleep",
     "g_usleep",
@@ -80,12 +82,13 @@ const SLEEPS: [&str; 6] = [
     "usleep",
 ];
 
-/// More of these, by a part of their names.
+/// More functions that wait for a time, by a part of their names.
 const SLEEP_PARTS: [&str; 2] = [
     "std::this_thread::sleep_for",
     "std::this_thread::sleep_until",
 ];
 
+/// Functions that wait until another thread of the program acts.
 const CONDITIONS: [&str; 30] = [
     "pthread_cond_wait",
     "pthread_cond_timedwait",
@@ -140,13 +143,14 @@ const CONDITION_PARTS: [&str; 7] = [
     "crossbeam_channel::context::Context::wait_until",
 ];
 
-/// Functions of Rust's `std::thread` that wait until another thread unparks this one, or for a time. Their
-/// module below `std::thread` differs between versions.
+/// Functions of Rust's `std::thread` that wait until another thread unparks this one. Their module
+/// below `std::thread` differs between versions.
 const RUST_PARKS: [&str; 3] = ["park", "park_timeout", "park_timeout_ms"];
+/// Functions of Rust's `std::thread` that wait for a time.
 const RUST_SLEEPS: [&str; 3] = ["sleep", "sleep_ms", "sleep_until"];
 
-/// Locks built on condition variables or `epoll_wait`, and clients that wait for the answer of another
-/// process.
+/// Locks built on condition variables or `epoll_wait`, and clients that wait for the answer of
+/// another process.
 const FOR_OTHERS: [&str; 22] = [
     "take_gil",
     "thread_sched_to_running",
@@ -172,7 +176,7 @@ const FOR_OTHERS: [&str; 22] = [
     "WaitForLockers",
 ];
 
-/// The role of a function of this name.
+/// The role of a function with this demangled name.
 pub(super) fn role_of(name: &str) -> Role {
     let name = &*without_brackets(without_hash(name));
     let bare = name.trim_start_matches('_');
@@ -209,7 +213,8 @@ pub(super) fn role_of(name: &str) -> Role {
     }
 }
 
-/// A Rust method as `type::method`, where its name is `<type>::method`. Other names are returned as they are.
+/// A Rust method as `type::method`, where its name is `<type>::method`. Other names are returned as
+/// they are.
 fn without_brackets(name: &str) -> Cow<'_, str> {
     let Some(inside) = name.strip_prefix('<') else {
         return Cow::Borrowed(name);
@@ -247,8 +252,8 @@ mod tests {
     #[test]
     fn a_lock_is_one_by_whatever_it_waits() {
         use Role::*;
-        // postgres: epoll_wait < WaitEventSetWait < WaitLatch < ProcSleep; Python: pthread_cond_timedwait <
-        // take_gil.
+        // postgres: epoll_wait < WaitEventSetWait < WaitLatch < ProcSleep; Python:
+        // pthread_cond_timedwait < take_gil.
         assert_eq!(Role::of_path([ForWork, Plain, Plain, ForOthers]), ForOthers);
         assert_eq!(Role::of_path([Condition, ForOthers, Plain]), ForOthers);
         assert_eq!(Role::of_path([Condition, Plain, ForWork]), ForWork);

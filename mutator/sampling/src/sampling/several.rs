@@ -8,7 +8,7 @@ use super::shares::{Function, Share, Shares};
 use super::{AT_FIRST, NotSampled, Sampler};
 use ipath_target::process::Process;
 
-/// Begins to sample each of these processes.
+/// Begins to sample each of these processes. The results are in the order of the processes.
 pub fn begin_all(processes: &[Process]) -> Vec<Result<Sampler, NotSampled>> {
     let prepared: Vec<_> = processes.iter().map(Sampler::prepare).collect();
     std::thread::sleep(AT_FIRST);
@@ -19,17 +19,20 @@ pub fn begin_all(processes: &[Process]) -> Vec<Result<Sampler, NotSampled>> {
 /// The shares of several processes as those of one.
 #[derive(Clone, Debug, Default)]
 pub struct Together {
-    /// The sum.
+    /// The sum: see [`together`].
     pub shares: Shares,
-    /// For each function, the process in which it is heaviest, and its index in the shares of that process.
+    /// For each function of `shares`, the index of the process in which it is heaviest, and the
+    /// index of the function in the shares of that process.
     pub owners: Vec<(usize, usize)>,
 }
 
-/// A function of several processes. Its times are seconds.
+/// A function of several processes. Its times are in seconds, except for `most` and `weight`.
 struct Sum {
+    /// As in [`Together::owners`].
     owner: (usize, usize),
-    /// The part of the owner.
+    /// The part of `weight` in the process of the owner, in nanoseconds.
     most: f64,
+    /// The time that is attributed to the function, in nanoseconds.
     weight: f64,
     own: Estimate,
     total: Estimate,
@@ -64,8 +67,10 @@ impl Estimate {
     }
 }
 
-/// Adds up the shares of several processes, with the `most` heaviest functions. Functions are the same if
-/// file, address and name are.
+/// Adds up the shares of several processes, with the `most` heaviest functions. Times and counts
+/// are sums. The duration of sampling and the time without samples are the longest of any process,
+/// and the shares of samples are means. Functions are the same if file, address and name are. The
+/// address of generated code does not matter.
 pub fn together(all: &[Shares], most: usize) -> Together {
     let mut found: HashMap<(&str, u64, &str), Sum> = HashMap::new();
     for (process, shares) in all.iter().enumerate() {
@@ -139,7 +144,7 @@ fn key(function: &Function) -> (&str, u64, &str) {
     (&function.path, address, &function.name)
 }
 
-/// The sum without functions.
+/// The sum of [`together`] without functions.
 fn whole(all: &[Shares]) -> Shares {
     let samples = |shares: &Shares| (shares.on + shares.off) as f64;
     let count = all.iter().map(samples).sum::<f64>().max(1.0);

@@ -1,4 +1,5 @@
-//! From samples to shares of the time: of each function on a processor and off it, with what the estimate may be off by.
+//! Shares of time, estimated from samples: of each function, on a processor and off it, with error
+//! bounds.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,113 +12,120 @@ use super::code::{Code, FunctionId, Path};
 use super::event::Seeing;
 use super::thread::{Factors, Seen, Spent, Tally};
 
-/// An estimated share, of 0 to 1.
+/// An estimated share, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     /// The share.
     pub value: f64,
-    /// What it may be off by, either way, in 95 of 100 cases.
+    /// The error in either direction, at 95 % confidence.
     pub error: f64,
 }
 
-/// Where the time of a function goes, or of what it calls.
+/// The time of a function and of its callees.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Function {
-    /// Its number.
+    /// Its number in the sampler.
     pub(super) id: FunctionId,
-    /// Demangled; `module+0xADDR` where it has no name.
+    /// Its demangled name, or `module+0xADDR` if it has no name.
     pub name: String,
-    /// As the linker knows it; empty where it has none.
+    /// Its linkage name. Empty if it has none.
     pub linkage: String,
-    /// Index of its module; `None` for code that is in no file.
+    /// Index of its module, as in [`super::Sampler::modules`]. `None` for code that is in no file.
     pub module: Option<usize>,
-    /// The path of the module; empty where there is none.
+    /// The path of the module. Empty if there is none.
     pub path: String,
-    /// What a user calls the module; `[jit]` where there is none, `[ipath]` for what ipath has put there.
+    /// The name of the module for users: `[jit]` if there is none, `[ipath]` for memory that ipath
+    /// mapped.
     pub file: String,
-    /// True if ipath has put it there.
+    /// True if ipath mapped it.
     pub is_own: bool,
-    /// False of code of a file in which no function is known.
+    /// False for code of a file in which no function is known.
     pub is_known: bool,
-    /// True for a part of a compiler's runtime that generated code calls all the time: measuring its
-    /// calls would take most of the time.
+    /// True for a part of a compiler's runtime that generated code calls all the time: measuring
+    /// its calls would take most of the time.
     pub is_built_in: bool,
     /// First address in the process.
     pub start: Avma,
-    /// The same in its file.
+    /// Its first address in its file, or in the process if it is in no file.
     pub address: Svma,
-    /// In itself, of the time on a processor.
+    /// The time in the function itself, as a share of the time on a processor.
     pub own: Share,
-    /// In itself and in what it calls, of the time on a processor.
+    /// The time in the function and its callees, as a share of the time on a processor.
     pub total: Share,
-    /// In itself and in its callees, of the time that threads waited for something other than work.
+    /// The time in the function and its callees, as a share of the time that threads waited for
+    /// something other than work.
     pub waiting: Share,
-    /// In itself and in its callees, of the time that threads waited for work.
+    /// The time in the function and its callees, as a share of the time that threads waited for
+    /// work.
     pub for_work: f64,
-    /// Waits in it that are its own or of a service that it calls, a second.
+    /// The rate of waits in the function and in services that it calls, per second.
     pub waits_per_second: f64,
-    /// The share of [`Shares::time`] that can be put down to it.
+    /// The share of [`Shares::time`] that is attributed to it.
     pub weight: f64,
-    /// The share of the time on a processor in generated code that it calls, if it is the nearest function
-    /// that can be measured.
+    /// The time in generated code that it calls, as a share of the time on a processor. It counts
+    /// for the nearest caller that can be measured.
     pub generated: f64,
 }
 
-/// Where the time of a process has gone.
+/// The distribution of a process's time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// How it was looked at.
+    /// The means of sampling.
     pub seeing: Seeing,
-    /// For how long it was looked at.
+    /// The duration of sampling.
     pub observed: Duration,
     /// Samples on a processor.
     pub on: u64,
     /// Waits that were sampled.
     pub off: u64,
-    /// CPU time of its threads.
+    /// The CPU time of its threads.
     pub cpu: Duration,
-    /// Time in which threads that ran waited for a lock, a file, an answer.
+    /// The time that active threads waited for a lock, a file, or an answer.
     pub waited: Duration,
-    /// Time in which these threads waited for work, estimated.
+    /// The estimated time that active threads waited for work.
     pub for_work: Duration,
-    /// The time of its threads that functions are ranked by, ns: waiting for work does not count.
+    /// The denominator for the ranking of functions, in nanoseconds. Waiting for work does not
+    /// count.
     pub time: f64,
-    /// Share of samples whose stack could be walked to its root.
+    /// The share of samples with a complete stack.
     pub whole: f64,
-    /// Share of samples whose callers there was no room for.
+    /// The share of samples whose callers were dropped for lack of room.
     pub folded: f64,
-    /// Records that found no room.
+    /// The number of records lost to full rings.
     pub lost: u64,
-    /// The time without samples while the process runs.
+    /// The time since the last sample or switch if the process runs. 0 if it is idle.
     pub stale: Duration,
-    /// Threads that did not run at all.
+    /// The number of threads that did not run.
     pub idle: usize,
-    /// Threads that ran and were not looked at.
+    /// The number of threads that ran but were not sampled.
     pub unseen: usize,
-    /// The heaviest first, by how much of all time of threads that ran can be put down to each: its own, that of services
-    /// that it calls, or that is spent in it as a service. What only calls what costs is not among them.
+    /// The heaviest functions first, by the time attributed to each: its own, the time of services
+    /// it calls, or the time spent in it as a service. Functions that only call expensive ones are
+    /// absent.
     pub functions: Vec<Function>,
 }
 
-/// Two-sided 95 % of the normal distribution.
+/// Two-sided 95 % quantile of the normal distribution.
 const CONFIDENCE: f64 = 1.96;
 
-/// What a function has of the samples.
+/// The sums over a function's samples. Times are in nanoseconds.
 #[derive(Clone, Copy, Default)]
 struct Part {
     own: Sum,
     total: Sum,
     waiting: Sum,
     for_work: f64,
-    /// The time that is put down to it: on a processor, and waiting for something other than work.
+    /// The time on a processor that is attributed to it.
     on: f64,
+    /// The time of sampled waits for something other than work that is attributed to it.
     off: f64,
+    /// The number of waits that are attributed to it.
     waits: f64,
-    /// The time on a processor in generated code that it is the nearest measurable caller of.
+    /// The time on a processor in generated code of which it is the nearest measurable caller.
     generated: f64,
 }
 
-/// A sum of estimates, with that of their squares.
+/// A sum of estimates, and the sum of their squares.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     all: f64,
@@ -130,7 +138,7 @@ impl Sum {
         self.squares += squares;
     }
 
-    /// Its share of another sum that it is part of, with the error of a ratio of two estimates.
+    /// Its share of a sum that contains it, with the error of a ratio of two estimates.
     fn of(self, whole: Self) -> Share {
         if whole.all <= 0.0 {
             return Share::default();
@@ -138,7 +146,7 @@ impl Sum {
         let value = self.all / whole.all;
         let squares = (1.0 - 2.0 * value) * self.squares + value * value * whole.squares;
         let error = CONFIDENCE * squares.max(0.0).sqrt() / whole.all;
-        // Where all samples agree it may still be another one in 3 of so many as there are (rule of three).
+        // If all n samples agree, 3 of n may still differ (rule of three).
         let least = 3.0 * whole.squares / (whole.all * whole.all);
         Share {
             value,
@@ -147,7 +155,7 @@ impl Sum {
     }
 }
 
-/// What has been seen at each path, by number.
+/// The samples at each path, indexed by its number. `paths` is the number of paths.
 pub(super) fn by_path(paths: usize, tally: &Tally) -> Vec<Seen> {
     let mut seen = vec![Seen::default(); paths];
     for (&path, of_path) in &tally.paths {
@@ -156,8 +164,9 @@ pub(super) fn by_path(paths: usize, tally: &Tally) -> Vec<Seen> {
     seen
 }
 
-/// The shares of the `most` heaviest functions in the time of all threads. `spent` is that time,
-/// sampled or not.
+/// The shares of the `most` heaviest functions in the time of all threads. `seen` has the samples
+/// of each of `paths`. `spent` is the time of all threads, sampled or not. Fields that only the
+/// sampler knows stay at their defaults.
 pub(super) fn of(
     code: &Code,
     paths: &[Path],
@@ -168,7 +177,7 @@ pub(super) fn of(
 ) -> Shares {
     let (mut on, mut off, mut for_work) = (Sum::default(), Sum::default(), 0.0);
     let mut parts = vec![Part::default(); code.count()];
-    // The path at which each was counted last: recursion counts once.
+    // The path at which each function was last counted. Recursion counts once.
     let mut counted = vec![usize::MAX; code.count()];
     let (mut samples, mut whole, mut folded) = ((0, 0), 0, 0);
     let was_seen = |(_, (_, seen)): &(usize, (&Path, &Seen))| seen.on + seen.off > 0;
@@ -207,7 +216,7 @@ pub(super) fn of(
             part.waits += seen.waits;
         }
     }
-    // Of the waits that were sampled each stands for as many as there were.
+    // Scales the sampled waits to all waits.
     let sampled = off.all + for_work;
     let scale = if sampled > 0.0 {
         spent.waited / sampled
@@ -266,22 +275,29 @@ pub(super) fn of(
     }
 }
 
-/// Callers that are named of each.
+/// The most callers to name per function.
 const MOST_CALLERS: usize = 12;
 
-/// To what the time of a path is put down.
+/// The functions that a path's time is attributed to.
 #[derive(Default)]
 pub(super) struct Charged {
+    /// The functions to which time on a processor is attributed.
     on: Vec<FunctionId>,
+    /// The functions to which waiting is attributed.
     off: Vec<FunctionId>,
-    /// Index of the first of them on the path.
+    /// The index on the path of the first function in `off`.
     pub(super) at: usize,
-    /// The nearest function that can be measured, if the innermost one is generated code.
+    /// As [`Code::native`].
     native: Option<FunctionId>,
 }
 
 impl Code {
-    /// The innermost function; where that serves, the one through which the service was called, and who called it.
+    /// The functions to which time on this path is attributed. None for an empty path.
+    ///
+    /// If the innermost function is a service, waiting goes to the service function that was
+    /// called, and to its caller. Time on a processor also goes to the innermost function.
+    /// Otherwise, or if all functions are services, both go to the innermost function. If that is
+    /// generated code, time on a processor also goes to `native`.
     pub(super) fn charged(&self, path: &Path) -> Charged {
         let all = &path.functions;
         let Some(&innermost) = all.first() else {
@@ -290,7 +306,7 @@ impl Code {
         let called = all.iter().position(|&f| !self.function(f).serves);
         let (on, off) = match called {
             Some(0) => (vec![innermost], vec![innermost]),
-            // Serves from the innermost to the root: what a thread does that is the service's own.
+            // All functions up to the root are services. The thread does the service's own work.
             None => (vec![innermost], vec![innermost]),
             Some(caller) => {
                 let (entry, caller) = (all[caller - 1], all[caller]);
@@ -310,7 +326,8 @@ impl Code {
         }
     }
 
-    /// The nearest function of a path that can be measured, if the innermost one is generated code.
+    /// The nearest caller in a file if the innermost function of a path is generated code. `None`
+    /// if it is not, or if there is no such caller.
     fn native(&self, path: &[FunctionId]) -> Option<FunctionId> {
         let is_generated = |&&id: &&FunctionId| {
             let function = self.function(id);
@@ -325,8 +342,8 @@ impl Code {
         outer.iter().find(of_file).copied()
     }
 
-    /// The callers that most of a function's time comes by, the nearest first; at their end that there are unknown ones where
-    /// the stack could not be walked on.
+    /// The names of the callers on the heaviest path to a function, the nearest first, at most
+    /// [`MOST_CALLERS`]. A final entry marks an incomplete stack.
     pub(super) fn callers(&self, id: FunctionId, paths: &[Path], seen: &[Seen]) -> Vec<String> {
         // Callers that wait for work count only if there are no others.
         let of_interest = paths

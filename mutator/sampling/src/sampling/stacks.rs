@@ -1,4 +1,4 @@
-//! What has been sampled, stack by stack: for who looks for the functions that explain it.
+//! The samples of each stack, for the search for functions that explain them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,37 +9,39 @@ use super::Sampler;
 use super::code::{self, Code, FunctionId, Path};
 use super::thread::Seen;
 
-/// Where time went at one stack. Functions are named by their first addresses in the process.
+/// The time at one stack. Functions are identified by their first addresses in the process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampledStack {
-    /// Those that are in a file, the innermost first.
+    /// The functions of the stack that are in a file, the innermost first.
     pub functions: Vec<Avma>,
-    /// Index of the function that the time can be put down to: the innermost, or where that serves the one through which
-    /// the service was called.
+    /// The index in `functions` of the innermost function that the time may be attributed to. If
+    /// the thread is in a service, that is the service function that was called. It is the length
+    /// of `functions` if no function from there outwards is in a file.
     pub charged: usize,
-    /// Time on a processor, estimated, ns.
+    /// The estimated time on a processor, in nanoseconds.
     pub cpu: f64,
-    /// Time that threads waited there for something other than work, estimated, ns.
+    /// The estimated time of waits for something other than work, in nanoseconds.
     pub waited: f64,
-    /// Time that threads waited there for work, estimated, ns.
+    /// The estimated time of waits for work, in nanoseconds.
     pub for_work: f64,
 }
 
 /// The sampled time in a generated function, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Generated {
-    /// Time on a processor.
+    /// The time on a processor.
     pub cpu: f64,
-    /// Time that threads waited there for something other than work.
+    /// The time of waits for something other than work.
     pub waited: f64,
 }
 
-/// Where the time of a process went.
+/// The time of a process by stack.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SampledStacks {
-    /// Each stack once.
+    /// One for each sampled path, in the order of their functions. Paths that differ only in
+    /// functions without a file give several with the same functions.
     pub stacks: Vec<SampledStack>,
-    /// The time that passed for those threads that ran at all, added up.
+    /// The total time since each thread was first seen, of the threads that ran and were sampled.
     pub lived: Duration,
     /// The part of `lived` in which they waited for work, estimated.
     pub idle: Duration,
@@ -48,13 +50,13 @@ pub struct SampledStacks {
 }
 
 impl Sampler {
-    /// Where the time went until now.
+    /// The stacks sampled until now.
     pub fn stacks(&mut self) -> SampledStacks {
         self.drain();
         let (all, _, _) = self.tally();
         let waited = |seen: &Seen| seen.waited + seen.for_work;
         let sampled: f64 = all.paths.values().map(waited).sum();
-        // Of the waits that were sampled each stands for as many as there were.
+        // Scales the sampled waits to all waits.
         let scale = if sampled > 0.0 {
             all.waited / sampled
         } else {
@@ -73,13 +75,14 @@ impl Sampler {
             found.stacks.push(stack);
         }
         found.idle = Duration::from_nanos(idle as u64);
-        // Not in the order of a map.
+        // The order of a hash map is random.
         found.stacks.sort_by(|a, b| a.functions.cmp(&b.functions));
         found
     }
 
-    /// The functions without a file in which time was sampled, by name. They are code that the process has
-    /// generated. The time of functions in a file is that of the generated function that called them.
+    /// The functions without a file in which time was sampled, by name. They are code that the
+    /// process has generated. The time of functions in a file is that of the generated function
+    /// that called them.
     pub fn generated(&mut self) -> BTreeMap<String, Generated> {
         self.drain();
         let (all, _, _) = self.tally();
@@ -99,14 +102,17 @@ impl Sampler {
         found
     }
 
-    /// First address of the function that an address of the process is in; the address where there is none.
+    /// The first address of the function at an address in the process. Without a known function,
+    /// the start of the mapping, or the address itself if nothing is mapped or the file cannot be
+    /// read.
     pub fn function_at(&mut self, at: Avma) -> Avma {
         let code = &mut self.paths.code;
         let id = code.function_at(at);
         code.function(id).start
     }
 
-    /// What the function at an address of the process and its module are called.
+    /// The demangled name of the function at an address in the process, and the name of its module
+    /// for users.
     pub fn name_at(&mut self, at: Avma) -> (String, String) {
         let code = &mut self.paths.code;
         let id = code.function_at(at);
@@ -116,10 +122,10 @@ impl Sampler {
     }
 }
 
-/// One stack.
+/// The samples of one path. The times of waits are multiplied by `scale`.
 fn sampled_stack(code: &Code, path: &Path, seen: &Seen, scale: f64) -> SampledStack {
     let charged = code.charged(path);
-    // What is in no file has callers at best.
+    // Code without a file is named by its callers at most.
     let in_file = |&&id: &&FunctionId| code.function(id).module.is_some();
     let (inside, outside) = path.functions.split_at(charged.at);
     let starts = |ids: &[FunctionId]| -> Vec<Avma> {

@@ -1,5 +1,5 @@
-//! Threads looked at where there are no perf events: those that run are stopped for a moment, some of them, each in turn.
-//! Those that sleep are left alone: /proc says where they are.
+//! Samples threads without perf events. Some of the running threads are stopped for a moment, in
+//! turn. Sleeping threads are not stopped, because /proc tells where they wait.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -14,43 +14,49 @@ use ipath_target::process::{Activity, Process, Tid, is_passing, read_text, threa
 use ipath_target::random;
 use ipath_target::tracee::{TraceeError, glance, tracing};
 
-/// Stops a second, of all threads together, and at once.
+/// The maximum number of stops per second of all threads together.
 const STOPS: f64 = 80.0;
+/// The maximum number of stops at once.
 const MOST_AT_ONCE: f64 = 8.0;
-/// How long a thread may take to stop: it may have no processor.
+/// The time that a thread may take to stop. It may have no processor.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Time between two looks, at the least, ns, and what it varies by.
+/// The minimum time between two looks, in nanoseconds.
 const A_LOOK: u64 = 15_000_000;
+/// A random time up to this is added to the time between two looks, in nanoseconds.
 const JITTER: u64 = 10_000_000;
-/// Threads that are looked at in one look.
+/// The most threads to look at in one look.
 const MOST_THREADS: usize = 256;
 
-/// What is known of the threads of a process.
+/// The state of sampling by stops.
 pub(super) struct Stops {
     process: Process,
-    /// Stops that may be made now.
+    /// The number of stops that may be made now.
     credit: f64,
+    /// The time up to which credit was added: CLOCK_MONOTONIC, in nanoseconds.
     earned: u64,
+    /// The earliest time of the next look: CLOCK_MONOTONIC, in nanoseconds.
     next_look: u64,
+    /// The state of each thread at its last look, by thread id.
     last: HashMap<i32, Last>,
-    /// The thread that was looked at last.
+    /// The id of the last thread that was looked at.
     turn: i32,
-    /// Why a thread could not be stopped.
+    /// The reason why the first such thread could not be stopped. `None` if all could.
     pub(super) cause: Option<TraceeError>,
 }
 
-/// How a thread was found the last time.
+/// The state of a thread at the last look.
 struct Last {
+    /// The time of the look: CLOCK_MONOTONIC, in nanoseconds.
     at: u64,
     activity: Option<Activity>,
-    /// Where it waits.
+    /// The path at which it waits. `None` if it does not wait or the path is unknown.
     path: Option<PathId>,
 }
 
-/// Who may not stop a process.
+/// The reason why a process cannot be stopped.
 #[derive(Debug)]
 pub enum NoStops {
-    /// This process traces it, with this name.
+    /// The process with this id and name traces it.
     Traced(i32, String),
     /// The kernel does not allow it.
     Refused(TraceeError),
@@ -59,7 +65,7 @@ pub enum NoStops {
 }
 
 impl Stops {
-    /// Begins, where its threads may be stopped: one is.
+    /// Begins if the threads may be stopped. This is tried with one of them.
     pub(super) fn of(process: &Process) -> Result<Self, NoStops> {
         if let Some((_, by)) = process.tracer().filter(|&(_, by)| !is_passing(by)) {
             let name = read_text(format!("/proc/{by}/comm")).unwrap_or_default();
@@ -79,7 +85,7 @@ impl Stops {
         })
     }
 
-    /// Looks at threads, where it is time to.
+    /// Looks at threads, if the time of the next look has come. Adds samples to them.
     pub(super) fn look(&mut self, threads: &mut BTreeMap<i32, Watched>, paths: &mut Paths) {
         let at = now();
         if at < self.next_look {
@@ -102,7 +108,7 @@ impl Stops {
         self.stop_some(running, threads, paths);
     }
 
-    /// The threads whose turn it is.
+    /// The ids of the next threads to look at, at most [`MOST_THREADS`]. Advances the turn.
     fn turns(&mut self, threads: &BTreeMap<i32, Watched>) -> Vec<i32> {
         let after = threads.range(self.turn.saturating_add(1)..);
         let all = after.chain(threads.range(..=self.turn));
@@ -111,7 +117,9 @@ impl Stops {
         turns
     }
 
-    /// Looks at a thread from outside. For how long it is to stand if it runs, ns.
+    /// Looks at a thread from outside. Adds a sample if it waits. Returns the time since its last
+    /// look in nanoseconds if it runs. `None` if it waits, has ended, or is looked at for the first
+    /// time.
     fn look_at(
         &mut self,
         tid: i32,
@@ -126,7 +134,7 @@ impl Stops {
         thread.looked_for(since);
         let mut path = None;
         if state == 'S' || state == 'D' {
-            // It has waited all the time where it was given no processor meanwhile.
+            // A thread that got no processor since the last look has waited all the time.
             let is_same = |last: &Last| last.activity.is_some() && last.activity == activity;
             path = match last.filter(is_same) {
                 Some(last) => last.path,
@@ -142,7 +150,8 @@ impl Stops {
         (state == 'R' && since > 0).then_some(since)
     }
 
-    /// Stops as many of those that run as may be, by lot; they stand for all of them.
+    /// Stops a random selection of the running threads, within the credit. They stand for all
+    /// running threads.
     fn stop_some(
         &mut self,
         mut running: Vec<(i32, u64)>,
@@ -161,7 +170,7 @@ impl Stops {
         running.truncate(count);
         self.credit -= count as f64;
         let process = &self.process;
-        // Whatever comes in between, the kernel lets all of them go with the thread that this is done on.
+        // The kernel releases all of them when the tracing thread ends, for whatever reason.
         let found = tracing(|| {
             let look = |&(tid, since): &(i32, u64)| {
                 let seen = glance(process.pid, Tid(tid), PATIENCE, |thread| {
@@ -191,7 +200,7 @@ impl Stops {
         }
     }
 
-    /// Has paths by other numbers.
+    /// Replaces the numbers of paths. `new` is indexed by the old number.
     pub(super) fn renumber(&mut self, new: &[PathId]) {
         for path in self.last.values_mut().filter_map(|last| last.path.as_mut()) {
             *path = new[*path as usize];

@@ -1,37 +1,40 @@
-//! What the records of a thread say of where its time goes.
+//! The time of a thread, from its records.
 
 use std::collections::{HashMap, HashSet};
 
 use super::paths::PathId;
 use super::record::Way;
 
-/// What has been seen at one path.
+/// The samples at one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Seen {
     /// Samples on a processor.
     pub(super) on: u64,
-    /// CPU time they stand for, ns, and the sum of the squares of what each stands for: the variance.
+    /// The CPU time that these samples stand for, in nanoseconds.
     pub(super) cpu: f64,
+    /// The sum of the squares of each sample's CPU time: the variance of `cpu`.
     pub(super) cpu_squares: f64,
-    /// Waits that were sampled.
+    /// The number of sampled waits.
     pub(super) off: u64,
-    /// Waits that began while the thread was looked at, which those stand for.
+    /// The number of waits that the sampled waits stand for. Only waits that began in a window
+    /// count.
     pub(super) waits: f64,
-    /// Time that those stand for, ns, and the sum of the squares of what each stands for.
+    /// The time that the sampled waits stand for, in nanoseconds.
     pub(super) waited: f64,
+    /// The sum of the squares of each sampled wait's time: the variance of `waited`.
     pub(super) squares: f64,
-    /// Time in which the thread waited for work, ns. It is 0 until [`Tally::absorb`] separates it from
-    /// `waited`.
+    /// Time in which the thread waited for work, ns. It is 0 until [`Tally::absorb`] separates it
+    /// from `waited`.
     pub(super) for_work: f64,
 }
 
 impl Seen {
-    /// The sum of all time, ns.
+    /// The total time, in nanoseconds.
     pub(super) fn time(&self) -> f64 {
         self.cpu + self.waited + self.for_work
     }
 
-    /// Takes in what has been seen elsewhere, each of which stands for so many as it.
+    /// Adds other samples, each scaled by these factors.
     pub(super) fn add(&mut self, other: &Self, Factors { on, off }: Factors) {
         self.on += other.on;
         self.cpu += other.cpu * on;
@@ -56,30 +59,31 @@ impl Factors {
     pub(super) const ONE: Self = Self { on: 1.0, off: 1.0 };
 }
 
-/// The time of a thread, sampled or not, ns.
+/// The whole time of a thread, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spent {
     pub(super) cpu: f64,
     pub(super) waited: f64,
 }
 
-/// What has been seen of several threads.
+/// The samples of several threads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// By path.
+    /// The samples by path.
     pub(super) paths: HashMap<PathId, Seen>,
-    /// All CPU time and all waiting, ns, sampled or not.
+    /// The whole CPU time, in nanoseconds.
     pub(super) cpu: f64,
+    /// The whole waiting time, in nanoseconds.
     pub(super) waited: f64,
-    /// The time that has passed since each was met, ns.
+    /// The time since each thread was first seen, in nanoseconds.
     pub(super) lived: f64,
-    /// The part of `lived` in which they waited for a processor, ns.
+    /// The part of `lived` in which they waited for a processor, in nanoseconds.
     pub(super) delayed: f64,
 }
 
 impl Tally {
-    /// Adds the samples of a thread, scaled to the time that it has spent. The thread waits for work at the
-    /// paths in `for_work`.
+    /// Adds the samples of a thread, scaled to the time that it has spent. The thread waits for
+    /// work at the paths in `for_work`.
     pub(super) fn absorb(&mut self, time: &ThreadTime, spent: Spent, for_work: &HashSet<PathId>) {
         let part = |all: f64, seen: f64| if seen > 0.0 { all / seen } else { 0.0 };
         let factors = Factors {
@@ -98,13 +102,13 @@ impl Tally {
         self.waited += spent.waited;
     }
 
-    /// Has paths by other numbers.
+    /// Replaces the numbers of paths.
     pub(super) fn renumber(&mut self, new: &[PathId]) {
         self.paths = renumbered(std::mem::take(&mut self.paths), new);
     }
 }
 
-/// What has been seen by path, with the new number of each.
+/// The samples by the new numbers of their paths.
 fn renumbered(paths: HashMap<PathId, Seen>, new: &[PathId]) -> HashMap<PathId, Seen> {
     let mut all: HashMap<PathId, Seen> = HashMap::new();
     for (path, seen) in paths {
@@ -115,43 +119,48 @@ fn renumbered(paths: HashMap<PathId, Seen>, new: &[PathId]) -> HashMap<PathId, S
     all
 }
 
-/// How a thread stood when a window began.
+/// The state of a thread at the start of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Met {
-    /// It waited, at this path as far as that could be told.
+    /// It waited, at this path if known.
     Waiting(Option<PathId>),
-    /// It could run.
+    /// It was runnable.
     Running,
 }
 
-/// A wait that is not over.
+/// A wait that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
+    /// Its start: CLOCK_MONOTONIC, in nanoseconds.
     since: u64,
-    /// Where, and how many waits it stands for.
+    /// Its path, and the number of waits that it stands for. `None` if it was not sampled.
     place: Option<(PathId, u64)>,
-    /// True if it began while the thread was looked at.
+    /// True if it began in this window.
     is_new: bool,
 }
 
-/// The time of a thread, in windows in which it is looked at.
+/// The time of a thread, in windows in which it is sampled.
 #[derive(Clone, Debug)]
 pub(super) struct ThreadTime {
+    /// The state at the start of the window.
     met: Met,
+    /// The start of the window: CLOCK_MONOTONIC, in nanoseconds.
     begun: u64,
+    /// The wait under way. `None` if the thread does not wait or its state is unknown.
     wait: Option<Wait>,
-    /// Where it was sampled just before it is said to be switched out.
+    /// The path of the sample taken just before the record of a switch, and the number of switches
+    /// that it stands for.
     about: Option<(PathId, u64)>,
-    /// True while nothing has been seen of it in this window.
+    /// True until the first record of this window.
     is_fresh: bool,
-    /// By path.
+    /// The samples by path.
     pub(super) paths: HashMap<PathId, Seen>,
-    /// All of its waiting, ns, sampled or not.
+    /// The whole waiting time in the windows, in nanoseconds.
     pub(super) waited: u64,
 }
 
 impl ThreadTime {
-    /// A thread of which nothing has been seen.
+    /// A thread without samples.
     pub(super) fn new() -> Self {
         Self {
             met: Met::Running,
@@ -164,19 +173,19 @@ impl ThreadTime {
         }
     }
 
-    /// CPU time that its samples stand for, ns.
+    /// The CPU time that its samples stand for, in nanoseconds.
     pub(super) fn cpu(&self) -> f64 {
         self.paths.values().map(|seen| seen.cpu).sum()
     }
 
-    /// A window begins.
+    /// Begins a window of a thread in this state.
     pub(super) fn begin(&mut self, met: Met, now: u64) {
         (self.met, self.begun) = (met, now);
         (self.wait, self.about) = (None, None);
         self.is_fresh = true;
     }
 
-    /// It was at a path with its clock.
+    /// Adds a sample on a processor, which stands for `period` nanoseconds.
     pub(super) fn on_processor(&mut self, path: PathId, period: u64) {
         self.is_fresh = false;
         let seen = self.paths.entry(path).or_default();
@@ -185,17 +194,19 @@ impl ThreadTime {
         seen.cpu_squares += period as f64 * period as f64;
     }
 
-    /// It waited at a path for so long; how often is not known.
+    /// Adds `waited` nanoseconds of waiting at a path. They count as one sampled wait, and not in
+    /// [`Seen::waits`].
     pub(super) fn off_processor(&mut self, path: Option<PathId>, waited: u64) {
         self.waited_at(path.map(|path| (path, 1)), waited, false);
     }
 
-    /// It is about to be switched out at a path, which stands for so many times.
+    /// Adds a sample of a switch, which stands for `period` switches.
     pub(super) fn about_to_leave(&mut self, path: PathId, period: u64) {
         self.about = Some((path, period));
     }
 
-    /// It was switched.
+    /// Adds a switch at a time (CLOCK_MONOTONIC, in nanoseconds). A switch onto a processor ends
+    /// the wait.
     pub(super) fn switched(&mut self, time: u64, way: Way) {
         let is_first = std::mem::replace(&mut self.is_fresh, false);
         let about = self.about.take();
@@ -217,7 +228,7 @@ impl ThreadTime {
         }
     }
 
-    /// The wait in which it was met.
+    /// The wait that was under way at the start of the window. `None` if the thread was runnable.
     fn wait_met(&self) -> Option<Wait> {
         let Met::Waiting(path) = self.met else {
             return None;
@@ -229,7 +240,7 @@ impl ThreadTime {
         })
     }
 
-    /// Records may be missing: what is under way is not known any more.
+    /// Handles lost records: the current state is unknown.
     pub(super) fn lost(&mut self) {
         (self.wait, self.about) = (None, None);
         self.is_fresh = false;
@@ -253,7 +264,7 @@ impl ThreadTime {
         }
     }
 
-    /// The window ends.
+    /// Ends the window.
     pub(super) fn end(&mut self, now: u64) {
         if std::mem::replace(&mut self.is_fresh, false) {
             self.wait = self.wait_met();
@@ -262,7 +273,7 @@ impl ThreadTime {
         self.about = None;
     }
 
-    /// Has paths by other numbers.
+    /// Replaces the numbers of paths.
     pub(super) fn renumber(&mut self, new: &[PathId]) {
         self.paths = renumbered(std::mem::take(&mut self.paths), new);
         let renumber = |path: &mut PathId| *path = new[*path as usize];
@@ -295,10 +306,10 @@ mod tests {
         thread.about_to_leave(1, 3);
         thread.switched(100, Way::Waits);
         thread.switched(150, Way::In);
-        // Not sampled.
+        // This switch is not sampled.
         thread.switched(200, Way::Waits);
         thread.switched(300, Way::In);
-        // Sampled, and no wait.
+        // This one is sampled, and is not a wait.
         thread.about_to_leave(2, 3);
         thread.switched(400, Way::Preempted);
         thread.switched(500, Way::In);
@@ -322,7 +333,7 @@ mod tests {
         assert_eq!(thread.paths[&5].cpu, 20.0);
         assert_eq!(thread.paths[&6].waited, 100.0);
         assert_eq!(thread.waited, 500);
-        // That which began before is none of those that began meanwhile.
+        // A wait that began before the window does not count as one that began in it.
         assert_eq!((thread.paths[&4].waits, thread.paths[&6].waits), (0.0, 1.0));
     }
 
@@ -376,7 +387,7 @@ mod tests {
         let (on, off) = (all.paths[&1], all.paths[&2]);
         assert_eq!((on.on, on.cpu, on.cpu_squares), (1, 30.0, 900.0));
         assert_eq!((off.waited, off.waits, all.waited), (60.0, 3.0, 60.0));
-        // Paths that become one have what both had.
+        // Merged paths have the sum of their samples.
         all.renumber(&[9, 0, 0]);
         assert_eq!((all.paths[&0].cpu, all.paths[&0].waited), (30.0, 60.0));
     }

@@ -8,15 +8,17 @@ use patcher::{Bias, Svma};
 use unwind::{At, Loaded, Step, step};
 
 use crate::arch::{UnwindRegs, frame_pointer, go_to_caller};
+use ipath_base::files::{FileBytes, FilePart};
 use ipath_symbols::images::OpenImage;
 use ipath_symbols::recipes::rule;
 use ipath_target::process::modules::Module;
 use ipath_target::process::unread::UnwindTables;
 
-/// How the frame of a function is left that is about to run an instruction.
+/// The recipe that leaves the frame of the function that is about to run the instruction at `at`.
+/// `None` if no function is there or its frame is unknown.
 pub(super) fn before(opened: &OpenImage, at: Svma) -> Option<Recipe> {
-    let function = opened.image.functions().function_at(at)?;
-    let found = frames_before(opened.image, &opened.context, &function, &[at]);
+    let function = opened.image().functions().function_at(at)?;
+    let found = frames_before(opened.image(), opened.context(), &function, &[at]);
     let frame = found.into_iter().next()??;
     Some(match frame.base {
         Base::StackPointer => Recipe::FromStackPointer(frame.frame),
@@ -24,8 +26,8 @@ pub(super) fn before(opened: &OpenImage, at: Svma) -> Option<Recipe> {
     })
 }
 
-/// Takes the registers from a frame to its caller's by a recipe. Returns the return address; `None` from
-/// the outermost frame.
+/// Takes the registers from a frame to its caller's by a recipe. Returns the return address, or
+/// `None` from the outermost frame. Fails if the stack cannot be read or the recipe does not fit.
 pub(super) fn left(
     registers: &mut UnwindRegs,
     recipe: Recipe,
@@ -57,15 +59,15 @@ pub(super) fn left(
 /// A module whose file cannot be read, as the unwinder knows it.
 pub(super) fn unwound_in_memory(
     module: &Module,
-    tables: &'static UnwindTables,
+    tables: &UnwindTables,
     bias: Bias,
-) -> framehop::Module<&'static [u8]> {
-    let range = |(start, data): &(Svma, Vec<u8>)| start.0..start.0 + data.len() as u64;
+) -> framehop::Module<FilePart> {
+    let range = |(start, data): &(Svma, FileBytes)| start.0..start.0 + data.bytes().len() as u64;
     let info = ExplicitModuleSectionInfo {
         eh_frame_svma: Some(range(&tables.entries)),
-        eh_frame: Some(tables.entries.1.as_slice()),
+        eh_frame: Some(tables.entries.1.whole()),
         eh_frame_hdr_svma: Some(range(&tables.index)),
-        eh_frame_hdr: Some(tables.index.1.as_slice()),
+        eh_frame_hdr: Some(tables.index.1.whole()),
         ..Default::default()
     };
     let Range { start, end } = module.range.clone();
@@ -75,16 +77,17 @@ pub(super) fn unwound_in_memory(
 /// A module as the unwinder knows it.
 pub(super) fn unwound(
     module: &Module,
-    opened: &'static OpenImage,
+    opened: &OpenImage,
     bias: Bias,
-) -> framehop::Module<&'static [u8]> {
-    let image = opened.image;
+) -> framehop::Module<FilePart> {
+    let (image, file) = (opened.image(), opened.bytes());
     let section = |name: &str| {
         let (start, data) = image.section(name)?;
-        Some((start.0..start.0 + data.len() as u64, data))
+        let range = start.0..start.0 + data.len() as u64;
+        Some((range, file.part(data)?))
     };
-    let range = |found: &Option<(Range<u64>, &'static [u8])>| found.as_ref().map(|f| f.0.clone());
-    let data = |found: &Option<(Range<u64>, &'static [u8])>| found.as_ref().map(|f| f.1);
+    let range = |found: &Option<(Range<u64>, FilePart)>| found.as_ref().map(|f| f.0.clone());
+    let data = |found: &Option<(Range<u64>, FilePart)>| found.as_ref().map(|f| f.1.clone());
     let (text, got) = (section(".text"), section(".got"));
     let (frames, index) = (section(".eh_frame"), section(".eh_frame_hdr"));
     let info = ExplicitModuleSectionInfo {

@@ -9,45 +9,51 @@ use super::paths::PathId;
 use super::thread::{Spent, Tally, ThreadTime};
 use ipath_target::process::Activity;
 
-/// A thread, which is looked at in windows.
+/// A thread that is sampled in windows.
 pub(super) struct Watched {
     pub(super) time: ThreadTime,
+    /// The open window. `None` while the thread is not sampled.
     pub(super) window: Option<Window>,
-    /// When it was met, ns.
+    /// The time at which it was first seen: CLOCK_MONOTONIC, in nanoseconds.
     met: u64,
-    /// How long it was looked at in windows that are over, ns.
+    /// The total length of its past windows, in nanoseconds.
     looked: u64,
+    /// Its activity at `followed`.
     activity: Activity,
-    /// Its activity at `met`; then the time at which `activity` was read, ns.
+    /// Its activity at `met`.
     first: Activity,
+    /// The time at which `activity` was read: CLOCK_MONOTONIC, in nanoseconds.
     followed: u64,
+    /// Its pace: the mean of the last update and the earlier pace.
     pub(super) pace: Pace,
-    /// How often its pace has been taken.
+    /// The number of updates of `pace`.
     paces: u32,
-    /// True once it is known to have run since it was met.
+    /// True once it has run since it was first seen.
     pub(super) has_run: bool,
-    /// Bytes that its ring should have; 0 where nothing is known of that.
+    /// The wanted size of its ring in bytes. 0 if unknown.
     pub(super) ring: usize,
     /// One in this many of its samples is taken: more than 1 after the largest ring was full.
     pub(super) thin: u64,
 }
 
-/// A while in which a thread is looked at.
+/// A period in which a thread is sampled.
 pub(super) struct Window {
-    /// Nothing in tests.
+    /// `None` in tests.
     pub(super) events: Option<Events>,
+    /// The start: CLOCK_MONOTONIC, in nanoseconds.
     pub(super) begun: u64,
+    /// The planned end: CLOCK_MONOTONIC, in nanoseconds.
     pub(super) ends: u64,
-    /// What remains of what was taken for it from the budget, ns.
+    /// The unspent part of the cost that was taken from the budget in advance, in nanoseconds.
     pub(super) prepaid: f64,
-    /// How many switches there had been at the last sample of one.
+    /// The number of the thread's switches at the last sample of a switch.
     pub(super) counted: u64,
     /// True once records were dropped in it.
     pub(super) has_lost: bool,
 }
 
 impl Watched {
-    /// A thread that is met.
+    /// A thread that is first seen now.
     pub(super) fn met(now: u64, activity: Activity) -> Self {
         Self {
             time: ThreadTime::new(),
@@ -65,7 +71,8 @@ impl Watched {
         }
     }
 
-    /// Updates its activity as of `now`, `seconds` after the last update. Returns true if it ran.
+    /// Updates its activity as of `now`, `seconds` after the last update. Returns true if it ran
+    /// since then.
     pub(super) fn follow(&mut self, activity: Activity, now: u64, seconds: f64) -> bool {
         self.followed = now;
         let pace = Pace::between(self.activity, activity, seconds);
@@ -84,24 +91,24 @@ impl Watched {
         ran
     }
 
-    /// True if it is known not to have run for a while.
+    /// True if it has not run for a while.
     pub(super) fn is_asleep(&self) -> bool {
         self.paces > 0 && self.pace.turns < 0.5 && self.pace.processor <= 0.0
     }
 
-    /// True if it does enough that it comes before those that hardly do anything.
+    /// True if it comes before threads that hardly do anything.
     pub(super) fn is_busy(&self) -> bool {
         const PROCESSOR: f64 = 0.005;
         const TURNS: f64 = 20.0;
         self.pace.processor >= PROCESSOR || self.pace.turns >= TURNS
     }
 
-    /// It was looked at, for all of these ns.
+    /// Adds `ns` to its sampled time.
     pub(super) fn looked_for(&mut self, ns: u64) {
         self.looked += ns;
     }
 
-    /// The window ends, if there is one.
+    /// Ends the window and returns it. `None` if there is none.
     pub(super) fn close(&mut self, now: u64) -> Option<Window> {
         let window = self.window.take()?;
         self.time.end(now);
@@ -109,8 +116,8 @@ impl Watched {
         Some(window)
     }
 
-    /// Adds the samples of the thread until `now`. Returns false if the thread was not looked at.
-    /// `for_work` returns the paths at which it waits for work.
+    /// Adds the samples of the thread until `now` to `all`. Returns false if the thread was not
+    /// sampled. `for_work` returns the paths at which it waits for work.
     pub(super) fn tell(
         &self,
         all: &mut Tally,
@@ -122,7 +129,7 @@ impl Watched {
         if looked == 0 {
             return false;
         }
-        // It is taken to have done as much in each moment in which it was not looked at.
+        // Assumes the same activity outside of windows as in them.
         let lived = now.saturating_sub(self.met) as f64;
         let factor = (lived / looked as f64).max(1.0);
         all.lived += lived;
@@ -142,8 +149,8 @@ impl Watched {
         true
     }
 
-    /// The kernel's count of its time and of its time without a processor, in ns, scaled to a life of
-    /// `lived` ns. `None` if the kernel does not count.
+    /// The kernel's count of its time and of its time without a processor, in ns, scaled to a life
+    /// of `lived` ns. `None` if the kernel does not count.
     fn counted(&self, lived: f64) -> Option<(Spent, f64)> {
         let counted = self.followed.saturating_sub(self.met) as f64;
         if counted <= 0.0 || self.activity.turns == 0 {
@@ -180,7 +187,8 @@ mod tests {
         }
     }
 
-    /// The kernel's count overrides samples: in bursts they add up to more time than the thread had.
+    /// The kernel's count overrides samples: in bursts they add up to more time than the thread
+    /// had.
     #[test]
     fn times_are_those_that_the_kernel_counts() {
         let mut thread = Watched::met(
@@ -222,7 +230,7 @@ mod tests {
         assert!(thread.close(600).is_some());
         assert!(thread.tell(&mut all, 1000, nothing));
         assert_eq!(all.paths[&1].cpu, 400.0);
-        // One that is open counts with the time until now.
+        // An open window counts with the time until now.
         thread.window = Some(window(1000));
         thread.time.begin(Met::Waiting(Some(2)), 1000);
         let mut all = Tally::default();

@@ -1,4 +1,5 @@
-//! Threads looked at by perf events, each in windows: all the time where that costs the process little, else in turn.
+//! Windows of sampling threads by perf events. A thread is sampled all the time if that costs the
+//! process little, else in turn.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -18,33 +19,40 @@ use crate::arch::Registers;
 use ipath_target::process::{Process, Tid, read_text};
 use ipath_target::random;
 
-/// CPU time between two samples of a thread, ns: no divisor of what programs do regularly.
+/// CPU time between two samples of a thread, in nanoseconds. It divides no usual period of a
+/// program.
 const PERIOD: u64 = 1_999_993;
-/// The same in a short window.
+/// As [`PERIOD`], in a short window.
 const SHORT_PERIOD: u64 = 249_989;
-/// Switches of a thread that are sampled in a second, and in a short window, about.
+/// The approximate number of sampled switches per second of a thread.
 const WAITS: f64 = 300.0;
+/// The approximate number of sampled switches in a short window.
 const SHORT_WAITS: f64 = 40.0;
-/// A window is long enough for so many switches, ns.
+/// A window lasts for about this many switches onto a processor.
 const TURNS: f64 = 60.0;
+/// The shortest window, in nanoseconds.
 const SHORTEST: u64 = 5_000_000;
+/// The longest window, in nanoseconds.
 const LONGEST: u64 = 500_000_000;
-/// The same where there are so many threads that each hardly gets its turn.
+/// The longest window, in nanoseconds, when there are so many threads that each rarely gets a turn.
 const LONGEST_OF_MANY: u64 = 50_000_000;
-/// Shorter ones are waited for.
+/// ipath waits for the end of windows shorter than this, in nanoseconds.
 const SHORT: u64 = 25_000_000;
-/// Not all of them begin as long after a look.
+/// The longest delay of a short window after a look, in nanoseconds. The delays differ.
 const UNTIL_SHORT: u64 = 5_000_000;
-/// Bytes of the stack in a sample; where the ring has little room, and what is little.
+/// Bytes of the stack in a sample.
 const STACK: u32 = 16 << 10;
+/// Bytes of the stack in a sample in a small ring.
 const SMALL_STACK: u32 = 4 << 10;
+/// Rings of fewer bytes are small.
 const SMALL_RING: usize = 256 << 10;
-/// Bytes of a ring.
+/// The maximum size of a ring, in bytes.
 const MOST_OF_RING: usize = 2 << 20;
+/// The minimum size of a ring, in bytes.
 const LEAST_OF_RING: usize = 64 << 10;
-/// At least one in this many samples of a thread is taken, also after its largest ring was full.
+/// At least one in this many samples of a thread is taken, even after its largest ring was full.
 const MOST_THINNED: u64 = 64;
-/// Windows that are opened at once.
+/// The most windows that are open at once.
 const MOST_AT_ONCE: usize = 256;
 
 /// The windows of a process's threads.
@@ -53,31 +61,35 @@ pub(super) struct Windows {
     pub(super) sight: Sight,
     limits: Limits,
     pub(super) budget: Budget,
-    /// Threads that are not looked at, in turn; those apart that do much.
+    /// The ids of threads without a window that are not busy, in the order of their turns.
     queue: VecDeque<i32>,
+    /// The ids of busy threads without a window, in the order of their turns.
     busy: VecDeque<i32>,
+    /// The number of open windows.
     open: usize,
-    /// True once a thread has been looked at.
+    /// True once any window was opened.
     pub(super) has_opened: bool,
-    /// Bytes of their rings.
+    /// The total size of the rings of open windows, in bytes.
     memory: usize,
-    /// Records that found no room.
+    /// The number of records lost to full rings.
     pub(super) lost: u64,
-    /// Times in which ipath had stopped the process, ns. Waits in them are not counted.
+    /// The times at which ipath had stopped the process: CLOCK_MONOTONIC, in nanoseconds. Waits in
+    /// them do not count.
     pub(super) stops: Vec<Range<u64>>,
     /// True while samples of such a time are read.
     pub(super) is_discarding: bool,
-    /// When the last records were read, ns.
+    /// The time at which a sample or a switch was last read: CLOCK_MONOTONIC, in nanoseconds.
     pub(super) recorded: u64,
-    /// Why the first thread cannot be looked at that cannot.
+    /// The reason why the first such thread cannot be sampled. `None` if all can.
     pub(super) cause: Option<NoEvents>,
 }
 
-/// What came of opening a window.
+/// The result of opening a window.
 enum Opened {
     Yes,
     /// There is no room now.
     Later,
+    /// The thread has ended or cannot be sampled. It is not tried again.
     Never,
 }
 
@@ -101,25 +113,26 @@ impl Windows {
         }
     }
 
-    /// A thread is to be looked at.
+    /// Adds a thread to the end of the queue.
     pub(super) fn meet(&mut self, tid: i32) {
         self.queue.push_back(tid);
     }
 
-    /// A thread has ended.
+    /// Adds the last records of a thread that has ended to `paths`, and closes its window. Its id
+    /// stays in the queue until its turn.
     pub(super) fn part(&mut self, thread: &mut Watched, paths: &mut Paths) {
         self.drain(thread, paths);
         self.close(thread);
     }
 
-    /// Takes in what has been recorded, and looks at the threads whose turn it is.
+    /// Reads new records, and opens windows for the threads whose turn it is.
     pub(super) fn look(&mut self, threads: &mut BTreeMap<i32, Watched>, paths: &mut Paths) {
         self.budget.earn(now());
         self.drain_all(threads, paths);
         self.open_due(threads, paths);
     }
 
-    /// Takes in what has been recorded, and ends windows that are over.
+    /// Reads new records, and closes windows that are over.
     pub(super) fn drain_all(&mut self, threads: &mut BTreeMap<i32, Watched>, paths: &mut Paths) {
         for (&tid, thread) in threads.iter_mut() {
             self.drain(thread, paths);
@@ -184,18 +197,18 @@ impl Windows {
         self.budget.take(cost - paid);
     }
 
-    /// Threads that wait for their turn.
+    /// The number of threads that wait for their turn.
     fn waiting(&self) -> usize {
         self.queue.len() + self.busy.len()
     }
 
-    /// How many of so many threads there is room for at once.
+    /// The number of threads out of `all` that can be sampled at once.
     fn slots(&self, all: usize) -> usize {
         let ring = self.usual_ring(all) + abi::PAGE as usize;
         self.limits.threads.min(self.limits.memory / ring).max(1)
     }
 
-    /// Has those come first, each in its turn, that do much.
+    /// Sorts the waiting threads into busy ones and others, in the order of their turns.
     pub(super) fn sort(&mut self, threads: &BTreeMap<i32, Watched>) {
         let is_busy = |tid: &i32| threads.get(tid).is_some_and(Watched::is_busy);
         let (busy, others) = self.queue.drain(..).partition(is_busy);
@@ -206,7 +219,8 @@ impl Windows {
         self.queue.extend(less);
     }
 
-    /// The thread whose turn it is, where so many can be looked at: of those that do little a quarter of the room is kept.
+    /// Removes and returns the thread whose turn it is. `None` if no thread waits. A quarter of the
+    /// slots is reserved for threads that do little.
     fn next(&mut self, slots: usize) -> Option<i32> {
         let is_kept = 4 * self.open >= 3 * slots && !self.queue.is_empty();
         if is_kept {
@@ -216,21 +230,23 @@ impl Windows {
         }
     }
 
-    /// How long a window of a thread of this pace is, ns: shorter where many want their turn.
+    /// The length of a window of a thread with this pace, in nanoseconds. It is shorter if many
+    /// threads wait for their turn.
     fn length(&self, pace: Pace) -> u64 {
         let all = self.open + self.waiting();
         let share = LONGEST.saturating_mul(self.slots(all) as u64) / all.max(1) as u64;
         length(pace).min(share.max(LONGEST_OF_MANY))
     }
 
-    /// Ends a thread's window when its time is over, or it costs more than it was to. It goes on where nobody waits.
+    /// Closes a thread's window if its time is over or it costs more than planned. It continues if
+    /// no other thread waits.
     fn end_if_over(&mut self, tid: i32, thread: &mut Watched) {
         let Some(window) = &mut thread.window else {
             return;
         };
         let now = now();
         let costs_more = window.prepaid <= 0.0 && !self.budget.has_credit();
-        // A thread whose ring was full gets a larger one, or fewer samples.
+        // After its ring was full, a thread gets a larger ring or fewer samples.
         let is_to_end = costs_more || window.has_lost;
         if now < window.ends && !is_to_end {
             return;
@@ -262,7 +278,8 @@ impl Windows {
         }
     }
 
-    /// Begins the windows of those whose turn it is, as far as there is room and they may cost something.
+    /// Opens the windows of threads whose turn it is, within the slots and the budget. Waits for
+    /// the end of short windows.
     fn open_due(&mut self, threads: &mut BTreeMap<i32, Watched>, paths: &mut Paths) {
         let all = threads.len();
         let mut short: Vec<i32> = Vec::new();
@@ -279,7 +296,7 @@ impl Windows {
             let Some(thread) = threads.get_mut(&tid) else {
                 continue;
             };
-            // Who sleeps can wait.
+            // A sleeping thread can wait.
             if thread.is_asleep() && 2 * self.open >= slots {
                 put_off.push(tid);
                 continue;
@@ -314,7 +331,7 @@ impl Windows {
         }
     }
 
-    /// Begins the window of a thread, one of so many.
+    /// Opens the window of a thread, one of `all`.
     fn open(&mut self, tid: i32, thread: &mut Watched, all: usize, paths: &mut Paths) -> Opened {
         let Some(ring) = self.room_for(thread, all) else {
             return Opened::Later;
@@ -360,13 +377,13 @@ impl Windows {
         Opened::Yes
     }
 
-    /// Bytes of the ring of one of so many threads.
+    /// The usual size of a ring with `all` threads, in bytes.
     fn usual_ring(&self, all: usize) -> usize {
         let share = self.limits.memory / all.clamp(1, self.limits.threads);
         ((share + 1).next_power_of_two() / 2).clamp(LEAST_OF_RING, MOST_OF_RING)
     }
 
-    /// Bytes for the ring of a thread, one of so many, if there are any.
+    /// The size of the ring of a thread, one of `all`, in bytes. `None` if there is no room.
     fn room_for(&self, thread: &Watched, all: usize) -> Option<usize> {
         let page = abi::PAGE as usize;
         let mut ring = self.usual_ring(all).max(thread.ring).min(MOST_OF_RING);
@@ -374,7 +391,7 @@ impl Windows {
         while ring + page > left && ring > LEAST_OF_RING {
             ring /= 2;
         }
-        // The first one is tried in any case: only the kernel knows.
+        // The first window is always tried, because only the kernel knows the limit.
         (ring + page <= left || self.open == 0).then_some(ring)
     }
 
@@ -384,7 +401,7 @@ impl Windows {
         };
         match (&error, code) {
             (_, Some(libc::ESRCH)) => return Opened::Never,
-            // Other programs of this user have more than was thought.
+            // Other programs of this user have locked more memory than expected.
             (NoEvents::Ring(_), Some(libc::EPERM)) if self.open > 0 => {
                 self.limits.memory = self.memory;
                 return Opened::Later;
@@ -399,7 +416,7 @@ impl Windows {
         Opened::Never
     }
 
-    /// Has as many waits of a thread sampled as are wanted, at the pace that it has by now.
+    /// Sets the rate at which a thread's waits are sampled, by its current pace.
     pub(super) fn pace(&self, thread: &Watched) {
         let events = thread.window.as_ref().and_then(|w| w.events.as_ref());
         if let Some(events) = events {
@@ -409,8 +426,8 @@ impl Windows {
     }
 }
 
-/// The CPU time between two samples of a thread, ns, and the number of its waits for each sampled one,
-/// in a window of this length.
+/// The CPU time between two samples of a thread, ns, and the number of its waits for each sampled
+/// one, in a window of this length.
 fn rates(thread: &Watched, length: u64) -> (u64, u64) {
     let (period, waits) = if length < SHORT {
         let turns = thread.pace.turns * length as f64 / 1e9;
@@ -432,18 +449,19 @@ fn after_loss(thin: u64, bytes: usize) -> (usize, u64) {
     }
 }
 
-/// How long a window of a thread of this pace is, ns.
+/// The length of a window of a thread with this pace, in nanoseconds.
 fn length(pace: Pace) -> u64 {
     ((TURNS / pace.turns.max(0.1) * 1e9) as u64).clamp(SHORTEST, LONGEST)
 }
 
-/// A number between half of `n` and half as much again, 1 at least: not exactly every n-th switch is sampled, as two that
-/// take turns would not be told apart.
+/// A random number between `n / 2` and `3 n / 2`, at least 1. Sampling exactly every n-th switch
+/// would confuse two that alternate.
 fn near(n: u64) -> u64 {
     (n / 2 + u64::from(random::number()) % (n + 1)).max(1)
 }
 
-/// Whether a thread waits, and where, as far as the kernel says so: stack pointer and instruction pointer.
+/// The state of a thread. [`Met::Waiting`] has the path of its stack if that can be read and the
+/// thread still waits there. [`Met::Running`] also if the kernel does not say.
 pub(super) fn how_met(process: &Process, tid: Tid, paths: &mut Paths) -> Met {
     let file = format!("/proc/{}/task/{tid}/syscall", process.pid);
     let waits_at = || {
@@ -456,16 +474,17 @@ pub(super) fn how_met(process: &Process, tid: Tid, paths: &mut Paths) -> Met {
         return Met::Running;
     };
     let stack = stack_at(process, Avma(sp));
-    // It may have gone on meanwhile.
+    // The thread may have continued meanwhile.
     let is_still = waits_at() == Some((ip, sp));
     let stack = stack.filter(|_| is_still);
     Met::Waiting(stack.map(|stack| paths.walk(Some(&Registers::bare(ip, sp)), &stack)))
 }
 
-/// What lies at an address of a thread's stack, and above.
+/// The bytes of a thread's stack from an address upwards, at most [`STACK`]. `None` if none can be
+/// read.
 pub(super) fn stack_at(process: &Process, sp: Avma) -> Option<Vec<u8>> {
     let memory = process.open_memory().ok()?;
-    // Less where the stack ends before.
+    // Fewer bytes are read if the stack ends before.
     let sizes = [STACK as usize, 4096, 1024, 256];
     sizes
         .into_iter()

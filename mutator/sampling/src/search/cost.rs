@@ -1,5 +1,5 @@
-//! Time on a processor and off it. Each is a whole of its own: where one thread computes and many wait for it, the cause is
-//! a small part of both together.
+//! Time on a processor and off it. The two are kept apart: if one thread computes and many wait for
+//! it, the cause is only a small part of both together.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul};
@@ -14,8 +14,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Each part of this by that part of a whole. A part that is less than `least` of the whole is nobody's concern, and
-    /// has no shares.
+    /// Each part as a share of the same part of `whole`. If a part of `whole` is less than `least`
+    /// of both together, it is insignificant, and its share is 0.
     pub fn share_of(self, whole: Self, least: f64) -> Self {
         let significant = |part: f64| part > 0.0 && part >= least * whole.sum();
         let share = |part: f64, of: f64| if significant(of) { part / of } else { 0.0 };
@@ -25,22 +25,22 @@ impl Cost {
         }
     }
 
-    /// Both together.
+    /// The sum of both parts.
     pub fn sum(self) -> f64 {
         self.cpu + self.off
     }
 
-    /// The larger of both.
+    /// The larger part.
     pub fn largest(self) -> f64 {
         self.cpu.max(self.off)
     }
 
-    /// Those parts that are significant of a whole, as [`Cost::share_of`] says.
+    /// 1 for each significant part of `whole`, as in [`Cost::share_of`], and 0 for any other.
     pub fn parts(whole: Self, least: f64) -> Self {
         whole.share_of(whole, least)
     }
 
-    /// True if each part of this is no less than that of another.
+    /// True if neither part is less than that of `other`.
     pub fn reaches(self, other: Self) -> bool {
         self.cpu >= other.cpu && self.off >= other.off
     }

@@ -1,4 +1,4 @@
-//! From samples to functions that may explain them. It is a guess: measuring decides.
+//! Guesses from samples which functions may explain them. Measurements decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,20 +6,20 @@ use patcher::Avma;
 
 use super::{Cost, MeasuredPath, Stack};
 
-/// What guessing goes by.
+/// The basis of a guess.
 pub(super) struct Known<'k> {
-    /// A function with a smaller share goes to those that call it.
+    /// The share below which the time of a function goes to its callers.
     pub(super) min_share: f64,
-    /// Functions that are measured: those keep what they have, however little it is.
+    /// Measured functions. They keep their time, however little it is.
     pub(super) measured: &'k BTreeSet<Avma>,
-    /// Functions that are not to be measured: what they have goes to those that call them.
+    /// Functions that must not be measured. Their time goes to their callers.
     pub(super) passed: &'k BTreeSet<Avma>,
-    /// Of functions that are not to be measured any more, by which paths they were called.
+    /// The call paths of functions that are no longer measured.
     pub(super) paths: &'k BTreeMap<Avma, Vec<MeasuredPath>>,
 }
 
-/// The share that each function has to explain: of each stack the innermost function that may be measured and has
-/// [`Known::min_share`] with all that comes to it.
+/// The share that each function may explain. The time of a stack goes to the innermost function
+/// that may be measured, and that reaches [`Known::min_share`] with all the time that goes to it.
 pub(super) fn guess(stacks: &[Stack], whole: Cost, known: &Known<'_>) -> BTreeMap<Avma, Cost> {
     let stacks = with_exact_callers(stacks, known);
     let share = |stack: &Stack| stack.cost.share_of(whole, known.min_share);
@@ -43,7 +43,8 @@ pub(super) fn guess(stacks: &[Stack], whole: Cost, known: &Known<'_>) -> BTreeMa
         if small.is_empty() {
             return found;
         }
-        // Those first that no other has to go to: together they may be enough for a caller of all.
+        // Begin with the functions that are inside other small ones. Together they may be enough
+        // for a common caller.
         let mut awaited: BTreeSet<Avma> = BTreeSet::new();
         for (stack, place) in stacks.iter().zip(&places) {
             let Some(at) = *place else { continue };
@@ -68,19 +69,22 @@ pub(super) fn guess(stacks: &[Stack], whole: Cost, known: &Known<'_>) -> BTreeMa
     }
 }
 
-/// The innermost function from `at` outwards that may be measured.
+/// The index on the stack of the innermost function from `at` outwards that may be measured. `None`
+/// if there is none.
 fn from(stack: &Stack, at: usize, known: &Known<'_>) -> Option<usize> {
     (at..stack.functions.len()).find(|&at| !known.passed.contains(&stack.functions[at]))
 }
 
-/// The same outside the function at `at`.
+/// The index on the stack of the innermost function that may be measured, outside the function at
+/// `at` and its direct recursion. `None` if there is none.
 fn outside(stack: &Stack, at: usize, known: &Known<'_>) -> Option<usize> {
     let own = stack.functions[at];
     let next = (at..stack.functions.len()).find(|&at| stack.functions[at] != own)?;
     from(stack, next, known)
 }
 
-/// Has the time that goes to a function whose callers are known exactly go to those, in the place of those sampled.
+/// Moves time from functions whose callers are known exactly to these callers, in place of the
+/// sampled ones.
 fn with_exact_callers(stacks: &[Stack], known: &Known<'_>) -> Vec<Stack> {
     let mut moved: BTreeMap<Avma, Cost> = BTreeMap::new();
     let mut kept = Vec::new();

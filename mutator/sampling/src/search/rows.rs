@@ -6,31 +6,33 @@ use patcher::Avma;
 
 use super::{Bounds, Cost, Measured, MeasuredPath, Search, Site, Window};
 
-/// A call path that costs, as far out as it says something: where it comes to many callers that have little each, it ends.
+/// A costly call path, as far out as it is informative. It ends at a function with many callers
+/// that have little time each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The measured function.
     pub function: Avma,
     /// From its caller outwards.
     pub callers: Vec<Site>,
-    /// How many paths begin so.
+    /// The number of paths that begin like this.
     pub paths: usize,
-    /// True if the callers go to the root.
+    /// True if the callers reach the root.
     pub is_whole: bool,
-    /// Calls that returned.
+    /// The number of calls that returned.
     pub calls: u64,
-    /// Time in the function but not in measured functions that it calls.
+    /// Time in the function without measured functions that it calls, in nanoseconds on a processor
+    /// and off it.
     pub cost: Cost,
-    /// That as shares of what was to be explained.
+    /// `cost` as shares of the time to explain.
     pub share: Cost,
-    /// True if most of the time begins and ends waits for work.
+    /// True if most of the time is for beginning and ending waits for work.
     pub is_idle: bool,
 }
 
-/// Branches that are followed where a path splits, at most.
+/// The maximum number of branches that are followed where a path splits.
 const BRANCHES: usize = 4;
 
-/// Paths that begin alike.
+/// Paths whose innermost `depth` call sites are the same, or in the same functions.
 struct Bundle<'p> {
     depth: usize,
     paths: Vec<&'p MeasuredPath>,
@@ -54,14 +56,15 @@ impl<'p> Bundle<'p> {
         by_key.into_values().map(bundle).collect()
     }
 
-    /// The path with the most time.
+    /// The path with the most time. `None` if there are no paths.
     fn costliest(&self) -> Option<&'p MeasuredPath> {
         let paths = self.paths.iter().copied();
         paths.max_by(|a, b| a.cost.sum().total_cmp(&b.cost.sum()))
     }
 }
 
-/// The path without the calls of the function by itself: a recursion is one path, whatever its sites.
+/// The path without the calls that the function makes to itself. A recursion is one path, whatever
+/// its call sites.
 fn outermost(function: Avma, path: &MeasuredPath) -> MeasuredPath {
     let is_own = |site: &&Site| site.function == function;
     let own = path.callers.iter().take_while(is_own).count();
@@ -71,7 +74,7 @@ fn outermost(function: Avma, path: &MeasuredPath) -> MeasuredPath {
     }
 }
 
-/// What makes one path larger than another: the shares of both parts together.
+/// The measure of a path's size: the shares of both parts together.
 struct Scale {
     whole: Cost,
     bounds: Bounds,
@@ -86,7 +89,8 @@ impl Scale {
         self.share(bundle.cost()).sum()
     }
 
-    /// Follows the callers of a bundle as long as a few of them have most of `of`, which is its size with what has been left
+    /// Follows the callers of a bundle while a few of them have most of `of`. Adds the bundles at
+    /// which it stops to `ends`. `of` is the size of the bundle with the parts that were left out
     /// on the way.
     fn follow<'p>(&self, mut bundle: Bundle<'p>, of: f64, ends: &mut Vec<Bundle<'p>>) {
         loop {
@@ -110,8 +114,8 @@ impl Scale {
         }
     }
 
-    /// The substantial branches of a split, with the sum of their sizes. `None` if they are too many or have too little
-    /// of `of`.
+    /// The substantial branches of a split, with the sum of their sizes. `None` if they are too
+    /// many or have too little of `of`.
     fn branches<'p>(&self, mut all: Vec<Bundle<'p>>, of: f64) -> Option<(Vec<Bundle<'p>>, f64)> {
         all.retain(|branch| self.share(branch.cost()).largest() >= self.bounds.min_share);
         let covered: f64 = all.iter().map(|branch| self.size(branch)).sum();
@@ -157,8 +161,8 @@ impl Scale {
     }
 }
 
-/// The fewest rows that explain enough of each part, the largest first; all that are large enough where that is not reached.
-/// Idle rows come last: no change of the program's own work shortens them.
+/// The fewest rows that explain enough of each part, the largest first. If they cannot, all rows
+/// that are large enough. Idle rows come last: no change of the program's own work shortens them.
 pub fn rows(search: &Search, window: &Window) -> Vec<Row> {
     let scale = Scale {
         whole: search.whole(window),

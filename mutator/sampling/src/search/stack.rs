@@ -1,4 +1,4 @@
-//! What is known of where time goes: stacks that were sampled, and call paths that were measured.
+//! Observations of where time goes: sampled stacks and measured call paths.
 
 use patcher::Avma;
 
@@ -7,18 +7,18 @@ use super::Cost;
 /// A stack at which time was sampled. Functions are named by their first addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stack {
-    /// The innermost function first.
+    /// The first addresses of the functions in the process, the innermost first.
     pub functions: Vec<Avma>,
-    /// Index of the innermost function that the time may be put down to.
+    /// Index in `functions` of the innermost function that the time may be attributed to.
     pub charged: usize,
-    /// The time, estimated.
+    /// The estimated time, in ns.
     pub cost: Cost,
 }
 
 /// A call site on a measured path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
-    /// The function that calls.
+    /// The calling function.
     pub function: Avma,
     /// An address in the call instruction.
     pub at: Avma,
@@ -29,16 +29,17 @@ pub struct Site {
 pub struct MeasuredPath {
     /// From the function's caller outwards.
     pub callers: Vec<Site>,
-    /// Calls that returned.
+    /// The number of calls that returned.
     pub calls: u64,
-    /// Time in the function but not in measured functions that it calls, exact.
+    /// Exact time in the function, without measured functions that it calls, in ns.
     pub cost: Cost,
-    /// The part of `cost` at paths on which threads wait for work, ns: the time to begin and end such waits.
+    /// The part of `cost` on paths where threads wait for work, in ns: the time to begin and end
+    /// such waits.
     pub idle: f64,
 }
 
 impl MeasuredPath {
-    /// The same as a stack with another cost.
+    /// The path as a stack with another cost.
     pub(super) fn stack(&self, function: Avma, cost: Cost) -> Stack {
         let callers = self.callers.iter().map(|site| site.function);
         Stack {
@@ -49,39 +50,39 @@ impl MeasuredPath {
     }
 }
 
-/// A function as it was measured in a while.
+/// The measurements of a function during a window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// Its first address.
+    /// Its first address in the process.
     pub function: Avma,
     /// Its calls by path.
     pub paths: Vec<MeasuredPath>,
 }
 
 impl Measured {
-    /// Calls that returned.
+    /// The number of calls that returned.
     pub fn calls(&self) -> u64 {
         let calls = self.paths.iter().map(|path| path.calls);
         calls.fold(0, u64::saturating_add)
     }
 
-    /// Time of all paths.
+    /// The time of all paths, in ns.
     pub fn cost(&self) -> Cost {
         self.paths.iter().map(|path| path.cost).sum()
     }
 }
 
-/// A while in which the same functions were measured.
+/// A period in which the same functions were measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Window {
-    /// How long it was, ns.
+    /// Its length, in ns.
     pub ns: u64,
-    /// The time of all threads that ran, less the time in which they waited for work.
+    /// The time of all threads that ran, without the time in which they waited for work, in ns.
     pub whole: Cost,
-    /// What measuring took, as a share of the CPU time.
+    /// The overhead of measuring, as a share of the CPU time.
     pub overhead: f64,
     /// The overhead as a share of one processor.
     pub processor: f64,
-    /// What was measured.
+    /// The measurements of each function.
     pub measured: Vec<Measured>,
 }

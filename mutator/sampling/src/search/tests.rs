@@ -1,4 +1,4 @@
-//! Searches in made-up programs of which it is known where the time goes.
+//! Searches in made-up programs whose costly paths are known.
 
 mod world;
 
@@ -58,7 +58,7 @@ fn who_waits_is_found_beside_who_computes() {
     assert_eq!(all, [[compute, 41, MAIN], [barrier, 40, MAIN]]);
 }
 
-/// Nearly all waiting of a program is one path's, but the program hardly waits.
+/// One path has nearly all of the program's waiting, but the program hardly waits.
 #[test]
 fn a_short_wait_ranks_below_a_computation() {
     let (write, sort, parse) = (60, 61, 62);
@@ -195,7 +195,7 @@ fn a_recursion_is_one_row() {
 fn a_call_that_does_not_return_is_waited_for_and_given_up() {
     let mut world = World::new(MAIN);
     world.call(0, 10, 100, cpu(100e6));
-    // In `main` itself, which was called before anybody looked.
+    // In `main` itself, which was called before the search began.
     world.own(0, cpu(100e6));
     let found = world.search(BOUNDS, 7);
     assert_eq!(names(&found.rows[0]), [10, MAIN]);
@@ -229,7 +229,7 @@ fn callers_are_measured_in_the_place_of_a_function_that_was_named() {
     assert!(!found.rows.is_empty(), "{:#?}", found.search);
     assert_eq!(names(&found.rows[0]), [work, MAIN]);
     assert!(!found.measured.contains(&Avma(20)));
-    // The same where no sample has met it.
+    // This also holds if no sample contains it.
     let mut search = Search::within(BOUNDS, [Avma(tiny)]);
     let measured = search.measured().clone();
     let step = search.next(&[], &world.window(&measured, 1_000_000_000));
@@ -252,7 +252,7 @@ fn samples_that_are_wrong_are_corrected() {
     world.call(0, 10, 100, cpu(100e6));
     world.call(0, 11, 100, cpu(0.0));
     let mut sampled = world.sampled(7, 1000);
-    // Says that all of it is in a function that hardly costs anything.
+    // The samples claim that all time is in a function that costs hardly anything.
     for stack in &mut sampled {
         stack.functions[0] = Avma(11);
     }
@@ -272,7 +272,7 @@ pub(super) const BOUNDS: Bounds = Bounds {
 };
 
 proptest! {
-    /// In any program of which one path has most of the time, that is among what is found, however few samples there are.
+    /// If one path of a program has most of the time, it is found, however few samples there are.
     #[test]
     fn the_guilty_path_is_found(
         shape in prop::collection::vec((any::<u16>(), 2u64..30, 0.0f64..1.0), 1..60),
@@ -289,12 +289,12 @@ proptest! {
         // A recursion is one path.
         let recursion = path.windows(2).take_while(|pair| pair[0] == pair[1]).count();
         let path = &path[recursion..];
-        // With the function itself or, where that is too small alone, with one that calls it.
+        // The row names the function itself, or if that alone is too small, one of its callers.
         let names_it = |row: &Row| path.starts_with(&names(row)) || names(row).starts_with(path);
         prop_assert!(found.rows.iter().any(names_it), "{path:?}\n{:#?}", found.rows);
     }
 
-    /// Whatever the program: the bounds hold, it ends, and what is found adds up.
+    /// In any program the bounds hold, the search ends, and the result adds up.
     #[test]
     fn the_bounds_hold(
         shape in prop::collection::vec((any::<u16>(), 2u64..40, 0.0f64..1.0), 1..120),
@@ -314,7 +314,7 @@ proptest! {
         prop_assert!(all.iter().all(|f| seen.insert(*f)), "twice: {all:?}");
     }
 
-    /// Where nothing hinders it, enough is explained.
+    /// If nothing prevents it, enough is explained.
     #[test]
     fn enough_is_explained(
         shape in prop::collection::vec((any::<u16>(), 2u64..12, 0.1f64..1.0), 1..80),

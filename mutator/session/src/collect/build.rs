@@ -1,4 +1,4 @@
-//! A profile that follows the counters.
+//! A profile that is kept up to date with the counters.
 
 use std::collections::BTreeSet;
 
@@ -8,6 +8,7 @@ use patcher::Avma;
 
 use super::frames::Frames;
 use super::heads::Heads;
+use super::inside::Insides;
 use super::measured::Measured;
 use super::net::{Checked, Net};
 use super::paths::{New, Paths};
@@ -20,15 +21,17 @@ use super::{functions, head};
 use crate::segment::{FunctionDoc, Segment};
 use ipath_profile::{Counts, Exactness, PathEntry, Profile};
 
-/// A profile as it was at the last look, with what is needed to bring it up to date. It is of one reading of the document, which
-/// says what there is.
+/// The profile at the last look, with the state that is needed to update it. It is based on one
+/// reading of the document.
 pub(super) struct Build {
     pub(super) profile: Profile,
-    /// Threads that have paths, where they are kept apart.
+    /// Threads with paths, if paths are kept apart by thread.
     pub(super) threads: BTreeSet<u32>,
+    /// For each function, in the order of the profile.
     exits: Vec<Exits>,
     schemas: Schemas,
     measures: Measures,
+    insides: Insides,
     heads: Heads,
     paths: Paths,
     net: Net,
@@ -36,21 +39,22 @@ pub(super) struct Build {
     /// none.
     checked: Vec<Option<Checked>>,
     totals: Totals,
-    /// What the records of a path say, and the one of them that is being read.
+    /// The sum of a path's records.
     raw: Raw,
+    /// A buffer for one record.
     one: Raw,
 }
 
-/// What is known of the ends of a function's calls.
+/// Knowledge about the ends of a function's calls.
 struct Exits {
-    /// They are seen.
+    /// True if the function's exits have probes.
     are_in: bool,
-    /// They have been seen at times.
+    /// True if the function's exits may have had probes before.
     have_been: bool,
 }
 
 impl Build {
-    /// The profile of this moment.
+    /// Builds the profile from the current counters.
     pub(super) fn new(measured: Measured<'_>, frames: &mut Frames) -> Self {
         let document = measured.document;
         frames.begin(document);
@@ -64,6 +68,8 @@ impl Build {
         };
         let exits: Vec<Exits> = document.measured().map(exits).collect();
         let ends = exits.iter().map(|exits| exits.are_in).collect();
+        let rows: Vec<&FunctionDoc> = document.measured().map(|(_, function)| function).collect();
+        let insides = Insides::of(document, &rows, frames);
         let raw = Raw::empty(document.metrics.len().saturating_sub(1));
         let mut build = Self {
             profile,
@@ -72,6 +78,7 @@ impl Build {
             schemas: Schemas::of(document),
             totals: Totals::new(measures.zeroes().iter().len(), ends),
             measures,
+            insides,
             heads: Heads::default(),
             paths: Paths::of(document),
             net: Net::default(),
@@ -84,13 +91,15 @@ impl Build {
         build
     }
 
-    /// Brings the paths up to date: which have changed. `None` where the records have become others, so that all has to be begun
-    /// anew.
+    /// Updates the paths, and returns the indexes of those that changed, ascending. Returns `None`
+    /// if the records have been replaced, so that the profile must be built again.
     pub(super) fn look(&mut self, segment: &Segment, frames: &mut Frames) -> Option<Vec<u32>> {
         let is_same = self.heads.look(segment);
         is_same.then(|| self.take_in(segment, frames))
     }
 
+    /// Reads the changed records into the profile. Returns the indexes of the changed paths,
+    /// ascending.
     fn take_in(&mut self, segment: &Segment, frames: &mut Frames) -> Vec<u32> {
         let Self {
             profile,
@@ -144,10 +153,11 @@ impl Build {
             self.totals.put(&mut sums, path, root, checked);
         }
         self.totals.end(profile, &self.paths, &self.checked);
+        profile.inside = self.insides.look(segment);
         changed
     }
 
-    /// Notes that paths share one because all together have too many frames.
+    /// Records an overflow if paths share an entry because all paths together have too many frames.
     pub(super) fn note_frames(&mut self) {
         if self.paths.has_too_many_frames() {
             let by = &mut self.profile.losses.overflow_by;
@@ -156,7 +166,7 @@ impl Build {
     }
 }
 
-/// A path that nothing has been counted on yet.
+/// A path without any counts yet.
 fn path(
     profile: &mut Profile,
     frames: &mut Frames,

@@ -1,32 +1,41 @@
-//! What has been found out about return addresses in files, for all sessions of this command: the processes of a job run the same
-//! files, and of one that has run for a millisecond nothing is to be read anew.
+//! Frames of return addresses in files, cached for all sessions of this command. The processes of a
+//! job run the same files. Files must not be read again for each process that runs a millisecond.
+//!
+//! The number of frames is bounded. Source positions are kept for as long as their image is open.
 
 use std::collections::HashMap;
+use std::fs::{self, Metadata};
 use std::path::Path;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use patcher::Svma;
 use patcher::function::is_of_blocks;
 
+use ipath_base::files::Stamp;
 use ipath_profile::Frame;
-use ipath_symbols::images::OpenImage;
-use ipath_symbols::lines::{self, Lines};
+use ipath_symbols::images::{ImageId, OpenImage};
+use ipath_symbols::lines::FileLines;
+use ipath_target::process::identity::{FileId, file_id};
 use ipath_target::process::modules::VDSO;
 use ipath_target::progress::Step;
 
-/// Frames that are kept; with more, it begins anew.
-const MOST: usize = 1 << 16;
+/// The maximum number of cached frames. The cache is emptied when it is full.
+const MAX_FRAMES: usize = 1 << 16;
 
-/// A file, which is opened once and stays: where it is.
-type File = usize;
-
+/// The cache of frames and source positions.
 #[derive(Default)]
 struct Described {
-    frames: HashMap<(File, Svma), Frame>,
-    /// Source positions; `None` of a file that has none.
-    lines: HashMap<File, Option<Lines<'static>>>,
-    /// How many debug files had come.
+    frames: HashMap<(ImageId, Svma), Frame>,
+    lines: HashMap<ImageId, ImageLines>,
+    /// The number of debug files that had arrived when the frames were described.
     arrived: u64,
+}
+
+/// The source positions of an image.
+struct ImageLines {
+    image: Weak<OpenImage>,
+    /// `None` for a file without any.
+    lines: Option<FileLines>,
 }
 
 fn described() -> MutexGuard<'static, Described> {
@@ -34,52 +43,103 @@ fn described() -> MutexGuard<'static, Described> {
     DESCRIBED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The frame of a call in a file that was mapped from this path, as it is known by so many debug files.
-pub(super) fn frame(image: &'static OpenImage, at: Svma, path: &str, arrived: u64) -> Frame {
-    let file = std::ptr::from_ref(image).addr();
+/// The frame of a return address in an image that was mapped from the file `file` at `path`. It has
+/// no source positions if that file was written to after it was opened. `arrived` is the number of
+/// debug files so far; if it changes, the cached frames are discarded. `None` if the opened file
+/// has been overwritten or truncated.
+pub(super) fn frame(
+    image: &Arc<OpenImage>,
+    at: Svma,
+    path: &str,
+    file: &FileId,
+    arrived: u64,
+) -> Option<Frame> {
+    if !image.is_intact() {
+        return None;
+    }
+    let id = image.id();
     let known = &mut *described();
     if known.arrived != arrived {
         known.arrived = arrived;
         known.frames.clear();
-        known.lines.retain(|_, lines| lines.is_some());
+        known.lines.retain(|_, of| of.lines.is_some());
     }
-    if let Some(frame) = known.frames.get(&(file, at)) {
-        return frame.clone();
+    if let Some(frame) = known.frames.get(&(id, at)) {
+        return Some(frame.clone());
     }
-    if known.frames.len() >= MOST {
+    if image.bytes().is_cut() {
+        return None;
+    }
+    if known.frames.len() >= MAX_FRAMES {
         known.frames.clear();
     }
-    let lines = known.lines.entry(file);
     let _step = Step::begin(format!("reading the debug information of {path}"));
-    let frame = describe(image, at, lines.or_insert_with(|| lines_of(image, path)));
-    known.frames.insert((file, at), frame.clone());
-    frame
+    let mut frame = describe(image, at, known.lines_of(image, path));
+    // The file may have changed during the read.
+    if !image.is_intact() || image.bytes().is_cut() {
+        return None;
+    }
+    if is_rewritten(image, path, file) {
+        frame.file = None;
+        frame.line = None;
+        frame.inlined.clear();
+    }
+    known.frames.insert((id, at), frame.clone());
+    Some(frame)
 }
 
-/// True if debug files with units of this file's debug information were not found.
-pub(super) fn lacks_units(image: &'static OpenImage) -> bool {
-    let file = std::ptr::from_ref(image).addr();
+/// True if the mapped file is still at `path` and was written to since it was opened. Bytes that
+/// were lost from the last page of a truncated file read as zeroes without a signal.
+fn is_rewritten(image: &OpenImage, path: &str, file: &FileId) -> bool {
+    // A file that replaced the mapped one by rename(2) leaves its contents unchanged.
+    let is_it = |there: &Metadata| file_id(there) == *file;
+    let there = fs::metadata(path).ok().filter(is_it);
+    there.is_some_and(|there| Stamp::of(&there) != image.stamp())
+}
+
+/// True if debug files with units of this file's debug information were not found. False if its
+/// source positions have not been read.
+pub(super) fn lacks_units(image: &OpenImage) -> bool {
     let known = described();
-    let lines = known.lines.get(&file).and_then(Option::as_ref);
-    lines.is_some_and(Lines::lacks_units)
+    let of = known.lines.get(&image.id());
+    let lines = of.and_then(|of| of.lines.as_ref());
+    lines.is_some_and(|lines| lines.with(|lines| lines.lacks_units()))
 }
 
-/// Spends no more memory on source positions until one is asked for again.
+/// Frees the source positions. The next call of [`frame`] reads them again.
 pub(super) fn forget_lines() {
     described().lines.clear();
 }
 
-fn lines_of(image: &'static OpenImage, path: &str) -> Option<Lines<'static>> {
+impl Described {
+    /// The source positions of an image, which are read at the first call. `None` if it has none.
+    fn lines_of(&mut self, image: &Arc<OpenImage>, path: &str) -> Option<&FileLines> {
+        if !self.lines.contains_key(&image.id()) {
+            self.lines.retain(|_, of| of.image.strong_count() > 0);
+        }
+        let known = self.lines.entry(image.id());
+        let of = known.or_insert_with(|| ImageLines {
+            image: Arc::downgrade(image),
+            lines: lines_of(image, path),
+        });
+        of.lines.as_ref()
+    }
+}
+
+/// Reads the source positions of an image. If it has none, requests its debug file and returns
+/// `None`.
+fn lines_of(image: &OpenImage, path: &str) -> Option<FileLines> {
     let file = Path::new(path);
-    let lines = Lines::load(image.image.data(), &lines::Places::for_file(file));
+    let lines = image.lines(file);
     if lines.is_none() && path != VDSO {
         image.want_debug_file(file);
     }
     lines
 }
 
-fn describe(image: &OpenImage, at: Svma, lines: &Option<Lines<'_>>) -> Frame {
-    let function = image.image.functions().containing(at);
+/// The frame of the return address `at`, named from the image's symbols and from `lines`.
+fn describe(image: &OpenImage, at: Svma, lines: Option<&FileLines>) -> Frame {
+    let function = image.image().functions().containing(at);
     let mut frame = Frame {
         module: None,
         address: at.0,
@@ -88,14 +148,14 @@ fn describe(image: &OpenImage, at: Svma, lines: &Option<Lines<'_>>) -> Frame {
         ..Frame::default()
     };
     if frame.function.as_deref().is_some_and(is_of_blocks)
-        && let Some(owner) = image.image.functions().function_at(at)
+        && let Some(owner) = image.image().functions().function_at(at)
     {
         // If the section starts before the function, there is no offset.
         frame.offset = at.0.checked_sub(owner.range.start.0);
         frame.function = Some(owner.linkage);
     }
     if let Some(lines) = lines {
-        lines.describe(at, &mut frame);
+        lines.with(|lines| lines.describe(at, &mut frame));
     }
     frame
 }

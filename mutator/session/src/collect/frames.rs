@@ -1,6 +1,7 @@
-//! Return addresses as frames: which file they are in, which function, which line.
+//! Frames of return addresses: module, function and line.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use patcher::flow::resumes_builtin;
 use patcher::{Avma, Svma};
@@ -8,59 +9,62 @@ use rustc_hash::FxHashMap;
 
 use super::described;
 use super::edges::{Below, Edges};
-use super::places::{Code, Place, Places, Site};
-use crate::segment::{Document, Segment};
+use super::places::{Code, CodeMapping, Places, Site};
+use crate::segment::{Document, ModuleDoc, Segment};
 use ipath_profile::{Frame, Profile, Verdict};
 use ipath_symbols::debuginfod::{self, hex};
 use ipath_symbols::jit::JitNames;
 use ipath_target::process::Process;
 
-/// A module: its path, and the address in the process minus that in the file where it is known.
-pub(super) type Key = (String, Option<u64>);
+/// A module: its path and its bias (the address in the process minus the one in the file), if
+/// known.
+pub(super) type FrameKey = (String, Option<u64>);
 
-/// A module with its build id, where that is known: another one may have come to its place.
-type Built = (Key, Option<String>);
+/// A module with its build id, if known. A module with another build id may have replaced it.
+type Built = (FrameKey, Option<String>);
 
-/// What is known of addresses, kept from profile to profile.
+/// Knowledge about addresses that is kept from profile to profile.
 #[derive(Default)]
 pub(super) struct Frames {
     places: Places,
     edges: Edges,
-    /// The names of code that no file has.
+    /// Names of code that belongs to no file.
     jit: JitNames,
-    /// True once they have been read for the profile being made.
+    /// True once `jit` has been read for the current profile.
     is_jit_read: bool,
-    /// True if the profile being made has frames in code that is in no file.
+    /// True if the current profile has frames in code that belongs to no file.
     has_generated: bool,
-    /// What each call site is, with its module.
+    /// The frame of each call site, with its module.
     known: HashMap<Site, (Frame, Option<Built>)>,
     /// Modules whose file cannot be read, with the reason.
-    unread: HashMap<Key, String>,
+    unread: HashMap<FrameKey, String>,
     /// Modules with debug information in separate files that were not found.
-    split: BTreeSet<Key>,
-    /// Of the profile being made: the frame of each call site.
+    split: BTreeSet<FrameKey>,
+    /// The index of each call site's frame in the current profile.
     used: FxHashMap<Site, usize>,
-    /// Of the profile being made: the indexes of the modules that have been at a place.
-    modules: HashMap<Key, Vec<usize>>,
-    /// Of the profile being made: which of its modules cannot be read.
+    /// The indexes, in the current profile, of the modules with each path and bias.
+    modules: HashMap<FrameKey, Vec<usize>>,
+    /// Notes on modules of the current profile.
     notes: Vec<String>,
-    /// The functions of the session that have no name, by path and first address, with the address after them: the
-    /// file alone may not tell where they start.
+    /// Functions of the session without a name, by path and first address, with the address after
+    /// the last. The file alone may not show where they start.
     nameless: BTreeMap<(String, Svma), Svma>,
-    /// How many debug files had come when these were looked up.
+    /// The number of debug files that had arrived when frames were last looked up.
     arrived: u64,
-    /// How often has been looked at the process since one was asked for.
+    /// The number of looks at the process since a new address was looked up.
     looks_without: u32,
 }
 
+/// The note on a file whose split debug information is not found.
 fn lacks_units(path: &str) -> String {
     format!(
-        "{path}: lines may be those of functions that are inlined there: its split debug information (.dwo, .dwp) is not found"
+        "{path}: lines may belong to inlined functions, because its split debug information \
+        (.dwo, .dwp) is not found"
     )
 }
 
 impl Frames {
-    /// Of a process that lives.
+    /// For a process that is running.
     pub(super) fn of(process: &Process) -> Self {
         Self {
             jit: JitNames::of(process),
@@ -69,9 +73,9 @@ impl Frames {
         }
     }
 
-    /// Takes in what the process has mapped now; true where frames that are known may have other names by that.
+    /// Learns the current mappings of the process. True if known frames may have other names now.
     pub(super) fn learn_maps(&mut self, process: &Process) -> bool {
-        /// After so many looks without a new address no memory is spent on source positions.
+        /// After this number of looks without a new address, source positions are freed.
         const ENOUGH: u32 = 10;
         self.looks_without = self.looks_without.saturating_add(1);
         if self.looks_without == ENOUGH {
@@ -92,8 +96,8 @@ impl Frames {
         is_renamed || self.known.len() != known
     }
 
-    /// Takes in what the runtime has seen: the only witness of what a target that has ended had
-    /// mapped; true where frames that are known may have other names by that.
+    /// Learns the runtime's module entries, the only record of what a target that has ended had
+    /// mapped. True if known frames may have other names now.
     pub(super) fn learn_published(
         &mut self,
         segment: &Segment,
@@ -124,20 +128,21 @@ impl Frames {
         }
     }
 
-    /// The source file and line of an instruction of a file that is mapped from this path.
-    pub(super) fn position(&self, path: &str, at: Svma) -> Option<(String, u32)> {
-        let image = self.places.image(path).filter(|image| image.is_intact())?;
-        let frame = described::frame(image, at, path, self.arrived);
+    /// The source file and line of an instruction in a module of the session. `None` if they are
+    /// not known.
+    pub(super) fn position(&self, module: &ModuleDoc, at: Svma) -> Option<(String, u32)> {
+        let image = self.places.image(module)?;
+        let frame = described::frame(image, at, &module.path, &module.file, self.arrived)?;
         frame.file.zip(frame.line)
     }
 
-    /// What is to be said of the modules of the profile being made.
+    /// Notes on modules of the current profile.
     pub(super) fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Takes in the debug files that have come since, and what has been written of generated code; true where frames that
-    /// are known may have other names by that.
+    /// Learns the debug files that have arrived, and new names of generated code. True if known
+    /// frames may have other names now.
     pub(super) fn renew(&mut self) -> bool {
         let mut is_renamed = false;
         let arrived = debuginfod::arrived();
@@ -151,15 +156,16 @@ impl Frames {
         is_renamed | (self.has_generated && self.read_generated())
     }
 
-    /// The index of a module in the profile being made.
+    /// The index of a module in the current profile. Adds the module, and notes on it, if it is
+    /// missing. A module without a known build id matches any build id.
     pub(super) fn module(
         &mut self,
         profile: &mut Profile,
-        key: Key,
+        key: FrameKey,
         build_id: Option<&str>,
     ) -> usize {
         let known = self.modules.get(&key).map_or(&[][..], Vec::as_slice);
-        // Of one that could not be read it is not known.
+        // The build id of a file that could not be read is unknown.
         let is_it = |module: &ipath_profile::Module| match (build_id, &module.build_id) {
             (Some(wanted), Some(known)) => wanted == known,
             _ => true,
@@ -175,7 +181,9 @@ impl Frames {
         if self.split.contains(&key) {
             self.notes.push(lacks_units(&path));
         }
-        let build_id = build_id.map(str::to_owned).or_else(|| self.build_id(&path));
+        let build_id = build_id
+            .map(str::to_owned)
+            .or_else(|| self.places.build_id(&path));
         let target = &profile.target;
         let started_as = (path == target.exe)
             .then(|| ipath_profile::started_as(&target.exe, &target.args))
@@ -191,12 +199,7 @@ impl Frames {
         index
     }
 
-    fn build_id(&self, path: &str) -> Option<String> {
-        let id = self.places.image(path)?.image.build_id()?;
-        Some(hex(id))
-    }
-
-    /// The index of a call site's frame in the profile being made.
+    /// The index of a call site's frame in the current profile. Adds the frame if it is missing.
     pub(super) fn frame(&mut self, profile: &mut Profile, site: Site) -> usize {
         if let Some(&index) = self.used.get(&site) {
             return index;
@@ -232,7 +235,7 @@ impl Frames {
         self.edges.is_replaced(&mut self.places, site)
     }
 
-    /// Reads what has been written of generated code, once for each profile; true where there is something new.
+    /// Reads the names of generated code, once per profile. True if any of them are new.
     fn read_generated(&mut self) -> bool {
         if std::mem::replace(&mut self.is_jit_read, true) {
             return false;
@@ -242,10 +245,11 @@ impl Frames {
         self.jit.refresh()
     }
 
-    /// A frame of code that the process has made itself and has a name for.
+    /// The frame of code that the process has generated. `None` if the code is from a file or has
+    /// no name.
     fn generated(&mut self, site: Site) -> Option<(Frame, Option<Built>)> {
-        // Some compilers map what they write from a file that is in memory alone.
-        let is_generated = |place: &Place| {
+        // Some compilers map generated code from a file that exists only in memory.
+        let is_generated = |place: &CodeMapping| {
             matches!(place.code, Code::NoImage) || place.path.starts_with("/memfd:")
         };
         let (at, place) = self.places.find(site);
@@ -264,6 +268,8 @@ impl Frames {
         Some((frame, None))
     }
 
+    /// The frame of a call site in a file, with its module. Without a module if no mapping contains
+    /// the call site.
     fn look_up(&mut self, site: Site) -> (Frame, Option<Built>) {
         self.looks_without = 0;
         let unnamed = |address: u64| Frame {
@@ -275,13 +281,7 @@ impl Frames {
             return (unnamed(at.0), None);
         };
         let (image, bias) = match &place.code {
-            Code::Of(image, bias) if image.is_intact() => (*image, *bias),
-            Code::Of(_, bias) => {
-                let key = (place.path.clone(), Some(bias.0));
-                let cause = "it has been written over since it was opened".to_owned();
-                self.unread.insert(key.clone(), cause);
-                return (unnamed(bias.to_svma(at).0), Some((key, None)));
-            }
+            Code::Of(image, bias) => (Arc::clone(image), *bias),
             Code::Unread { bias, cause } => {
                 let key = (place.path.clone(), Some(bias.0));
                 self.unread.insert(key.clone(), cause.clone());
@@ -291,13 +291,18 @@ impl Frames {
         };
         let mut svma = bias.to_svma(at);
         let returns_to = svma.plus(1);
-        if resumes_builtin(image.image, returns_to) {
+        if image.is_intact() && resumes_builtin(image.image(), returns_to) {
             svma = returns_to;
         }
         let path = place.path.clone();
-        let mut frame = described::frame(image, svma, &path, self.arrived);
         let key = (path.clone(), Some(bias.0));
-        if described::lacks_units(image) && self.split.insert(key.clone()) {
+        let described = described::frame(&image, svma, &path, &place.file, self.arrived);
+        let Some(mut frame) = described else {
+            let cause = "it has been overwritten since it was opened".to_owned();
+            self.unread.insert(key.clone(), cause);
+            return (unnamed(bias.to_svma(at).0), Some((key, None)));
+        };
+        if described::lacks_units(&image) && self.split.insert(key.clone()) {
             // Otherwise the note is added when a profile includes the module.
             let is_there = self.modules.contains_key(&key);
             self.notes.extend(is_there.then(|| lacks_units(&path)));
@@ -309,7 +314,7 @@ impl Frames {
                 .filter(|((of, _), end)| *of == path && svma < **end);
             frame.offset = found.map(|((_, start), _)| svma.0 - start.0);
         }
-        let build_id = image.image.build_id().map(hex);
+        let build_id = image.image().build_id().map(hex);
         (frame, Some(((path, Some(bias.0)), build_id)))
     }
 }

@@ -1,14 +1,15 @@
 //! The functions of a profile, and the modules they are in.
 
-use super::frames::{Frames, Key};
+use super::frames::{FrameKey, Frames};
 use super::stats::Measures;
 use crate::segment::{Document, FunctionDoc, ModuleDoc};
 use ipath_profile::{Counts, Function, FunctionTotals, Profile, Refused};
 
-/// The most functions whose definitions are looked up: with more, reading the debug information takes long.
+/// The maximum number of functions whose definitions are looked up. With more of them, reading the
+/// debug information takes too long.
 const MOST_LOOKED_UP: usize = 256;
 
-/// Adds what the document says; of no function a call has been counted yet.
+/// Adds the modules, functions and refusals of the document. The functions have no calls yet.
 pub(super) fn add(
     profile: &mut Profile,
     frames: &mut Frames,
@@ -29,10 +30,11 @@ pub(super) fn add(
     }
     let are_looked_up = document.measured().count() <= MOST_LOOKED_UP;
     for (_, function) in document.measured() {
-        let path = document.modules.get(function.module).map(|m| &m.path);
-        let definition = path
+        let definition = document
+            .modules
+            .get(function.module)
             .filter(|_| are_looked_up)
-            .and_then(|path| frames.position(path, function.address));
+            .and_then(|module| frames.position(module, function.address));
         let (file, line) = definition.unzip();
         let module = index(profile, frames, document.modules.get(function.module));
         let measured = measured(profile, document, function);
@@ -77,7 +79,8 @@ pub(super) fn add(
     }
 }
 
-/// What a function measures, where that is to be told.
+/// The names of a function's metrics, if the profile has to state them. `None` for a point, and for
+/// a function that has always measured all metrics of the profile.
 fn measured(profile: &Profile, document: &Document, function: &FunctionDoc) -> Option<Vec<String>> {
     let measured = document.measured_of(function);
     let is_all = measured.iter().eq(profile.metrics.iter().map(|m| &m.name));
@@ -85,8 +88,9 @@ fn measured(profile: &Profile, document: &Document, function: &FunctionDoc) -> O
     is_told.then(|| measured.into_iter().map(str::to_owned).collect())
 }
 
-/// The index of a module in the profile.
+/// The index of a module in the profile. Adds the module if it is missing. `None` stands for a
+/// module without a path.
 fn index(profile: &mut Profile, frames: &mut Frames, module: Option<&ModuleDoc>) -> usize {
-    let key = module.map_or_else(Key::default, |m| (m.path.clone(), Some(m.bias.0)));
+    let key = module.map_or_else(FrameKey::default, |m| (m.path.clone(), Some(m.bias.0)));
     frames.module(profile, key, module.and_then(|m| m.build_id.as_deref()))
 }

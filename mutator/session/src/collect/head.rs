@@ -1,4 +1,4 @@
-//! What a profile says of the target and of the session.
+//! The parts of a profile that describe the target and the session.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,11 +12,12 @@ use crate::segment::{Document, Segment};
 use ipath_profile::clock::{self, ExitClock};
 use ipath_profile::{COUNT, FunctionTotals, Metric, Profile, Stop, Target, Unseen};
 
-/// The note of a profile with times whose exits do not wait. The bound is from docs/performance.md.
+/// The note of a profile with times if exits do not wait. The bound is from
+/// docs/reference/performance.md.
 const LOOSE: &str = "the clock is loose: an exit does not wait until the work of its function is complete, so times \
     of less than 10 us may be wrong (--clock ordered)";
 
-/// A profile in which nothing stands yet but what its session's document says.
+/// A profile with only the data of the session's document.
 pub(super) fn begin(measured: Measured<'_>) -> Profile {
     let document = measured.document;
     let target = Target {
@@ -51,8 +52,8 @@ pub(super) fn begin(measured: Measured<'_>) -> Profile {
     Profile::empty(target, during, metrics)
 }
 
-/// Brings that up to date which changes from one moment to the next; the totals of the functions are those of the moment.
-/// `remarks` are the notes that do not come of the session.
+/// Updates the parts that change over time. The totals of the functions must be up to date.
+/// `remarks` are notes that do not come from the session.
 pub(super) fn refresh<'n>(
     profile: &mut Profile,
     measured: Measured<'_>,
@@ -125,20 +126,24 @@ pub(super) fn refresh<'n>(
 }
 
 /// The note for paths or threads that are merged because the memory cgroup is nearly full.
-const BOUNDED: &str = "the memory cgroup of the process is nearly full: the session has taken half of what it had left, and takes no more";
+const BOUNDED: &str = "the memory cgroup of the process is nearly full: the session has taken \
+    half of the memory that was left, and takes no more";
 
 /// Calls that are not recorded, by their reasons.
 #[derive(Default)]
 struct Missed {
-    /// There was no room or no memory for them.
+    /// The number of calls not recorded because there was no room or no memory for them.
     short: u64,
-    /// Their stack is unknown.
+    /// The number of calls not recorded because the stack that they ran on is unknown.
     stack: u64,
-    /// A signal handler made them while another call was being recorded.
+    /// The number of calls not recorded because a signal handler made them while another call was
+    /// being recorded.
     handler: u64,
 }
 
 impl Missed {
+    /// The calls missed by the first `threads` threads of the segment, and by threads without an
+    /// entry.
     fn of(segment: &Segment, threads: u32) -> Self {
         let mut missed = Self {
             short: segment.header().missed.load(Relaxed),
@@ -156,6 +161,7 @@ impl Missed {
         missed
     }
 
+    /// The number of calls that are not recorded, for any reason.
     fn all(&self) -> u64 {
         let all = [self.short, self.stack, self.handler];
         all.into_iter().fold(0, u64::saturating_add)
@@ -169,9 +175,9 @@ impl Missed {
             Shortage::Room => "there are too many threads or paths",
             other => ipath_profile::reason(other),
         });
-        let handler = "made by a signal handler that interrupted the recording of another one";
+        let handler = "made by a signal handler that interrupted the recording of another call";
         let others = [
-            (self.stack, "on a stack of which nothing is known"),
+            (self.stack, "made on an unknown stack"),
             (self.handler, handler),
         ];
         let others = others.into_iter().filter(|&(calls, _)| calls > 0);
@@ -182,25 +188,28 @@ impl Missed {
     }
 }
 
-/// The note on calls that are counted with those of another thread. `None` below the limit of threads.
+/// The note on calls that are counted with those of another thread. `None` below the limit of
+/// threads, or if paths are not kept apart by thread.
 fn lumped(per_thread: bool, threads: u32) -> Option<String> {
     let is_full = per_thread && threads as usize >= abi::MAX_THREADS;
     is_full.then(|| {
         format!(
-            "{} threads are told apart: calls of further threads are counted with those of an earlier one",
+            "only {} threads are kept apart: calls of further threads are counted with those of \
+            an earlier one",
             abi::MAX_THREADS
         )
     })
 }
 
-/// From the session's start to its end, or to now.
+/// The time from the session's start to its end, or until now, in nanoseconds.
 pub fn elapsed_ns(header: &Header) -> u64 {
     let ended = header.ended_tsc.load(Relaxed);
     let now = if ended == 0 { clock::tsc() } else { ended };
     clock::ns_since_start(header, now)
 }
 
-/// What a launcher of parallel programs says of the process.
+/// The labels that a launcher of parallel programs gives the process. Empty outside of a parallel
+/// program.
 fn labels(document: &Document) -> BTreeMap<String, String> {
     let rank = document.rank.iter();
     rank.map(|rank| ("rank".to_owned(), rank.to_string()))
@@ -230,6 +239,6 @@ mod tests {
         let most = abi::MAX_THREADS as u32;
         assert_eq!(lumped(true, most - 1), None);
         assert_eq!(lumped(false, most), None);
-        assert!(lumped(true, most).is_some_and(|note| note.starts_with("8192 threads")));
+        assert!(lumped(true, most).is_some_and(|note| note.starts_with("only 8192 threads")));
     }
 }

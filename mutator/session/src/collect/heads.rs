@@ -1,7 +1,8 @@
-//! Which records have changed since the look before.
+//! Finds the records that have changed since the last look.
 //!
-//! Whatever is done to a record's columns is done between two changes of its sequence number, and each of its counts is in its
-//! head. So a record whose head is as it was before its columns were read last has nothing new.
+//! The columns of a record change only between two changes of its sequence number, and its counts
+//! are in its head. So a record has nothing new if its head is as it was before its columns were
+//! last read.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -9,7 +10,7 @@ use abi::segment::{AREA_RECORDS, RecordHead};
 
 use crate::segment::Segment;
 
-/// The head of a record, as it was read before its columns.
+/// The head of a record, as it was read before its columns. The fields are those of [`RecordHead`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     sequence: u32,
@@ -38,17 +39,19 @@ impl Head {
             unwound: head.unwound.load(Relaxed),
             tail: head.tail.load(Relaxed),
             moved_in: head.moved_in.load(Relaxed),
-            // Acquired: the columns are read after it.
+            // Acquire, since the columns are read afterwards.
             moved_out: head.moved_out.load(Acquire),
         }
     }
 
-    /// True if its writer has stopped in the middle, or has once left it without an end.
+    /// True if the record's writer has stopped in the middle of an update, or once left one
+    /// unfinished.
     fn is_odd(&self) -> bool {
         self.sequence % 2 == 1
     }
 
-    /// True if it is of the same path, thread and schema: a record that is in use stays so.
+    /// True if path, thread, thread id and schema are the same. They never change while a record is
+    /// in use.
     fn is_of_same(&self, other: &Self) -> bool {
         let of = |head: &Self| (head.path, head.thread, head.schema, head.tid);
         of(self) == of(other)
@@ -59,18 +62,20 @@ impl Head {
 #[derive(Default)]
 pub(super) struct Heads {
     all: Vec<Head>,
-    /// Records in use that have changed, or may have, ascending.
+    /// Records in use that have changed or may have, ascending.
     changed: Vec<u32>,
-    /// Those of them whose writers have stood still since the look before, ascending.
+    /// The records in `changed` whose writers have stood still since the previous look, ascending.
     still: Vec<u32>,
 }
 
 impl Heads {
-    /// Reads all heads. False where records have become others, which none does that the runtime writes.
+    /// Reads all heads. False if a record has become another one, or if there are fewer records
+    /// than before. The runtime never causes either.
     pub(super) fn look(&mut self, segment: &Segment) -> bool {
         let header = segment.header();
         let used = header.records_used.load(Acquire);
-        // The target can write to the header at any time: no more is read than there is memory for.
+        // The target can write to the header at any time. Do not read more than there is memory
+        // for.
         let used = segment.used(AREA_RECORDS, used);
         let used = u32::try_from(used).unwrap_or(u32::MAX);
         self.changed.clear();
@@ -92,7 +97,7 @@ impl Heads {
                 Some(before) if before.path != 0 && !before.is_of_same(&head) => return false,
                 Some(before) => *before = head,
             }
-            // It is not in use before it has a path.
+            // A record is in use once it has a path.
             if head.path != 0 {
                 self.changed.push(index);
             }
@@ -100,17 +105,18 @@ impl Heads {
         used as usize >= known
     }
 
-    /// Records in use that have changed, or may have, ascending.
+    /// Records in use that have changed or may have, ascending.
     pub(super) fn changed(&self) -> &[u32] {
         &self.changed
     }
 
-    /// The head of a record that has been read.
+    /// The head of a record that has been read. `None` for other records.
     pub(super) fn of(&self, record: u32) -> Option<&Head> {
         self.all.get(record as usize)
     }
 
-    /// True if its writer has stopped in the middle before the look before, and not gone on.
+    /// True if the writer of `record` had stopped in the middle of an update at the previous look,
+    /// and has not continued.
     pub(super) fn is_still(&self, record: u32) -> bool {
         self.still.binary_search(&record).is_ok()
     }

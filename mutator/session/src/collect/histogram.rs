@@ -1,13 +1,13 @@
-//! Counts by powers of two, in one place for all readings.
+//! Histograms by powers of two, in memory that all readings share.
 
-/// How many buckets there are: one for each bit of a number.
+/// The number of buckets: one for each bit of a number.
 const BUCKETS: usize = 64;
 
-/// How many values lie in each [2^k, 2^(k+1)).
+/// The number of values in each range `[2^k, 2^(k+1))`.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
     counts: [u64; BUCKETS],
-    /// Bit k says that `counts[k]` is not 0.
+    /// Bit k is set if `counts[k]` is not 0.
     used: u64,
 }
 
@@ -21,7 +21,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// The buckets that are not empty, ascending.
+    /// The buckets that are not empty, ascending: the exponent `k`, and the number of values.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u8, u64)> + Clone + '_ {
         let mut left = self.used;
         std::iter::from_fn(move || {
@@ -31,41 +31,41 @@ impl Histogram {
         })
     }
 
-    /// How many of them there are.
+    /// The number of buckets that are not empty.
     pub(super) fn len(&self) -> usize {
         self.used.count_ones() as usize
     }
 
-    /// True if there is no value.
+    /// True if there are no values.
     pub(super) fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub(super) fn held(&self) -> u64 {
         self.iter().fold(0, |sum, (_, n)| sum.saturating_add(n))
     }
 
-    /// Adds `n` values of bucket `k`, or of the last one.
+    /// Adds `n` values of bucket `k`. If there is no such bucket, adds them to the last one.
     pub(super) fn add(&mut self, k: usize, n: u64) {
         let k = k.min(BUCKETS - 1);
         self.set(k, self.counts[k].saturating_add(n));
     }
 
-    /// Adds the values of another one.
+    /// Adds the values of another histogram.
     pub(super) fn add_all(&mut self, other: &Self) {
         other.iter().for_each(|(k, n)| self.add(k.into(), n));
     }
 
-    /// Forgets all values.
+    /// Removes all values.
     pub(super) fn clear(&mut self) {
         while self.used != 0 {
             self.set(self.used.trailing_zeros() as usize, 0);
         }
     }
 
-    /// Makes the values `wanted`, by the bucket that has most: there one value changes least. The first are put into bucket
-    /// `otherwise`.
+    /// Changes the number of values to `wanted`. Changes the fullest bucket, where one value
+    /// matters least; an empty histogram gets them in bucket `otherwise`.
     pub(super) fn hold(&mut self, wanted: u64, otherwise: usize) {
         while let Some(surplus) = self.held().checked_sub(wanted).filter(|&n| n != 0) {
             let Some(fullest) = self.fullest() else {
@@ -77,12 +77,13 @@ impl Histogram {
         self.add(self.fullest().unwrap_or(otherwise), missing);
     }
 
-    /// The bucket that has most.
+    /// The bucket with the most values. `None` if there are no values.
     fn fullest(&self) -> Option<usize> {
         let (k, _) = self.iter().max_by_key(|&(_, n)| n)?;
         Some(k.into())
     }
 
+    /// Sets the number of values in bucket `k`.
     fn set(&mut self, k: usize, n: u64) {
         self.counts[k] = n;
         let bit = 1 << k;

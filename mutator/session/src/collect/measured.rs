@@ -1,26 +1,26 @@
-//! What the numbers are read from.
+//! The sources of a profile.
 
 use crate::segment::{Document, Segment};
 use crate::session::{Over, Session};
 use ipath_target::process::{Presence, Process};
 
-/// What a profile is made of.
+/// The data that a profile is made from.
 #[derive(Clone, Copy)]
 pub struct Measured<'s> {
-    /// The counters.
+    /// The segment with the session's counters.
     pub segment: &'s Segment,
-    /// What they are about.
+    /// The description of the counters.
     pub document: &'s Document,
-    /// The target; it may have ended.
+    /// The target, which may have ended.
     pub process: &'s Process,
-    /// True if the target still is the program that the session was made in.
+    /// True if the target is still the program that the session was created in.
     pub is_in_target: bool,
     /// True if the target has executed another program.
     pub is_replaced: bool,
 }
 
 impl<'s> Measured<'s> {
-    /// That of a session, as it is now.
+    /// The current data of a session.
     pub(super) fn by(session: &'s Session) -> Self {
         Self {
             segment: session.segment(),

@@ -15,9 +15,11 @@ const REPLACED_FRAME: &str = "replaced-frame";
 /// so paths with common callers share the work.
 #[derive(Default)]
 pub(super) struct Net {
+    /// The verdicts by node number. `None` for a node that has not been checked.
     nodes: Vec<Option<OfNode>>,
 }
 
+/// The verdict on the path from the root to a node.
 #[derive(Clone, Copy, Default)]
 struct OfNode {
     verdict: Verdict,
@@ -30,14 +32,16 @@ struct OfNode {
 pub(super) struct Checked {
     pub(super) verdict: Verdict,
     /// The index in the stack of the first contradicted call site, counted from the function
-    /// outwards.
+    /// outwards. `None` if no call site is contradicted.
     pub(super) contradicted: Option<usize>,
-    /// The reason why the path is incomplete although the walk reached a root.
+    /// The reason why the path is incomplete although the walk reached a root. `None` if the check
+    /// found none.
     pub(super) cause: Option<&'static str>,
 }
 
 impl Net {
-    /// Checks a new path. `entry` is the address of its function.
+    /// Checks a new path. `entry` is the run-time address of its function. `None` for the entry
+    /// that stands for paths without room.
     pub(super) fn check(
         &mut self,
         frames: &mut Frames,

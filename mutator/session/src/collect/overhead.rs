@@ -1,4 +1,4 @@
-//! What the measuring has taken.
+//! The overhead of measuring.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,8 +9,8 @@ use crate::segment::{Document, Segment};
 use ipath_profile::clock;
 use ipath_profile::{Overhead, Profile};
 
-/// What it has taken by now on all threads; `None` where nothing has been measured yet, and as long as the runtime has not
-/// found out what a call takes.
+/// The overhead on all threads until now. `None` if nothing has been measured yet, or if the
+/// runtime has not measured the cost of a call yet.
 pub(super) fn of(profile: &Profile, segment: &Segment, document: &Document) -> Option<Overhead> {
     let header = segment.header();
     let ticks = ticks(segment);
@@ -36,8 +36,8 @@ pub(super) fn of(profile: &Profile, segment: &Segment, document: &Document) -> O
     ))
 }
 
-/// The overhead on all threads until now, in nanoseconds. Reads no path. 0 before the runtime has
-/// measured the cost of a call.
+/// The overhead on all threads until now, in nanoseconds, without the part for loads of libraries.
+/// Reads no path. 0 before the runtime has measured the cost of a call.
 pub fn measuring_ns(segment: &Segment) -> u64 {
     let header = segment.header();
     if header.call_cost.load(Relaxed) == 0 {
@@ -48,15 +48,15 @@ pub fn measuring_ns(segment: &Segment) -> u64 {
     u64::try_from((ticks * u128::from(scale)) >> SCALE_SHIFT).unwrap_or(u64::MAX)
 }
 
-/// The ticks of measuring on all threads.
+/// The ticks of overhead on all threads, with the part for loads of libraries.
 fn ticks(segment: &Segment) -> u128 {
     let used = segment.used(AREA_THREADS, segment.header().threads_used.load(Relaxed));
     let threads = (0..used).map_while(|index| segment.thread(u32::try_from(index).ok()?));
     threads.map(|t| u128::from(t.overhead.load(Relaxed))).sum()
 }
 
-/// Limits the overhead to the CPU time of the process. The runtime measures more if it cannot see that a
-/// thread lost its processor.
+/// Limits the overhead to the CPU time of the process. The runtime measures more if it cannot see
+/// that a thread lost its processor.
 fn bounded(overhead: Overhead, cpu_ns: Option<u64>) -> Overhead {
     let Some(cpu_ns) = cpu_ns.filter(|&cpu| overhead.total_ns > cpu) else {
         return overhead;

@@ -1,4 +1,4 @@
-//! Which path each record is of.
+//! Assigns records to paths.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,75 +9,88 @@ use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_OVERFLOW};
 use super::heads::{Head, Heads};
 use crate::segment::{Document, FunctionDoc, Segment};
 
-/// Function by its index in the profile, path, and thread, that where threads are kept apart.
+/// A function by its index in the profile, the node of a path, and if threads are kept apart, a
+/// thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Key {
+struct PathKey {
     function: u32,
+    /// The number of the node in which the path ends, or [`SHARED`].
     path: u32,
+    /// The thread id. `None` if threads are not kept apart.
     thread: Option<u32>,
 }
 
-/// Stands for all the paths of a function that there is no room for.
+/// The path number that stands for those paths of a function for which there is no room.
 const SHARED: u32 = 0;
 
-/// Frames of all the paths of a profile. The tree holds far more: of a recursion as deep as a stack can be,
-/// each call has a path as long as it is deep, and one node more than the call before it.
+/// The maximum number of frames of all paths in a profile together. Beyond it, the further paths of
+/// a function share one ([`SHARED`]). The tree can hold far more: in the
+/// deepest possible recursion, each call has a path as long as it is deep, but needs only one more
+/// node.
 const MOST_FRAMES: u64 = 1 << 24;
 
-/// Instead of the index of a path: the record has not been in use.
+/// In place of a path's index: the record is not in use yet.
 const UNUSED: u32 = u32::MAX;
-/// Instead of the index of a path: the record is of none that is shown.
+/// In place of a path's index: the record belongs to no path that is shown.
 const NOWHERE: u32 = u32::MAX - 1;
-/// Instead of the index of a record: there is no further one.
+/// In place of the index of the next record: this record is the last one.
 const LAST: u32 = u32::MAX;
 
-/// The paths of a profile, in its order, with the records of each.
+/// The paths of a profile, in its order, with their records.
 pub(super) struct Paths {
     per_thread: bool,
-    /// Indexes of functions in the profile by their ids, which count functions that are not measured too.
+    /// Indexes in the profile, by function id. Ids also count functions that are not measured.
     functions: Vec<Option<u32>>,
-    /// Functions that count for others of another id.
+    /// The ids of functions that replace functions with retired ids.
     heirs: BTreeMap<u32, u32>,
-    /// Where the ends of paths to one function under two ids are the same caller's, the first is the one.
+    /// The node to use for a function and its caller. If a function has had two ids, its paths from
+    /// one caller end in two nodes, and the first one counts.
     ends: HashMap<(u32, u32), u32>,
-    known: HashMap<Key, u32>,
-    /// Frames of all of them.
+    /// The index of each path in the profile, or [`NOWHERE`].
+    known: HashMap<PathKey, u32>,
+    /// The number of frames of all paths.
     frames: u64,
     all: Vec<Known>,
     members: Vec<Member>,
-    /// Those with records that have changed since the look before.
+    /// The paths with records that have changed since the last look.
     changed: Vec<u32>,
 }
 
+/// A path of the profile.
 struct Known {
-    /// The node that it ends in.
+    /// The root that the path ends in, as a node number.
     root: u32,
+    /// The first record of the path. [`LAST`] if it has none.
     first: u32,
+    /// The last record of the path. [`LAST`] if it has none.
     last: u32,
+    /// True if the path is in [`Paths::changed`].
     is_changed: bool,
 }
 
-/// A record as one of those of a path.
+/// The path of a record, and the next record of that path.
 #[derive(Clone, Copy)]
 struct Member {
     path: u32,
     next: u32,
 }
 
-/// A path that has not been seen before.
+/// A path that has not been known before.
 pub(super) struct New<'p> {
+    /// The index of the function in the profile.
     pub(super) function: usize,
+    /// The thread id. `None` if paths are not kept apart by thread.
     pub(super) thread: Option<u32>,
-    /// Return addresses from the caller outwards.
+    /// Call sites from the caller outwards.
     pub(super) stack: &'p [Site],
-    /// The nodes of these frames.
+    /// The node numbers of the call sites in `stack`.
     pub(super) nodes: &'p [u32],
-    /// The node that it ends in.
+    /// The root that the path ends in.
     pub(super) root: u32,
 }
 
 impl Paths {
-    /// None yet, in a session with this document.
+    /// No paths yet, in a session with this document.
     pub(super) fn of(document: &Document) -> Self {
         let mut functions = vec![None; document.functions.len()];
         for (index, (id, _)) in document.measured().enumerate() {
@@ -96,14 +109,15 @@ impl Paths {
         }
     }
 
-    /// Takes in what has changed, and has `make` make paths that are new, at the end of the profile's list; they are no more
-    /// than there is room for, those that were seen first. The further ones of a function share one.
+    /// Takes in the records that have changed. Calls `make` for each new path, which goes to the
+    /// end of the profile's list. If there is no room for all paths, those that were seen first are
+    /// kept, and the rest of a function's paths share one.
     pub(super) fn look(&mut self, segment: &Segment, heads: &Heads, mut make: impl FnMut(New<'_>)) {
         let mut new = self.new_keys(segment, heads);
-        // Those that were seen first have the lower nodes.
+        // The paths that were seen first have the lowest node numbers.
         new.sort_unstable_by_key(|&(key, record)| (key.path, key, record));
         let mut last = None;
-        let mut placed: Vec<(Key, Key, u32)> = Vec::with_capacity(new.len());
+        let mut placed: Vec<(PathKey, PathKey, u32)> = Vec::with_capacity(new.len());
         for (key, record) in new {
             if last.replace(key) != Some(key) {
                 self.frames = self.frames.saturating_add(depth(segment, key.path));
@@ -113,7 +127,7 @@ impl Paths {
             } else {
                 key.path
             };
-            placed.push((Key { path, ..key }, key, record));
+            placed.push((PathKey { path, ..key }, key, record));
         }
         placed.sort_unstable();
         let (mut stack, mut nodes) = (Vec::new(), Vec::new());
@@ -143,9 +157,9 @@ impl Paths {
         }
     }
 
-    /// The records that have come into use and are of none of the known paths, with what theirs are. The others that have
-    /// changed are noted down.
-    fn new_keys(&mut self, segment: &Segment, heads: &Heads) -> Vec<(Key, u32)> {
+    /// The records that have come into use and belong to no known path, with their keys. Marks the
+    /// paths of the other records that have changed.
+    fn new_keys(&mut self, segment: &Segment, heads: &Heads) -> Vec<(PathKey, u32)> {
         let mut new = Vec::new();
         for &record in heads.changed() {
             let member = self.members.get(record as usize);
@@ -171,7 +185,9 @@ impl Paths {
         self.frames > MOST_FRAMES
     }
 
-    fn key(&mut self, segment: &Segment, head: &Head) -> Option<Key> {
+    /// The key of a record's path. `None` if the record's node does not belong to a measured
+    /// function.
+    fn key(&mut self, segment: &Segment, head: &Head) -> Option<PathKey> {
         let leaf = segment.node(head.path)?;
         let id = u32::try_from(leaf.key.load(Relaxed) & !NODE_IS_PATH).ok()?;
         let id = self.heirs.get(&id).copied().unwrap_or(id);
@@ -181,13 +197,14 @@ impl Paths {
             _ if self.heirs.is_empty() => head.path,
             _ => *self.ends.entry((id, parent)).or_insert(head.path),
         };
-        Some(Key {
+        Some(PathKey {
             function: (*self.functions.get(id as usize)?)?,
             path,
             thread: self.per_thread.then_some(head.tid),
         })
     }
 
+    /// Adds a path without records, and returns its index.
     fn add(&mut self, root: u32) -> u32 {
         self.all.push(Known {
             root,
@@ -198,7 +215,7 @@ impl Paths {
         (self.all.len() - 1) as u32
     }
 
-    /// Makes a record one of those of a path.
+    /// Adds a record to a path.
     fn attach(&mut self, record: u32, path: u32) {
         let record_at = record as usize;
         if self.members.len() <= record_at {
@@ -220,6 +237,7 @@ impl Paths {
         self.mark(path);
     }
 
+    /// Records that a path has changed. Does nothing for [`NOWHERE`].
     fn mark(&mut self, path: u32) {
         if let Some(known) = self.all.get_mut(path as usize)
             && !std::mem::replace(&mut known.is_changed, true)
@@ -228,7 +246,7 @@ impl Paths {
         }
     }
 
-    /// The paths whose records have changed since this was last asked, ascending.
+    /// The indexes of the paths whose records have changed since the last call, ascending.
     pub(super) fn take_changed(&mut self) -> Vec<u32> {
         let mut changed = std::mem::take(&mut self.changed);
         for &path in &changed {
@@ -245,13 +263,13 @@ impl Paths {
         std::iter::successors(Some(first), next).take_while(|&record| record != LAST)
     }
 
-    /// The node that a path ends in.
+    /// The root that a path ends in, as a node number.
     pub(super) fn root(&self, path: usize) -> u32 {
         self.all[path].root
     }
 }
 
-/// The ids of functions that could not stay with the row that they had, with those of the rows that they have now.
+/// The retired ids of measured functions, with the ids that replace them.
 fn heirs(document: &Document) -> BTreeMap<u32, u32> {
     let ids = document.functions.iter().enumerate();
     let retired = ids.filter(|(_, f)| f.is_retired() && f.role.is_measured());
@@ -264,14 +282,14 @@ fn heirs(document: &Document) -> BTreeMap<u32, u32> {
     retired.filter_map(heir).collect()
 }
 
-/// How many frames a path has.
+/// The number of frames of the path that ends in the node `path`. 0 if there is no such node.
 fn depth(segment: &Segment, path: u32) -> u64 {
     let leaf = segment.node(path);
     leaf.map_or(0, |leaf| leaf.depth.load(Relaxed).into())
 }
 
-/// Returns the call sites from the caller outwards with their nodes, and the root. `None` for a
-/// node that is not the end of a path.
+/// Fills `stack` with the call sites of a path from the caller outwards, and `nodes` with their
+/// nodes. Returns the root. `None` for a node that is not the end of a path, and in a corrupt tree.
 fn stack_of(
     segment: &Segment,
     path: u32,
@@ -288,7 +306,7 @@ fn stack_of(
         return None;
     }
     let mut at = leaf.parent.load(Relaxed);
-    // A corrupt tree may have circles; a true one is no deeper than this.
+    // A corrupt tree may have cycles. A valid path is no deeper than this.
     let most = leaf.depth.load(Relaxed);
     while at >= FIRST_NODE {
         let node = segment.node(at)?;

@@ -1,51 +1,58 @@
-//! What a record says, and the sum of what several do.
+//! The contents of records, and sums over several.
 
 use super::histogram::Histogram;
 use super::rules::{Kind, Rule, Rules};
 
-/// What a record says, or several of one path together.
+/// The contents of a record, or the sum over several records of one path.
 #[derive(Clone, Debug)]
 pub(super) struct Raw {
+    /// The number of calls that have begun.
     pub(super) entered: u64,
+    /// The number of calls that returned, or ended with a tail call.
     pub(super) closed: u64,
+    /// The number of calls that ended without a return: by an exception, by longjmp or with their
+    /// thread.
     pub(super) unwound: u64,
-    /// Of those closed.
+    /// The part of `closed` that ended with a tail call.
     pub(super) tail: u64,
-    /// Those that were counted at their entry alone: nothing is known of how they ended.
+    /// The number of calls that were counted only at their entry. How they ended is unknown.
     pub(super) alone: u64,
     /// True if some of the calls were measured from their entry to their end.
     pub(super) sees_ends: bool,
-    /// One for each metric but the count.
+    /// The raw values of each metric except the count, in the order of the session's document.
     pub(super) metrics: Vec<RawMetric>,
 }
 
-/// A metric of a record: what is 0 or more, and what is less.
+/// A metric of a record: the values of 0 or more, and the negative ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RawMetric {
     pub(super) positive: RawColumn,
     pub(super) negative: RawColumn,
 }
 
-/// One column of a record, as it is read; the histogram in its unit.
+/// A column of a record, in raw units. The histogram is in the metric's unit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RawColumn {
     pub(super) sum: u128,
     pub(super) min: u64,
     pub(super) max: u64,
+    /// The sum over the calls that no call of the same function encloses; 0 for values.
     pub(super) outermost: u64,
-    /// Nothing of a value. Less than 0 where what measuring takes has been taken to be more than it was.
+    /// The sum without the parts of nested measured calls. 0 for values. Negative if the overhead
+    /// of measuring was overestimated.
     pub(super) exclusive: i64,
     pub(super) histogram: Histogram,
 }
 
 impl RawColumn {
-    /// Forgets all of it.
+    /// Resets everything to 0.
     pub(super) fn clear(&mut self) {
         (self.sum, self.min, self.max) = (0, 0, 0);
         (self.outermost, self.exclusive) = (0, 0);
         self.histogram.clear();
     }
 
+    /// Adds the calls of another column.
     fn add(&mut self, other: &Self) {
         if !other.histogram.is_empty() {
             self.min = if self.histogram.is_empty() {
@@ -61,11 +68,11 @@ impl RawColumn {
         self.histogram.add_all(&other.histogram);
     }
 
-    /// Adds the calls during which the thread has not been switched out: their CPU time is their time, and nothing is left
-    /// of the one without the other. There are no more than are `closed`.
+    /// Adds calls during which the thread was not switched out. Their CPU time is their elapsed
+    /// time, and the difference is 0. Keeps the number of calls at or below `closed`.
     pub(super) fn add_steady(&mut self, steady: &Self, rule: Rule, closed: u64) {
         match rule.kind {
-            // As many as there are, and each of them 0.
+            // Each of these calls has the value 0.
             Kind::Rest if !steady.histogram.is_empty() => {
                 self.min = 0;
                 self.histogram.add(0, steady.histogram.held());
@@ -78,7 +85,7 @@ impl RawColumn {
         }
     }
 
-    /// Makes its calls those `closed`.
+    /// Makes `closed` the number of calls in the histogram.
     fn hold(&mut self, closed: u64) {
         let exponent = self.sum.checked_ilog2().unwrap_or(0);
         self.histogram.hold(closed, exponent as usize);
@@ -86,7 +93,7 @@ impl RawColumn {
 }
 
 impl Raw {
-    /// What a record without a call says.
+    /// The contents of a record without calls.
     pub(super) fn empty(metrics: usize) -> Self {
         Self {
             entered: 0,
@@ -99,7 +106,7 @@ impl Raw {
         }
     }
 
-    /// Makes it that again.
+    /// Resets it to the contents of a record without calls.
     pub(super) fn clear(&mut self) {
         (self.entered, self.closed, self.unwound) = (0, 0, 0);
         (self.tail, self.alone, self.sees_ends) = (0, 0, false);
@@ -109,7 +116,7 @@ impl Raw {
         }
     }
 
-    /// Activations that have not ended, as far as that would be known.
+    /// The number of activations that have not ended, except those whose ends are not seen.
     pub(super) fn open(&self) -> u64 {
         self.entered
             .saturating_sub(self.closed)
@@ -117,7 +124,8 @@ impl Raw {
             .saturating_sub(self.alone)
     }
 
-    /// Makes all of it tell of the same calls, and finds those of which no end is seen. `rules` are those of its schema.
+    /// Makes all parts agree on the same calls, and finds the calls whose ends are not seen.
+    /// `rules` describes the schema of the record.
     pub(super) fn settle(&mut self, rules: Option<&Rules>) {
         if let Some(rules) = rules {
             self.mend(rules);
@@ -128,10 +136,11 @@ impl Raw {
         }
     }
 
-    /// A writer that stands still in the middle of a call's end has counted that call in one place and not yet in
-    /// another: its thread does not run, or has been killed there.
+    /// Repairs a reading during which a writer stood still in the middle of a call's end. The
+    /// writer had counted the call in one place and not yet in another: its thread is not running,
+    /// or was killed there.
     fn mend(&mut self, rules: &Rules) {
-        // Of each call there is the time; the other columns may have nothing of one.
+        // Every call has a time. The other columns may lack calls.
         let held = |metric: usize| Some(self.metrics.get(metric)?.positive.histogram.held());
         let held = || rules.of_all().filter_map(held);
         let (Some(least), Some(most)) = (held().min(), held().max()) else {
@@ -140,8 +149,8 @@ impl Raw {
         if least == self.closed && most == self.closed {
             return;
         }
-        // The one call is still open, or has just ended, whichever all histograms can be made to say. Where more
-        // than one is missing, the writer was moving buckets.
+        // The call is either still open or has just ended. Choose the state that all histograms can
+        // represent. If more than one call is missing, the writer was moving buckets.
         if least.abs_diff(self.closed) <= 1 {
             self.closed = least;
         }
@@ -155,8 +164,8 @@ impl Raw {
         self.tail = self.tail.min(self.closed);
     }
 
-    /// Gives the call that a writer has written in part a number in each timer. What is one short, or one too many,
-    /// is so for that.
+    /// Corrects timers for the partly written call: a timer that is off by one either lacks this
+    /// call, or counts it while `closed` does not.
     pub(super) fn complete(&mut self, rules: &Rules) {
         for metric in rules.of_most() {
             let Some(metric) = self.metrics.get_mut(metric) else {
@@ -169,7 +178,7 @@ impl Raw {
         }
     }
 
-    /// Adds another record of the same path: another thread's, or by another schema.
+    /// Adds another record of the same path, from another thread or with another schema.
     pub(super) fn add(&mut self, other: &Self) {
         for (sum, more) in self.metrics.iter_mut().zip(&other.metrics) {
             sum.positive.add(&more.positive);

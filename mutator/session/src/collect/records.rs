@@ -1,4 +1,4 @@
-//! Records as one consistent reading each.
+//! Consistent readings of single records.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
@@ -19,25 +19,26 @@ pub(super) struct Reader<'s> {
     segment: &'s Segment,
     schemas: &'s Schemas,
     patience: Patience,
-    /// Calls during which the thread has not been switched out, of the record that is being read.
+    /// The steady calls of the current record, during which the thread was not switched out.
     steady: RawColumn,
 }
 
-/// How long writers are waited for that stand still while they write, in one look at all records.
+/// The time to wait, in one look at all records, for writers that stand still in the middle of an
+/// update.
 struct Patience {
     pauses: u32,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        /// Enough for a thread that waits for a processor, as a rule.
+        /// Usually enough for a thread that waits for a processor.
         const PAUSES: u32 = 50;
         Self { pauses: PAUSES }
     }
 }
 
 impl Patience {
-    /// Waits a little; false where that has been done often enough.
+    /// Waits 2 ms. False, without a wait, if no pauses are left.
     fn wait(&mut self) -> bool {
         const PAUSE: Duration = Duration::from_millis(2);
         let Some(left) = self.pauses.checked_sub(1) else {
@@ -59,16 +60,18 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Reads a record into `raw`; nothing where it is not all there. A writer that `is_still` has been waited for before.
+    /// Reads a record into `raw`, which becomes empty if part of the record is out of range. If
+    /// `is_still`, the writer has been waited for before.
     pub(super) fn read(&mut self, record: u32, is_still: bool, raw: &mut Raw) {
         if self.try_read(record, is_still, raw).is_none() {
             raw.clear();
         }
     }
 
+    /// Like [`Self::read`]. `None` if part of the record is out of range.
     fn try_read(&mut self, record: u32, is_still: bool, raw: &mut Raw) -> Option<()> {
-        /// A writer needs a few ns; one that was switched out in the middle stays odd for longer. Where that takes
-        /// too long, the last reading is mended.
+        /// A writer needs a few ns, but the number stays odd for longer if the writer was switched
+        /// out. If that takes too long, the last reading is repaired.
         const TRIES: usize = 1000;
         let head = self.segment.record(record.into())?;
         loop {
@@ -77,7 +80,8 @@ impl<'s> Reader<'s> {
                 self.read_once(record, raw)?;
                 fence(Acquire);
                 if before % 2 == 0 && head.sequence.load(Relaxed) == before {
-                    // A jump out of a signal handler can have left the number odd: then it is even inside.
+                    // A jump out of a signal handler can have left the number odd. It is then even
+                    // during updates.
                     self.settle(record, false, raw);
                     return Some(());
                 }
@@ -90,7 +94,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// `is_torn` if it was read while a writer stood still amid a call's end.
+    /// `is_torn` is true if a writer stood still in the middle of a call's end during the reading.
     fn settle(&self, record: u32, is_torn: bool, raw: &mut Raw) {
         let head = self.segment.record(record.into());
         let schema = head.map(|head| head.schema.load(Relaxed));
@@ -101,12 +105,14 @@ impl<'s> Reader<'s> {
         }
     }
 
+    /// Reads a record once, whether or not a writer interferes. `None` if part of it is out of
+    /// range.
     fn read_once(&mut self, record: u32, raw: &mut Raw) -> Option<()> {
         raw.clear();
         let head = self.segment.record(record.into())?;
-        // Ends before entries: an entry that comes between the two reads is one still open.
+        // Read ends before entries: an entry between the two reads then counts as open.
         let (closed, unwound) = (head.closed.load(Acquire), head.unwound.load(Acquire));
-        // A call that another thread has taken over counts there.
+        // A call that another thread has taken over counts in that thread's record.
         let entered = head
             .entered
             .load(Acquire)
@@ -150,7 +156,8 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// Reads a column; `of_all` is how many numbers it has where that is known otherwise, and `most` no fewer than it has.
+/// Reads a column. `of_all` is its number of values if that is known from elsewhere. `most` is an
+/// upper bound, which counts as the number of values if the number is not known.
 fn read_column(
     segment: &Segment,
     column: &Column,
@@ -173,7 +180,7 @@ fn read_column(
         let inline = column.buckets.iter().enumerate();
         inline.for_each(|(k, n)| histogram.add(first as usize + k, n.load(Relaxed).into()));
     }
-    // Where there is none yet, the smallest is larger than all.
+    // Without values, the stored minimum is larger than any value.
     let is_used = !histogram.is_empty();
     into.sum = column.sum.load(Relaxed).into();
     into.min = if is_used { column.min.load(Relaxed) } else { 0 };

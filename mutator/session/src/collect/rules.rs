@@ -1,4 +1,4 @@
-//! What the columns of records are, as the document says.
+//! The meaning of record columns, from the document.
 
 use abi::schema::Derived;
 
@@ -10,7 +10,7 @@ pub(super) struct Schemas(Vec<Rules>);
 /// A schema.
 pub(super) struct Rules {
     pub(super) columns: Vec<Rule>,
-    /// True if some of it is known only when a call ends.
+    /// True if part of it is known only when a call ends.
     pub(super) needs_exits: bool,
 }
 
@@ -18,29 +18,30 @@ pub(super) struct Rules {
 #[derive(Clone, Copy)]
 pub(super) struct Rule {
     pub(super) kind: Kind,
-    /// True if each call that has ended has a number in it: see [`ColumnDoc::is_of_all`].
+    /// See [`ColumnDoc::is_of_all`].
     pub(super) is_of_all: bool,
-    /// True if it has the values below 0, without their sign.
+    /// True if the column holds the negative values, without their sign.
     pub(super) is_negative: bool,
-    /// The metric that it is of, by its place after the count.
+    /// The index of the column's metric among the metrics other than the count. `None` if it has no
+    /// metric.
     pub(super) metric: Option<usize>,
 }
 
-/// How a column goes together with the one of steady calls ([`Derived::Steady`]).
+/// The relation of a column to the column of steady calls ([`Derived::Steady`]).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It is that one.
+    /// The column is the column of steady calls.
     Steady,
-    /// Those calls have 0 in it.
+    /// Steady calls have the value 0 in the column.
     Rest,
-    /// It is of a value: there are none of those calls.
+    /// The column holds argument or return values, and there are no steady calls.
     Value,
-    /// Those calls have their time in it.
+    /// Steady calls have their time in the column.
     Other,
 }
 
 impl Schemas {
-    /// Those of a document.
+    /// The schemas of a document.
     pub(super) fn of(document: &Document) -> Self {
         let rules = |schema: &SchemaDoc| Rules {
             columns: schema.columns.iter().map(|c| rule(document, c)).collect(),
@@ -49,20 +50,21 @@ impl Schemas {
         Self(document.schemas.iter().map(rules).collect())
     }
 
-    /// The one of this number.
+    /// The schema with this number. `None` if there is none.
     pub(super) fn get(&self, schema: u8) -> Option<&Rules> {
         self.0.get(usize::from(schema))
     }
 }
 
 impl Rules {
-    /// The metrics of which each call that has ended has a number.
+    /// The metrics that have a number for each call that has ended.
     pub(super) fn of_all(&self) -> impl Iterator<Item = usize> + '_ {
         let of_all = self.columns.iter().filter(|rule| rule.is_of_all);
         of_all.filter_map(|rule| rule.metric)
     }
 
-    /// The metrics that lack a number only of those ended calls of which it is not known.
+    /// The metrics that have a number for each call that has ended, except calls for which it is
+    /// unknown.
     pub(super) fn of_most(&self) -> impl Iterator<Item = usize> + '_ {
         let is_of_most = |rule: &&Rule| !rule.is_of_all && rule.kind != Kind::Value;
         self.columns

@@ -1,4 +1,4 @@
-//! From what records say to the numbers of a profile.
+//! Converts the contents of records to the numbers of a profile.
 
 use std::sync::Arc;
 
@@ -6,27 +6,30 @@ use super::raw::{Raw, RawColumn, RawMetric};
 use crate::segment::{Document, MetricDoc};
 use ipath_profile::{COUNT, TimerStats, Timers};
 
-/// What is measured beside the count.
+/// The metrics other than the count.
 pub(super) struct Measures(Vec<Measure>);
 
+/// A metric other than the count.
 struct Measure {
     name: Arc<str>,
-    /// Where it is in what records say.
+    /// The metric's index in the metrics of [`Raw`].
     at: usize,
+    /// The conversion from raw units to the metric's unit: `raw * mult >> shift`.
     mult: u64,
+    /// See `mult`.
     shift: u64,
     is_value: bool,
 }
 
-/// The metrics that have timers, with the number of each one's. The first metric is the count, whatever a
-/// document calls it, and there is no other.
+/// The metrics that have timers, with their indexes. The first metric is the count, whatever the
+/// document calls it, and no other one is.
 pub(super) fn timers(document: &Document) -> impl Iterator<Item = (usize, &MetricDoc)> {
     let timers = document.metrics.iter().skip(1).enumerate();
     timers.filter(|(_, metric)| metric.name != COUNT)
 }
 
 impl Measures {
-    /// Those of a document.
+    /// The metrics of a document.
     pub(super) fn of(document: &Document) -> Self {
         let mut all: Vec<Measure> = Vec::new();
         for (at, metric) in timers(document) {
@@ -37,7 +40,7 @@ impl Measures {
                 shift: metric.shift,
                 is_value: metric.is_value,
             };
-            // A name stands for one thing.
+            // Names are unique.
             match all.iter_mut().find(|m| m.name == measure.name) {
                 Some(same) => *same = measure,
                 None => all.push(measure),
@@ -46,7 +49,7 @@ impl Measures {
         Self(all)
     }
 
-    /// The numbers of a path without a call.
+    /// The numbers of a path without calls.
     pub(super) fn zeroes(&self) -> Timers {
         let zero = |measure: &Measure| {
             let part = (!measure.is_value).then_some(0);
@@ -60,10 +63,10 @@ impl Measures {
         self.0.iter().map(zero).collect()
     }
 
-    /// Makes the numbers that [`Self::zeroes`] gave those of `raw`.
+    /// Writes the numbers of `raw` to timers that [`Self::zeroes`] has returned.
     pub(super) fn write(&self, raw: &Raw, timers: &mut Timers) {
         for (measure, stats) in self.0.iter().zip(timers.stats_mut()) {
-            // Document and records may disagree: every metric has its numbers, be they zeroes.
+            // Document and records may disagree. Every metric has numbers, even if they are zeroes.
             if let Some(numbers) = raw.metrics.get(measure.at) {
                 if measure.is_value {
                     write_value(numbers, stats)
@@ -91,7 +94,7 @@ impl Measure {
     }
 }
 
-/// Of a value: what is 0 or more and what is less, together.
+/// Combines the values of 0 or more with the negative ones.
 fn write_value(numbers: &RawMetric, stats: &mut TimerStats) {
     let RawMetric { positive, negative } = numbers;
     let some = |column: &RawColumn| {
@@ -115,7 +118,7 @@ fn write_value(numbers: &RawMetric, stats: &mut TimerStats) {
     write_buckets(negative, &mut stats.hist_negative);
 }
 
-/// Most paths have few buckets, and there are many paths: no more memory is taken than is needed.
+/// Allocates no more than necessary: there are many paths, and most have few buckets.
 fn write_buckets(column: &RawColumn, hist: &mut Vec<(u8, u64)>) {
     hist.clear();
     hist.reserve_exact(column.histogram.len());

@@ -1,4 +1,4 @@
-//! What is brought up to date against what is built anew, in a segment that is changed at random.
+//! Compares updated profiles with profiles built from scratch, in a segment that changes at random.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -21,7 +21,7 @@ use ipath_target::process::{Pid, Process};
 const FUNCTIONS: usize = 3;
 const NAMES: [&str; 4] = ["wall", "cpu", "blocked", "arg1"];
 
-/// A session whose target writes what the test wants.
+/// A session in which the test writes the counters in place of a target.
 struct Session {
     segment: Segment,
     document: Document,
@@ -104,7 +104,7 @@ impl Session {
         self.segment.header().records_used.load(Relaxed)
     }
 
-    /// Does what the runtime would.
+    /// Acts like the runtime.
     fn act(&self, act: &Act) {
         match *act {
             Act::New {
@@ -119,14 +119,14 @@ impl Session {
                 add(&head.unwound, 1);
             }),
             Act::Half(record) => self.with(record, |index, head| {
-                // A writer that stands in the middle has not got to all of the columns.
+                // A writer that stands still in the middle has not reached all of the columns.
                 let schema = &self.document.schemas[usize::from(head.schema.load(Relaxed))];
                 if head.sequence.load(Relaxed) % 2 == 1 && !schema.columns.is_empty() {
                     count(self.segment.column(index, 0).expect("there"), 1);
                 }
             }),
             Act::Narrow(record) => self.with(record, |index, head| {
-                // As where another reading was mended.
+                // The minimum grows, as after another reading was repaired.
                 let column = self.segment.column(index, 0).expect("there");
                 let least = column.min.load(Relaxed);
                 if least < 250 {
@@ -154,7 +154,7 @@ impl Session {
                 let schema = &self.document.schemas[usize::from(number)];
                 for number in 0..schema.columns.len() {
                     let column = self.segment.column(index, number).expect("there");
-                    // Not each has a number of each call.
+                    // Not every column has a number for every call.
                     if number == 0 || value % 3 == 0 {
                         count(column, value / (number as u64 + 1));
                     }
@@ -169,7 +169,7 @@ impl Session {
     fn begin(&self, function: usize, end: u32, thread: u32, schema: usize) {
         let index = self.records();
         let head = self.segment.record(index).expect("room");
-        // Each path has a leaf of its own; the records of one path share it.
+        // Each path has its own leaf, and the records of one path share it.
         let leaf = FIRST_NODE + 10 + end * 8 + function as u32;
         let parent = match end {
             4 => ROOT_OVERFLOW,
@@ -282,7 +282,7 @@ fn act(functions: usize) -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What tells a path from all others: its function, its frames' addresses, and its thread.
+/// Identifies a path: its function, the addresses of its frames, and its thread.
 type Identity = (usize, Vec<u64>, Option<u32>);
 
 fn identity(profile: &Profile, path: &PathEntry) -> Identity {
@@ -293,7 +293,7 @@ fn identity(profile: &Profile, path: &PathEntry) -> Identity {
     (path.function, frames.collect(), path.thread)
 }
 
-/// The profile as it is whatever the order of its paths and frames, at no moment.
+/// The profile in a form that does not depend on time or on the order of paths and frames.
 fn settled(profile: &Profile) -> (Profile, Vec<(Identity, PathEntry)>) {
     let mut profile = profile.clone();
     let mut paths: Vec<(Identity, PathEntry)> = Vec::new();
@@ -345,7 +345,7 @@ proptest! {
     }
 }
 
-/// What a collector finds in a session, which is what is found anew.
+/// Looks at a session with a collector. The result must be the same as with a new collector.
 fn look(collector: &mut Collector, session: &Session, reading: u64) -> (Profile, Changed) {
     let (profile, changed) = collector.look_at(session.measured(), reading);
     let whole = Collector::default().profile_of(session.measured());
@@ -403,7 +403,7 @@ fn further_paths_of_a_function_share_one_where_there_are_too_many_frames() {
             .expect("there")
             .path
             .load(Relaxed);
-        // More than half of what there is room for.
+        // More than half of the frames that there is room for.
         put_node(
             &session.segment,
             leaf,

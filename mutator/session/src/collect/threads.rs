@@ -8,20 +8,20 @@ use crate::segment::Segment;
 use ipath_profile::Thread;
 use ipath_target::process::Process;
 
-/// The names that threads have had, by their ids: those that have ended since keep theirs.
+/// The names of threads, by thread id. Threads that have ended keep their names.
 #[derive(Default)]
 pub(super) struct Names {
-    /// When they were last looked at.
+    /// Names when the threads were last looked at.
     seen: BTreeMap<u32, String>,
-    /// When they were last on a new path.
+    /// Names when the threads were last on a new path.
     told: BTreeMap<u32, String>,
-    /// What the process is called, and so each of its threads at first.
+    /// The name of the process, which is the initial name of each of its threads.
     of_process: String,
 }
 
 impl Names {
-    /// Learns the names of the threads that there are. Records have ids as the process sees them: those of another pid
-    /// namespace are not looked for.
+    /// Learns the names of the running threads. Skips a process in another pid namespace, because
+    /// records contain thread ids as the process sees them.
     pub(super) fn learn(&mut self, process: &Process) {
         if process.inner_pid() != process.pid.0 {
             return;
@@ -38,7 +38,7 @@ impl Names {
         }
     }
 
-    /// Learns what they have noted themselves.
+    /// Learns the names that threads have recorded themselves.
     pub(super) fn learn_told(&mut self, segment: &Segment) {
         let used = segment.header().threads_used.load(Relaxed);
         let used = used.min(abi::MAX_THREADS as u64) as u32;
@@ -55,11 +55,11 @@ impl Names {
         }
     }
 
-    /// Of these threads, those whose names are known.
+    /// The threads among these whose names are known.
     pub(super) fn of(&self, tids: &BTreeSet<u32>) -> Vec<Thread> {
         let known = |&tid: &u32| {
             let (seen, told) = (self.seen.get(&tid), self.told.get(&tid));
-            // One that has been seen with the name it began with may have ended before it was looked at again.
+            // A thread that was seen with its initial name may have ended before the next look.
             let name = seen
                 .filter(|&name| *name != self.of_process)
                 .or(told)

@@ -1,7 +1,8 @@
-//! The totals of functions, and what is not exact, as paths change.
+//! Updates the totals of functions, and the counts of lost and unproven calls, as paths change.
 //!
-//! What a path had is taken from them and what it has is added. Where that does not give what all paths together do, which is as
-//! rare as that a smallest value is no longer one, all are added up again.
+//! The old numbers of a path are subtracted, and its new numbers are added. In rare cases that does
+//! not give the sum over all paths, for example if the smallest value has grown. Then all paths are
+//! added up again.
 
 use abi::cause::Cause;
 use abi::segment::ROOT_OVERFLOW;
@@ -17,22 +18,23 @@ pub(super) struct Sums<'p> {
     pub(super) exactness: &'p mut Exactness,
 }
 
-/// Keeps the totals of a profile those of its paths.
+/// Keeps the totals of a profile equal to the sums over its paths.
 pub(super) struct Totals {
-    /// How many timers there are.
+    /// The number of timers.
     timers: usize,
-    /// Of each function whether the ends of its calls are seen.
+    /// True for each function whose calls are seen to end.
     ends: Vec<bool>,
-    /// Of each function and timer, how many paths have values.
+    /// The number of paths with values, for each function and timer.
     valued: Vec<u64>,
-    /// Of each timer the smallest and the largest value of the path that has been taken out.
+    /// For each timer, the smallest and the largest value of the path that was taken out.
     left: Vec<Option<(i64, i64)>>,
-    /// True if all have to be added up again.
+    /// True if all paths must be added up again.
     is_stale: bool,
 }
 
 impl Totals {
-    /// Those of a profile without paths, of whose functions `ends` says whether the ends of their calls are seen.
+    /// The totals of a profile without paths. `ends` is true for each function whose calls are seen
+    /// to end.
     pub(super) fn new(timers: usize, ends: Vec<bool>) -> Self {
         Self {
             timers,
@@ -43,7 +45,7 @@ impl Totals {
         }
     }
 
-    /// Takes out a path that is about to change and to be put back; it ends in the node `root`.
+    /// Subtracts a path that is about to change and be put back. It ends in the node `root`.
     pub(super) fn take(
         &mut self,
         sums: &mut Sums<'_>,
@@ -54,7 +56,7 @@ impl Totals {
         let Function { totals, tail, .. } = &mut sums.functions[path.function];
         let calls = path.metrics.count;
         let mut less = |sum: &mut u64, part: u64| {
-            // A sum at its limit may be of more.
+            // A sum at its limit may stand for a larger one.
             self.is_stale |= *sum == u64::MAX;
             *sum = sum.saturating_sub(part);
         };
@@ -85,7 +87,7 @@ impl Totals {
         }
     }
 
-    /// Adds a path, which ends in the node `root`.
+    /// Adds a path that ends in the node `root`.
     pub(super) fn put(
         &mut self,
         sums: &mut Sums<'_>,
@@ -124,7 +126,7 @@ impl Totals {
         }
     }
 
-    /// Ends a round of changes.
+    /// Ends a round of changes, and adds up all paths again if necessary.
     pub(super) fn end(
         &mut self,
         profile: &mut Profile,
@@ -157,6 +159,7 @@ impl Totals {
     }
 }
 
+/// Sets the totals of a function to 0.
 fn clear(function: &mut Function, sees_ends: bool) {
     function.tail = 0;
     let FunctionTotals {
@@ -176,7 +179,8 @@ fn clear(function: &mut Function, sees_ends: bool) {
     }
 }
 
-/// Of each timer: its sum in the totals, its part of a path, in how many paths it has values, and what is left of the path's.
+/// Combines, for each timer, its total, its value on the path, its number of paths with values, and
+/// the limits of the path that was taken out.
 fn side_by_side<'t>(
     totals: &'t mut FunctionTotals,
     path: &'t PathEntry,
@@ -215,7 +219,7 @@ fn lost(
     }
 }
 
-/// Takes the sums of `part` out of those of all; false where they are at their limits and may be of more.
+/// Subtracts the sums of `part`. False if a sum is at its limit and may stand for a larger one.
 fn subtract(sum: &mut TimerStats, part: &TimerStats) -> bool {
     let mut is_exact = true;
     let mut less = |sum: &mut i128, part: i128| {

@@ -1,4 +1,4 @@
-//! Texts that are conditions, texts that are none, and what is said of these.
+//! Texts that are conditions, texts that are not, and the messages about these.
 
 use super::{Condition, Operand, Relation, Timer};
 use ipath_symbols::values::Item;

@@ -1,4 +1,4 @@
-//! Whether a counter can be had: the command tries it on itself.
+//! Determines if a counter is available: the command opens it for itself.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,7 +12,7 @@ use super::event::Event;
 use super::reason::{NotHere, RDPMC};
 use ipath_base::error::io_text;
 
-/// An error where no counter of this event can be had, which programs can read by themselves.
+/// Returns an error if there is no counter of this event that programs can read by themselves.
 pub fn attempt(event: &Event) -> Result<(), NotHere> {
     let file = open(event).map_err(|e| NotHere::Refused(cause(&e)))?;
     match capabilities(&file) {
@@ -25,7 +25,7 @@ pub fn attempt(event: &Event) -> Result<(), NotHere> {
     }
 }
 
-/// `struct perf_event_attr` as the runtime has it: [`abi::counter::words`].
+/// `struct perf_event_attr` as the runtime fills it: [`abi::counter::words`].
 fn attributes(event: &Event) -> perf_event_attr {
     let [config, config1, config2] = event.config;
     let mut attributes = perf_event_attr {
@@ -41,12 +41,13 @@ fn attributes(event: &Event) -> perf_event_attr {
     attributes
 }
 
+/// Opens a counter of the event for this thread, on any processor.
 fn open(event: &Event) -> io::Result<File> {
     const SELF: i32 = 0;
     const ANY_CPU: i32 = -1;
     const NO_GROUP: i32 = -1;
     let flags = u64::from(PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: the attributes tell their size themselves. The descriptor is nobody else's.
+    // SAFETY: the attributes state their own size. Nothing else owns the descriptor.
     unsafe {
         match perf_event_open(&mut attributes(event), SELF, ANY_CPU, NO_GROUP, flags) {
             -1 => Err(io::Error::last_os_error()),
@@ -55,18 +56,22 @@ fn open(event: &Event) -> io::Result<File> {
     }
 }
 
-/// A bit of `capabilities` in a `struct perf_event_mmap_page`, and where they are there.
+/// The bit of `capabilities` in a `struct perf_event_mmap_page` that permits reads of counters
+/// without the kernel.
 const CAP_USER_RDPMC: u64 = 1 << 2;
+/// The offset of `capabilities` in that structure, in bytes.
 const CAPABILITIES: usize = 40;
 
+/// The word `capabilities` of an open counter's page.
 fn capabilities(file: &File) -> io::Result<u64> {
-    // SAFETY: the kernel writes to the page, of which eight bytes are copied that stay as they are.
+    // SAFETY: the kernel writes to the page. Only eight bytes are copied, and these stay as they
+    // are.
     let page = unsafe { MmapOptions::new().len(abi::PAGE as usize).map(file)? };
     let bytes = page.get(CAPABILITIES..).and_then(|rest| rest.first_chunk());
     Ok(bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes)))
 }
 
-/// Why the kernel refuses an event.
+/// The reason why the kernel refuses an event.
 fn cause(error: &io::Error) -> String {
     let said = io_text(error);
     match error.raw_os_error() {
@@ -85,35 +90,35 @@ fn cause(error: &io::Error) -> String {
 mod tests {
     use super::*;
 
-    /// The runtime asks for the very same event.
+    /// The runtime requests exactly the same event.
     #[test]
     fn attributes_are_those_of_the_runtime() {
         for config in [[1, 0, 0], [0x5300c0, 7, 9], [u64::MAX, 0, u64::MAX]] {
             let event = Event {
-                name: "event",
+                name: "event".into(),
                 kind: 4,
                 config,
             };
             let attributes = attributes(&event);
-            // SAFETY: it is made of integers, all of them written, and has as many words at least.
+            // SAFETY: it consists of initialized integers, and has at least that many words.
             let words: [u64; abi::counter::WORDS] =
                 unsafe { (&raw const attributes).cast::<[u64; 9]>().read_unaligned() };
             assert_eq!(words, abi::counter::words(event.kind, config));
         }
     }
 
-    /// An event of the kernel's own, which there is on every machine, is counted and cannot be read.
+    /// Every machine has this event of the kernel. It is counted, but programs cannot read it.
     #[test]
     fn what_the_kernel_counts_is_not_to_be_read() {
         const SOFTWARE: u32 = 1;
         let event = |kind, config| Event {
-            name: "event",
+            name: "event".into(),
             kind,
             config: [config, 0, 0],
         };
         let not = attempt(&event(SOFTWARE, 0)).expect_err("no counter");
         assert!(matches!(not, NotHere::Unreadable | NotHere::Forbidden));
-        // No type.
+        // There is no such type.
         let not = attempt(&event(u32::MAX, 0)).expect_err("no event");
         assert!(matches!(not, NotHere::Refused(_)), "{not}");
     }

@@ -1,26 +1,28 @@
-//! What a counter counts.
+//! The events that counters count.
 
-/// An event that a counter can count, as perf_event_open(2) has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use std::sync::Arc;
+
+/// An event that a counter can count, as in perf_event_open(2).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// As in the profile.
-    pub name: &'static str,
-    /// Type.
+    /// The event's name in the profile.
+    pub name: Arc<str>,
+    /// The event's `type` in `struct perf_event_attr`.
     pub kind: u32,
-    /// config, config1 and config2.
+    /// The event's `config`, `config1` and `config2` in `struct perf_event_attr`.
     pub config: [u64; 3],
 }
 
 impl Event {
-    /// One of this name.
+    /// An event with this name.
     pub fn new(name: &str, kind: u32, config: [u64; 3]) -> Self {
-        // There are as many as a command line names, for as long as the command runs.
-        let name = name.to_owned().leak();
+        let name = name.into();
         Self { name, kind, config }
     }
 
-    /// The same event by another name.
-    pub fn called(self, name: &'static str) -> Self {
+    /// An event with another name.
+    pub fn called(self, name: &str) -> Self {
+        let name = name.into();
         Self { name, ..self }
     }
 }

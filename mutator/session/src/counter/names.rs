@@ -1,4 +1,4 @@
-//! Names of perf's for events that there are on every processor, and for ones by number (perf-list(1)).
+//! perf's names of events that every processor has, and of raw events (perf-list(1)).
 
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_BRANCH_INSTRUCTIONS, PERF_COUNT_HW_BRANCH_MISSES, PERF_COUNT_HW_BUS_CYCLES,
@@ -11,6 +11,7 @@ use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_STALLED_CYCLES_FRONTEND, PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW,
 };
 
+/// Names of hardware events, with their `config`.
 const HARDWARE: [(&str, u32); 14] = [
     ("cycles", PERF_COUNT_HW_CPU_CYCLES),
     ("cpu-cycles", PERF_COUNT_HW_CPU_CYCLES),
@@ -37,7 +38,7 @@ const HARDWARE: [(&str, u32); 14] = [
     ("idle-cycles-backend", PERF_COUNT_HW_STALLED_CYCLES_BACKEND),
 ];
 
-/// One name for each of those, and some for caches.
+/// One name for each event that perf defines for all processors, and for some events of caches.
 pub(super) const GENERAL: [&str; 15] = [
     "cycles",
     "instructions",
@@ -59,12 +60,13 @@ pub(super) const GENERAL: [&str; 15] = [
 /// The type of an event, and its config.
 type Config = (u32, u64);
 
-/// `instructions`.
+/// The configuration for names such as `instructions`. `None` for other names.
 pub(super) fn hardware(name: &str) -> Option<Config> {
     let (_, config) = HARDWARE.iter().find(|(known, _)| *known == name)?;
     Some((PERF_TYPE_HARDWARE, u64::from(*config)))
 }
 
+/// Beginnings of names of cache events, with the number of the cache.
 const CACHES: [(&str, u32); 7] = [
     ("L1-dcache-", PERF_COUNT_HW_CACHE_L1D),
     ("L1-icache-", PERF_COUNT_HW_CACHE_L1I),
@@ -75,6 +77,8 @@ const CACHES: [(&str, u32); 7] = [
     ("node-", PERF_COUNT_HW_CACHE_NODE),
 ];
 
+/// Ends of names of cache events, for all accesses and for misses, with the number of the
+/// operation.
 const OPERATIONS: [(&str, &str, u32); 3] = [
     ("loads", "load-misses", PERF_COUNT_HW_CACHE_OP_READ),
     ("stores", "store-misses", PERF_COUNT_HW_CACHE_OP_WRITE),
@@ -85,7 +89,8 @@ const OPERATIONS: [(&str, &str, u32); 3] = [
     ),
 ];
 
-/// `L1-dcache-load-misses`: a cache, an operation, and whether all of them count.
+/// The configuration for names such as `L1-dcache-load-misses`: a cache, an operation, and either
+/// all accesses or the misses. `None` for other names.
 pub(super) fn cache(name: &str) -> Option<Config> {
     let known = |(prefix, cache): &(&str, u32)| Some((name.strip_prefix(prefix)?, *cache));
     let (rest, cache) = CACHES.iter().find_map(known)?;
@@ -99,7 +104,8 @@ pub(super) fn cache(name: &str) -> Option<Config> {
     Some((PERF_TYPE_HW_CACHE, u64::from(config)))
 }
 
-/// `r01c2`: what this processor's own counters are told.
+/// The configuration for names such as `r01c2`: a number that only this processor defines. `None`
+/// for other names.
 pub(super) fn raw(name: &str) -> Option<Config> {
     let digits = name.strip_prefix('r')?;
     let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
@@ -107,7 +113,7 @@ pub(super) fn raw(name: &str) -> Option<Config> {
     Some((PERF_TYPE_RAW, config))
 }
 
-/// `cpu-clock`: what the kernel counts by itself.
+/// True for events that the kernel counts by itself, such as `cpu-clock`.
 pub(super) fn is_of_kernel(name: &str) -> bool {
     const NAMES: [&str; 11] = [
         "cpu-clock",

@@ -1,39 +1,39 @@
-//! Why something is not counted.
+//! Why an event is not counted.
 
 use std::fmt;
 
-/// Why a name stands for no event that a program's threads can count.
+/// Why a name is not an event that a program's threads can count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoEvent {
-    /// There is none.
+    /// There is no such event.
     Unknown,
-    /// It is the kernel that counts it.
+    /// The kernel counts the event, not the processor.
     OfKernel,
-    /// It is to be counted elsewhere than in user mode.
+    /// This modifier selects something other than user mode.
     Modifier(String),
-    /// A part of it says nothing that a counter could be told.
+    /// A part of it does not configure a counter.
     Term {
         /// The part.
         term: String,
-        /// What is wrong with it.
+        /// The reason why.
         wrong: &'static str,
     },
-    /// The machine or the kernel does not have it.
+    /// This machine or its kernel cannot count it.
     NotHere(NotHere),
 }
 
-/// Why a counter cannot be had.
+/// Why a counter is not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotHere {
-    /// The kernel refuses the event, for a cause.
+    /// The kernel refuses the event, for this reason.
     Refused(String),
-    /// It counts it, but has no counter for it that programs can read.
+    /// The kernel counts the event, but has no counter that programs can read.
     Unreadable,
-    /// It forbids them to read any.
+    /// The kernel does not let programs read any counters.
     Forbidden,
 }
 
-/// Whether the processor's counters may be read by programs: 0 where not.
+/// A file that contains 0 if programs may not read hardware counters.
 pub(super) const RDPMC: &str = "/sys/bus/event_source/devices/cpu/rdpmc";
 
 impl fmt::Display for NoEvent {
@@ -41,11 +41,11 @@ impl fmt::Display for NoEvent {
         match self {
             Self::Unknown => f.write_str("there is no such metric"),
             Self::OfKernel => {
-                f.write_str("it is the kernel that counts it, and not a counter of the processor")
+                f.write_str("it is counted by the kernel, not by a counter of the processor")
             }
             Self::Modifier(modifier) => write!(
                 f,
-                "there is no modifier `{modifier}`: what is counted is user mode"
+                "there is no modifier `{modifier}`: only user mode is counted"
             ),
             Self::Term { term, wrong } => write!(f, "`{term}` {wrong}"),
             Self::NotHere(not) => not.fmt(f),
@@ -57,8 +57,8 @@ impl fmt::Display for NotHere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(cause) => write!(f, "no counter: {cause}"),
-            Self::Unreadable => f.write_str("the kernel alone can read it"),
-            Self::Forbidden => write!(f, "programs may read no counters ({RDPMC} is 0)"),
+            Self::Unreadable => f.write_str("only the kernel can read it"),
+            Self::Forbidden => write!(f, "programs may not read counters ({RDPMC} is 0)"),
         }
     }
 }

@@ -1,30 +1,30 @@
 //! Events as the kernel describes them in /sys/bus/event_source/devices (Documentation/ABI/testing/
-//! sysfs-bus-event_source-devices-format and -events): `event=0x3c,umask=0x1`, and where in the configuration each of these
-//! terms is.
+//! sysfs-bus-event_source-devices-format and -events). The description consists of terms, such as
+//! `event=0x3c,umask=0x1`, and of the place of each term in the configuration.
 
 use std::fs;
 use std::path::Path;
 
 use super::reason::NoEvent;
 
-/// The folder of what can count.
+/// The folder with the sources of events.
 pub(super) struct Devices<'p>(pub(super) &'p Path);
 
-/// A type, and what it is configured with.
+/// A type and a configuration.
 type Config = (u32, [u64; 3]);
 
-/// What the counters of processors are called, where there is one kind of core and where there are several.
+/// The names of the processor's own source, with one kind of core and with several.
 const PROCESSORS: [&str; 2] = ["cpu", "cpu_core"];
-/// Terms that stand for a whole word.
+/// Terms that stand for a whole word of the configuration.
 const WORDS: [&str; 3] = ["config", "config1", "config2"];
 
-/// `cpu/event=0x3c/` as a device and terms.
+/// Splits `cpu/event=0x3c/` into a device and terms. `None` for a text of another form.
 pub(super) fn split(name: &str) -> Option<(&str, &str)> {
     let (device, rest) = name.split_once('/')?;
     Some((device, rest.strip_suffix('/')?)).filter(|(_, terms)| !terms.contains('/'))
 }
 
-/// True if it can be the name of a file in a folder, and of nothing else.
+/// True if `text` can only be the name of a file in a folder.
 fn is_name(text: &str) -> bool {
     let is_part = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
     !text.is_empty() && !text.starts_with('.') && text.bytes().all(is_part)
@@ -38,33 +38,40 @@ fn wrong(term: &str, wrong: &'static str) -> NoEvent {
 }
 
 impl Devices<'_> {
+    /// The trimmed contents of a file that describes the device. `None` if it cannot be read.
     fn read(&self, device: &str, file: &str) -> Option<String> {
         let text = fs::read_to_string(self.0.join(device).join(file)).ok()?;
         Some(text.trim().to_owned())
     }
 
-    /// An event that the processor has by this name alone; `None` where it has none.
+    /// The event of the processor with this name; `None` if there is none. An error if the terms of
+    /// the event cannot be used.
     pub(super) fn of_processor(&self, name: &str) -> Option<Result<Config, NoEvent>> {
         let has = |device: &&str| is_name(name) && self.alias(device, name).is_some();
         let device = PROCESSORS.into_iter().find(has)?;
         Some(self.event(device, name))
     }
 
+    /// The terms that the name of an event stands for. `None` if the device has no such event.
     fn alias(&self, device: &str, name: &str) -> Option<String> {
         self.read(device, &format!("events/{name}"))
     }
 
-    /// The event of a device that terms make.
+    /// The event of a device that these terms describe.
+    ///
+    /// # Errors
+    /// There is no such device, or a term is not valid.
     pub(super) fn event(&self, device: &str, terms: &str) -> Result<Config, NoEvent> {
         let kind = is_name(device).then(|| self.read(device, "type")).flatten();
         let kind = kind.and_then(|text| text.parse().ok());
-        let kind = kind.ok_or_else(|| wrong(device, "is nothing that counts here"))?;
+        let kind =
+            kind.ok_or_else(|| wrong(device, "is not a device with counters on this machine"))?;
         let mut config = [0; 3];
         self.add(device, terms, true, &mut config)?;
         Ok((kind, config))
     }
 
-    /// Has a configuration have what these terms say, which may be names of events.
+    /// Adds these terms to a configuration. With `has_names`, terms may also be names of events.
     fn add(
         &self,
         device: &str,
@@ -78,7 +85,7 @@ impl Devices<'_> {
                 return Err(wrong(term, "is not a term of an event"));
             }
             let number = match value {
-                // As perf has it.
+                // As in perf.
                 "" if term == key => Some(1),
                 value => number(value),
             };
@@ -90,19 +97,19 @@ impl Devices<'_> {
             let place = self.read(device, &format!("format/{key}"));
             if let Some((word, bits)) = place.as_deref().and_then(place_of) {
                 let placed = deposit(number, &bits);
-                config[word] |= placed.ok_or_else(|| wrong(term, "is too large a number"))?;
+                config[word] |= placed.ok_or_else(|| wrong(term, "has too large a number"))?;
                 continue;
             }
             match self.alias(device, key).filter(|_| has_names && term == key) {
                 Some(terms) => self.add(device, &terms, false, config)?,
-                None => return Err(wrong(term, "is not among its events and their terms")),
+                None => return Err(wrong(term, "is neither an event nor a term of the device")),
             }
         }
         Ok(())
     }
 }
 
-/// A number, hexadecimal after `0x`.
+/// Parses a number, which is hexadecimal after `0x`. `None` if `text` is not a number.
 fn number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),
@@ -114,7 +121,8 @@ fn number(text: &str) -> Option<u64> {
         .filter(|_| is_number)
 }
 
-/// `config:0-7,32-35`: which word, and its bits from the lowest of the number on.
+/// Parses `config:0-7,32-35`: the index of the word, and the places of the number's bits from the
+/// lowest on. `None` for a text of another form, or a bit above 63.
 fn place_of(text: &str) -> Option<(usize, Vec<u32>)> {
     let (word, ranges) = text.split_once(':')?;
     let word = WORDS.iter().position(|&known| known == word)?;
@@ -130,7 +138,7 @@ fn place_of(text: &str) -> Option<(usize, Vec<u32>)> {
     Some((word, bits))
 }
 
-/// The bits of a number in these places; `None` where there are too few.
+/// Puts the bits of a number into these places; `None` if there are too few.
 fn deposit(number: u64, bits: &[u32]) -> Option<u64> {
     let has_room = bits.len() >= 64 || number >> bits.len() == 0;
     let placed = bits.iter().zip(0..u64::BITS);

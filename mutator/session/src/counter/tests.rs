@@ -1,10 +1,10 @@
-//! Names of events and what they stand for, also where there are no counters.
+//! Names of events and their meanings, also on machines without counters.
 
 use super::*;
 use std::fs;
 use std::path::PathBuf;
 
-/// What the kernel describes of an Intel processor, and one of an event of no processor.
+/// The kernel's description of an Intel processor, and of one other device.
 struct Described(PathBuf);
 
 impl Described {
@@ -108,15 +108,19 @@ fn events_are_what_the_kernel_describes() {
         ("cpu/event=/", "event=", "no number"),
         ("cpu/event=+1/", "event=+1", "no number"),
         ("cpu/event=0x10000000000000000/", "event=0x1", "no number"),
-        ("cpu/far=1/", "far=1", "not among"),
-        ("cpu/topdown-retiring=1/", "topdown-retiring=1", "not among"),
-        ("cpu/nothing/", "nothing", "not among"),
-        ("cpu/again/", "again", "not among"),
+        ("cpu/far=1/", "far=1", "neither an event nor a term"),
+        (
+            "cpu/topdown-retiring=1/",
+            "topdown-retiring=1",
+            "neither an event nor a term",
+        ),
+        ("cpu/nothing/", "nothing", "neither an event nor a term"),
+        ("cpu/again/", "again", "neither an event nor a term"),
         ("cpu//", "", "not a term"),
         ("cpu/..=1/", "..=1", "not a term"),
-        ("gpu/event=1/", "gpu", "nothing that counts"),
+        ("gpu/event=1/", "gpu", "not a device with counters"),
         ("../cpu/event=1/", "../cpu/event=1/", ""),
-        ("./event=1/", ".", "nothing that counts"),
+        ("./event=1/", ".", "not a device with counters"),
     ] {
         match described.event(name) {
             Err(NoEvent::Unknown) => assert_eq!(name, term),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::family::{Family, Held, Unmeasured, unmeasured};
+use super::family::{Family, Held, Unmeasured};
 use super::letting::Letting;
 use super::shared::{Newcomer, lock};
 use crate::segment::SegmentError;
@@ -14,7 +14,9 @@ use ipath_target::process::{Pid, Process, Space, Tid};
 use ipath_target::tracee::{Stopped, collect_stop, followed, go_on};
 
 impl Family {
-    /// Adds an unknown thread at its first stop: another thread of a process, or a child.
+    /// Takes in an unknown thread at its first stop: another thread of a process, or a child. A
+    /// child is measured first. The thread is then resumed, except for a child that is held while
+    /// the first session is made.
     pub(super) fn begin(&mut self, tid: Tid, in_group: bool, by: Option<Pid>) {
         let Some(pid) = followed::enter(tid) else {
             return;
@@ -46,8 +48,9 @@ impl Family {
         }
     }
 
-    /// Adds a child of a followed process. `by` is the process that forked it, if known. Returns the
-    /// parent if the child gets a session like the parent's.
+    /// Adds a child of a followed process. `by` is the process that forked it, if known. Returns
+    /// the parent if the child gets a session like the parent's. `None` if the child has ended or
+    /// shares the parent's memory, or if the parent is unknown or not followed.
     fn begin_child(&mut self, pid: Pid, by: Option<Pid>) -> Option<Pid> {
         let process = Process::find(pid).ok()?;
         // The two differ with CLONE_PARENT, which makes the child a sibling of its creator.
@@ -55,7 +58,10 @@ impl Family {
         self.enter(process.clone(), parent);
         let Some(parent) = parent.filter(|&parent| self.known(parent)) else {
             lock(&self.shared).seen.orphans += 1;
-            self.remark(pid, "not measured: what began it has been killed meanwhile");
+            self.remark(
+                pid,
+                "not measured: the process that started it was killed meanwhile",
+            );
             return None;
         };
         // It has no session of its own until it becomes another program.
@@ -96,7 +102,7 @@ impl Family {
             member.session = match Session::open(&member.process) {
                 Ok(session) => Some(session),
                 Err(SessionError::Segment(SegmentError::Missing)) => return Ok(()),
-                Err(error) => return Err(unmeasured(&error, &member.process)),
+                Err(error) => return Err((self.wanted.why)(&error, &member.process)),
             };
         }
         let Some(of_parent) = member.session.as_mut() else {
@@ -118,7 +124,7 @@ impl Family {
                 member.session = None;
                 return Ok(());
             }
-            Err(error) => return Err(unmeasured(&error, child)),
+            Err(error) => return Err((self.wanted.why)(&error, child)),
         };
         self.welcome(Newcomer::of(session, None, Letting::of(&self.shared)));
         Ok(())

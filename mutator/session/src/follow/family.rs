@@ -1,4 +1,4 @@
-//! What the thread that traces knows of the processes that it follows.
+//! The state of the tracing thread: the processes that it follows.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,52 +21,52 @@ use ipath_target::tracee::{
     leave_exec, let_go_on, mend, next, pause, trace_all,
 };
 
-/// A process that is followed.
+/// A followed process.
 pub(super) struct Member {
     pub(super) process: Process,
+    /// The process that created this one. `None` for the first process, or if it is unknown.
     parent: Option<Pid>,
-    /// The session that it has, for its children to have it too.
+    /// The process's session, which its children get too. `None` if it is not measured.
     pub(super) session: Option<Session>,
-    /// Its loader, while that loads its libraries.
+    /// The process's loader, while that loads libraries. Otherwise `None`.
     loading: Option<Loader>,
-    /// The one whose memory it is in.
+    /// The process whose memory this one shares. `None` if it shares none.
     pub(super) shares: Option<Pid>,
 }
 
-/// A child that is stopped until the first session is made.
+/// A child that is stopped until the first session is created.
 pub(super) struct Held {
     pub(super) tid: Tid,
+    /// True if the child is in a group stop (ptrace(2)).
     pub(super) in_group: bool,
     pub(super) parent: Pid,
 }
 
-/// The processes that are followed.
+/// The followed processes.
 pub(super) struct Family {
     pub(super) wanted: Wanted,
     pub(super) shared: Arc<Mutex<Shared>>,
+    /// Takes the sessions of processes that have ended before these were handed out.
     over: Over,
     pub(super) members: BTreeMap<Pid, Member>,
-    /// The one that it has begun with.
+    /// The process that following began with. `None` until there is one.
     first: Option<Process>,
+    /// True once no more sessions are created in programs that are executed.
     pub(super) is_closed: bool,
-    /// Children that are stopped until the first session is made. `None` once it is made or has failed.
+    /// Children that are stopped until the first session is created. `None` once it is created or
+    /// has failed.
     pub(super) held: Option<Vec<Held>>,
-    /// True once all have been let go: of what they have begun meanwhile nothing is known, nor to be.
+    /// True once all processes have been detached. Children that they create after that are not
+    /// followed.
     pub(super) has_let_go: bool,
 }
 
 /// The note on a program that cannot be detached before its leak check.
-const NO_LEAK_CHECK: &str = "LeakSanitizer does not work in it while it is followed: ASAN_OPTIONS=detect_leaks=0 has it not tried";
+const NO_LEAK_CHECK: &str = "LeakSanitizer does not work in it while it is followed: \
+    ASAN_OPTIONS=detect_leaks=0 turns it off";
 
-/// Why something of a process is not measured, and what can be done.
+/// Why a process is not measured, with a remedy if there is one.
 pub(super) type Unmeasured = String;
-
-pub(super) fn unmeasured(error: &SessionError, process: &Process) -> Unmeasured {
-    match error.mend(process) {
-        Some(mend) => format!("{error} ({mend})"),
-        None => error.to_string(),
-    }
-}
 
 impl Family {
     pub(super) fn new(wanted: Wanted, shared: Arc<Mutex<Shared>>, over: Over) -> Self {
@@ -82,12 +82,13 @@ impl Family {
         }
     }
 
+    /// Creates no more sessions in programs that are executed from now on.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// Begins to trace each thread of a running process, without stopping it. Its children are held from
-    /// now on.
+    /// Begins to trace each thread of a running process, without stopping it. From now on its
+    /// children are held. Fails if the process cannot be traced.
     pub(super) fn follow(
         &mut self,
         process: &Process,
@@ -99,11 +100,12 @@ impl Family {
         Ok(())
     }
 
+    /// Adds a process that the tracing thread has started, and that it traces already.
     pub(super) fn adopt(&mut self, process: &Process) {
         self.known(process.pid);
     }
 
-    /// True if a process is followed. The first one is met here by what it does.
+    /// True if a process is followed. Adds the first process, whose first event leads here.
     pub(super) fn known(&mut self, pid: Pid) -> bool {
         let is_followed = followed::process_of(Tid(pid.0)).is_some();
         if is_followed
@@ -115,6 +117,7 @@ impl Family {
         is_followed
     }
 
+    /// Adds a process, or replaces the one with the same id.
     pub(super) fn enter(&mut self, process: Process, parent: Option<Pid>) {
         let member = Member {
             process,
@@ -130,6 +133,7 @@ impl Family {
         lock(&self.shared).seen.living = self.members.len() as u64;
     }
 
+    /// Removes a process, and ends its session.
     fn remove(&mut self, pid: Pid) {
         self.retire(pid);
         self.members.remove(&pid);
@@ -146,8 +150,8 @@ impl Family {
         ended.into_iter().for_each(|pid| self.remove(pid));
     }
 
-    /// Waits until all followed programs have loaded their libraries. Until then their loaders
-    /// contain our system call or breakpoint.
+    /// Waits until all followed programs have loaded their libraries, but no longer than 5 seconds.
+    /// Until then their loaders contain our system call or breakpoint.
     fn finish_loading(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         const PAUSE: Duration = Duration::from_micros(200);
@@ -170,7 +174,7 @@ impl Family {
         }
     }
 
-    /// Lets all go, wherever they are.
+    /// Detaches from all processes, whatever they are doing.
     pub(super) fn let_go(&mut self) {
         self.is_closed = true;
         self.begin_held();
@@ -182,7 +186,8 @@ impl Family {
                 continue;
             };
             let stopped = Stopped::all(&space);
-            // They go on untraced, and what cannot be stopped does when this thread ends.
+            // They continue untraced. A process that cannot be stopped is detached when this thread
+            // ends.
             followed::let_go(pid);
             let _ = stopped.and_then(|mut stopped| {
                 let mut loading = member.loading.iter();
@@ -193,7 +198,8 @@ impl Family {
         lock(&self.shared).seen.living = 0;
     }
 
-    /// What a process has is over: nobody need look at it any more.
+    /// Ends the session of a process. A session that was not handed out is added up. Otherwise, and
+    /// if the process has no session, the end of its program is reported.
     fn retire(&self, pid: Pid) {
         let now = clock::tsc();
         let mut shared = lock(&self.shared);
@@ -208,12 +214,13 @@ impl Family {
         }
     }
 
-    /// Says of a process why it is not measured. Returns false if it has ended: then nothing is said.
+    /// Reports why a process is not measured. Returns false, and reports nothing, if it has ended.
     pub(super) fn remark(&self, pid: Pid, why: &str) -> bool {
         self.remark_by(pid, why, why)
     }
 
-    /// The same with a text around the cause.
+    /// Like [`Self::remark`], with a text that contains the cause. Returns false, and reports
+    /// nothing, if the process has ended.
     pub(super) fn remark_by(&self, pid: Pid, cause: &str, text: &str) -> bool {
         let member = self.members.get(&pid);
         if member.is_some_and(|m| m.process.settled() == Presence::Ended) {
@@ -224,6 +231,7 @@ impl Family {
         true
     }
 
+    /// Adds and counts a session that is to be handed out.
     pub(super) fn welcome(&self, newcomer: Newcomer) {
         let pid = newcomer.session.process().pid;
         let mut shared = lock(&self.shared);
@@ -231,7 +239,7 @@ impl Family {
         shared.newcomers.insert(pid, newcomer);
     }
 
-    /// A process has become another program, and is at its very beginning.
+    /// Handles an exec: the process is at the very beginning of another program.
     fn replaced(&mut self, tid: Tid) {
         let pid = Pid(tid.0);
         collect_stop(tid);
@@ -267,7 +275,7 @@ impl Family {
         go_on(tid, false);
     }
 
-    /// Has a program measured that loads nothing.
+    /// Measures a program that loads no libraries.
     fn begin_at_once(&mut self, pid: Pid) {
         let tid = Tid(pid.0);
         match leave_exec(tid) {
@@ -275,7 +283,7 @@ impl Family {
                 self.begin_program(pid);
                 go_on(tid, in_group);
             }
-            // It gets that before it has done anything.
+            // The program gets the signal before it has done anything.
             Ok(Change::Signal(signal)) => {
                 self.begin_program(pid);
                 let _ = cont(tid, signal);
@@ -292,7 +300,8 @@ impl Family {
         }
     }
 
-    /// A program that loads its libraries has stopped at a trap; the signal that it is to get.
+    /// Handles a trap in a program that is loading its libraries. Returns the signal to deliver, 0
+    /// for none.
     fn trapped(&mut self, pid: Pid) -> i32 {
         let Some(member) = self.members.get_mut(&pid) else {
             return libc::SIGTRAP;
@@ -330,7 +339,7 @@ impl Family {
         }
     }
 
-    /// Has a program measured that is there with its libraries and has not begun.
+    /// Measures a program whose libraries are loaded and that has not begun.
     fn begin_program(&mut self, pid: Pid) {
         if self.is_closed {
             return;
@@ -343,7 +352,8 @@ impl Family {
         }
     }
 
-    /// Has a program measured that is stopped, and has nothing of a session's in it.
+    /// Measures a stopped program that contains no session. Also succeeds if there is nothing to
+    /// measure, or if too many functions match.
     pub(super) fn measure_program(&self, process: &Process) -> Result<(), Unmeasured> {
         match measure(process, &self.wanted, self.first.as_ref())? {
             Measured::By(made) => {
@@ -358,13 +368,14 @@ impl Family {
             Measured::Nothing => {}
             Measured::TooMany(count) => {
                 lock(&self.shared).seen.with_too_many += 1;
-                let why = format!("{count} functions match; --yes takes them all");
+                let why = format!("{count} functions match; --yes instruments them all");
                 self.say_unmeasured(process, &why);
             }
         }
         Ok(())
     }
 
+    /// Reports why an executed program is not measured, and counts it, unless it has ended.
     fn remark_program(&self, process: &Process, why: &str) {
         if self.say_unmeasured(process, why) {
             lock(&self.shared).seen.unmeasured_programs += 1;
@@ -382,22 +393,25 @@ impl Family {
     }
 }
 
-/// What comes of looking for what is wanted in a program.
+/// The result of searching a program for functions to measure.
 enum Measured {
+    /// The session that was created, and its changes.
     By(Box<(Session, Changed)>),
-    /// Nothing of it is there.
+    /// There is nothing to measure.
     Nothing,
-    /// So many functions match, which are too many.
+    /// This number of functions match, which is too many.
     TooMany(usize),
 }
 
-/// How a program comes to its libraries.
+/// The way in which a program gets its libraries.
 enum Loading {
-    /// It has what it needs.
+    /// The program has all its libraries.
     Loaded,
+    /// This loader loads them, and will stop the program when they are loaded.
     By(Loader),
 }
 
+/// Makes a program that has just been executed stop when its libraries are loaded.
 fn load(process: &Process) -> Result<Loading, Unmeasured> {
     process.check_program().map_err(|e| e.to_string())?;
     let space = Space::open(process).map_err(|e| e.to_string())?;
@@ -411,7 +425,7 @@ fn load(process: &Process) -> Result<Loading, Unmeasured> {
     }
 }
 
-/// Makes a session in a program that is stopped, where there is something to measure.
+/// Creates a session in a stopped program, if there is something to measure.
 fn measure(
     process: &Process,
     wanted: &Wanted,
@@ -422,12 +436,13 @@ fn measure(
     let made = measure_stopped(process, wanted, first, &mut stopped);
     stopped.leave();
     match made {
-        // The program has been looked at already by who began the following.
+        // The command has created a session in this program when it began to follow.
         Err(SessionError::Exists) => Ok(Measured::Nothing),
-        made => made.map_err(|e| unmeasured(&e, process)),
+        made => made.map_err(|e| (wanted.why)(&e, process)),
     }
 }
 
+/// Selects the functions to measure, and creates the session.
 fn measure_stopped(
     process: &Process,
     wanted: &Wanted,
@@ -485,7 +500,7 @@ impl Follow for Family {
                 let _: Result<(), Errno> = cont(tid, signal);
             }
             Change::Other(_) => {
-                // Before its parent goes on, so that it is known whose it is.
+                // Do this before the parent continues, so that the child's parent is known.
                 if let Ok(child) = begun(tid)
                     && followed::process_of(child).is_none()
                     && let Ok(Change::Stopped(in_group)) = next(child)
@@ -511,7 +526,7 @@ impl Follow for Family {
         if followed::process_of(tid) == Some(pid) || self.members.contains_key(&pid) {
             self.remove(pid);
         }
-        followed::leave(tid);
+        followed::end(tid);
     }
 
     fn idle(&mut self) {

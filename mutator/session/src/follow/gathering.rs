@@ -1,5 +1,5 @@
-//! The profiles of processes that have ended, added up while others run: as many as begin in a second, so that what is kept of each is
-//! its part of the sum.
+//! Adds up the profiles of processes that have ended while others run. Many processes may begin in
+//! a second, so each is kept only as its part of the sum.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,21 @@ use crate::session::Session;
 use ipath_profile::Profile;
 use ipath_profile::merge::{Merger, PathsOf};
 
-/// Sessions that wait to be added up, at most: each has a descriptor and memory.
-const MOST: usize = 64;
+/// The maximum number of sessions that wait to be added up. Each has a descriptor and memory.
+const MAX_WAITING: usize = 64;
 
+/// The queue's contents and the sum.
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Session>,
-    /// One is being added up.
+    /// True while a session is being added up.
     is_busy: bool,
+    /// True once no more sessions will be queued.
     is_over: bool,
     sum: Merger,
+    /// Errors of adding up, for users.
     failed: Vec<String>,
-    /// Sessions with counts that are not in the sum.
+    /// The number of sessions whose counts are not in the sum.
     lost: u64,
 }
 
@@ -35,6 +38,7 @@ impl State {
     }
 }
 
+/// The queue of ended sessions, shared with the thread that adds them up.
 #[derive(Default)]
 struct Queue {
     state: Mutex<State>,
@@ -53,6 +57,7 @@ impl Queue {
         wait.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends queued sessions and adds them up, until no more will be queued.
     fn work(&self) {
         loop {
             let next = {
@@ -86,20 +91,22 @@ impl Queue {
     }
 }
 
-/// A thread that adds up, as long as this lives.
+/// A thread that adds up profiles for as long as this lives.
 pub(super) struct Gathering {
     queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where sessions go that are over.
+/// The queue of sessions that are over.
 #[derive(Clone)]
 pub(super) struct Over(Arc<Queue>);
 
 impl Over {
-    /// Has a session added up; waits where too many are waiting.
+    /// Queues a session to be added up. Waits if too many sessions are waiting.
     pub(super) fn take(&self, session: Session) {
-        let mut state = self.0.wait_while(|s| s.waiting.len() >= MOST && !s.is_over);
+        let mut state = self
+            .0
+            .wait_while(|s| s.waiting.len() >= MAX_WAITING && !s.is_over);
         state.waiting.push_back(session);
         drop(state);
         self.0.changed.notify_all();
@@ -121,6 +128,7 @@ impl Gathering {
         })
     }
 
+    /// The queue, for the thread that sees processes end.
     pub(super) fn over(&self) -> Over {
         Over(Arc::clone(&self.queue))
     }
@@ -135,7 +143,7 @@ impl Gathering {
         self.queue.lock().sum.clone()
     }
 
-    /// The sum of all that have come; waits for those.
+    /// The sum of all sessions that were queued. Waits until they are added up.
     pub(super) fn whole(&self) -> Merger {
         let state = self
             .queue
@@ -148,7 +156,7 @@ impl Gathering {
         self.queue.lock().lost
     }
 
-    /// What could not be added up since the last time.
+    /// Errors of adding up since the last call.
     pub(super) fn failed(&self) -> Vec<String> {
         std::mem::take(&mut self.queue.lock().failed)
     }
@@ -159,7 +167,7 @@ impl Drop for Gathering {
         self.queue.lock().is_over = true;
         self.queue.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // What it has panicked at is said by then.
+            // A panic of the thread has been reported already.
             let _ = thread.join();
         }
     }

@@ -42,7 +42,10 @@ impl Departures for Letting {
             // It was detached before, or it has ended first.
             Ok(false) | Err(TraceeError::Gone(_)) => {}
             Err(error) => {
-                let why = format!("LeakSanitizer may fail in it, as it cannot be let go: {error}");
+                let why = format!(
+                    "LeakSanitizer may fail in it, because ipath cannot release it: \
+                    {error}"
+                );
                 shared.remarks.say(pid, program_of(process), &why, &why);
             }
         }

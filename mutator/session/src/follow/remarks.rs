@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ipath_target::process::Pid;
 
-/// What is to be said, and what has been said.
+/// New remarks, and the causes that have been remarked on.
 #[derive(Default)]
 pub(super) struct Remarks {
     new: Vec<String>,
@@ -13,7 +13,7 @@ pub(super) struct Remarks {
 }
 
 impl Remarks {
-    /// Says `text` of a process, if it is the first one of this program with this cause.
+    /// Adds a remark on a process, if it is the first one of this program with this cause.
     pub(super) fn say(&mut self, pid: Pid, program: Option<String>, cause: &str, text: &str) {
         // An error may name the process.
         let cause = cause.replace(&format!("{pid}: "), "");
@@ -26,12 +26,12 @@ impl Remarks {
         }
     }
 
-    /// What is to be said since the last time.
+    /// The remarks since the last call.
     pub(super) fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.new)
     }
 
-    /// A line for each cause that concerned more than one process, since the last time.
+    /// A line for each cause that concerned more processes since the last call.
     pub(super) fn repeated(&mut self) -> Vec<String> {
         let repeated = self.said.iter_mut().filter(|(_, more)| **more > 0);
         let line = |((program, cause), more): (&(Option<String>, String), &mut u64)| {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_said_once_for_each_program() {
+    fn a_cause_is_said_once_for_each_program_whatever_the_pid() {
         let mut remarks = Remarks::default();
         let mut say = |pid, program: &str, cause: &str| {
             let text = format!("{program} is not measured: {cause}");

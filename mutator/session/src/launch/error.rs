@@ -1,20 +1,20 @@
-//! Why a program does not begin.
+//! Errors of starting a program.
 
 use std::io;
 
 use ipath_target::process::ProcessError;
 use ipath_target::tracee::TraceeError;
 
-/// Why a program did not come to its start.
+/// Why a program could not be brought to its start.
 #[derive(Debug)]
 pub enum LaunchError {
-    /// It cannot be executed.
+    /// The program cannot be executed.
     Exec(io::Error),
-    /// It ended while it was loaded, with this status: its loader says why.
+    /// The program ended while it was being loaded, with this exit status. Its loader reports why.
     Ended(i32),
-    /// It cannot be worked on.
+    /// The process cannot be inspected.
     Process(ProcessError),
-    /// It cannot be traced.
+    /// The process cannot be traced.
     Tracee(TraceeError),
 }
 
@@ -22,7 +22,11 @@ impl std::fmt::Display for LaunchError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exec(error) => ipath_base::error::io_text(error).fmt(f),
-            Self::Ended(status) => write!(f, "it ended while it was loaded, with status {status}"),
+            Self::Ended(status) => write!(
+                f,
+                "it ended while it was being loaded, with status \
+                {status}"
+            ),
             Self::Process(error) => error.fmt(f),
             Self::Tracee(error) => error.fmt(f),
         }

@@ -1,12 +1,9 @@
-//! The loader of a program: where it reports that libraries are there.
+//! The loader of a program, and its notification that libraries are loaded.
 
 use std::io;
 use std::sync::Arc;
 
-use nix::errno::Errno;
-use nix::sys::ptrace;
-use nix::sys::signal::Signal;
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd;
 use patcher::Avma;
 use patcher::isa::BREAKPOINT;
@@ -22,12 +19,12 @@ use ipath_target::tracee::{
     set_registers, step, to_call,
 };
 
-/// Where a program has come to.
+/// The place at which a program has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
-    /// At the report that every library is there, and none of its code has run.
+    /// At the notification that every library is loaded. None of their code has run.
     Loaded,
-    /// At one before that.
+    /// At an earlier notification.
     Loading,
     /// At a trap of its own.
     Elsewhere,
@@ -36,15 +33,15 @@ pub enum Arrived {
 /// The loader of a program that has just been executed.
 pub struct Loader {
     space: Arc<Space>,
-    /// Where it reports.
+    /// The address at which the notification is caught.
     report: Avma,
-    /// `r_state` of its report, where that is known.
+    /// The address of `r_state`. `None` if it is not known.
     state: Option<Avma>,
     /// The way in which the notification is caught.
     by: By,
     /// The original bytes of the function.
     original: Vec<u8>,
-    /// What becomes of SIGTRAP in the program.
+    /// The state of SIGTRAP in the program.
     trap: TrapState,
 }
 
@@ -59,14 +56,16 @@ enum By {
     Trap,
 }
 
-/// A breakpoint has the kernel unblock SIGTRAP where it is blocked, and forget that it is ignored (`force_sig_info_to_task`, kernel/signal.c).
+/// The state of SIGTRAP in a program. At a breakpoint the kernel unblocks the signal, and no longer
+/// ignores it (`force_sig_info_to_task`, kernel/signal.c).
 struct TrapState {
     is_blocked: bool,
     is_ignored: bool,
 }
 
 impl TrapState {
-    /// That of a process at its beginning.
+    /// The state of SIGTRAP in a process at its beginning. Neither blocked nor ignored if it cannot
+    /// be read.
     fn of(process: &Process) -> Self {
         let [blocked, ignored] = process.signals().unwrap_or_default();
         Self {
@@ -75,7 +74,8 @@ impl TrapState {
         }
     }
 
-    /// Has it so again in a process that has stopped at a breakpoint, and by its end has it ignored.
+    /// Restores the state in a process that has stopped at a breakpoint. With `is_end`, the signal
+    /// is ignored again too.
     fn restore(&self, space: &Arc<Space>, is_end: bool) -> Result<(), TraceeError> {
         if self.is_blocked {
             let tid = Tid(space.process().pid.0);
@@ -95,7 +95,8 @@ impl TrapState {
 }
 
 impl Loader {
-    /// That of the program in an address space; none of a program without one, or where it does not report.
+    /// The loader of the program in an address space. `None` if it has no loader, or one without
+    /// notifications.
     ///
     /// # Errors
     /// The process cannot be read.
@@ -132,7 +133,7 @@ impl Loader {
         }))
     }
 
-    /// Writes where the loader reports, while the program is stopped.
+    /// Writes to the place of the notification while the program is stopped.
     fn write(&self, bytes: &[u8]) -> Result<(), TraceeError> {
         let mut stopped = Stopped::adopt(&self.space)?;
         let written = stopped.text().write(self.report, bytes);
@@ -140,10 +141,10 @@ impl Loader {
         written.map_err(|e| unexpected(Tid(self.space.process().pid.0), &e))
     }
 
-    /// Has a stopped program stop where the loader reports.
+    /// Makes a stopped program stop at the loader's notification.
     ///
     /// # Errors
-    /// It cannot be written there.
+    /// The loader's code cannot be written.
     pub fn arm(&self) -> Result<(), TraceeError> {
         let pid = self.space.process().pid;
         match self.by {
@@ -163,29 +164,30 @@ impl Loader {
         self.report.plus(loader_call::RETURN as u64)
     }
 
+    /// Makes the tracer no longer expect the system call or the breakpoint.
     fn forget(&self) {
         let pid = self.space.process().pid;
         followed::set_call(pid, None);
         followed::set_breakpoint(pid, None);
     }
 
-    /// Has a program run on where the loader reports.
+    /// Restores the loader's code.
     ///
     /// # Errors
-    /// It cannot be written there.
+    /// The loader's code cannot be written.
     fn disarm(&self) -> Result<(), TraceeError> {
         self.forget();
         self.write(&self.original)
     }
 
-    /// The same of a program that may have come there meanwhile.
+    /// Restores the loader's code in a stopped program that may have reached it meanwhile.
     ///
     /// # Errors
-    /// It cannot be written there, or the program cannot be led back.
+    /// The loader's code cannot be written, or a thread cannot be moved out of it.
     pub fn disarm_stopped(&self, stopped: &mut Stopped) -> Result<(), TraceeError> {
         self.forget();
         if self.by == By::Call {
-            // Before the code is removed, as above.
+            // Do this before the code is removed, as in `arrived_by_call`.
             let code = self.report..self.report.plus(self.original.len() as u64);
             let mut threads = stopped.threads();
             threads.try_for_each(|thread| thread.leave_code(&code))?;
@@ -261,17 +263,19 @@ impl Loader {
         }
     }
 
-    /// Leads a program that is still being loaded past the report, and has it stop at the next one.
+    /// Moves a program that is still being loaded past the notification, and makes it stop at the
+    /// next one.
     ///
     /// # Errors
-    /// It has ended, or cannot be led.
+    /// The program has ended, or cannot be controlled.
     pub fn pass(&self) -> Result<(), TraceeError> {
         let tid = Tid(self.space.process().pid.0);
         step(tid)?;
         self.arm()
     }
 
-    /// Runs the program to the loader's report that everything is loaded.
+    /// Runs the program to the loader's notification that everything is loaded, or to an earlier
+    /// trap of its own. Fails if the program ends before, or cannot be controlled.
     pub(super) fn run_until_loaded(&self, raw: unistd::Pid) -> Result<(), LaunchError> {
         let tid = Tid(raw.as_raw());
         let resumed = |e| TraceeError::Resume(tid, e);
@@ -299,7 +303,7 @@ impl Loader {
 }
 
 /// The exit status of a child that has ended and is not reaped yet, as a shell reports it: its
-/// status, or 128 + N for signal N.
+/// status, or 128 + N for signal N. 0 for a process that is not a child of this one.
 fn status(raw: unistd::Pid) -> i32 {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
     match waitid(Id::Pid(raw), flags) {
@@ -315,24 +319,4 @@ fn unexpected(tid: Tid, error: &io::Error) -> TraceeError {
         tid,
         format!("loader: {}", ipath_base::error::io_text(error)),
     )
-}
-
-/// Waits for SIGTRAP; other signals are passed on.
-pub(super) fn wait_for_trap(raw: unistd::Pid) -> Result<(), LaunchError> {
-    let tid = Tid(raw.as_raw());
-    loop {
-        match waitpid(raw, Some(WaitPidFlag::__WALL)) {
-            Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => return Ok(()),
-            Ok(WaitStatus::Stopped(_, signal)) => {
-                ptrace::cont(raw, signal).map_err(|e| TraceeError::Resume(tid, e))?;
-            }
-            Ok(WaitStatus::Exited(_, status)) => return Err(LaunchError::Ended(status)),
-            Ok(WaitStatus::Signaled(_, signal, _)) => {
-                return Err(LaunchError::Ended(128 + signal as i32));
-            }
-            Ok(_) => ptrace::cont(raw, None).map_err(|e| TraceeError::Resume(tid, e))?,
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(TraceeError::Wait(tid, errno).into()),
-        }
-    }
 }

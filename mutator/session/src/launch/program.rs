@@ -16,7 +16,7 @@ use patcher::elf::{ImageError, other_machine};
 pub enum Unfit {
     /// There is no such file.
     Missing,
-    /// It is for another machine.
+    /// The program is for another machine.
     OtherMachine(ImageError),
 }
 
@@ -31,17 +31,22 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
-/// Checks that the program is there, and none for another machine: execvp(3) gives what the kernel does not know to a shell,
-/// and the shell would be measured.
+/// Checks that the program exists, and is not for another machine. execvp(3) passes a file that the
+/// kernel does not recognize to a shell, and the shell would be measured.
 ///
 /// # Errors
 /// There is no such file, or it is for another machine.
 pub fn check(program: &OsStr) -> Result<(), Unfit> {
     let path = file(program, std::env::var_os("PATH")).ok_or(Unfit::Missing)?;
     let mut head = [0; 20];
-    // What cannot be read can be executed, and execve(2) says what else is wrong.
-    let is_read = File::open(path).and_then(|mut f| f.read_exact(&mut head));
-    match is_read.ok().and_then(|()| other_machine(&head)) {
+    // A file that cannot be read may be executable, and execve(2) reports other problems.
+    // Opening a FIFO would wait for a writer.
+    let read = || File::open(&path).and_then(|mut f| f.read_exact(&mut head));
+    let is_read = path.is_file().then(read);
+    match is_read
+        .and_then(Result::ok)
+        .and_then(|()| other_machine(&head))
+    {
         Some(error) => Err(Unfit::OtherMachine(error)),
         None => Ok(()),
     }
@@ -54,7 +59,8 @@ pub fn leads_to(name: &str, file: &str) -> bool {
     found.is_some() && found == Path::new(file).canonicalize().ok()
 }
 
-/// The file of a program of this name; one that cannot be executed only where there is no other.
+/// The file of a program with this name. `path` is the value of PATH. A file that cannot be
+/// executed is returned only if there is no other. `None` if there is no file.
 fn file(program: &OsStr, path: Option<OsString>) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program)).filter(|file| file.exists());

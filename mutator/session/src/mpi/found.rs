@@ -1,4 +1,5 @@
-//! Which of the processes that have been started as ranks are the ranks, and why there are none.
+//! Selects the ranks among the processes that were started as ranks, or finds out why there are
+//! none.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,22 +8,23 @@ use super::rank::Rank;
 use ipath_target::process::modules::modules;
 use ipath_target::process::{Pid, Process};
 
-/// Why there are no ranks.
+/// Why the ranks of a job cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoRanks {
-    /// Nothing that it has started has a rank.
+    /// This process has started no rank.
     None(Pid),
-    /// There is no job on this machine, but the one that this process belongs to.
+    /// There is no job on this machine, except the one that this process belongs to.
     NoneHere,
-    /// There are several, which these have started; below a process, or on this machine.
+    /// There are several jobs, started by the processes in the list: below the given process, or
+    /// anywhere on this machine if none is given.
     Several(Option<Pid>, Vec<Pid>),
-    /// Those that were asked for are not among those that there are.
+    /// The requested ranks in the first list are missing. The second list has the existing ones.
     Missing(Vec<u32>, Vec<u32>),
 }
 
 impl fmt::Display for NoRanks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// A range may name thousands that are not there.
+        /// A range may name thousands of missing ranks.
         const SHOWN: usize = 16;
         let list = |numbers: &[u32]| {
             let shown = numbers.iter().take(SHOWN).map(u32::to_string);
@@ -64,14 +66,15 @@ impl std::error::Error for NoRanks {}
 
 /// A process that was started as a rank, or by one.
 pub(super) struct Candidate {
+    /// The rank's number in the job.
     pub(super) number: u32,
     pub(super) process: Process,
-    /// True if a library of MPI's is loaded in it.
+    /// True if a library of MPI is loaded in it.
     pub(super) is_mpi: bool,
 }
 
-/// Of the processes with one number the first that has MPI, or where none has, the last: a script comes before the program
-/// that it starts.
+/// For each number, the first process that has MPI, or if there is none, the last process: a script
+/// comes before the program that it starts.
 pub(super) fn chosen(candidates: impl Iterator<Item = Candidate>) -> Vec<Rank> {
     let mut by_number: BTreeMap<u32, Candidate> = BTreeMap::new();
     for candidate in candidates {
@@ -90,7 +93,8 @@ pub(super) fn chosen(candidates: impl Iterator<Item = Candidate>) -> Vec<Rank> {
         .collect()
 }
 
-/// True if a library of MPI's is loaded: libmpi.so of Open MPI and Intel MPI, libmpich.so, libmpi_cray.so.
+/// True if a library of MPI is loaded: libmpi.so of Open MPI and Intel MPI, libmpich.so,
+/// libmpi_cray.so.
 pub(super) fn has_mpi(process: &Process) -> bool {
     let maps = process.maps().unwrap_or_default();
     let modules = modules(process, &maps);
@@ -119,7 +123,7 @@ mod tests {
             candidate(1, 20, false),
             candidate(0, 10, false),
             candidate(0, 11, true),
-            // What the program starts itself has inherited the number, and perhaps loads MPI.
+            // A child of the program has inherited the number, and may load MPI.
             candidate(0, 12, true),
             candidate(1, 21, true),
             candidate(1, 22, false),

@@ -1,4 +1,5 @@
-//! All ranks of a job on this machine, for an ipath that the job's own launcher starts once on each.
+//! All ranks of a job on this machine, for an ipath that the job's own launcher starts once per
+//! machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +7,12 @@ use super::found::{Candidate, has_mpi};
 use super::rank::{Rank, rank_of};
 use ipath_target::process::{Pid, Process};
 
-/// Where the ranks of a job on this machine come from: the nearest process above them that is none, such as mpirun, orted,
-/// hydra_pmi_proxy or slurmstepd, which has started them all.
+/// The process that has started the ranks of a job on this machine: their nearest ancestor that is
+/// not a rank, such as mpirun, orted, hydra_pmi_proxy or slurmstepd.
 pub(super) type Starter = Pid;
 
-/// The ranks that there are on this machine, by what has started them, but for those of the job that this very process belongs to.
+/// The ranks on this machine by their starters, except those of the job that this process belongs
+/// to. The flag is true if a library of MPI is loaded in the rank.
 pub(super) fn ranks_by_starter() -> BTreeMap<Starter, Vec<(Rank, bool)>> {
     let own = Process::find(Pid(std::process::id() as i32)).ok();
     let own_starter = own.as_ref().map(starter);
@@ -35,12 +37,12 @@ pub(super) fn ranks_by_starter() -> BTreeMap<Starter, Vec<(Rank, bool)>> {
         let rank = Rank { number, process };
         found.entry(starter).or_default().push((rank, is_mpi));
     }
-    // Tools and scripts have inherited a number.
+    // Tools and scripts may have inherited a number.
     found.retain(|_, ranks| ranks.iter().any(|(_, is_mpi)| *is_mpi));
     found
 }
 
-/// What has started ranks of the same number, where these are of several jobs.
+/// The starters of ranks with the same number, which therefore belong to several jobs.
 pub(super) fn starters(candidates: &[Candidate]) -> Vec<Starter> {
     let mut of_numbers: BTreeMap<u32, BTreeSet<Starter>> = BTreeMap::new();
     for candidate in candidates.iter().filter(|candidate| candidate.is_mpi) {
@@ -52,9 +54,10 @@ pub(super) fn starters(candidates: &[Candidate]) -> Vec<Starter> {
     starters.into_iter().collect()
 }
 
+/// The variable with the number of an allocation of SLURM.
 const ALLOCATION: &str = "SLURM_JOB_ID";
 
-/// The nearest process above one that is a rank which is none.
+/// The nearest ancestor of a rank that is not a rank. If there is none, the topmost rank.
 fn starter(process: &Process) -> Starter {
     let mut at = process.clone();
     while let Some(parent) = at.parent().and_then(|pid| Process::find(pid).ok()) {

@@ -1,5 +1,6 @@
-//! The table of processes that a launcher has for debuggers (MPIR, sections 4.7 and 5): `MPIR_proctable`, a pointer to as many
-//! `MPIR_PROCDESC {char *host_name; char *executable_name; int pid;}` as `MPIR_proctable_size` says, by their ranks.
+//! The table of processes that a launcher has for debuggers (MPIR, sections 4.7 and 5).
+//! `MPIR_proctable` points to `MPIR_proctable_size` descriptors, in the order of the ranks:
+//! `MPIR_PROCDESC {char *host_name; char *executable_name; int pid;}`.
 
 use patcher::Avma;
 
@@ -9,18 +10,21 @@ use ipath_symbols::images;
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Pid, Process, Space};
 
-/// Bytes of a descriptor, and where in it the process id is.
+/// The size of a process descriptor in bytes.
 const DESCRIPTOR: u64 = 24;
+/// The offset of the process id in a descriptor, in bytes.
 const PID: usize = 16;
 /// More ranks than any job has on one machine.
-const MOST: u64 = 1 << 16;
+const MAX_RANKS: u64 = 1 << 16;
 
-/// The ranks that a launcher lists as processes of this machine; none where it has no table. A process id of another machine
-/// may be one of this machine too: what was not started as a rank is none.
+/// The ranks in a launcher's table that are processes of this machine; none if it has no table. A
+/// process id of another machine may exist on this one too. So a process counts only if it was
+/// started as that rank.
 pub(super) fn ranks(launcher: &Process) -> Vec<Rank> {
     read(launcher).unwrap_or_default()
 }
 
+/// Like [`ranks`]. `None` if there is no table, or if it cannot be read.
 fn read(launcher: &Process) -> Option<Vec<Rank>> {
     let maps = launcher.maps().ok()?;
     let modules = modules(launcher, &maps);
@@ -32,7 +36,7 @@ fn read(launcher: &Process) -> Option<Vec<Rank>> {
     let memory = space.memory();
     let mut count = [0; 4];
     memory.read(size, &mut count).ok()?;
-    let count = u64::from(u32::from_le_bytes(count)).min(MOST);
+    let count = u64::from(u32::from_le_bytes(count)).min(MAX_RANKS);
     let mut start = [0; 8];
     memory.read(table, &mut start).ok()?;
     let mut bytes = vec![0; (count * DESCRIPTOR) as usize];
@@ -49,10 +53,10 @@ fn read(launcher: &Process) -> Option<Vec<Rank>> {
     Some(listed.filter_map(rank).collect())
 }
 
-/// Where a module has a variable of this name.
+/// The address of a module's variable with this name. `None` if the module does not define it.
 fn address(module: &Module, name: &str) -> Option<Avma> {
     let opened = images::of_module(module).ok()?;
-    let bias = module.bias(opened.image)?;
-    let [found] = elf_symbols::defined(opened.image.data(), [name]);
+    let bias = module.bias(opened.image())?;
+    let [found] = elf_symbols::defined(opened.image().data(), [name]);
     Some(bias.to_avma(found?))
 }

@@ -1,4 +1,5 @@
-//! The image laid out in the test's own process, with functions that are probed as those of a target are.
+//! The image mapped into the test's own process, with functions that have probes like those of a
+//! target.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +14,7 @@ use abi::schema::{Derived, FIRST_SCHEMA, MAX_SCHEMAS, SCHEMA_WALL, Schema, sourc
 use abi::segment::{
     AREA_COLUMNS, AREA_HISTOGRAMS, AREA_TABLES, AREA_THREADS, TABLE_OF_MAPS, TableHead, TableRow,
 };
-use abi::value::{Place, RETURN};
+use abi::value::{RETURN, ValueLocation};
 
 use super::*;
 use crate::segment::{Segment, Shape};
@@ -30,13 +31,14 @@ pub(super) const STUBS: [&str; 6] = [
     SYMBOL_ENDER_TAIL_STUB,
 ];
 
-/// The column of the time.
+/// The column of elapsed time.
 pub(super) const CLOCK: Derived = Derived::Growth(source::CLOCK as u8);
 
-/// Where the cells are in the page of a function's code.
+/// The offset of the cells in the page of a function's code.
 const CELLS: usize = PAGE as usize / 2;
 
-/// What a trampoline does to call a stub, as the next of `code`: `push rax; mov eax, ID; call [CELL]; pop rax`.
+/// Appends to `code` the call of a stub, as in a trampoline:
+/// `push rax; mov eax, ID; call [CELL]; pop rax`.
 pub(super) fn hook(code: &mut Vec<u8>, function: u32, stub: &str) {
     let number = STUBS
         .iter()
@@ -50,7 +52,7 @@ pub(super) fn hook(code: &mut Vec<u8>, function: u32, stub: &str) {
     code.push(0x58);
 }
 
-/// Anonymous memory of the test's.
+/// Maps anonymous memory for the test.
 pub(super) fn map(len: u64) -> u64 {
     // SAFETY: a new mapping where the kernel chooses touches nothing that exists.
     let at = unsafe {
@@ -72,7 +74,7 @@ pub(super) fn put(at: u64, bytes: &[u8]) {
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
 }
 
-/// The image, laid out in this process.
+/// The image, mapped into this process.
 pub(super) struct Laid {
     pub(super) image: RuntimeImage,
     pub(super) base: Avma,
@@ -90,11 +92,11 @@ impl Laid {
 
     pub(super) fn at<T>(&self, symbol: &str) -> &'static T {
         let at = self.image.address(self.base, symbol).expect("exported");
-        // SAFETY: the symbol is one of this type, which consists of atomics, in memory that stays.
+        // SAFETY: the symbol has this type, which consists of atomics, and its memory stays mapped.
         unsafe { &*(at.0 as *const T) }
     }
 
-    /// Fills the cells of probed functions' code with this image's stubs.
+    /// Fills the cells in a probed function's code with this image's stubs.
     pub(super) fn fill_cells(&self, code: u64) {
         for (number, stub) in STUBS.iter().enumerate() {
             let stub = self.image.address(self.base, stub).expect("exported");
@@ -102,7 +104,7 @@ impl Laid {
         }
     }
 
-    /// Has the segment and the parameters as a session has them, in which no system call may be made.
+    /// Sets the segment and the parameters as in a session in which no system call may be made.
     pub(super) fn begin(&self, segment: &Segment, max_paths: u64) {
         let parameters: &Parameters = self.at(SYMBOL_PARAMETERS);
         let set = |to: &AtomicU64, value: u64| to.store(value, Relaxed);
@@ -114,8 +116,8 @@ impl Laid {
         let reserve = RESERVE_SHARED + RESERVE_PER_THREAD;
         set(&parameters.reserve, map(reserve));
         set(&parameters.reserve_len, reserve);
-        // None of them is smaller; where nobody has written, the memory is there when it is touched, unless /dev/shm is
-        // full.
+        // No area is smaller. Memory that has not been written appears when it is touched, unless
+        // /dev/shm is full.
         for populated in &parameters.populated[AREA_THREADS..=AREA_HISTOGRAMS] {
             set(populated, 128 << 10);
         }
@@ -126,7 +128,8 @@ impl Laid {
         set(self.at(SYMBOL_ALIVE), ALIVE);
     }
 
-    /// Has times be without what calls take, as if it had been found out to be so much, in the order of the runtime's `Costs`.
+    /// Corrects times for the costs of calls, as if these had been measured, in the order of the
+    /// runtime's `Costs`.
     pub(super) fn correct(&self, costs: [u64; 11]) {
         let parameters: &Parameters = self.at(SYMBOL_PARAMETERS);
         parameters.corrects.store(u64::MAX, Relaxed);
@@ -136,10 +139,10 @@ impl Laid {
         }
     }
 
-    /// Has a function measured, with these columns of each call, and lend its calls at the tail calls that it may lend them at.
-    /// Its values are signed, of odd functions half a register.
+    /// Measures a function with these columns, and lets it lend its calls at the tail calls that
+    /// allow it. Its values are signed; in functions with odd numbers they take half a register.
     pub(super) fn measure(&self, function: u32, columns: &[Derived]) {
-        /// One for all.
+        /// One number for all functions.
         const NUMBER: u16 = 5;
         let probes: &[Probe; abi::MAX_FUNCTIONS] = self.at(SYMBOL_PROBES);
         let probe = &probes[function as usize];
@@ -156,7 +159,7 @@ impl Laid {
             rule.derived.store(derived.encode(), Relaxed);
             rule.scale.store(1 << SCALE_SHIFT, Relaxed);
         }
-        let place = Place {
+        let place = ValueLocation {
             register: 0,
             is_vector: false,
             width: 3 - (function % 2) as u8,
@@ -184,7 +187,7 @@ fn tid_offset() -> i32 {
     at.expect("glibc and musl keep it there") as i32 * 4
 }
 
-/// Publishes the process's maps as they are.
+/// Publishes the current maps of the process.
 fn publish_maps(segment: &Segment) {
     let mut text = std::fs::read("/proc/self/maps").expect("there");
     text.resize(text.len().next_multiple_of(size_of::<TableRow>()), b'\n');
@@ -198,7 +201,7 @@ fn publish_maps(segment: &Segment) {
     used.store(bytes.len() as u64, Relaxed);
 }
 
-/// A segment of the test's own without a name; `number` tells those of one process apart.
+/// A segment of the test without a name. `number` distinguishes the segments of one process.
 pub(super) fn segment(number: u64, max_paths: u64) -> Segment {
     let process = Process {
         pid: Pid(std::process::id() as i32),

@@ -1,5 +1,5 @@
-//! The runtime where no system call may be made: it runs in a child of the test under a seccomp filter by which the
-//! kernel kills whoever makes one.
+//! The runtime in a process that may make no system call. It runs in a child of the test, under a
+//! seccomp filter: the kernel kills the child if it makes a call.
 
 use std::arch::naked_asm;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -11,10 +11,11 @@ use super::laid::{CLOCK, Laid, hook, map, put, segment};
 
 const FUNCTION: u32 = 3;
 const CALLS: u64 = 1000;
-/// More than fit into the frames that a thread has at first, so that these must grow.
+/// More calls than fit into the frames that a thread has at first, so that these must grow.
 const DEPTH: u64 = 600;
 
-/// A function that is probed at its entry and its exit: what the trampolines of one do, as one piece.
+/// A function with probes at its entry and its exit. Its code is that of the trampolines in one
+/// piece.
 fn probed(laid: &Laid) -> extern "C" fn() {
     let code = map(PAGE);
     let mut bytes = Vec::new();
@@ -37,14 +38,14 @@ fn nested(depth: u64, function: extern "C" fn()) -> u64 {
     std::hint::black_box(nested(depth - 1, function)) + 1
 }
 
-/// Ends by the only call that the filter lets through: exit(2).
+/// Ends the process by the only call that the filter allows: exit(2).
 #[unsafe(naked)]
 extern "C" fn exit(_: i32) -> ! {
     naked_asm!("mov eax, 60", "syscall", "ud2");
 }
 
-/// A filter that lets exit(2) through and has the kernel kill the process for any other call. Strict mode would do the
-/// same, but forbids the time-stamp counter, too.
+/// Installs a filter that allows exit(2). At any other call the kernel kills the process. Strict
+/// mode would do that too, but it also forbids the time-stamp counter.
 fn forbid_calls() -> i32 {
     const EXIT: u32 = 60;
     const NUMBER: u32 = 0;
@@ -69,7 +70,7 @@ fn forbid_calls() -> i32 {
         len: steps.len() as u16,
         filter: steps.as_mut_ptr(),
     };
-    // SAFETY: the filter is as long as it says, and the kernel copies it.
+    // SAFETY: the length of the filter is right, and the kernel copies it.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         libc::prctl(
@@ -80,7 +81,7 @@ fn forbid_calls() -> i32 {
     }
 }
 
-/// What the child does: no call but the last is made from the filter on.
+/// The child. Once the filter is installed, it makes only the last call.
 fn child(function: extern "C" fn()) -> ! {
     let result = forbid_calls();
     if result == 0 {

@@ -1,4 +1,4 @@
-//! What the image promises of itself, read from its instructions.
+//! Properties of the image, read from its instructions.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
@@ -20,6 +20,7 @@ fn the_image_is_whole() {
         abi::image::SYMBOL_ENDER_STUB,
         abi::image::SYMBOL_ENDER_TAIL_STUB,
         abi::image::SYMBOL_POINT_STUB,
+        abi::image::SYMBOL_COUNT_STUB,
         abi::image::SYMBOL_IDLE_STUB,
         abi::image::SYMBOL_PARAMETERS,
         abi::image::SYMBOL_DETAILS,
@@ -40,7 +41,7 @@ fn the_image_is_whole() {
     assert_eq!(image.writable.end, image.size);
 }
 
-/// With the loose clock no `lfence` is left that an exit runs, and nothing else differs.
+/// With the loose clock, exits run no `lfence`, and nothing else differs.
 #[test]
 fn a_loose_clock_takes_the_fences_away() {
     let image = RuntimeImage::load().expect("built in");
@@ -77,23 +78,24 @@ fn a_loose_clock_takes_the_fences_away() {
     assert_eq!(differing.count(), 2 * image.fences.len());
 }
 
-/// Bytes of the application's stack that a probe may take, what its trampoline pushes included.
+/// The limit for a probe's use of the application's stack, in bytes, including its trampoline's.
 const MOST_STACK: u64 = 256;
 
-/// The same where a thread is on its own stack, and more is measured than the time.
+/// The limit for a thread on its own stack, if more than the time is measured.
 const MOST_AT_HOME: u64 = 640;
 
-/// What trampolines push before a stub: rax and the way back.
+/// Bytes that trampolines push before a stub: rax and the return address.
 const BY_TRAMPOLINE: u64 = 16;
 
-/// What is reached from a stub on the application's stack.
+/// The code that is reached from a stub on the application's stack.
 struct Reach<'a> {
     image: &'a RuntimeImage,
     info: InstructionInfoFactory,
     /// Instructions seen, with the bytes on the stack there.
     seen: HashMap<u64, u64>,
     deepest: u64,
-    /// Where probes go on that are on a stack of a thread's own, by calls through a table, and how deep it is there.
+    /// The addresses at which probes continue on a thread's own stack, by calls through a table,
+    /// and the greatest depth there.
     at_home: Vec<u64>,
     deepest_at_home: u64,
 }
@@ -106,7 +108,7 @@ impl Reach<'_> {
         Decoder::with_ip(64, rest, at, DecoderOptions::NONE).decode()
     }
 
-    /// A word of the image where it is linked for.
+    /// A word of the image, relocated to address 0.
     fn word(&self, at: u64) -> u64 {
         let parts = self.image.writes(Avma(0), ExitClock::Ordered);
         let part = parts.iter().rev().find(|(start, _)| start.0 <= at);
@@ -136,7 +138,7 @@ impl Reach<'_> {
             {
                 return;
             }
-            // Below the stack pointer: the red zone.
+            // Accesses below the stack pointer: the red zone.
             let below = match instruction.memory_base() {
                 Register::RSP => (instruction.memory_displacement64() as i64)
                     .min(0)
@@ -172,7 +174,7 @@ impl Reach<'_> {
                     self.follow(instruction.near_branch_target(), after);
                     (at, depth) = (next, after);
                 }
-                // System calls take nothing of the stack.
+                // System calls use no stack.
                 FlowControl::Call if instruction.code() == Code::Syscall => {
                     (at, depth) = (next, after)
                 }
@@ -213,7 +215,7 @@ impl Reach<'_> {
     }
 }
 
-/// Whatever runs on the application's stack touches no vector, mask or x87 register, and takes less
+/// Code that runs on the application's stack touches no vector, mask or x87 register. It uses less
 /// of the stack than a goroutine or a coroutine has left.
 #[test]
 fn probes_touch_no_vector_register_and_little_stack() {
@@ -246,7 +248,7 @@ fn probes_touch_no_vector_register_and_little_stack() {
             reach.deepest
         );
         assert!(reach.seen.len() > 100, "{stub} is more than this");
-        // The verifying ones are for tests, and have a walk to make in any case.
+        // The verifying stubs are for tests, and walk the stack in any case.
         let verifying = [
             abi::image::SYMBOL_VERIFIED_ENTRY_STUB,
             abi::image::SYMBOL_VERIFIED_POINT_STUB,

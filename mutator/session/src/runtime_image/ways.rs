@@ -1,5 +1,5 @@
-//! The hand-written ways of a call against the compiled ones: the same calls, at the same times, leave the same
-//! records.
+//! Compares the hand-written ways of a call with the compiled ones: the same calls, at the same
+//! times, must leave the same records.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -18,20 +18,21 @@ use super::laid::{CLOCK, Laid, STUBS, hook, map, put, segment};
 use crate::segment::Segment;
 
 const MOST_PATHS: u64 = 4000;
-/// How a function is left.
+/// The way in which a function is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
     Return,
-    /// Its call ends there.
+    /// By a tail call, with which the call ends.
     TailCall,
-    /// The function of that number is called, and what that returns from has its end.
+    /// By a tail call to the function with this number. The call ends when that function's call
+    /// ends.
     LendsTo(usize),
 }
 
-/// A function: whether it is measured, and how it is left.
+/// A function: true if it is measured, and the way in which it is left.
 type Function = (bool, Exit);
 
-/// Each leads to ones before it.
+/// The first test functions, by number. Each one leads only to earlier ones.
 const FUNCTIONS: [Function; 9] = [
     (true, Exit::Return),
     (true, Exit::Return),
@@ -43,15 +44,16 @@ const FUNCTIONS: [Function; 9] = [
     (false, Exit::TailCall),
     (true, Exit::LendsTo(6)),
 ];
-/// One more, which lends to the one that is not measured and leaves by a tail call.
+/// One more function, which lends to the one that is not measured and leaves by a tail call.
 const LAST: Function = (true, Exit::LendsTo(7));
 
-/// All functions.
+/// All test functions, by number.
 fn all() -> impl Iterator<Item = Function> {
     FUNCTIONS.into_iter().chain([LAST])
 }
 
-/// Functions that one call comes through, and the measured ones of them.
+/// The number of functions that one call passes through, and the number of measured ones among
+/// them.
 fn through(function: usize) -> (u64, u64) {
     let (is_measured, exit) = all().nth(function).expect("a function");
     let (all, measured) = match exit {
@@ -60,20 +62,21 @@ fn through(function: usize) -> (u64, u64) {
     };
     (all + 1, measured + u64::from(is_measured))
 }
-/// Events of a sequence: entries and exits.
+/// The number of events in a sequence: entries and exits.
 const EVENTS: usize = 6000;
+/// The most calls that are open at a time in a sequence.
 const MOST_DEPTH: u64 = 12;
 
-/// What happens next, and when.
+/// An event of a sequence.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// A call of a function, from one of the call sites.
     Enter { function: usize, site: usize },
-    /// The return of the innermost.
+    /// The return of the innermost call.
     Leave,
 }
 
-/// A sequence of events, the time of each, how far it has come, and the functions.
+/// A sequence of events with their times, the progress in it, and the functions.
 struct Play {
     events: Vec<(Event, u64)>,
     next: Cell<usize>,
@@ -81,7 +84,7 @@ struct Play {
     functions: Vec<Called>,
 }
 
-/// Of an argument, which returns something.
+/// A function with an argument and a return value.
 type Called = extern "C" fn(i64) -> i64;
 
 static mut PLAY: *const Play = std::ptr::null();
@@ -91,7 +94,7 @@ fn play() -> &'static Play {
     unsafe { &*PLAY }
 }
 
-/// What each function does: the calls that come up to its end.
+/// The body of each function: makes the calls up to its end.
 extern "C" fn body(_: i64) -> i64 {
     let play = play();
     loop {
@@ -112,7 +115,7 @@ extern "C" fn body(_: i64) -> i64 {
     }
 }
 
-/// A value of any size and sign, small ones as a rule.
+/// A value of any size and sign, usually a small one.
 fn value(now: u64) -> i64 {
     let mixed = now.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let bits = match mixed % 8 {
@@ -135,11 +138,11 @@ fn second(function: Called, argument: i64) {
     std::hint::black_box(room);
 }
 
-/// Numbers that look random (Marsaglia, "Xorshift RNGs", 2003), the same each time.
+/// Numbers that look random (Marsaglia, "Xorshift RNGs", 2003), the same in each run.
 struct Random(u64);
 
 impl Random {
-    /// Below `end`.
+    /// A number below `end`.
     fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -148,7 +151,7 @@ impl Random {
     }
 }
 
-/// A sequence that ends where it began.
+/// A sequence in which all calls end.
 fn events(random: &mut Random) -> Vec<(Event, u64)> {
     let mut found = Vec::new();
     let (mut depth, mut now) = (0u64, 1 << 20);
@@ -158,7 +161,7 @@ fn events(random: &mut Random) -> Vec<(Event, u64)> {
         .map(|(id, _)| id)
         .collect();
     while found.len() < EVENTS || depth > 0 {
-        // Short calls for the most part, a few that are as long as a histogram goes.
+        // Mostly short calls, and a few that are as long as a histogram can represent.
         let bits = random.below(18);
         now += 1 + random.below(1 << bits);
         let goes_down = found.len() < EVENTS && depth < MOST_DEPTH && random.below(2) == 0;
@@ -179,7 +182,7 @@ fn events(random: &mut Random) -> Vec<(Event, u64)> {
     found
 }
 
-/// A page with each function: entry, a frame, the body, exit.
+/// Creates a page with each function: entry, a frame, the body, exit.
 fn functions() -> Vec<u64> {
     let mut pages: Vec<u64> = Vec::new();
     for (id, (is_measured, exit)) in all().enumerate() {
@@ -215,11 +218,12 @@ fn functions() -> Vec<u64> {
     pages
 }
 
-/// Has a stub go to its compiled part at once, with what the hand-written one has noted at its beginning.
+/// Patches a stub to jump to its compiled part at once, with the state that the hand-written part
+/// has set up at its beginning.
 fn without_quick(laid: &Laid, stub: &str) {
     let at = |symbol| laid.image.address(laid.base, symbol).expect("exported").0;
     let start = at(stub);
-    // SAFETY: the stub is longer, in memory that stays.
+    // SAFETY: the stub is longer, and its memory stays mapped.
     let code = unsafe { std::slice::from_raw_parts(start as *const u8, 4096) };
     let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     let insns: Vec<Instruction> = decoder.into_iter().take(600).collect();
@@ -233,7 +237,7 @@ fn without_quick(laid: &Laid, stub: &str) {
     };
     let ask = insns.iter().find(asks).expect("whether it is alive");
     let to = insns.iter().position(|insn| compiled(&insn));
-    // Some read the clock right before it.
+    // Some stubs read the clock right before it.
     const CLOCK: usize = 3;
     let to = to.expect("the compiled part");
     let to = match insns[to - CLOCK].mnemonic() {
@@ -245,7 +249,7 @@ fn without_quick(laid: &Laid, stub: &str) {
     put(ask.ip(), &jump);
 }
 
-/// Answers `rdtsc` by the time of the event.
+/// Answers `rdtsc` with the time of the event.
 extern "C" fn answer(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     const RDTSC: [u8; 2] = [0x0f, 0x31];
     // SAFETY: a handler of SIGSEGV is given a context.
@@ -262,7 +266,7 @@ extern "C" fn answer(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void
     }
 }
 
-/// Plays in a child, in which the time-stamp counter is the play's.
+/// Plays in a child, whose time-stamp counter is the play's.
 fn act(play: &Play) {
     // SAFETY: the child takes no lock of the C library's, and ends by itself.
     unsafe {
@@ -283,7 +287,7 @@ fn act(play: &Play) {
     }
 }
 
-/// All that a column says.
+/// The contents of a column.
 fn said(segment: &Segment, column: &Column) -> Option<Vec<u64>> {
     let sums = [
         &column.sum,
@@ -306,7 +310,7 @@ fn said(segment: &Segment, column: &Column) -> Option<Vec<u64>> {
     Some(sums.chain(buckets).collect())
 }
 
-/// All that the records say, each of so many columns and with its path.
+/// The contents of all records, each with this number of columns, and their paths.
 fn records(segment: &Segment, columns: usize) -> Vec<Vec<u64>> {
     let used = segment.header().records_used.load(Acquire);
     let path = |mut at: u32| {
@@ -335,7 +339,7 @@ fn records(segment: &Segment, columns: usize) -> Vec<Vec<u64>> {
     found
 }
 
-/// The records that a play leaves by the ways that there are: which of the stubs go to their compiled part at once.
+/// The records that a play leaves if the stubs in `compiled` jump to their compiled parts at once.
 fn play_by(
     play: &Play,
     code: &[u64],
@@ -385,9 +389,9 @@ fn hand_written_and_compiled_ways_leave_the_same_records() {
             functions: code.iter().map(function).collect(),
         };
         let stubs = STUBS;
-        // All from one call site, which is on the paths.
+        // All calls come from one call site, which is on the paths.
         let ways = [&stubs[..0], &stubs[..1], &stubs[1..], &stubs[3..4], &stubs];
-        // Without and with what calls take, which is more than some.
+        // Without and with costs of calls, which exceed the times of some.
         let costs = [[0; 11], [25, 30, 35, 300, 45, 20, 60, 70, 25, 80, 75]]
             [round as usize / measured.len()];
         let by = |(number, compiled): (u64, &&[&str])| {

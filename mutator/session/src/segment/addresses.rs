@@ -1,4 +1,4 @@
-//! Addresses as the document has them: as numbers.
+//! Serialization of addresses in the document, as numbers.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -26,7 +26,7 @@ macro_rules! as_number {
 }
 as_number!(avma: Avma, svma: Svma, bias: Bias);
 
-/// First address and the one after the last.
+/// A pair of the first address and the one after the last.
 pub(super) mod range {
     use std::ops::Range;
 

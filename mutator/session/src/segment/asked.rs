@@ -1,4 +1,5 @@
-//! The questions of the runtime: return addresses that it has no rule for, or one that costs more than it need.
+//! Questions from the runtime: return addresses without an unwind rule, or with one that is slower
+//! than necessary.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -10,30 +11,32 @@ use patcher::Avma;
 use super::Segment;
 use super::layout::ASKED;
 
-/// A question.
+/// A return address that the runtime asks about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
-    /// The return address.
+    /// The run-time return address that the question is about.
     pub at: Avma,
-    /// Bytes from the stack pointer to where the frame pointer points to; negative where that is not known.
+    /// Bytes from the stack pointer up to the address that the frame pointer contains. Negative if
+    /// unknown.
     pub distance: i64,
-    /// How many had been asked before.
+    /// The number of earlier questions.
     pub number: u64,
 }
 
-/// What has become of a question.
+/// The state of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asking {
-    /// It is being written.
+    /// The runtime is still writing the question.
     Begun,
-    /// Nobody has dealt with it.
+    /// The question has not been answered.
     Open(Question),
-    /// Somebody has.
+    /// The question has been answered.
     Over,
 }
 
 impl Segment {
-    /// The numbers of the questions from `seen` on that nobody is known to have dealt with.
+    /// The numbers of questions from `seen` on that are not known to be answered. The range is
+    /// empty if there are none.
     pub fn asked_since(&self, seen: u64) -> Range<u64> {
         let header = self.header();
         let capacity = self.asked_capacity();
@@ -46,7 +49,7 @@ impl Segment {
         seen.max(done)..end
     }
 
-    /// What has become of question `number`.
+    /// The state of question `number`.
     pub fn asking(&self, number: u64) -> Asking {
         let Some(asked) = self.asked(number).filter(|_| !self.is_done(number)) else {
             return Asking::Over;
@@ -64,12 +67,13 @@ impl Segment {
         }
     }
 
-    /// True if nobody has dealt with a question by now.
+    /// True if a question has not been answered yet.
     pub fn is_open(&self, question: &Question) -> bool {
         self.asking(question.number) == Asking::Open(*question)
     }
 
-    /// Notes under the lock that questions have been dealt with, so that others may take their places.
+    /// Marks questions as answered, so that new ones can take their places. The caller holds the
+    /// session's lock.
     pub fn close_questions(&self, questions: &[Question]) {
         for question in questions.iter().filter(|question| self.is_open(question)) {
             if let Some(asked) = self.asked(question.number) {
@@ -91,7 +95,8 @@ impl Segment {
         header.asked_done.store(done, Release);
     }
 
-    /// Sleeps until there are more than `used` questions, and not much longer than `patience`.
+    /// Sleeps until there have been more than `used` questions, but not much longer than
+    /// `patience`. A signal or a wake for another reason ends the sleep early.
     pub fn await_question(&self, used: u64, patience: Duration) {
         let timeout = libc::timespec {
             tv_sec: patience.as_secs() as libc::time_t,
@@ -110,16 +115,18 @@ impl Segment {
         }
     }
 
+    /// True if all questions up to `number` have been answered.
     fn is_done(&self, number: u64) -> bool {
         number < self.header().asked_done.load(Acquire)
     }
 
+    /// The number of questions that can be open at a time, at least 1.
     fn asked_capacity(&self) -> u64 {
         let area = self.header().areas.get(AREA_ASKED);
         area.map_or(1, |area| area.capacity()).clamp(1, ASKED)
     }
 
-    /// Where question `number` is.
+    /// The entry of question `number`. `None` if it is outside the area.
     fn asked(&self, number: u64) -> Option<&Asked> {
         let stride = size_of::<Asked>() as u64;
         self.item(AREA_ASKED, number % self.asked_capacity(), stride, 0)
@@ -132,7 +139,7 @@ mod tests {
     use crate::segment::Shape;
     use ipath_target::process::{Pid, Process};
 
-    /// What the runtime does: a question, where there is room.
+    /// Asks a question as the runtime does. False if there is no room.
     fn ask(segment: &Segment, at: u64) -> bool {
         let header = segment.header();
         let number = header.asked_used.load(Relaxed);
@@ -175,7 +182,7 @@ mod tests {
         assert_eq!(asked, ASKED);
         let all = open(&segment, 0);
         assert_eq!(all.len() as u64, asked);
-        // Those after a question that is open keep their places, too.
+        // Questions after an open one keep their places, too.
         segment.close_questions(&all[1..]);
         assert!(!ask(&segment, FIRST) && segment.is_open(&all[0]));
         segment.close_questions(&all[..1]);
@@ -186,11 +193,11 @@ mod tests {
             assert_eq!(new.len(), 1);
             assert_eq!((new[0].at, new[0].number), (Avma(FIRST + number), number));
             segment.close_questions(&new);
-            // Another who watches comes too late.
+            // A second command that watches the session comes too late.
             assert!(!segment.is_open(&new[0]) && !segment.is_open(&all[0]));
         }
         let header = segment.header();
-        // What the target may make of it.
+        // Values that a hostile target may store.
         header.asked_used.store(u64::MAX, Relaxed);
         assert!(segment.asked_since(0).count() as u64 <= ASKED);
         header.asked_done.store(u64::MAX, Relaxed);

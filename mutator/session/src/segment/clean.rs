@@ -1,4 +1,4 @@
-//! Removing what sessions whose process has ended have left in the folder of segments.
+//! Removes segments that processes have left behind.
 
 use std::fs::{File, remove_file, symlink_metadata};
 use std::io::{self, ErrorKind};
@@ -10,22 +10,22 @@ use std::time::{Duration, SystemTime};
 use ipath_base::error::io_text;
 use ipath_target::process::{Presence, Process};
 
-/// Which signal tells of a lease that is to be given back: include/uapi/asm-generic/fcntl.h.
+/// Sets the signal that requests the release of a lease: include/uapi/asm-generic/fcntl.h.
 const F_SETSIG: i32 = 10;
 
-/// What became of one segment.
+/// The result for one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cleaned {
-    /// It was removed.
+    /// The segment was removed.
     Removed,
-    /// Its process runs.
+    /// The segment's process is running.
     Lives,
-    /// It stays, for this cause.
+    /// The segment was kept, for this reason.
     Kept(String),
 }
 
-/// Removes the named segments of processes that have ended, as far as they belong to this user, or
-/// this is root, and nobody uses them; what became of each.
+/// Removes the named segments of processes that have ended, and returns the result for each. Keeps
+/// a segment that a process uses, and if this is not root, one of another user.
 pub fn clean() -> Vec<(PathBuf, Cleaned)> {
     let clean = |(path, process): (PathBuf, Process)| {
         let cleaned = clean_one(&process, &path);
@@ -34,8 +34,8 @@ pub fn clean() -> Vec<(PathBuf, Cleaned)> {
     super::all_named().into_iter().map(clean).collect()
 }
 
-/// The same at an attach, for segments of this user's alone that nobody has read or written for so long that
-/// nobody will come for what was measured.
+/// Like [`clean`], for an attach: removes only segments of this user that have not been read or
+/// written for a day. By then their data is no longer of interest.
 pub fn sweep() {
     const UNREAD: Duration = Duration::from_secs(24 * 3600);
     // SAFETY: takes no argument and cannot fail.
@@ -53,12 +53,13 @@ pub fn sweep() {
     };
     for (path, process) in super::all_named() {
         if is_old(&path) {
-            // What cannot be removed is for `status --clean` to tell of.
+            // `status --clean` reports the ones that cannot be removed.
             let _ = clean_one(&process, &path);
         }
     }
 }
 
+/// Removes the segment at `path` if `process` has ended and no process uses the segment.
 fn clean_one(process: &Process, path: &Path) -> Cleaned {
     match process.life() {
         Presence::Ended => {}
@@ -66,8 +67,8 @@ fn clean_one(process: &Process, path: &Path) -> Cleaned {
         Presence::Here | Presence::OtherProgram => return Cleaned::Lives,
     }
     let removed = unused(path).and_then(|file| {
-        // Pid and start time are never given again, so what bears this name now is what was looked
-        // at, or something that another has put there, which goes too.
+        // No two processes have the same pid and start time. The name therefore still leads to the
+        // file that was inspected, or to one that another process put there, which can go too.
         let removed = remove_file(path);
         drop(file);
         removed
@@ -78,8 +79,8 @@ fn clean_one(process: &Process, path: &Path) -> Cleaned {
     }
 }
 
-/// True if a process is known to have the segment of this path, where it may be one that is not seen from here: in another pid
-/// namespace it has another id. This process is not to have it.
+/// True if some process is known to have this segment open or mapped. That includes processes in
+/// other pid namespaces, which have other ids there. This process must not have it open.
 pub fn is_in_use(path: &Path) -> bool {
     let file = File::options()
         .read(true)
@@ -88,8 +89,8 @@ pub fn is_in_use(path: &Path) -> bool {
     file.and_then(|file| is_written(&file)).unwrap_or(false)
 }
 
-/// The file, locked, if it is this user's and no process has it open or mapped: one in another pid
-/// namespace has another id there.
+/// Opens and locks the file. Fails if it is not this user's, or if a process has it open or mapped,
+/// even one in another pid namespace.
 fn unused(path: &Path) -> io::Result<File> {
     let file = File::options()
         .read(true)
@@ -110,21 +111,21 @@ fn unused(path: &Path) -> io::Result<File> {
     let fd = file.as_raw_fd();
     // SAFETY: the descriptor is open.
     if unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-        return Err(io::Error::other("another ipath uses it"));
+        return Err(io::Error::other("it is used by another ipath"));
     }
     if !is_written(&file)? {
         Ok(file)
     } else {
-        Err(io::Error::other("a process has it mapped"))
+        Err(io::Error::other("it is mapped by a process"))
     }
 }
 
 /// True if a process has the file open for writing, or mapped so.
 fn is_written(file: &File) -> io::Result<bool> {
     let fd = file.as_raw_fd();
-    // A lease for reading is given where nobody has the file open for writing, which a shared map
-    // does too (fcntl(2), F_SETLEASE). Who opens it meanwhile waits until it is given back, and the
-    // signal that tells of it is one that does nothing.
+    // The kernel grants a read lease only if no process has the file open for writing or mapped
+    // shared and writable (fcntl(2), F_SETLEASE). A process that opens the file meanwhile waits
+    // until the lease is released. The signal that requests this is one that does nothing.
     // SAFETY: takes no pointers.
     let leased = unsafe {
         libc::fcntl(fd, F_SETSIG, libc::SIGURG) == 0
@@ -146,7 +147,7 @@ mod tests {
     use ipath_target::process::Pid;
     use memmap2::MmapRaw;
 
-    /// A process id that nothing has: above the most there can be.
+    /// A process id above the maximum, which no process has.
     const NOBODY: Process = Process {
         pid: Pid(1 << 23),
         start_time: 1,
@@ -159,7 +160,7 @@ mod tests {
         let file = File::options().read(true).write(true).open(&path).unwrap();
         let map = MmapRaw::map_raw(&file).unwrap();
         drop(file);
-        let kept = Cleaned::Kept("a process has it mapped".to_owned());
+        let kept = Cleaned::Kept("it is mapped by a process".to_owned());
         assert_eq!(clean_one(&NOBODY, &path), kept);
         drop(map);
         assert_eq!(clean_one(&NOBODY, &path), Cleaned::Removed);

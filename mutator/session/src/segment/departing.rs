@@ -6,13 +6,14 @@ use abi::segment::{DEPARTS_BY_CHECK, DEPARTS_BY_EXIT, departure_parts};
 
 use super::Segment;
 
-/// A waiting thread.
+/// A thread that waits for ipath before it leaves the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Its id in its own pid namespace.
+    /// The thread's id in its own pid namespace.
     pub tid: u32,
     /// The reason for waiting.
     pub by: Departs,
+    /// The word of the header that describes the departure.
     word: u64,
 }
 
@@ -23,12 +24,12 @@ pub enum Departs {
     Exec,
     /// By the exit of the process.
     Exit,
-    /// It does not leave, but checks for leaks as at the exit of the process.
+    /// The thread does not leave, but checks for leaks as at the exit of the process.
     Check,
 }
 
 impl Segment {
-    /// The waiting thread, if there is one.
+    /// The waiting thread. `None` if no thread waits.
     pub fn departing(&self) -> Option<Departure> {
         let word = self.header().departing.load(Acquire);
         let (why, tid) = departure_parts(word);

@@ -1,5 +1,5 @@
-//! The session document: what commands tell each other, as JSON in two areas of the segment, of
-//! which one is always whole.
+//! The session document: the state that commands share. It is stored as JSON in two areas of the
+//! segment, one of which is always complete.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -13,6 +13,7 @@ use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::{Avma, Bias, Svma};
 use serde::{Deserialize, Serialize};
 
+use super::inside::InsideDoc;
 use super::layout::{DOCUMENT, DOCUMENT_SPARE};
 use super::module::ModuleDoc;
 use super::role::{Forking, Reach, Role, State, Witness};
@@ -25,31 +26,32 @@ use ipath_target::process::Extent;
 /// Everything about a session but its counters and the journal of patched bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Document {
-    /// Program, arguments and host of the target.
+    /// The path of the target's program.
     pub exe: String,
-    /// See `exe`.
+    /// The target's arguments, the program's name first.
     pub args: Vec<String>,
-    /// See `exe`.
+    /// The machine that the target runs on.
     pub host: String,
-    /// Its number in an MPI job.
+    /// The target's number in an MPI job. `None` outside of one.
     #[serde(default)]
     pub rank: Option<u32>,
-    /// The process that it comes from, where it is followed.
+    /// The id of the parent process. `None` if the target is not a followed process.
     #[serde(default)]
     pub parent: Option<i32>,
-    /// The first process of those that are measured as one: its id and its start time.
+    /// The first process of those that are measured as one: its id, and its start time in clock
+    /// ticks since boot. `None` if the target is measured alone.
     #[serde(default)]
     pub family: Option<(i32, u64)>,
-    /// All that is measured, `count` first.
+    /// The metrics of the session, `count` first.
     pub metrics: Vec<MetricDoc>,
-    /// What is measured of which functions.
+    /// The measurements of functions, by schema number.
     pub schemas: Vec<SchemaDoc>,
-    /// The schema that functions get which are added.
+    /// The number of the schema of functions that are added from now on.
     pub schema: u8,
-    /// Counters of the processor that sources are.
+    /// Hardware counters, in the order of their sources.
     #[serde(default)]
     pub counters: Vec<CounterDoc>,
-    /// Patterns that wait for the libraries that have what they name.
+    /// Patterns that wait for a library with a matching function.
     #[serde(default)]
     pub pending: Vec<PendingDoc>,
     /// The functions that were requested at the start of the session, as they were named.
@@ -64,103 +66,109 @@ pub struct Document {
     /// True if the runtime notifies the command before the process exits or checks for leaks.
     #[serde(default)]
     pub tells_of_exits: bool,
-    /// Functions that were removed because something else had changed their code.
+    /// The number of functions that were removed because something else had changed their code.
     #[serde(default)]
     pub taken_out: u64,
     /// Remarks on the measurement.
     pub notes: Vec<String>,
-    /// Innermost callers kept; 0 for all.
+    /// The number of innermost callers that a path keeps; 0 for all.
     pub depth: u64,
     /// True if recursion is folded.
     #[serde(default)]
     pub collapsed: bool,
     /// True if paths are kept apart by thread.
     pub per_thread: bool,
-    /// True if times have in them what measuring takes.
+    /// True if times include the overhead of measuring.
     #[serde(default)]
     pub is_uncorrected: bool,
     /// How exits read the clock.
     #[serde(default)]
     pub exit_clock: ExitClock,
-    /// CPU time of the target when the session began, ns, and when it was taken out.
+    /// The CPU time of the target when the session began, in nanoseconds. `None` if it is not
+    /// known.
     #[serde(default)]
     pub cpu_begun_ns: Option<u64>,
-    /// See `cpu_begun_ns`.
+    /// The CPU time of the target when the session was taken out, in nanoseconds. `None` if it is
+    /// not known.
     #[serde(default)]
     pub cpu_ended_ns: Option<u64>,
-    /// When the target was stopped.
+    /// The stops of the target by ipath.
     pub stops: Vec<StopDoc>,
     /// Files that hold instrumented functions.
     pub modules: Vec<ModuleDoc>,
-    /// Functions, by id.
+    /// The functions of the session, by id.
     pub functions: Vec<FunctionDoc>,
     /// Functions that could not be instrumented.
     pub refused: Vec<RefusedDoc>,
-    /// Modules whose unwind tables have been published: first address of the code, path, and device and inode.
+    /// Modules whose unwind tables have been published: first run-time address of the code, path,
+    /// and device and inode.
     #[serde(default)]
     pub tables: Vec<(u64, String, (String, u64))>,
     /// The runtime's image in the target, with its reserve if it has one.
     pub image: Extent,
-    /// What commands use of that image, which another build of ipath may have laid there.
+    /// The parts of that image that commands use. Another build of ipath may have put it there.
     pub runtime: RuntimeDoc,
     /// True if the runtime makes no system call: see `session/quiet.rs`.
     #[serde(default)]
     pub quiet: bool,
-    /// The segment in the target.
+    /// The mapping of the segment in the target.
     pub segment: Extent,
-    /// Trampolines.
+    /// Memory for trampolines.
     pub regions: Vec<RegionDoc>,
-    /// The last number that functions have had which lend to each other.
+    /// The number of counters that functions have been given.
+    #[serde(default)]
+    pub edge_counters: u32,
+    /// The last number that a group of functions that lend to each other was given.
     #[serde(default)]
     pub lendings: u16,
     /// True if SIGTRAP is handled for breakpoints of the session.
     pub trap_handler: bool,
-    /// While the session is taken out: its mappings but the segment, and what their first bytes
-    /// were overwritten with.
+    /// While the session is being removed: its mappings except the segment. Otherwise empty.
     pub leaving: Vec<Extent>,
-    /// See `leaving`.
+    /// The bytes, as text, that replaced the first bytes of the mappings in `leaving`.
     pub leaving_mark: String,
 }
 
-/// A runtime's image.
+/// The image of the session's runtime.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RuntimeDoc {
-    /// Where its symbols are, in bytes from its start.
+    /// Offsets of the image's symbols, in bytes from its start.
     pub symbols: BTreeMap<String, u64>,
-    /// Its first bytes.
+    /// The first bytes of the image.
     pub head: Vec<u8>,
 }
 
-/// A metric.
+/// A metric of the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricDoc {
-    /// When it was added, ns from the session's start; none where it was there from then on.
+    /// When the metric was added, in nanoseconds since the session's start. `None` if the session
+    /// began with it.
     #[serde(default)]
     pub since_ns: Option<u64>,
-    /// As in the profile.
+    /// The metric's name in the profile.
     pub name: String,
-    /// As in the profile.
+    /// The metric's unit in the profile.
     pub unit: String,
-    /// Ticks to the unit: `ticks * mult >> shift`.
+    /// The conversion from ticks to the metric's unit: `ticks * mult >> shift`.
     pub mult: u64,
     /// See `mult`.
     pub shift: u64,
-    /// True if it is a value of a call, which has no inclusive and exclusive part.
+    /// True if the metric is a value of a call, which has no inclusive and exclusive parts.
     #[serde(default)]
     pub is_value: bool,
 }
 
-/// A pattern that waits.
+/// A pattern that waits for libraries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingDoc {
-    /// As it was written.
+    /// The pattern as the user wrote it.
     pub pattern: String,
-    /// True once it has named a function.
+    /// True once the pattern has matched a function.
     pub is_met: bool,
 }
 
 impl PendingDoc {
-    /// One that has named nothing yet.
+    /// A pattern that has matched nothing yet.
     pub fn of(pattern: &str) -> Self {
         Self {
             pattern: pattern.to_owned(),
@@ -169,116 +177,126 @@ impl PendingDoc {
     }
 }
 
-/// A moment the target was stopped.
+/// A stop of the target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StopDoc {
-    /// For what.
+    /// The reason for the stop.
     pub why: String,
-    /// For how long, ns.
+    /// The duration of the stop, in nanoseconds.
     pub ns: u64,
 }
 
 /// An instrumented function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionDoc {
-    /// Demangled name.
+    /// The function's demangled name.
     pub name: String,
-    /// Linkage name.
+    /// The function's linkage name.
     pub linkage: String,
-    /// Other linkage names.
+    /// The function's other linkage names.
     pub aliases: Vec<String>,
-    /// Index of its module.
+    /// The function's module, as an index into the document's modules.
     pub module: usize,
-    /// Address in the file.
+    /// The link-time address of the function's first byte.
     #[serde(with = "addresses::svma")]
     pub address: Svma,
-    /// Bytes.
+    /// The function's size in bytes.
     pub size: u64,
-    /// Tactic of its entry.
+    /// The tactic of the function's entry.
     pub entry: String,
-    /// Tactics of its exits; empty where nothing has been laid out for them.
+    /// The tactics of the function's exits; empty if none have been laid out.
     pub exits: Vec<String>,
-    /// The part of it that has hooks while it is in.
+    /// The part of the function that has hooks while it is in.
     #[serde(default)]
     pub reach: Reach,
-    /// So many of its sites, from the first on, are in while its exits are out.
+    /// The number of leading `sites` that are in while the function's exits are out.
     #[serde(default)]
     pub first_sites: usize,
-    /// True if what it measures has been changed.
+    /// True if the function's metrics have been changed, or if a retired row has measured it
+    /// before.
     #[serde(default)]
     pub remeasured: bool,
-    /// When it was put in first, in ns from the session's start; none where it was there from then on.
+    /// When the function was first instrumented, in nanoseconds since the session's start. `None`
+    /// if it was instrumented from the start.
     #[serde(default)]
     pub since_ns: Option<u64>,
-    /// The time of its removal, in ns from the session's start. `None` if it is instrumented.
+    /// The time of the function's removal, in nanoseconds since the session's start. `None` if it
+    /// is instrumented.
     #[serde(default)]
     pub out_ns: Option<u64>,
-    /// The time for which it was removed before it was added again, in ns.
+    /// The total time for which the function was removed before it was added again, in nanoseconds.
     #[serde(default)]
     pub away_ns: u64,
-    /// Linkage names of what the compiler has made of it and has others call.
+    /// Linkage names of the clones that the compiler has made of the function for its callers.
     #[serde(default)]
     pub clones: Vec<String>,
-    /// Copies of it that the compiler has put into others.
+    /// The number of copies of the function that the compiler has inlined into other functions.
     #[serde(default)]
     pub inlined: u64,
-    /// Why it has probes.
+    /// Why the function has probes.
     pub role: Role,
-    /// The children that it may create, if it is measured.
+    /// The children that a measured function may create. `None` for other functions.
     #[serde(default)]
     pub children: Option<Forking>,
-    /// Addresses in the file of what its tail calls lead to and that ends the calls it gets lent.
+    /// Link-time addresses of those targets of the function's tail calls that end the calls lent to
+    /// them.
     #[serde(default)]
     pub lends: Vec<u64>,
-    /// True if calls that are lent to it end when it returns.
+    /// True if calls that are lent to the function end when it returns.
     #[serde(default)]
     pub ends: bool,
-    /// The number that functions have which lend to each other; 0 where it is none of those.
+    /// The number of the function's group of functions that lend to each other; 0 if it belongs to
+    /// none.
     #[serde(default)]
     pub lending: u16,
-    /// True if it lends at its tail calls.
+    /// True if the function lends at its tail calls.
     #[serde(default)]
     pub is_lending: bool,
-    /// Whether its probes are in.
+    /// The state of the function's probes.
     pub state: State,
-    /// The schema that it is measured by.
+    /// The number of the schema that the function is measured by.
     #[serde(default)]
     pub schema: u8,
-    /// Where its arguments and its return value are: [`abi::value`].
+    /// The locations of the function's arguments and its return value, as in [`abi::value`].
     #[serde(default)]
     pub values: u64,
-    /// Id of the carrier whose sites hold its hooks; `None` if its own sites do.
+    /// The id of the carrier ([`Role::Carrier`]) whose sites hold the function's hooks. `None` if
+    /// its own sites do.
     #[serde(default)]
     pub carried_by: Option<usize>,
-    /// The runtime's count of its adds and removes.
+    /// The graph and the counters of a function whose edges are counted ([`Role::Edges`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<Box<InsideDoc>>,
+    /// The runtime's count of how often the function was added or removed.
     pub generation: u32,
-    /// What is overwritten, those that are out with its exits included.
+    /// The function's patched places, including those that are out with its exits.
     pub sites: Vec<SiteDoc>,
 }
 
-/// A patched place.
+/// A patched place of a function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SiteDoc {
-    /// The bytes that are overwritten, in the target.
+    /// The overwritten bytes, in the target.
     #[serde(with = "addresses::range")]
     pub window: Range<Avma>,
-    /// The same of a springboard's landing; empty without one.
+    /// The overwritten bytes of a springboard's landing; empty without one.
     #[serde(with = "addresses::range")]
     pub landing: Range<Avma>,
-    /// The trampoline.
+    /// The memory of the site's trampoline.
     pub trampoline: Extent,
     /// A punned jump's stepping stone; 0 without one.
     #[serde(with = "addresses::avma")]
     pub stone: Avma,
     /// The bytes that a punned jump depends on.
     pub kept: KeptDoc,
-    /// Its patches, as indexes of journal entries.
+    /// The patches that belong to the trampoline, as indexes of journal entries.
     pub patches: Vec<u32>,
-    /// True if a breakpoint leads there.
+    /// True if a breakpoint, rather than a jump, leads to the trampoline.
     pub trap: bool,
-    /// Equal program counters.
+    /// Program counters in the original code, and the equivalent ones in the trampoline.
     pub pcs: Vec<PairDoc>,
-    /// Where hooks begin.
+    /// The starts of hooks in the trampoline, and the equivalent program counters in the original
+    /// code.
     pub hook_starts: Vec<PairDoc>,
 }
 
@@ -286,9 +304,9 @@ pub struct SiteDoc {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "(u64, Vec<u8>)", into = "(u64, Vec<u8>)")]
 pub struct KeptDoc {
-    /// Where the first one is.
+    /// The address of the first byte.
     pub at: Avma,
-    /// What they are.
+    /// The values of the bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -307,13 +325,13 @@ impl From<KeptDoc> for (u64, Vec<u8>) {
     }
 }
 
-/// Equal program counters.
+/// A program counter in both copies of the code.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(from = "(u64, u64)", into = "(u64, u64)")]
 pub struct PairDoc {
-    /// In the original code.
+    /// The program counter in the original code.
     pub original: Avma,
-    /// In the trampoline.
+    /// The equivalent program counter in the trampoline.
     pub trampoline: Avma,
 }
 
@@ -335,37 +353,37 @@ impl From<PairDoc> for (u64, u64) {
 /// A function that could not be instrumented.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedDoc {
-    /// Demangled name.
+    /// The demangled name of the function, or the name of the instruction.
     pub name: String,
-    /// Index of its module.
+    /// The module, as an index into the document's modules.
     pub module: usize,
-    /// Address in the file.
+    /// The link-time address of the function or instruction.
     #[serde(with = "addresses::svma")]
     pub address: Svma,
-    /// Why.
+    /// The reason why the function could not be instrumented.
     pub reason: String,
-    /// Whether it is a function or an instruction.
+    /// The role that the function or instruction was to have.
     pub role: Role,
 }
 
 /// Memory for trampolines near a module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RegionDoc {
-    /// First address.
+    /// The run-time address of the region's first byte.
     #[serde(with = "addresses::avma")]
     pub start: Avma,
-    /// Bytes.
+    /// The region's size in bytes.
     pub len: u64,
-    /// Bytes in use.
+    /// The number of bytes of the region that are in use.
     pub used: u64,
-    /// True if it is mapped and its cells are filled.
+    /// True if the region is mapped and its cells are filled.
     pub ready: bool,
-    /// True if it holds stepping stones, and no trampolines.
+    /// True if the region holds stepping stones, and no trampolines.
     pub stones: bool,
 }
 
 impl RegionDoc {
-    /// All of it.
+    /// The extent of the whole region.
     pub fn extent(&self) -> Extent {
         Extent {
             start: self.start,
@@ -375,7 +393,7 @@ impl RegionDoc {
 }
 
 impl FunctionDoc {
-    /// Its row of the probe table, while it is in.
+    /// The function's row of the probe table while its probes are in.
     pub fn row(&self) -> [u8; size_of::<Probe>()] {
         let mut row = [0; size_of::<Probe>()];
         row[..4].copy_from_slice(&self.generation.to_le_bytes());
@@ -385,22 +403,23 @@ impl FunctionDoc {
         row
     }
 
-    /// True if its probes are in.
+    /// True if the function's probes are in.
     pub fn is_in(&self) -> bool {
         self.state == State::In
     }
 
-    /// True if its probes will not come in again.
+    /// True if the function's probes will not come in again.
     pub fn is_retired(&self) -> bool {
         self.state == State::Retired
     }
 
-    /// True if its exits are out while it is in.
+    /// True if the function's exits are out while it is in.
     pub fn has_only_entry(&self) -> bool {
         self.reach == Reach::Entry
     }
 
-    /// Says whether its exits are in while it is, if it has some.
+    /// Selects if the function's exits are in while the function is. A function without exits is
+    /// always whole.
     pub fn set_exits(&mut self, are_in: bool) {
         self.reach = if are_in || self.exits.is_empty() {
             Reach::Whole
@@ -409,7 +428,7 @@ impl FunctionDoc {
         };
     }
 
-    /// What is overwritten as long as it is in.
+    /// The sites that are overwritten while the function is in.
     pub fn sites_in(&self) -> &[SiteDoc] {
         match self.reach {
             Reach::Entry => self.sites.get(..self.first_sites).unwrap_or(&self.sites),
@@ -417,7 +436,8 @@ impl FunctionDoc {
         }
     }
 
-    /// The sites whose patches are not in the text.
+    /// The sites whose patches are not in the text: all while the function is out, otherwise
+    /// [`Self::sites_out`].
     pub fn sites_restored(&self) -> &[SiteDoc] {
         if self.is_in() {
             self.sites_out()
@@ -426,17 +446,18 @@ impl FunctionDoc {
         }
     }
 
-    /// The rest of its sites, which are out with its exits.
+    /// The sites that are not overwritten while the function is in: those of its exits, if only its
+    /// entry is in.
     pub fn sites_out(&self) -> &[SiteDoc] {
         &self.sites[self.sites_in().len()..]
     }
 
-    /// True if exits of it are in while it is.
+    /// True if the function has exits, and these are in while the function is.
     pub fn has_exits(&self) -> bool {
         !self.exits.is_empty() && !self.has_only_entry()
     }
 
-    /// What its row has of the calls that it lends and ends.
+    /// The word of the function's row that states which calls it lends and ends.
     pub fn lending_word(&self) -> u16 {
         if self.is_lending {
             self.lending | LENDS
@@ -447,8 +468,9 @@ impl FunctionDoc {
 }
 
 impl Document {
-    /// Where a function is: no two are at one address of a file that is at one place. `None` where something else has come to
-    /// its file's place.
+    /// The bias of a function's module, and the function's link-time address. Entries of the
+    /// document that agree in both are of one function. `None` if something else is now mapped at
+    /// the place of its file.
     pub fn place_of(&self, function: &FunctionDoc) -> Option<(Bias, Svma)> {
         let module = self.modules.get(function.module)?;
         (!module.is_gone).then_some((module.bias, function.address))
@@ -480,7 +502,8 @@ impl Document {
         measured.map(|(id, _)| id).collect()
     }
 
-    /// The functions that are measured and the points, with their ids.
+    /// The functions that are measured and the points, with their ids. Includes those that are out
+    /// for now, but not retired ones.
     pub fn measured(&self) -> impl Iterator<Item = (usize, &FunctionDoc)> {
         self.functions
             .iter()
@@ -490,6 +513,8 @@ impl Document {
 }
 
 impl Segment {
+    /// The index and the capacity in bytes of the area that holds the document in turns with the
+    /// lowest bit `turn`.
     fn document_area(&self, turn: u64) -> (usize, u64) {
         let area = if turn == 0 {
             AREA_DOCUMENT_0
@@ -503,6 +528,9 @@ impl Segment {
     }
 
     /// Replaces the document. A command that is killed meanwhile leaves the old one.
+    ///
+    /// # Errors
+    /// The document does not fit, there is no memory for it, or the segment is damaged.
     pub fn write_document(&self, document: &Document) -> Result<(), SegmentError> {
         self.check_whole()?;
         let text = serde_json::to_vec(document).map_err(|_| SegmentError::Corrupt("document"))?;
@@ -514,8 +542,8 @@ impl Segment {
         if !self.write_bytes(area, 0, &text)? {
             return Err(self.full());
         }
-        // Room to take the session out again, whatever takes all memory meanwhile: what is not to be had
-        // now is looked for then.
+        // Reserve room for the document that removes the session, in case something uses up all
+        // memory meanwhile. If there is none now, the removal tries again.
         let spare = (text.len() as u64 + DOCUMENT_SPARE).min(room) - text.len() as u64;
         let _ = self.write_bytes(area, text.len() as u64, &vec![0; spare as usize])?;
         let len = &self.header().document_len[(turn & 1) as usize];
@@ -530,27 +558,30 @@ impl Segment {
         Ok(())
     }
 
-    /// How often the document has been written: a number that changes with it.
+    /// The number of times that the document has been written, which identifies its version.
     pub fn document_turn(&self) -> u64 {
         self.header().document_turn.load(Acquire)
     }
 
-    /// The document, read again where a writer came between.
+    /// Reads the document, and reads it again if a writer interfered.
+    ///
+    /// # Errors
+    /// The segment or the document is damaged, or writers interfered each time.
     pub fn read_document(&self) -> Result<Document, SegmentError> {
         const TRIES: usize = 100;
         for _ in 0..TRIES {
             let turn = self.document_turn();
             let (area, room) = self.document_area(turn & 1);
             let len = self.header().document_len[(turn & 1) as usize].load(Relaxed);
-            // The target can change what its header says of the room.
+            // The target can change the capacity in the header.
             if turn == 0 || len > room.min(DOCUMENT) {
                 return Err(SegmentError::Corrupt("document"));
             }
-            // By a system call: what is not there is an error, and takes no memory.
+            // A system call returns an error for missing bytes, and allocates no memory.
             let mut bytes = vec![0; len as usize];
             let start = self.header().areas.get(area).map_or(0, |a| a.offset());
             let read = self.file.read_exact_at(&mut bytes, start);
-            // The bytes have been read before the turn is looked at again.
+            // The bytes must be read before the turn is read again.
             fence(Acquire);
             if self.header().document_turn.load(Relaxed) != turn {
                 continue;

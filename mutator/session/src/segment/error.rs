@@ -1,22 +1,22 @@
-//! What can go wrong with a segment.
+//! Errors of segments.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no segment to work on.
+/// Why a segment cannot be used.
 #[derive(Debug)]
 pub enum SegmentError {
-    /// There is none.
+    /// There is no segment.
     Missing,
-    /// The system refuses.
+    /// The system reported an error for this file.
     Io(PathBuf, io::Error),
-    /// Written by another version.
+    /// The segment has this layout version, which this program does not support.
     Version(u32),
-    /// Its contents contradict each other.
+    /// The segment's contents are inconsistent. Contains the name of the wrong part.
     Corrupt(&'static str),
     /// Another command is changing the session.
     Busy,
-    /// The document does not fit.
+    /// The data do not fit into the segment, or the system has no memory for it.
     Full,
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Display for SegmentError {
             Self::Version(version) => {
                 write!(
                     f,
-                    "the session is of layout {version}, this ipath knows {}",
+                    "the session has layout {version}, but this ipath supports layout {}",
                     abi::ABI_VERSION
                 )
             }

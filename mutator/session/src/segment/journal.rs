@@ -1,4 +1,4 @@
-//! The journal: what stood in the target's text before it was changed, written down first.
+//! The journal: the original bytes of the target's text, recorded before they are changed.
 
 use std::mem::size_of;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -16,6 +16,7 @@ use ipath_target::fault_injection::step;
 pub struct Journal<'s>(pub &'s Segment);
 
 impl Journal<'_> {
+    /// The entry with this index. An error if there is none.
     fn entry(&self, index: u32) -> Result<&JournalEntry, SegmentError> {
         let stride = size_of::<JournalEntry>() as u64;
         self.0
@@ -23,7 +24,10 @@ impl Journal<'_> {
             .ok_or_else(|| self.0.full())
     }
 
-    /// Notes down a patch that is to be made; its index.
+    /// Records a planned patch, and returns its index.
+    ///
+    /// # Errors
+    /// The journal has no room, or the patch is longer than an entry.
     pub fn add(&self, patch: &Patch) -> Result<u32, SegmentError> {
         let used = &self.0.header().journal_used;
         let index = u32::try_from(used.load(Relaxed)).map_err(|_| SegmentError::Full)?;
@@ -53,6 +57,9 @@ impl Journal<'_> {
     }
 
     /// The patch at `index`.
+    ///
+    /// # Errors
+    /// There is no such entry, or it is damaged.
     pub fn patch(&self, index: u32) -> Result<Patch, SegmentError> {
         let entry = self.entry(index)?;
         let len = entry.len.load(Relaxed) as usize;
@@ -72,11 +79,18 @@ impl Journal<'_> {
     }
 
     /// The state of the patch at `index`, one of the `JOURNAL_*` values.
+    ///
+    /// # Errors
+    /// There is no such entry.
     pub fn state(&self, index: u32) -> Result<u32, SegmentError> {
         Ok(self.entry(index)?.state.load(Acquire))
     }
 
-    /// Says that from now on either bytes may stand where these patches are.
+    /// Records that from now on the text may have either the old or the new bytes of the patches at
+    /// `indexes`.
+    ///
+    /// # Errors
+    /// There is no such entry.
     pub fn intend(&self, indexes: impl IntoIterator<Item = u32>) -> Result<(), SegmentError> {
         for index in indexes {
             self.entry(index)?.state.store(JOURNAL_INTENT, Release);
@@ -85,21 +99,30 @@ impl Journal<'_> {
         Ok(())
     }
 
-    /// Says that the bytes have been written.
+    /// Records that the new bytes of the patch at `index` have been written.
+    ///
+    /// # Errors
+    /// There is no such entry.
     pub fn written(&self, index: u32) -> Result<(), SegmentError> {
         self.entry(index)?.state.store(JOURNAL_WRITTEN, Release);
         step("journal state");
         Ok(())
     }
 
-    /// Says that the original bytes stand again.
+    /// Records that the original bytes at the patch with this index have been restored.
+    ///
+    /// # Errors
+    /// There is no such entry.
     pub fn undone(&self, index: u32) -> Result<(), SegmentError> {
         self.entry(index)?.state.store(JOURNAL_UNDONE, Release);
         step("journal state");
         Ok(())
     }
 
-    /// Every entry whose bytes may stand in the target.
+    /// The indexes of the entries whose new bytes may be in the target, ascending.
+    ///
+    /// # Errors
+    /// The journal is damaged.
     pub fn standing(&self) -> Result<Vec<u32>, SegmentError> {
         let used = self.0.header().journal_used.load(Acquire);
         let capacity = self.0.header().areas[AREA_JOURNAL].capacity();

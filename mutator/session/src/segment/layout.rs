@@ -1,4 +1,4 @@
-//! How a segment is divided.
+//! The layout of a segment.
 
 use std::fs::File;
 use std::io;
@@ -6,43 +6,47 @@ use std::mem::size_of;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use abi::count::{BANKS, MOST_COUNTERS};
 use abi::schema::MAX_COLUMNS;
 use abi::segment::{
-    AREA_ASKED, AREA_COLUMNS, AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS, AREA_JOURNAL,
-    AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS, Asked, FIRST_NODE,
-    Header, Histogram, JournalEntry, MAGIC, ModuleEntry, NO_LIMIT, Node, Record, STATE_SETUP,
-    ThreadEntry, columns_stride,
+    AREA_ASKED, AREA_COLUMNS, AREA_COUNTS, AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS,
+    AREA_JOURNAL, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS, Asked,
+    FIRST_NODE, Header, Histogram, JournalEntry, MAGIC, ModuleEntry, NO_LIMIT, Node, Record,
+    STATE_SETUP, ThreadEntry, columns_stride,
 };
 use abi::{ABI_VERSION, MAX_THREADS, PAGE};
 
 use ipath_target::process::Process;
 
-/// What decides the size of a segment. The file is sparse: memory is used as it is written.
+/// The parameters that determine the size of a segment. The file is sparse: it takes memory as it
+/// is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Most distinct paths.
+    /// The maximum number of distinct paths.
     pub max_paths: u64,
-    /// Columns that each record is to have.
+    /// The number of columns that each record needs.
     pub columns: usize,
 }
 
-/// Journal entries: several patches for each of the most functions a session holds.
+/// Journal entries: several patches for each function, for the maximum number of functions.
 const JOURNAL: u64 = 1 << 18;
 /// Bytes of each area of the document.
 pub(super) const DOCUMENT: u64 = 64 << 20;
-/// Bytes that are kept for a document to grow.
+/// Bytes that are reserved for the document to grow.
 pub(super) const DOCUMENT_SPARE: u64 = 64 << 10;
+/// The number of module entries.
 const MODULES: u64 = 1 << 14;
-/// Return addresses that rules can be asked for at a time: as many as the runtime keeps rules of.
+/// Questions that can be open at a time: as many as the runtime keeps rules.
 pub(super) const ASKED: u64 = 1 << 16;
 /// Bytes of unwind tables: for two million functions.
 const TABLES: u64 = 32 << 20;
-/// Nodes for each path the user allows: paths share most of theirs.
+/// Nodes per path that the user allows. Paths share most of their nodes.
 const NODES_PER_PATH: u64 = 16;
-/// Records for each path the user allows: one a thread that takes it.
+/// Records per path that the user allows. Each thread that takes a path has its own.
 const RECORDS_PER_PATH: u64 = 4;
 
 impl Shape {
+    /// The size of an item in bytes, and the number of items, for each area.
     fn items(&self) -> [(u64, u64); AREAS] {
         let records = self.max_paths.saturating_mul(RECORDS_PER_PATH).max(1 << 16);
         let mut items = [(0, 0); AREAS];
@@ -59,10 +63,12 @@ impl Shape {
         items[AREA_HISTOGRAMS] = (size_of::<Histogram>() as u64, records.min(u32::MAX.into()));
         items[AREA_TABLES] = (1, TABLES);
         items[AREA_ASKED] = (size_of::<Asked>() as u64, ASKED);
+        items[AREA_COUNTS] = (size_of::<u64>() as u64, BANKS as u64 * MOST_COUNTERS);
         items
     }
 
-    /// Offset and capacity of each area, and bytes of the whole.
+    /// The offset in bytes and the capacity in items of each area, and the size of the segment in
+    /// bytes.
     fn areas(&self) -> ([(u64, u64); AREAS], u64) {
         let mut areas = [(0, 0); AREAS];
         let mut offset = PAGE;
@@ -73,8 +79,8 @@ impl Shape {
         (areas, offset)
     }
 
-    /// The header and the roots of the tree, which the runtime reads before it populates anything
-    /// itself.
+    /// The byte ranges of the header and the roots of the tree, which the runtime reads before it
+    /// populates anything itself.
     pub fn read_first(&self) -> [std::ops::Range<u64>; 2] {
         let (areas, _) = self.areas();
         let (start, _) = areas[AREA_NODES];
@@ -82,7 +88,8 @@ impl Shape {
         [0..PAGE, start..start + roots.next_multiple_of(PAGE)]
     }
 
-    /// The ranges that every session needs: these, and room for a document and its successor.
+    /// The byte ranges that every session needs: those of [`Self::read_first`], and room for a
+    /// document and its successor.
     fn least(&self) -> [std::ops::Range<u64>; 4] {
         let (areas, _) = self.areas();
         let document = |area: usize| areas[area].0..areas[area].0 + DOCUMENT_SPARE;
@@ -103,7 +110,7 @@ impl Shape {
         self.least().into_iter().try_for_each(write)
     }
 
-    /// Bytes of the whole segment.
+    /// The size of the segment in bytes.
     pub fn size(&self) -> u64 {
         self.areas().1
     }
@@ -126,19 +133,20 @@ impl Shape {
         header.magic.store(MAGIC, Release);
     }
 
-    /// Columns that each record has room for.
+    /// The number of columns that each record has room for.
     fn room(&self) -> usize {
         const LEAST: usize = 8;
         self.columns.max(LEAST)
     }
 
-    /// With room for some more than these columns, as far as records can have that: other metrics may be asked for later.
+    /// The number of columns to have with some to spare, up to the maximum: metrics may be added
+    /// later.
     pub fn with_spare(columns: usize) -> usize {
         const SPARE: usize = 4;
         columns.max((columns + SPARE).min(MAX_COLUMNS))
     }
 
-    /// Bytes of an item of an area, where records have room for so many columns.
+    /// Bytes per item of an area, if records have room for `columns` columns.
     pub(super) fn stride(area: usize, columns: u32) -> u64 {
         let shape = Self {
             max_paths: 0,
@@ -147,7 +155,8 @@ impl Shape {
         shape.items().get(area).map_or(1, |item| item.0)
     }
 
-    /// Whether the areas of a header that anyone may have written lie in a map of `len` bytes.
+    /// Checks that the areas of an untrusted header are inside a map of `len` bytes. The error
+    /// names the invalid field.
     pub(super) fn check(header: &Header, len: u64) -> Result<(), &'static str> {
         if header.size.load(Relaxed) != len {
             return Err("size");

@@ -1,4 +1,4 @@
-//! The lock that commands take in turn.
+//! The lock that serializes commands.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -10,13 +10,14 @@ use ipath_target::fault_injection::step;
 use ipath_target::progress::Step;
 use ipath_target::tracee::pause;
 
-/// A segment's lock: no other command changes the session while this lives. It is the kernel's
-/// (flock(2)), so that it ends with the command however that ends.
+/// A segment's lock. While it is held, no other command changes the session. The kernel (flock(2))
+/// releases it however the command ends.
 #[derive(Debug)]
 pub struct Lock(Arc<File>);
 
 impl Lock {
-    /// Takes the lock. Another command's change takes milliseconds, so a while of waiting is enough.
+    /// Takes the lock, and waits for up to `patience` if another command holds it. A change takes
+    /// that command milliseconds. Fails with [`SegmentError::Busy`] after that.
     pub(super) fn take(file: &Arc<File>, patience: Duration) -> Result<Self, SegmentError> {
         step("before lock");
         let deadline = Instant::now() + patience;
@@ -42,5 +43,5 @@ impl Drop for Lock {
     }
 }
 
-/// How long another command is waited for.
+/// How long to wait for another command.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,4 +1,6 @@
-//! What is measured: the session's metrics, and the schemas that functions are measured by.
+//! The measurements of a session: its metrics, and the schemas of functions.
+
+use std::slice;
 
 use abi::image::{SYMBOL_COUNTERS, SYMBOL_SCHEMAS};
 use abi::schema::{MAX_COLUMNS, MAX_SCHEMAS, source};
@@ -9,19 +11,19 @@ use crate::condition::Condition;
 use crate::metric::Metric;
 use ipath_profile::COUNT;
 
-/// What becomes of what a function measures.
+/// A change of the metrics that a function measures.
 #[derive(Clone, Debug)]
 pub enum Remeasure {
-    /// These are measured as well.
+    /// Measure these metrics as well.
     Add(Vec<Metric>),
-    /// Those of these names are measured no longer.
+    /// No longer measure the metrics with these names.
     Take(Vec<String>),
-    /// These are, and no others.
+    /// Measure these metrics and no others.
     Set(Vec<Metric>),
 }
 
 impl Remeasure {
-    /// The metrics that are measured from now on, be they new or not.
+    /// The metrics to measure from now on, including those that are measured already.
     pub fn metrics(&self) -> &[Metric] {
         match self {
             Self::Add(metrics) | Self::Set(metrics) => metrics,
@@ -30,41 +32,46 @@ impl Remeasure {
     }
 }
 
-/// The clock and the room that schemas are made for.
+/// The clock and the room for columns that a schema must fit.
 #[derive(Clone, Copy, Debug)]
 pub struct MadeFor {
-    /// Ticks of the time-stamp counter in a second.
+    /// Ticks of the time-stamp counter per second.
     pub hz: u64,
-    /// Columns that each record has room for.
+    /// The number of columns that each record has room for.
     pub room: usize,
-    /// ns since the session's start; none while it is made.
+    /// Time since the session's start, in ns; `None` while the session is being created.
     pub now_ns: Option<u64>,
 }
 
 impl Document {
-    /// The number of the schema of metrics, of the calls that a condition holds for, which the session has from now on.
+    /// Adds metrics to the session, and returns the number of their schema. Only calls that meet
+    /// `condition` count. `hz` is the frequency of the session's time-stamp counter.
+    ///
+    /// # Errors
+    /// The session has no room for another counter, schema or column.
     pub fn measure(
         &mut self,
         metrics: &[Metric],
         condition: Option<&Condition>,
         hz: u64,
     ) -> Result<u8, TooMuch> {
-        for &metric in metrics {
+        for metric in metrics {
             self.count_by(metric)?;
         }
         let schema = SchemaDoc::of(metrics, condition, hz, &self.counters)?;
         let number = self.number_of(schema)?;
-        for &metric in metrics {
+        for metric in metrics {
             self.list(metric, hz, None);
         }
         Ok(number)
     }
 
-    /// The number of the schema that a function measured by the schema `of` has once that has been changed. The calls that
-    /// count stay the same.
+    /// Changes the metrics of schema `of`, and returns the number of the resulting schema. The
+    /// condition stays the same.
     ///
     /// # Errors
-    /// The document may have metrics and counters by then that nothing has.
+    /// There is no room for another counter, schema or column. The document may then contain
+    /// metrics and counters that no schema uses.
     pub fn remeasure(&mut self, of: u8, change: &Remeasure, made: MadeFor) -> Result<u8, TooMuch> {
         let mut schema = self.schema_of(of).cloned().unwrap_or_default();
         schema.strip();
@@ -76,18 +83,19 @@ impl Document {
                 schema.columns.retain(|c| names.contains(&c.metric));
             }
         }
-        for &metric in change.metrics() {
+        for metric in change.metrics() {
             let name = metric.name();
             if schema.columns.iter().any(|c| c.metric == name) {
                 continue;
             }
             self.count_by(metric)?;
-            let mut of_one = SchemaDoc::of(&[metric], None, made.hz, &self.counters)?;
+            let mut of_one = SchemaDoc::of(slice::from_ref(metric), None, made.hz, &self.counters)?;
             of_one.strip();
             schema.columns.extend(of_one.columns);
             self.list(metric, made.hz, made.now_ns);
         }
-        // In the order of the session's list: the same metrics are the same schema, however they have come.
+        // Use the order of the session's list, so that the same metrics always have the same
+        // schema.
         schema.columns.sort_by_key(|c| self.metric_of(c));
         schema.complete(made.hz);
         let room = made.room.min(MAX_COLUMNS);
@@ -97,17 +105,18 @@ impl Document {
         self.number_of(schema)
     }
 
-    /// A schema, where there is one of that number.
+    /// The schema with this number. `None` if there is none.
     pub fn schema_of(&self, number: u8) -> Option<&SchemaDoc> {
         self.schemas.get(usize::from(number))
     }
 
-    /// True if some of what is measured by a schema is known only when a call ends.
+    /// True if some metric of a schema is known only when a call ends. False if there is no such
+    /// schema.
     pub fn needs_exits(&self, schema: u8) -> bool {
         self.schema_of(schema).is_some_and(SchemaDoc::needs_exits)
     }
 
-    /// The names of what a schema measures, the count first.
+    /// The names of a schema's metrics, the count first.
     pub fn metrics_of(&self, schema: u8) -> Vec<&str> {
         let columns = self.schema_of(schema).into_iter();
         let columns = columns.flat_map(|schema| &schema.columns);
@@ -121,13 +130,13 @@ impl Document {
         names
     }
 
-    /// The same of a function.
+    /// The names of a function's metrics, the count first.
     pub fn measured_of(&self, function: &FunctionDoc) -> Vec<&str> {
         self.metrics_of(function.schema)
     }
 
-    /// Has the session's list have a metric.
-    fn list(&mut self, metric: Metric, hz: u64, since_ns: Option<u64>) {
+    /// Adds a metric to the session's list, if the list does not contain it.
+    fn list(&mut self, metric: &Metric, hz: u64, since_ns: Option<u64>) {
         let name = metric.name();
         if self.has_metric(&name) {
             return;
@@ -148,13 +157,13 @@ impl Document {
         self.metrics.iter().any(|known| known.name == name)
     }
 
-    /// Has a counter for a metric that needs one.
-    fn count_by(&mut self, metric: Metric) -> Result<(), TooMuch> {
+    /// Adds a counter for a metric that needs one.
+    fn count_by(&mut self, metric: &Metric) -> Result<(), TooMuch> {
         let Metric::Counter(event) = metric else {
             return Ok(());
         };
         let mut counters = self.counters.iter();
-        if self.has_metric(event.name) || counters.any(|known| known.name == event.name) {
+        if self.has_metric(&event.name) || counters.any(|known| known.name == *event.name) {
             return Ok(());
         }
         if self.counters.len() >= source::COUNTERS {
@@ -164,7 +173,8 @@ impl Document {
         Ok(())
     }
 
-    /// What the runtime knows of what is measured, by the symbols of its tables; schemas last, which name counters.
+    /// The runtime's tables of counters and schemas, with their symbols. Schemas come last because
+    /// they refer to counters.
     pub fn tables_of_schemas(&self) -> [(&'static str, Vec<u8>); 2] {
         let counters = self.counters.iter().flat_map(CounterDoc::bytes);
         let schemas = self.schemas.iter().flat_map(SchemaDoc::bytes);
@@ -174,7 +184,10 @@ impl Document {
         ]
     }
 
-    /// The number of a schema, which it gets where it has none yet.
+    /// The number of a schema in the session, which is added if it is new.
+    ///
+    /// # Errors
+    /// [`TooMuch::Schemas`] if the session has no room for another one.
     pub fn number_of(&mut self, schema: SchemaDoc) -> Result<u8, TooMuch> {
         let known = self.schemas.iter().position(|known| *known == schema);
         let number = known.unwrap_or(self.schemas.len());
@@ -187,7 +200,8 @@ impl Document {
         Ok(number as u8)
     }
 
-    /// Which of the metrics but the count a column is of.
+    /// The index of a column's metric among the metrics other than the count. `None` if the column
+    /// has no metric of the profile.
     pub fn metric_of(&self, column: &ColumnDoc) -> Option<usize> {
         let mut metrics = self.metrics.iter().skip(1);
         metrics.position(|metric| metric.name == column.metric)
@@ -208,7 +222,7 @@ mod tests {
         Metric::named(name).expect("a metric")
     }
 
-    /// A session that measures these metrics, with the schemas that each has.
+    /// The document of a session with these metrics and this condition.
     fn document(metrics: &[&str], condition: Option<&str>) -> Document {
         let mut document = Document {
             metrics: vec![MetricDoc {

@@ -10,18 +10,18 @@ use super::Segment;
 /// A table whose entries are still registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisteredTable {
-    /// Its offset in the area of tables.
+    /// The table's offset in the area of tables, in bytes.
     at: u64,
     /// The address passed when the entries were registered.
     pub key: Avma,
     /// The first address of the code, and the first one after it.
     pub code: (Avma, Avma),
-    /// The first address of each rule, and the rule.
+    /// The first address of each unwind rule, and the encoded rule.
     pub rows: Vec<(Avma, u64)>,
 }
 
 impl Segment {
-    /// The tables of registered code that hold.
+    /// The tables of registered code that are valid.
     pub fn registered(&self) -> Vec<RegisteredTable> {
         const HEAD: u64 = size_of::<TableHead>() as u64;
         const ROW: u64 = size_of::<TableRow>() as u64;
@@ -65,7 +65,8 @@ impl Segment {
         }
     }
 
-    /// The time of the target's last deregistration, by the time-stamp counter.
+    /// The time of the target's last deregistration, in ticks of the time-stamp counter. 0 if there
+    /// was none.
     pub fn taken_back(&self) -> u64 {
         self.header().taken_back.load(SeqCst)
     }

@@ -1,4 +1,4 @@
-//! Why a function or an instruction has probes, and whether they are in.
+//! The roles of functions and instructions that have probes, and the states of these probes.
 
 use abi::probe::{Children, Kind};
 use patcher::plan::Effects;
@@ -16,7 +16,10 @@ pub enum Role {
     /// The instruction is counted. Its size is 0, and its values are the frame of its function, as
     /// in [`abi::point`].
     Point,
-    /// The sites hold the hooks of points, and those of their function if it is measured too.
+    /// The edges of the function are counted. A carrier has the hooks.
+    Edges,
+    /// The sites hold the hooks of points and counters, and those of their function if it is
+    /// measured too.
     Carrier,
 }
 
@@ -37,7 +40,7 @@ pub enum Witness {
     Loads,
     /// Unwind entries that the program has registered become invalid.
     TakesBack,
-    /// It may create a child.
+    /// The function may create a child process.
     Forks(Forking),
     /// The program may execute another one.
     Execs,
@@ -50,23 +53,24 @@ pub enum Witness {
 /// The children that a function may create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Forking {
-    /// Each call creates a child that shares the memory of the process.
+    /// Each call of the function creates a child that shares the memory of the process.
     Always,
-    /// Like `Always`, if the flags in its third argument say so.
+    /// Like `Always`, if the flags in its third argument include CLONE_VM and CLONE_VFORK.
     Clone,
-    /// Like `Always`, if the flags that its first argument points to say so.
+    /// Like `Always`, if the flags that its first argument points to include CLONE_VM and
+    /// CLONE_VFORK.
     Clone3,
     /// Children with a copy of the memory return from its exits. The entry has no probe.
     Copies,
 }
 
 impl Role {
-    /// True if users see it: it was requested by name.
+    /// True if users see a function in this role: it was requested by name.
     pub fn is_shown(self) -> bool {
-        matches!(self, Self::Measured | Self::Point)
+        matches!(self, Self::Measured | Self::Point | Self::Edges)
     }
 
-    /// True if its calls are measured.
+    /// True if the calls of a function in this role are measured.
     pub fn is_measured(self) -> bool {
         self == Self::Measured
     }
@@ -81,17 +85,17 @@ impl Role {
         self.is_shown() || self == Self::Ender
     }
 
-    /// True if measuring the function serves the same purpose.
+    /// True if measuring the function also serves the purpose of this role.
     pub fn may_be_measured(self) -> bool {
         self.sees_returns() || self.forking().is_some()
     }
 
-    /// True if it has the exit hooks of an ender.
+    /// True if a function in this role has the exit hooks of an ender.
     pub fn has_ender_hooks(self) -> bool {
         self == Self::Ender || self.forking() == Some(Forking::Copies)
     }
 
-    /// The event that it reports.
+    /// The event that the function reports. `None` if it is not a witness.
     pub fn witness(self) -> Option<Witness> {
         match self {
             Self::Witness(witness) => Some(witness),
@@ -99,18 +103,18 @@ impl Role {
         }
     }
 
-    /// The children that it reports.
+    /// The kind of children that the function reports. `None` if it reports no children.
     pub fn forking(self) -> Option<Forking> {
         self.witness().and_then(Witness::forking)
     }
 
-    /// The kind and the children in its row of the probe table: [`abi::probe::Probe::kind`].
-    /// `measured_forks` are the children of a measured function.
+    /// The kind and the children in a function's row of the probe table:
+    /// [`abi::probe::Probe::kind`]. `measured_forks` are the children of a measured function.
     pub fn probe_kind(self, has_exits: bool, measured_forks: Option<Forking>) -> u8 {
         let kind = match self {
             Self::Measured if has_exits => Kind::Call,
             Self::Measured => Kind::Entry,
-            Self::Point | Self::Carrier => Kind::Point,
+            Self::Point | Self::Edges | Self::Carrier => Kind::Point,
             Self::Ender | Self::Witness(Witness::Forks(Forking::Copies)) => Kind::Ender,
             Self::Witness(Witness::Frames) => Kind::Frames,
             Self::Witness(Witness::Jump) => Kind::Jump,
@@ -135,7 +139,7 @@ impl Role {
 }
 
 impl Witness {
-    /// The probe points that it needs.
+    /// The probe points that the witness needs.
     pub fn effects(self) -> Effects {
         let copies = Self::Forks(Forking::Copies);
         Effects {
@@ -144,12 +148,12 @@ impl Witness {
         }
     }
 
-    /// True if it is needed in sessions that only count calls.
+    /// True if the witness is needed in sessions that only count calls.
     pub fn is_for_counts(self) -> bool {
         !self.tells_of_ends()
     }
 
-    /// True if it is needed only in sessions that see the ends of calls.
+    /// True if the witness is needed only in sessions that see the ends of calls.
     pub fn tells_of_ends(self) -> bool {
         matches!(
             self,
@@ -157,7 +161,7 @@ impl Witness {
         )
     }
 
-    /// The children that it reports.
+    /// The kind of children that the function reports. `None` if it reports no children.
     pub fn forking(self) -> Option<Forking> {
         match self {
             Self::Forks(forking) => Some(forking),
@@ -166,20 +170,20 @@ impl Witness {
     }
 }
 
-/// Whether the probes of a function are in.
+/// The state of a function's probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// They are in.
+    /// The probes are in.
     In,
-    /// They are out, and may come in again.
+    /// The probes are out, and may be put in again.
     #[default]
     Out,
-    /// They are out for good: another row has its bytes.
+    /// The probes are out for good: another entry of the document's functions has the bytes.
     Retired,
 }
 
 impl State {
-    /// The state after its probes have come in or gone out.
+    /// The state after the probes have come in (`on`) or gone out.
     pub fn switched(self, on: bool) -> Self {
         match (self, on) {
             (_, true) => Self::In,
@@ -192,9 +196,9 @@ impl State {
 /// The part of a function that has hooks while it is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reach {
-    /// All that is laid out for it.
+    /// Everything that is laid out for it.
     #[default]
     Whole,
-    /// The entry. Its calls are counted, and nothing else is known of them when they end.
+    /// The entry. Its calls are counted, and their ends are not seen.
     Entry,
 }

@@ -1,4 +1,4 @@
-//! What is read at the probes of functions, and what records have of it, as the document tells it.
+//! Schemas in the document: the sources that probes read, and the columns that records have.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ use crate::counter::Event;
 use crate::metric::{Metric, number_of};
 use ipath_symbols::values::Item;
 
-/// What is measured of some functions: [`Schema`], whose number is its place in the document.
+/// The measurements of some functions: see [`Schema`]. Its number is its index in the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaDoc {
-    /// Which sources are read: bit n for source n.
+    /// The sources to read for a call: bit `n` for source `n`.
     pub sources: u32,
-    /// What records have of it.
+    /// The columns of records.
     pub columns: Vec<ColumnDoc>,
-    /// What holds for the calls that count, as [`Schema::condition`]; 0 where all do.
+    /// The condition for calls to count, as in [`Schema::condition`]; 0 if all calls count.
     #[serde(default)]
     pub condition: u64,
-    /// What is compared with.
+    /// The number that the condition compares with.
     #[serde(default)]
     pub bound: i64,
 }
@@ -29,36 +29,36 @@ pub struct SchemaDoc {
 /// A column of records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnDoc {
-    /// The name of the metric that it is of; none of what records have for others or for the runtime's sake.
+    /// The name of the column's metric; empty if only other columns or the runtime need the column.
     pub metric: String,
-    /// [`Derived::encode`].
+    /// The column's derivation, by [`Derived::encode`].
     pub derived: u64,
-    /// From what is read to the metric's unit, as [`ColumnRule`] has it.
+    /// The scale from the raw value to the metric's unit, as in [`ColumnRule`].
     pub scale: u64,
 }
 
-/// A counter of the processor: the source whose number its place in the document tells.
+/// A hardware counter. Its index in the document gives the number of its source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterDoc {
-    /// The name of the metric that it is of.
+    /// The name of the counter's metric.
     pub name: String,
-    /// Type of the event.
+    /// The event's `type` in `struct perf_event_attr`.
     pub kind: u32,
-    /// Its config, config1 and config2.
+    /// The event's `config`, `config1` and `config2` in `struct perf_event_attr`.
     pub config: [u64; 3],
 }
 
 impl CounterDoc {
-    /// That of an event.
-    pub fn of(event: Event) -> Self {
+    /// The counter of an event.
+    pub fn of(event: &Event) -> Self {
         Self {
-            name: event.name.to_owned(),
+            name: event.name.to_string(),
             kind: event.kind,
             config: event.config,
         }
     }
 
-    /// As the runtime has it.
+    /// The counter's encoding for the runtime.
     pub fn bytes(&self) -> Vec<u8> {
         let words = words(self.kind, self.config);
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -66,20 +66,25 @@ impl CounterDoc {
 }
 
 impl ColumnDoc {
-    /// True if each call that has ended has a number in it, or where records have a column for them in that of the steady
-    /// ones ([`Derived::Steady`]).
+    /// True if each call that has ended contributes a number to the column. If records have a
+    /// column of steady calls ([`Derived::Steady`]), steady calls contribute to that column
+    /// instead.
     pub fn is_of_all(&self) -> bool {
         self.derived == Derived::Growth(source::CLOCK as u8).encode()
     }
 
-    /// True if it has the values below 0, without their sign.
+    /// True if the column holds the negative values, without their sign.
     pub fn is_negative(&self) -> bool {
         matches!(Derived::decode(self.derived), Some(Derived::Negative(_)))
     }
 }
 
 impl SchemaDoc {
-    /// What is needed for some metrics, in a session whose time-stamp counter has `hz`, and that has these counters.
+    /// The schema for `metrics`. `hz` is the frequency of the session's time-stamp counter, and
+    /// `counters` are the session's counters.
+    ///
+    /// # Errors
+    /// The metrics do not fit into a schema.
     pub fn of(
         metrics: &[Metric],
         condition: Option<&Condition>,
@@ -87,7 +92,7 @@ impl SchemaDoc {
         counters: &[CounterDoc],
     ) -> Result<Self, TooMuch> {
         let mut schema = Self::default();
-        for &metric in metrics {
+        for metric in metrics {
             let (scale, _) = metric.scale(hz);
             let name = metric.name();
             let counter = counters.iter().position(|counter| counter.name == name);
@@ -116,13 +121,14 @@ impl SchemaDoc {
         }
     }
 
-    /// Leaves out what [`SchemaDoc::complete`] has added, so that columns can come and go.
+    /// Removes the columns that [`SchemaDoc::complete`] has added, so that others can be added and
+    /// removed.
     pub fn strip(&mut self) {
         self.columns.retain(|column| !column.metric.is_empty());
     }
 
-    /// Finds out what it has to read, in a session whose time-stamp counter has `hz`, and has records have columns beside those of
-    /// metrics where the hand-written ways can see to their calls then.
+    /// Determines which sources to read. Also adds columns without a metric if a hand-written way
+    /// can then handle the calls. `hz` is the frequency of the session's time-stamp counter.
     pub fn complete(&mut self, hz: u64) {
         self.find_sources();
         if self.condition == 0 {
@@ -130,8 +136,8 @@ impl SchemaDoc {
         }
     }
 
-    /// Has records be such that the hand-written ways can see to their calls ([`abi::schema::way`]), where they could. Times have
-    /// that scale.
+    /// Arranges the columns for a hand-written way ([`abi::schema::way`]), if one could handle the
+    /// calls. `scale` is the scale of times.
     fn suit_ways(&mut self, scale: u64) {
         const CLOCK: Derived = Derived::Growth(source::CLOCK as u8);
         let is_of_times = self.columns.iter().all(|column| column.scale == scale);
@@ -153,7 +159,8 @@ impl SchemaDoc {
         }
     }
 
-    /// Has it read what its columns and its condition need, and the clock with any of that.
+    /// Selects the sources that the columns and the condition need. With any source, the clock is
+    /// read too.
     fn find_sources(&mut self) {
         let sources = self.derived().map(sources_of);
         self.sources = match sources.fold(0, |all, one| all | one) {
@@ -162,26 +169,26 @@ impl SchemaDoc {
         };
     }
 
-    /// How its columns, and what its condition compares, come from what is read.
+    /// The derivations of the schema's columns, and of the operand of its condition.
     fn derived(&self) -> impl Iterator<Item = Derived> + '_ {
         let condition = abi::schema::Condition::decode(self.condition).map(|c| c.of);
         let columns = self.columns.iter().map(|c| Derived::decode(c.derived));
         columns.flatten().chain(condition)
     }
 
-    /// The values of a call that it has to do with.
+    /// The arguments and return values that the schema uses.
     pub fn items(&self) -> Vec<Item> {
         let derived: Vec<Derived> = self.derived().collect();
         let is_of = |item: &Item| derived.contains(&Derived::Value(number_of(*item)));
         Item::all().filter(is_of).collect()
     }
 
-    /// True if some of it is known only when a call ends.
+    /// True if part of the schema is known only when a call ends.
     pub fn needs_exits(&self) -> bool {
         self.derived().any(|derived| !derived.is_at_entry())
     }
 
-    /// As the runtime has it.
+    /// The schema's encoding for the runtime.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.sources.to_le_bytes().to_vec();
         bytes.extend((self.columns.len() as u32).to_le_bytes());
@@ -206,7 +213,7 @@ fn sources_of(derived: Derived) -> u32 {
     }
 }
 
-/// What a condition compares, and with what, in the unit that is read.
+/// The operand of a condition and the number that it is compared with, in the operand's raw unit.
 fn compared(condition: &Condition, hz: u64) -> (Derived, i64) {
     const NS: i128 = 1_000_000_000;
     let metric = match condition.operand() {
@@ -237,14 +244,14 @@ fn relation(relation: Relation) -> abi::schema::Relation {
     }
 }
 
-/// Why there is no schema of some metrics.
+/// Why metrics have no schema.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TooMuch {
     /// There are too many metrics.
     Columns,
-    /// Too many different lists of metrics have been asked for.
+    /// There have been too many different lists of metrics.
     Schemas,
-    /// Records of this session have room for so many columns, and a function would need more.
+    /// A function would need more columns than this session's records have room for.
     Room(usize),
     /// There are too many counters of the processor.
     Counters,
@@ -255,20 +262,24 @@ impl fmt::Display for TooMuch {
         match self {
             Self::Columns => write!(
                 f,
-                "too many metrics: there is room for {MAX_COLUMNS}, an argument or the return value takes two"
+                "too many metrics: there is room for {MAX_COLUMNS}; an argument or the return \
+                value takes two"
             ),
             Self::Room(room) => write!(
                 f,
-                "too many metrics: the session was made with room for {room} of each function, an argument or the return value takes two"
+                "too many metrics: the session has room for {room} per function; an argument or \
+                the return value takes two"
             ),
             Self::Counters => write!(
                 f,
-                "too many counters of the processor: a session has room for {}, those that it had before included",
+                "too many counters of the processor: a session has room for {}, including earlier \
+                ones",
                 source::COUNTERS
             ),
             Self::Schemas => write!(
                 f,
-                "the session has had {MAX_SCHEMAS} different lists of metrics, and has no room for another one"
+                "the session already has {MAX_SCHEMAS} different lists of metrics, and has no \
+                room for another one"
             ),
         }
     }
@@ -280,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// The columns of records with these metrics, and what the hand-written ways do of them.
+    /// The columns of records with these metrics, and the hand-written way for them.
     fn of(names: &[&str]) -> (Vec<Derived>, u8) {
         let metrics: Vec<Metric> = names
             .iter()

@@ -1,5 +1,7 @@
 //! The types that a segment's areas consist of.
 
+use std::sync::atomic::AtomicU64;
+
 use abi::segment::{
     Asked, Column, Header, Histogram, JournalEntry, ModuleEntry, Node, Record, TableHead, TableRow,
     ThreadEntry,
@@ -10,8 +12,8 @@ use abi::segment::{
 /// # Safety
 /// An implementor promises:
 ///
-/// * All of it is atomics, or arrays and structures of atomics. Another process may write to any byte
-///   at any time, so a plain integer would be a data race.
+/// * All of it is atomics, or arrays and structures of atomics. Another process may write to any
+///   byte at any time, so a plain integer would be a data race.
 /// * Any bytes are a valid value. The other process may be hostile.
 /// * Its layout is fixed (`repr(C)`).
 /// * It has no destructor.
@@ -19,6 +21,8 @@ pub(super) unsafe trait Shared {}
 
 // SAFETY: all fields are atomic integers, or arrays and `repr(C)` structures of them.
 unsafe impl Shared for Header {}
+// SAFETY: it is an atomic integer.
+unsafe impl Shared for AtomicU64 {}
 // SAFETY: as `Header`.
 unsafe impl Shared for Node {}
 // SAFETY: as `Header`.

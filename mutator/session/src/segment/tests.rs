@@ -59,7 +59,7 @@ fn what_is_written_is_read_by_another() {
 #[test]
 fn a_hostile_header_is_refused() {
     let (process, segment) = create(2);
-    // Without a document it would be one whose maker has been killed.
+    // Without a document, its creator would count as killed.
     segment.header().document_turn.store(1, Relaxed);
     segment.header().columns.store(u32::MAX, Relaxed);
     assert!(matches!(

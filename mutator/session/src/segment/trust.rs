@@ -1,5 +1,6 @@
-//! Which file is a process's segment. A name proves nothing: anyone may make a file of any name where
-//! segments are. What counts is who may write to the file, and whether the process maps it.
+//! Decides which file is a process's segment. A name proves nothing: anyone can create a file of
+//! any name in the folder of segments. The evidence is who can write to the file, and whether the
+//! process maps it.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -17,26 +18,27 @@ use ipath_target::fault_injection::step;
 use ipath_target::process::identity::file_id;
 use ipath_target::process::{Mapping, Process};
 
-/// Where named segments are.
+/// The folder of named segments.
 pub(super) const FOLDER: &str = "/dev/shm";
-/// The name of every segment in the target alone, as its maps and links to it show it.
+/// The name of every segment that only the target has, as it appears in maps and in links of
+/// descriptors.
 pub(super) const UNNAMED: &str = "/memfd:ipath (deleted)";
-/// What the names in [`FOLDER`] begin with.
+/// The beginning of names in [`FOLDER`].
 const PREFIX: &str = "ipath-";
-/// Permissions of a segment: its owner's alone.
+/// Permissions of a segment: only for its owner.
 pub(super) const MODE: u32 = 0o600;
 
-/// A file that is the segment of a process, as far as can be told from outside.
+/// A file that appears to be the segment of a process. Its contents are not checked yet.
 #[derive(Debug)]
 pub struct Claim {
     pub(super) file: Arc<File>,
-    /// Its name; `None` for one that lives in the target alone.
+    /// The file's path. `None` for a segment that only the target has (a memfd).
     pub(super) path: Option<PathBuf>,
-    /// True if the process maps it.
+    /// True if the process maps the file.
     pub mapped: bool,
 }
 
-/// The name of the segment of a process, or with a suffix where that name is taken by something else.
+/// The path of a process's segment, with a suffix if something else has the usual name.
 pub(super) fn path_for(process: &Process, suffix: Option<u32>) -> PathBuf {
     let name = format!("{PREFIX}{}-{}", process.pid, process.start_time);
     Path::new(FOLDER).join(match suffix {
@@ -45,12 +47,12 @@ pub(super) fn path_for(process: &Process, suffix: Option<u32>) -> PathBuf {
     })
 }
 
-/// True if a link to a descriptor's file says that it is a segment without a name.
+/// True if the link of a descriptor shows a segment without a name.
 pub fn is_unnamed(link: &Path) -> bool {
     link == Path::new(UNNAMED)
 }
 
-/// True if maps name a segment so, of whichever process.
+/// True if a name in maps is that of a segment of any process.
 pub fn is_segment_name(name: &str) -> bool {
     let named = || {
         name.strip_prefix(FOLDER)?
@@ -60,7 +62,7 @@ pub fn is_segment_name(name: &str) -> bool {
     name == UNNAMED || named().is_some()
 }
 
-/// The process that a file name stands for, if it is a segment's.
+/// The process id and start time in the name of a segment; `None` for any other name.
 pub(super) fn parse(name: &str) -> Option<(i32, u64)> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -69,7 +71,7 @@ pub(super) fn parse(name: &str) -> Option<(i32, u64)> {
     (suffix.is_none_or(is_suffix) && parts.next().is_none()).then_some((pid, start))
 }
 
-/// File names of segments, and the processes they stand for.
+/// Files with names of segments, with the process ids and start times in these names.
 pub(super) fn names() -> Vec<(PathBuf, (i32, u64))> {
     let entries = fs::read_dir(FOLDER).into_iter().flatten();
     let named = entries.filter_map(|entry| {
@@ -80,8 +82,9 @@ pub(super) fn names() -> Vec<(PathBuf, (i32, u64))> {
     named.collect()
 }
 
-/// True if only root, the user who asks and the owner of the process can have made the file or can write to it.
-/// Where root asks about a process that has ended, its owner is not known, and may be anybody.
+/// True if only root, the user of this command and the owner of the process can have created the
+/// file or can write to it. The owner of a process that has ended is unknown. Root then trusts a
+/// file of any user.
 pub(super) fn is_trusted(metadata: &Metadata, owner: Option<u32>) -> bool {
     // SAFETY: takes no argument and cannot fail.
     let own = unsafe { libc::geteuid() };
@@ -91,8 +94,9 @@ pub(super) fn is_trusted(metadata: &Metadata, owner: Option<u32>) -> bool {
     is_private && (uid == 0 || uid == own || by_owner)
 }
 
-/// The user whose process it is, for good: one that has other rights as well, as a daemon with a user's effective id
-/// for a while, or that its user may not trace, is root's. `None` where it has ended.
+/// The user that owns the process permanently; `None` if it has ended. A process counts as root's
+/// if its ids differ, as those of a daemon with a user's effective id do, or if its user may not
+/// trace it.
 pub(super) fn owner_of(process: &Process) -> Option<u32> {
     if process.has_ended() {
         return None;
@@ -106,7 +110,8 @@ pub(super) fn owner_of(process: &Process) -> Option<u32> {
     Some(if is_whole { uid } else { 0 })
 }
 
-/// Opens a name that anyone may have made: never anything but a file, never waiting, never through a link.
+/// Opens a name that anyone may have created. Fails unless it is a regular file. Never waits or
+/// follows a link.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     open_with(path, libc::O_NOFOLLOW)
 }
@@ -124,7 +129,7 @@ fn open_with(path: &Path, flags: i32) -> io::Result<File> {
     }
 }
 
-/// A word of a segment's header; 0 after the end of the file.
+/// A word of a segment's header; 0 beyond the end of the file.
 fn word_at(file: &File, offset: usize) -> io::Result<u64> {
     let mut word = [0; 8];
     match file.read_exact_at(&mut word, offset as u64) {
@@ -134,8 +139,8 @@ fn word_at(file: &File, offset: usize) -> io::Result<u64> {
     }
 }
 
-/// The first of the processes that the target of a named segment is measured with, by the header of this version: its id
-/// and its start time. Reads no more than the header.
+/// The process id and start time of the first process that is measured together with a segment's
+/// target. Reads only the header of the named file; `None` if it is of another version.
 pub fn family_at(path: &Path) -> Option<(i32, u64)> {
     let file = File::options()
         .read(true)
@@ -151,29 +156,33 @@ pub fn family_at(path: &Path) -> Option<(i32, u64)> {
     (is_ours && pid != 0).then_some((pid, start))
 }
 
-/// True if a name that maps show is of another process's segment.
+/// True if a name in maps is that of another process's segment.
 fn is_named_for_another(name: &str, process: &Process) -> bool {
     let name = name.strip_suffix(" (deleted)").unwrap_or(name);
     let file = name.rsplit_once('/').map_or(name, |(_, file)| file);
     parse(file).is_some_and(|(pid, _)| !is_id_of(pid, process))
 }
 
-/// True if a header says that it is another process's. One that says nothing yet does not.
+/// True if the header names another process. False if the header has not been written yet.
 fn is_of_another(file: &File, process: &Process) -> io::Result<bool> {
     let is_written = word_at(file, offset_of!(Header, magic))? != 0;
     let pid = word_at(file, offset_of!(Header, pid))? as u32 as i32;
     Ok(is_written && !is_id_of(pid, process))
 }
 
-/// Who made a segment may have been in a pid namespace of the process's own.
+/// True if this is an id of the process in any pid namespace. The creator of a segment may have
+/// been in another namespace.
 fn is_id_of(pid: i32, process: &Process) -> bool {
     pid == process.pid.0 || process.has_id(pid)
 }
 
 impl Claim {
-    /// The segment of a process: the one that it maps; else, of those with its name, one that only
-    /// a maker of segments can have made. `maps` reads the process's maps, where there are any: again where
-    /// another command takes out the segment that they show, or makes one, while it is being looked for.
+    /// The segment of a process: the one that it maps, otherwise a trusted file with its name.
+    /// `None` if there is neither. `maps` reads the process's maps. It is called again if another
+    /// command creates or removes a segment during the search.
+    ///
+    /// # Errors
+    /// The error of `maps`, or a file that cannot be inspected.
     pub fn find<E: From<SegmentError>>(
         process: &Process,
         maps: impl Fn() -> Result<Vec<Mapping>, E>,
@@ -189,6 +198,7 @@ impl Claim {
         }
     }
 
+    /// Like [`Self::find`], with the process's maps.
     fn find_in(process: &Process, maps: &[Mapping]) -> Result<Option<Self>, SegmentError> {
         let owner = owner_of(process);
         let mut found: Vec<(u64, Self)> = Vec::new();
@@ -197,7 +207,8 @@ impl Claim {
             if named != (process.pid.0, process.start_time) {
                 continue;
             }
-            // What is not trusted is not even opened: opening a FIFO or a device does something.
+            // Files that are not trusted are not opened: opening a FIFO or a device has side
+            // effects.
             let trusted = |m: &Metadata| is_trusted(m, owner);
             if !fs::symlink_metadata(&path).is_ok_and(|m| trusted(&m)) {
                 continue;
@@ -225,7 +236,7 @@ impl Claim {
             };
             found.push((metadata.mtime() as u64, claim));
         }
-        // The one that is mapped, else the latest.
+        // Prefer the one that is mapped, then the latest.
         let best = found
             .into_iter()
             .max_by_key(|(made, claim)| (claim.mapped, *made));
@@ -239,11 +250,11 @@ impl Claim {
         }
     }
 
-    /// A given file, whoever may have made it and whatever it holds. No command takes one for a process's: it is for
-    /// giving readers what none of them may be harmed by.
+    /// A given file, regardless of its owner and contents. No command takes such a file for a
+    /// process's segment. It serves to test that hostile contents cannot harm a reader.
     ///
     /// # Errors
-    /// What opening it gives, or that it is no regular file.
+    /// The file cannot be opened, or it is not a regular file.
     pub fn of_file(path: &Path) -> Result<Self, SegmentError> {
         let file = open(path).map_err(|e| SegmentError::Io(path.to_owned(), e))?;
         Ok(Self {
@@ -253,8 +264,9 @@ impl Claim {
         })
     }
 
-    /// A segment that has no name, or has lost it, through the target's own mapping of it. A process that looks at
-    /// another's session maps that one's.
+    /// A segment without a name, or whose name is gone, by the target's own mapping of it. Skips a
+    /// segment of another process, which a process maps if it inspects that process's session.
+    /// `None` if the target maps no segment. Fails if a mapping cannot be inspected.
     pub(super) fn in_target(
         process: &Process,
         maps: &[Mapping],
@@ -265,7 +277,8 @@ impl Claim {
             let name = format!("/proc/{}/map_files/{start:x}-{end:x}", process.entry());
             let path = PathBuf::from(name);
             let io = |e| SegmentError::Io(path.clone(), e);
-            // A link of the kernel's, to what the process maps, which has chosen the name that is looked for.
+            // The link is the kernel's, but the target has chosen the name in its maps. So compare
+            // the files.
             let is_it = |m: &Metadata| m.is_file() && file_id(m) == mapping.file;
             if !is_it(&fs::metadata(&path).map_err(io)?) {
                 continue;
@@ -283,18 +296,27 @@ impl Claim {
         Ok(None)
     }
 
-    /// Takes its lock.
+    /// Takes the lock of the file.
+    ///
+    /// # Errors
+    /// [`SegmentError::Busy`] if another command holds it for 10 seconds.
     pub fn lock(&self) -> Result<Lock, SegmentError> {
         Lock::take(&self.file, PATIENCE)
     }
 
-    /// Takes its lock, if nobody has it.
+    /// Takes the lock of the file.
+    ///
+    /// # Errors
+    /// [`SegmentError::Busy`] at once if another command holds it.
     pub fn try_lock(&self) -> Result<Lock, SegmentError> {
         Lock::take(&self.file, std::time::Duration::ZERO)
     }
 
-    /// True if its maker has come as far as touching the process: what there is before that has
+    /// True if the creator of the file may have touched the process. Until then the file has
     /// neither a size nor a document.
+    ///
+    /// # Errors
+    /// The file cannot be read.
     pub fn is_begun(&self) -> Result<bool, SegmentError> {
         let at = |offset| word_at(&self.file, offset);
         let fields = at(offset_of!(Header, magic))
@@ -311,12 +333,12 @@ impl Claim {
         }
     }
 
-    /// Its name, if it has one.
+    /// The file's path. `None` for a segment that only the target has (a memfd).
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Removes its name.
+    /// Removes the file's name. Does nothing if the name leads to another file.
     pub fn remove_name(&self) {
         if let Some(path) = self.path.as_ref().filter(|_| self.is_named()) {
             let _ = fs::remove_file(path);
@@ -324,8 +346,8 @@ impl Claim {
         }
     }
 
-    /// True if its name still leads to it, so that whoever looks for it finds it. Without a name it is
-    /// found as long as it is mapped.
+    /// True if the file's name still leads to it, so that other commands find it. A file without a
+    /// name is found while it is mapped.
     pub fn is_named(&self) -> bool {
         let Some(path) = &self.path else { return true };
         let (there, own) = (fs::symlink_metadata(path), self.file.metadata());

@@ -1,5 +1,9 @@
-//! Rules that the runtime asks for while the program runs: of return addresses in code without unwind entries that
-//! there is too much of to be looked through beforehand, and of those whose entries go by the frame pointer.
+//! Answering the questions of the runtime, which asks for unwind rules while the program runs.
+//!
+//! It asks about return addresses in code without unwind entries, if there is too much of it to
+//! analyze in advance. It also asks about return addresses whose unwind entry uses the frame
+//! pointer. A walk by such an entry has to compare the saved frame pointer. A walk by the stack
+//! pointer does not.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -22,25 +26,27 @@ use ipath_symbols::jit::makes_code;
 use ipath_target::process::Process;
 use ipath_target::process::modules::{Module, modules};
 
-/// Most return addresses that are looked up in instructions at a time: others may be asked for meanwhile.
-const MOST: usize = 32;
+/// The most return addresses to analyze at a time. Others may be asked for meanwhile.
+const MAX_ADDRESSES: usize = 32;
 
-/// For how long it is slept where nothing is asked: the runtime wakes who sleeps, and this has to see its own end.
+/// The longest sleep while there are no questions. The runtime wakes the thread, but the thread
+/// must also notice its own end.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// The same while a question is being written, and the longest rest after an answer.
+/// The longest sleep while a question is being written, and the longest rest after an answer.
 const SHORT: Duration = Duration::from_millis(1);
 
-/// The rest where looking has failed, or sleeping; then twice as long each time.
+/// The first rest after a failed look or a failed sleep. It doubles with each failed look.
 const REST: Duration = Duration::from_millis(10);
+/// The longest rest after failed looks.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// Most questions that are waited for while they are being written.
+/// The most unfinished questions that a thread waits for.
 const MOST_UNWRITTEN: usize = 1 << 10;
 
-/// A thread that finds the rules that the runtime of a session asks for, as long as this lives.
+/// A thread that finds the rules that a session's runtime asks for. It ends when this is dropped.
 pub struct Answering {
-    /// Nothing is ever sent: it ends with this.
+    /// Carries no messages: dropping it ends the thread.
     _until: Sender<()>,
 }
 
@@ -77,36 +83,38 @@ impl Answering {
                     Err(_) => failures + 1,
                 };
                 rest = match looked {
-                    // As long as it took, so that half of a processor is the most that it takes.
+                    // As long as the look took, so that this uses at most half of a processor.
                     Ok(true) => begun.elapsed().min(SHORT),
                     Ok(false) => answers.sleep(),
                     Err(error) if is_end(&error) => return,
-                    // Somebody else may have the lock, or there are no descriptors.
+                    // Another command may hold the lock, or descriptors may have run out.
                     Err(_) => (REST * (1 << failures.min(10))).min(LONGEST_REST),
                 };
             }
         };
-        // Without a thread nothing is answered. It has the signal mask of who begins it.
+        // Without a thread nothing is answered. The thread inherits its creator's signal mask.
         let _ = thread::Builder::new().name("rules".into()).spawn(work);
         Self { _until: until }
     }
 }
 
-/// What has been asked, and is being answered.
+/// The state of an answering thread.
 struct Answers<'r> {
     session: Session,
     is_over: &'r Receiver<()>,
-    /// How many have been looked at, and the numbers of those among them that are still being written.
+    /// The number of questions seen.
     seen: u64,
+    /// The numbers of the questions that are still being written.
     unwritten: Vec<u64>,
-    /// Those whose instructions have to be looked at more closely.
+    /// Questions that need a closer analysis of instructions, and have not been answered.
     left: Vec<Question>,
-    /// What is found out before it is asked for.
+    /// Rules found before they are asked for.
     ahead: Ahead,
-    /// What has been looked through for patterns that wait.
+    /// The modules inspected for waiting patterns.
     looked_through: LookedThrough,
-    /// Who generates code.
+    /// The generators of code in the process.
     generated: Generated,
+    /// The unwind entries that the process has registered.
     registered: RegisteredCode,
 }
 
@@ -137,12 +145,12 @@ impl<'r> Answers<'r> {
         self.session.look_at_loads(&mut self.looked_through)
     }
 
-    /// True once nobody waits for answers any more.
+    /// Waits for up to `patience`. Returns true, at once, when the `Answering` is dropped.
     fn is_over(&self, patience: Duration) -> bool {
         self.is_over.recv_timeout(patience) != Err(RecvTimeoutError::Timeout)
     }
 
-    /// Sleeps until something is asked: how long to rest then.
+    /// Sleeps until there is a question. Returns how long to rest after that.
     fn sleep(&self) -> Duration {
         let patience = if self.unwritten.is_empty() {
             PERIOD
@@ -152,7 +160,7 @@ impl<'r> Answers<'r> {
         let begun = Instant::now();
         self.session.segment.await_question(self.seen, patience);
         let is_asked = !self.session.segment.asked_since(self.seen).is_empty();
-        // Where it cannot sleep by the segment it must not be awake all the time.
+        // If the sleep on the segment fails at once, rest instead of spinning.
         let segment = &self.session.segment;
         let is_awaited = segment.unseen_loads().is_some() || segment.departing().is_some();
         if is_asked || is_awaited || begun.elapsed() >= patience {
@@ -162,8 +170,8 @@ impl<'r> Answers<'r> {
         }
     }
 
-    /// Answers what has been asked since the last time as far as that is quick, else some of what is left: whether there
-    /// was any.
+    /// Answers new questions if that is quick, or else some of those left. Returns true if there
+    /// may be more work.
     fn look(&mut self) -> Result<bool, SessionError> {
         let asked = self.next();
         if !asked.is_empty() {
@@ -176,7 +184,9 @@ impl<'r> Answers<'r> {
                 .extend(asked.iter().filter(|asked| is_left(asked)));
             return answered.map(|_| true);
         }
-        let mut some = self.left.split_off(self.left.len().saturating_sub(MOST));
+        let mut some = self
+            .left
+            .split_off(self.left.len().saturating_sub(MAX_ADDRESSES));
         some.retain(|question| self.session.segment.is_open(question));
         some.sort_unstable();
         if !some.is_empty() {
@@ -204,7 +214,7 @@ impl<'r> Answers<'r> {
         self.registered.look(&mut self.session, &modules, &maps)
     }
 
-    /// Publishes some of what may be asked for next.
+    /// Publishes some of the rules that may be asked for next.
     fn answer_unasked(&mut self) -> Result<(), SessionError> {
         if self.ahead.is_over() {
             return Ok(());
@@ -224,7 +234,7 @@ impl<'r> Answers<'r> {
         })
     }
 
-    /// What has been asked since the last time, ascending.
+    /// The new questions, and earlier ones that have been written completely since, ascending.
     fn next(&mut self) -> Vec<Question> {
         let segment = &self.session.segment;
         let new = segment.asked_since(self.seen);
@@ -243,14 +253,14 @@ impl<'r> Answers<'r> {
         found
     }
 
-    /// Answers those that take longer.
+    /// Answers questions that need a closer analysis.
     fn answer_some(&mut self, asked: &[Question]) -> Result<(), SessionError> {
         self.publish_tables_of(asked)?;
         self.answer(asked, answers, Closely::Yes).map(drop)
     }
 
-    /// Publishes the tables of modules that have been loaded since functions were last added, where calls in them return
-    /// to `asked`.
+    /// Publishes the tables of modules that contain calls returning to `asked` and were loaded
+    /// since functions were last added.
     fn publish_tables_of(&mut self, asked: &[Question]) -> Result<(), SessionError> {
         self.session.refresh()?;
         let maps = self.session.process.maps()?;
@@ -259,7 +269,7 @@ impl<'r> Answers<'r> {
             let is_new = !self.session.document.tables.contains(&table_key(module));
             is_new && asked.iter().any(|question| is_call_in(module, question.at))
         });
-        // Nobody has to wait meanwhile for the lock.
+        // Prepared before the lock is taken, so that other commands need not wait for it.
         new.iter().for_each(prepare);
         if new.is_empty() || self.is_over(Duration::ZERO) {
             return Ok(());
@@ -270,8 +280,9 @@ impl<'r> Answers<'r> {
         })
     }
 
-    /// Publishes the rules that `find` has for ascending questions: for which. With a closer look all have been dealt
-    /// with.
+    /// Publishes the rules that `find` returns for ascending questions. Returns the return
+    /// addresses that have an answer, ascending. After a close look, closes the questions without
+    /// one too.
     fn answer(
         &mut self,
         asked: &[Question],
@@ -322,8 +333,9 @@ impl<'r> Answers<'r> {
         Ok(answered)
     }
 
-    /// Publishes rules with which these ascending questions have been dealt with, but what another command has been
-    /// faster with.
+    /// Publishes rules and closes the ascending questions `over`. Skips questions that another
+    /// command has answered meanwhile. `seen` is the value of the time-stamp counter before the
+    /// mappings were read.
     fn publish(
         &mut self,
         mut rules: Vec<(Avma, u64)>,
@@ -353,20 +365,20 @@ impl<'r> Answers<'r> {
     }
 }
 
-/// Whether questions are looked into as far as can be.
+/// How thoroughly questions are analyzed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Closely {
     Yes,
     No,
 }
 
-/// Is the call that returns to `at` in the module?
+/// True if the call that returns to `at` is in the module.
 fn is_call_in(module: &Module, at: Avma) -> bool {
     let call = Avma(at.0.wrapping_sub(1));
     module.code.iter().any(|mapping| mapping.contains(call))
 }
 
-/// Is there no session any more that could be answered?
+/// True if there is no session left to answer.
 fn is_end(error: &SessionError) -> bool {
     match error {
         SessionError::Gone(_) => true,

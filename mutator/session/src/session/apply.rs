@@ -1,4 +1,4 @@
-//! Putting probes in and taking them out: the moments the target is stopped.
+//! Putting probes in and taking them out, in stops of the target.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,16 +34,21 @@ use ipath_target::process::modules::{Module, modules};
 use ipath_target::progress::Step;
 use ipath_target::tracee::{CallCode, Stopped, pause, tracing};
 
-/// How often it is tried again when a thread is in the way for the moment.
+/// The most attempts while a thread is in the way.
 const ATTEMPTS: usize = 200;
-/// The time limit: stopping thousands of threads takes seconds each time.
+/// The time limit of all attempts. Stopping thousands of threads takes seconds each time.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How long threads run on between.
+/// How long threads run between attempts.
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl Session {
-    /// Looks patterns up in the process as it is now, to measure what they name as `remeasure` says, or else as the
-    /// session does. A function with a value among that which cannot be read is refused.
+    /// Looks patterns up in the process as it is now. The functions will measure the metrics of
+    /// `remeasure`, or those of the session. A function is refused if one of the values cannot be
+    /// read.
+    ///
+    /// # Errors
+    /// The process cannot be read, has ended or has executed another program, or the metrics of
+    /// `remeasure` do not fit.
     pub fn select(
         &self,
         patterns: &[Pattern],
@@ -60,7 +65,7 @@ impl Session {
         Ok(selected)
     }
 
-    /// The schema of functions that come in.
+    /// The schema of functions that come in with this change of metrics, or without one.
     fn schema_of_new(&self, remeasure: Option<&Remeasure>) -> Result<SchemaDoc, SessionError> {
         let mut document = self.document.clone();
         let of = document.schema;
@@ -74,7 +79,10 @@ impl Session {
         Ok(document.schema_of(number).cloned().unwrap_or_default())
     }
 
-    /// Instruments what was selected.
+    /// Instruments the selected functions. `why` describes the stop in the profile.
+    ///
+    /// # Errors
+    /// The session cannot be locked, the process cannot be changed, or every function is refused.
     pub fn add(&mut self, why: &str, selected: Selected) -> Result<Changed, SessionError> {
         let Selected {
             space,
@@ -86,12 +94,17 @@ impl Session {
         })
     }
 
-    /// Takes out the probes of functions by id.
+    /// Takes out the probes of the functions with these ids.
+    ///
+    /// # Errors
+    /// The session cannot be locked, or the process cannot be changed.
     pub fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
         self.change(None, |locked| locked.remove(ids))
     }
 
-    /// Does a change under the lock, by a thread that traces.
+    /// Makes a change under the lock, on the tracing thread. `space` is the address space in which
+    /// the change was planned, if any. Fails like [`Self::locked`]; an error that may come of the
+    /// end of the process is replaced by one that says so.
     pub(super) fn change<R: Send>(
         &mut self,
         space: Option<Arc<Space>>,
@@ -108,7 +121,10 @@ impl Session {
         })
     }
 
-    /// Ids of the functions of the session that patterns name.
+    /// The ids of the session's measured functions that match one of `patterns`.
+    ///
+    /// # Errors
+    /// The process cannot be read, has ended or has executed another program.
     pub fn matching(&self, patterns: &[Pattern]) -> Result<Vec<usize>, SessionError> {
         let space = Space::open(&self.process)?;
         let modules = modules(&self.process, &space.maps()?);
@@ -145,8 +161,9 @@ impl Session {
 }
 
 impl Locked<'_> {
-    /// Instruments what was selected; `stopped` are the threads of a process that is stopped
-    /// already and stays so.
+    /// Instruments the selected functions. `stopped` are the threads of a process that is already
+    /// stopped and stays so. Fails if every function is refused, or if the process cannot be read
+    /// or changed.
     pub(super) fn add(
         &mut self,
         why: &str,
@@ -166,7 +183,7 @@ impl Locked<'_> {
         self.record(executed, modules)
     }
 
-    /// Writes down what has been executed.
+    /// Records an executed change in the document.
     fn record(&mut self, executed: Executed, modules: &[Module]) -> Result<Changed, SessionError> {
         let Executed { ids, mut changed } = executed;
         if let Some(ids) = ids {
@@ -183,8 +200,8 @@ impl Locked<'_> {
         Ok(changed)
     }
 
-    /// Puts the probes of functions in, in stops of which each is short; those that something is in the way
-    /// of are refused.
+    /// Patches functions in short stops. Functions with an obstacle are refused. Fails if every
+    /// function is refused, or if the process cannot be changed.
     pub(super) fn put_in(
         &mut self,
         why: &str,
@@ -194,7 +211,7 @@ impl Locked<'_> {
     ) -> Result<(), SessionError> {
         let space = Arc::clone(&self.space);
         let code = CallCode::find(&self.process, &space.maps()?, space.memory())?;
-        // Who tells of calls that end without a return comes before those whose calls can.
+        // Witnesses of ends come before the functions whose calls they end.
         ids.sort_by_key(|&id| self.document.functions[id].role.is_shown());
         while !ids.is_empty() {
             let rest = ids.split_off(in_one_stop(&self.document, ids.iter()));
@@ -224,6 +241,9 @@ impl Locked<'_> {
         Ok(())
     }
 
+    /// Takes out the probes of the functions with these ids, and everything that these functions
+    /// alone need. Writes the document. Ignores functions that are out. Fails if the process cannot
+    /// be changed.
     pub(super) fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
         let Removal { ids, out } = decide_removal(&self.document, ids);
         self.take_out("remove", &out)?;
@@ -241,12 +261,14 @@ impl Locked<'_> {
         })
     }
 
+    /// Takes out the probes of exactly the functions with these ids, in short stops. `why`
+    /// describes the stops in the profile. Fails if the process cannot be changed.
     pub(super) fn take_out(&mut self, why: &str, ids: &[usize]) -> Result<(), SessionError> {
         if ids.is_empty() {
             return Ok(());
         }
         stop_lending(self, ids)?;
-        // From here on no call is counted that would be seen to enter and not to return.
+        // From here on, no call is counted whose entry would be seen and whose return would not.
         switch(self, ids, false)?;
         let mut ids = ids.to_vec();
         ids.sort_by_key(|&id| (self.document.functions[id].role.is_shown(), id));
@@ -259,8 +281,8 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Runs `work` with all threads stopped, and again after a while as long as it answers that a
-    /// thread is in its way.
+    /// Runs `work` with all threads stopped. After an error that may disappear by itself, such as a
+    /// thread in the way, pauses and tries again.
     pub(super) fn in_stop(
         &mut self,
         why: &str,

@@ -1,4 +1,4 @@
-//! Libraries that were loaded later and have requested functions, without a pending pattern for
+//! Libraries that were loaded later and contain requested functions, without a pending pattern for
 //! them.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use ipath_target::process::identity::{self, FileId};
 use ipath_target::process::modules::Module;
 
 /// The most entries to inspect: a library that is loaded repeatedly has many.
-const MOST: u32 = 4096;
+const MAX_ENTRIES: u32 = 4096;
 
 /// Records the files that were searched for functions.
 pub(super) fn note_looked_in(document: &mut Document, modules: &[Module]) {
@@ -28,7 +28,7 @@ pub(super) fn note_looked_in(document: &mut Document, modules: &[Module]) {
 }
 
 impl Session {
-    /// The paths of libraries that the runtime has seen, that have requested functions, and that
+    /// The paths of libraries that the runtime has seen, that contain requested functions, and that
     /// are not measured. Empty while patterns are pending, because these install the functions.
     pub fn came_unmeasured(&self) -> Vec<String> {
         let document = &self.document;
@@ -46,7 +46,7 @@ impl Session {
             };
             let name = file_name(path);
             let mut patterns = patterns.iter().filter(|p| !p.is_address());
-            patterns.any(|p| p.module_matches(name) && !p.select(image.image, name).is_empty())
+            patterns.any(|p| p.module_matches(name) && !p.select(image.image(), name).is_empty())
         };
         let came = self.came();
         came.into_iter()
@@ -58,7 +58,7 @@ impl Session {
     /// The files that the runtime has seen and that were not searched.
     fn came(&self) -> BTreeSet<(String, FileId)> {
         let used = self.segment.header().modules_used.load(Acquire);
-        let used = u32::try_from(used).unwrap_or(MOST).min(MOST);
+        let used = u32::try_from(used).unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES);
         let all = (0..used).filter_map(|index| {
             let entry = self.segment.module(index)?;
             let len = entry.path_len.load(Acquire) as usize;

@@ -1,11 +1,14 @@
 //! A function to be patched, with its plan.
 
+use std::sync::Arc;
+
 use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
 use patcher::plan::{FunctionPlan, RefuseReason};
 use patcher::select::name_of_start;
 use patcher::{Bias, Svma};
 
+use super::counted::Counted;
 use super::elsewhere::Elsewhere;
 use super::refusal::Refusal;
 use crate::segment::{Forking, Role};
@@ -16,51 +19,56 @@ pub struct Candidate {
     /// Index of the module in the list it was selected from; 0 for a file.
     pub module: usize,
     /// The module's file.
-    pub image: &'static OpenImage,
-    /// Address in the process minus address in the file.
+    pub image: Arc<OpenImage>,
+    /// Run-time addresses minus link-time addresses of the module's file.
     pub bias: Bias,
     /// The function with its plan.
     pub plan: FunctionPlan,
-    /// Its demangled name; `module+0xADDR` where it has none.
+    /// The function's demangled name, or `module+0xADDR` if it has none.
     pub name: String,
-    /// Where calls go that do not come to it.
+    /// The destinations of calls that bypass the function.
     pub elsewhere: Elsewhere,
-    /// Why it gets probes.
+    /// The purpose of the function's probes.
     pub role: Role,
-    /// The children that it may create, if it is measured.
+    /// The children that a measured function may create. `None` for other functions.
     pub children: Option<Forking>,
-    /// True if breakpoints may lead to what nothing else can.
+    /// True if breakpoints may be used where no other tactic works.
     pub traps: bool,
-    /// Where its arguments and its return value are: [`abi::value`].
+    /// The locations of the function's arguments and its return value: [`abi::value`].
     pub values: u64,
-    /// Why one of them that is asked for cannot be read.
+    /// Why a requested value cannot be read. `None` if all can be read.
     pub unreadable: Option<String>,
-    /// True where nothing is known of them, and registers are read as they are.
+    /// True without debug information about the function's values. Registers are then read as they
+    /// are.
     pub is_bare: bool,
-    /// The points that its plan has hooks for, by number.
+    /// The points that have hooks in the function's plan, by number.
     pub points: Vec<Point>,
-    /// The schema that it is measured by from now on.
+    /// The counters that have hooks in the function's plan. `None` if its edges are not counted.
+    pub counted: Option<Counted>,
+    /// The number of the schema by which the function will be measured.
     pub schema: u8,
-    /// The function of the session whose exits its plan has, and nothing else.
+    /// The function of the session whose exits the plan contains. The plan contains nothing else
+    /// then. `None` for other candidates.
     pub exits_of: Option<usize>,
 }
 
 /// The file in which a candidate is found.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Origin {
     /// Index of the module in the list it was selected from; 0 for a file.
     pub(super) module: usize,
     /// The module's file.
-    pub(super) image: &'static OpenImage,
+    pub(super) image: Arc<OpenImage>,
     /// Address in the process minus address in the file.
     pub(super) bias: Bias,
 }
 
-/// A function's place: no two have the same.
+/// The bias of a function's module, and the function's link-time address. Together they identify a
+/// function of the process.
 pub(super) type FunctionPlace = (Bias, Svma);
 
 impl Candidate {
-    /// A function with this plan, of which nothing more is known.
+    /// A candidate with this plan and defaults for all else.
     pub(super) fn new(origin: Origin, role: Role, name: String, plan: FunctionPlan) -> Self {
         Self {
             module: origin.module,
@@ -76,36 +84,44 @@ impl Candidate {
             unreadable: None,
             is_bare: false,
             points: Vec::new(),
+            counted: None,
             schema: SCHEMA_COUNT,
             exits_of: None,
         }
     }
 
-    /// The file it is in.
+    /// True if its plan has hooks of points or counters.
+    pub(super) fn is_carrier(&self) -> bool {
+        !self.points.is_empty() || self.counted.is_some()
+    }
+
+    /// The file that contains the function.
     pub(super) fn origin(&self) -> Origin {
         Origin {
             module: self.module,
-            image: self.image,
+            image: Arc::clone(&self.image),
             bias: self.bias,
         }
     }
 
-    /// Why it cannot be instrumented.
+    /// The reason why the function cannot be instrumented. `None` if it can be.
     pub fn refused(&self) -> Option<Refusal> {
         let refused = self.plan.refused().map(|(_, reason)| reason.into());
         refused.or_else(|| self.unreadable())
     }
 
+    /// The refusal because of a value that cannot be read. `None` if all values can be read.
     pub(super) fn unreadable(&self) -> Option<Refusal> {
         self.unreadable.clone().map(Refusal::Value)
     }
 
+    /// The bias of the function's module, and the function's link-time address.
     pub(super) fn place(&self) -> FunctionPlace {
         (self.bias, self.plan.function.range.start)
     }
 }
 
-/// The demangled name, or where the function stands in its module.
+/// The demangled name, or the module and address of a function without a name.
 pub(super) fn display_name(function: &Function, module: &str) -> String {
     if function.linkage.is_empty() {
         name_of_start(module, function.range.start)
@@ -114,17 +130,17 @@ pub(super) fn display_name(function: &Function, module: &str) -> String {
     }
 }
 
-/// A point.
+/// A probe point inside a function.
 #[derive(Clone)]
 pub struct Point {
-    /// Where.
+    /// The link-time address of the instruction.
     pub(super) at: Svma,
-    /// What it is called.
+    /// The point's name in reports.
     pub(super) name: String,
-    /// Where its function has its frame: [`abi::point::Standing`].
+    /// The location of the frame of the point's function: [`abi::point::Standing`].
     pub(super) standing: u64,
-    /// Why it cannot be had, whatever else is.
+    /// The reason for refusal that no tactic removes. `None` if there is none.
     pub(super) refused: Option<RefuseReason>,
-    /// Why it cannot without a breakpoint.
+    /// The reason why the point needs a breakpoint. `None` if it needs none.
     pub(super) no_room: Option<RefuseReason>,
 }

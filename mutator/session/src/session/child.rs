@@ -1,9 +1,12 @@
-//! A session in a child that a process with one has made by fork(2), before the child has run.
+//! The session of a child that a measured process has made by fork(2), created before the child
+//! runs.
 //!
-//! It has all of its parent's memory: text that leads to trampolines, these, and the runtime, whose page [`ALIVE`] is empty. So
-//! nothing is analysed again. What the runtime knows of its parent goes, what the command has told it stays, and the child gets a
-//! segment of its own in the same place. Until that page says otherwise the hooks do nothing, and the session that is being made
-//! looks like one in a program that is no more: whoever finds it takes its name away, and no more.
+//! The child has a copy of its parent's memory: patched text, trampolines, and the runtime, whose
+//! page [`ALIVE`] is empty. So nothing is analyzed again. The runtime's state about the parent is
+//! dropped, and its configuration stays. The child gets its own segment at the same address.
+//!
+//! Until that page is filled, the hooks do nothing. The unfinished session looks like one in a
+//! program that has been replaced, so another command that finds it only removes its name.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,6 +21,7 @@ use abi::schema::{MAX_SCHEMAS, Schema, source};
 use abi::segment::{AREA_JOURNAL, AREA_TABLES, JournalEntry, STATE_ACTIVE, STATE_SETUP};
 use patcher::Avma;
 
+use super::enter::banks;
 use super::locked::{Locked, make_way};
 use super::map_in::{close, open_named, own_file, pass, populate, populate_first};
 use super::memory::Room;
@@ -36,7 +40,8 @@ use ipath_target::process::{Extent, Mapping, Memory, Process, Space};
 use ipath_target::tracee::{CallCode, Remote, Stopped};
 
 impl Session {
-    /// False if this session has not been in the memory of a process whose process had it when it made that one.
+    /// True if the child's memory contains this session's image: its parent had the session when it
+    /// forked.
     ///
     /// # Errors
     /// The process or the segment cannot be read.
@@ -47,11 +52,12 @@ impl Session {
     }
 
     /// Makes a session of the same functions in a child that has not run yet, with all counts at 0.
-    /// Returns `None` if the child was forked before the first function was patched. The inherited memory
-    /// is then unmapped, and the caller measures the child like any other program.
+    /// Returns `None` if the child was forked before the first function was patched. The inherited
+    /// memory is then unmapped, and the caller measures the child like any other program.
     ///
     /// # Errors
-    /// The child stays as it is, without a session, and its hooks do nothing.
+    /// This session is not active or cannot be inherited, or the child cannot be changed. The child
+    /// then has no session, and its hooks do nothing.
     pub fn of_child(
         &mut self,
         child: &Process,
@@ -63,7 +69,8 @@ impl Session {
             return Err(SegmentError::Missing.into());
         }
         if self.document.quiet {
-            let why = "its parent is under a seccomp filter, or says that it will be: the runtime makes no system call there";
+            let why = "the runtime makes no system call in its parent (seccomp or \
+                --no-system-calls), so a session cannot be forked from it";
             return Err(SessionError::Held(why.to_owned()));
         }
         let space = Arc::clone(stopped.space());
@@ -71,7 +78,7 @@ impl Session {
             Inherited::All => {}
             Inherited::Unpatched => return self.take_out_of(child, stopped).map(|()| None),
             Inherited::Part => {
-                let why = "functions came or went while it was forked";
+                let why = "functions were added or removed while it was forked";
                 return Err(SessionError::Held(why.to_owned()));
             }
         }
@@ -90,6 +97,8 @@ impl Session {
         }
     }
 
+    /// Maps the child's own segment and runtime in place of the parent's. The hooks still do
+    /// nothing.
     fn make_in_child(&self, child: &Process, stopped: &mut Stopped) -> Result<Made, SessionError> {
         let space = Arc::clone(stopped.space());
         let memory = space.memory();
@@ -99,10 +108,10 @@ impl Session {
         if document.runtime.head != image.document().head
             || document.runtime.symbols != image.document().symbols
         {
-            let why = "another ipath has laid its parent's runtime";
+            let why = "its parent's runtime comes from another build of ipath";
             return Err(SessionError::Held(why.to_owned()));
         }
-        // What the runtime has mapped for its parent's threads.
+        // Memory that the runtime mapped for the parent's threads.
         let left = self.mapped_by_runtime(memory)?;
         if let Err(error) = self.check_left(stopped, &left) {
             self.leave_room(child, &maps, stopped)?;
@@ -126,7 +135,8 @@ impl Session {
         let base = document.image.start;
         let at = base.plus(image.writable.start);
         let len = image.writable.end - image.writable.start;
-        // Until all of it is right the child has that of its parent, whose hooks do nothing.
+        // The child keeps its copy of the parent's memory, whose hooks do nothing, until the new
+        // memory is complete.
         let mut maps = maps;
         expect_mapping(&mut maps, document.segment.range());
         let place = free_range(&maps, len).ok_or(SessionError::NoSpace(len))?;
@@ -145,13 +155,13 @@ impl Session {
         };
         let made = self.lay_out(child, image, &fresh, &mut remote);
         if made.is_err() {
-            // It is nowhere where it is needed, or in its place already.
+            // The scratch memory is unused, or has already moved to its final place.
             let _ = remote.unmap(fresh.scratch, fresh.len);
         }
         made
     }
 
-    /// Lays out what a child's session needs, and has it take the place of its parent's.
+    /// Prepares the child's session and replaces the copy of the parent's session with it.
     fn lay_out(
         &self,
         child: Child<'_>,
@@ -189,6 +199,9 @@ impl Session {
         };
         let lasting = |segment: &Segment| {
             self.copy_to(segment)?;
+            if !segment.add_counters(0, document.edge_counters)? {
+                return Err(segment.full().into());
+            }
             segment.write_document(&document)?;
             begin_header(segment, header);
             if let Some(room) = &room {
@@ -209,7 +222,9 @@ impl Session {
             let number = u64::from(child.inner_pid() as u32).to_le_bytes();
             let number_at = self.symbol(SYMBOL_PARAMETERS)?.plus(Parameters::PROCESS);
             let writes = image.writable_writes(document.image.start);
-            let writes = writes.into_iter().chain(told.writes);
+            let table = self.symbol(SYMBOL_ALIVE)?;
+            let banks = banks(&segment, document.segment.start, table);
+            let writes = writes.into_iter().chain(told.writes).chain(banks);
             for (at, bytes) in writes.chain([(number_at, number.to_vec())]) {
                 fresh.write(remote, at, &bytes)?;
             }
@@ -234,8 +249,8 @@ impl Session {
         })
     }
 
-    /// Has memory stand where the segment is in the parent, for a hook that the child comes back to the midst of: what it writes there
-    /// is nobody's.
+    /// Maps anonymous memory at the segment's address, for a hook that the child returns into. What
+    /// the hook writes there is discarded.
     fn leave_room(
         &self,
         child: &Process,
@@ -252,8 +267,8 @@ impl Session {
         Ok(remote.map_lazily(locks, start, len, protection, anonymous, -1)?)
     }
 
-    /// An error where the child would come back to the midst of a hook, or of the runtime: a signal handler that has interrupted one may
-    /// fork. Then all of its parent's has to stay.
+    /// Returns an error if the child would return into a hook or the runtime: a signal handler that
+    /// interrupts one may fork. All of the parent's memory has to stay then.
     fn check_left(&self, stopped: &mut Stopped, own: &[Extent]) -> Result<(), SessionError> {
         let space = Arc::clone(stopped.space());
         let mut stacks = Stacks::of(space.maps()?, own.to_vec());
@@ -263,14 +278,15 @@ impl Session {
         for thread in stopped.threads() {
             let interrupted = stacks.interrupted(space.memory(), thread.sp());
             if is_inside(thread.pc()) || interrupted.into_iter().any(is_inside) {
-                let why = "it has been forked by a signal handler amid a call's recording";
+                let why = "it was forked by a signal handler that interrupted the recording of a \
+                    call";
                 return Err(SessionError::Held(why.to_owned()));
             }
         }
         Ok(())
     }
 
-    /// What is known of the child when it begins.
+    /// The child's document at its beginning.
     fn document_of_child(&self, child: &Process) -> Document {
         let mut document = Document {
             parent: Some(self.process.pid.0),
@@ -292,7 +308,7 @@ impl Session {
         document
     }
 
-    /// Copies what the child's session needs of this one's segment: the journal and the tables.
+    /// Copies the journal and the tables into the child's segment.
     fn copy_to(&self, segment: &Segment) -> Result<(), SessionError> {
         let (from, to) = (self.segment.header(), segment.header());
         let entries = self
@@ -315,7 +331,7 @@ impl Session {
         Ok(())
     }
 
-    /// What the runtime has been told, in a child's memory.
+    /// Reads the runtime's configuration from a child's memory.
     fn told(&self, memory: &Memory) -> Result<Told, SessionError> {
         let rows = 8 * self.document.functions.len();
         let mut symbols = vec![
@@ -345,7 +361,7 @@ impl Session {
     }
 }
 
-/// A child that is to have a session.
+/// A child that will get a session.
 struct Child<'p> {
     process: &'p Process,
     document: Document,
@@ -354,23 +370,26 @@ struct Child<'p> {
     room: Option<Room>,
 }
 
-/// The memory that is to be the runtime's writable part, as long as it is somewhere else.
+/// The new memory for the runtime's writable part, while it is still at a scratch address.
 struct Fresh {
+    /// The scratch address.
     scratch: Avma,
-    /// Where it is to be.
+    /// The final address.
     at: Avma,
+    /// The length in bytes.
     len: u64,
 }
 
 impl Fresh {
-    /// Where something is for now.
+    /// The scratch address of the byte whose final address is `at`.
     fn place(&self, at: Avma) -> Result<Avma, SessionError> {
         let offset = at.0.checked_sub(self.at.0).filter(|&n| n < self.len);
         let offset = offset.ok_or(SegmentError::Corrupt("image"))?;
         Ok(self.scratch.plus(offset))
     }
 
-    /// Writes what is not zero of `bytes`, as large tables are almost everywhere: zeroes are there.
+    /// Writes the pages of `bytes` that are not all zero. The memory is zero already, and large
+    /// tables are almost entirely zero.
     fn write(&self, remote: &Remote<'_>, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
         let pieces = bytes.chunks(abi::PAGE as usize).zip(0..);
         for (piece, index) in pieces.filter(|(piece, _)| piece.iter().any(|&byte| byte != 0)) {
@@ -389,7 +408,7 @@ struct Made {
 /// The part of its parent's session that a child has inherited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inherited {
-    /// All memory and patches that the document lists.
+    /// The child has inherited all memory and patches that the document lists.
     All,
     /// At most memory of the session: no text was patched yet.
     Unpatched,
@@ -397,13 +416,15 @@ enum Inherited {
     Part,
 }
 
-/// See [`Session::told`].
+/// The configuration that [`Session::told`] reads.
 struct Told {
+    /// The maximum number of distinct paths.
     max_paths: u64,
+    /// The contents of the runtime's variables, by run-time address.
     writes: Vec<(Avma, Vec<u8>)>,
 }
 
-/// What the header of a child's segment says; nobody else knows it.
+/// Fills in the header of a child's segment, which no other process can see yet.
 fn begin_header(segment: &Segment, of_parent: &abi::segment::Header) {
     let header = segment.header();
     header.started_tsc.store(clock::tsc(), Relaxed);
@@ -420,7 +441,7 @@ fn begin_header(segment: &Segment, of_parent: &abi::segment::Header) {
         .compare_exchange(STATE_SETUP, STATE_ACTIVE, Release, Relaxed);
 }
 
-/// Has the hooks of a child count from now on, where they are as the document says.
+/// Enables the hooks of a child. The memory must be mapped as the document says.
 fn begin_in_child(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     let space = Arc::clone(&locked.space);
     let maps = space.maps()?;
@@ -440,7 +461,7 @@ fn begin_in_child(locked: &mut Locked<'_>) -> Result<(), SessionError> {
 }
 
 impl Session {
-    /// The part of this session that a child has inherited, by its maps and its text.
+    /// The part of this session that a child has inherited, judged by its maps and its text.
     fn inherited(&self, child: &Space) -> Result<Inherited, SessionError> {
         let (maps, memory) = (child.maps()?, child.memory());
         let is_mapped = self.parts().all(|extent| is_anonymous(&maps, extent));
@@ -456,7 +477,8 @@ impl Session {
                 for &patch in &site.patches {
                     let patch = journal.patch(patch)?;
                     let now = read(memory, patch.at, patch.new.len());
-                    // Others may have been laid out for the same bytes. What has been unloaded is out.
+                    // Other patches may have been laid out for the same bytes. Patches in unloaded
+                    // libraries count as out.
                     let is_in = now.is_ok_and(|now| now == patch.new);
                     patched |= is_in && patch.new != patch.old;
                     is_right &= is_in == (index < inside);
@@ -470,7 +492,7 @@ impl Session {
         })
     }
 
-    /// The memory that children inherit: the runtime's image, and the regions that are ready.
+    /// The memory that children inherit: the runtime's image and the regions that are ready.
     fn parts(&self) -> impl Iterator<Item = Extent> {
         let regions = self.document.regions.iter().filter(|r| r.ready);
         regions.map(RegionDoc::extent).chain([self.document.image])
@@ -490,8 +512,8 @@ impl Session {
         unmap(&code, stopped, &there)
     }
 
-    /// What the runtime had mapped in the process that a child comes from, as the child's memory says. Pages of events are not
-    /// the child's.
+    /// Mappings that the runtime made in the parent, read from the child's memory. Those inside the
+    /// image are left out, and pages of perf events are not inherited.
     fn mapped_by_runtime(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
         let mut own = self.own_mappings(memory)?;
         let image = self.document.image;

@@ -1,4 +1,5 @@
-//! Which bytes of the target functions change, and which must stay for their sake.
+//! Claims of functions on bytes of the target: the bytes they change, and the bytes their jumps
+//! depend on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,17 +10,19 @@ use super::Candidate;
 use super::candidate::FunctionPlace;
 use crate::segment::{Document, KeptDoc, Role};
 
-/// Whose bytes are: a function's, and for what.
+/// The owner of bytes: a function, and its use of them.
 type Owner = (FunctionPlace, Use);
 
-/// What bytes of a function are changed for.
+/// A function's use of the bytes that it changes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Use {
-    /// What measuring it cannot do as well.
+    /// A witness whose task measuring cannot take over.
     Witness,
-    /// What that can. It may be there twice, measured and not, and change the same bytes: the two are never in at once.
+    /// Measuring, or a witness or ender that measuring can replace. The two are never in at once
+    /// and may change the same bytes.
     Calls,
-    /// Points, by the id of what has their hooks; one that has none yet stands for all of a function's that come together.
+    /// Points, by the id of the carrier of their hooks. `None` stands for all points of a function
+    /// that come in together.
     Points(Option<usize>),
 }
 
@@ -33,19 +36,19 @@ impl Use {
     }
 }
 
-/// The bytes that the functions of a session have, each changed by one of them at most.
+/// The bytes claimed by the functions of a session. Only one owner may change each byte.
 #[derive(Default)]
 pub(super) struct Claims {
-    /// The ends of what is changed and whose it is, by its start. Nothing overlaps.
+    /// Changed ranges by start, with end and owner. They do not overlap.
     changed: BTreeMap<Avma, (Avma, Owner)>,
-    /// The same of what punned jumps depend on, which may overlap.
+    /// The ends of ranges that punned jumps depend on, by start and owner. They may overlap.
     kept: BTreeMap<(Avma, Owner), Avma>,
 }
 
-/// No punned jump depends on more bytes.
+/// The most bytes that a punned jump depends on.
 const MOST_KEPT: u64 = 4;
 
-/// What a candidate needs.
+/// The bytes that a candidate needs.
 struct Needs {
     changed: Vec<Range<Avma>>,
     kept: Vec<Range<Avma>>,
@@ -69,17 +72,18 @@ impl Needs {
     }
 }
 
+/// The owner of the bytes that a candidate needs.
 fn owner(candidate: &Candidate) -> Owner {
-    let of = if candidate.points.is_empty() {
-        Use::of(candidate.role)
-    } else {
+    let of = if candidate.is_carrier() {
         Use::Points(None)
+    } else {
+        Use::of(candidate.role)
     };
     (candidate.place(), of)
 }
 
 impl Claims {
-    /// What functions that are in the session have, those taken out for now included.
+    /// The claims of the session's functions, including those that are out for now.
     pub(super) fn of(document: &Document) -> Self {
         let mut claims = Self::default();
         let functions = document.functions.iter().enumerate();
@@ -102,7 +106,7 @@ impl Claims {
         claims
     }
 
-    /// Gives a function what it needs; `false` where it gets in the way of others that are there.
+    /// Claims the bytes that a candidate needs. Returns `false` if other functions are in the way.
     pub(super) fn admit(&mut self, candidate: &Candidate) -> bool {
         let is_free = self.in_the_way_of(candidate).is_empty();
         if is_free {
@@ -114,7 +118,7 @@ impl Claims {
         is_free
     }
 
-    /// The other functions that have what a candidate needs.
+    /// The other functions whose claims conflict with a candidate.
     pub(super) fn in_the_way_of(&self, candidate: &Candidate) -> BTreeSet<FunctionPlace> {
         let needs = Needs::of(candidate);
         let changed = needs.changed.iter().chain(&needs.kept);
@@ -125,7 +129,8 @@ impl Claims {
         others.map(|(place, _)| place).collect()
     }
 
-    /// What a window leaves over for another site's landing is changed with the window.
+    /// Claims a range to change, unless another owner has bytes in it. A landing in the unused
+    /// bytes of its own window merges with that window.
     fn change(&mut self, range: &Range<Avma>, owner: Owner) {
         if range.is_empty() || self.changing(range).any(|other| other != owner) {
             return;
@@ -139,6 +144,7 @@ impl Claims {
         self.changed.insert(start, (end, owner));
     }
 
+    /// Records that a punned jump of the owner depends on the range.
     fn keep(&mut self, range: &Range<Avma>, owner: Owner) {
         if !range.is_empty() {
             let end = self.kept.entry((range.start, owner)).or_default();
@@ -146,18 +152,19 @@ impl Claims {
         }
     }
 
+    /// The changed ranges that overlap this one: start, end and owner, in descending order.
     fn overlapping(&self, range: &Range<Avma>) -> impl Iterator<Item = (&Avma, &(Avma, Owner))> {
         let start = range.start;
         let before = self.changed.range(..range.end).rev();
         before.take_while(move |(_, (end, _))| *end > start)
     }
 
-    /// Whose the bytes are that are changed there.
+    /// The owners of changes in the range.
     fn changing(&self, range: &Range<Avma>) -> impl Iterator<Item = Owner> {
         self.overlapping(range).map(|(_, &(_, owner))| owner)
     }
 
-    /// Whose the punned jumps are that depend on them.
+    /// The owners of punned jumps that depend on bytes in the range.
     fn keeping(&self, range: &Range<Avma>) -> impl Iterator<Item = Owner> {
         let first = Avma(range.start.0.saturating_sub(MOST_KEPT));
         let lowest = ((Bias(0), Svma(0)), Use::Witness);
@@ -231,7 +238,7 @@ mod tests {
             claims.changed,
             BTreeMap::from([(Avma(10), (Avma(22), ONE))])
         );
-        // Not what another one has.
+        // The bytes of another owner are not claimed.
         claims.change(&at(20..30), OTHER);
         assert_eq!(claims.changed.len(), 1);
     }

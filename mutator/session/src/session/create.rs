@@ -1,5 +1,5 @@
-//! Making a session: the runtime and the segment are mapped into the target by the target's own
-//! system calls, made on a stopped thread, and filled from outside.
+//! Making a session. The target's own system calls, made on a stopped thread, map the runtime and
+//! the segment. They are filled from outside.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -32,30 +32,30 @@ use ipath_target::process::modules::Module;
 use ipath_target::process::{Extent, Process, host, read_text};
 use ipath_target::tracee::{Stopped, tracing};
 
-/// What a session is made with.
+/// Parameters of a new session.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is measured beside the count.
+    /// The metrics besides the count.
     pub metrics: Vec<Metric>,
-    /// What holds for the calls that count.
+    /// The condition that a call must meet to count. `None` if all calls count.
     pub condition: Option<Condition>,
-    /// Most distinct paths.
+    /// The limit on the number of distinct paths.
     pub max_paths: u64,
-    /// Innermost callers kept; 0 for all.
+    /// The number of innermost callers that a path keeps; 0 for all.
     pub depth: u64,
-    /// Fold recursion.
+    /// True to fold recursion.
     pub collapse_recursion: bool,
-    /// Keep paths apart by thread.
+    /// True to keep paths apart by thread.
     pub per_thread: bool,
-    /// Times have in them what measuring takes.
+    /// True to leave the cost of measuring in the times.
     pub no_correction: bool,
     /// How exits read the clock.
     pub exit_clock: ExitClock,
-    /// The runtime makes no system call, also where no filter is seen.
+    /// True if the runtime must make no system call, even if no seccomp filter is seen.
     pub no_system_calls: bool,
-    /// The process that it comes from, where it is followed.
+    /// The id of the parent process. `None` unless this one is followed.
     pub parent: Option<i32>,
-    /// The first process of those that are measured as one.
+    /// The first of the processes that are measured as one. `None` if this one is measured alone.
     pub family: Option<Process>,
     /// Patterns that wait for libraries.
     pub pending: Vec<String>,
@@ -66,14 +66,14 @@ pub struct Options {
     pub tells_of_execs: bool,
     /// Notify the command before the process exits: it contains LeakSanitizer, and it is traced.
     pub tells_of_exits: bool,
-    /// Make calls in the target that a seccomp filter may end it for.
+    /// Permits calls in the target for which a seccomp filter may end it.
     pub allow_seccomp: bool,
 }
 
-/// The most distinct paths, if not told otherwise.
+/// The default limit on distinct paths.
 pub const MAX_PATHS: u64 = 65_536;
 
-/// Counts of calls by their whole paths.
+/// The defaults count calls by their whole paths.
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The values of a call that are needed.
+    /// The values of a call that the metrics and the condition need.
     pub fn items(&self) -> Vec<Item> {
         let of = |metric: &Metric| match metric {
             Metric::Value(item) => Some(*item),
@@ -112,20 +112,20 @@ impl Options {
         self.metrics.iter().filter_map(of).chain(compared).collect()
     }
 
-    /// An error where some of it takes system calls, which the runtime is to make none of.
+    /// Returns an error if the metrics need system calls, which the runtime must not make here.
     fn check_quiet(&self) -> Result<(), SessionError> {
         let timer = self.condition.as_ref().and_then(|c| match c.operand() {
             Operand::Timer(timer) => Metric::named(timer.name()),
             Operand::Item(_) => None,
         });
-        let mut all = self.metrics.iter().copied().chain(timer);
+        let mut all = self.metrics.iter().cloned().chain(timer);
         match all.find(|metric| metric.needs_system_calls()) {
             Some(metric) => Err(SessionError::NeedsSystemCalls(metric.name())),
             None => Ok(()),
         }
     }
 
-    /// Which probe points the metrics need.
+    /// The probe points that the metrics need.
     pub fn wanted(&self) -> Effects {
         Effects {
             entry: true,
@@ -135,16 +135,16 @@ impl Options {
     }
 }
 
-/// In which state the target is when the session is made.
+/// The state of the target when the session is made.
 pub enum Where<'s> {
-    /// It runs: it is stopped for the moments that need it.
+    /// The target runs, and is stopped for the moments that need it.
     Running,
-    /// It has been stopped by the caller, and stays so.
+    /// The caller has stopped the target, and it stays stopped.
     Stopped(&'s mut Stopped),
 }
 
 impl Selected {
-    /// Reads what a session needs of the files, so that making it takes less time.
+    /// Reads the data that a session needs from the files, so that making it takes less time.
     pub fn prepare(&self) {
         prepare_all(&self.modules);
         look("prepared");
@@ -152,8 +152,12 @@ impl Selected {
 }
 
 impl Session {
-    /// Makes a session in a process and instruments what was selected. Where that fails, nothing
-    /// of it stays.
+    /// Makes a session in a process and instruments the selected functions. Also returns the report
+    /// of the change.
+    ///
+    /// # Errors
+    /// The session cannot be made, or every function is refused. Whatever was mapped or patched is
+    /// then removed. If that fails too, parts of the session stay in the process.
     pub fn create(
         process: &Process,
         options: &Options,
@@ -180,7 +184,7 @@ impl Session {
             selection,
         } = selected;
         let hz = clock::frequency();
-        // Not with the priority that comes next, and not under the lock.
+        // Before the priority is raised and before the lock is taken.
         prepare_all(&modules);
         let _priority = Priority::raise();
         let image = RuntimeImage::built_in().map_err(SessionError::Image)?;
@@ -242,11 +246,11 @@ impl Session {
             let changed = locked.add(AT_START, &modules, selection, stopped.as_deref_mut())?;
             if !options.pending.is_empty() {
                 locked.document.check_awaits()?;
-                // What has come since they were looked up is to be looked at.
+                // Libraries may have been loaded since the patterns were looked up.
                 locked.segment.note_load();
             }
             if locked.document.is_waited_in() {
-                // Whoever has it made looks from now on.
+                // The creator of the session watches from now on.
                 locked.note_watched(AT_FIRST);
             }
             Ok(changed)
@@ -257,8 +261,8 @@ impl Session {
                 Some(stopped) => unmap_in(&mut locked, stopped).map(|()| Ended::Detached),
                 None => locked.end(),
             };
-            // The first error is the one to report. Of a program that is gone its name goes. No command detaches a
-            // process that is followed without success, so its name goes, too.
+            // The first error is the one to report. The name goes if the program is gone. It also
+            // goes if the process is followed, because no command would detach it later.
             if locked.or_gone(ended).is_err() && is_followed {
                 locked.segment.remove_name();
             }
@@ -268,10 +272,11 @@ impl Session {
     }
 }
 
-/// See the limits: threads without a C library and without system calls.
-const SAME_THREADS: &str = "threads that come to the place of ended ones count as those: the kernel may not be asked which they are";
+/// Threads without a C library and without system calls are described in the limits.
+const SAME_THREADS: &str = "threads that reuse the memory of ended ones are counted as those: \
+    telling them apart needs system calls";
 
-/// Writes the runtime and its parameters; nothing of it runs yet.
+/// Writes the runtime and its parameters. None of it runs yet.
 fn fill_image(
     locked: &mut Locked<'_>,
     image: &RuntimeImage,
@@ -314,6 +319,7 @@ fn fill_image(
 }
 
 impl Session {
+    /// The parameters of the runtime, as the session begins.
     fn parameters(
         &self,
         options: &Options,
@@ -321,13 +327,13 @@ impl Session {
         modules: &[Module],
         control_block: ControlBlock,
     ) -> Parameters {
-        /// The loader's entry code calls the constructors; glibc's is 70 bytes long.
+        /// The loader's entry code calls the constructors. glibc's is 70 bytes long.
         const ENTRY_CODE: u64 = 128;
         const NS: u128 = 1_000_000_000;
         let process = &self.process;
         let root = images::loader(process, modules).and_then(|module| {
             let image = images::of_module(module).ok()?;
-            Some(module.bias(image.image)?.to_avma(image.image.entry()).0)
+            Some(module.bias(image.image())?.to_avma(image.image().entry()).0)
         });
         Parameters {
             segment: self.document.segment.start.0.into(),
@@ -356,13 +362,15 @@ impl Session {
     }
 }
 
-/// See [`Parameters::room`]: none where the kernel counts memory that nobody has written to (vm.overcommit_memory 2,
-/// Documentation/mm/overcommit-accounting.rst).
+/// The value of [`Parameters::room`]: 0 if the kernel counts memory that has never been written to
+/// (vm.overcommit_memory 2, Documentation/mm/overcommit-accounting.rst).
 fn room(segment: u64) -> u64 {
     let counts = read_text("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2");
     if counts { 0 } else { segment }
 }
 
+/// The document of a new session without functions. `hz` is the frequency of the time-stamp
+/// counter.
 fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, SessionError> {
     let metrics = vec![MetricDoc {
         name: "count".into(),
@@ -374,10 +382,10 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     }];
     let mut notes = Vec::new();
     if options.collapse_recursion {
-        notes.push("recursion is collapsed: each call site stands once on a path".to_owned());
+        notes.push("recursion is collapsed: each call site appears once on a path".to_owned());
     }
     if let Some(condition) = &options.condition {
-        notes.push(format!("only calls with {condition} count"));
+        notes.push(format!("only calls with {condition} are counted"));
     }
     let mut document = Document {
         exe: process
@@ -407,7 +415,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         cpu_begun_ns: process.cpu_time(),
         ..Document::default()
     };
-    // The two that the runtime knows by their numbers.
+    // The two schemas whose numbers the runtime knows.
     for (metrics, number) in [(&[][..], SCHEMA_COUNT), (&[Metric::Wall], SCHEMA_WALL)] {
         let given = document.number_of(SchemaDoc::of(metrics, None, hz, &[])?)?;
         debug_assert_eq!(given, number);
@@ -416,7 +424,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     Ok(document)
 }
 
-/// A value as bytes.
+/// The parameters as bytes.
 fn bytes_of(parameters: &Parameters) -> Vec<u8> {
     let at: *const Parameters = parameters;
     // SAFETY: the type is repr(C) without padding (abi asserts its size) and every bit of it is

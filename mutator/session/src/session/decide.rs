@@ -1,4 +1,4 @@
-//! What becomes of a session: decided from its document, before anything of the target changes.
+//! Deciding a change of a session from its document, before anything in the target changes.
 
 use patcher::plan::RefuseReason;
 
@@ -18,29 +18,29 @@ use ipath_target::process::modules::Module;
 #[cfg(test)]
 mod tests;
 
-/// A change that has been decided, and of which nothing has been done yet.
+/// A change that has been decided but not carried out.
 pub(super) struct Change {
-    /// The document with the decision. No function of it comes in or goes by that.
+    /// The document with the decision. The functions that come in or go are not yet marked so.
     pub(super) document: Document,
-    /// What is measured before.
+    /// The metrics and schemas before the change.
     pub(super) before: Measures,
-    /// True if the functions are to measure something else than the session does.
+    /// True if the functions will measure something else than the session does.
     pub(super) is_other: bool,
-    /// The memory that it takes of the target, in bytes.
+    /// The memory that the change takes in the target, in bytes.
     pub(super) bytes: u64,
-    /// What goes first.
+    /// The functions that have to make way first.
     pub(super) way: Way,
     /// Ids of the functions that come in again.
     pub(super) ids: Vec<usize>,
     /// The functions that are new to the session.
     pub(super) fresh: Vec<Candidate>,
-    /// The functions that come to measure something else.
+    /// The functions whose metrics change.
     pub(super) turns: Vec<Turn>,
-    /// What there is to say of it.
+    /// The report so far.
     pub(super) changed: Changed,
 }
 
-/// Decides what becomes of a selection.
+/// Decides the change for a selection.
 ///
 /// # Errors
 /// A schema has no room, the metrics cannot be measured in this process, or its mappings cannot be
@@ -89,7 +89,7 @@ pub(super) fn decide(
 }
 
 impl Way {
-    /// Does something with the document as it will be once way is made.
+    /// Runs `work` on the document as it will be once way is made, then restores the states.
     fn made<R>(&self, document: &mut Document, work: impl FnOnce(&mut Document) -> R) -> R {
         let of_all = self.out.iter().chain(&self.retired);
         let before: Vec<(usize, State)> = of_all
@@ -112,13 +112,13 @@ impl Way {
 /// A removal that has been decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Removal {
-    /// Ids of the functions and points to be removed that are in.
+    /// Ids of the requested functions and points that are in.
     pub(super) ids: Vec<usize>,
-    /// Ids of all that is taken out: these, and what nothing needs without them.
+    /// Ids of everything to take out: `ids`, and all that they alone need.
     pub(super) out: Vec<usize>,
 }
 
-/// Decides what goes with these functions and points.
+/// Decides the removal of these functions and points.
 pub(super) fn decide_removal(document: &Document, ids: &[usize]) -> Removal {
     let functions = &document.functions;
     let is_in = |id: &usize| {
@@ -136,8 +136,8 @@ pub(super) fn decide_removal(document: &Document, ids: &[usize]) -> Removal {
     Removal { ids, out }
 }
 
-/// What was selected and the witnesses it needs, in the order in which they are put in, and the ids of points that have been
-/// in the session before.
+/// Returns the selected functions and the witnesses they need, in the order of patching. The ids
+/// are those of points that have been in the session before.
 fn in_turn(
     document: &mut Document,
     modules: &[Module],
@@ -166,16 +166,17 @@ fn in_turn(
         selection.allowed,
     ));
     plan_for_room(document, &mut candidates, maps)?;
-    // Those with puns last: what a pun depends on is better changed by the function that it belongs to. Points after the
-    // functions that tell of what goes on. And what nobody has asked for after all others.
+    // Enders, which were not requested, come last. Carriers of points come after the witnesses. In
+    // each group, functions with puns come last: the bytes that a pun depends on are better changed
+    // by the function they belong to.
     let has_puns = |c: &Candidate| c.plan.sites.iter().any(|s| s.pun.is_some());
     candidates.sort_by_key(|c| (c.role == Role::Ender, c.role == Role::Carrier, has_puns(c)));
     put_moves_first(&mut candidates);
     Ok((candidates, known))
 }
 
-/// The ids of candidates that were in the session before and are not in the target now, and those that are new
-/// to the session. The others are refused, or in already.
+/// Returns the ids of candidates that were in the session before and are out now, and the
+/// candidates new to the session. The others are refused or already in.
 fn admit_all(
     document: &mut Document,
     modules: &[Module],
@@ -219,17 +220,17 @@ fn admit_all(
     (ids, fresh)
 }
 
-/// The witnesses, where nothing stays in that they serve once `leaving` is out. A thread may still be amid the recording of a call then:
-/// what sees to children of such stays (`take_out_last`).
+/// Returns the ids of the witnesses that no function needs once `leaving` is out. The witness of
+/// fork stays: a thread may still be recording a call then (`take_out_last`).
 pub(super) fn idle_witnesses(document: &Document, leaving: &[usize]) -> Vec<usize> {
     let functions = document.functions.iter().enumerate();
     let active = functions.filter(|(id, f)| f.is_in() && !leaving.contains(id));
     let (witnesses, others): (Vec<_>, Vec<_>) = active.partition(|(_, f)| !f.role.is_shown());
     let has_exits = others.iter().any(|(_, f)| f.has_exits());
-    // Where calls are only counted, nobody needs to know that they have ended.
+    // If calls are only counted, their ends do not matter.
     let waits = !document.pending.is_empty();
     let is_idle = |role: Role| match (others.is_empty(), role.witness()) {
-        // What comes of libraries that are awaited is to be seen.
+        // Witnesses that serve counting stay for functions in awaited libraries.
         (true, Some(Witness::Forks(Forking::Copies))) => false,
         (true, Some(witness)) => !(waits && witness.is_for_counts()),
         (true, None) => true,
@@ -240,7 +241,8 @@ pub(super) fn idle_witnesses(document: &Document, leaving: &[usize]) -> Vec<usiz
     idle.map(|(id, _)| id).collect()
 }
 
-/// How many of these functions are patched in one stop, which lasts some microseconds for each site.
+/// The number of these functions, from the first on, to patch in one stop, at least 1. A stop takes
+/// some microseconds per site.
 pub(super) fn in_one_stop<'i>(document: &Document, ids: impl Iterator<Item = &'i usize>) -> usize {
     const SITES: usize = 1000;
     let mut sites = 0;

@@ -1,4 +1,4 @@
-//! A file that a target has opened, had here as well.
+//! Taking over a file that a target has opened.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +7,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use ipath_target::process::{Process, Tid, pidfd};
 
-/// The memfd that a stopped target has just made for us, as its descriptor `fd`. Another process with the same
-/// descriptors may have put any file there instead, which the target may not even be allowed to open: the descriptor
-/// itself is taken, with the rights that it has, and what it leads to is empty memory without a name.
+/// Opens the memfd that a stopped target has just made as its descriptor `fd`. Another process with
+/// the same descriptors may have replaced it by any file, which the target might not be allowed to
+/// open. So this takes the descriptor itself, with its access rights, and checks that it leads to
+/// an empty unnamed file in memory. Fails otherwise.
 pub(super) fn own_memfd(process: &Process, tid: Tid, fd: i32) -> io::Result<File> {
     let file = File::from(taken(process, tid, fd)?);
     let refused = |what| Err(io::Error::other(what));
@@ -22,9 +23,9 @@ pub(super) fn own_memfd(process: &Process, tid: Tid, fd: i32) -> io::Result<File
         return refused("not open for writing");
     }
     if !metadata.is_file() || metadata.len() != 0 || metadata.nlink() != 0 || seals < 0 {
-        return refused("not the empty memory it was to be");
+        return refused("not an empty memory file");
     }
-    // With a position and a lock of its own.
+    // A second open file, with its own position and lock.
     File::options()
         .read(true)
         .write(true)
@@ -32,9 +33,10 @@ pub(super) fn own_memfd(process: &Process, tid: Tid, fd: i32) -> io::Result<File
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// pidfd_getfd(2), Linux 5.6, of one thread: the first one may have ended.
+/// Copies a descriptor by pidfd_getfd(2), Linux 5.6. Uses the given thread because the first one
+/// may have ended.
 fn taken(process: &Process, tid: Tid, fd: i32) -> io::Result<OwnedFd> {
-    /// Linux 6.9, include/uapi/linux/pidfd.h.
+    /// include/uapi/linux/pidfd.h, since Linux 6.9.
     const PIDFD_THREAD: libc::c_uint = libc::O_EXCL as libc::c_uint;
     let thread = match pidfd::open(tid.0, PIDFD_THREAD) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => pidfd::open(process.pid.0, 0),

@@ -1,4 +1,4 @@
-//! Calls of a function that do not come to it: they go to what the compiler has made of it.
+//! Calls of a function that bypass it: they reach clones or inlined copies made by the compiler.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter::once;
@@ -11,30 +11,32 @@ use rustc_hash::FxHashSet;
 
 use crate::segment::{Document, FunctionDoc};
 use ipath_symbols::debuginfod;
-use ipath_symbols::images::OpenImage;
+use ipath_symbols::images::{ImageId, OpenImage};
 use ipath_symbols::lines::{Lines, Places};
 use ipath_target::progress::Step;
 
-/// Most bytes of DWARF that are read for inlined copies where a change waits for them: a second's work.
+/// The most bytes of DWARF to read for inlined copies while a change waits for them: a second of
+/// work.
 pub(super) const MOST_DWARF: usize = 128 << 20;
 
-/// Where calls of a function go that do not come to it.
+/// The destinations of calls that bypass a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// Linkage names of what the compiler has made of it and has others call.
+    /// Linkage names of the function's clones, which other code calls instead.
     pub clones: Vec<String>,
-    /// Copies of it that the compiler has put into others, as far as DWARF says.
+    /// The number of inlined copies of the function, if DWARF lists them.
     pub inlined: u64,
 }
 
 impl Elsewhere {
-    /// Of a function of the image in which functions have been inlined so often.
+    /// Collects the destinations for a function of the image. `inlined` has the number of inlined
+    /// copies by name.
     pub(super) fn of(
         image: &OpenImage,
         function: &Function,
         inlined: &HashMap<String, u64>,
     ) -> Self {
-        let clones = image.image.functions().clones(function);
+        let clones = image.image().functions().clones(function);
         let names: BTreeSet<&String> = names(&function.linkage, &function.aliases).collect();
         let copies = names.into_iter().filter_map(|name| inlined.get(name));
         Self {
@@ -44,6 +46,7 @@ impl Elsewhere {
     }
 }
 
+/// The linkage name, followed by the aliases.
 pub(super) fn names<'f>(
     linkage: &'f String,
     aliases: &'f [String],
@@ -51,10 +54,11 @@ pub(super) fn names<'f>(
     once(linkage).chain(aliases)
 }
 
-/// How often the functions of these names have been inlined in the file at `path`, by linkage name, as far as its DWARF
-/// says and is no more than `most` bytes; without a list of names, all that it has.
+/// Counts the inlined copies of functions in the file at `path`, by linkage name. Returns nothing
+/// if its DWARF exceeds `most` bytes. Counts only copies of functions with `wanted` names, or with
+/// `None` those of all functions.
 pub(super) fn inlined_in(
-    image: &'static OpenImage,
+    image: &OpenImage,
     path: &str,
     most: usize,
     wanted: Option<&FxHashSet<&[u8]>>,
@@ -64,13 +68,13 @@ pub(super) fn inlined_in(
     }
     let counted = || {
         let _step = Step::begin(format!("reading the debug information of {path}"));
-        let lines = Lines::load(image.image.data(), &Places::for_file(Path::new(path)));
+        let lines = Lines::load(image.image().data(), &Places::for_file(Path::new(path)));
         let is_wanted = |name: &[u8]| wanted.is_none_or(|names| names.contains(name));
-        let functions = image.image.functions();
+        let functions = image.image().functions();
         let name_at = |at: u64| {
             let function = functions.containing(Svma(at))?;
             let name = function.linkage.filter(|_| function.start == Svma(at))?;
-            // Copies of a function are not those of its parts and clones (`f.part.0`).
+            // Copies of a function do not include those of its parts and clones (`f.part.0`).
             (!name.contains('.')).then(|| name.to_owned())
         };
         lines.map_or_else(HashMap::new, |l| l.inlined_copies(most, is_wanted, name_at))
@@ -78,16 +82,13 @@ pub(super) fn inlined_in(
     let Some(wanted) = wanted else {
         return counted();
     };
-    // The programs of a job run the same files, and the same is asked of each.
+    // The programs of a job run the same files and lead to the same questions. At most `MOST_ASKED`
+    // counts are kept.
     static COUNTED: LazyLock<Mutex<HashMap<Asked, HashMap<String, u64>>>> =
         LazyLock::new(Mutex::default);
     let mut names: Vec<Vec<u8>> = wanted.iter().map(|name| name.to_vec()).collect();
     names.sort_unstable();
-    let asked = (
-        std::ptr::from_ref(image).addr(),
-        debuginfod::arrived(),
-        names,
-    );
+    let asked = (image.id(), debuginfod::arrived(), names);
     let mut known = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
     if known.len() >= MOST_ASKED {
         known.clear();
@@ -95,13 +96,14 @@ pub(super) fn inlined_in(
     known.entry(asked).or_insert_with(counted).clone()
 }
 
-/// Of which file, which stays open, with how many debug files, what names the copies are counted of.
-type Asked = (usize, u64, Vec<Vec<u8>>);
+/// The key of a count: the file, the number of debug files that have arrived, and the wanted
+/// names.
+type Asked = (ImageId, u64, Vec<Vec<u8>>);
 
-/// Answers that are kept.
+/// The most counts to keep.
 const MOST_ASKED: usize = 1024;
 
-/// The functions with these ids whose code has other names, too; by name, with those names.
+/// The functions among `ids` whose code has other names too: by name, with those names.
 pub(super) fn shared(document: &Document, ids: &[usize]) -> Vec<(String, Vec<String>)> {
     let ids: HashSet<&usize> = ids.iter().collect();
     let asked = document.measured().filter(|(id, _)| ids.contains(id));
@@ -110,8 +112,8 @@ pub(super) fn shared(document: &Document, ids: &[usize]) -> Vec<(String, Vec<Str
     each.filter(|(_, others)| !others.is_empty()).collect()
 }
 
-/// Those of the functions with these ids of which not every call is counted, by name, each with where its other
-/// calls go.
+/// The functions among `ids` with calls that are not counted: by name, with the destinations of
+/// those calls.
 pub(super) fn partly(document: &Document, ids: &[usize]) -> Vec<(String, Elsewhere)> {
     let active = || {
         let active = document.measured().filter(|(_, f)| f.is_in());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use abi::image::SYMBOL_COROUTINES;
 use patcher::Avma;
 
-use super::locked::{Found, Locked, close};
+use super::locked::{Locked, LockedSession, close};
 use super::parked::{IN_STOP, saved_inside};
 use super::pending::{let_loads_go, tell_whether_awaited};
 use super::recover::{mark_leaving, unmap, unmap_now};
@@ -28,33 +28,34 @@ use ipath_target::process::{Activity, Extent, Memory, Presence, Text, Tid, threa
 use ipath_target::progress::Step;
 use ipath_target::tracee::{CallCode, Stopped, StoppedThread, pause, tracing};
 
-/// What became of the target.
+/// The state of the target after the end of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It runs on, and nothing of the session is in it.
+    /// The target runs on, without any part of the session.
     Detached,
-    /// It had ended before, or become another program.
+    /// The target had ended or become another program before.
     TargetGone,
 }
 
-/// Until when threads are waited for that are in the runtime's code.
+/// How long to wait for threads to leave the runtime's code.
 #[derive(Clone, Copy)]
 struct Patience {
     time: Duration,
-    /// Further time for each thread of the process: thousands of turns take minutes.
+    /// Additional time for each thread of the process: thousands of turns take minutes.
     each: Duration,
-    /// So many on each processor: the more there are, the longer each waits for its turn.
+    /// The most threads inside for each processor. The more there are, the longer each waits for
+    /// its turn.
     threads: usize,
 }
 
-/// Where it is to be unmapped.
+/// For unmapping the runtime.
 const TO_UNMAP: Patience = Patience {
     time: Duration::from_secs(30),
     each: Duration::from_millis(10),
     threads: usize::MAX,
 };
 
-/// Where the session goes on, and can do without.
+/// For a session that continues even if threads stay inside.
 const TO_GO_ON: Patience = Patience {
     time: Duration::from_secs(1),
     each: Duration::ZERO,
@@ -62,20 +63,24 @@ const TO_GO_ON: Patience = Patience {
 };
 
 impl Session {
-    /// Takes everything out of the target and ends the session. The segment stays readable here.
+    /// Takes everything out of the target and ends the session. This value can still read the
+    /// segment.
+    ///
+    /// # Errors
+    /// The session cannot be locked, or the process cannot be changed.
     pub fn detach(&mut self) -> Result<Ended, SessionError> {
         tracing(|| {
             let _priority = Priority::raise();
             match self.take(None)? {
-                Found::Half(mut locked) => {
+                LockedSession::Half(mut locked) => {
                     let cleared = locked.clear_half().map(|()| Ended::Detached);
                     locked.or_gone(cleared)
                 }
-                Found::Here(mut locked) => {
+                LockedSession::Here(mut locked) => {
                     let ended = locked.recover().and_then(|()| locked.end());
                     locked.or_gone(ended)
                 }
-                Found::Gone(_, lock) => {
+                LockedSession::Gone(_, lock) => {
                     close(&self.segment, &lock);
                     Ok(Ended::TargetGone)
                 }
@@ -85,21 +90,21 @@ impl Session {
 }
 
 impl Session {
-    /// Ends a session whose process has ended or become another program: the segment has no name any more, and stays readable
-    /// here.
+    /// Ends a session whose process has ended or become another program. Its segment loses its name
+    /// and stays readable here.
     ///
     /// # Errors
-    /// It is in its process, or cannot be seen not to be.
+    /// The session is still in its process, or its state cannot be determined.
     pub fn give_up(&mut self) -> Result<(), SessionError> {
         match self.take(None) {
-            Ok(Found::Gone(_, lock)) => {
+            Ok(LockedSession::Gone(_, lock)) => {
                 close(&self.segment, &lock);
                 Ok(())
             }
-            Ok(Found::Here(_) | Found::Half(_)) => Err(SessionError::Unknown(
+            Ok(LockedSession::Here(_) | LockedSession::Half(_)) => Err(SessionError::Unknown(
                 "its process has not ended".to_owned(),
             )),
-            // Somebody else has seen to it.
+            // Another command has done it already.
             Err(SessionError::Segment(SegmentError::Missing)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -107,23 +112,25 @@ impl Session {
 }
 
 impl Locked<'_> {
+    /// Takes everything out of the target, closes the session, and writes the final document. After
+    /// an error, parts of the session may still be in the target.
     pub(super) fn end(&mut self) -> Result<Ended, SessionError> {
-        // Threads that wait for libraries to be looked at are in the runtime.
+        // Threads that wait for libraries to be inspected are in the runtime.
         let_loads_go(self)?;
         if let Err(error) = take_everything_out(self) {
-            // It is in the target still, or some of it: the error tells.
+            // Some of the session is still in the target. The caller gets that error, not this one.
             let _ = tell_whether_awaited(self);
             return Err(error);
         }
         self.close();
-        // For whoever reads the segment on; where there is no room, the document stands as it was.
+        // For readers that still have the segment. If there is no room, the old document stays.
         match self.segment.write_document(&self.document) {
             Ok(()) | Err(SegmentError::Full) => Ok(Ended::Detached),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// An error that came of the target's having ended, or having become another program, is none.
+    /// Returns `TargetGone` instead of an error if the target has ended or become another program.
     pub(super) fn or_gone(
         &self,
         ended: Result<Ended, SessionError>,
@@ -144,7 +151,8 @@ impl Locked<'_> {
 }
 
 impl View<'_> {
-    /// Reads again what has changed of the stacks since before this thread was stopped.
+    /// Rereads the stacks that may have changed before this thread was stopped. Fails if the
+    /// process cannot be read.
     pub(super) fn renew(
         &self,
         memory: &Memory,
@@ -155,12 +163,15 @@ impl View<'_> {
         if stacks.are_stale(thread.sp()) {
             *stacks = self.stacks(memory)?;
         } else if in_runtime && stacks.may_lack(thread.sp()) {
-            // It has met the runtime just now, or is in the fast path, on a stack of its own.
+            // The thread has just entered the runtime or is in the fast path, on a stack of its
+            // own.
             stacks.renew_own(self.own_mappings(memory)?);
         }
         Ok(())
     }
 
+    /// Writes the original bytes of the journal entries at `indexes` to the text. Fails if the
+    /// journal is damaged or the text cannot be written.
     pub(super) fn restore_entries(
         &self,
         text: Text<'_>,
@@ -174,11 +185,11 @@ impl View<'_> {
         self.restore_patches(text, &patches?)
     }
 
-    /// Everything the session has mapped but the segment, what the runtime mapped for itself
-    /// included.
+    /// All mappings of the session except the segment, including those that the runtime made for
+    /// itself. Fails if the target's memory cannot be read.
     pub(super) fn mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
         let mut mappings = self.own_mappings(memory)?;
-        // What is mapped after its image goes with that.
+        // Mappings inside the image's range are removed with it.
         let image = self.document.image;
         mappings.retain(|m| !image.contains(m.start));
         mappings.extend(self.document.regions.iter().map(RegionDoc::extent));
@@ -186,23 +197,25 @@ impl View<'_> {
         Ok(mappings)
     }
 
-    /// The stacks of the target as they are now.
+    /// The stacks of the target as they are now. Fails if the process cannot be read.
     pub(super) fn stacks(&self, memory: &Memory) -> Result<Stacks, SessionError> {
-        // In this order: what a thread maps meanwhile may be listed and not among the maps, and then
-        // they are read again, but not the other way round.
+        // The maps come first. If a thread maps a stack in between, only the list contains it, and
+        // the maps are read again. In the other order, it could be missing from the list unnoticed.
         let maps = self.space.maps()?;
         Ok(Stacks::of(maps, self.own_mappings(memory)?))
     }
 
-    /// True if there can be contexts that a signal handler has left in there: not where each thread keeps to one
-    /// stack. Go's runtime handles signals on stacks of their own, and goes back over them.
+    /// True if signal handlers may have left contexts inside the runtime. That requires threads
+    /// with several stacks. Go programs are exempt: Go's runtime handles signals on separate stacks
+    /// and returns over them.
     pub(super) fn may_be_parked(&self, memory: &Memory) -> bool {
         let flag = self.symbol(SYMBOL_COROUTINES);
         let have_been = flag.and_then(|at| read(memory, at, size_of::<u32>()));
         !follows_goroutines(self.document) && have_been.is_ok_and(|flag| flag != [0; 4])
     }
 
-    /// A program counter in there of such a context, as far as this many bytes tell.
+    /// The program counter inside the session's code that a context of a signal handler has saved.
+    /// `None` if none is found in the first `most` bytes. Fails if the process cannot be read.
     pub(super) fn parked_inside(
         &self,
         memory: &Memory,
@@ -228,14 +241,14 @@ impl View<'_> {
         ))
     }
 
-    /// Waits until each of these threads has run for longer than it takes to get out, by itself,
-    /// while all others run as well. Returns false if a thread has not had a processor by `until`, or if a
-    /// signal has stopped its process.
+    /// Waits until each of these threads has run for longer than it takes to leave the runtime,
+    /// while all other threads run as well. Returns false if a thread has not had a processor by
+    /// `until`, or if a signal has stopped its process.
     pub(super) fn let_leave(&self, inside: &[Tid], until: Instant) -> bool {
         /// A walk of a deep stack takes tens of microseconds.
         const ENOUGH_NS: u64 = 200_000;
-        /// Each pause is twice as long as the one before. Where this thread wakes, another is
-        /// preempted, perhaps while it holds the lock that the others wait for.
+        /// The first pause. Each one is twice as long as the one before: each wakeup of this thread
+        /// preempts another, which may hold the lock that the others wait for.
         const FIRST: Duration = Duration::from_millis(2);
         const LONGEST: Duration = Duration::from_millis(100);
         let pid = self.process.pid;
@@ -243,7 +256,8 @@ impl View<'_> {
         let enough = |&tid: &Tid| Some((tid, ran(tid)? + ENOUGH_NS));
         let waiting: Vec<(Tid, u64)> = inside.iter().filter_map(enough).collect();
         let mut rest = FIRST;
-        // One thread after the other: to check thousands at a time takes the processor from them.
+        // One thread after the other: checking thousands at a time would take the processor from
+        // them.
         for (tid, enough) in waiting {
             while ran(tid).is_some_and(|now| now < enough) {
                 match thread_state(pid, tid) {
@@ -259,6 +273,9 @@ impl View<'_> {
         true
     }
 
+    /// The threads that are in a trampoline or the runtime, or will return to one. Threads at
+    /// copied instructions whose originals are restored are first moved to those, and do not count.
+    /// Fails if the process cannot be read.
     pub(super) fn threads_inside(
         &self,
         memory: &Memory,
@@ -268,7 +285,7 @@ impl View<'_> {
         let code = code_of(self.document);
         let trapped = after_traps(self.document);
         let is_inside = |pc: Avma| is_in(&code, pc) || trapped.contains(&pc);
-        // Threads at copied instructions continue at the originals, where those have been restored.
+        // Threads at copied instructions continue at the originals if those have been restored.
         let functions = &self.document.functions;
         let sites = functions.iter().flat_map(FunctionDoc::sites_restored);
         move_back(stopped, sites.flat_map(|site| site.pairs(false)))?;
@@ -284,6 +301,7 @@ impl View<'_> {
     }
 }
 
+/// Takes out all probes, waits until no thread is in the runtime, and unmaps everything.
 fn take_everything_out(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     let for_children = witnesses_of_children(&locked.document);
     let functions = &locked.document.functions;
@@ -298,10 +316,11 @@ fn take_everything_out(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     restore_standing(locked, |patch| !staying.contains(patch))?;
     let space = Arc::clone(&locked.space);
     let memory = space.memory();
-    // The runtime maps memory for itself, so its list is whole only when nobody is in it.
+    // The runtime maps memory for itself, so its list is complete only when no thread is in it.
     wait_until_left(locked, "detach", memory, TO_UNMAP)?;
     if !for_children.is_empty() {
-        // Last: a handler on top of the recording of a call may have forked meanwhile.
+        // Last: a signal handler that interrupted the recording of a call may have forked
+        // meanwhile.
         locked.take_out("detach", &for_children)?;
         restore_standing(locked, |_| true)?;
         wait_until_left(locked, "detach", memory, TO_UNMAP)?;
@@ -315,8 +334,8 @@ fn take_everything_out(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     unmap_now(locked, "detach", &in_order(&locked.document, &mappings))
 }
 
-/// Restores the original bytes of the remaining patches for which `is_meant` is true. Waits until no
-/// signal handler will return to them.
+/// Restores the original bytes of the remaining patches for which `is_meant` is true. Waits until
+/// no signal handler will return to them.
 fn restore_standing(
     locked: &mut Locked<'_>,
     is_meant: impl Fn(&u32) -> bool,
@@ -358,7 +377,8 @@ fn restore_standing(
     }
 }
 
-/// What sees to the children of threads that are amid the recording of a call.
+/// The ids of the witnesses that are in and that handle children forked while a call is being
+/// recorded.
 fn witnesses_of_children(document: &Document) -> Vec<usize> {
     let functions = document.functions.iter().enumerate();
     let of_children = functions
@@ -366,8 +386,9 @@ fn witnesses_of_children(document: &Document) -> Vec<usize> {
     of_children.map(|(id, _)| id).collect()
 }
 
-/// Where no function is in any more, nor awaited, takes out what sees to children once nobody is in the runtime. It stays in where
-/// somebody stays there, or many are.
+/// Removes the witnesses of fork if no function is in or awaited, once no thread is in the runtime.
+/// They stay in if a thread stays inside or many threads are. Fails if the process cannot be read
+/// or changed.
 pub(super) fn take_out_last(locked: &mut Locked<'_>, why: &str) -> Result<(), SessionError> {
     let witnesses = witnesses_of_children(&locked.document);
     let functions = &locked.document.functions;
@@ -383,23 +404,25 @@ pub(super) fn take_out_last(locked: &mut Locked<'_>, why: &str) -> Result<(), Se
     }
 }
 
-/// The mappings as they are taken out: the segment last, which tells of the others.
+/// The mappings in the order of unmapping. The segment is last because it lists the others.
 fn in_order(document: &Document, mappings: &[Extent]) -> Vec<Extent> {
     let mut order = adjoined(mappings);
     order.push(document.segment);
     order
 }
 
-/// Waits until no thread is in a trampoline or the runtime, nor will return there, nor any context that a
-/// signal handler has left. Nothing leads there any more.
+/// Waits until no thread is in a trampoline or the runtime, or will return to one. Contexts that
+/// signal handlers have left count too. No new thread can enter. Fails with [`SessionError::Held`]
+/// if `patience` is exceeded.
 fn wait_until_left(
     locked: &mut Locked<'_>,
     why: &str,
     memory: &Memory,
     patience: Patience,
 ) -> Result<(), SessionError> {
-    /// The time for threads to leave by themselves: at first, and after turns.
+    /// How long threads may leave by themselves at first.
     const BY_THEMSELVES: Duration = Duration::from_secs(5);
+    /// How long threads may leave by themselves after turns.
     const AGAIN: Duration = Duration::from_millis(200);
     const UNTIL_ITS_TURN: Duration = Duration::from_millis(10);
     let all = locked.process.tids().map_or(0, |tids| tids.len());
@@ -409,7 +432,7 @@ fn wait_until_left(
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let most = patience.threads.saturating_mul(processors);
     let mut late: Vec<Tid> = Vec::new();
-    // True if nobody was inside in the stop before.
+    // True if no thread was inside in the previous stop.
     let mut was_left = !locked.view().may_be_parked(memory);
     loop {
         if !late.is_empty() {
@@ -424,8 +447,8 @@ fn wait_until_left(
         let inside = locked
             .view()
             .threads_inside(memory, &mut stopped, &mut stacks);
-        // What goes on, and is left again, between the look and the stop, is seen in the stop, as far as
-        // that lasts.
+        // A context may be left after the scan before the stop. The scan in the stop finds it,
+        // within its limit.
         let parked = parked.map_or_else(
             || locked.view().parked_inside(memory, IN_STOP),
             |p| Ok(Some(p)),
@@ -440,7 +463,7 @@ fn wait_until_left(
             (None, Some(at)) => format!("{INTERRUPTED} {at}"),
             (None, None) if was_left => return Ok(()),
             (None, None) => {
-                // A thread that was inside then may have been left there since the look.
+                // A thread that was inside may have left a context after the scan.
                 was_left = true;
                 continue;
             }
@@ -460,7 +483,7 @@ fn wait_until_left(
         let has_left = locked
             .view()
             .let_leave(&inside, deadline.min(Instant::now() + patience));
-        // Any of them may hold the lock that the others wait for.
+        // Any of these threads may hold the lock that the others wait for.
         late = if has_left { Vec::new() } else { inside };
     }
 }
@@ -471,7 +494,8 @@ fn code_of(document: &Document) -> Vec<Extent> {
     regions.chain([document.image]).collect()
 }
 
-/// Takes the mappings of a session whose target is stopped and has not run since out again.
+/// Unmaps a session whose target is stopped and has not run since it was mapped. Fails if the
+/// target cannot be changed.
 pub(super) fn unmap_in(locked: &mut Locked<'_>, stopped: &mut Stopped) -> Result<(), SessionError> {
     let space = Arc::clone(&locked.space);
     let left = Journal(&locked.segment).standing()?;
@@ -484,19 +508,21 @@ pub(super) fn unmap_in(locked: &mut Locked<'_>, stopped: &mut Stopped) -> Result
 }
 
 impl Session {
-    /// What the runtime has mapped for itself.
+    /// The mappings that the runtime has made for itself. Fails if the target's memory cannot be
+    /// read.
     pub(super) fn own_mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
         own_mappings(&self.document, memory)
     }
 }
 
-/// The start of the reason why the runtime stays mapped, if no thread is in it.
-const INTERRUPTED: &str = "what a signal handler has interrupted at";
+/// The subject of the error if a saved context, not a thread, keeps the runtime mapped.
+const INTERRUPTED: &str = "code interrupted by a signal handler at";
 
 /// The error for a runtime that stays mapped.
 fn stays(who: fmt::Arguments<'_>) -> SessionError {
     SessionError::Held(format!(
-        "the probes are out, but {who} stays in the runtime, which stays mapped; try again later"
+        "the probes are out, but {who} is still in the runtime, which stays mapped; try again \
+        later"
     ))
 }
 
@@ -504,7 +530,7 @@ fn is_in(extents: &[Extent], at: Avma) -> bool {
     extents.iter().any(|extent| extent.contains(at))
 }
 
-/// The same mappings in order, those that touch as one.
+/// Returns the mappings in order, with adjacent ones joined.
 fn adjoined(mappings: &[Extent]) -> Vec<Extent> {
     let mut sorted = mappings.to_vec();
     sorted.sort_unstable();

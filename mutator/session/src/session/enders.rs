@@ -1,9 +1,11 @@
-//! Functions that tail calls of measured ones lead to, probed at their exits besides those asked for: who returns through
-//! a return address ends all calls that have left it to a callee.
+//! Enders: functions that tail calls of measured functions lead to. They are probed at their exits
+//! without being requested. A function that returns through a return address ends all calls that
+//! have left it to a callee.
 //!
-//! What a measured function's tail calls lead to directly is found before it is put in. Such a function is measured itself, or
-//! becomes an *ender*, whose returns end what has been lent to them; its own tail calls lead to further ones. The runtime
-//! lends the activations of a function while all that can end them are in: [`switch_lending`](super::lending::switch_lending).
+//! The direct targets of a measured function's tail calls are found before it is put in. A target
+//! either is measured itself or becomes an *ender*, whose returns end the calls lent to it. Its own
+//! tail calls lead to further enders. The runtime lends the activations of a function while all
+//! functions that can end them are in: [`switch_lending`](super::lending::switch_lending).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,13 +20,13 @@ use super::remeasure::sees_ends;
 use super::rows::{Way, follows_goroutines, row_of};
 use super::{Selection, SessionError, allowed};
 use crate::segment::{Document, Role, Witness};
-use ipath_symbols::images::{self, OpenImage};
+use ipath_symbols::images;
 use ipath_target::process::modules::{Module, VDSO, modules};
 
-/// Tail calls in a row, from one function to the next, that are followed.
+/// The most consecutive tail calls to follow from a measured function.
 const MOST_IN_A_ROW: usize = 4;
-/// Functions that one change has probed so, at most; there must be room for others.
-const MOST: usize = 4096;
+/// The most enders that one change adds. Other functions need room, too.
+const MAX_ENDERS: usize = 4096;
 
 /// The probe points of an ender.
 const ENDER: Effects = Effects {
@@ -32,11 +34,12 @@ const ENDER: Effects = Effects {
     exits: true,
 };
 
-/// A function that tail calls lead to, yet to be looked at.
+/// The target of a tail call, yet to be analyzed.
 struct Called {
     origin: Origin,
+    /// The link-time address of the target.
     at: Svma,
-    /// Tail calls from a measured function to it.
+    /// Number of tail calls from a measured function to it.
     distance: usize,
 }
 
@@ -46,12 +49,14 @@ impl Candidate {
         self.has_exits() && self.plan.returns_to_caller
     }
 
+    /// True if the plan has exits at which lent calls can end.
     fn has_exits(&self) -> bool {
         self.role.sees_returns() && !self.plan.exits.is_empty() && self.plan.refused().is_none()
     }
 }
 
-/// Plans what the tail calls of these candidates lead to, and of what is in the session, and is not in it yet.
+/// Plans the missing enders: targets of tail calls of these candidates and of the session's
+/// functions.
 pub(super) fn find_enders(
     document: &Document,
     modules: &[Module],
@@ -64,7 +69,7 @@ pub(super) fn find_enders(
     let measured = candidates.iter().filter(|c| c.ends()).map(Candidate::place);
     let mut seen: BTreeSet<FunctionPlace> = measured.collect();
     seen.extend(ending_places(document).into_keys());
-    // Of one function there are not two kinds of hooks: one that is only counted ends nothing.
+    // A function has only one kind of hook, so one that is only counted ends nothing.
     seen.extend(measured_places(document));
     let counted = candidates.iter().filter(|c| c.role.is_measured());
     seen.extend(
@@ -76,7 +81,7 @@ pub(super) fn find_enders(
         let called = c.plan.tail_calls().into_iter();
         let origin = c.origin();
         called.map(move |at| Called {
-            origin,
+            origin: origin.clone(),
             at,
             distance: 1,
         })
@@ -84,11 +89,11 @@ pub(super) fn find_enders(
     let fresh = candidates
         .iter()
         .filter(|c| c.role.is_measured() && c.has_exits());
-    // The nearest first: each is looked at once.
+    // Nearest first: each function is analyzed once.
     let mut work: VecDeque<Called> = fresh.flat_map(of_candidate).collect();
     work.extend(missing_enders(document, modules));
     let taken = document.functions.len() + candidates.len();
-    let most = MOST.min(abi::MOST_FUNCTIONS.saturating_sub(taken) / 2);
+    let most = MAX_ENDERS.min(abi::MOST_FUNCTIONS.saturating_sub(taken) / 2);
     let mut found: Vec<Candidate> = Vec::new();
     while let Some(called) = work.pop_front() {
         let is_new = seen.insert((called.origin.bias, called.at));
@@ -107,7 +112,7 @@ pub(super) fn find_enders(
     found
 }
 
-/// What the functions of the session that are in have been prepared to lend to and is not in.
+/// Functions that are not in although functions that are in are prepared to lend to them.
 fn missing_enders(document: &Document, modules: &[Module]) -> Vec<Called> {
     let ending = ending_places(document);
     let mut found = Vec::new();
@@ -135,7 +140,7 @@ fn missing_enders(document: &Document, modules: &[Module]) -> Vec<Called> {
             bias: doc.bias,
         };
         found.extend(missing.into_iter().map(|at| Called {
-            origin,
+            origin: origin.clone(),
             at,
             distance: 1,
         }));
@@ -143,7 +148,7 @@ fn missing_enders(document: &Document, modules: &[Module]) -> Vec<Called> {
     found
 }
 
-/// The functions that are in at whose exits calls end that have been lent to them, with their ids.
+/// The functions that are in and whose exits end lent calls, with their ids.
 pub(super) fn ending_places(document: &Document) -> BTreeMap<FunctionPlace, usize> {
     let functions = document.functions.iter().enumerate();
     let ending = functions.filter(|(_, f)| f.is_in() && f.ends && !f.has_only_entry());
@@ -159,7 +164,7 @@ pub(super) fn measured_places(document: &Document) -> BTreeSet<FunctionPlace> {
     measured.filter_map(|f| document.place_of(f)).collect()
 }
 
-/// Where there are goroutines nothing is lent: they go from thread to thread.
+/// True if there are goroutines. Nothing is lent then because they change threads.
 fn has_goroutines(document: &Document, candidates: &[Candidate]) -> bool {
     follows_goroutines(document)
         || candidates
@@ -167,8 +172,8 @@ fn has_goroutines(document: &Document, candidates: &[Candidate]) -> bool {
             .any(|c| c.role == Role::Witness(Witness::Moves))
 }
 
-/// Ids of what is in only as enders, or as what begins children, of functions that these candidates measure. The two are
-/// never in at once, and may change the same bytes.
+/// Ids of the active enders and witnesses of fork for functions that these candidates measure. The
+/// two kinds are never in at once and may change the same bytes.
 fn counterparts(document: &Document, candidates: &[Candidate]) -> Vec<usize> {
     let measured = candidates
         .iter()
@@ -183,7 +188,8 @@ fn counterparts(document: &Document, candidates: &[Candidate]) -> Vec<usize> {
     counterparts.map(|(id, _)| id).collect()
 }
 
-/// Has those of the candidates lend to what is in, or is one of them itself, at their tail calls.
+/// Makes candidates lend at tail calls to functions that are in, are candidates, or are listed in
+/// `ids`.
 pub(super) fn lend_tail_calls(document: &Document, candidates: &mut [Candidate], ids: &[usize]) {
     if has_goroutines(document, candidates) {
         candidates
@@ -209,7 +215,7 @@ pub(super) fn lend_tail_calls(document: &Document, candidates: &mut [Candidate],
     }
 }
 
-/// Enders that nothing leads to by tail calls once `leaving` is out.
+/// Returns the ids of the enders that no tail calls lead to once `leaving` is out.
 pub(super) fn idle_enders(document: &Document, leaving: &[usize]) -> Vec<usize> {
     let ending = ending_places(document);
     let functions = &document.functions;
@@ -234,18 +240,18 @@ pub(super) fn idle_enders(document: &Document, leaving: &[usize]) -> Vec<usize> 
     (0..functions.len()).filter(is_idle).collect()
 }
 
-/// Says in the profile what is probed that nobody has asked for.
+/// Adds a note to the profile that lists functions probed without being requested.
 pub(super) fn note_enders(document: &mut Document) {
     const SAYS: &str = "probed at their exits, as tail calls lead there: ";
-    /// Names that are told.
-    const MOST: usize = 16;
+    /// The most names to list.
+    const MAX_NAMES: usize = 16;
     let functions = document.functions.iter();
     let enders = functions.filter(|f| f.is_in() && f.role == Role::Ender);
     let names: Vec<&str> = enders.map(|f| f.name.as_str()).collect();
     if names.is_empty() {
         return;
     }
-    let (first, more) = names.split_at(names.len().min(MOST));
+    let (first, more) = names.split_at(names.len().min(MAX_NAMES));
     let note = match more.len() {
         0 => format!("{SAYS}{}", first.join(", ")),
         more => format!("{SAYS}{} and {more} more", first.join(", ")),
@@ -255,8 +261,8 @@ pub(super) fn note_enders(document: &mut Document) {
     notes.push(note);
 }
 
-/// What goes before these candidates come in: what is measured from now on, and enders that are in the way of what has been
-/// asked for.
+/// The functions that must go before these candidates come in: counterparts of functions to be
+/// measured, and enders in the way of requested functions.
 pub(super) fn way_for(document: &Document, candidates: &[Candidate]) -> Way {
     let retired = enders_in_the_way(document, candidates);
     let mut out = counterparts(document, candidates);
@@ -265,6 +271,8 @@ pub(super) fn way_for(document: &Document, candidates: &[Candidate]) -> Way {
     Way { out, retired }
 }
 
+/// The ids of the enders whose bytes new candidates need. Leaves out enders of candidates that
+/// something else obstructs too.
 fn enders_in_the_way(document: &Document, candidates: &[Candidate]) -> Vec<usize> {
     let functions = document.functions.iter().enumerate();
     let enders = functions.filter(|(_, f)| f.role == Role::Ender && !f.is_retired());
@@ -286,13 +294,14 @@ fn enders_in_the_way(document: &Document, candidates: &[Candidate]) -> Vec<usize
             .iter()
             .map(|place| enders.get(place).copied())
             .collect();
-        // Where something else is in its way, too, it cannot come in anyway.
+        // If something else is in its way too, it cannot come in anyway.
         found.extend(others.into_iter().flatten());
     }
     found.into_iter().collect()
 }
 
-/// Has the functions that have been measured and are out do what else is needed of them.
+/// After measured functions are out, adds the enders and witnesses that take over their other
+/// tasks. Fails if the process cannot be read or changed.
 pub(super) fn replace_removed(locked: &mut Locked<'_>, out: &[usize]) -> Result<(), SessionError> {
     let functions = &locked.document.functions;
     let is_idle = !functions.iter().any(|f| f.is_in() && f.role.is_shown());
@@ -317,10 +326,10 @@ pub(super) fn replace_removed(locked: &mut Locked<'_>, out: &[usize]) -> Result<
 }
 
 impl Called {
-    /// How it is patched, where all its exits can be.
+    /// Plans the function as an ender. Returns `None` if not all its exits can be patched.
     fn plan(&self, module: &Module, allowed: Allowed) -> Option<Candidate> {
-        let OpenImage { image, context, .. } = self.origin.image;
-        let function: Function = image.functions().function_at(self.at)?;
+        let opened = &self.origin.image;
+        let function: Function = opened.image().functions().function_at(self.at)?;
         let is_whole = function.range.start == self.at
             && module.path != VDSO
             && module.maps_function(self.origin.bias, &function)
@@ -329,9 +338,10 @@ impl Called {
             return None;
         }
         let want = ENDER;
-        let plan: FunctionPlan = plan_allowed(image, context, &function, want, allowed);
+        let plan: FunctionPlan =
+            plan_allowed(opened.image(), opened.context(), &function, want, allowed);
         let name = display_name(&function, module.file_name());
-        let candidate = Candidate::new(self.origin, Role::Ender, name, plan);
+        let candidate = Candidate::new(self.origin.clone(), Role::Ender, name, plan);
         candidate.ends().then_some(candidate)
     }
 }

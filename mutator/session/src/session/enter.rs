@@ -1,12 +1,17 @@
-//! Functions that are new to a session: room for their trampolines, the trampolines, and what the document says.
+//! Adding functions that are new to a session: room for their trampolines, the trampolines, and
+//! their rows in the document.
 
 use std::collections::BTreeSet;
+use std::mem::offset_of;
 use std::sync::Arc;
 
+use abi::count::{BANK_OF, BANK_SHIFT, Bank};
+use abi::image::{Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS};
 use abi::schema::SCHEMA_COUNT;
 use nix::errno::Errno;
 use patcher::Avma;
 use patcher::emit::{CodePlace, Emitted};
+use patcher::isa::CountIn;
 use patcher::plan::{PointPlan, Tactic};
 
 use super::enders::lend_tail_calls;
@@ -14,17 +19,19 @@ use super::locked::Locked;
 use super::place::Places;
 use super::recover::recover_regions;
 use super::refusing::{module_id, refuse_candidate};
-use super::{Candidate, Changed, SessionError};
+use super::runtime_memory::read;
+use super::{Candidate, Changed, Refusal, SessionError};
 use crate::segment::{
-    Document, FunctionDoc, Journal, KeptDoc, PairDoc, Reach, RegionDoc, Role, SegmentError,
-    SiteDoc, State,
+    Document, FunctionDoc, Journal, KeptDoc, PairDoc, Reach, RegionDoc, Role, Segment,
+    SegmentError, SiteDoc, State,
 };
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Extent, Mapping};
 use ipath_target::tracee::{CallCode, Remote, Stopped, TraceeError};
 
-/// Lays out and writes the trampolines of functions that are new to the session; their ids. They come in with those that
-/// are known by `known`.
+/// Lays out and writes the trampolines of functions that are new to the session. Returns their ids.
+/// The functions `known` come in with them. Fails if the session has no room for so many functions,
+/// or if the memory cannot be mapped or written.
 pub(super) fn prepare(
     locked: &mut Locked<'_>,
     modules: &[Module],
@@ -37,21 +44,29 @@ pub(super) fn prepare(
     if fresh.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = fresh
-        .iter()
-        .map(|c| c.points.len() + 1 + usize::from(c.carries_itself()));
+    let rows = fresh.iter().map(|c| {
+        let others = [c.carries_itself(), c.counted.is_some()];
+        c.points.len() + 1 + others.map(usize::from).iter().sum::<usize>()
+    });
     if locked.document.functions.len() + rows.sum::<usize>() > abi::MOST_FUNCTIONS {
         return Err(SessionError::TooMany);
     }
     let mut places = regions_for(locked, modules, &fresh, stopped)?;
+    let counts = fresh.iter().any(|candidate| candidate.counted.is_some());
+    places.counts_inline = counts && has_self_pointer(locked)?;
     let mut ids = Vec::new();
     let mut writes = Vec::new();
     for mut candidate in fresh {
-        // What carries points comes first, then its function, if it is measured, then they.
+        // The carrier of points comes first, then its function if that is measured, then the
+        // points.
         let first = locked.document.functions.len() as u32;
         let own = first + u32::from(candidate.carries_itself());
         let function = candidate.exits_of.map_or(own, |id| id as u32);
         candidate.plan.number_points(|number| function + 1 + number);
+        if let Err(refusal) = take_counters(locked, &mut candidate, &mut writes)? {
+            refuse_candidate(&mut locked.document, modules, &candidate, refusal, changed);
+            continue;
+        }
         match places.emit(&candidate, function) {
             Ok(emitted) => {
                 enter_rows(locked, modules, &candidate, emitted, &mut writes)?;
@@ -59,8 +74,9 @@ pub(super) fn prepare(
                 if candidate.role.is_measured() && candidate.exits_of.is_none() {
                     changed.functions.push(candidate.name);
                 }
-                let points = candidate.points.into_iter();
-                changed.functions.extend(points.map(|point| point.name));
+                let points = candidate.points.into_iter().map(|point| point.name);
+                let counted = candidate.counted.into_iter().map(|counted| counted.name);
+                changed.functions.extend(points.chain(counted));
             }
             Err(reason) => refuse_candidate(
                 &mut locked.document,
@@ -76,14 +92,14 @@ pub(super) fn prepare(
     Ok(ids)
 }
 
-/// Room for the trampolines of these functions.
+/// Reserves and maps room for the trampolines of these functions.
 fn regions_for(
     locked: &mut Locked<'_>,
     modules: &[Module],
     fresh: &[Candidate],
     mut stopped: Option<&mut Stopped>,
 ) -> Result<Places, SessionError> {
-    /// The program may map something of its own at a place chosen, before it is stopped.
+    /// The program may map something at a chosen address before it is stopped.
     const TRIES: usize = 8;
     let used: BTreeSet<usize> = fresh.iter().map(|c| c.module).collect();
     let mut tries = 0;
@@ -102,7 +118,7 @@ fn regions_for(
                 return Ok(places);
             }
             Err(error) => {
-                // Those that were mapped before the one that failed.
+                // Removes those that were mapped before the one that failed.
                 if stopped.is_none() {
                     recover_regions(locked)?;
                 }
@@ -120,6 +136,7 @@ fn regions_for(
     }
 }
 
+/// Maps new regions, records them in the document, and fills in the addresses of the stubs.
 fn map_regions(
     locked: &mut Locked<'_>,
     maps: &[Mapping],
@@ -129,7 +146,7 @@ fn map_regions(
     if regions.is_empty() {
         return Ok(());
     }
-    // Noted down before: what is mapped must be found again.
+    // Recorded first, so that recovery can find the mappings.
     locked.document.regions.extend_from_slice(regions);
     locked.segment.write_document(&locked.document)?;
     let space = Arc::clone(&locked.space);
@@ -173,7 +190,59 @@ fn map_regions(
     Ok(())
 }
 
-/// Takes a function and its points into the document, and what is to be written for it into `writes`.
+/// The hooks that count use this layout.
+const _: () = assert!(
+    CountIn::BANK_OF == BANK_OF
+        && CountIn::BANK_SHIFT as u32 == BANK_SHIFT
+        && CountIn::AT as usize == offset_of!(Bank, at)
+        && offset_of!(Bank, owner) == 0
+);
+
+/// True if the runtime finds the thread pointer in the first word of the control block.
+fn has_self_pointer(locked: &Locked<'_>) -> Result<bool, SessionError> {
+    let parameters = locked.symbol(SYMBOL_PARAMETERS)?;
+    let at = parameters.plus(offset_of!(Parameters, reads_tp) as u64);
+    let reads = read(locked.space.memory(), at, size_of::<u32>())?;
+    Ok(reads.iter().all(|&byte| byte == 0))
+}
+
+/// Gives a candidate numbers and memory for its counters. Adds the addresses of their banks to
+/// `writes`. The result is the reason if there is no room.
+fn take_counters(
+    locked: &mut Locked<'_>,
+    candidate: &mut Candidate,
+    writes: &mut Vec<(Avma, Vec<u8>)>,
+) -> Result<Result<(), Refusal>, SessionError> {
+    let Some(counted) = &mut candidate.counted else {
+        return Ok(Ok(()));
+    };
+    let (first, count) = (locked.document.edge_counters, counted.inside.counters());
+    if !locked.segment.add_counters(first, count)? {
+        let why = format!("the session has no room for its {count} counters");
+        return Ok(Err(Refusal::Inside(why)));
+    }
+    counted.inside.first = first;
+    candidate.plan.number_counters_from(first);
+    locked.document.edge_counters += count;
+    let table = locked.symbol(SYMBOL_ALIVE)?;
+    writes.extend(banks(&locked.segment, locked.document.segment.start, table));
+    Ok(Ok(()))
+}
+
+/// The entries of the table of banks at `table`, in a target that has the segment at `start`.
+pub(super) fn banks(
+    segment: &Segment,
+    start: Avma,
+    table: Avma,
+) -> impl Iterator<Item = (Avma, Vec<u8>)> + use<> {
+    let entries = segment.banks(start).zip(0..);
+    entries.map(move |(bank, number)| {
+        let at = size_of::<Bank>() * number + offset_of!(Bank, at);
+        (table.plus(at as u64), bank.0.to_le_bytes().to_vec())
+    })
+}
+
+/// Adds a function and its points to the document, and the bytes of its trampolines to `writes`.
 fn enter_rows(
     locked: &mut Locked<'_>,
     modules: &[Module],
@@ -188,7 +257,7 @@ fn enter_rows(
     }
     let module = module_id(&mut locked.document, modules, candidate);
     let function = new_row(&locked.document, candidate, module, sites);
-    if candidate.points.is_empty() {
+    if !candidate.is_carrier() {
         locked.document.functions.push(function);
         return Ok(());
     }
@@ -227,7 +296,18 @@ fn enter_rows(
         values: point.standing,
         ..carried.clone()
     });
-    let points: Vec<FunctionDoc> = points.collect();
+    let counted = candidate.counted.as_ref().map(|counted| FunctionDoc {
+        exits: Vec::new(),
+        reach: Reach::Whole,
+        role: Role::Edges,
+        children: None,
+        lends: Vec::new(),
+        ends: false,
+        schema: SCHEMA_COUNT,
+        inside: Some(Box::new(counted.inside.clone())),
+        ..carried.clone()
+    });
+    let points: Vec<FunctionDoc> = points.chain(counted).collect();
     let function = Some(carried).filter(|_| candidate.carries_itself());
     locked
         .document
@@ -236,7 +316,7 @@ fn enter_rows(
     Ok(())
 }
 
-/// What is to be written at the sites of a candidate, in the document and in `writes`.
+/// Builds the document's sites of a candidate, and adds the bytes of its trampolines to `writes`.
 fn new_sites(
     locked: &Locked<'_>,
     candidate: &Candidate,
@@ -281,7 +361,8 @@ fn new_sites(
     Ok(sites)
 }
 
-/// True if the session has calls of a function by another row, which it could not stay with.
+/// True if a retired row of the session measured this function, at the same place in the process,
+/// whether or not it was called.
 fn was_in_before(document: &Document, candidate: &Candidate) -> bool {
     let place = Some(candidate.place());
     let is_it = |f: &FunctionDoc| f.is_retired() && f.role.is_measured();
@@ -289,7 +370,7 @@ fn was_in_before(document: &Document, candidate: &Candidate) -> bool {
     functions.any(|f| is_it(f) && document.place_of(f) == place)
 }
 
-/// What the document says of a candidate with these sites.
+/// The document's row of a candidate with these sites.
 fn new_row(
     document: &Document,
     candidate: &Candidate,
@@ -321,6 +402,7 @@ fn new_row(
         schema: candidate.schema,
         values: candidate.values,
         carried_by: None,
+        inside: None,
         generation: 0,
         since_ns: None,
         out_ns: None,
@@ -330,7 +412,7 @@ fn new_row(
 }
 
 impl FunctionDoc {
-    /// Takes in the sites of its exits, which are out for now.
+    /// Adds the sites of its exits, which are out for now.
     fn lay_out(&mut self, candidate: &Candidate, sites: Vec<SiteDoc>) {
         self.reach = Reach::Entry;
         self.first_sites = self.sites.len();
@@ -342,13 +424,13 @@ impl FunctionDoc {
 }
 
 impl Candidate {
-    /// True if it is measured, and there are points as well whose hooks are among its own.
+    /// True if the function is measured and also carries hooks of points.
     fn carries_itself(&self) -> bool {
-        self.role.is_measured() && !self.points.is_empty()
+        self.role.is_measured() && self.is_carrier()
     }
 }
 
-/// How a probe point has been had.
+/// The tactic of a probe point as text, or the reason for its refusal.
 fn tactic(plan: &PointPlan) -> String {
     match plan.outcome {
         Ok(tactic) => tactic.to_string(),

@@ -1,55 +1,52 @@
-//! What can go wrong with a session, and how a user is told.
+//! Errors of session operations.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
 use patcher::Avma;
-use patcher::plan::RefuseReason;
 
 use super::in_the_way::InTheWay;
 use super::refusal::{Refusal, Refused};
-use super::{filters, legacy};
 use crate::segment::{SegmentError, TooMuch};
-use ipath_base::error::Failure;
-use ipath_base::hint::{CommandLine, Hint, Word, Words, hint};
 use ipath_target::process::headroom::mib;
-use ipath_target::process::{Pid, Presence, Process, ProcessError, Space, Tid, limits};
+use ipath_target::process::{Presence, ProcessError, Space, Tid};
 use ipath_target::tracee::TraceeError;
 
-/// What can go wrong with a session.
+/// The error of a session operation.
 #[derive(Debug)]
 pub enum SessionError {
-    /// The process.
+    /// Finding or reading the process failed.
     Process(ProcessError),
-    /// Stopping it or making it call the system.
+    /// Stopping the process, or a system call in it, failed.
     Tracee(TraceeError),
-    /// The segment.
+    /// The segment is missing or unusable.
     Segment(SegmentError),
-    /// Reading or writing its memory.
+    /// Reading or writing the target's memory failed: operation, address, cause.
     Memory(&'static str, Avma, std::io::Error),
-    /// None of the functions can be instrumented: their names and why.
+    /// None of the functions can be instrumented. Contains their names and the reasons.
     Refused(Refused),
-    /// None of the functions, which are in, can measure that: their names and why.
+    /// None of the functions, which are in, can measure the metrics. Contains their names and the
+    /// reasons.
     Unchanged(Refused),
-    /// No free range of addresses of that many bytes.
+    /// No free address range of this many bytes.
     NoSpace(u64),
-    /// Something is in the way of all functions there were.
+    /// Something is in the way of all the functions.
     InTheWay(InTheWay),
-    /// A thread blocks SIGTRAP, for its program or for no more than a moment.
+    /// A thread blocks SIGTRAP, for its program or for a moment.
     TrapBlocked {
-        /// Which.
+        /// The thread.
         tid: Tid,
-        /// True if it is for a moment.
+        /// True if the block ends within a moment.
         passes: bool,
     },
-    /// The process has a session already.
+    /// The process already has a session.
     Exists,
-    /// More functions than a session holds.
+    /// More functions than a session holds, or more breakpoints than its table holds.
     TooMany,
-    /// A metric takes system calls, and the runtime is to make none.
+    /// This metric needs system calls, which the runtime must not make here.
     NeedsSystemCalls(String),
-    /// A seccomp filter may end the program for what attaching does.
+    /// A seccomp filter may end the program for a system call that attaching makes.
     MayBeEnded,
     /// The target's memory cgroup has too little memory left.
     LittleMemory {
@@ -62,17 +59,17 @@ pub enum SessionError {
         /// The bytes that the session may take of those left.
         may: u64,
     },
-    /// More metrics than that.
+    /// More metrics than records have room for.
     TooMuch(TooMuch),
-    /// None of these functions, each with what it measures, measures the metric.
+    /// None of these functions measures this metric. Contains each function with its metrics.
     NotMeasured(String, Vec<(String, Vec<String>)>),
     /// The image of the runtime in this program is unusable.
     Image(String),
-    /// Something in the target keeps the runtime from being taken out.
+    /// Something in the target prevents the operation. Contains the reason, for users.
     Held(String),
     /// The target has ended, or become another program.
     Gone(Presence),
-    /// It cannot be told what the target is now.
+    /// The state of the target cannot be determined. Contains the cause.
     Unknown(String),
 }
 
@@ -99,10 +96,12 @@ impl fmt::Display for SessionError {
             ),
             Self::NeedsSystemCalls(metric) => write!(
                 f,
-                "{metric} takes system calls, and ipath makes none in this process, which is or will be under a seccomp filter or has no /proc"
+                "{metric} needs system calls, and ipath makes none in this process, which is or \
+                will be under a seccomp filter or has no /proc"
             ),
             Self::MayBeEnded => f.write_str(
-                "it is under a seccomp filter, which may end it for the system calls that attaching makes",
+                "it is under a seccomp filter, which may kill it for the system calls that \
+                attaching makes",
             ),
             Self::LittleMemory {
                 group,
@@ -111,7 +110,8 @@ impl fmt::Display for SessionError {
                 may,
             } => write!(
                 f,
-                "its memory cgroup {} has {} MiB left, of which {} MiB are for the session, and this takes {} MiB",
+                "its memory cgroup {} has {} MiB left; the session may take {} MiB of them, and \
+                needs {} MiB",
                 group.display(),
                 mib(*left),
                 mib(*may),
@@ -134,7 +134,7 @@ impl fmt::Display for SessionError {
                 f.write_str("it has become another program (exec) since the session was made")
             }
             Self::Gone(_) => f.write_str("the process has ended"),
-            Self::Unknown(cause) => write!(f, "what the process is now cannot be told: {cause}"),
+            Self::Unknown(cause) => write!(f, "the state of the process is unknown: {cause}"),
         }
     }
 }
@@ -165,18 +165,8 @@ impl From<SegmentError> for SessionError {
     }
 }
 
-/// What to do with a session that a process has, or what it has started, instead of making one.
-pub fn instead(pid: Pid) -> Hint {
-    hint!(
-        "watch it with `{}`, change it with `{}`, or end it with `{}`",
-        CommandLine::ipath("top").pid(pid),
-        CommandLine::ipath("add").pid(pid).with("-f FUNC"),
-        CommandLine::ipath("detach").pid(pid)
-    )
-}
-
 impl SessionError {
-    /// True if it may go away by itself within a moment.
+    /// True if the cause may disappear by itself within a moment.
     pub(super) fn passes(&self) -> bool {
         match self {
             Self::InTheWay(what) => what.passes(),
@@ -185,8 +175,8 @@ impl SessionError {
         }
     }
 
-    /// True if it can be no more than what one meets in a process that ends meanwhile.
-    fn may_come_of_an_end(&self) -> bool {
+    /// True if the error may only be a symptom of a process that is ending.
+    pub fn may_come_of_an_end(&self) -> bool {
         use SessionError::*;
         matches!(
             self,
@@ -201,7 +191,8 @@ impl SessionError {
         )
     }
 
-    /// The same, or that the program has ended or become another one since, where that can be what it comes of.
+    /// Replaces an error that may be a symptom with one that says that the program has ended or
+    /// been replaced, if so.
     pub(super) fn unless_gone(self, space: &Space) -> Self {
         if !self.may_come_of_an_end() {
             return self;
@@ -212,7 +203,7 @@ impl SessionError {
         }
     }
 
-    /// True if the program that was meant is no more: the process has ended, or become another one.
+    /// True if the program is gone: its process has ended or runs another program.
     pub fn is_gone(&self) -> bool {
         use ProcessError::{Gone, OtherProgram};
         matches!(
@@ -223,7 +214,8 @@ impl SessionError {
         )
     }
 
-    /// The name of who traces the process, where that is in the way.
+    /// The name of the process that traces the target, if that is the cause. `None` for other
+    /// errors.
     pub fn tracer(&self) -> Option<&str> {
         match self {
             Self::Process(ProcessError::Traced(.., name))
@@ -231,84 +223,30 @@ impl SessionError {
             _ => None,
         }
     }
-
-    /// What the user can do, if there is something.
-    pub fn mend(&self, process: &Process) -> Option<Hint> {
-        match self {
-            Self::Process(error) | Self::Tracee(TraceeError::Process(error)) => error.hint(),
-            Self::Exists => Some(instead(process.pid)),
-            Self::Refused(functions) | Self::Unchanged(functions) => {
-                let taken = used_by_ipath(functions).or_else(|| no_room(functions, process));
-                taken.or_else(|| out_of_reach(functions, process))
-            }
-            Self::MayBeEnded => Some(hint!(
-                "run ipath as root, under no filter itself: then the target's does not act; or give --{} where it is known to answer with errors or SIGSYS",
-                Word(filters::ALLOW)
-            )),
-            Self::Segment(SegmentError::Io(_, error))
-                if error.raw_os_error() == Some(libc::ENOMEM) =>
-            {
-                Some("a session takes some 400 MiB of addresses in ipath as well: raise its own limit (ulimit -v)".into())
-            }
-            Self::LittleMemory { .. } => Some(
-                "a session takes half of what is left at most, since the kernel kills a process of a cgroup that exceeds its limit: raise its limit, or name fewer functions".into(),
-            ),
-            Self::InTheWay(what) if what.is_inherited() => Some(legacy::mend(process)),
-            Self::InTheWay(what) if what.is_unloaded() => {
-                Some("--pending waits until it is loaded again".into())
-            }
-            Self::Tracee(TraceeError::Call(_, errno)) => limits::mend(process, *errno),
-            Self::NotMeasured(_, functions) => functions
-                .first()
-                .map(|(name, measured)| hint!("{} measures {}", Word(name), Words(measured))),
-            _ => None,
-        }
-    }
-
-    /// As a user meets it, in the course of `operation` on the process `pid`.
-    pub fn failure(mut self, operation: &str, process: &Process) -> Failure {
-        if self.may_come_of_an_end() && process.settled() == Presence::Ended {
-            self = Self::Gone(Presence::Ended);
-        }
-        let hint = self.mend(process);
-        let failure = match &self {
-            // Names the process itself.
-            Self::Process(error) => Failure::of(operation, error),
-            Self::Tracee(error) => {
-                let text = error.to_string();
-                let pid = format!("{}: ", process.pid);
-                Failure::new(
-                    operation,
-                    process.pid,
-                    text.strip_prefix(&pid).unwrap_or(&text),
-                )
-            }
-            other => Failure::new(operation, process.pid, other),
-        };
-        failure.maybe_hint(hint)
-    }
 }
 
-/// Says what the values of a function are of which nothing is known.
+/// The note on a function without debug information about its values.
 pub fn bare(name: &str) -> String {
     format!(
-        "{name}: no debug information: values are whole registers, signed; one with a fraction, or in memory, is not among them"
+        "{name}: no debug information: values are whole registers, signed; floating-point values \
+        and values in memory are not included"
     )
 }
 
-/// Says that nothing can be instrumented, with one function for each reason.
+/// The message that nothing can be instrumented, with one function for each reason.
 pub fn none_patched(refused: &[(String, Refusal)]) -> String {
     format!("none of the functions can be patched: {}", reasons(refused))
 }
 
-/// Says that nothing can be measured as it was wanted, with one function for each reason.
+/// The message that nothing can be measured as requested, with one function for each reason.
 pub fn none_measured(refused: &[(String, Refusal)]) -> String {
     format!(
-        "none of the functions can be measured so: {}",
+        "none of the functions can be measured that way: {}",
         reasons(refused)
     )
 }
 
+/// The reasons, each with the first function that it concerns.
 fn reasons(refused: &[(String, Refusal)]) -> String {
     let mut reasons: BTreeMap<String, &str> = BTreeMap::new();
     for (name, reason) in refused {
@@ -319,37 +257,4 @@ fn reasons(refused: &[(String, Refusal)]) -> String {
         .map(|(reason, name)| format!("{name} ({reason})"))
         .collect();
     list.join(", ")
-}
-
-/// The first of these that is refused for this reason.
-fn first(refused: &[(String, Refusal)], reason: RefuseReason) -> Option<&(String, Refusal)> {
-    refused.iter().find(|(_, why)| why.is(reason))
-}
-
-/// What to do about functions that ipath has for itself.
-fn used_by_ipath(refused: &[(String, Refusal)]) -> Option<Hint> {
-    let (name, _) = first(refused, RefuseReason::UsedByIpath)?;
-    Some(hint!(
-        "where times are measured ipath follows stacks that move by {}; a session with `-m count` can count its calls",
-        Word(name)
-    ))
-}
-
-/// Hints at the load address if that has put functions out of reach, or at inherited memory that is in the
-/// way.
-fn out_of_reach(refused: &[(String, Refusal)], process: &Process) -> Option<Hint> {
-    let is_any = first(refused, RefuseReason::PunOutOfReach).is_some();
-    is_any.then(|| if legacy::is_in(process) { legacy::mend(process) } else { "where a program is loaded decides what is in reach: start it again, or give --allow-trap"
-    .into() })
-}
-
-/// What to do about functions whose entry is patched where their exits would be.
-fn no_room(functions: &[(String, Refusal)], process: &Process) -> Option<Hint> {
-    let (name, _) = first(functions, RefuseReason::ExitsOverlapEntry)?;
-    let pid = process.pid;
-    Some(hint!(
-        "take it out and add it anew: `{}`, then `{}`",
-        CommandLine::ipath("remove").pid(pid).func(name),
-        CommandLine::ipath("add").pid(pid).func(name).with("-m ...")
-    ))
 }

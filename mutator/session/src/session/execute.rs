@@ -1,4 +1,4 @@
-//! A change that has been decided, made in the target.
+//! Carrying out a decided change in the target.
 
 use super::decide::Change;
 use super::enter::prepare;
@@ -15,19 +15,20 @@ use ipath_profile::clock;
 use ipath_target::process::modules::Module;
 use ipath_target::tracee::Stopped;
 
-/// Why functions come in that a session begins with.
+/// The reason for stops while a new session gets its first functions.
 pub(super) const AT_START: &str = "attach";
 
-/// What has been done of a change.
+/// The outcome of a carried-out change.
 pub(super) struct Executed {
-    /// Ids of what came in; `None` if nothing was to be done.
+    /// Ids of the functions that came in. `None` if there was nothing to do.
     pub(super) ids: Option<Vec<usize>>,
-    /// What there is to say of it.
+    /// The report of the change.
     pub(super) changed: Changed,
 }
 
 impl Change {
-    /// Makes the change. `stopped` are the threads of a process that is stopped already and stays so.
+    /// Carries out the change. `stopped` are the threads of a process that is already stopped and
+    /// stays so. Fails if every function is refused, or if the process cannot be changed.
     pub(super) fn execute(
         self,
         locked: &mut Locked<'_>,
@@ -68,7 +69,7 @@ impl Change {
         }
         changed.trapped = with_traps(&locked.document, &ids);
         fill_traps(locked, &ids)?;
-        // Where the trampolines are by now.
+        // Publishes the new trampolines.
         if locked.document.quiet {
             locked.view().publish_maps()?;
         }
@@ -77,11 +78,11 @@ impl Change {
             note_since(&mut locked.document, &ids, now);
         }
         switch(locked, &ids, true)?;
-        // Written down before the first byte changes: whoever finds this session half done can
-        // take the bytes out again.
+        // Written before the first byte changes: a command that finds this session half done can
+        // restore the bytes.
         locked.segment.write_document(&locked.document)?;
         if let Err(error) = locked.put_in(why, ids.clone(), stopped, &mut changed) {
-            // What is in of it comes out again, and nothing is counted that would be half.
+            // The functions that came in are removed again, so that none is counted in part.
             let _ = locked.take_out(why, &ids);
             locked.segment.write_document(&locked.document)?;
             return Err(error);
@@ -95,7 +96,7 @@ impl Change {
     }
 }
 
-/// Takes out what makes way.
+/// Removes the functions that make way.
 fn make_way(locked: &mut Locked<'_>, why: &str, way: &Way) -> Result<(), SessionError> {
     locked.take_out(why, &way.out)?;
     for &id in &way.retired {
@@ -104,25 +105,26 @@ fn make_way(locked: &mut Locked<'_>, why: &str, way: &Way) -> Result<(), Session
     Ok(())
 }
 
-/// The names of those functions that breakpoints lead to.
+/// The names of the functions among `ids` that use breakpoints.
 pub(super) fn with_traps(document: &Document, ids: &[usize]) -> Vec<String> {
     let functions = ids.iter().map(|&id| &document.functions[id]);
     let trapped = functions.filter(|f| f.sites.iter().any(|s| s.trap));
     trapped.map(|f| f.name.clone()).collect()
 }
 
-/// Notes of functions that have never been in when that is.
+/// Notes the time at which functions first came in. `now` is in nanoseconds since the session's
+/// start.
 pub(super) fn note_since(document: &mut Document, ids: &[usize], now: u64) {
     for &id in ids {
         let function = &mut document.functions[id];
-        // One that was in before has been laid out anew.
+        // A function that was in before has been laid out again.
         if function.generation == 0 && !function.remeasured {
             function.since_ns = Some(now);
         }
     }
 }
 
-/// Notes of whose values nothing is known.
+/// Notes the functions without debug information about their values.
 pub(super) fn note_bare(document: &mut Document, names: &[String]) {
     let notes = &mut document.notes;
     for note in names.iter().map(|name| bare(name)) {

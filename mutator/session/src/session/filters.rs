@@ -1,21 +1,20 @@
-//! Seccomp filters of a target, and what they may do to it for the system calls that attaching makes.
+//! Seccomp filters of a target, and their effects on the system calls that attaching makes.
 //!
-//! With CAP_SYS_ADMIN they are suspended for these calls. Without, the kernel says of a filter no more than that it is
-//! there (PTRACE_SECCOMP_GET_FILTER needs the same right). Most answer with an error or with SIGSYS, and the program
-//! hears of neither. One that kills ends the program, which no tracer can prevent (kernel/seccomp.c, SA_IMMUTABLE).
+//! With CAP_SYS_ADMIN, ipath suspends filters for these calls. Otherwise, the kernel only reveals
+//! that a filter exists (PTRACE_SECCOMP_GET_FILTER needs the same capability). Most filters answer
+//! with an error or with SIGSYS, and the program notices neither. One that kills ends the program,
+//! which no tracer can prevent (kernel/seccomp.c, SA_IMMUTABLE).
 
 use ipath_target::process::{Process, status_line};
 use ipath_target::progress::{THREADS, over};
 
-/// The option by which a user says that a filter does not kill.
-pub(super) const ALLOW: &str = "allow-seccomp";
-
 /// The line of /proc/PID/status with the number of a thread's filters.
 const FILTERS: &str = "Seccomp_filters";
 
-/// True if a filter may end the process for a call that a thread of it makes for us.
+/// True if a filter may end the process for a system call that ipath makes on one of its threads.
 ///
-/// Filters that ipath is under itself do not count: the rest of a container is under the same.
+/// Filters that also apply to ipath do not count: everything in a container runs under the same
+/// ones.
 pub fn may_end(process: &Process) -> bool {
     let own = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     if can_suspend(&own) {
@@ -28,13 +27,15 @@ pub fn may_end(process: &Process) -> bool {
     of_threads.any(|number| number > own)
 }
 
-/// How many there are by such a line; none where there is no line, or no thread any more.
+/// The number of seccomp filters that the value of the status line gives. 0 without a line, as
+/// after the end of a thread.
 fn filters(line: Option<&str>) -> u32 {
     line.and_then(|line| line.parse().ok()).unwrap_or(0)
 }
 
-/// True if a thread with this status may suspend the filters of one that it traces (PTRACE_O_SUSPEND_SECCOMP): that needs
-/// CAP_SYS_ADMIN, and to be under none itself.
+/// True if a thread with this status may suspend the filters of a tracee
+/// (PTRACE_O_SUSPEND_SECCOMP). That requires CAP_SYS_ADMIN, and the thread itself must not be under
+/// a filter.
 fn can_suspend(status: &str) -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     let effective = status_line(status, "CapEff").unwrap_or_default();

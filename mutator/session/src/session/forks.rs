@@ -13,10 +13,11 @@ use patcher::image::Image;
 use crate::arch::forking::{of_musl, system_calls};
 use crate::segment::Witness;
 
-/// What Go's standard library begins programs by (syscall/asm_linux_amd64.s), by one name or, since 1.17, the other.
+/// The functions with which Go's standard library starts programs (syscall/asm_linux_amd64.s). The
+/// second name applies since Go 1.17.
 pub(super) const OF_GO: [&str; 2] = ["syscall.rawVforkSyscall", "syscall.rawVforkSyscall.abi0"];
 
-/// The functions of an image.
+/// The functions of an image that create children or execute programs.
 pub(super) fn forking(image: &Image<'_>) -> Vec<(Function, Witness)> {
     let mut found = BTreeMap::new();
     for segment in image.segments().iter().filter(|s| s.execute) {

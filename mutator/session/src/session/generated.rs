@@ -1,4 +1,4 @@
-//! Rules of return addresses in code that is in no file.
+//! Unwind rules of return addresses in generated code, which is in no file.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -15,22 +15,25 @@ use ipath_target::process::identity::FileId;
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Mapping, Process};
 
-/// A return address, and the bytes from the stack pointer to where the frame pointer points to; negative where that is not known.
+/// A return address, and the distance in bytes from the stack pointer to the target of the frame
+/// pointer. Negative if unknown.
 pub(super) type Call = (Avma, i64);
 
-/// Who generates code in a process, as far as that is known.
+/// The search for generators of code with unwind rules in a process. The only known one is the Java
+/// virtual machine.
 #[derive(Default)]
 pub(super) struct Generated {
-    /// A virtual machine that has been seen to be set up.
+    /// A virtual machine that has finished its setup. `None` if none is known.
     machine: Option<HotSpot>,
-    /// Mappings that the runtime had seen when it was last looked for one.
+    /// Number of mappings that the runtime had seen at the last search.
     seen: u64,
-    /// There is one that is not set up yet.
+    /// True if a virtual machine has not finished its setup.
     is_expected: bool,
 }
 
 impl Generated {
-    /// The same as [`Generated::look`] before anything is asked of its code, where one may have come.
+    /// Looks for a virtual machine that may have been loaded, before rules of its code are asked
+    /// for. Fails if the process cannot be read or the session cannot be locked.
     pub(super) fn look_ahead(&mut self, session: &mut Session) -> Result<(), SessionError> {
         let seen = session.segment.header().modules_used.load(Acquire);
         let is_settled = self.machine.is_some() || seen == self.seen && !self.is_expected;
@@ -44,7 +47,8 @@ impl Generated {
         self.look(session, &modules)
     }
 
-    /// Looks for a virtual machine, and publishes its conventions, which was not set up when functions were added.
+    /// Looks for a virtual machine that was not set up when functions were added. Publishes its
+    /// conventions. Fails if the session cannot be locked or written.
     pub(super) fn look(
         &mut self,
         session: &mut Session,
@@ -66,7 +70,8 @@ impl Generated {
         Ok(())
     }
 
-    /// The rules of calls in such code. What a virtual machine does not tell of its own is not guessed.
+    /// Returns the return addresses of the calls in generated code, with their encoded rules. For
+    /// code of a virtual machine, only its own tables are used.
     pub(super) fn rules(
         &self,
         process: &Process,
@@ -74,7 +79,8 @@ impl Generated {
         maps: &[Mapping],
         asked: &[Call],
     ) -> Vec<(Avma, u64)> {
-        /// Bytes before and after a return address that its function's returns are looked for in.
+        /// Distance in bytes from the return address within which returns of its function are
+        /// sought.
         const NEAR: u64 = 32 << 10;
         let Ok(memory) = process.open_memory() else {
             return Vec::new();
@@ -96,7 +102,8 @@ impl Generated {
     }
 }
 
-/// Publishes what holds in the code of a virtual machine among these modules, where it is set up.
+/// Publishes the conventions of a virtual machine's code, if one is in these modules and set up.
+/// Does nothing if they are published already. Fails if the session's memory cannot be written.
 pub(super) fn publish_conventions(
     locked: &mut Locked<'_>,
     modules: &[Module],
@@ -111,7 +118,7 @@ pub(super) fn publish_conventions(
     }
 }
 
-/// The same of one that has been read.
+/// Publishes the conventions of a virtual machine that has been read.
 fn publish_machine(
     locked: &mut Locked<'_>,
     module: &Module,
@@ -134,11 +141,13 @@ fn publish_machine(
     Ok(())
 }
 
+/// True if the conventions of the virtual machine's code are published.
 fn has_conventions(document: &Document, module: &Module) -> bool {
     document.tables.contains(&key_of_code(module))
 }
 
-/// What tells, beside the tables of its file, that those of a virtual machine's code have been published.
+/// A second key of a virtual machine's module. The document lists it once the tables of the
+/// generated code are published.
 fn key_of_code(module: &Module) -> (u64, String, FileId) {
     let (start, path, file) = table_key(module);
     (start, format!("{path} (code)"), file)

@@ -1,4 +1,4 @@
-//! What keeps functions from being patched for the moment.
+//! Obstacles that keep functions from being patched at the moment.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,10 +13,11 @@ use ipath_target::process::Tid;
 pub struct InTheWay {
     /// Ids of the functions.
     functions: BTreeSet<usize>,
-    /// What is in the way of one of them.
+    /// The obstacle for one of them.
     what: What,
 }
 
+/// An obstacle.
 #[derive(Debug)]
 enum What {
     /// A thread that cannot be moved is in the window of this function.
@@ -30,7 +31,7 @@ enum What {
 }
 
 impl InTheWay {
-    /// Code that something else has changed.
+    /// Code that another tool has changed.
     pub(super) fn text(functions: BTreeSet<usize>, at: Avma) -> Self {
         Self {
             functions,
@@ -46,7 +47,7 @@ impl InTheWay {
         }
     }
 
-    /// A library of this name that has gone since the functions were found.
+    /// A library of this name was unloaded after the functions were found.
     pub(super) fn unloaded(functions: BTreeSet<usize>, library: String) -> Self {
         Self {
             functions,
@@ -67,22 +68,22 @@ impl InTheWay {
         &self.functions
     }
 
-    /// True if it may go away by itself within a moment.
+    /// True if the obstacle may disappear by itself within a moment.
     pub(super) fn passes(&self) -> bool {
         matches!(self.what, What::Thread(..))
     }
 
     /// True if their code has jumps of the session that the parent had.
-    pub(super) fn is_inherited(&self) -> bool {
+    pub fn is_inherited(&self) -> bool {
         matches!(self.what, What::Inherited(_))
     }
 
-    /// True if they are not there any more.
-    pub(super) fn is_unloaded(&self) -> bool {
+    /// True if the functions are no longer mapped.
+    pub fn is_unloaded(&self) -> bool {
         matches!(self.what, What::Unloaded(_))
     }
 
-    /// Why they are refused.
+    /// The reason for refusing the functions.
     pub(super) fn reason(&self) -> RefuseReason {
         match self.what {
             What::Thread(..) => RefuseReason::Occupied,
@@ -106,7 +107,8 @@ impl fmt::Display for InTheWay {
             ),
             What::Inherited(at) => write!(
                 f,
-                "the code at {at} has jumps of the session that its parent had when it was forked: they do nothing, and stay until it executes a program or ends"
+                "the code at {at} has jumps of its parent's session from before the fork: they do \
+                nothing, and stay until the process calls exec or ends"
             ),
             What::Unloaded(library) => {
                 write!(

@@ -1,9 +1,9 @@
-//! Indirect functions (STT_GNU_IFUNC): the symbol is a resolver, which the loader calls to find the
-//! implementation that suits the machine. What a user means by the name is that implementation.
+//! Indirect functions (STT_GNU_IFUNC). The symbol is a resolver, which the loader calls to find the
+//! implementation that suits the machine. Users who name the symbol mean the implementation.
 //!
-//! It is looked for where the program itself has it: in the words that the loader has filled
-//! (psABI 4.4.1, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT and R_X86_64_GLOB_DAT). Where all of them
-//! wait for the first call, a thread of the program calls the resolver, as gdb has it called.
+//! It is read from the words that the loader has filled in for the program (psABI 4.4.1,
+//! R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT and R_X86_64_GLOB_DAT). If all of them wait for the first
+//! call, a thread of the program calls the resolver, as in gdb.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,8 +21,11 @@ use ipath_target::process::modules::{Module, VDSO};
 use ipath_target::process::{Memory, Process, Space};
 use ipath_target::tracee::{CallCode, Remote, Stopped, tracing};
 
-/// Puts the implementations in the place of the resolvers that patterns have named. What cannot
-/// be resolved stays, refused.
+/// Replaces resolvers that patterns have named with their implementations. A resolver without a
+/// known implementation stays, refused.
+///
+/// # Errors
+/// The process cannot be stopped to ask a resolver, has ended or has executed another program.
 pub fn resolve(
     space: &Arc<Space>,
     modules: &[Module],
@@ -35,7 +38,7 @@ pub fn resolve(
         return Ok(());
     }
     let filled = Filled::read(modules, space.memory());
-    // Of several versions of a name, the ones that the program has not bound are not meant.
+    // Among versions of a name, those that the program has not bound are dropped.
     let indirect = selection.candidates.iter().filter(|c| is_indirect(c));
     let bound: HashSet<(usize, String)> = indirect
         .filter(|c| !inside(modules, c, &filled.values(c)).is_empty())
@@ -72,18 +75,21 @@ pub fn resolve(
             continue;
         }
         for function in functions {
+            let image = Arc::clone(&candidate.image);
             let plan = plan_allowed(
-                candidate.image.image,
-                &candidate.image.context,
+                image.image(),
+                image.context(),
                 &function,
                 want,
                 candidate.plan.allowed,
             );
             resolved.push(Candidate {
                 plan,
+                image,
                 name: candidate.name.clone(),
                 unreadable: None,
                 points: Vec::new(),
+                counted: None,
                 elsewhere: candidate.elsewhere.clone(),
                 ..candidate
             });
@@ -93,13 +99,13 @@ pub fn resolve(
     Ok(())
 }
 
-/// True if resolvers know the machine by now: a static program that has just been started has to
-/// find out about it first.
+/// True if resolvers can detect the machine. A static program that has just started has not set
+/// that up yet.
 fn is_initialized(process: &Process, modules: &[Module], just_started: bool) -> bool {
     !just_started || images::loader(process, modules).is_some()
 }
 
-/// One candidate for each function: several names may stand for one implementation.
+/// Merges candidates of the same function: several names may have one implementation.
 fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut kept: Vec<Candidate> = Vec::new();
     for candidate in candidates {
@@ -123,9 +129,10 @@ fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
     kept
 }
 
-/// The function that begins at `at`, under the name that was asked for.
+/// The function that begins at `at`, under the requested name. `None` if no function begins at
+/// `at`.
 fn implementation(candidate: &Candidate, at: Avma) -> Option<Function> {
-    let image = &candidate.image.image;
+    let image = &candidate.image.image();
     let svma = candidate.bias.to_svma(at);
     let found = Pattern::select_at(image, svma).filter(|f| f.range.start == svma)?;
     let asked = &candidate.plan.function;
@@ -141,13 +148,14 @@ fn implementation(candidate: &Candidate, at: Avma) -> Option<Function> {
 
 /// The words that the loader has filled in.
 struct Filled {
-    /// For a resolver by its address: what it has answered.
+    /// Addresses of resolvers and the words filled with their results.
     by_resolver: Vec<(Avma, Avma)>,
-    /// For a symbol's name: where it leads.
+    /// Names of symbols and the words filled with their addresses.
     by_name: Vec<(String, Avma)>,
 }
 
 impl Filled {
+    /// Reads the words of all modules. Skips modules and words that cannot be read.
     fn read(modules: &[Module], memory: &Memory) -> Self {
         let mut filled = Self {
             by_resolver: Vec::new(),
@@ -157,10 +165,10 @@ impl Filled {
             let Ok(image) = images::of_module(module) else {
                 continue;
             };
-            let Some(bias) = module.bias(image.image) else {
+            let Some(bias) = module.bias(image.image()) else {
                 continue;
             };
-            if let Ok(elf) = LinkTables::parse(image.image.data()) {
+            if let Ok(elf) = LinkTables::parse(image.image().data()) {
                 filled.add(&elf, module, bias, memory);
             }
         }
@@ -169,7 +177,7 @@ impl Filled {
 
     fn add(&mut self, elf: &LinkTables<'_>, module: &Module, bias: Bias, memory: &Memory) {
         let at = |address: u64| bias.to_avma(patcher::Svma(address));
-        // A part of a file that is mapped a second time has no such words.
+        // In a part of a file that is mapped a second time, these words are absent.
         let is_mapped = |r: &Relocation| module.range.contains(&at(r.at));
         for relocation in elf.filled_at_start().into_iter().filter(is_mapped) {
             let Ok(value) = memory.read_word(at(relocation.at)) else {
@@ -192,7 +200,7 @@ impl Filled {
         }
     }
 
-    /// What the words for a resolver hold.
+    /// The contents of the words for a resolver.
     fn values(&self, candidate: &Candidate) -> HashSet<Avma> {
         let function = &candidate.plan.function;
         let resolver = candidate.bias.to_avma(function.range.start);
@@ -205,8 +213,8 @@ impl Filled {
     }
 }
 
-/// What of these addresses is code of the module the resolver is in: a word that waits for the
-/// first call leads back into its own module.
+/// The addresses that are code of the resolver's own module. A word that waits for the first call
+/// points into the module that makes the call.
 fn inside(modules: &[Module], candidate: &Candidate, values: &HashSet<Avma>) -> Vec<Avma> {
     let code = &modules[candidate.module].code;
     let is_there = |at: &&Avma| code.iter().any(|m| m.contains(**at));
@@ -215,7 +223,7 @@ fn inside(modules: &[Module], candidate: &Candidate, values: &HashSet<Avma>) -> 
     found
 }
 
-/// Has a thread of the program call the resolver; `None` where none can.
+/// Calls the resolver on a thread of the program. Returns `None` if no thread can call it.
 fn ask(
     space: &Arc<Space>,
     candidate: &Candidate,

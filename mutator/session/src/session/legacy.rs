@@ -1,18 +1,19 @@
-//! What a process has of the session that its parent had when it was forked: jumps in its text that lead to
-//! trampolines in its own memory. The runtime there does nothing, because its page `ALIVE` is empty after a fork.
+//! Remains of a parent's session in a forked process: jumps in its text that lead to trampolines in
+//! its own memory. The runtime there does nothing, because its page `ALIVE` is empty after a fork.
 
 use patcher::Avma;
 
 use crate::runtime_image::RuntimeImage;
 use crate::segment::Segment;
-use ipath_base::hint::{CommandLine, Hint, hint};
-use ipath_target::process::{Extent, Mapping, Memory, Process, Space};
+use ipath_target::process::{Extent, Mapping, Memory, Pid, Process, Space};
 
-/// The first byte of a jump with a displacement of 32 bits (`jmp rel32`), and its length.
+/// The first byte of a jump with a displacement of 32 bits (`jmp rel32`).
 const JUMP: u8 = 0xe9;
+/// The length of a `jmp rel32` in bytes.
 const JUMP_LEN: usize = 5;
 
-/// True if the code at `at` is a jump to inherited memory. `own` is the image of the process's own session.
+/// True if the code at `at` is a jump to inherited memory. `own` is the image of the process's own
+/// session.
 pub(super) fn is_jump(maps: &[Mapping], memory: &Memory, at: Avma, own: Extent) -> bool {
     let Ok(bytes) = memory.read_vec(at, JUMP_LEN) else {
         return false;
@@ -32,7 +33,7 @@ fn is_code(mapping: &Mapping) -> bool {
     mapping.execute && mapping.file.1 == 0 && mapping.name.is_empty()
 }
 
-/// True if the process maps the image of a runtime, other than its own one.
+/// True if the process maps a runtime's image outside `own`.
 fn has_image(maps: &[Mapping], memory: &Memory, own: Option<Extent>) -> bool {
     let Ok(image) = RuntimeImage::built_in() else {
         return false;
@@ -47,8 +48,8 @@ fn has_image(maps: &[Mapping], memory: &Memory, own: Option<Extent>) -> bool {
     maps.iter().any(|mapping| is_image(&mapping))
 }
 
-/// True if a process without a session has memory of another one.
-pub(super) fn is_in(process: &Process) -> bool {
+/// True if a process without a session has memory inherited from one.
+pub fn is_in(process: &Process) -> bool {
     let looked = || {
         let space = Space::open(process).ok()?;
         let maps = space.maps().ok()?;
@@ -57,19 +58,9 @@ pub(super) fn is_in(process: &Process) -> bool {
     Segment::open(process).is_err() && looked().unwrap_or(false)
 }
 
-/// What to do about it: nothing but a new process is without.
-pub(super) fn mend(process: &Process) -> Hint {
+/// The parent of a process. `None` if the parent has no session.
+pub fn parent_with_session(process: &Process) -> Option<Pid> {
     let parent = process.parent().and_then(|pid| Process::find(pid).ok());
     let measured = parent.filter(|parent| Segment::open(parent).is_ok());
-    match measured.map(|parent| parent.pid) {
-        Some(pid) => hint!(
-            "its parent {} has that session: `{}` and have it start this process again, or `{}` before it starts the next one",
-            pid,
-            CommandLine::ipath("detach").pid(pid),
-            CommandLine::ipath("attach --follow")
-                .pid(pid)
-                .with("-f FUNC")
-        ),
-        None => "start the process again: a new one is without them".into(),
-    }
+    measured.map(|parent| parent.pid)
 }

@@ -1,7 +1,8 @@
-//! Which functions lend their calls at tail calls, and what the runtime is told of that.
+//! Functions that lend their calls at tail calls, and their state in the runtime.
 //!
-//! Functions that lend to each other, directly or by way of others, are a group with a number of its own. What has been lent by
-//! one is ended by a return of one with the same number: neither by that of any other function, nor after the group has changed.
+//! Functions that lend to each other, directly or through others, form a group with its own number.
+//! A lent call is ended only by the return of a function with the same number. Returns of other
+//! functions do not end it, and none does after its group has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
@@ -17,18 +18,20 @@ use super::runtime_memory::read;
 use super::view::View;
 use crate::segment::Document;
 
-/// A function's number, and whether it lends.
+/// A function's group number, and true if it lends.
 type State = (u16, bool);
 
-/// Numbers there are, from 1 on.
+/// The largest group number; the first is 1.
 const NUMBERS: u16 = LENDING;
-/// Bytes of a row of the probe table, and where what functions lend stands in it.
+/// The size of a row of the probe table in bytes.
 const ROW: usize = size_of::<Probe>();
+/// The offset of the lending word in a row of the probe table, in bytes.
 const AT: usize = offset_of!(Probe, lending);
 
 impl View<'_> {
-    /// What the runtime has been told of those that have a number: a command may have been killed before it could write that
-    /// down, or after.
+    /// The lending states in the runtime's table, by function id. Leaves out functions without a
+    /// group. The document may differ: a command may be killed before or after it writes the table.
+    /// Fails if the table cannot be read.
     pub(super) fn told_lending(&self) -> Result<BTreeMap<usize, State>, SessionError> {
         let table = self.symbol(SYMBOL_PROBES)?;
         let functions = &self.document.functions;
@@ -42,7 +45,8 @@ impl View<'_> {
     }
 }
 
-/// Tells the runtime which functions lend, once all that must be in for that is in.
+/// Updates the runtime's lending states once all functions needed for lending are in. Fails if the
+/// table cannot be read or written.
 pub(super) fn switch_lending(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     let told = locked.view().told_lending()?;
     let mut members: BTreeMap<u16, usize> = BTreeMap::new();
@@ -52,7 +56,7 @@ pub(super) fn switch_lending(locked: &mut Locked<'_>) -> Result<(), SessionError
     let lending = lending_functions(&locked.document);
     let mut wanted: BTreeMap<usize, State> = BTreeMap::new();
     for group in lending_groups(&locked.document, &lending) {
-        // As it has been told, with all that have its number.
+        // A group keeps its number if its members and their states are unchanged.
         let first = group.first().and_then(|id| told.get(id));
         let known = first.map(|&(number, _)| number).filter(|number| {
             let is_told = |id| told.get(id) == Some(&(*number, lending.contains(id)));
@@ -65,7 +69,8 @@ pub(super) fn switch_lending(locked: &mut Locked<'_>) -> Result<(), SessionError
     tell_lending(locked, &told, &wanted)
 }
 
-/// Has nothing more lent that some of `leaving` is needed for. What has been lent is ended by their returns all the same.
+/// Stops lending in the groups of `leaving`. Lent calls are still ended by the groups' returns.
+/// Fails if the table cannot be read or written.
 pub(super) fn lend_no_more(locked: &mut Locked<'_>, leaving: &[usize]) -> Result<(), SessionError> {
     let told = locked.view().told_lending()?;
     let numbers = leaving.iter().filter_map(|id| told.get(id));
@@ -77,7 +82,8 @@ pub(super) fn lend_no_more(locked: &mut Locked<'_>, leaving: &[usize]) -> Result
     tell_lending(locked, &told, &wanted)
 }
 
-/// Has nothing more lent that some of `leaving` is needed for, nor what has been lent so ended by a return.
+/// Stops lending in the groups of `leaving`, and removes their numbers. Their returns no longer end
+/// lent calls. Fails if the table cannot be read or written.
 pub(super) fn stop_lending(locked: &mut Locked<'_>, leaving: &[usize]) -> Result<(), SessionError> {
     let told = locked.view().told_lending()?;
     let numbers = leaving.iter().filter_map(|id| told.get(id));
@@ -88,7 +94,8 @@ pub(super) fn stop_lending(locked: &mut Locked<'_>, leaving: &[usize]) -> Result
     tell_lending(locked, &told, &wanted)
 }
 
-/// Tells the runtime of those whose state is another one than it has been told; those not wanted have none.
+/// Writes the states that differ from `told` into the document and the runtime's table. Functions
+/// not in `wanted` get none.
 fn tell_lending(
     locked: &mut Locked<'_>,
     told: &BTreeMap<usize, State>,
@@ -105,9 +112,9 @@ fn tell_lending(
         let function = &mut locked.document.functions[*id];
         (function.lending, function.is_lending) = (number, lends);
     }
-    // Before the runtime has it, so that no number is used twice.
+    // Written before the runtime's table, so that no number is used twice.
     locked.segment.write_document(&locked.document)?;
-    // Those that end calls before those that lend them.
+    // Functions that end calls are updated before those that lend them.
     changed.sort_by_key(|id| wanted.get(id).is_some_and(|&(_, lends)| lends));
     let table = locked.symbol(SYMBOL_PROBES)?;
     let functions = &locked.document.functions;
@@ -119,7 +126,7 @@ fn tell_lending(
     locked.write_own(&writes)
 }
 
-/// Another number than the last ones.
+/// The next group number. After the largest it starts again at 1.
 fn next_number(document: &mut Document) -> u16 {
     let last = &mut document.lendings;
     *last = match *last {
@@ -129,7 +136,8 @@ fn next_number(document: &mut Document) -> u16 {
     *last
 }
 
-/// The measured functions all of whose callees to lend to are in, and all that those go on to.
+/// Returns the ids of the measured functions that can lend: all their tail callees are in, and so
+/// are all functions that these callees lead to by tail calls.
 pub(super) fn lending_functions(document: &Document) -> BTreeSet<usize> {
     let functions = &document.functions;
     let lends = |id: &usize| {
@@ -145,8 +153,8 @@ pub(super) fn lending_functions(document: &Document) -> BTreeSet<usize> {
             None => cannot.push(id),
         }
     }
-    // An ender that leads to where nothing ends a call makes those that lead to it the same. What is measured ends by
-    // itself the calls that it cannot lend.
+    // An ender fails if one of its callees does not end calls, and so do the functions that lead to
+    // it. A measured function itself ends the calls that it cannot lend.
     let mut seen = BTreeSet::new();
     while let Some(id) = cannot.pop() {
         if seen.insert(id) && !functions[id].role.is_shown() {
@@ -158,7 +166,8 @@ pub(super) fn lending_functions(document: &Document) -> BTreeSet<usize> {
     measured.filter(|id| !seen.contains(id)).collect()
 }
 
-/// The tail calls of these functions at which they lend: each with the callee, where that is in.
+/// The tail calls at which these functions lend: the id of each caller, and the id of the callee.
+/// `None` for a callee that is not in.
 fn tail_calls(document: &Document, of: &[usize]) -> Vec<(usize, Option<usize>)> {
     let ending = ending_places(document);
     let mut found = Vec::new();
@@ -173,7 +182,8 @@ fn tail_calls(document: &Document, of: &[usize]) -> Vec<(usize, Option<usize>)> 
     found
 }
 
-/// Those that lend with those that they lend to, by group.
+/// The connected groups of functions that lend and the functions they lend to, each as the ids of
+/// its members.
 pub(super) fn lending_groups(
     document: &Document,
     lending: &BTreeSet<usize>,
@@ -188,7 +198,7 @@ pub(super) fn lending_groups(
             };
             neighbours.entry(id).or_default().push(callee);
             neighbours.entry(callee).or_default().push(id);
-            // What is measured lends by itself.
+            // A measured function lends by itself.
             let goes_on = !document.functions[callee].role.is_shown();
             if seen.insert(callee) && goes_on {
                 work.push(callee);

@@ -1,5 +1,6 @@
-//! The guard that every change of a target needs: the session's lock is held, what the session is has been
-//! read under it, and the target has been seen to map this very segment where the document says.
+//! The guard for changes of a target. While it exists, the session's lock is held and the session
+//! has been read under it. The target is known to map this very segment at the address in the
+//! document.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -18,17 +19,17 @@ use ipath_target::process::memory::is_refusal;
 use ipath_target::process::{Own, Presence, Process, Space};
 use ipath_target::tracee::Stopped;
 
-/// A session that nobody else changes, in a target that has been seen to have it. One value is one
-/// transaction over the session's journal: what was left half done is finished before it begins, and
-/// what it leaves half done the next one finishes.
+/// A session that no other command changes, in a target that is known to have it. One value is one
+/// transaction over the session's journal. It begins by finishing half-done work of its
+/// predecessor, and its successor finishes its own.
 pub(super) struct Locked<'s> {
     session: &'s mut Session,
     pub(super) space: Arc<Space>,
-    /// What of the target's memory is the session's.
+    /// The parts of the target's memory that belong to the session.
     pub(super) own: Own,
-    /// What is to be said of functions that are found to be out, or that were taken out when that was found.
+    /// Messages about functions found to be out, or taken out because of that.
     pub(super) taken_out: Vec<String>,
-    /// Given back last.
+    /// Dropped last.
     lock: Lock,
 }
 
@@ -46,21 +47,27 @@ impl DerefMut for Locked<'_> {
     }
 }
 
-/// What a session turns out to be once its lock is held.
-pub(super) enum Found<'s> {
-    /// In its target, and whole.
+/// The state of a session once its lock is held.
+pub(super) enum LockedSession<'s> {
+    /// In its target and complete.
     Here(Locked<'s>),
-    /// Made or taken out half by a command that was killed.
+    /// Half made or half taken out by a command that was killed.
     Half(Locked<'s>),
-    /// Its target has ended or become another program; the session is nobody's but the reader's.
+    /// The session's target has ended or become another program. Only readers still use the
+    /// session.
     Gone(Presence, Lock),
 }
 
 impl Session {
-    /// Takes the lock and looks what there is; in the address space `space`, where one is given.
-    pub(super) fn take(&mut self, space: Option<Arc<Space>>) -> Result<Found<'_>, SessionError> {
+    /// Takes the lock and determines the state, in the address space `space` if one is given. Fails
+    /// with [`SegmentError::Missing`] if the session has been removed.
+    pub(super) fn take(
+        &mut self,
+        space: Option<Arc<Space>>,
+    ) -> Result<LockedSession<'_>, SessionError> {
         let lock = self.segment.lock()?;
-        // Another command may have taken the session out meanwhile, and another made a new one.
+        // While this waited for the lock, the session may have been removed and another one
+        // created.
         if !self.segment.is_named() || self.has_ended() {
             return Err(SegmentError::Missing.into());
         }
@@ -68,7 +75,7 @@ impl Session {
         match self.process.life() {
             Presence::Here => {}
             Presence::Unknown(cause) => return Err(SessionError::Unknown(cause)),
-            gone => return Ok(Found::Gone(gone, lock)),
+            gone => return Ok(LockedSession::Gone(gone, lock)),
         }
         let opened = match space {
             Some(space) => Ok(space),
@@ -77,17 +84,17 @@ impl Session {
         let (space, maps) = match opened.and_then(|space| space.maps().map(|maps| (space, maps))) {
             Ok(opened) => opened,
             Err(error) => match error.loss() {
-                Some(gone) => return Ok(Found::Gone(gone, lock)),
+                Some(gone) => return Ok(LockedSession::Gone(gone, lock)),
                 None => return Err(error.into()),
             },
         };
         if matches!(state_of(&self.segment), STATE_SETUP | STATE_LEAVING) {
-            return Ok(Found::Half(Locked::new(self, space, lock)));
+            return Ok(LockedSession::Half(Locked::new(self, space, lock)));
         }
         let Some(mapping) = self.segment_in(&maps) else {
-            return Ok(Found::Gone(Presence::OtherProgram, lock));
+            return Ok(LockedSession::Gone(Presence::OtherProgram, lock));
         };
-        // All of it is taken out at that length in the end.
+        // The segment will be unmapped at the length in the document.
         if mapping.range.end != self.document.segment.end() {
             return self.corrupt_or_gone(lock);
         }
@@ -100,60 +107,66 @@ impl Session {
                 return session.corrupt_or_gone(lock);
             }
         }
-        Ok(Found::Here(locked))
+        Ok(LockedSession::Here(locked))
     }
 
-    /// What it means that the target's mappings are not as they were: they go one by one where it ends.
-    fn corrupt_or_gone(&self, lock: Lock) -> Result<Found<'_>, SessionError> {
+    /// Handles mappings that have changed. In a process that is ending, they go one by one.
+    fn corrupt_or_gone(&self, lock: Lock) -> Result<LockedSession<'_>, SessionError> {
         match self.process.settled() {
-            gone @ (Presence::Ended | Presence::OtherProgram) => Ok(Found::Gone(gone, lock)),
+            gone @ (Presence::Ended | Presence::OtherProgram) => {
+                Ok(LockedSession::Gone(gone, lock))
+            }
             _ => Err(SegmentError::Corrupt("mappings").into()),
         }
     }
 
-    /// Publishes something under the lock, for the runtime to read. What another command has left half done stays so:
-    /// who only looks changes nothing of a target.
+    /// Publishes data for the runtime under the lock. Does not finish work that another command
+    /// left half done: a command that only looks changes nothing in a target. Fails with
+    /// [`SegmentError::Missing`] for a session that is not complete.
     pub(super) fn locked_as_it_is<R>(
         &mut self,
         publish: impl FnOnce(&mut Locked<'_>) -> Result<R, SessionError>,
     ) -> Result<R, SessionError> {
         match self.take(None)? {
-            Found::Here(mut locked) if state_of(&locked.segment) == STATE_ACTIVE => {
+            LockedSession::Here(mut locked) if state_of(&locked.segment) == STATE_ACTIVE => {
                 publish(&mut locked)
             }
-            Found::Here(_) | Found::Half(_) => Err(SegmentError::Missing.into()),
-            Found::Gone(presence, _) => Err(SessionError::Gone(presence)),
+            LockedSession::Here(_) | LockedSession::Half(_) => Err(SegmentError::Missing.into()),
+            LockedSession::Gone(presence, _) => Err(SessionError::Gone(presence)),
         }
     }
 
-    /// Does a change under the lock, on the session as it is by then; in the address space the change was
-    /// planned for, where it was.
+    /// Makes a change under the lock, on the session as read under it. Uses the address space in
+    /// which the change was planned, if one is given. Finishes work that another command left half
+    /// done. Fails with [`SegmentError::Missing`] if that removes the session, or if the session
+    /// has ended.
     pub(super) fn locked<R>(
         &mut self,
         space: Option<Arc<Space>>,
         change: impl FnOnce(&mut Locked<'_>) -> Result<R, SessionError>,
     ) -> Result<R, SessionError> {
         match self.take(space)? {
-            Found::Here(locked) if state_of(&locked.segment) == STATE_ENDED => {
+            LockedSession::Here(locked) if state_of(&locked.segment) == STATE_ENDED => {
                 Err(SegmentError::Missing.into())
             }
-            Found::Here(mut locked) => {
+            LockedSession::Here(mut locked) => {
                 locked.recover()?;
                 change(&mut locked)
             }
-            Found::Half(mut locked) => {
+            LockedSession::Half(mut locked) => {
                 locked.clear_half()?;
                 Err(SegmentError::Missing.into())
             }
-            Found::Gone(presence, _) => Err(SessionError::Gone(presence)),
+            LockedSession::Gone(presence, _) => Err(SessionError::Gone(presence)),
         }
     }
 }
 
 impl<'s> Locked<'s> {
-    /// A session that is known to be under this lock. Nothing of the target's memory is its own yet.
+    /// A session whose lock is known to be held. No memory of the target is admitted as its own
+    /// yet.
     pub(super) fn new(session: &'s mut Session, space: Arc<Space>, lock: Lock) -> Self {
-        // Whoever has it may change the document.
+        // A holder of the lock may change the document.
         session.reading = Reading::default();
         Self {
             session,
@@ -164,8 +177,9 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Writes into memory of the session's, while the target runs. Where the kernel refuses a forced write
-    /// by a command that does not trace (`proc_mem.force_override`), the target is stopped for it.
+    /// Writes into the session's own memory while the target runs. If the kernel refuses a forced
+    /// write by a command that does not trace (`proc_mem.force_override`), stops the target for it.
+    /// Fails if the memory cannot be written.
     pub(super) fn write_own(&mut self, writes: &[(Avma, Vec<u8>)]) -> Result<(), SessionError> {
         let mut rest = writes.iter();
         let refused = loop {
@@ -184,7 +198,7 @@ impl<'s> Locked<'s> {
             .tracer()
             .is_some_and(|(_, by)| is_own_thread(by))
         {
-            // `run` has it stopped, and this is not the place where that could be written by.
+            // `run` has the process stopped, and its `Stopped` is not available here.
             let why = "the kernel refuses writes into its code (proc_mem.force_override): start it by itself and \
                        attach to it";
             return Err(SessionError::Held(why.to_owned()));
@@ -200,6 +214,7 @@ impl<'s> Locked<'s> {
         written
     }
 
+    /// Adds a stop of the target to the document, with its reason and length.
     pub(super) fn note_stop(&mut self, why: &str, stopped: Duration) {
         let ns = u64::try_from(stopped.as_nanos()).unwrap_or(u64::MAX);
         self.document.stops.push(StopDoc {
@@ -208,12 +223,12 @@ impl<'s> Locked<'s> {
         });
     }
 
-    /// Stops all threads.
+    /// Stops all threads. Fails if the process cannot be traced.
     pub(super) fn stop_all(&self) -> Result<Stopped, SessionError> {
         Ok(Stopped::all(&self.space)?)
     }
 
-    /// The session, to look at.
+    /// A read-only view of the session.
     pub(super) fn view(&self) -> View<'_> {
         View {
             process: &self.process,
@@ -223,16 +238,16 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Marks the session as over and takes its name away.
+    /// Marks the session as ended and removes its name.
     pub(super) fn close(&self) {
         close(&self.segment, &self.lock);
     }
 }
 
-/// Marks a session as over and takes its name away.
+/// Marks a session as ended and removes its name.
 pub(super) fn close(segment: &Segment, _held: &Lock) {
     let header = segment.header();
-    // Who watched may have seen its end before.
+    // A watching command may have recorded the end before.
     let _ = header
         .ended_tsc
         .compare_exchange(0, clock::tsc(), Relaxed, Relaxed);
@@ -240,25 +255,33 @@ pub(super) fn close(segment: &Segment, _held: &Lock) {
     segment.remove_name();
 }
 
+/// True if a thread of this process has the id `tid`.
 fn is_own_thread(tid: i32) -> bool {
     std::fs::exists(format!("/proc/self/task/{tid}")).unwrap_or(false)
 }
 
+/// The state in the segment's header, one of the `STATE_*` values.
 fn state_of(segment: &Segment) -> u32 {
     segment.header().state.load(Acquire)
 }
 
-/// Makes way for a new session: clears away one that a killed command has never finished, and one in a program
-/// that has been replaced. It is an error where there is a whole one.
+/// Makes way for a new session. Clears one that a killed command left half made, and removes the
+/// name of one whose program has been replaced.
+///
+/// # Errors
+/// [`SessionError::Exists`] if the process has a complete session. Otherwise an old session cannot
+/// be read or cleared.
 pub(super) fn make_way(process: &Process, space: &Arc<Space>) -> Result<(), SessionError> {
-    /// Each is cleared away or belongs to a command that was faster.
+    /// The most old sessions to deal with. Each one is cleared or belongs to a command that was
+    /// faster.
     const TRIES: usize = 16;
     for _ in 0..TRIES {
         let Some(claim) = Claim::find(process, || space.maps().map_err(SessionError::from))? else {
             return Ok(());
         };
         let lock = claim.lock()?;
-        // While this one was waited for, it may have been finished, taken out, or replaced.
+        // While this waited for the lock, the session may have been completed, removed, or
+        // replaced.
         let maps = space.maps()?;
         let is_mapped = |segment: &Segment| maps.iter().any(|m| segment.is_in(m));
         if !claim.is_named() {
@@ -271,7 +294,7 @@ pub(super) fn make_way(process: &Process, space: &Arc<Space>) -> Result<(), Sess
         let (is_claimed, name) = (claim.mapped, claim.path().map(std::path::Path::to_owned));
         let segment = match Segment::of(claim, process) {
             Ok(segment) => segment,
-            // Nobody uses it, and whoever made it could have left it whole.
+            // No process uses it, and its creator could have left it intact.
             Err(SegmentError::Corrupt(_)) if !is_claimed && name.is_some() => {
                 name.into_iter()
                     .for_each(|name| drop(std::fs::remove_file(name)));
@@ -286,7 +309,7 @@ pub(super) fn make_way(process: &Process, space: &Arc<Space>) -> Result<(), Sess
                 Locked::new(&mut session, Arc::clone(space), lock).clear_half()?;
             }
             STATE_ACTIVE if is_mapped(&segment) => return Err(SessionError::Exists),
-            // Given up for gone, and there: all of it is still to be taken out.
+            // Marked as ended but still mapped: all of it must still be removed.
             STATE_ENDED if is_mapped(&segment) => {
                 drop(lock);
                 let document = segment.read_document()?;
@@ -300,14 +323,18 @@ pub(super) fn make_way(process: &Process, space: &Arc<Space>) -> Result<(), Sess
 }
 
 impl Session {
-    /// True if it is over: what is marked so and still in its target has been given up by mistake.
+    /// True if the session has ended. One that is marked so but still in its target was given up by
+    /// mistake.
     fn has_ended(&self) -> bool {
         state_of(&self.segment) == STATE_ENDED && self.presence() != Presence::Here
     }
 
-    /// Reads again what other commands may have changed.
+    /// Reads the document again if another command may have changed it.
+    ///
+    /// # Errors
+    /// The segment or the document is damaged.
     pub fn refresh(&mut self) -> Result<(), SessionError> {
-        // Before the document: what is written meanwhile is read the next time.
+        // Before the document: a change during the read is then noticed the next time.
         let turn = self.segment.document_turn();
         if self.reading.is_of(turn) {
             return Ok(self.segment.check_whole()?);
@@ -317,7 +344,7 @@ impl Session {
         Ok(())
     }
 
-    /// A session of nothing yet, under the segment that has just been made for it.
+    /// A session on a segment that has just been made for it.
     pub(super) fn begun(process: &Process, segment: Segment, document: Document) -> Self {
         Self {
             process: process.clone(),

@@ -1,4 +1,5 @@
-//! Functions that are in whose text is not what was written there: their library has been unloaded, or something else has changed it.
+//! Functions that are in but whose patched text has changed: their library was unloaded, or another
+//! tool changed it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,45 +18,49 @@ use ipath_symbols::images;
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Mapping, Memory, Space};
 
-/// Such a function.
+/// A function whose patched text has changed.
 #[derive(Clone, Copy)]
 pub(super) struct Lost {
+    /// The function's id.
     id: usize,
     text: Text,
     cause: Cause,
 }
 
-/// What has become of it.
+/// The cause of the change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// Its library has been unloaded.
+    /// The library has been unloaded.
     Unloaded,
-    /// Another tool has set a breakpoint there.
+    /// Another tool has changed the text, as a breakpoint does.
     Changed,
-    /// The file's bytes are back: another tool has taken a breakpoint away, or the library has been unloaded and loaded again.
+    /// The file's bytes are back: another tool removed a breakpoint, or the library was unloaded
+    /// and loaded again.
     Restored,
 }
 
 impl Lost {
-    /// True if nothing is left of what was written there.
+    /// True if none of the patches remain.
     fn is_out(&self) -> bool {
         self.cause == Cause::Unloaded && self.text != Text::Other
     }
 }
 
-/// What stands where a function has been patched.
+/// The contents of a function's patched text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Text {
+    /// All written patches are in the text.
     Ours,
-    /// All of it is as the file has it.
+    /// All of the text matches the file.
     Original,
+    /// The text matches neither the patches nor the file.
     Other,
-    /// Nothing is mapped there.
+    /// At least part of it is unmapped.
     Nothing,
 }
 
 impl Session {
-    /// What stands where this function is patched, which is in.
+    /// The contents of the patched text of a function that is in.
     fn text_of(&self, function: &FunctionDoc, memory: &Memory) -> Result<Text, SessionError> {
         let journal = Journal(&self.segment);
         let (mut is_ours, mut is_original, mut is_there) = (true, true, true);
@@ -80,8 +85,9 @@ impl Session {
         })
     }
 
-    /// The functions that are in whose text is not what was written. While libraries come and go, what is said to have been changed may
-    /// have been unloaded instead.
+    /// Returns the functions that are in and whose patched text has changed. While libraries are
+    /// loaded or unloaded, the cause `Changed` may be wrong: the library may have been unloaded.
+    /// Fails if the process or the journal cannot be read.
     pub(super) fn lost(&self, space: &Space) -> Result<Vec<Lost>, SessionError> {
         let mut maps: Option<Vec<Mapping>> = None;
         let mut lost = Vec::new();
@@ -98,9 +104,9 @@ impl Session {
             let module = self.document.modules.get(function.module);
             let is_there = module.is_some_and(|m| is_mapped(maps, site.window.start, m));
             let cause = match text {
-                // Its library is back, and is looked at.
+                // Its library is back and will be inspected.
                 Text::Original if !self.document.pending.is_empty() => Cause::Unloaded,
-                // It has come only now.
+                // The library was mapped after the text was read.
                 Text::Nothing if is_there => continue,
                 Text::Original if is_there => Cause::Restored,
                 _ if is_there => Cause::Changed,
@@ -113,24 +119,28 @@ impl Session {
 }
 
 impl Session {
-    /// Takes out the functions whose text is not what was written any more: what is to be said of each. Nothing is stopped where there
-    /// are none.
+    /// Takes out the functions whose patched text has changed. Returns a message for each. Stops
+    /// nothing if there are none.
+    ///
+    /// # Errors
+    /// The session cannot be locked, or the process cannot be read or changed.
     pub fn take_out_lost(&mut self) -> Result<Vec<String>, SessionError> {
         let space = Space::open(&self.process)?;
         if self.lost(&space)?.is_empty() {
             return Ok(Vec::new());
         }
-        // Whoever takes the lock brings that in order first.
+        // Taking the lock repairs this first.
         self.change(None, |locked| Ok(std::mem::take(&mut locked.taken_out)))
     }
 }
 
-/// Notes which functions' text is not what was written any more; ids of those that are to be taken out for it.
+/// Records the functions whose patched text has changed. Returns the ids of those to take out.
+/// Fails if the process or the session cannot be read or written.
 pub(super) fn note_lost(locked: &mut Locked<'_>) -> Result<Vec<usize>, SessionError> {
     let space = Arc::clone(&locked.space);
     let mut lost = locked.lost(&space)?;
     if lost.iter().any(|lost| lost.cause != Cause::Unloaded) {
-        // Libraries cannot come and go now.
+        // No library can be loaded or unloaded in the stop.
         locked.in_stop("recover", |locked, _, _| {
             lost = locked.lost(&space)?;
             Ok(())
@@ -146,7 +156,7 @@ pub(super) fn note_lost(locked: &mut Locked<'_>) -> Result<Vec<usize>, SessionEr
     Ok(locked.document.with_carried(&rest))
 }
 
-/// Takes note that functions are out with all that was written there.
+/// Records that functions are out because all their patches are gone.
 fn note_out(locked: &mut Locked<'_>, out: &[Lost]) -> Result<(), SessionError> {
     let out: Vec<usize> = out.iter().map(|lost| lost.id).collect();
     let out = locked.document.with_carried(&out);
@@ -162,6 +172,8 @@ fn note_out(locked: &mut Locked<'_>, out: &[Lost]) -> Result<(), SessionError> {
     Ok(())
 }
 
+/// Adds a note on a lost function to the document, and a message to [`Locked::taken_out`]. Says
+/// nothing about an unloaded library that may come back.
 fn tell_lost(locked: &mut Locked<'_>, lost: &Lost) {
     for id in locked.document.with_carried(&[lost.id]) {
         let function = &locked.document.functions[id];
@@ -169,7 +181,8 @@ fn tell_lost(locked: &mut Locked<'_>, lost: &Lost) {
         let said = match lost.cause {
             Cause::Changed => format!("{name} was taken out: something else has patched it"),
             Cause::Restored => format!(
-                "{name} was taken out: something else has patched it, or its library was loaded anew"
+                "{name} was taken out: something else has patched it, or its library was loaded \
+                again"
             ),
             // It may come back.
             Cause::Unloaded if !role.is_shown() || !locked.document.pending.is_empty() => {
@@ -190,10 +203,11 @@ fn tell_lost(locked: &mut Locked<'_>, lost: &Lost) {
     }
 }
 
-/// Notes which files have others in their places by now, and which are back: what is known of the former holds no longer.
+/// Records which modules have been replaced by other files and which are back. Published tables of
+/// replaced modules are dropped.
 pub(super) fn note_replaced(document: &mut Document, modules: &[Module]) {
     let (known, tables) = (&mut document.modules, &mut document.tables);
-    // They have been looked at: what is in is there.
+    // Modules with functions that are in have been checked already.
     let active = document.functions.iter().filter(|f| f.is_in());
     let there: BTreeSet<usize> = active.map(|f| f.module).collect();
     for module in modules {
@@ -210,7 +224,7 @@ pub(super) fn note_replaced(document: &mut Document, modules: &[Module]) {
             continue;
         };
         for other in others {
-            let is_gone = !is_same_file(other, module, image);
+            let is_gone = !is_same_file(other, module, &image);
             if is_gone && !other.is_gone {
                 tables.retain(|(start, ..)| !other.code.contains(&Avma(*start)));
             }

@@ -1,8 +1,8 @@
-//! Laying a session into a target: the runtime's pages and the segment, mapped by the target's own
-//! system calls, made on a stopped thread.
+//! Mapping a session into a target: the runtime's pages and the segment, by system calls of a
+//! stopped thread.
 //!
-//! Where they go is decided and written down before, so that whoever finds a session half laid can
-//! take out what there is of it.
+//! The addresses are chosen and recorded first, so that a command that finds a half-mapped session
+//! can remove its parts.
 
 use std::collections::HashSet;
 use std::fs;
@@ -24,44 +24,47 @@ use ipath_target::process::maps::free_range;
 use ipath_target::process::{Extent, Mapping, Memory, Process, Space};
 use ipath_target::tracee::{CallCode, Remote, Stopped, TraceeError};
 
-/// What is needed for it.
+/// The inputs of the mapping.
 pub(super) struct Ready<'r> {
     pub(super) process: &'r Process,
     pub(super) space: &'r Arc<Space>,
     pub(super) image: &'r RuntimeImage,
     pub(super) shape: &'r Shape,
-    /// Bytes that are mapped after the image for a runtime that makes no system calls; 0 for one that does.
+    /// Bytes reserved after the image for a runtime that makes no system calls; 0 for one that
+    /// does.
     pub(super) reserve: u64,
     /// True if the target's memory cgroup has a limit. The runtime's initial memory is then
     /// populated at once.
     pub(super) is_bounded: bool,
-    /// True if a segment with a name has room here.
+    /// True if there is room here for a named segment.
     pub(super) has_room: bool,
 }
 
-/// A session in the target, before its first function is in.
+/// A session in the target before its first function is in.
 pub(super) struct Placed {
     pub(super) segment: Segment,
     pub(super) lock: Lock,
-    /// The named segment that tells of this session until one without a name has a document.
+    /// The named segment that describes this session until an unnamed one has a document. `None` if
+    /// the session is in the named segment, or if there is no place for one.
     pub(super) draft: Option<(Segment, Lock)>,
-    /// What threads have there.
+    /// The properties of the threads' control blocks.
     pub(super) control_block: ControlBlock,
-    /// How long the target was stopped for it.
+    /// How long the target was stopped for it. `None` if it was already stopped.
     pub(super) stop: Option<Duration>,
 }
 
-/// By what the runtime tells threads apart.
+/// How the runtime distinguishes threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThreadPointer {
-    /// The first word there is its own address: psABI 3.4.6, and so for all whose threads are libc's.
+    /// The word at the thread pointer is its own address (psABI 3.4.6), which holds for all threads
+    /// made by a libc.
     SelfPointer,
     /// An instruction reads the register.
     Register,
 }
 
 impl ThreadPointer {
-    /// `None` where neither is there: threads would be taken for each other.
+    /// `None` if neither is available: threads would be confused with each other.
     fn known(has_self_pointer: bool, may_read: bool) -> Option<Self> {
         match (has_self_pointer, may_read) {
             (true, _) => Some(Self::SelfPointer),
@@ -71,22 +74,25 @@ impl ThreadPointer {
     }
 }
 
-/// What the runtime may rely on at the thread pointer of every thread.
+/// Properties of every thread's control block on which the runtime may rely.
 #[derive(Clone, Copy)]
 pub(super) struct ControlBlock {
-    /// By what it is known.
+    /// How the thread pointer is found.
     pub(super) thread_pointer: ThreadPointer,
     /// True if the register may be read.
     pub(super) may_read: bool,
-    /// Bytes from the thread pointer to the thread's id.
+    /// Bytes from the thread pointer to the thread's id. `None` if no such place is known.
     pub(super) tid_offset: Option<i32>,
 }
 
-/// A segment of a name and its lock, if there can be one.
+/// A named segment and its lock, if it can exist here.
 type Named = Option<(Segment, Lock)>;
 
-/// Maps the runtime's pages and the segment, and says in the document where. Makes way before for it, and
-/// is an error where there is a session.
+/// Maps the runtime's pages and the segment, and records their addresses in the document. First
+/// removes remains of other sessions.
+///
+/// # Errors
+/// The process has a session, or a mapping failed.
 pub(super) fn map_in(
     ready: &Ready<'_>,
     document: &mut Document,
@@ -116,10 +122,11 @@ pub(super) fn map_in(
     }
 }
 
-/// The named segment; none without a place for it here. Where that is nearly full, the target makes one of its own,
-/// and this one is there as long as that has no document.
+/// Creates the named segment. Returns `None` if there is no place for it here. If that place is
+/// nearly full, the target makes its own segment, and the named one serves until that has a
+/// document.
 fn named_segment(ready: &Ready<'_>) -> Result<Named, SessionError> {
-    /// Other commands may be faster, and be ended.
+    /// The most attempts. Other commands may be faster and then be killed.
     const TRIES: usize = 16;
     for _ in 0..TRIES {
         make_way(ready.process, ready.space)?;
@@ -138,17 +145,19 @@ fn named_segment(ready: &Ready<'_>) -> Result<Named, SessionError> {
     Err(SegmentError::Busy.into())
 }
 
-/// What came of the mapping: a segment of the target's own where it cannot open the named one, what threads
-/// have at their thread pointer, and how long the stop was.
+/// Result of the mapping: the target's own segment if it cannot open the named one, the properties
+/// of control blocks, and the length of the stop.
 type Mapped = (Named, ControlBlock, Option<Duration>);
 
+/// Chooses and records the addresses, and maps the runtime's pages and the segment. Chooses other
+/// addresses if the program has mapped something at these.
 fn map_with(
     ready: &Ready<'_>,
     document: &mut Document,
     mut stopped: Option<&mut Stopped>,
     named: &Named,
 ) -> Result<Mapped, SessionError> {
-    /// The program may map something of its own where the session was to go, before it is stopped.
+    /// The program may map something at the chosen address before it is stopped.
     const TRIES: usize = 8;
     let Ready {
         process,
@@ -159,7 +168,8 @@ fn map_with(
         ..
     } = *ready;
     let mut tries = 0;
-    // Most that do are children of vfork(2), and no longer do once the thread that waits for them can be stopped.
+    // Most processes that share memory are vfork(2) children. They stop sharing it before the
+    // parent thread that waits for them can be stopped.
     let sharing = process.sharing();
     loop {
         let maps = space.maps()?;
@@ -177,8 +187,8 @@ fn map_with(
         };
         if let Some((segment, _)) = named {
             match segment.write_document(document) {
-                // There is too little memory even for that. Without a name the target cannot open
-                // the file.
+                // There is too little memory even for the document. Without a name the target
+                // cannot open the file.
                 Err(SegmentError::Full) => segment.remove_name(),
                 written => written?,
             }
@@ -187,12 +197,14 @@ fn map_with(
         let (result, stop) = match stopped.as_deref_mut() {
             Some(stopped) => (map_parts(ready, document, &code, stopped, named), None),
             None => {
-                // All threads, though one makes the calls: it would wait for a processor otherwise.
+                // All threads are stopped although one makes the calls. It would wait for a
+                // processor otherwise.
                 let mut all = Stopped::all(space)?;
                 let shared = sharing.iter().find(|&&other| process.shares_with(other));
                 let result = match shared {
                     Some(other) => Err(SessionError::Held(format!(
-                        "process {other} shares its memory, and would not be stopped while that changes"
+                        "process {other} shares its memory, and cannot be stopped while ipath \
+                        changes it"
                     ))),
                     None => map_parts(ready, document, &code, &mut all, named),
                 };
@@ -209,8 +221,8 @@ fn map_with(
     }
 }
 
-/// Maps both; a segment of the target's own, where it cannot open the named one, and what threads
-/// have at their thread pointer.
+/// Maps the runtime's pages and the segment. Returns the target's own segment if it cannot open the
+/// named one, and the properties of control blocks.
 fn map_parts(
     ready: &Ready<'_>,
     document: &Document,
@@ -221,7 +233,7 @@ fn map_parts(
     let Ready { process, space, .. } = *ready;
     const AT_HWCAP2: u64 = 26;
     let memory = space.memory();
-    // Only one command can have the process stopped: what it finds now nobody adds to.
+    // Only one command can have the process stopped, so no session can be added after this check.
     let is_ours = |m: &_| named.as_ref().is_some_and(|(segment, _)| segment.is_in(m));
     let others: Vec<Mapping> = space.maps()?.into_iter().filter(|m| !is_ours(m)).collect();
     if has_mapped(process, &others) {
@@ -248,7 +260,7 @@ fn map_parts(
         return Err(SessionError::Held(why.to_owned()));
     }
     if stopped.threads().any(|thread| thread.dispatches_calls()) {
-        let why = "it has its system calls handed back to it (PR_SET_SYSCALL_USER_DISPATCH), as Wine does";
+        let why = "it intercepts its own system calls (PR_SET_SYSCALL_USER_DISPATCH), as Wine does";
         return Err(SessionError::Held(why.to_owned()));
     }
     let mut remote = Remote::new(code, stopped)?;
@@ -274,6 +286,8 @@ fn map_parts(
     }
 }
 
+/// Maps the segment, and prepares the runtime's writable pages. Returns the target's own segment if
+/// it cannot open the named one.
 fn map_segment(
     ready: &Ready<'_>,
     document: &Document,
@@ -292,7 +306,7 @@ fn map_segment(
     // The writable pages are the image's last, and the reserve follows them.
     let writable_len = document.image.len - writable.start;
     remote.protect(base.plus(writable.start), writable_len, protection)?;
-    // The image's writable pages are free still: names are passed there.
+    // The image's writable pages are still unused, so names are passed there.
     let scratch = base.plus(writable.start);
     let opened = named
         .as_ref()
@@ -313,17 +327,17 @@ fn map_segment(
     let segment = own.as_ref().or(named.as_ref());
     let rest = || {
         closed?;
-        // Another process may have the same descriptors, and have put another file there.
+        // A process that shares the descriptors may have replaced the file.
         let maps = ready.space.maps()?;
         let is_it = |m: &Mapping| {
             m.range.start == at && segment.is_some_and(|(segment, _)| segment.is_in(m))
         };
         if !maps.iter().any(is_it) {
             let why =
-                "a process that shares its descriptors has put another file in a place of ipath's";
+                "a process that shares its descriptors has replaced ipath's file by another one";
             return Err(SessionError::Held(why.to_owned()));
         }
-        // Zeroes again, as the image expects.
+        // The image expects zeroes here.
         pass(remote, scratch, &[0; 128])?;
         let alive = image
             .address(base, abi::image::SYMBOL_ALIVE)
@@ -349,7 +363,8 @@ fn map_segment(
     }
 }
 
-/// Populates the pages of a mapping; the memory for them is available.
+/// Populates the pages of a mapping of the target. The memory for them must be available. Fails if
+/// the call fails.
 pub(super) fn populate(remote: &mut Remote<'_>, at: Avma, len: u64) -> Result<(), TraceeError> {
     const MADV_POPULATE_WRITE: i32 = 23;
     remote.advise(at, len, MADV_POPULATE_WRITE)
@@ -367,18 +382,22 @@ pub(super) fn populate_first(
     Ok(())
 }
 
-/// Puts what a call is to be passed where the target can read it.
+/// Writes the argument of a call to the target's address `at`. Fails if the memory cannot be
+/// written.
 pub(super) fn pass(remote: &Remote<'_>, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
     let written = remote.text().write(at, bytes);
     written.map_err(|e| SessionError::Memory("write", at, e))
 }
 
+/// Closes a descriptor of the target. Fails if the call fails.
 pub(super) fn close(remote: &mut Remote<'_>, fd: u64) -> Result<(), TraceeError> {
     let closed = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
     closed.map(drop)
 }
 
-/// Opens the named segment in the target; `None` where the target sees another file system.
+/// Opens the named segment in the target, and returns the target's descriptor. Writes the name to
+/// `scratch`, an address in the target. Returns `None` if the target cannot open it or sees another
+/// file under its name.
 pub(super) fn open_named(
     process: &Process,
     remote: &mut Remote<'_>,
@@ -401,7 +420,9 @@ pub(super) fn open_named(
     }
 }
 
-/// Makes a file of the target's own, without a name, and opens it here too; with a document, if there is one yet.
+/// Creates an unnamed file of the target's own and opens it here too. Writes the document, if there
+/// is one yet. Returns the segment with its lock, and the target's descriptor. Fails if the file
+/// cannot be created, opened here or written.
 pub(super) fn own_file(
     process: &Process,
     remote: &mut Remote<'_>,
@@ -422,7 +443,7 @@ pub(super) fn own_file(
         let file = descriptor::own_memfd(process, remote.tid(), fd as i32).map_err(io)?;
         file.set_len(shape.size()).map_err(io)?;
         let (segment, lock) = Segment::from_target(file, process, shape)?;
-        // Whoever finds it mapped finds out what it belongs to.
+        // A command that finds the file mapped can see which session it belongs to.
         if let Some(document) = document {
             segment.write_document(document)?;
         }
@@ -437,8 +458,9 @@ pub(super) fn own_file(
     }
 }
 
-/// Bytes from the thread pointer to the id of a thread: the one place in the control block of the
-/// stopped thread that holds it. glibc and musl have it at places of their own.
+/// Bytes from the thread pointer to the id of a thread: the only place in the stopped thread's
+/// control block that contains it. glibc and musl have different offsets. `None` if there is no
+/// such place.
 fn tid_offset(process: &Process, memory: &Memory, thread: &Remote<'_>) -> Option<i32> {
     const BLOCK: usize = 1024;
     // The last of the ids is the one in the thread's own pid namespace.

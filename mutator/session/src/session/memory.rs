@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
+use abi::count::BANKS;
 use abi::segment::{Header, NO_LIMIT};
 
 use super::view::View;
@@ -28,27 +29,29 @@ use ipath_target::process::{Presence, Process};
 /// A session takes at most one part in `PART` of the memory left.
 const PART: u64 = 2;
 
-/// Page tables, mappings and events that the kernel keeps for a session.
+/// Bytes of page tables, mappings and events that the kernel keeps for a session.
 const KERNEL: u64 = 256 << 10;
 
-/// The minimum with which a runtime can record: a thread's place, and the first pieces of the areas
-/// and tables.
+/// The minimum number of bytes with which a runtime can record: a thread's place, and the first
+/// pieces of the areas and tables.
 const LEAST: u64 = 1 << 20;
 
-/// A bound above this needs no note.
+/// A bound above this number of bytes needs no note.
 const PLENTY: u64 = 256 << 20;
 
-/// The most memory that a session can use, and the most per path.
+/// The most memory that a session can use, in bytes.
 const USEFUL: u64 = 64 << 20;
+/// The most memory that a session can use per path, in bytes.
 const USEFUL_PER_PATH: u64 = 4 << 10;
 
 /// The extra memory of a followed child beyond its layout: one part in `PART_OF_CHILD` of the
 /// memory left, at most `MOST_OF_CHILD`.
 const PART_OF_CHILD: u64 = 16;
+/// See [`PART_OF_CHILD`]; in bytes.
 const MOST_OF_CHILD: u64 = 16 << 20;
 
 /// This command's sessions in processes with a limit, each with its bound. The sum of the bounds
-/// stays below the memory left.
+/// stays below the memory left. The sessions of processes that have ended are dropped at each look.
 static MADE: Mutex<Vec<(Process, PathBuf, u64)>> = Mutex::new(Vec::new());
 
 /// Bytes left to a process in its group after the other sessions in the group have used their full
@@ -68,9 +71,9 @@ fn left_for(process: &Process, headroom: &Headroom) -> u64 {
 /// The memory of a new session in a cgroup with a limit.
 pub(super) struct Room {
     headroom: Headroom,
-    /// Bytes that are laid out at once.
+    /// The number of bytes that are laid out at once.
     laid: u64,
-    /// Bytes that it may take.
+    /// The number of bytes that the session may take.
     limit: u64,
 }
 
@@ -99,6 +102,8 @@ impl Room {
         })
     }
 
+    /// Room for `laid` bytes at once. `more` returns the number of further bytes that are useful,
+    /// from the bytes left.
     fn of(
         process: &Process,
         laid: u64,
@@ -131,12 +136,14 @@ impl Room {
         header.memory_limit.store(self.limit, Relaxed);
     }
 
-    /// A note for readers of the profile, if the room is small.
+    /// A note for readers of the profile. `None` if the room is not small.
     pub(super) fn note(&self) -> Option<String> {
         let limit = self.limit;
         (limit < PLENTY).then(|| {
             format!(
-                "the session takes at most {} MiB of the {} MiB that memory cgroup {} has left: calls on paths beyond that are counted together, and those on threads beyond that are missed",
+                "the session takes at most {} MiB of the {} MiB that memory cgroup {} has left: \
+                beyond that, calls on new paths are counted together and calls on new threads \
+                are missed",
                 mib(limit),
                 mib(self.headroom.left),
                 self.headroom.group.display()
@@ -145,7 +152,7 @@ impl Room {
     }
 
     /// The number of times to halve `wanted`, the bytes laid out ahead, until they are at most a
-    /// quarter of the session's room.
+    /// quarter of the session's room. 0 without a limit; at most 16.
     pub(super) fn scaled(process: &Process, wanted: u64) -> u32 {
         let Some(headroom) = headroom(process) else {
             return 0;
@@ -155,6 +162,7 @@ impl Room {
     }
 }
 
+/// Returns an error if more bytes are needed than the session may take.
 fn check(headroom: &Headroom, may: u64, needed: u64) -> Result<(), SessionError> {
     if needed <= may {
         Ok(())
@@ -168,7 +176,8 @@ fn check(headroom: &Headroom, may: u64, needed: u64) -> Result<(), SessionError>
     }
 }
 
-/// Updates a session's bound to the memory that its cgroup has left now.
+/// Updates a session's bound to the memory that its cgroup has left now. Returns the bound in
+/// bytes. `left` is in bytes.
 fn bound(header: &Header, left: u64) -> u64 {
     let taken = header.memory_taken.load(Relaxed);
     let is_short = header.memory_refused.load(Relaxed) != 0;
@@ -226,8 +235,13 @@ pub(super) fn bytes_of(candidates: &[Candidate]) -> u64 {
     let sites: Vec<(u64, u64)> = candidates.iter().flat_map(of).collect();
     let pages: BTreeSet<u64> = sites.iter().map(|&(page, _)| page).collect();
     let trampolines: u64 = sites.iter().map(|&(_, len)| len).sum();
+    let counters = candidates.iter().filter_map(|c| c.counted.as_ref());
+    let counters: usize = counters.map(|counted| counted.hooks.len()).sum();
+    let bank = (8 * counters as u64).next_multiple_of(abi::PAGE);
     // Regions begin with a page of their own, and a window may straddle two pages.
-    2 * pages.len() as u64 * abi::PAGE + trampolines.next_multiple_of(abi::PAGE)
+    2 * pages.len() as u64 * abi::PAGE
+        + trampolines.next_multiple_of(abi::PAGE)
+        + BANKS as u64 * bank
 }
 
 #[cfg(test)]
@@ -273,7 +287,7 @@ mod tests {
         let refused = check(&headroom, 2 << 20, 3 << 20).expect_err("too much");
         assert_eq!(
             refused.to_string(),
-            "its memory cgroup /sys/fs/cgroup/app has 4.0 MiB left, of which 2.0 MiB are for the session, and this takes 3.0 MiB"
+            "its memory cgroup /sys/fs/cgroup/app has 4.0 MiB left; the session may take 2.0 MiB of them, and needs 3.0 MiB"
         );
         assert!(check(&headroom, 2 << 20, 2 << 20).is_ok());
         assert!(

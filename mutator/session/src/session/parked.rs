@@ -1,6 +1,7 @@
-//! Contexts that nothing runs. A signal handler may go on on another stack and leave what it has interrupted. The
-//! program counter of that is in a signal frame that no thread's stack pointer leads to, or in a copy of one.
-//! Schedulers of user threads that preempt by signals do that.
+//! Contexts that no thread runs. A signal handler may switch to another stack and leave the
+//! interrupted context behind. Its program counter is in a signal frame that no thread's stack
+//! pointer leads to, or in a copy of one. Schedulers of user threads that preempt by signals do
+//! that.
 
 use std::fs::File;
 use std::io;
@@ -15,20 +16,21 @@ use super::stack_scan::is_restorer;
 use crate::arch::signal_frame::{AT_MARK, FRAME, MARK, PC_TO_MARK, SignalFrame, word};
 use ipath_target::process::{Mapping, Memory, Process};
 
-/// Bytes that are read at once.
+/// Bytes to read at once.
 const PIECE: u64 = 1 << 20;
-/// Addresses whose pages are looked up at once.
+/// Size in bytes of the address range whose pages are looked up at once.
 const CHUNK: u64 = 64 << 20;
-/// Bytes that tell of a page.
+/// Size of a page's entry in bytes.
 const ENTRY: u64 = size_of::<u64>() as u64;
-/// Bytes that are looked through while a process is stopped, which takes some milliseconds.
+/// The most bytes to scan while a process is stopped, which takes some milliseconds.
 pub(super) const IN_STOP: u64 = 32 << 20;
-/// Mappings larger than this are taken for no stacks: it would take seconds to look through them.
+/// Larger mappings, in bytes, are not taken for stacks: scanning them would take seconds.
 const LARGEST: u64 = 64 << 30;
 
-/// A saved program counter that `is_inside` holds for, in memory that is not in `passed_over`, of which so many bytes
-/// at most are looked through; the process may run. Frames on an alternate stack are passed over, too: who is to
-/// return over one has its stack pointer there.
+/// Returns a saved program counter for which `is_inside` is true. Scans at most `most` bytes of
+/// writable memory outside `passed_over`; the process may run. Frames on an alternate stack are
+/// skipped: a thread that will return over one has its stack pointer there. `None` if none is
+/// found.
 pub(super) fn saved_inside<'m>(
     process: &Process,
     memory: &Memory,
@@ -43,12 +45,13 @@ pub(super) fn saved_inside<'m>(
     let could_hold = |m: &&Mapping| m.read && m.write && !m.shared && !is_large(m);
     let ranges = maps.filter(could_hold);
     let ranges = ranges.map(|m| m.range.clone());
-    // The kernel makes one mapping of two that touch, whoever has made them.
+    // The kernel merges adjacent mappings, also those of the program and of the session.
     let mut ranges = ranges.flat_map(|range| without(range, passed_over));
     ranges.find_map(|range| saved_in(&pages, memory, range, &mut left, &is_inside))
 }
 
-/// The same in a range of addresses.
+/// Scans a range of addresses like [`saved_inside`]. `None` if none is found, or if no more bytes
+/// may be scanned.
 fn saved_in(
     pages: &Pages,
     memory: &Memory,
@@ -63,8 +66,8 @@ fn saved_in(
         *left = left.checked_sub((chunk.end.0 - chunk.start.0) / PAGE * ENTRY)?;
         for run in pages.runs(chunk.clone()) {
             *left = left.checked_sub(run.end.0 - run.start.0)?;
-            // What stands before the mark may be in the run before. A page that there is not is not touched:
-            // it may be somebody's to fill (userfaultfd(2)).
+            // The words before the mark may be in the previous run. Absent pages are never touched:
+            // the program may have to fill them (userfaultfd(2)).
             let from = if run.start == read_to {
                 Avma(run.start.0 - PC_TO_MARK)
             } else {
@@ -87,7 +90,7 @@ fn saved_in(
     None
 }
 
-/// What is at these addresses; zeroes where nothing is, or is any more.
+/// Reads these addresses. Pages that cannot be read are zero.
 fn read_through(memory: &Memory, range: Range<Avma>) -> Vec<u8> {
     let mut bytes = vec![0; (range.end.0 - range.start.0) as usize];
     if memory.read(range.start, &mut bytes).is_ok() {
@@ -106,7 +109,7 @@ fn read_through(memory: &Memory, range: Range<Avma>) -> Vec<u8> {
     bytes
 }
 
-/// What of a range is in none of `others`.
+/// The parts of a range that are in none of `others`.
 fn without(range: Range<Avma>, others: &[Range<Avma>]) -> Vec<Range<Avma>> {
     let mut left = vec![range];
     for other in others {
@@ -123,10 +126,10 @@ fn without(range: Range<Avma>, others: &[Range<Avma>]) -> Vec<Range<Avma>> {
     left
 }
 
-/// True if the frame whose mark is at `at`, in this memory, is in use, or may be a copy of one that is.
+/// True if the frame whose mark is at `at` is in use, or may be a copy of one in use.
 fn is_in_use(pages: &Pages, memory: &Memory, at: Avma, range: &Range<Avma>) -> bool {
     let start = Avma(at.0.wrapping_sub(AT_MARK));
-    // With all that may lie over it, as far as there are pages.
+    // Includes frames that may overlap it, if their pages are present.
     let from = Avma(start.0.saturating_sub(FRAME) / PAGE * PAGE).max(range.start);
     let near = from..range.end.min(start.plus(2 * FRAME));
     let runs = pages.runs(near);
@@ -149,7 +152,8 @@ fn is_in_use(pages: &Pages, memory: &Memory, at: Avma, range: &Range<Avma>) -> b
     !others.any(|other| frame.is_overwritten_by(&other, is_restorer))
 }
 
-/// Which pages of a process have ever been written to: Documentation/admin-guide/mm/pagemap.rst.
+/// The pages of a process that have ever been written to
+/// (Documentation/admin-guide/mm/pagemap.rst).
 struct Pages(io::Result<File>);
 
 impl Pages {
@@ -157,8 +161,8 @@ impl Pages {
         Self(File::open(format!("/proc/{}/pagemap", process.entry())))
     }
 
-    /// The pages of the range that there are, those that follow one another as one, a [`PIECE`] at most; all where
-    /// the kernel does not tell.
+    /// Runs of present pages in the range, each at most a [`PIECE`]. Includes all pages if the
+    /// kernel does not provide the information.
     fn runs(&self, range: Range<Avma>) -> Vec<Range<Avma>> {
         const PRESENT: u64 = 1 << 63;
         const SWAPPED: u64 = 1 << 62;

@@ -1,7 +1,8 @@
-//! Patterns that wait for the library that has what they name.
+//! Patterns that wait for the library that contains their functions.
 //!
-//! The loader calls `_dl_debug_state` when libraries are mapped, and before any of their code runs. There is a probe in every
-//! session; where patterns wait, the runtime has whoever watches look at what has come, and goes on when that has been put in.
+//! The loader calls `_dl_debug_state` after it has mapped libraries and before any of their code
+//! runs. Every session has a probe there. If patterns wait, the runtime asks the watching command
+//! to inspect the new libraries, and continues once their functions are patched.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,21 +24,24 @@ use ipath_target::process::identity::FileId;
 use ipath_target::process::modules::{Module, modules};
 use ipath_target::process::{Pid, Process, Space};
 
-/// How long after a look whoever watches is taken to be there, in seconds, and after it has begun one.
+/// How long the watching command is taken to be present after a look, in seconds.
 const THERE: u64 = 5;
+/// How long the watching command is taken to be present after the beginning of a look, in seconds.
 pub(super) const LOOKING: u64 = 60;
-/// The same after a session has been made.
+/// How long it is taken to be present after the creation of a session, in seconds.
 pub(super) const AT_FIRST: u64 = 10;
 
-/// What of a process has been looked through: where modules are, and of which files.
+/// The inspected parts of a process: the address and file of each module, and the searches for
+/// stack switches.
 #[derive(Default)]
 pub(super) struct LookedThrough(HashSet<(Avma, FileId)>, slices::LookedThrough);
 
 impl Session {
-    /// Instruments what was selected, and has patterns wait for what else they name.
+    /// Instruments the selected functions. The patterns wait for further functions they name.
     ///
     /// # Errors
-    /// As [`Session::add`]; the process's loader does not tell of libraries, or the runtime may not wait for anything.
+    /// As [`Session::add`]. Also if the process's loader does not report libraries, or if the
+    /// runtime must not wait.
     pub fn add_awaiting(
         &mut self,
         why: &str,
@@ -53,7 +57,7 @@ impl Session {
             let awaited = locked.document.pending.clone();
             let are_in = locked.document.active();
             let met = selection.met(patterns);
-            // Told first: what comes while the functions are put in is to be seen.
+            // Before the functions are patched, so that libraries loaded meanwhile are seen.
             await_patterns(locked, patterns, &met)?;
             let added = locked.add(why, &modules, selection, None);
             let added = added.and_then(|changed| locked.document.check_awaits().map(|()| changed));
@@ -65,13 +69,17 @@ impl Session {
                 locked.remove(&new)?;
                 return added;
             }
-            // What has come since they were looked up is to be looked at.
+            // Libraries may have been loaded since the patterns were looked up.
             locked.segment.note_load();
             added
         })
     }
 
-    /// Takes out the probes of functions by id, and has those of these patterns wait no longer that do: which those are.
+    /// Removes the probes of the functions with these ids, and `patterns` from the pending
+    /// patterns. Returns the patterns that were pending.
+    ///
+    /// # Errors
+    /// The session cannot be locked, or the process cannot be changed. No pattern is removed then.
     pub fn remove_awaited(
         &mut self,
         ids: &[usize],
@@ -92,7 +100,9 @@ impl Session {
         })
     }
 
-    /// Looks at what libraries have come since the last time, where patterns wait, and tells the runtime, which waits for it.
+    /// If patterns wait, inspects the libraries loaded since the last time. Then releases the
+    /// runtime, which waits for it. Fails if the functions cannot be instrumented. The runtime is
+    /// released then too.
     pub(super) fn look_at_loads(&mut self, known: &mut LookedThrough) -> Result<(), SessionError> {
         self.refresh()?;
         if self.document.is_waited_in() {
@@ -108,12 +118,13 @@ impl Session {
         let armed = self.arm_at_last(known);
         // Includes libraries that were loaded before the measured ones.
         let followed = self.follow_slices(&mut known.1);
-        // Whatever has come of it, nobody waits for more.
+        // Whatever the outcome, no thread has to wait any longer.
         self.segment.note_loads_seen(loads);
         self.note_watched(THERE);
         armed.and(followed)
     }
 
+    /// Records that this command watches the session, for the next `seconds`.
     pub(super) fn note_watched(&self, seconds: u64) {
         let hz = self.segment.header().clock_hz.load(Ordering::Relaxed);
         let by = if self.process.inner_pid() == self.process.pid.0 {
@@ -125,7 +136,7 @@ impl Session {
         self.segment.note_watched(until, by);
     }
 
-    /// True if somebody is taken to be looking.
+    /// True if a watching command is taken to be present.
     pub fn is_watched(&self) -> bool {
         let header = self.segment.header();
         let by = header.watched_by.load(Ordering::Relaxed);
@@ -133,32 +144,33 @@ impl Session {
         header.watched_until.load(Ordering::Relaxed) > clock::tsc() && is_there()
     }
 
-    /// Nobody looks any more.
+    /// Records that no command is watching.
     pub(super) fn note_unwatched(&self) {
         self.segment.note_watched(0, 0);
     }
 
-    /// Puts in what the waiting patterns name in modules that have come; once more where something is in the way.
+    /// Instruments the functions of new modules that waiting patterns name. Tries again if
+    /// something is in the way.
     fn arm_at_last(&mut self, known: &mut LookedThrough) -> Result<Changed, SessionError> {
         const TRIES: usize = 3;
         for _ in 1..TRIES {
             match self.arm(known) {
                 Ok(changed) => return Ok(changed),
-                // All is to be looked through.
+                // Inspect all modules again.
                 Err(_) => known.0.clear(),
             }
         }
         self.arm(known)
     }
 
-    /// Puts in what the waiting patterns name in modules that have come.
+    /// Instruments the functions of new modules that waiting patterns name.
     fn arm(&mut self, known: &mut LookedThrough) -> Result<Changed, SessionError> {
         let space = Arc::new(Space::open(&self.process)?);
         let all = modules(&self.process, &space.maps()?);
         let place = |module: &Module| (module.code_range().start, module.file());
         let now: HashSet<(Avma, FileId)> = all.iter().map(place).collect();
         if !self.lost(&space)?.is_empty() {
-            // One of those that are there is not the one that was.
+            // A module has been replaced by another one at the same address.
             known.0.clear();
         }
         images::forget_changed(&all);
@@ -166,7 +178,7 @@ impl Session {
             .into_iter()
             .filter(|module| !known.0.contains(&place(module)))
             .collect();
-        // What is gone may come back, elsewhere or in the same place.
+        // An unloaded module may come back, at any address.
         known.0 = now;
         if new.is_empty() {
             return Ok(Changed::default());
@@ -203,29 +215,31 @@ impl Session {
 }
 
 impl Document {
-    /// Whether this pattern waits for libraries.
+    /// True if this pattern waits for libraries.
     pub fn is_awaited(&self, pattern: &Pattern) -> bool {
         let is_it = |p: &PendingDoc| p.pattern == pattern.text();
         self.pending.iter().any(is_it)
     }
 
-    /// An error where no patterns can wait.
+    /// Returns an error if patterns cannot wait in this session.
     pub(super) fn check_awaits(&self) -> Result<(), SessionError> {
         if self.quiet {
-            let why = "the runtime makes no system call in it, and cannot wait for what a library has: name its functions once it is loaded";
+            let why = "patterns cannot wait for libraries, because the runtime makes no system \
+                call in it: name the functions once their library is loaded";
             return Err(SessionError::Held(why.to_owned()));
         }
         let tells = |f: &FunctionDoc| f.role == Role::Witness(Witness::Loads) && f.is_in();
         if self.functions.iter().any(tells) {
             Ok(())
         } else {
-            let why = "it has no loader that tells of libraries (_dl_debug_state): name its functions once they are loaded";
+            let why = "patterns cannot wait for libraries, because its loader does not report \
+                them (_dl_debug_state): name the functions once their library is loaded";
             Err(SessionError::Held(why.to_owned()))
         }
     }
 }
 
-/// Has patterns wait, and where some do already more; these are met.
+/// Adds patterns to those that wait for libraries, and marks the patterns `met` as matched.
 fn await_patterns(
     locked: &mut Locked<'_>,
     patterns: &[Pattern],
@@ -241,20 +255,22 @@ fn await_patterns(
     tell_whether_awaited(locked)
 }
 
-/// Notes that these patterns have named something.
+/// Marks the patterns `met` as matched.
 pub(super) fn note_met(document: &mut Document, met: &[String]) {
     for pending in &mut document.pending {
         pending.is_met |= met.contains(&pending.pattern);
     }
 }
 
-/// Tells the runtime whether anything is awaited.
+/// Writes the document, and tells the runtime whether anything is awaited. Fails if either cannot
+/// be written.
 pub(super) fn tell_whether_awaited(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     locked.segment.write_document(&locked.document)?;
     set_awaits(locked, !locked.document.pending.is_empty())
 }
 
-/// Has no thread wait for libraries to be looked at, and those that do go on.
+/// Makes the runtime release threads that wait for libraries to be inspected. No further thread
+/// waits. Fails if the runtime's memory cannot be written.
 pub(super) fn let_loads_go(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     if locked.document.pending.is_empty() {
         Ok(())
@@ -263,11 +279,13 @@ pub(super) fn let_loads_go(locked: &mut Locked<'_>) -> Result<(), SessionError> 
     }
 }
 
+/// Makes the runtime wait, or no longer wait, for the command when libraries are loaded.
 fn set_awaits(locked: &mut Locked<'_>, awaits: bool) -> Result<(), SessionError> {
     let at = locked.symbol(SYMBOL_PARAMETERS)?.plus(Parameters::AWAITS);
     locked.write_own(&[(at, u32::from(awaits).to_le_bytes().to_vec())])
 }
 
+/// Instruments selected functions of new modules, and marks the patterns `met` as matched.
 fn add_pending(
     locked: &mut Locked<'_>,
     modules: &[Module],

@@ -1,9 +1,9 @@
-//! Where trampolines go, and what they are.
+//! Placing and emitting trampolines.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use patcher::emit::{CodePlace, Emitted, Hooks, STONE};
+use patcher::emit::{CodePlace, CountCells, Emitted, Hooks, STONE};
 use patcher::plan::RefuseReason;
 use patcher::{Avma, FileOffset};
 
@@ -13,7 +13,7 @@ use ipath_target::process::Mapping;
 use ipath_target::process::maps::{free_place_in, free_range_near};
 use ipath_target::process::modules::Module;
 
-/// The stubs whose addresses a region begins with, in this order.
+/// The stubs whose addresses are at the start of a region, in this order.
 #[derive(Clone, Copy)]
 enum Cell {
     Entry,
@@ -24,33 +24,40 @@ enum Cell {
     EnderTail,
     Idle,
     Point,
+    Count,
+    Banks,
 }
 
-/// Bytes at a region's start that hold the addresses of the stubs.
-const CELLS: u64 = 64;
-/// Trampolines start at multiples of this.
+/// Size in bytes of the stub addresses at a region's start.
+const CELLS: u64 = 80;
+/// Alignment of trampolines in bytes.
 const ALIGN: u64 = 16;
-/// Smallest region, so that a few functions can be added later without another.
+/// The smallest region in bytes. It leaves room for a few functions to be added later.
 const SMALLEST: u64 = 64 * 1024;
 
-/// Trampoline memory as it is planned: existing regions and new ones.
+/// The plan of trampoline memory: existing regions and new ones.
 pub(super) struct Places {
     /// Regions, the existing ones first.
     pub(super) regions: Vec<RegionDoc>,
-    /// What is mapped, new regions included.
+    /// All mappings of the process, new regions included.
     maps: Vec<Mapping>,
-    /// How many of them exist.
+    /// Number of existing regions.
     existing: usize,
-    /// Bytes of each region that are promised to modules and not taken yet.
+    /// Bytes of each region that are reserved for modules and not yet used.
     promised: Vec<u64>,
+    /// The index of the region reserved for each module.
     by_module: HashMap<usize, usize>,
-    /// Stepping stones, those that exist included.
+    /// Stepping stones, existing ones included.
     stones: BTreeSet<Avma>,
-    /// New ones, by the punned jump that leads to them.
+    /// New stepping stones by the punned jump that leads to them.
     by_jump: HashMap<Avma, Avma>,
+    /// True if the first word of each thread's control block is its thread pointer, so that hooks
+    /// can count without a call.
+    pub(super) counts_inline: bool,
 }
 
 impl Places {
+    /// A plan with the document's regions. `maps` are the mappings of the process.
     pub(super) fn new(document: &Document, maps: Vec<Mapping>) -> Self {
         let sites = document.functions.iter().flat_map(|f| &f.sites);
         let stones = sites.map(|s| s.stone).filter(|&stone| stone != Avma(0));
@@ -62,17 +69,18 @@ impl Places {
             by_module: HashMap::new(),
             stones: stones.collect(),
             by_jump: HashMap::new(),
+            counts_inline: false,
         }
     }
 
-    /// Could each punned jump of the candidate lead somewhere, if it were the only one?
+    /// True if each punned jump of the candidate has a free target, if it were the only one.
     pub(super) fn have_stones_for(&self, candidate: &Candidate) -> bool {
         let mut puns = puns(candidate);
         puns.all(|(_, targets)| targets.is_some_and(|t| self.find_stone(&t).is_some()))
     }
 
-    /// Finds room for the stepping stones of those candidates that have any, before anything else
-    /// takes the few places where they can be.
+    /// Reserves room for the stepping stones of candidates before anything else takes the few
+    /// possible places.
     pub(super) fn reserve_stones(&mut self, candidates: &[Candidate]) {
         for (jump, targets) in candidates.iter().flat_map(puns) {
             if let Some(stone) = targets.and_then(|t| self.stone_in(&t)) {
@@ -82,7 +90,7 @@ impl Places {
         }
     }
 
-    /// Room for a stepping stone at one of `targets`.
+    /// Reserves room for a stepping stone at one of `targets`. `None` if there is no room.
     fn stone_in(&mut self, targets: &Range<Avma>) -> Option<Avma> {
         let (stone, is_held) = self.find_stone(targets)?;
         if !is_held {
@@ -99,7 +107,8 @@ impl Places {
         Some(stone)
     }
 
-    /// Where at one of `targets` a stepping stone can be, and whether in a region that is there.
+    /// Finds a place for a stepping stone at one of `targets`. The flag is true if it is in an
+    /// existing region. `None` if there is no place.
     fn find_stone(&self, targets: &Range<Avma>) -> Option<(Avma, bool)> {
         let held = self.regions.iter().filter(|r| r.stones);
         let held = held.map(|r| r.start.plus(CELLS)..r.start.plus(r.len - STONE + 1));
@@ -120,13 +129,13 @@ impl Places {
         free_place_in(&self.maps, targets, CELLS, STONE).map(|at| (at, false))
     }
 
-    /// Would a stepping stone at `at` overlap no other?
+    /// True if a stepping stone at `at` would overlap no other.
     fn is_free(&self, at: Avma) -> bool {
         let near = Avma(at.0.saturating_sub(STONE - 1))..at.plus(STONE);
         self.stones.range(near).next().is_none()
     }
 
-    /// Takes a region into the plan.
+    /// Adds a region to the plan.
     fn plan_region(&mut self, region: RegionDoc) {
         let range = region.extent().range();
         let at = self.maps.partition_point(|m| m.range.start < range.start);
@@ -147,7 +156,7 @@ impl Places {
         self.promised.push(0);
     }
 
-    /// Finds room for all trampolines of the candidates of one module, where there is any.
+    /// Reserves room for all trampolines of the candidates of one module, if there is any.
     pub(super) fn reserve(&mut self, index: usize, module: &Module, candidates: &[&Candidate]) {
         let sites = candidates.iter().flat_map(|c| &c.plan.sites);
         let need: u64 = sites
@@ -159,8 +168,8 @@ impl Places {
         }
     }
 
-    /// The index of a region with `need` free bytes within reach of `near`, a new one where none of
-    /// those there are has.
+    /// The index of a region with `need` free bytes within reach of `near`. Plans a new one if no
+    /// region has room.
     fn region_for(&mut self, near: &Range<Avma>, need: u64) -> Option<usize> {
         let has_room = |(r, promised): (&RegionDoc, &u64)| {
             !r.stones && r.len - r.used >= need + promised && is_near(r, near)
@@ -180,12 +189,13 @@ impl Places {
         Some(self.regions.len() - 1)
     }
 
-    /// The regions that have to be mapped.
+    /// The regions that have yet to be mapped.
     pub(super) fn new_regions(&self) -> &[RegionDoc] {
         &self.regions[self.existing..]
     }
 
-    /// The sites of a function with the addresses of their code; why there is none.
+    /// Emits the code of a function's sites, in the order of the plan. `id` is the function's id.
+    /// Returns the reason if the code cannot be placed.
     pub(super) fn emit(
         &mut self,
         candidate: &Candidate,
@@ -208,7 +218,8 @@ impl Places {
         sites.collect()
     }
 
-    /// Room for a trampoline of the module, and the hooks to give it.
+    /// Takes room for a trampoline of the module. Returns its address and the hooks to give it.
+    /// `None` if no room is left.
     fn take(
         &mut self,
         module: usize,
@@ -230,16 +241,21 @@ impl Places {
                 tail_cell: cell(Cell::Tail),
                 lend_cell: cell(Cell::Lend),
                 point_cell: Some(cell(Cell::Point)),
+                counts: Some(CountCells {
+                    stub: cell(Cell::Count),
+                    table: self.counts_inline.then(|| cell(Cell::Banks)),
+                }),
                 id,
             }
         } else {
-            // What it goes on to by a tail call ends the calls as well.
+            // The target of an ender's tail call ends the calls as well.
             Hooks {
                 entry_cell: cell(Cell::Idle),
                 exit_cell: cell(Cell::Ender),
                 tail_cell: cell(Cell::EnderTail),
                 lend_cell: cell(Cell::Idle),
                 point_cell: None,
+                counts: None,
                 id,
             }
         };
@@ -247,7 +263,8 @@ impl Places {
     }
 }
 
-/// Where the punned jumps of a candidate are and can lead.
+/// The addresses and possible targets of a candidate's punned jumps. `None` instead of targets if
+/// there are none.
 fn puns(candidate: &Candidate) -> impl Iterator<Item = (Avma, Option<Range<Avma>>)> + '_ {
     candidate.plan.sites.iter().filter_map(|site| {
         let targets = site.pun.as_ref()?.targets(candidate.bias);
@@ -255,6 +272,7 @@ fn puns(candidate: &Candidate) -> impl Iterator<Item = (Avma, Option<Range<Avma>
     })
 }
 
+/// True if jumps with a displacement of 32 bits can lead from anywhere in `near` to the region.
 fn is_near(region: &RegionDoc, near: &Range<Avma>) -> bool {
     const REACH: u64 = (1 << 31) - (1 << 20);
     let low = region.start.min(near.start);
@@ -305,7 +323,7 @@ mod tests {
         assert_eq!(stone(at, 256), Some(at + 28));
         assert_eq!(stone(0x7f00_0000_8000, 256), None, "mapped");
         assert_eq!(stone(at - 0x3000, 1), Some(at - 0x3000), "not near those");
-        // Where a page begins, the page before is needed for the cells.
+        // At the start of a page, the cells need the page before.
         assert_eq!(stone(0x7f00_2000_0000, 1), Some(0x7f00_2000_0000));
         let regions = places.new_regions().iter();
         let regions: Vec<_> = regions.map(|r| (r.start.0, r.len, r.used)).collect();

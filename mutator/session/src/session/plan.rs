@@ -1,6 +1,7 @@
-//! How selected functions would be patched.
+//! Planning the patches of selected functions.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use patcher::function::Function;
 use patcher::plan::{FunctionPlan, RefuseReason, plan_allowed};
@@ -8,21 +9,22 @@ use rustc_hash::FxHashSet;
 
 use super::candidate::{Candidate, Origin, display_name};
 use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in, names};
-use super::select::{Place, Query};
+use super::select::{Query, SearchedFile};
 use crate::segment::Role;
-use ipath_symbols::images::OpenImage;
 use ipath_target::process::modules::VDSO;
 
-impl Place<'_> {
+impl SearchedFile<'_> {
     fn origin(&self) -> Origin {
         Origin {
             module: self.index,
-            image: self.image,
+            image: Arc::clone(&self.image),
             bias: self.bias,
         }
     }
 
-    /// Plans functions that are meant by address or by name.
+    /// Plans functions and passes them to `take`, also refused ones. The flag is true for a
+    /// function that is meant by address. Skips nameless fragments of functions, unless they are
+    /// meant by address or the query is in full.
     pub(super) fn plan_all(
         &self,
         query: &Query<'_>,
@@ -37,32 +39,36 @@ impl Place<'_> {
         let inlined = self.inlined(query, Some(&wanted));
         for (function, is_by_address) in functions {
             let plan = self.plan(query, &function);
-            // A glob means functions: what has no name and is none was not meant.
+            // A glob means functions. A fragment without a name was not meant.
             let is_meant = query.in_full || is_by_address || !function.linkage.is_empty();
             if !is_meant && plan.entry.outcome == Err(RefuseReason::Fragment) {
                 continue;
             }
             let name = display_name(&function, &self.shown_name());
             let mut candidate = Candidate::new(self.origin(), Role::Measured, name, plan);
-            candidate.elsewhere = Elsewhere::of(self.image, &function, &inlined);
+            candidate.elsewhere = Elsewhere::of(&self.image, &function, &inlined);
             take(candidate);
         }
     }
 
+    /// The plan of a function. Refused in the vDSO, and for text in shared mappings.
     fn plan(&self, query: &Query<'_>, function: &Function) -> FunctionPlan {
         let refusal = self.module.and_then(|module| match module.path.as_str() {
             VDSO => Some(RefuseReason::Vdso),
             _ if module.shares(self.bias, function) => Some(RefuseReason::SharedText),
             _ => None,
         });
-        let OpenImage { image, context, .. } = self.image;
         match refusal {
             Some(reason) => FunctionPlan::refusal(function, reason),
-            None => plan_allowed(image, context, function, query.want, query.allowed),
+            None => {
+                let (image, context) = (self.image.image(), self.image.context());
+                plan_allowed(image, context, function, query.want, query.allowed)
+            }
         }
     }
 
-    /// How often functions have been inlined, by linkage name: those of these names, or all.
+    /// Number of inlined copies of functions, by linkage name. Counts those with a name in
+    /// `wanted`, or all.
     pub(super) fn inlined(
         &self,
         query: &Query<'_>,
@@ -73,6 +79,6 @@ impl Place<'_> {
         } else {
             MOST_DWARF
         };
-        inlined_in(self.image, self.path, most, wanted)
+        inlined_in(&self.image, self.path, most, wanted)
     }
 }

@@ -1,17 +1,22 @@
-//! The points of one function that are asked for, and whether there can be such.
+//! The requested points of one function, and whether they are possible.
+
+use std::sync::Arc;
 
 use abi::point::Standing;
 use patcher::flow::{Base, FrameBefore, frames_before};
 use patcher::function::Function;
-use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_points};
+use patcher::plan::{
+    Allowed, Effect, Effects, FunctionPlan, ProbePoint, RefuseReason, plan_inside,
+};
 use patcher::{Bias, Svma};
 
 use super::candidate::{Origin, Point};
+use super::counted::Counted;
 use super::refusal::Refusal;
 use ipath_symbols::images::OpenImage;
 use ipath_target::process::modules::{Module, VDSO};
 
-/// Nothing but points.
+/// No effects besides the points.
 const NOTHING: Effects = Effects {
     entry: false,
     exits: false,
@@ -21,33 +26,38 @@ const NOTHING: Effects = Effects {
 pub struct Pointed {
     /// Index of the module in the list it was selected from.
     pub(super) module: usize,
-    pub(super) image: &'static OpenImage,
+    pub(super) image: Arc<OpenImage>,
     pub(super) bias: Bias,
     pub(super) function: Function,
     pub(super) points: Vec<Point>,
+    /// The counters of its edges. `None` if these are not counted.
+    pub(super) counted: Option<Counted>,
     pub(super) allowed: Allowed,
-    /// Breakpoints may lead to what nothing else can.
+    /// True if breakpoints may be used where no other tactic works.
     pub(super) traps: bool,
 }
 
 impl Pointed {
-    /// The names of its points, with the reason of those that are refused.
+    /// The names of the points. Each comes with the reason for which it is refused, or `None`.
     pub fn points(&self) -> impl Iterator<Item = (&str, Option<Refusal>)> {
         let refused = |point: &Point| {
             let no_room = point.no_room.filter(|_| !self.traps);
             let refused = point.refused.or(no_room);
             refused.map(Refusal::from)
         };
-        self.points
-            .iter()
+        let counted = self.counted.iter();
+        let counted = counted.map(|c| (c.name.as_str(), c.refused.clone()));
+        let points = self.points.iter();
+        points
             .map(move |p| (p.name.as_str(), refused(p)))
+            .chain(counted)
     }
 
-    /// The file it is in.
+    /// The file that contains the function.
     pub(super) fn origin(&self) -> Origin {
         Origin {
             module: self.module,
-            image: self.image,
+            image: Arc::clone(&self.image),
             bias: self.bias,
         }
     }
@@ -58,14 +68,24 @@ impl Pointed {
             image,
             function,
             points,
+            counted,
             allowed,
             ..
         } = self;
-        plan_with(image, function, NOTHING, points, *allowed)
+        plan_with(
+            image,
+            function,
+            NOTHING,
+            (points, counted.as_ref()),
+            *allowed,
+        )
     }
 
-    /// Finds out which of its points there can be, with nothing else in the way.
+    /// Determines which of its points are possible if nothing else is in the way.
     pub(super) fn look(&mut self, module: &Module) {
+        if self.points.is_empty() {
+            return;
+        }
         let refusal = match module.path.as_str() {
             VDSO => Some(RefuseReason::Vdso),
             _ if module.shares(self.bias, &self.function) => Some(RefuseReason::SharedText),
@@ -73,7 +93,7 @@ impl Pointed {
         };
         let plan = self.plan();
         let points: Vec<Svma> = self.points.iter().map(|p| p.at).collect();
-        let OpenImage { image, context, .. } = self.image;
+        let (image, context) = (self.image.image(), self.image.context());
         let frames = frames_before(image, context, &self.function, &points);
         let outcomes = plan.points.iter().map(|p| p.outcome.err());
         for ((point, frame), outcome) in self.points.iter_mut().zip(frames).zip(outcomes) {
@@ -87,20 +107,30 @@ impl Pointed {
     }
 }
 
-/// A plan for these points of a function, numbered as they stand.
+/// A plan for these points of a function, numbered in their order, and these counters.
 pub(super) fn plan_with(
     image: &OpenImage,
     function: &Function,
     want: Effects,
-    points: &[Point],
+    (points, counted): (&[Point], Option<&Counted>),
     allowed: Allowed,
 ) -> FunctionPlan {
-    let points: Vec<(Svma, u32)> = points.iter().map(|p| p.at).zip(0..).collect();
-    let OpenImage { image, context, .. } = image;
-    plan_points(image, context, function, (want, &points), allowed)
+    let points = points.iter().zip(0..).map(|(point, number)| ProbePoint {
+        at: point.at,
+        effect: Effect::Point(number),
+    });
+    let hooks = counted.into_iter().flat_map(|counted| &counted.hooks);
+    let points: Vec<ProbePoint> = points.chain(hooks.copied()).collect();
+    plan_inside(
+        image.image(),
+        image.context(),
+        function,
+        (want, &points),
+        allowed,
+    )
 }
 
-/// May there be a way all the same?
+/// True if another tactic or less in the way may make the point possible.
 fn has_to_do_with_room(reason: RefuseReason) -> bool {
     matches!(
         reason,
@@ -112,10 +142,11 @@ fn has_to_do_with_room(reason: RefuseReason) -> bool {
     )
 }
 
-/// As the runtime has it; `None` where that has no room for it.
+/// The frame in the runtime's encoding. `None` if the encoding cannot represent it.
 fn standing(before: FrameBefore) -> Option<u64> {
     const WORD: i32 = 8;
-    // From the canonical frame address to down from the return address, which is the word below it.
+    // Converts an offset from the CFA, in words, into one down from the return address, which is
+    // the word below the CFA.
     let down = |words: i16| match words {
         0 => Some(0),
         words => u8::try_from(-1 - i32::from(words)).ok().filter(|&n| n > 0),

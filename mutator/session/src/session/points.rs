@@ -1,38 +1,46 @@
-//! Points: instructions whose passes are counted, each by itself. What has their hooks, and those of their function where
-//! that is measured from the same moment on, is a *carrier*: a row of the document with sites alone. It is in as long as one of
-//! those is.
+//! Points: instructions whose executions are counted individually.
+//!
+//! A *carrier* is a row of the document that only has sites. It has the hooks of a function's
+//! points, and those of the function if it is measured from the same moment. A carrier is in as
+//! long as one of them is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
 
 use patcher::function::Function;
-use patcher::plan::RefuseReason;
-use patcher::select::{Pattern, Spot};
+use patcher::inside::{self, Inside, NeverReturning, Part};
+use patcher::plan::{FunctionPlan, RefuseReason};
+use patcher::select::{Pattern, SourceLine, Spot};
 use patcher::{Bias, Svma};
 
 use super::candidate::{Candidate, FunctionPlace, Point, display_name};
+use super::counted::Counted;
 use super::pointed::{Pointed, plan_with};
+use super::refusal::Refusal;
 use super::refusing::{add_refused, id_of_module};
 use super::rows::row_of;
 use super::select::is_meant;
-use super::unmatched::{Unmatched, near};
+use super::unmatched::{Hidden, Unmatched, near};
 use super::{Changed, Selected, Selection, Session, SessionError};
 use crate::segment::{Document, FunctionDoc, RefusedDoc, Role};
 use ipath_symbols::images::{self, OpenImage};
+use ipath_symbols::lines::FileLines;
 use ipath_symbols::values::Item;
 use ipath_target::process::Space;
 use ipath_target::process::modules::{Module, modules};
 
-/// What the profile says of them where times are measured.
-const NOTE: &str = "points (FUNC+0xOFFSET) are counted, and nothing else is measured at them";
+/// The profile's note on points if times are measured.
+const NOTE: &str = "points (FUNC+0xOFFSET) are only counted";
 
 impl Selected {
-    /// Looks the places up in the modules, and whether there can be points.
+    /// Looks the places up in the modules and determines whether they can have points.
     pub fn find_points(&mut self, spots: &[Spot]) {
         self.selection.find_points(&self.modules, spots);
     }
 
-    /// Completes what patterns have found: the points at these places, breakpoints where they are allowed, and where these
-    /// values of each function are.
+    /// Completes a selection by patterns: adds the points at these places, permits breakpoints if
+    /// allowed, and locates these values of each function.
     pub fn complete(&mut self, spots: &[Spot], allows_traps: bool, items: &[Item]) {
         self.find_points(spots);
         if allows_traps {
@@ -45,6 +53,7 @@ impl Selected {
 impl Selection {
     fn find_points(&mut self, modules: &[Module], spots: &[Spot]) {
         let mut found: BTreeMap<(usize, Svma), Pointed> = BTreeMap::new();
+        let mut calls: BTreeMap<usize, NeverReturning> = BTreeMap::new();
         for spot in spots {
             let places = places(modules, spot);
             if places.is_empty() {
@@ -61,9 +70,20 @@ impl Selection {
                     bias,
                     function,
                     points: Vec::new(),
+                    counted: None,
                     allowed: self.allowed,
                     traps: false,
                 });
+                if spot.part() == Some(Part::Edges) {
+                    let name = display_name(&pointed.function, &module.shown_name());
+                    let calls = calls.entry(index).or_default();
+                    let counted = || {
+                        let inside = inside(&pointed.image, &pointed.function, calls);
+                        Counted::of(inside, name)
+                    };
+                    pointed.counted.get_or_insert_with(counted);
+                    continue;
+                }
                 if pointed.points.iter().all(|p| p.at != at) {
                     pointed.points.push(Point {
                         at,
@@ -82,24 +102,45 @@ impl Selection {
     }
 }
 
-type Found = (usize, &'static OpenImage, Bias, Function, Svma);
+/// The index of a module, its image and bias, a function in it, and the link-time address of an
+/// instruction of the function.
+type PointMatch = (usize, Arc<OpenImage>, Bias, Function, Svma);
 
-/// Where a place is: in functions of that name, or else at that address.
-fn places(modules: &[Module], spot: &Spot) -> Vec<Found> {
+/// Finds the instructions that a place names: in functions of its name, at its source line, or else
+/// at its address.
+fn places(modules: &[Module], spot: &Spot) -> Vec<PointMatch> {
     let opened = modules.iter().enumerate().filter_map(|(index, module)| {
         let image = images::of_module(module).ok()?;
-        Some((index, module, image, module.bias(image.image)?))
+        let bias = module.bias(image.image())?;
+        Some((index, module, image, bias))
     });
     let opened: Vec<_> = opened.collect();
     let mut found = Vec::new();
-    for &(index, module, image, bias) in &opened {
-        let named = spot.in_functions(image.image, module.file_name());
-        let named = named.into_iter();
-        let there = named.filter(|(function, _)| module.maps_function(bias, function));
-        found.extend(there.map(|(function, at)| (index, image, bias, function, at)));
+    for (index, module, image, bias) in &opened {
+        let (index, bias) = (*index, *bias);
+        let mut calls = NeverReturning::default();
+        let named = functions(spot, image, module, bias).into_iter();
+        let placed = named.flat_map(|function| {
+            let places = match spot.part() {
+                Some(Part::Edges) => vec![function.range.start],
+                Some(part) => inside(image, &function, &mut calls)
+                    .map_or(Vec::new(), |inside| inside.starts_of(part)),
+                None => spot.offset_in(&function).into_iter().collect(),
+            };
+            places.into_iter().map(move |at| (function.clone(), at))
+        });
+        let there = placed.filter(|(function, _)| module.maps_function(bias, function));
+        let found_at = |(function, at)| (index, Arc::clone(image), bias, function, at);
+        found.extend(there.map(found_at));
+        let line = spot.line_in(module.file_name());
+        let at_line = line.map(|line| at_line(image, module, line));
+        let at_line = at_line.unwrap_or_default().into_iter();
+        let there = at_line.filter(|(function, _)| module.maps_function(bias, function));
+        found.extend(there.map(found_at));
     }
     let address = spot.address().filter(|_| found.is_empty());
-    for &(index, module, image, bias) in opened.iter().filter(|_| address.is_some()) {
+    for (index, module, image, bias) in opened.iter().filter(|_| address.is_some()) {
+        let (index, bias) = (*index, *bias);
         let Some(address) = address.filter(|a| is_meant(a, module.file_name(), Some(module)))
         else {
             continue;
@@ -109,12 +150,100 @@ fn places(modules: &[Module], spot: &Spot) -> Vec<Found> {
         };
         let functions = image.select(address, module.file_name(), bias).into_iter();
         let there = functions.filter(|function| module.maps_function(bias, function));
-        found.extend(there.map(|function| (index, image, bias, function, at)));
+        let found_at = |function| (index, Arc::clone(image), bias, function, at);
+        found.extend(there.map(found_at));
     }
     found
 }
 
-/// The modules that a place may be in and that cannot be read, with the reason.
+/// The functions in a module that a place names. If it has no part of a function, it must name them
+/// by a pattern that is no address.
+fn functions(spot: &Spot, image: &OpenImage, module: &Module, bias: Bias) -> Vec<Function> {
+    let name = module.file_name();
+    let is_meant =
+        |pattern: &&Pattern| pattern.is_address() && is_meant(pattern, name, Some(module));
+    match spot.function().filter(is_meant) {
+        Some(address) if spot.part().is_some() => image.select(address, name, bias),
+        _ => spot.functions(image.image(), name),
+    }
+}
+
+/// The blocks and loops of a function. Functions of the same image share `calls`.
+fn inside(
+    image: &OpenImage,
+    function: &Function,
+    calls: &mut NeverReturning,
+) -> Result<Inside, inside::Refusal> {
+    Inside::of(image.image(), image.context(), function, calls)
+}
+
+/// Why no instruction matches, if the place is a part of functions that there are.
+fn no_part(modules: &[Module], spot: &Spot) -> Option<Hidden> {
+    spot.part()?;
+    modules.iter().find_map(|module| {
+        let image = images::of_module(module).ok()?;
+        let bias = module.bias(image.image())?;
+        let functions = functions(spot, &image, module, bias);
+        let function = functions.into_iter().next()?;
+        let inside = inside(&image, &function, &mut NeverReturning::default());
+        Some(match inside {
+            Ok(Inside { graph, loops, .. }) => Hidden::NoPart {
+                name: function.name(),
+                blocks: graph.blocks().len(),
+                loops: loops.loops().len(),
+            },
+            Err(refusal) => Hidden::NoGraph(refusal),
+        })
+    })
+}
+
+/// The instructions at which statements of a source line begin, each with its function.
+fn at_line(image: &OpenImage, module: &Module, line: &SourceLine) -> Vec<(Function, Svma)> {
+    let of_line = statements(image, module, line).into_iter();
+    of_line
+        .filter(|(number, _)| *number == line.line)
+        .filter_map(|(_, at)| Some((image.function_at(at)?, at)))
+        .collect()
+}
+
+/// The line and the address of each statement in the file of a source line. Empty if the module has
+/// no debug information.
+fn statements(image: &OpenImage, module: &Module, line: &SourceLine) -> BTreeSet<(u32, Svma)> {
+    let lines = image.lines(Path::new(&module.path));
+    let read = |lines: FileLines| lines.with(|l| l.statements(|path| line.is_in(path)));
+    lines.map(read).unwrap_or_default()
+}
+
+/// Why no instruction matches, if the place is a source line.
+fn no_line(modules: &[Module], spot: &Spot) -> Option<Hidden> {
+    /// The number of lines to name before and after the wanted one.
+    const NEAR: usize = 2;
+    let mut lines = BTreeSet::new();
+    let mut wanted = None;
+    for module in modules {
+        let Some(line) = spot.line_in(module.file_name()) else {
+            continue;
+        };
+        wanted = Some(line);
+        if let Ok(image) = images::of_module(module) {
+            let found = statements(&image, module, line).into_iter();
+            let with_code = found.filter(|&(_, at)| image.function_at(at).is_some());
+            lines.extend(with_code.map(|(number, _)| number));
+        }
+    }
+    let line = wanted?;
+    if lines.is_empty() {
+        return Some(Hidden::NoSource(line.file.clone()));
+    }
+    let before = lines.range(..line.line).rev().take(NEAR);
+    let near: BTreeSet<u32> = before
+        .chain(lines.range(line.line..).take(NEAR))
+        .copied()
+        .collect();
+    Some(Hidden::NoStatement(near.into_iter().collect()))
+}
+
+/// The modules that may contain the place but cannot be read, with the reason.
 fn unreadable(modules: &[Module], spot: &Spot) -> Vec<(String, String)> {
     let pattern = spot.address().or(spot.function());
     let is_it = |m: &&Module| pattern.is_some_and(|p| is_meant(p, m.file_name(), Some(m)));
@@ -122,27 +251,30 @@ fn unreadable(modules: &[Module], spot: &Spot) -> Vec<(String, String)> {
     modules.iter().filter(is_it).filter_map(unread).collect()
 }
 
+/// The place as a pattern without a match, with suggestions for its function.
 fn unmatched(modules: &[Module], spot: &Spot) -> Unmatched {
-    let images = modules.iter().filter_map(|m| images::of_module(m).ok());
     let is_in_module = spot.address().is_some_and(Pattern::has_module);
-    // What counts from a module's start names no function.
-    let near = spot
-        .function()
-        .filter(|_| !is_in_module)
-        .map(|pattern| near(pattern, modules, images));
+    let why = no_line(modules, spot).or_else(|| no_part(modules, spot));
+    // A place given relative to a module's start names no function.
+    let is_misspelled = !is_in_module && why.is_none();
+    let near = spot.function().filter(|_| is_misspelled).map(|pattern| {
+        let images = modules.iter().map(images::of_module);
+        let images: Vec<_> = images.filter_map(Result::ok).collect();
+        near(pattern, modules, images.iter().map(|image| &**image))
+    });
     Unmatched {
         pattern: spot.text().to_owned(),
         near: near.unwrap_or_default(),
         inlined: 0,
         jit: None,
         is_in_unbounded_code: false,
-        why: None,
+        why,
         modules: None,
         may_come: false,
     }
 }
 
-/// `FUNC+0xOFFSET`; by the module where the function has no name, or begins after it.
+/// `FUNC+0xOFFSET`. Relative to the module if the function has no name or begins after the address.
 fn name(function: &Function, at: Svma, module: &Module) -> String {
     let offset = at.0.checked_sub(function.range.start.0);
     match offset.filter(|_| !function.linkage.is_empty()) {
@@ -155,12 +287,35 @@ fn name(function: &Function, at: Svma, module: &Module) -> String {
 }
 
 impl Candidate {
-    /// Takes those points out of its plan that are refused in it.
+    /// Plans it with its points and counters, with breakpoints if permitted.
+    fn plan_inside(&mut self) {
+        let FunctionPlan {
+            function,
+            want,
+            allowed,
+            ..
+        } = &self.plan;
+        let inside = (&self.points[..], self.counted.as_ref());
+        self.plan = plan_with(&self.image, function, *want, inside, *allowed);
+        self.try_traps();
+    }
+
+    /// Drops all counters if the plan refuses one, and returns the reason.
+    fn drop_counters(&mut self) -> Option<RefuseReason> {
+        let mut counters = self.plan.points.iter().skip(self.points.len());
+        let refused = counters.find_map(|counter| counter.outcome.err())?;
+        self.counted = None;
+        self.plan_inside();
+        Some(refused)
+    }
+
+    /// Removes the points that its plan refuses, and returns them. Renumbers the others.
     fn drop_refused(&mut self) -> Vec<(Point, RefuseReason)> {
         let mut kept = Vec::new();
         let mut refused = Vec::new();
         let mut numbers = BTreeMap::new();
-        let plans = std::mem::take(&mut self.plan.points);
+        let mut plans = std::mem::take(&mut self.plan.points);
+        let counters = plans.split_off(self.points.len());
         for ((number, point), plan) in (0u32..).zip(self.points.drain(..)).zip(plans) {
             match plan.outcome {
                 Ok(_) => {
@@ -172,14 +327,15 @@ impl Candidate {
             }
         }
         self.points = kept;
+        self.plan.points.extend(counters);
         self.plan
             .number_points(|number| numbers.get(&number).copied().unwrap_or(number));
         refused
     }
 }
 
-/// Has the candidates carry these points, or adds some that do; the ids of those that have been in the session before
-/// and are out.
+/// Makes candidates carry these points, adding carriers where needed. Returns the ids of points
+/// that were in the session before and are out.
 pub(super) fn join_points(
     document: &mut Document,
     modules: &[Module],
@@ -207,23 +363,40 @@ pub(super) fn join_points(
             };
             names.push(point.name);
         }
-        if pointed.points.is_empty() {
+        if let Some(counted) = pointed.counted.take() {
+            match known_edges(document, (pointed.bias, pointed.function.range.start)) {
+                Some(id) if document.functions[id].is_in() => changed.already.push(counted.name),
+                Some(id) => {
+                    known.push(id);
+                    changed.functions.push(counted.name);
+                }
+                None => match counted.refused.clone() {
+                    Some(why) => refuse_edges(document, module, &pointed, counted, why, changed),
+                    None => pointed.counted = Some(counted),
+                },
+            }
+        }
+        if pointed.points.is_empty() && pointed.counted.is_none() {
             continue;
         }
-        let refused = carry_points(document, candidates, &pointed);
+        let (refused, edges) = carry_points(document, candidates, &pointed);
         for (point, reason) in refused {
             refuse_point(document, module, &pointed, &point, reason, changed);
+        }
+        if let (Some(reason), Some(counted)) = (edges, pointed.counted.take()) {
+            refuse_edges(document, module, &pointed, counted, reason.into(), changed);
         }
     }
     known
 }
 
-/// Has a candidate for the same function carry the points, or one of their own; those that are refused.
+/// Makes a candidate for the same function carry the points and counters, or adds a carrier.
+/// Returns the refused points, and the reason if the edges are refused.
 fn carry_points(
     document: &Document,
     candidates: &mut Vec<Candidate>,
     pointed: &Pointed,
-) -> Vec<(Point, RefuseReason)> {
+) -> (Vec<(Point, RefuseReason)>, Option<RefuseReason>) {
     let place = (pointed.bias, pointed.function.range.start);
     let with = candidates.iter().position(|c| {
         let is_same = c.role.is_measured() && c.place() == place;
@@ -232,32 +405,50 @@ fn carry_points(
     if let Some(with) = with {
         let candidate = &mut candidates[with];
         let alone = candidate.plan.clone();
-        let (want, allowed) = (alone.want, alone.allowed);
-        candidate.plan = plan_with(
-            candidate.image,
-            &alone.function,
-            want,
-            &pointed.points,
-            allowed,
-        );
         candidate.points = pointed.points.clone();
-        candidate.try_traps();
+        candidate.counted = pointed.counted.clone();
+        candidate.plan_inside();
+        let edges = candidate.drop_counters();
         let refused = candidate.drop_refused();
         if candidate.plan.refused().is_none() {
-            return refused;
+            return (refused, edges);
         }
         candidate.plan = alone;
         candidate.points = Vec::new();
+        candidate.counted = None;
     }
     let mut candidate = pointed.carrier();
     candidate.try_traps();
+    let edges = candidate.drop_counters();
     let refused = candidate.drop_refused();
-    if !candidate.points.is_empty() {
+    if candidate.is_carrier() {
         candidates.push(candidate);
     }
-    refused
+    (refused, edges)
 }
 
+/// Records in the document and in `changed` that the edges of a function are refused.
+fn refuse_edges(
+    document: &mut Document,
+    module: &Module,
+    pointed: &Pointed,
+    counted: Counted,
+    why: Refusal,
+    changed: &mut Changed,
+) {
+    let module = id_of_module(document, module, &pointed.image, pointed.bias);
+    let refused = RefusedDoc {
+        name: counted.name.clone(),
+        module,
+        address: pointed.function.range.start,
+        reason: why.to_string(),
+        role: Role::Edges,
+    };
+    add_refused(document, refused);
+    changed.refused.push((counted.name, why));
+}
+
+/// Records in the document and in `changed` that a point is refused.
 fn refuse_point(
     document: &mut Document,
     module: &Module,
@@ -268,7 +459,7 @@ fn refuse_point(
 ) {
     let refused = (point.name.clone(), reason.into());
     changed.refused.push(refused);
-    let module = id_of_module(document, module, pointed.image, pointed.bias);
+    let module = id_of_module(document, module, &pointed.image, pointed.bias);
     add_refused(
         document,
         RefusedDoc {
@@ -281,19 +472,30 @@ fn refuse_point(
     );
 }
 
+/// The id of the session's point at this place. `None` if there is none.
 fn known_point(document: &Document, place: FunctionPlace) -> Option<usize> {
     let is_it = |f: &FunctionDoc| f.role.is_point() && document.place_of(f) == Some(place);
     document.functions.iter().position(is_it)
 }
 
-/// The carriers of these functions and points that are out.
+/// The id of the session's row for the edges of the function at this place. `None` if there is
+/// none.
+fn known_edges(document: &Document, place: FunctionPlace) -> Option<usize> {
+    let is_it = |f: &FunctionDoc| {
+        f.role == Role::Edges && !f.is_retired() && document.place_of(f) == Some(place)
+    };
+    document.functions.iter().position(is_it)
+}
+
+/// The ids of those carriers of the functions and points `ids` that are out.
 pub(super) fn carriers_of(document: &Document, ids: &[usize]) -> BTreeSet<usize> {
     let functions = &document.functions;
     let carriers = ids.iter().filter_map(|&id| functions[id].carried_by);
     carriers.filter(|&id| !functions[id].is_in()).collect()
 }
 
-/// Carriers of nothing that stays in once `leaving` is out.
+/// Ids of the carriers that are in, and whose functions and points are all out once `leaving` is
+/// out.
 pub(super) fn idle_carriers(document: &Document, leaving: &[usize]) -> Vec<usize> {
     let functions = document.functions.iter().enumerate();
     let staying = functions
@@ -305,7 +507,7 @@ pub(super) fn idle_carriers(document: &Document, leaving: &[usize]) -> Vec<usize
     ids.filter(|id| !needed.contains(id)).collect()
 }
 
-/// Says in the profile that points have no times.
+/// Adds a note to the profile that points have no times.
 pub(super) fn note_points(document: &mut Document) {
     let has_points = document.functions.iter().any(|f| f.role.is_point());
     let has_times = document.metrics.len() > 1;
@@ -322,12 +524,13 @@ impl Pointed {
         let mut carrier = Candidate::new(self.origin(), Role::Carrier, name, self.plan());
         carrier.traps = self.traps;
         carrier.points = self.points.clone();
+        carrier.counted = self.counted.clone();
         carrier
     }
 }
 
 impl Document {
-    /// These, with the functions and points that are in and are carried by some of them.
+    /// Returns `ids` and the functions and points that are in and carried by one of them.
     pub fn with_carried(&self, ids: &[usize]) -> Vec<usize> {
         let is_carried =
             |f: &FunctionDoc| f.is_in() && f.carried_by.is_some_and(|c| ids.contains(&c));
@@ -339,17 +542,30 @@ impl Document {
 }
 
 impl Session {
-    /// Ids of the points of the session that a place names.
+    /// The ids of the session's points at `spots`, including those that are out.
+    ///
+    /// # Errors
+    /// The process cannot be read, has ended or has executed another program.
     pub fn points_at(&self, spots: &[Spot]) -> Result<Vec<usize>, SessionError> {
         let space = Space::open(&self.process)?;
         let modules = modules(&self.process, &space.maps()?);
-        let places = spots.iter().flat_map(|spot| places(&modules, spot));
-        let places: BTreeSet<FunctionPlace> =
-            places.map(|(_, _, bias, _, at)| (bias, at)).collect();
+        let places_of = |is_meant: &dyn Fn(Option<Part>) -> bool| {
+            let spots = spots.iter().filter(|spot| is_meant(spot.part()));
+            let places = spots.flat_map(|spot| places(&modules, spot));
+            let places = places.map(|(_, _, bias, _, at)| (bias, at));
+            places.collect::<BTreeSet<FunctionPlace>>()
+        };
+        let points = places_of(&|part| part != Some(Part::Edges));
         let functions = self.document.functions.iter().enumerate();
+        let edges = places_of(&|part| part == Some(Part::Edges));
         let points = functions.filter(|(_, f)| {
             let place = self.document.place_of(f);
-            f.role.is_point() && place.is_some_and(|place| places.contains(&place))
+            let places = match f.role {
+                Role::Point => &points,
+                Role::Edges => &edges,
+                _ => return false,
+            };
+            place.is_some_and(|place| places.contains(&place))
         });
         let ids: Vec<usize> = points.map(|(id, _)| id).collect();
         if ids.is_empty() {

@@ -1,4 +1,4 @@
-//! Tables that are published of the modules of a process.
+//! Publishing unwind tables of a process's modules.
 
 use super::SessionError;
 use super::generated::publish_conventions;
@@ -11,7 +11,9 @@ use ipath_profile::clock;
 use ipath_symbols::images;
 use ipath_target::process::modules::Module;
 
-/// Publishes tables for those of these modules that need them and have none yet.
+/// Publishes tables for the modules that need them and have none yet, and for generated code. Lists
+/// the modules in the document, but does not write it. Fails if the process cannot be read or the
+/// session's memory cannot be written.
 pub(super) fn publish_tables(
     locked: &mut Locked<'_>,
     modules: &[Module],
@@ -29,13 +31,13 @@ pub(super) fn publish_tables(
         let Ok(opened) = images::of_module(module) else {
             continue;
         };
-        let Some(bias) = module.bias(opened.image) else {
+        let Some(bias) = module.bias(opened.image()) else {
             continue;
         };
-        if !is_found(module, opened.image) {
-            tables.extend(index(module, opened.image, bias));
+        if !is_found(module, opened.image()) {
+            tables.extend(index(module, opened.image(), bias));
         }
-        all_rules.push(rules(opened, bias));
+        all_rules.push(rules(&opened, bias));
         locked.document.tables.push(key);
     }
     tables.extend(in_pieces(all_rules).into_iter().map(Table::of_rules));

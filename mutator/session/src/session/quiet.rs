@@ -1,10 +1,10 @@
-//! Sessions in which the runtime makes no system call. Under a seccomp filter a call that the filter forbids could
-//! end the program. Without a /proc in its root the runtime could not read what is mapped. A user may also say that
-//! a filter will come, which the runtime cannot see.
+//! Sessions in which the runtime makes no system call. A seccomp filter could end the program for a
+//! call that it forbids. Without a /proc in its root, the runtime could not read the maps. A user
+//! may also announce a later filter, which ipath cannot detect.
 //!
-//! Everything such a runtime needs is laid out when the session is made: memory for its threads after the image,
-//! and memory for the areas of the segment that it writes. The process's maps are published in the segment whenever
-//! functions are added.
+//! Everything such a runtime needs is laid out when the session is made: memory for its threads
+//! after the image, and memory for the areas of the segment that it writes. The process's maps are
+//! published in the segment whenever functions are added.
 
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
@@ -26,10 +26,10 @@ use ipath_profile::clock;
 use ipath_target::process::{Extent, Process};
 use ipath_target::progress::{THREADS, over};
 
-/// Threads that may come, beside those there are.
+/// Number of additional threads to provide for.
 const MORE_THREADS: u64 = 64;
 
-/// Bytes of each area that have memory from the beginning: more than is there when it is full.
+/// Bytes of each area that are populated at first. `u64::MAX` stands for the whole area.
 const POPULATED: [(usize, u64); 5] = [
     (AREA_THREADS, u64::MAX),
     (AREA_MODULES, 256 << 10),
@@ -38,18 +38,21 @@ const POPULATED: [(usize, u64); 5] = [
     (AREA_HISTOGRAMS, 4 << 20),
 ];
 
-/// The same of the columns of records but the first, where there are any.
+/// Bytes of the further columns of records that are populated, if there are any.
 const COLUMNS: u64 = 16 << 20;
 
 /// The least memory of an area, if the area is that large.
 const LEAST_OF_AN_AREA: u64 = 256 << 10;
 
-/// The memory laid out for the areas is divided by 2 to this power.
+/// The shift by which the populated sizes are reduced: each is divided by 2 to this power.
 fn scaled(process: &Process) -> u32 {
     Room::scaled(process, (4 << 20) + (8 << 20) + (4 << 20) + COLUMNS)
 }
 
-/// True if the runtime is to make no system call in a process; an error where it cannot run there.
+/// True if the runtime must not make system calls in a process.
+///
+/// # Errors
+/// The runtime cannot run there, or the threads cannot be listed.
 pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
     let tids = process
         .list_tids()
@@ -58,7 +61,7 @@ pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
     for tid in over(THREADS, tids) {
         match process.thread_status(tid, "Seccomp") {
             Some(mode) => modes.push(mode),
-            // It has ended since, or there is another reason, and a filter may be there.
+            // It has ended since, or the status cannot be read and there may be a filter.
             None if process.has_thread(tid) => modes.push("unknown".to_owned()),
             None => {}
         }
@@ -68,7 +71,8 @@ pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
             "a thread of it is in seccomp's strict mode, which forbids the time-stamp counter";
         return Err(SessionError::Held(why.to_owned()));
     }
-    // By its number there: `self` is nobody where we are not in its pid namespace.
+    // By its pid in its own namespace: `self` resolves to nothing if ipath is not in that
+    // namespace.
     let own_maps = format!(
         "/proc/{}/root/proc/{}/maps",
         process.entry(),
@@ -78,14 +82,16 @@ pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
     Ok(!has_proc || modes.iter().any(|mode| mode != "0"))
 }
 
-/// Bytes after the image that are for its threads.
+/// The bytes to reserve after the image for the runtime's data about the threads of the process:
+/// those of now, and [`MORE_THREADS`] new ones.
 pub(super) fn reserve(process: &Process) -> u64 {
     let threads = process.tids().map_or(0, |tids| tids.len() as u64);
     RESERVE_SHARED + (threads + MORE_THREADS) * RESERVE_PER_THREAD
 }
 
 /// Populates the areas that the runtime writes, and stores their sizes in the parameters. The sizes
-/// are smaller if the memory cgroup of the process has little left.
+/// are smaller if the memory cgroup of the process has little left. Fails if there is no memory for
+/// them.
 pub(super) fn populate(
     process: &Process,
     segment: &Segment,
@@ -106,12 +112,13 @@ pub(super) fn populate(
     Ok(())
 }
 
-/// Has memory for the first bytes of an area; how many those are.
+/// Allocates memory for the first `wanted` bytes of an area. Returns the number of allocated bytes.
 fn populate_area(segment: &Segment, index: usize, wanted: u64) -> Result<u64, SessionError> {
     let (offset, len) = segment.area_bytes(index);
     let len = len.min(wanted);
     let range = [offset, len].map(|n| n as libc::off_t);
-    // SAFETY: the descriptor is open. Where there is no memory this is an error.
+    // SAFETY: the descriptor is open, and the call accesses no memory of this process. Without free
+    // memory it returns an error.
     if unsafe { libc::fallocate(segment.file().as_raw_fd(), 0, range[0], range[1]) } != 0 {
         return Err(segment.io(std::io::Error::last_os_error()).into());
     }
@@ -119,7 +126,9 @@ fn populate_area(segment: &Segment, index: usize, wanted: u64) -> Result<u64, Se
 }
 
 impl View<'_> {
-    /// Tells a runtime what is mapped by now that may not look, or cannot: a program can go where there is no /proc (chroot(2)).
+    /// Publishes the current maps for a runtime that must not or cannot read them. A program can
+    /// move to a root without /proc (chroot(2)). Fails if the maps cannot be read, or if the
+    /// segment has no room for them.
     pub(super) fn publish_maps(&self) -> Result<(), SessionError> {
         let seen = clock::tsc();
         let mut text = self.space.maps_text()?;
@@ -140,7 +149,9 @@ impl View<'_> {
     }
 }
 
-/// Has memory for the further columns of records once something is measured that has some, and tells the runtime.
+/// Populates the further columns of records once a schema has several columns. Stores their size in
+/// the runtime's parameters. Does nothing if the runtime may make system calls. Fails if there is
+/// no memory for them.
 pub(super) fn populate_columns(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     let has_further = |schema: &SchemaDoc| schema.columns.len() > 1;
     if !locked.document.quiet || !locked.document.schemas.iter().any(has_further) {
@@ -153,7 +164,8 @@ pub(super) fn populate_columns(locked: &mut Locked<'_>) -> Result<(), SessionErr
     locked.write_own(&[(at, len.to_le_bytes().to_vec())])
 }
 
-/// The memory for its threads, after the image's own.
+/// The memory for the runtime's threads, after the image's own. `image` is the size of the image in
+/// bytes.
 pub(super) fn reserve_after(document: &Document, image: u64) -> Extent {
     let Extent { start, len } = document.image;
     Extent {

@@ -1,4 +1,4 @@
-//! Whether a session's document is as it was.
+//! Detecting whether a session's document has changed.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 /// One reading of a document.
 pub(super) struct Reading {
     number: u64,
-    /// The turn that it was read at; none where it may have been changed since, and not been written.
+    /// The turn at which the document was read. `None` if the document may have changed since
+    /// without being written.
     turn: Option<u64>,
 }
 
 impl Default for Reading {
-    /// That of a document which may be any.
+    /// The reading of a document whose turn is unknown.
     fn default() -> Self {
         Self::new(None)
     }
@@ -31,7 +32,7 @@ impl Reading {
         }
     }
 
-    /// Tells it from all others of this process.
+    /// A number that no other reading in this process has.
     pub(super) fn number(&self) -> u64 {
         self.number
     }

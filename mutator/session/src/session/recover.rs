@@ -1,8 +1,8 @@
-//! What a command that was killed has left half done: completed, or taken back.
+//! Recovery of a session that a killed command has left half done: completed or taken back.
 //!
-//! Every change to a target is written down in the segment before it is made, and each state in
-//! between is one the target can run on with. So whoever comes next under the session's lock can
-//! tell what is there from what was meant to be.
+//! Every change to a target is recorded in the segment before it is made, and the target can run on
+//! in each intermediate state. So the next command that holds the session's lock can compare the
+//! actual state with the intended one.
 
 use std::fs;
 use std::sync::Arc;
@@ -28,11 +28,13 @@ use ipath_target::process::memory::is_anonymous;
 use ipath_target::process::{Extent, Mapping, Memory, Space};
 use ipath_target::tracee::{CallCode, Remote, Stopped, TraceeError};
 
-/// First bytes of a mapping that is about to be taken out.
+/// The number of mark bytes at the start of a mapping that is about to be unmapped.
 const MARK: usize = 16;
 
 impl Locked<'_> {
-    /// Brings the session to a state that its document describes.
+    /// Finishes or undoes changes that killed commands have left half done, and takes out functions
+    /// whose text has changed. The target is then in the state that the document describes. Fails
+    /// if the process cannot be read or changed.
     pub(super) fn recover(&mut self) -> Result<(), SessionError> {
         let lost = note_lost(self)?;
         recover_regions(self)?;
@@ -51,25 +53,28 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Takes out what there is of a session that was half made or half taken out.
+    /// Removes the remains of a session that was half made or half taken out. Ends the session.
+    /// Fails if the process cannot be read or changed.
     pub(super) fn clear_half(&mut self) -> Result<(), SessionError> {
         let image = self.document.image;
         let first = self.document.runtime.head.clone();
         let (segment, document) = (&self.segment, &self.document);
         let is_setup = segment.header().state.load(Acquire) == STATE_SETUP;
         let own = segment.file_id()?;
-        // A mark that is in one place is in all, or those without are the program's by now.
+        // The mark is written to all mappings before the document has it. A mapping without a
+        // recorded mark is the program's.
         let mark = document.leaving_mark.as_bytes();
         let unmarked = !is_setup && mark.is_empty();
         let space = Arc::clone(&self.space);
         self.view().settled(|memory, maps, code, stopped| {
-            // It goes last. Without it all has gone, with the program that it was in, too.
+            // The segment is unmapped last. Without it everything is gone, perhaps with the program
+            // it was in.
             let is_segment_here = self.segment_in(maps).is_some();
             let is_left = |&extent: &Extent| {
                 let here = is_anonymous(maps, extent);
                 match is_setup {
                     true => is_unused(maps, memory, extent, &first),
-                    // Nothing has been taken out yet.
+                    // Without marks, nothing has been unmapped.
                     false if unmarked => here && is_segment_here,
                     false => here && is_marked(memory, extent.start, mark),
                 }
@@ -80,7 +85,7 @@ impl Locked<'_> {
                 document.leaving.clone()
             };
             let mut ours: Vec<Extent> = planned.into_iter().filter(is_left).collect();
-            // Last, because it is what tells of the others where it has no name.
+            // Last, because an unnamed segment lists the other mappings.
             let is_segment =
                 |m: &&Mapping| m.range == document.segment.range() && is_segment_name(&m.name);
             if maps
@@ -101,7 +106,8 @@ impl Locked<'_> {
 }
 
 impl View<'_> {
-    /// Functions that are neither wholly in nor wholly out.
+    /// Ids of the functions that are neither wholly in nor wholly out. Fails if the target or the
+    /// journal cannot be read.
     pub(super) fn broken(&self) -> Result<Vec<usize>, SessionError> {
         let journal = Journal(self.segment);
         let table = self.symbol(SYMBOL_PROBES)?;
@@ -129,13 +135,14 @@ impl View<'_> {
         Ok(broken)
     }
 
-    /// Removes the named segment that its maker has left which told of this one, where this one has no name.
+    /// Removes the named segment that described this session while it was made, if this one is
+    /// unnamed.
     pub(super) fn remove_draft(&self) {
         let named = || Claim::find::<SegmentError>(self.process, || Ok(Vec::new()));
         if self.segment.path().is_some() {
             return;
         }
-        // What is of no use may stay where it cannot be read.
+        // A useless segment may stay if it cannot be read.
         if let Ok(Some(claim)) = named()
             && let Ok(_lock) = claim.try_lock()
             && claim.is_named()
@@ -144,14 +151,15 @@ impl View<'_> {
         }
     }
 
-    /// Does something in one stop, in which no thread of the target has a call before it that a killed
-    /// command has pointed it at: what is mapped then stays so. How long the stop was.
+    /// Runs `work` in a stop. No thread is about to make a system call that a killed command
+    /// prepared, so the mappings do not change. Returns the duration of the stop. Fails if the
+    /// process cannot be stopped or read, or if `work` fails.
     pub(super) fn settled(
         &self,
         work: impl FnOnce(&Memory, &[Mapping], &CallCode, &mut Stopped) -> Result<(), SessionError>,
     ) -> Result<Duration, SessionError> {
         let space = self.space;
-        // What is looked for is in files, and takes longer than a stop may.
+        // The search reads files and takes longer than a stop may last.
         let code = CallCode::find(space.process(), &space.maps()?, space.memory())?;
         let mut stopped = Stopped::all(self.space)?;
         stopped.lead_back()?;
@@ -162,7 +170,8 @@ impl View<'_> {
     }
 }
 
-/// Takes out regions for trampolines that were not finished, so that none is in use.
+/// Unmaps unfinished trampoline regions, so that none is in use. Fails if the process cannot be
+/// read or changed.
 pub(super) fn recover_regions(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     let regions = locked.document.regions.iter();
     let unready = regions.filter(|r| !r.ready).map(RegionDoc::extent);
@@ -183,9 +192,9 @@ pub(super) fn recover_regions(locked: &mut Locked<'_>) -> Result<(), SessionErro
     Ok(())
 }
 
-/// Says in the document and in the target what is about to be taken out of it. From then on
-/// the session is over, and what of it is still there can be told from what the program maps
-/// instead.
+/// Records the mappings to be unmapped in the document and marks them in the target. From then on
+/// the session is over, and its remaining mappings can be distinguished from the program's. Fails
+/// if one of the mappings no longer exists, or if the marks cannot be written.
 pub(super) fn mark_leaving(
     locked: &mut Locked<'_>,
     mappings: &[Extent],
@@ -198,7 +207,7 @@ pub(super) fn mark_leaving(
     for &extent in mappings {
         if !locked.own.admit(&maps, extent) {
             return Err(SessionError::Held(format!(
-                "what was mapped at {} is not there any more",
+                "the mapping at {} no longer exists",
                 extent.start
             )));
         }
@@ -215,13 +224,14 @@ pub(super) fn mark_leaving(
     Ok(())
 }
 
-/// Stops the target and takes these mappings out.
+/// Stops the target and unmaps these mappings. Fails if the target cannot be stopped, or if a call
+/// fails.
 pub(super) fn unmap_now(
     locked: &mut Locked<'_>,
     why: &str,
     mappings: &[Extent],
 ) -> Result<(), SessionError> {
-    /// Mappings taken out in one stop.
+    /// The most mappings unmapped in one stop.
     const BATCH: usize = 64;
     if mappings.is_empty() {
         return Ok(());
@@ -229,7 +239,8 @@ pub(super) fn unmap_now(
     let space = Arc::clone(&locked.space);
     let code = CallCode::find(space.process(), &space.maps()?, space.memory())?;
     for batch in mappings.chunks(BATCH) {
-        // All threads, though one makes the calls: it would wait for a processor otherwise.
+        // All threads are stopped although one makes the calls. It would wait for a processor
+        // otherwise.
         let mut stopped = locked.stop_all()?;
         let result = unmap(&code, &mut stopped, batch);
         let duration = stopped.resume()?;
@@ -239,6 +250,7 @@ pub(super) fn unmap_now(
     Ok(())
 }
 
+/// True if the memory at `start` begins with `mark`. False for a mark of another length.
 fn is_marked(memory: &Memory, start: Avma, mark: &[u8]) -> bool {
     mark.len() == MARK && memory.read_vec(start, MARK).is_ok_and(|b| b == mark)
 }
@@ -267,7 +279,7 @@ fn close_descriptors(
     let mut remote = Remote::new(code, stopped)?;
     for fd in left {
         match remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]) {
-            // The thread that was asked to has closed it by now.
+            // The thread that was to close it has done so.
             Ok(_) | Err(TraceeError::Call(_, Errno::EBADF)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -275,7 +287,7 @@ fn close_descriptors(
     Ok(())
 }
 
-/// Takes mappings out of a stopped process.
+/// Unmaps mappings of a stopped process. Fails if a call fails.
 pub(super) fn unmap<'m>(
     code: &CallCode,
     stopped: &mut Stopped,
@@ -292,7 +304,8 @@ pub(super) fn unmap<'m>(
     Ok(())
 }
 
-/// True if the range is mapped exactly, without a file, and holds nothing but, in part, `first`.
+/// True if the range is mapped without a file, and its beginning contains only bytes of `first` and
+/// zeroes.
 fn is_unused(maps: &[Mapping], memory: &Memory, extent: Extent, first: &[u8]) -> bool {
     const LOOKED_AT: usize = 64;
     let (start, end) = (extent.start, extent.end());
@@ -300,7 +313,7 @@ fn is_unused(maps: &[Mapping], memory: &Memory, extent: Extent, first: &[u8]) ->
         .iter()
         .filter(|m| m.range.start < end && start < m.range.end)
         .collect();
-    // Neighbours without a file of the same protection are one mapping to the kernel.
+    // The kernel merges adjacent anonymous mappings of the same protection.
     let covers = |at: Avma| inside.iter().any(|m| m.contains(at));
     let anonymous = inside.iter().all(|m| m.file.1 == 0 && m.name.is_empty());
     let executable = inside

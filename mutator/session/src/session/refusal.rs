@@ -1,4 +1,4 @@
-//! Why a function or a point is refused.
+//! Reasons for refusing a function or a point.
 
 use std::fmt;
 
@@ -7,18 +7,20 @@ use patcher::plan::RefuseReason;
 /// Why a function or a point is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It cannot be patched.
+    /// The function or point cannot be patched.
     Reason(RefuseReason),
-    /// A value that is asked for cannot be read. This is the cause, for users.
+    /// A requested value cannot be read. Contains the cause, for users.
     Value(String),
+    /// The edges of the function cannot be counted. Contains the cause, for users.
+    Inside(String),
 }
 
-/// The names of refused functions and points, with the reason of each.
+/// The names of refused functions and points, each with its reason.
 pub type Refused = Vec<(String, Refusal)>;
 
 impl Refusal {
-    /// True if it is refused for this reason.
-    pub(super) fn is(&self, reason: RefuseReason) -> bool {
+    /// True if this is the refusal for `reason`.
+    pub fn is(&self, reason: RefuseReason) -> bool {
         *self == Self::Reason(reason)
     }
 }
@@ -33,7 +35,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reason(reason) => reason.fmt(f),
-            Self::Value(cause) => f.write_str(cause),
+            Self::Value(cause) | Self::Inside(cause) => f.write_str(cause),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the document says of refused functions and of modules.
+//! Entering refused functions and modules in the document.
 
 use patcher::Bias;
 use patcher::plan::RefuseReason;
@@ -10,7 +10,9 @@ use ipath_symbols::debuginfod::hex;
 use ipath_symbols::images::OpenImage;
 use ipath_target::process::modules::Module;
 
-/// Notes down that a function cannot be instrumented; nobody has asked for a witness.
+/// Records in the document and in `changed` that a candidate cannot be instrumented. For a function
+/// that is in, records only in `changed` that its metrics cannot be changed. Witnesses and enders
+/// are not recorded: they were not requested.
 pub(super) fn refuse_candidate(
     document: &mut Document,
     modules: &[Module],
@@ -28,7 +30,9 @@ pub(super) fn refuse_candidate(
         .points
         .iter()
         .map(|p| (&p.name, p.at, Role::Point));
-    for (name, address, role) in function.into_iter().chain(points) {
+    let counted = candidate.counted.as_ref();
+    let counted = counted.map(|c| (&c.name, candidate.plan.function.range.start, Role::Edges));
+    for (name, address, role) in function.into_iter().chain(points).chain(counted) {
         let refused = (name.clone(), reason.clone());
         if is_in && role.is_measured() {
             changed.unchanged.push(refused);
@@ -49,7 +53,7 @@ pub(super) fn refuse_candidate(
     }
 }
 
-/// Notes that a function of the session is refused.
+/// Records that a function of the session is refused.
 pub(super) fn refuse_known(document: &mut Document, id: usize, reason: RefuseReason) {
     let function = &document.functions[id];
     add_refused(
@@ -64,13 +68,14 @@ pub(super) fn refuse_known(document: &mut Document, id: usize, reason: RefuseRea
     );
 }
 
+/// Adds a refusal to the document, unless it is there already.
 pub(super) fn add_refused(document: &mut Document, refused: RefusedDoc) {
     if !document.refused.contains(&refused) {
         document.refused.push(refused);
     }
 }
 
-/// Forgets what was in the way of functions that are in now.
+/// Removes the refusals of functions that are in now.
 pub(super) fn forget_refusals(document: &mut Document) {
     let functions = &document.functions;
     let is_in = |r: &RefusedDoc| {
@@ -82,6 +87,7 @@ pub(super) fn forget_refusals(document: &mut Document) {
     document.refused.retain(|r| !is_in(r));
 }
 
+/// The index of a candidate's module in the document. Adds the module if it is new.
 pub(super) fn module_id(
     document: &mut Document,
     modules: &[Module],
@@ -90,12 +96,12 @@ pub(super) fn module_id(
     id_of_module(
         document,
         &modules[candidate.module],
-        candidate.image,
+        &candidate.image,
         candidate.bias,
     )
 }
 
-/// The number of a module, which it gets where it has none yet.
+/// The index of a module in the document. Adds the module if it is new.
 pub(super) fn id_of_module(
     document: &mut Document,
     module: &Module,
@@ -109,7 +115,7 @@ pub(super) fn id_of_module(
     }
     document.modules.push(ModuleDoc {
         path: module.path.clone(),
-        build_id: image.image.build_id().map(hex),
+        build_id: image.image().build_id().map(hex),
         bias,
         code: module.code_range(),
         file: module.file(),

@@ -1,4 +1,4 @@
-//! Rules of code that the target generates, from the unwind entries that it registers.
+//! Unwind rules of code that the target generates, from the unwind entries that it registers.
 //!
 //! The runtime drops a table when the target deregisters its entries (`__deregister_frame`,
 //! `__jit_debug_register_code`), and when the code's mapping disappears. If these functions have no
@@ -24,10 +24,11 @@ use ipath_target::process::{Mapping, Memory};
 /// The shortest time between two looks without a question. A pause also lasts at least `SHARE`
 /// times as long as the look before it.
 const PERIOD: Duration = Duration::from_millis(100);
+/// See [`PERIOD`].
 const SHARE: u32 = 20;
 
 /// The most tables of one process at a time.
-const MOST: usize = 1 << 12;
+const MAX_TABLES: usize = 1 << 12;
 
 /// The registrations of a process that were read at the last look.
 #[derive(Default)]
@@ -35,8 +36,10 @@ pub(super) struct RegisteredCode {
     sources: Sources,
     /// The entries of each registration, as they were last read, by their key.
     known: HashMap<Avma, Entries>,
+    /// The earliest time of the next look without a question. `None` before the first look.
     rests_until: Option<Instant>,
-    /// The time of the last deregistration before the last look, by the time-stamp counter.
+    /// The time of the last deregistration before the last look, in ticks of the time-stamp
+    /// counter.
     taken_back: u64,
 }
 
@@ -54,7 +57,9 @@ impl RegisteredCode {
         !rests || session.segment.taken_back() != self.taken_back
     }
 
-    /// Publishes tables for new registrations, and drops those of entries that are gone.
+    /// Publishes tables for new registrations, and drops those of entries that are gone. Does
+    /// nothing if the process's memory cannot be opened. Fails if the session cannot be locked or
+    /// written.
     pub(super) fn look(
         &mut self,
         session: &mut Session,
@@ -74,6 +79,8 @@ impl RegisteredCode {
         Ok(())
     }
 
+    /// Reads the current registrations. Returns the change of the published tables, and the
+    /// time-stamp counter before the registrations were read.
     fn change(
         &mut self,
         published: &[RegisteredTable],
@@ -93,7 +100,7 @@ impl RegisteredCode {
         self.known.retain(|key, _| is_found(key));
         let over = published.iter().filter(|table| !is_found(&table.key));
         change.over.extend(over.cloned());
-        for entries in found.into_iter().take(MOST) {
+        for entries in found.into_iter().take(MAX_TABLES) {
             let mut tables = published.iter().filter(|table| table.key == entries.key);
             let table = tables.next();
             if table.is_some() && self.known.get(&entries.key) == Some(&entries) {
@@ -123,7 +130,8 @@ impl RegisteredTable {
     }
 }
 
-/// Publishes tables for the current registrations, before the runtime asks for rules.
+/// Publishes tables for the current registrations, before the runtime asks for rules. Fails if the
+/// process cannot be read or the session's memory cannot be written.
 pub(super) fn publish_registered(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     let maps = locked.space.maps()?;
     if !maps.iter().any(makes_code) {
@@ -137,6 +145,8 @@ pub(super) fn publish_registered(locked: &mut Locked<'_>) -> Result<(), SessionE
     change_registered(locked, &change, seen)
 }
 
+/// Carries out a change of the published tables. `seen` is the time-stamp counter before the
+/// registrations were read.
 fn change_registered(
     locked: &mut Locked<'_>,
     change: &Change,
@@ -161,7 +171,7 @@ fn change_registered(
 
 /// Drops tables, and makes the runtime forget rules found by them.
 fn forget_tables(locked: &mut Locked<'_>, tables: &[RegisteredTable]) -> Result<(), SessionError> {
-    /// The time of a table that does not hold.
+    /// The time, in ticks of the time-stamp counter, of a table that does not hold.
     const NEVER: u64 = 0;
     for table in tables {
         locked.segment.drop_registered(table);

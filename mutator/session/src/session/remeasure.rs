@@ -1,5 +1,5 @@
-//! What functions measure, changed while they are in: what is to become of each is decided here, before anything of the
-//! target changes. Where exits are needed that are not laid out yet, they are planned beside the entry that is in.
+//! Deciding what functions measure while they are in, before anything in the target changes. If
+//! exits are needed that are not laid out yet, they are planned beside the entry that is in.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,27 +12,27 @@ use super::{Candidate, Changed, Selection, Session, SessionError};
 use crate::segment::{Document, FunctionDoc, MadeFor, Remeasure, Role, State};
 use ipath_profile::clock;
 
-/// The exits of a function, and nothing else.
+/// The exits of a function without its entry.
 const EXITS: Effects = Effects {
     entry: false,
     exits: true,
 };
 
-/// What becomes of a function of the session.
+/// A change of the metrics of a function in the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
-    /// Its id.
+    /// The function's id.
     pub(super) id: usize,
-    /// The schema that it gets.
+    /// The number of the function's new schema.
     pub(super) schema: u8,
-    /// Where the values are that it has, and is to have.
+    /// The locations of the function's old and new values, as one set.
     pub(super) values: u64,
-    /// True if it needs exits that have yet to be laid out.
+    /// True if the function needs exits that are not laid out yet.
     pub(super) waits: bool,
 }
 
 impl Session {
-    /// What schemas are made for now.
+    /// The limits and the time for new schemas.
     pub(super) fn made_for(&self) -> MadeFor {
         let header = self.segment.header();
         let hz = header.clock_hz.load(Relaxed).max(1);
@@ -44,10 +44,10 @@ impl Session {
     }
 }
 
-/// What the document says of what is measured, to be put back.
+/// The parts of a document that define measurements, kept for restoring them.
 pub(super) struct Measures(Document);
 
-/// What is measured by now.
+/// Copies the current definitions of measurements.
 pub(super) fn measures_of(document: &Document) -> Measures {
     Measures(Document {
         metrics: document.metrics.clone(),
@@ -58,7 +58,7 @@ pub(super) fn measures_of(document: &Document) -> Measures {
     })
 }
 
-/// Forgets what nothing measures after all.
+/// Restores the definitions of measurements.
 pub(super) fn put_back(document: &mut Document, Measures(before): Measures) {
     document.metrics = before.metrics;
     document.schemas = before.schemas;
@@ -66,7 +66,8 @@ pub(super) fn put_back(document: &mut Document, Measures(before): Measures) {
     document.notes = before.notes;
 }
 
-/// The schemas of what was selected, and what becomes of those functions that are known.
+/// Sets the schemas of the selected functions. Returns the changes for functions that the session
+/// has. After an error, the document's measurements are as before.
 pub(super) fn decide_turns(
     document: &mut Document,
     selection: &mut Selection,
@@ -80,6 +81,7 @@ pub(super) fn decide_turns(
     decided
 }
 
+/// Like [`decide_turns`], but may leave unused measurements after an error.
 fn decide_all(
     document: &mut Document,
     selection: &mut Selection,
@@ -117,6 +119,7 @@ fn decide_all(
     Ok(turns)
 }
 
+/// Returns an error if the change needs system calls that the runtime must not make.
 fn check_quiet(document: &Document, change: &Remeasure) -> Result<(), SessionError> {
     let mut metrics = change.metrics().iter();
     let asks = metrics.find(|metric| document.quiet && metric.needs_system_calls());
@@ -126,8 +129,8 @@ fn check_quiet(document: &Document, change: &Remeasure) -> Result<(), SessionErr
     }
 }
 
-/// Plans the exits of functions that need some and have none laid out. What cannot have them is refused; where it is
-/// out, it comes in as if it were new instead.
+/// Plans exits for functions that need them and have none laid out. A function that cannot have
+/// exits is refused if it is in. If it is out, it is added as a new function instead.
 pub(super) fn plan_exits(
     document: &mut Document,
     candidates: &mut Vec<Candidate>,
@@ -198,7 +201,7 @@ fn overlaps_own(document: &Document, exits: &Candidate, id: usize) -> bool {
     })
 }
 
-/// Has functions that come in measure what has been decided; the turns of the others.
+/// Applies the changes of functions that come in now. Returns the other changes.
 pub(super) fn come_in_changed(
     document: &mut Document,
     turns: Vec<Turn>,
@@ -215,7 +218,7 @@ pub(super) fn come_in_changed(
     others
 }
 
-/// Says in the document what a function measures from now on.
+/// Records in the document what a function measures from now on.
 pub(super) fn note_turn(document: &mut Document, turn: Turn) {
     let function = &mut document.functions[turn.id];
     function.schema = turn.schema;
@@ -223,14 +226,14 @@ pub(super) fn note_turn(document: &mut Document, turn: Turn) {
     function.remeasured = true;
 }
 
-/// Those of the turns that can be made: not where exits had to be laid out and were not.
+/// Drops changes that need exits which could not be laid out.
 pub(super) fn possible_turns(document: &Document, mut turns: Vec<Turn>) -> Vec<Turn> {
     let has_exits = |turn: &Turn| !document.functions[turn.id].exits.is_empty();
     turns.retain(|turn| !turn.waits || has_exits(turn));
     turns
 }
 
-/// True if it is of use to know how calls end: of functions that are in, or of these.
+/// True if the ends of calls matter to functions that are in or to these candidates.
 pub(super) fn sees_ends(document: &Document, candidates: &[Candidate]) -> bool {
     let in_session = |f: &FunctionDoc| f.is_in() && f.role.is_shown() && f.has_exits();
     let measured = candidates.iter().filter(|c| c.role.is_measured());
@@ -239,10 +242,10 @@ pub(super) fn sees_ends(document: &Document, candidates: &[Candidate]) -> bool {
 }
 
 impl Candidate {
-    /// The exits of the function alone, which is in the session as `id`.
+    /// A candidate for the exits alone of the function that is in as `id`.
     fn exits(&self, id: usize) -> Self {
         let function = &self.plan.function;
-        let plan = plan_with(self.image, function, EXITS, &[], self.plan.allowed);
+        let plan = plan_with(&self.image, function, EXITS, (&[], None), self.plan.allowed);
         let mut exits = Self::new(self.origin(), Role::Measured, self.name.clone(), plan);
         exits.elsewhere = self.elsewhere.clone();
         exits.traps = self.traps;
@@ -254,11 +257,11 @@ impl Candidate {
     }
 }
 
-/// Decides what becomes of functions that measure these metrics no longer. The document gets the
+/// Decides the changes of functions that no longer measure these metrics. The document gets the
 /// schemas for it.
 ///
 /// # Errors
-/// None of them measures one of the metrics. The document stays as it was.
+/// One of the metrics is measured by none of the functions. The document stays unchanged.
 pub(super) fn decide_taking(
     document: &mut Document,
     ids: &[usize],

@@ -1,4 +1,5 @@
-//! Plans are made from files alone. What of them a process has no room for is planned anew.
+//! Plans are made from files alone. Candidates for whose puns the process has no room are planned
+//! again.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,11 +15,13 @@ use super::{Candidate, SessionError};
 use crate::segment::Document;
 use ipath_target::process::{Mapping, ProcessError};
 
-/// Reads the mappings of the target, with the heap that may grow. This takes a while in some targets.
+/// Reads the mappings of the target, with the heap that may grow. This takes a while in some
+/// targets.
 pub(super) type Maps<'m> = dyn Fn() -> Result<Vec<Mapping>, ProcessError> + 'm;
 
-/// Plans candidates again without puns whose punned jumps have nowhere to lead. Those that depend on bytes of
-/// other candidates too, where breakpoints may serve instead.
+/// Plans candidates again without puns if their punned jumps have no free targets. Does the same if
+/// they depend on bytes of other candidates and breakpoints are permitted. Fails if the mappings
+/// cannot be read.
 pub(super) fn plan_for_room(
     document: &Document,
     candidates: &mut [Candidate],
@@ -40,7 +43,8 @@ pub(super) fn plan_for_room(
     Ok(())
 }
 
-/// Takes a candidate in if nothing is in its way, by breakpoints where they may serve instead.
+/// Admits a candidate if nothing is in its way. Otherwise, tries breakpoints if they are permitted.
+/// True if the candidate has been admitted.
 pub(super) fn admit_candidate(claims: &mut Claims, candidate: &mut Candidate) -> bool {
     if claims.admit(candidate) {
         return true;
@@ -53,6 +57,7 @@ pub(super) fn admit_candidate(claims: &mut Claims, candidate: &mut Candidate) ->
 }
 
 impl Candidate {
+    /// True if the plan has punned jumps and is not refused.
     fn is_punned(&self) -> bool {
         self.plan.refused().is_none() && self.plan.sites.iter().any(|s| s.pun.is_some())
     }
@@ -77,6 +82,8 @@ impl Candidate {
         })
     }
 
+    /// Plans the function again without puns, with breakpoints if permitted. Refuses it if no
+    /// tactic works.
     fn plan_without_puns(&mut self) {
         let want = self.plan.want;
         let function = self.plan.function.clone();
@@ -84,7 +91,8 @@ impl Candidate {
             puns: false,
             ..self.plan.allowed
         };
-        self.plan = plan_with(self.image, &function, want, &self.points, allowed);
+        let inside = (&self.points[..], self.counted.as_ref());
+        self.plan = plan_with(&self.image, &function, want, inside, allowed);
         self.try_traps();
         if self.plan.refused().is_some() {
             self.plan = FunctionPlan::refusal(&function, RefuseReason::PunOutOfReach);

@@ -1,25 +1,24 @@
-//! Rows of a session's document, looked up.
+//! Looking up rows of a session's document.
 
 use patcher::Avma;
 
 use super::Candidate;
 use crate::segment::{Document, ModuleDoc, Role, Witness};
-use ipath_symbols::debuginfod::hex;
 use ipath_symbols::images::OpenImage;
 use ipath_target::process::Mapping;
 use ipath_target::process::modules::Module;
 
-/// What makes way for functions that come in.
+/// The functions that make way for those that come in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
-    /// Ids of what is taken out.
+    /// Ids of the functions to take out.
     pub(super) out: Vec<usize>,
-    /// Ids of what will not come in again.
+    /// Ids of the functions that will not come in again.
     pub(super) retired: Vec<usize>,
 }
 
-/// The id of the row that a candidate has already. `None` if it is new, or stands for the exits of
-/// another row alone.
+/// The id of a candidate's existing row. `None` if it is new, or if it only adds exits to another
+/// row.
 pub(super) fn row_of(document: &Document, candidate: &Candidate) -> Option<usize> {
     if candidate.exits_of.is_some() {
         return None;
@@ -27,18 +26,19 @@ pub(super) fn row_of(document: &Document, candidate: &Candidate) -> Option<usize
     let place = Some(candidate.place());
     document.functions.iter().position(|f| {
         let is_same = f.role == candidate.role && !f.is_retired();
-        // Others may carry other points.
+        // Carriers of the same function may carry different points.
         is_same && f.role != Role::Carrier && document.place_of(f) == place
     })
 }
 
-/// True if the session follows stacks that Go's runtime moves.
+/// True if the session follows, or has followed, stacks that Go's runtime moves.
 pub(super) fn follows_goroutines(document: &Document) -> bool {
     let mut functions = document.functions.iter();
     functions.any(|f| f.role == Role::Witness(Witness::Moves))
 }
 
-/// True if the file of a module is what is mapped at `at`.
+/// True if the module's file is mapped at `at`, or anonymous executable memory that may be a copy
+/// of its code.
 pub(super) fn is_mapped(maps: &[Mapping], at: Avma, module: &ModuleDoc) -> bool {
     let there = maps.iter().find(|m| m.contains(at));
     // The document of another build of ipath may not name the file. The mapping is not the file's
@@ -47,12 +47,7 @@ pub(super) fn is_mapped(maps: &[Mapping], at: Avma, module: &ModuleDoc) -> bool 
     there.is_some_and(|m| m.file == module.file || module.file.0.is_empty() || is_copy(m))
 }
 
-/// True if a module of the session is this one: by build id, else by when its file was written.
+/// True if the session's module is this one: see [`ModuleDoc::is_of`].
 pub(super) fn is_same_file(known: &ModuleDoc, module: &Module, image: &OpenImage) -> bool {
-    let is_same = match (&known.build_id, image.image.build_id()) {
-        (Some(known), Some(build_id)) => *known == hex(build_id),
-        (None, None) => known.stamp == image.stamp(),
-        _ => false,
-    };
-    is_same && known.file == module.file()
+    known.is_of(&module.file(), image)
 }

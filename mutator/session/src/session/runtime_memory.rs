@@ -1,4 +1,4 @@
-//! What the runtime has mapped for itself, and memory of the target.
+//! Reading the target's memory and the list of the runtime's own mappings.
 
 use abi::PAGE;
 use abi::image::{OWN_MAPPINGS, SYMBOL_MAPS, SYMBOL_MAPS_USED};
@@ -8,17 +8,18 @@ use super::{SessionError, symbol};
 use crate::segment::Document;
 use ipath_target::process::{Extent, Memory};
 
-/// Memory of the target.
+/// Reads memory of the target.
 ///
 /// # Errors
-/// It cannot be read.
+/// The memory cannot be read.
 pub(super) fn read(memory: &Memory, at: Avma, len: usize) -> Result<Vec<u8>, SessionError> {
     memory
         .read_vec(at, len)
         .map_err(|e| SessionError::Memory("read", at, e))
 }
 
-/// What the runtime has mapped for itself.
+/// The mappings that the runtime has made for itself. Entries that are not valid ranges of pages
+/// are skipped. Fails if the list cannot be read.
 pub(super) fn own_mappings(
     document: &Document,
     memory: &Memory,
@@ -30,7 +31,7 @@ pub(super) fn own_mappings(
     let own = bytes
         .chunks_exact(16)
         .map(|mapping| Extent::from((word(&mapping[..8]), word(&mapping[8..]))));
-    // The target's to write to.
+    // The target can write to the list.
     let is_whole = |m: &Extent| {
         let (start, len) = (m.start.0, m.len);
         let pages = start.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);

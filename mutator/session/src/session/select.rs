@@ -1,6 +1,7 @@
-//! Which functions of a process or a file patterns name.
+//! Matching patterns to the functions of a process or a file.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use patcher::function::Function;
 use patcher::plan::{Allowed, Effects};
@@ -21,79 +22,82 @@ use ipath_symbols::images::{self, OpenImage};
 use ipath_target::process::modules::Module;
 use ipath_target::progress::Step;
 
-/// What patterns name.
+/// The functions and points that patterns name.
 pub struct Selection {
-    /// What the process allows, for which it was planned.
+    /// The patching techniques that the process allows. The plans use no others.
     pub allowed: Allowed,
     /// Every function matched, in the order of modules and addresses, each once.
     pub candidates: Vec<Candidate>,
-    /// The points asked for, by function.
+    /// The requested points, by function.
     pub points: Vec<Pointed>,
     /// Patterns without a match.
     pub unmatched: Vec<Unmatched>,
-    /// Modules that could not be read, with the reason.
+    /// Paths of modules that could not be read, with the reason.
     pub unreadable: Vec<(String, String)>,
-    /// Functions matched, if they are more than a session has room for. None is planned then.
+    /// Number of matching functions, if a session has no room for that many. None is planned then.
     pub unplanned: usize,
-    /// What is to be measured of them: as the session does where nothing else is said.
+    /// The metrics to measure. `None` means those of the session.
     pub remeasure: Option<Remeasure>,
 }
 
 impl Selection {
-    /// Those of the patterns that it was made by which have named something.
+    /// Returns the texts of the `patterns` that have a match. The selection must have been made
+    /// from them.
     pub(super) fn met(&self, patterns: &[Pattern]) -> Vec<String> {
         let texts: Vec<String> = patterns.iter().map(|p| p.text().to_owned()).collect();
         self.met_texts(&texts)
     }
 
-    /// The same by their texts.
+    /// Returns the texts of `patterns` that have a match.
     pub(super) fn met_texts(&self, patterns: &[String]) -> Vec<String> {
         let met = patterns.iter().filter(|text| self.is_met(text));
         met.cloned().collect()
     }
 
-    /// True if a pattern or place that it was made by has named something.
+    /// True if the pattern or place has a match. The selection must have been made from it.
     pub fn is_met(&self, text: &str) -> bool {
         self.unmatched.iter().all(|u| u.pattern != text)
     }
 
-    /// How many functions and points there are.
+    /// Number of functions and points.
     pub fn count(&self) -> usize {
         let points = self.points.iter().flat_map(Pointed::points);
         self.candidates.len() + self.unplanned + points.count()
     }
 }
 
-/// What is looked for.
+/// The parameters of a search.
 #[derive(Clone, Copy)]
 pub struct Query<'p> {
-    /// The functions; without a pattern, all.
+    /// The patterns. Empty means all functions.
     pub patterns: &'p [Pattern],
-    /// What is to be patched of each.
+    /// The parts to patch of each function.
     pub want: Effects,
-    /// What the process allows.
+    /// The patching techniques that the process allows.
     pub allowed: Allowed,
-    /// True where parts of functions are wanted too, and inlined copies however long it takes to count them.
+    /// True to include parts of functions, and to count inlined copies however long that takes.
     pub in_full: bool,
-    /// True where it does not matter what may have been meant by what has no match.
+    /// True to suggest no names for patterns without a match. Finding suggestions takes long.
     pub is_quick: bool,
-    /// The most functions to plan in a process. If more match that have a name, they are only counted.
+    /// The most functions to plan in a process. If more named functions match, they are only
+    /// counted.
     pub most: usize,
 }
 
-/// What was looked for in vain.
+/// Patterns and modules for which a search has no result.
 #[derive(Default)]
 pub struct Missed {
     /// Patterns without a match.
     pub unmatched: Vec<Unmatched>,
-    /// Modules that could not be read, with the reason.
+    /// Paths of modules that could not be read, with the reason.
     pub unreadable: Vec<(String, String)>,
-    /// Functions that were matched and not planned, because there are more than [`Query::most`].
+    /// Number of matching functions that were not planned because they exceed [`Query::most`].
     pub unplanned: usize,
 }
 
-/// Looks the patterns up in the modules of a process and plans what they name, nothing where there are none. A pattern
-/// without a module is looked up in all of them. Where it `is_quick`, without what may have been meant by what has no match.
+/// Looks patterns up in the modules of a process and plans the functions they name. Without
+/// patterns, selects nothing. A pattern without a module is looked up in all of them. If
+/// `is_quick`, suggests no names for patterns without a match: finding suggestions takes long.
 pub fn select(
     modules: &[Module],
     patterns: &[Pattern],
@@ -126,8 +130,8 @@ pub fn select(
     }
 }
 
-/// Gives what the query names in the modules of a process to `take`, in the order of modules and addresses,
-/// each function once.
+/// Looks up a query in the modules of a process. Passes each function to `take` once, in the order
+/// of modules and addresses.
 pub fn select_in_modules(
     modules: &[Module],
     query: &Query<'_>,
@@ -142,7 +146,7 @@ pub fn select_in_modules(
     let mut places = Vec::new();
     let mut matched = vec![false; query.patterns.len()];
     let mut unreadable = Vec::new();
-    // Planning takes longest. All functions are counted before the first is planned.
+    // Planning takes longest, so all functions are counted before the first is planned.
     let mut waiting = Vec::new();
     let mut count = 0;
     let step = Step::begin("looking up functions");
@@ -152,7 +156,7 @@ pub fn select_in_modules(
         if !query.patterns.is_empty() && !query.patterns.iter().any(is_meant) {
             continue;
         }
-        match Place::of_module(index, module) {
+        match SearchedFile::of_module(index, module) {
             Ok(place) => {
                 let _step = Step::begin(format!("analysing {}", module.path));
                 let functions = place.functions(query, &mut matched);
@@ -193,9 +197,10 @@ pub fn select_in_modules(
     }
 }
 
-/// The same in the file at `path`; the patterns without a match.
+/// Looks up a query in the file at `path`. Passes each function to `take` once, and returns the
+/// patterns without a match.
 pub fn select_in_file(
-    image: &'static OpenImage,
+    image: Arc<OpenImage>,
     path: &str,
     query: &Query<'_>,
     mut take: impl FnMut(Candidate),
@@ -206,7 +211,7 @@ pub fn select_in_file(
             take(candidate);
         }
     };
-    let mut places = [Place {
+    let mut places = [SearchedFile {
         index: 0,
         path,
         module: None,
@@ -223,9 +228,9 @@ pub fn select_in_file(
     unmatched(query, &matched, &[], &places)
 }
 
-/// Selects by the forms in which screens show names, for patterns without another match.
+/// Matches the remaining patterns against the forms in which screens show names.
 fn select_shown(
-    places: &[Place<'_>],
+    places: &[SearchedFile<'_>],
     query: &Query<'_>,
     matched: &mut [bool],
     take: &mut impl FnMut(Candidate),
@@ -235,7 +240,7 @@ fn select_shown(
         let found = if *matched {
             None
         } else {
-            by_shown_name(pattern, meant.clone().map(|place| place.image))
+            by_shown_name(pattern, meant.clone().map(|place| &*place.image))
         };
         let Some(found) = found else { continue };
         let patterns = std::slice::from_ref(&found);
@@ -246,10 +251,11 @@ fn select_shown(
     }
 }
 
-/// Has the debug files fetched of what may have a function that is not found: of what a pattern names as its module, else of the
-/// program. Those that have come, by index.
+/// Fetches debug files that may contain the functions not found yet. Only the module that a pattern
+/// names is considered, or the program if it names none. Returns the indexes of the places whose
+/// debug file has arrived.
 fn with_fetched_symbols(
-    places: &mut [Place<'_>],
+    places: &mut [SearchedFile<'_>],
     query: &Query<'_>,
     matched: &[bool],
 ) -> Vec<usize> {
@@ -259,7 +265,7 @@ fn with_fetched_symbols(
     let unmatched = query.patterns.iter().zip(matched);
     let unmatched = unmatched.filter(|(p, matched)| !**matched && !p.is_address());
     let unmatched: Vec<&Pattern> = unmatched.map(|(pattern, _)| pattern).collect();
-    let is_wanted = |place: &Place<'_>| {
+    let is_wanted = |place: &SearchedFile<'_>| {
         let is_named = |p: &&Pattern| place.is_named(p);
         place.image.lacks_symbols() && unmatched.iter().any(is_named)
     };
@@ -275,37 +281,41 @@ fn with_fetched_symbols(
     renewed
 }
 
-/// A file in which functions are looked for, on its own or as a module of a process.
-pub(super) struct Place<'m> {
+/// A file that is searched for functions, on its own or as a module of a process.
+pub(super) struct SearchedFile<'m> {
+    /// Index of the module in the list that is searched; 0 for a file.
     pub(super) index: usize,
     pub(super) path: &'m str,
+    /// The module. `None` for a file that is searched on its own.
     pub(super) module: Option<&'m Module>,
-    pub(super) image: &'static OpenImage,
+    pub(super) image: Arc<OpenImage>,
     pub(super) bias: Bias,
 }
 
-impl<'m> Place<'m> {
+impl<'m> SearchedFile<'m> {
+    /// The file of a module. The error is the reason why it cannot be read.
     fn of_module(index: usize, module: &'m Module) -> Result<Self, String> {
         let image = images::of_module(module).map_err(|e| e.to_string())?;
-        let bias = module.bias(image.image);
+        let bias = module.bias(image.image());
         Ok(Self {
             index,
             path: &module.path,
             module: Some(module),
             image,
-            bias: bias.ok_or("the file's segments are not where it is mapped")?,
+            bias: bias.ok_or("the segments of the file do not match its mappings")?,
         })
     }
 
-    /// True for the program of the process, and for a file.
+    /// True for the program of the process, and for a file without a process.
     fn is_program(&self) -> bool {
         let exe = self.module.map(|module| module.process().exe());
         exe.is_none_or(|exe| exe.is_some_and(|exe| exe.as_os_str() == self.path))
     }
 
-    /// True if a debug file with its symbols has come since it was opened; it has them then.
+    /// Switches to a debug file that has arrived since the file was opened. True if the file has
+    /// symbols now.
     fn renew(&mut self) -> bool {
-        self.image = images::renewed(self.image, self.path.as_ref());
+        self.image = images::renewed(&self.image, self.path.as_ref());
         !self.image.lacks_symbols()
     }
 
@@ -313,31 +323,33 @@ impl<'m> Place<'m> {
         file_name(self.path)
     }
 
-    /// What a user calls it.
+    /// The name that users see.
     pub(super) fn shown_name(&self) -> String {
         let file_name = || self.file_name().to_owned();
         self.module.map_or_else(file_name, Module::shown_name)
     }
 
+    /// True if the pattern can match functions of this file.
     fn is_meant(&self, pattern: &Pattern) -> bool {
         is_meant(pattern, self.file_name(), self.module)
     }
 
-    /// True if a pattern means this module by name, or means none and this is the program.
+    /// True if a pattern names this module, or names none and this is the program.
     fn is_named(&self, pattern: &Pattern) -> bool {
         self.is_meant(pattern) && (pattern.has_module() || self.is_program())
     }
 
-    /// Plans what the query names here, and notes which patterns have a match.
+    /// Plans the functions that the query names here, and notes which patterns have a match.
     fn select(&self, query: &Query<'_>, matched: &mut [bool], take: &mut impl FnMut(Candidate)) {
         self.plan_all(query, self.functions(query, matched), take);
     }
 
-    /// The functions that are meant, by address, with whether an address in a pattern means them.
+    /// The functions that the query names, by address. The flag is true if a pattern names the
+    /// function by address.
     fn functions(&self, query: &Query<'_>, matched: &mut [bool]) -> Vec<(Function, bool)> {
         let is_there = |f: &Function| self.module.is_none_or(|m| m.maps_function(self.bias, f));
         if query.patterns.is_empty() {
-            let all = self.image.image.functions().iter().filter(is_there);
+            let all = self.image.image().functions().iter().filter(is_there);
             return all.map(|f| (f, false)).collect();
         }
         let mut found: BTreeMap<Svma, (Function, bool)> = BTreeMap::new();
@@ -355,7 +367,7 @@ impl<'m> Place<'m> {
     }
 }
 
-/// True if functions of this file are meant, which in a process is that module.
+/// True if the pattern can match functions of this file. In a process, `module` is that file.
 pub(super) fn is_meant(pattern: &Pattern, file_name: &str, module: Option<&Module>) -> bool {
     match (module, pattern.absolute_address()) {
         (Some(module), Some(at)) => module.code.iter().any(|m| m.contains(at)),
@@ -366,25 +378,25 @@ pub(super) fn is_meant(pattern: &Pattern, file_name: &str, module: Option<&Modul
     }
 }
 
-/// The patterns without a match in these places of a process with these modules.
+/// Returns the patterns without a match in these places. `modules` are those of the process.
 fn unmatched(
     query: &Query<'_>,
     matched: &[bool],
     modules: &[Module],
-    places: &[Place<'_>],
+    places: &[SearchedFile<'_>],
 ) -> Vec<Unmatched> {
     let of_pattern = |pattern: &Pattern| {
         let meant = places.iter().filter(|place| place.is_meant(pattern));
         let named = places.iter().filter(|place| place.is_named(pattern));
-        let named = named.map(|place| (place.image, place.file_name()));
+        let named = named.map(|place| (&*place.image, place.file_name()));
         let of_modules = meant.clone().filter(|place| place.module.is_some());
-        let of_modules = of_modules.map(|place| (place.image, place.file_name()));
-        let images = meant.clone().map(|place| (place.image, place.bias));
+        let of_modules = of_modules.map(|place| (&*place.image, place.file_name()));
+        let images = meant.clone().map(|place| (&*place.image, place.bias));
         let is_in_unbounded_code = is_in_unbounded_code(pattern, images);
         let copies = meant.map(|place| copies_of(pattern, &place.inlined(query, None)));
         Unmatched {
             pattern: pattern.text().to_owned(),
-            near: near(pattern, modules, places.iter().map(|place| place.image)),
+            near: near(pattern, modules, places.iter().map(|place| &*place.image)),
             inlined: copies.sum(),
             jit: jit(pattern, modules),
             is_in_unbounded_code,
@@ -413,7 +425,7 @@ mod tests {
     use ipath_target::process::modules::modules;
     use ipath_target::process::{Pid, Process, Space};
 
-    /// Functions of the C library, in this process.
+    /// Uses functions of the C library in this process.
     #[test]
     fn more_functions_than_there_is_room_for_are_counted_and_not_planned() {
         let process = Process::find(Pid(std::process::id() as i32)).expect("this process");

@@ -1,7 +1,8 @@
-//! Functions by the forms in which screens show their names.
+//! Matching functions by the forms in which screens show their names.
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use patcher::function::demangle_without_arguments;
 use patcher::select::Pattern;
@@ -15,8 +16,8 @@ use ipath_target::process::modules::Module;
 /// The longest name in a command, in bytes. A longer one is shortened if the short form is unique.
 const LONGEST: usize = 60;
 
-/// The demangled names without arguments that a screen shows as the pattern's text. Empty if the pattern is no
-/// name or is no such form.
+/// The demangled names, without arguments, that a screen would show as the pattern's text. Empty if
+/// no screen would show the pattern.
 pub(super) fn names_shown_as<'i>(
     pattern: &Pattern,
     images: impl Iterator<Item = &'i OpenImage>,
@@ -25,7 +26,7 @@ pub(super) fn names_shown_as<'i>(
     let Some(shown) = shown else {
         return BTreeSet::new();
     };
-    // Every form has the function's own name, and a linkage name spells it.
+    // Every form contains the function's own name, and the linkage name spells it.
     let own = method(shown);
     let word = own
         .split(|c: char| !c.is_alphanumeric() && c != '_')
@@ -34,7 +35,7 @@ pub(super) fn names_shown_as<'i>(
     let is_it = |name: &String| short_forms(name).iter().any(|form| form == shown);
     let mut found = BTreeSet::new();
     for image in images {
-        let linked = image.image.functions().names();
+        let linked = image.image().functions().names();
         let linked = linked.filter(|linkage| linkage.starts_with('_') && linkage.contains(word));
         found.extend(linked.map(demangle_without_arguments).filter(is_it));
     }
@@ -45,7 +46,8 @@ pub(super) fn names_shown_as<'i>(
     found
 }
 
-/// The pattern by the name of the only function that a screen shows as its text.
+/// The pattern for the name of the only function that a screen shows as the pattern's text. `None`
+/// if there is no such function, or more than one.
 pub(super) fn by_shown_name<'i>(
     pattern: &Pattern,
     images: impl Iterator<Item = &'i OpenImage>,
@@ -55,7 +57,8 @@ pub(super) fn by_shown_name<'i>(
     Some(pattern.for_name(name))
 }
 
-/// The shortest form of a long name that a screen shows of no other function in these images.
+/// The shortest form of a long name that no other function in these images shares. `None` for a
+/// short name, or if there is none.
 pub(super) fn short_name<'i>(
     name: &str,
     images: impl Iterator<Item = &'i OpenImage> + Clone,
@@ -72,22 +75,22 @@ pub(super) fn short_name<'i>(
     forms.find(|form| form.len() < name.len() && is_it(form))
 }
 
-/// Files in which a pattern in a command is looked up, with their names and biases.
+/// Files in which patterns of commands are looked up, with their names and biases.
 #[derive(Default)]
-pub struct Places(Vec<(&'static OpenImage, String, Bias)>);
+pub struct Places(Vec<(Arc<OpenImage>, String, Bias)>);
 
 impl Places {
     /// The modules of a process.
     pub fn of_modules(modules: &[Module]) -> Self {
         let of_module = |module: &Module| {
             let opened = images::of_module(module).ok()?;
-            let bias = module.bias(opened.image)?;
+            let bias = module.bias(opened.image())?;
             Some((opened, module.file_name().to_owned(), bias))
         };
         Self(modules.iter().filter_map(of_module).collect())
     }
 
-    /// A file that no process has to map.
+    /// The code of a file, which need not be mapped by a process. `None` if it cannot be read.
     pub fn of_file(path: &Path) -> Option<Self> {
         let bytes = FileBytes::open(path).ok()?;
         let opened = images::open(&bytes, path).ok()?;
@@ -95,7 +98,7 @@ impl Places {
         Some(Self(vec![(opened, name, Bias::default())]))
     }
 
-    /// The functions that a pattern names.
+    /// The run-time start addresses of the functions that a pattern names.
     fn starts(&self, text: &str) -> Vec<Avma> {
         let Ok(pattern) = Pattern::parse(text) else {
             return Vec::new();
@@ -104,13 +107,14 @@ impl Places {
         if !exact.is_empty() {
             return exact;
         }
-        let images = self.0.iter().map(|(image, ..)| *image);
+        let images = self.0.iter().map(|(image, ..)| &**image);
         let shown = by_shown_name(&pattern, images);
         shown.map_or(exact, |pattern| self.selected(&pattern))
     }
 
+    /// The run-time start addresses of the functions that a pattern names exactly.
     fn selected(&self, pattern: &Pattern) -> Vec<Avma> {
-        let of_file = |(image, name, bias): &(&'static OpenImage, String, Bias)| {
+        let of_file = |(image, name, bias): &(Arc<OpenImage>, String, Bias)| {
             let found = image.select(pattern, name, *bias);
             let starts = found.into_iter().map(|f| bias.to_avma(f.range.start));
             starts.collect::<Vec<_>>()
@@ -118,8 +122,9 @@ impl Places {
         self.0.iter().flat_map(of_file).collect()
     }
 
-    /// The shortest form of a demangled name that names exactly the function that starts at `start`: the name
-    /// without arguments if it is not long, a form of a screen, or the name with arguments.
+    /// A pattern that names only the function at `start`, its run-time address. Tries the name
+    /// without arguments if it is short, the forms of a screen, and the name with arguments. `None`
+    /// if none of them names only this function.
     pub fn pattern_for(&self, linkage: &str, start: Avma) -> Option<String> {
         if linkage.is_empty() {
             return None;

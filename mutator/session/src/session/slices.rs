@@ -1,8 +1,9 @@
 //! Functions that switch stacks sharing one memory range: `slp_switch` of greenlet and of its
 //! ancestors.
 //!
-//! `slp_switch` saves the slice of the old stack, adds one register to both the stack pointer and the frame pointer, and
-//! then restores the slice of the new stack (greenlet's platform/switch_amd64_unix.h).
+//! `slp_switch` saves the slice of the old stack, adds one register to both the stack pointer and
+//! the frame pointer, and then restores the slice of the new stack (greenlet's
+//! platform/switch_amd64_unix.h).
 //!
 //! No compiler generates this, and distributions ship the function without a symbol. So it is found
 //! by these instructions.
@@ -26,7 +27,7 @@ use ipath_target::process::identity::FileId;
 use ipath_target::process::modules::{Module, VDSO, modules};
 
 /// The largest module code that is searched, in bytes; greenlet's is 100 KiB.
-const MOST: u64 = 4 << 20;
+const MAX_CODE_BYTES: u64 = 4 << 20;
 
 /// The modules that were searched for these functions, and the number of modules known to the
 /// runtime at that time.
@@ -38,7 +39,8 @@ pub(super) struct LookedThrough {
 
 impl Session {
     /// Follows the shared stacks of libraries that were loaded after the functions were added, as
-    /// interpreters do, and the generated code that is registered through such libraries.
+    /// interpreters do, and the generated code that is registered through such libraries. Fails if
+    /// the process cannot be read or changed.
     pub(super) fn follow_slices(&mut self, known: &mut LookedThrough) -> Result<(), SessionError> {
         let measures = |f: &FunctionDoc| f.is_in() && f.role.is_shown();
         let met = self.segment.header().modules_used.load(Ordering::Relaxed);
@@ -83,10 +85,11 @@ impl Session {
         let measures_ends = |f: &FunctionDoc| f.is_in() && f.role.is_shown() && f.has_exits();
         let image = images::of_module(module);
         self.document.functions.iter().any(measures_ends)
-            && image.is_ok_and(|image| !switching(image.image).is_empty())
+            && image.is_ok_and(|image| !switching(image.image()).is_empty())
             && !self.has_witness(module, Witness::Switches)
     }
 
+    /// True if a function of the module has a probe for this event, in or out.
     fn has_witness(&self, module: &Module, witness: Witness) -> bool {
         let is_its = |f: &FunctionDoc| {
             let doc = self.document.modules.get(f.module);
@@ -99,8 +102,8 @@ impl Session {
 /// The note on a module that was loaded later.
 fn note(module: &Module) -> String {
     format!(
-        "{}: stacks take turns in one memory by it, and it has come after functions were added: times of calls that switched within \
-         the first moment can be those of others",
+        "{}: it swaps stacks in one memory, and was loaded after functions were added: calls that \
+        switched in the first moments can have the times of others",
         module.file_name()
     )
 }
@@ -110,7 +113,7 @@ pub(super) fn switching(image: &Image<'_>) -> Vec<(Function, Witness)> {
     let mut found: Vec<Function> = Vec::new();
     for segment in image.segments().iter().filter(|s| s.execute) {
         let len = segment.range.end.0 - segment.range.start.0;
-        let text = Some(len).filter(|&len| len <= MOST);
+        let text = Some(len).filter(|&len| len <= MAX_CODE_BYTES);
         let text = text.and_then(|len| image.bytes(segment.range.start, len));
         for at in text.into_iter().flat_map(moves_of_both) {
             let at = segment.range.start.plus(at as u64);

@@ -1,7 +1,9 @@
-//! Unwind tables for code whose file has none that the runtime can search. Static programs are linked
-//! without `.eh_frame_hdr`, and tools that change files (patchelf, BOLT) put the program headers where the
-//! runtime does not look for them. Other code has no unwind entries that are loaded with it, but may have some
-//! in `.debug_frame`: all of a file's, or a few functions amid others that have them.
+//! Unwind tables for code whose file has none that the runtime can search.
+//!
+//! Static programs are linked without `.eh_frame_hdr`. Tools that change files (patchelf, BOLT)
+//! move the program headers where the runtime does not look for them. Other code has no loaded
+//! unwind entries but may have some in `.debug_frame`, for a whole file or for a few of its
+//! functions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,13 +32,14 @@ use ipath_target::process::modules::Module;
 use ipath_target::progress::Step;
 
 impl View<'_> {
-    /// Is less than half of the room for tables in use?
+    /// True if less than half of the room for tables is in use.
     pub(super) fn has_room_for_unasked(&self) -> bool {
         let (_, room) = self.segment.area_bytes(AREA_TABLES);
         self.segment.header().tables_used.load(Acquire) < room / 2
     }
 
-    /// Appends a table; nothing where there is no room: paths end there then, and say so.
+    /// Appends a table. Does nothing if there is no room: paths then end there and are marked as
+    /// incomplete. `seen` is as in [`publish_rules`]. Fails if the segment cannot be written.
     pub(super) fn publish_table(&self, table: &Table, seen: u64) -> Result<(), SessionError> {
         if table.rows.is_empty() {
             return Ok(());
@@ -51,7 +54,8 @@ impl View<'_> {
     }
 }
 
-/// Publishes rules of return addresses in code that was seen there at `seen`, by the time-stamp counter.
+/// Publishes rules of return addresses. `seen` is when the code was seen there, by the time-stamp
+/// counter. Fails if the session's memory cannot be written.
 pub(super) fn publish_rules(
     locked: &mut Locked<'_>,
     rules: Vec<(Avma, u64)>,
@@ -60,7 +64,8 @@ pub(super) fn publish_rules(
     publish_all(locked, &[Table::of_rules(rules)], seen)
 }
 
-/// The same of return addresses that nobody has asked for: no walk has come to them, so the epoch goes on.
+/// Publishes rules of return addresses that have not been asked for. No walk has reached them, so
+/// the runtime need not repeat its walks. Fails if the segment cannot be written.
 pub(super) fn publish_unasked(
     locked: &mut Locked<'_>,
     rules: Vec<(Avma, u64)>,
@@ -69,7 +74,8 @@ pub(super) fn publish_unasked(
     locked.view().publish_table(&Table::of_rules(rules), seen)
 }
 
-/// Appends tables, and begins another epoch unless there was room for none.
+/// Appends tables. Makes the runtime repeat its walks if at least one had room: see
+/// [`begin_epoch`]. Fails if the session's memory cannot be written.
 pub(super) fn publish_all(
     locked: &mut Locked<'_>,
     tables: &[Table],
@@ -87,7 +93,8 @@ pub(super) fn publish_all(
     }
 }
 
-/// Has the runtime make walks by the tables that have been published by now.
+/// Makes the runtime repeat its walks with the tables published so far. Fails if the runtime's
+/// memory cannot be read or written.
 pub(super) fn begin_epoch(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     let at = locked.symbol(SYMBOL_EPOCH)?;
     let mut epoch = [0; size_of::<u32>()];
@@ -97,7 +104,8 @@ pub(super) fn begin_epoch(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     locked.write_own(&[(at, epoch.to_le_bytes().to_vec())])
 }
 
-/// True if code of a module is mapped. Code copied to anonymous memory is part of a mapping.
+/// True if `code` is still mapped: as the same mapping, or, for code that was copied to anonymous
+/// memory, within an anonymous executable one.
 pub(super) fn is_mapped_in(maps: &[Mapping], code: &Mapping) -> bool {
     let (start, end) = (code.range.start, code.range.end);
     let holds = |m: &Mapping| m.execute && m.range.start <= start && end <= m.range.end;
@@ -114,10 +122,11 @@ pub(super) fn table_key(module: &Module) -> (u64, String, FileId) {
     )
 }
 
-/// Most rules in a table: there is room for many such, and what does not fit is lost a table at a time.
+/// The most rules in a table. The area holds many such tables, and what does not fit is dropped one
+/// table at a time.
 const MOST_RULES: usize = 1 << 16;
 
-/// The rules of each module as those of tables, in the order of what most depends on: roots, modules with few rules,
+/// Splits the rules of modules into tables, most important first: roots, modules with few rules,
 /// modules with many.
 pub(super) fn in_pieces(mut modules: Vec<Vec<(Avma, u64)>>) -> Vec<Vec<(Avma, u64)>> {
     modules.sort_by_key(Vec::len);
@@ -139,11 +148,17 @@ pub(super) fn in_pieces(mut modules: Vec<Vec<(Avma, u64)>>) -> Vec<Vec<(Avma, u6
     pieces
 }
 
-/// What the runtime is given.
+/// A table for the runtime.
 pub(super) struct Table {
+    /// One of the `TABLE_OF_*` values.
     kind: u64,
+    /// The first address of the code, and the first one after it.
     code: (Avma, Avma),
+    /// The range of the unwind entries. For registered entries, their key and their descriptor.
+    /// Otherwise 0.
     frames: (Avma, Avma),
+    /// The address of each row, ascending, and its word: an encoded rule, or the address of an
+    /// unwind entry.
     rows: Vec<(Avma, u64)>,
 }
 
@@ -162,7 +177,8 @@ impl Table {
         }
     }
 
-    /// Rules of return addresses in any modules: the runtime looks into one such table after the other.
+    /// A table of rules for return addresses in any modules. The runtime searches one such table
+    /// after the other.
     pub(super) fn of_rules(mut rows: Vec<(Avma, u64)>) -> Self {
         rows.sort_unstable();
         rows.dedup_by_key(|row| row.0);
@@ -170,14 +186,15 @@ impl Table {
         let last = rows.last().map_or(0, |row| row.0.0);
         Self {
             kind: TABLE_OF_RULES,
-            // Of the calls before them.
+            // Covers the calls before the return addresses.
             code: (Avma(first.saturating_sub(1)), Avma(last)),
             frames: (Avma(0), Avma(0)),
             rows,
         }
     }
 
-    /// Rules of all return addresses in this code, each from an address to the next.
+    /// A table of rules for all return addresses in this code. Each rule applies up to the next
+    /// row's address.
     pub(super) fn of_conventions(code: Range<Avma>, rows: Vec<(Avma, u64)>) -> Self {
         Self {
             kind: TABLE_OF_CONVENTIONS,
@@ -187,7 +204,8 @@ impl Table {
         }
     }
 
-    /// Head and rows as the segment has them; the code has been seen there at `seen`, by the time-stamp counter.
+    /// Head and rows in the segment's layout. `seen` is when the code was seen there, by the
+    /// time-stamp counter.
     fn words(&self, seen: u64) -> impl Iterator<Item = u64> {
         let head = [
             self.kind,
@@ -203,8 +221,8 @@ impl Table {
     }
 }
 
-/// Does the runtime find the unwind entries by itself: by program headers that lie in the mapping of the file's
-/// beginning (`rtlib/src/code/modules.rs`)?
+/// True if the runtime finds the unwind entries by itself. It needs program headers in the mapping
+/// of the file's beginning (`rtlib/src/code/modules.rs`).
 pub(super) fn is_found(module: &Module, image: &Image<'_>) -> bool {
     let mapped = module
         .head
@@ -213,14 +231,15 @@ pub(super) fn is_found(module: &Module, image: &Image<'_>) -> bool {
     !module.is_remapped && image.has_frame_index() && image.program_headers().end.0 <= mapped
 }
 
-/// Where the unwind entries of the module are; `None` where it has none.
+/// Returns a table of where the module's unwind entries are. `None` if it has none, or if they are
+/// not mapped at one distance from the code.
 pub(super) fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Table> {
     let frames = image.frames()?;
     let (start, end) = (
         bias.to_avma(frames.range.start),
         bias.to_avma(frames.range.end),
     );
-    // Of a file that is mapped in pieces they lie elsewhere.
+    // If a file is mapped in pieces, the entries are at another address.
     if start < module.range.start || module.range.end < end {
         return None;
     }
@@ -234,7 +253,7 @@ pub(super) fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Ta
     })
 }
 
-/// Finds out what `publish_tables` needs to know of the instructions of a module.
+/// Analyzes the instructions of a module for `publish_tables`.
 pub(super) fn prepare(module: &Module) {
     if let Ok(opened) = images::of_module(module) {
         let _step = Step::begin(format!("reading the unwind tables of {}", module.path));
@@ -242,7 +261,7 @@ pub(super) fn prepare(module: &Module) {
     }
 }
 
-/// The same for each of these, on all processors.
+/// Calls [`prepare`] for each module, on all processors.
 pub(super) fn prepare_all(modules: &[Module]) {
     let next = AtomicUsize::new(0);
     let step = Step::begin("reading files");
@@ -255,36 +274,38 @@ pub(super) fn prepare_all(modules: &[Module]) {
     thread::scope(|scope| {
         let others = thread::available_parallelism().map_or(0, |all| all.get() - 1);
         for _ in 0..others {
-            // Without another thread this one does it.
+            // If no thread can be created, this one does the work.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
     });
 }
 
-/// How the frames of calls that no loaded unwind entry covers are left.
+/// Returns the return addresses of calls that no loaded unwind entry covers, with their encoded
+/// rules.
 pub(super) fn rules(opened: &OpenImage, bias: Bias) -> Vec<(Avma, u64)> {
     let found = opened.frames().iter();
     let rows = found.map(|&(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
     rows.collect()
 }
 
-/// How the frames of the calls that return to `asked`, ascending, are left, as far as the instructions tell; each with
-/// the bytes from the stack pointer to where the frame pointer points to.
+/// Returns the rules, found by analyzing instructions, for the calls that return to `asked`, each
+/// with its return address. `asked` has ascending return addresses. Each comes with the distance in
+/// bytes from the stack pointer to the target of the frame pointer, negative if unknown.
 pub(super) fn answers(module: &Module, asked: &[(Avma, i64)]) -> Vec<(Avma, u64)> {
     rules_of(module, |opened, bias| {
-        frames_of(opened.image, &opened.context, &in_file(asked, bias))
+        frames_of(opened.image(), opened.context(), &in_file(asked, bias))
     })
 }
 
-/// The same as far as it is quickly found.
+/// Returns those results of [`answers`] that can be found quickly.
 pub(super) fn quick_answers(module: &Module, asked: &[(Avma, i64)]) -> Vec<(Avma, u64)> {
     rules_of(module, |opened, bias| {
-        frames_seen(opened.image, &in_file(asked, bias))
+        frames_seen(opened.image(), &in_file(asked, bias))
     })
 }
 
-/// Where code begins of which nothing has been asked.
+/// The kind of address at which code is analyzed without a question.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unasked {
     /// At a return address.
@@ -293,15 +314,16 @@ pub(super) enum Unasked {
     Function,
 }
 
-/// What code at `at` shows without a question: rules, and the functions that it calls.
+/// Analyzes code at `at` without a question. Returns the return addresses with their encoded rules,
+/// and the functions that the code calls. Both are empty if the file cannot be read.
 pub(super) fn unasked(module: &Module, at: Avma, from: Unasked) -> (Vec<(Avma, u64)>, Vec<Avma>) {
     let Ok(opened) = images::of_module(module) else {
         return Default::default();
     };
-    let Some(bias) = module.bias(opened.image) else {
+    let Some(bias) = module.bias(opened.image()) else {
         return Default::default();
     };
-    let (image, at) = (opened.image, bias.to_svma(at));
+    let (image, at) = (opened.image(), bias.to_svma(at));
     let (found, callees) = match from {
         Unasked::After => (frames_around(image, at), callees_seen(image, at)),
         Unasked::Function => (frames_called(image, at), callees_of(image, at)),
@@ -311,18 +333,22 @@ pub(super) fn unasked(module: &Module, at: Avma, from: Unasked) -> (Vec<(Avma, u
     (found.into_iter().map(row).collect(), callees.collect())
 }
 
+/// The return addresses as link-time addresses, with their distances.
 fn in_file(asked: &[(Avma, i64)], bias: Bias) -> Vec<(Svma, i64)> {
     let in_file = |&(at, distance): &(Avma, i64)| (bias.to_svma(at), distance);
     asked.iter().map(in_file).collect()
 }
 
-/// The rule of a return address in `code` that the program has made itself, which begins at `start`.
+/// Returns the encoded rule of the return address `at` in generated `code`, which begins at
+/// `start`. `distance` is as in [`answers`]. `None` if the code does not show a rule.
 pub(super) fn generated_answer(start: Avma, code: &[u8], at: Avma, distance: i64) -> Option<u64> {
-    // It has no other addresses than those.
+    // Generated code has only its addresses in the process.
     let bytes = |at: Svma| code.get(usize::try_from(at.0.checked_sub(start.0)?).ok()?..);
     frame_seen(bytes, Svma(at.0), distance).map(|recipe| rule(recipe).encode())
 }
 
+/// The run-time return addresses and encoded rules of the recipes that `find` returns. Empty if the
+/// file cannot be read.
 fn rules_of(
     module: &Module,
     find: impl Fn(&OpenImage, Bias) -> BTreeMap<Svma, Recipe>,
@@ -330,10 +356,10 @@ fn rules_of(
     let Ok(opened) = images::of_module(module) else {
         return Vec::new();
     };
-    let Some(bias) = module.bias(opened.image) else {
+    let Some(bias) = module.bias(opened.image()) else {
         return Vec::new();
     };
-    let found = find(opened, bias).into_iter();
+    let found = find(&opened, bias).into_iter();
     found
         .map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()))
         .collect()

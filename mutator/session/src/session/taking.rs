@@ -1,4 +1,4 @@
-//! Functions that measure some metrics no longer.
+//! Removing metrics from functions.
 
 use super::enders::note_enders;
 use super::lending::switch_lending;
@@ -8,10 +8,10 @@ use super::turn::turn_all;
 use super::{Changed, Session, SessionError};
 
 impl Session {
-    /// Has functions, by id, measure these metrics no longer.
+    /// Stops measuring these metrics for functions, by id.
     ///
     /// # Errors
-    /// One of the metrics is measured of none of them; then nothing is changed.
+    /// One of the metrics is measured by none of the functions. Nothing is changed then.
     pub fn take_metrics(
         &mut self,
         ids: &[usize],

@@ -1,8 +1,7 @@
-//! Breakpoints in the place of jumps: the handler of their signal, and the table it looks them up
-//! in.
+//! Breakpoints instead of jumps: the handler of their signal, and the table of their targets.
 //!
-//! The handler stays for as long as the session does, and so does every entry of the table: a
-//! thread that has met a breakpoint may come to the handler after the breakpoint is gone.
+//! The handler and the table's entries stay as long as the session: a thread that has hit a
+//! breakpoint may enter the handler after the breakpoint is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,17 +19,21 @@ use super::{Candidate, Selection, SessionError};
 use crate::segment::{Document, SiteDoc};
 use ipath_target::tracee::{CallCode, Remote, Stopped, TRAP_BIT};
 
-/// The signals that a C library has for itself, 32 and 33, and takes out of every mask that a program sets. Who blocks one of these as well is
-/// the library, amid the making of a thread or at its end (where glibc's `start_thread` leaves 33, SIGSETXID, as it is), or the runtime, amid a
-/// recording: for a moment.
+/// The mask of signals 32 and 33, which a C library reserves and removes from every mask that a
+/// program sets. So a thread that blocks one of them blocks SIGTRAP only for a moment: the library
+/// is creating or ending a thread, or the runtime is recording a call. (At the end of a thread,
+/// glibc's `start_thread` does not block 33, SIGSETXID.)
 const OF_C_LIBRARY: u64 = 3 << 31;
 
+/// The size of an address in bytes.
 const ADDRESS: u64 = size_of::<AtomicU64>() as u64;
+/// The size of the kernel's `struct sigaction` in bytes.
 const ACTION: u64 = 4 * ADDRESS;
+/// The size of a signal mask in bytes.
 const MASK_BYTES: u64 = 8;
 
 impl Selection {
-    /// Lets breakpoints lead to what nothing else can.
+    /// Permits breakpoints where no other tactic works.
     pub fn allow_traps(&mut self) {
         for candidate in &mut self.candidates {
             candidate.traps = true;
@@ -43,16 +46,17 @@ impl Selection {
 }
 
 impl Candidate {
-    /// Has breakpoints lead to what is refused, where they may.
+    /// Replans refused parts with breakpoints, if permitted.
     pub(super) fn try_traps(&mut self) {
         if self.traps && self.plan.refused().is_some() {
-            let image = self.image;
-            self.plan.allow_traps(image.image, &image.context);
+            let (image, context) = (self.image.image(), self.image.context());
+            self.plan.allow_traps(image, context);
         }
     }
 }
 
-/// Tells the handler where breakpoints lead.
+/// Adds the targets of breakpoints to the handler's table. Fails with [`SessionError::TooMany`] if
+/// the table has no room.
 pub(super) fn fill_traps(locked: &mut Locked<'_>, ids: &[usize]) -> Result<(), SessionError> {
     let functions = ids.iter().map(|&id| &locked.document.functions[id]);
     let traps: Vec<&SiteDoc> = functions
@@ -68,7 +72,7 @@ pub(super) fn fill_traps(locked: &mut Locked<'_>, ids: &[usize]) -> Result<(), S
     let known = bytes.chunks_exact(16);
     let mut addresses: Vec<u64> = known.map(|trap| word(&trap[..8])).collect();
     let used = addresses.iter().filter(|&&a| a != 0).count();
-    // Looking up what is not there ends at a free bucket.
+    // A lookup without a result ends at a free bucket.
     if used + traps.len() > TRAP_BUCKETS * 3 / 4 {
         return Err(SessionError::TooMany);
     }
@@ -88,7 +92,8 @@ pub(super) fn fill_traps(locked: &mut Locked<'_>, ids: &[usize]) -> Result<(), S
     locked.write_own(&writes)
 }
 
-/// Has breakpoints handled, if any of these functions has one and they are not yet.
+/// Installs the handler if any of these functions has a breakpoint and it is not installed yet.
+/// Fails if a thread blocks SIGTRAP, or if the runtime must make no system calls.
 pub(super) fn handle_traps(
     locked: &mut Locked<'_>,
     code: &CallCode,
@@ -130,8 +135,9 @@ pub(super) fn handle_traps(
     sigaction(&mut remote, new, new.plus(ACTION))
 }
 
-/// Puts back what SIGTRAP did before, unless the program has changed it since; whether there was anything to put
-/// back. Then threads may still be in the handler that are on the way to the program's own.
+/// Restores the previous action of SIGTRAP unless the program has changed it since. Returns true if
+/// the handler was installed. Threads may then still be in it, on their way to the program's own.
+/// Fails if the target cannot be changed.
 pub(super) fn unhandle_traps(locked: &mut Locked<'_>) -> Result<bool, SessionError> {
     if !locked.document.trap_handler {
         return Ok(false);
@@ -160,13 +166,16 @@ pub(super) fn unhandle_traps(locked: &mut Locked<'_>) -> Result<bool, SessionErr
     Ok(true)
 }
 
-/// The addresses after our breakpoints: where a thread stands that has met one and not been to the handler yet.
+/// The addresses after our breakpoints. A thread that has hit one is there until it enters the
+/// handler.
 pub(super) fn after_traps(document: &Document) -> Vec<Avma> {
     let sites = document.functions.iter().flat_map(|f| &f.sites);
     let traps = sites.filter(|s| s.trap);
     traps.map(|s| s.window.start.plus(1)).collect()
 }
 
+/// Sets and reads the action of SIGTRAP in the target. `new` and `old` are addresses in the target;
+/// 0 for none.
 fn sigaction(remote: &mut Remote<'_>, new: Avma, old: Avma) -> Result<(), SessionError> {
     let signal = libc::SIGTRAP as u64;
     let arguments = [signal, new.0, old.0, MASK_BYTES, 0, 0];

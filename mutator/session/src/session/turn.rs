@@ -1,8 +1,9 @@
-//! Functions that are in and come to measure something else.
+//! Changing what functions measure while they are in.
 //!
-//! Their entries stay in, so that no call is missed, and each call is recorded by what was measured when it began. Exits come in
-//! in the stop in which the runtime is told of them. Before they go, calls that were measured from their entry may end; one that
-//! takes longer stays open, as its return is not seen.
+//! Their entries stay in, so that no call is missed. Each call is recorded with the metrics that
+//! applied when it began. New exits are patched in the same stop in which the runtime's rows
+//! change. Before exits go, the calls that they measure get time to end. A call that takes longer
+//! stays open because its return is not seen.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -31,17 +32,19 @@ use ipath_target::fault_injection::step;
 use ipath_target::process::{Memory, Text};
 use ipath_target::tracee::{CallCode, pause};
 
-/// Bytes of a row of the probe table.
+/// Size of a row of the probe table in bytes.
 const ROW: usize = size_of::<Probe>();
-/// How long calls are given to end before their exits go.
+/// The longest wait for calls to end before the hooks at their exits are removed.
 const UNTIL_ENDED: Duration = Duration::from_millis(200);
-/// As long as none has ended in, those that are left take longer.
+/// If no call ends for this long, the wait is given up: the remaining calls take longer.
 const NONE_ENDED: Duration = Duration::from_millis(20);
 
-/// Has functions that are in measure what has been decided. What could not be changed is refused by name, the rest goes on.
+/// Carries out the decided changes. Functions that cannot be changed are refused by name, and the
+/// rest go on.
 ///
 /// # Errors
-/// [`SessionError::Refused`] where nothing at all has come of it.
+/// [`SessionError::Unchanged`] or [`SessionError::Refused`] if nothing at all has been changed.
+/// Otherwise the process cannot be changed.
 pub(super) fn turn_all(
     locked: &mut Locked<'_>,
     why: &str,
@@ -67,7 +70,8 @@ pub(super) fn turn_all(
         let needs_exits = locked.document.needs_exits(turn.schema);
         locked.document.functions[turn.id].set_exits(needs_exits);
     }
-    // Written down before: whoever finds this half done takes out the exits that are to go, and those that have come in part.
+    // Recorded first. A command that finds this half done removes the exits that are to go and
+    // those that are not wholly in.
     locked.segment.write_document(&locked.document)?;
     write_schemas(locked)?;
     let details = |turns: &[Turn]| turns.iter().map(|t| (t.id, t.values)).collect::<Vec<_>>();
@@ -80,7 +84,7 @@ pub(super) fn turn_all(
     let rows = locked.view().rows_of(&leaving_ids, Some(Kind::Ending))?;
     locked.write_own(&rows)?;
     let entered = put_exits_in(locked, why, entering, changed)?;
-    // From here on no walk is remembered with a record by what was measured before.
+    // From here on, no remembered walk leads to a record of the old schema.
     begin_epoch(locked)?;
     locked.segment.write_document(&locked.document)?;
     locked.view().let_end(&leaving_ids);
@@ -100,7 +104,9 @@ pub(super) fn turn_all(
 }
 
 impl View<'_> {
-    /// The rows of functions as the document has them, or of this kind.
+    /// The run-time addresses and the bytes of functions' rows in the probe table, as in the
+    /// document. Their kind is replaced by `kind` if that is given. Fails if the runtime has no
+    /// such table.
     pub(super) fn rows_of(
         &self,
         ids: &[usize],
@@ -118,6 +124,8 @@ impl View<'_> {
         Ok(ids.iter().map(row).collect())
     }
 
+    /// Writes the rows of functions into the probe table, as in the document. Fails if they cannot
+    /// be written.
     pub(super) fn write_rows(&self, text: Text<'_>, ids: &[usize]) -> Result<(), SessionError> {
         for (at, row) in self.rows_of(ids, None)? {
             write(text, at, &row)?;
@@ -126,7 +134,8 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Waits until calls of these functions have ended that are measured from their entry, for a while.
+    /// Waits, up to a limit, until the calls of these functions that are measured from their entry
+    /// have ended.
     pub(super) fn let_end(&self, ids: &[usize]) {
         const PAUSE: Duration = Duration::from_millis(1);
         if ids.is_empty() {
@@ -143,7 +152,7 @@ impl View<'_> {
         }
     }
 
-    /// Calls of these functions whose returns are yet to come, as far as they are measured to those.
+    /// Number of calls of these functions that are measured to their return and have not returned.
     pub(super) fn open_calls(&self, ids: &[usize]) -> u64 {
         let used = self.segment.header().records_used.load(Acquire);
         let used = self.segment.used(AREA_RECORDS, used);
@@ -170,8 +179,9 @@ impl View<'_> {
         (0..used).filter_map(open).fold(0, u64::saturating_add)
     }
 
-    /// Functions that are in with exits that are neither wholly in nor out, or of which the runtime has been told something
-    /// else than the document says, each with the generation that it has.
+    /// Ids of functions that are in and half changed: their exits are partly in, or the runtime's
+    /// row differs from the document. Each comes with the generation in its row. Fails if the
+    /// target or the journal cannot be read.
     pub(super) fn half_turned(&self, memory: &Memory) -> Result<Vec<(usize, u32)>, SessionError> {
         let functions = &self.document.functions;
         let table = self.symbol(SYMBOL_PROBES)?;
@@ -202,7 +212,7 @@ impl View<'_> {
     }
 }
 
-/// Has the runtime know all schemas and counters.
+/// Writes all schemas and counters to the runtime. Fails if they cannot be written.
 pub(super) fn write_schemas(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     populate_columns(locked)?;
     let mut writes = Vec::new();
@@ -212,6 +222,7 @@ pub(super) fn write_schemas(locked: &mut Locked<'_>) -> Result<(), SessionError>
     locked.write_own(&writes)
 }
 
+/// Writes the locations of values into the runtime's table, by function id.
 fn write_details(locked: &mut Locked<'_>, values: &[(usize, u64)]) -> Result<(), SessionError> {
     let details = locked.symbol(SYMBOL_DETAILS)?;
     let writes = values.iter().map(|&(id, values)| {
@@ -221,7 +232,7 @@ fn write_details(locked: &mut Locked<'_>, values: &[(usize, u64)]) -> Result<(),
     locked.write_own(&writes.collect::<Vec<_>>())
 }
 
-/// Puts the exits of functions in, in stops of which each is short; those that came in.
+/// Patches the exits of functions in short stops. Returns the changes whose exits are in.
 fn put_exits_in(
     locked: &mut Locked<'_>,
     why: &str,
@@ -251,7 +262,7 @@ fn put_exits_in(
                     note_turn(&mut locked.document, turn);
                     let function = &mut locked.document.functions[turn.id];
                     function.reach = Reach::Whole;
-                    // Calls whose returns were not seen are told from those that begin now.
+                    // Distinguishes new calls from those whose returns were not seen.
                     function.generation += 1;
                 }
                 locked.view().write_rows(stopped.text(), &ids)
@@ -272,7 +283,7 @@ fn put_exits_in(
     Ok(entered)
 }
 
-/// Takes the exits of functions out that the document says are out.
+/// Removes the exits that the document says are out.
 fn take_exits_out(locked: &mut Locked<'_>, why: &str, ids: &[usize]) -> Result<(), SessionError> {
     if ids.is_empty() {
         return Ok(());
@@ -290,8 +301,9 @@ fn take_exits_out(locked: &mut Locked<'_>, why: &str, ids: &[usize]) -> Result<(
     Ok(())
 }
 
-/// Brings functions in order whose change a killed command has left half done: exits that are not wholly in go, and the
-/// runtime is told what the document says.
+/// Finishes changes that a killed command left half done. Exits that are not wholly in are removed,
+/// and the runtime's rows become those of the document. Fails if the process cannot be read or
+/// changed.
 pub(super) fn recover_remeasured(locked: &mut Locked<'_>) -> Result<(), SessionError> {
     let half = locked.view().half_turned(locked.space.memory())?;
     if half.is_empty() {

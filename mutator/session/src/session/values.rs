@@ -1,19 +1,21 @@
-//! Where the functions that were selected have their arguments and return values.
+//! Locating the arguments and return values of selected functions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use abi::value;
 
 use super::{Selected, Selection};
 use crate::metric::number_of;
 use ipath_symbols::lines::{Lines, Places};
-use ipath_symbols::values::{Item, Kind, Place, Value, Values};
+use ipath_symbols::values::{Item, Kind, Value, ValueRegister, Values};
 use ipath_target::process::modules::Module;
 use ipath_target::progress::Step;
 
 impl Selected {
-    /// Finds out where these values of each function are. A function with one that cannot be read is refused.
+    /// Locates these values of each function. A function is refused if one of its values cannot be
+    /// read.
     pub fn find_values(&mut self, items: &[Item]) {
         if !items.is_empty() {
             self.selection.find_values(&self.modules, items);
@@ -22,14 +24,16 @@ impl Selected {
 }
 
 impl Selection {
-    /// Finds out where these values of each function are. A function with one that cannot be read is refused.
+    /// Locates these values of each function. A function is refused if one of its values cannot be
+    /// read.
     fn find_values(&mut self, modules: &[Module], items: &[Item]) {
         let mut by_module: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (index, candidate) in self.candidates.iter().enumerate() {
             by_module.entry(candidate.module).or_default().push(index);
         }
         for (module, indexes) in by_module {
-            let image = self.candidates[indexes[0]].image.image;
+            let opened = Arc::clone(&self.candidates[indexes[0]].image);
+            let image = opened.image();
             let path = modules.get(module).map_or("", |m| m.path.as_str());
             let _step = Step::begin(format!("reading the debug information of {path}"));
             let lines = Lines::load(image.data(), &Places::for_file(Path::new(path)));
@@ -55,23 +59,24 @@ impl Selection {
     }
 }
 
-/// As the runtime has it.
+/// The location in the runtime's encoding. The error is the reason why the value cannot be read,
+/// for users.
 fn place(item: Item, found: &Value) -> Result<u8, String> {
-    /// Bytes of the smallest number with a fraction that is read.
+    /// Size in bytes of the smallest floating-point number that can be read.
     const SINGLE: u8 = 4;
     let is_float = found.kind == Kind::Float;
     if is_float && found.width < SINGLE {
         return Err(format!("{item} is a number with a fraction of 16 bits"));
     }
     let (register, is_vector) = match found.place {
-        Place::Integer(register) => (register, false),
-        Place::Vector(register) => (register, true),
+        ValueRegister::Integer(register) => (register, false),
+        ValueRegister::Vector(register) => (register, true),
     };
     // An integer in a vector register is a part of a structure.
     if is_vector != is_float {
         return Err(format!("{item} is in a register of the other kind"));
     }
-    let place = value::Place {
+    let place = value::ValueLocation {
         register,
         is_vector,
         width: found.width.ilog2() as u8,

@@ -1,4 +1,4 @@
-//! A session and its target, to look at.
+//! Read-only access to a session and its target.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use super::{SessionError, symbol};
 use crate::segment::{Document, Segment};
 use ipath_target::process::{Extent, Memory, Process, Space};
 
-/// A session and the address space of its target. The document and the lock stay as they are.
+/// A session and the address space of its target. The document and the lock cannot be changed
+/// through it.
 #[derive(Clone, Copy)]
 pub(super) struct View<'s> {
     pub(super) process: &'s Process,
@@ -19,12 +20,13 @@ pub(super) struct View<'s> {
 }
 
 impl View<'_> {
-    /// The address of a symbol of the runtime.
+    /// The address of a symbol of the runtime. Fails if the runtime has no such symbol.
     pub(super) fn symbol(&self, name: &str) -> Result<Avma, SessionError> {
         symbol(self.document, name)
     }
 
-    /// What the runtime has mapped for itself.
+    /// The mappings that the runtime has made for itself. Fails if the target's memory cannot be
+    /// read.
     pub(super) fn own_mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
         own_mappings(self.document, memory)
     }

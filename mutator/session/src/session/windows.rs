@@ -16,9 +16,9 @@ use crate::segment::{Document, SiteDoc};
 use ipath_target::process::{Extent, Mapping, Memory, Tid};
 use ipath_target::tracee::Stopped;
 
-/// What stands on an application's stack where a hook's stub may have its way back, and more.
+/// The words of an application's stack that may contain the return address of a hook's stub.
 fn ways_back(memory: &Memory, sp: Avma) -> impl Iterator<Item = Avma> {
-    /// More than a stub and what it calls take there.
+    /// Size in bytes of the searched range: more than a stub and its callees use.
     const BYTES: usize = 2048;
     let stack = memory.read_vec(sp, BYTES).unwrap_or_default();
     let words: Vec<Avma> = stack
@@ -29,7 +29,9 @@ fn ways_back(memory: &Memory, sp: Avma) -> impl Iterator<Item = Avma> {
 }
 
 impl View<'_> {
-    /// Moves threads out of the windows; `InTheWay` where one cannot be moved.
+    /// Moves threads inside the windows to the trampolines. Returns `InTheWay` if one cannot be
+    /// moved, or if a saved context or an old trampoline leads into a window. Then none has been
+    /// moved. Fails for other reasons if the process cannot be read or changed.
     pub(super) fn clear_windows(
         &self,
         memory: &Memory,
@@ -43,7 +45,7 @@ impl View<'_> {
         };
         let mut sites: Vec<(usize, &SiteDoc)> = ids.iter().flat_map(of_function).collect();
         sites.sort_by_key(|(_, site)| (site.window.start, site.window.end));
-        // Strictly inside: at a window's start the jump is as good as what stood there.
+        // Strictly inside: at a window's start, the jump is equivalent to the original instruction.
         let inside = |pc: Avma| {
             let after = sites.partition_point(|(_, site)| site.window.start < pc);
             let found = sites[..after].last().copied();
@@ -87,8 +89,10 @@ impl View<'_> {
         Ok(())
     }
 
-    /// A program counter that `is_inside` holds for of a context that a signal handler has left, with a thread that
-    /// may go on there: where a thread runs on another stack than its own, the mapping of that is looked through.
+    /// Searches the contexts that signal handlers have left for a program counter for which
+    /// `is_inside` is true. For each thread on a stack other than its own, scans the mapping of
+    /// that stack. Also returns a thread that may continue in the context. `None` if none is found,
+    /// and for Go programs.
     pub(super) fn parked(
         &self,
         memory: &Memory,
@@ -115,8 +119,8 @@ impl View<'_> {
     }
 }
 
-/// The trampolines of rows that these functions had before. A thread in one goes on where the old patches end, which may
-/// be amid the new ones.
+/// The trampolines of earlier rows of these functions. A thread in one continues at the end of the
+/// old patches, which may be inside the new ones.
 fn left_trampolines(document: &Document, ids: &[usize]) -> Vec<(usize, Extent)> {
     let functions = &document.functions;
     let retired = functions
@@ -132,8 +136,9 @@ fn left_trampolines(document: &Document, ids: &[usize]) -> Vec<(usize, Extent)> 
     of_retired.collect()
 }
 
-/// Goes on without the functions that something is in the way of, which are refused by name; gives the
-/// error back where none is left then. Those of a library that has gone come in with it again where patterns wait.
+/// Continues without the functions that have an obstacle, and refuses those by name. Returns the
+/// error if none is left. Functions of an unloaded library are not refused while patterns wait:
+/// they come in again with it.
 pub(super) fn give_up(
     locked: &mut Locked<'_>,
     in_the_way: InTheWay,

@@ -1,9 +1,10 @@
-//! Functions that are probed in addition to the requested ones. Through them calls end without a
-//! return, stacks are moved, libraries are loaded, children share the process's memory, or the
-//! program ends.
+//! Witnesses: functions that are probed in addition to the requested ones. Through them calls end
+//! without a return, stacks are moved, libraries are loaded, children share the process's memory,
+//! or the program ends.
 
 use std::collections::BTreeSet;
 use std::iter::once;
+use std::sync::Arc;
 
 use patcher::Svma;
 use patcher::function::Function;
@@ -19,18 +20,19 @@ use crate::segment::{Document, Forking, Role, Witness};
 use ipath_symbols::{images, jit};
 use ipath_target::process::modules::{Module, VDSO};
 
-/// Linkage names, and what their entry tells.
+/// Linkage names, and the events that calls of them report.
 const WITNESSES: [(&str, Witness); 24] = [
-    // Where a C++ handler begins, and where a cleanup hands on.
+    // The beginning of a C++ handler, and the end of a cleanup.
     ("__cxa_begin_catch", Witness::Frames),
     ("_Unwind_Resume", Witness::Frames),
-    // What glibc calls on every thread that ends, returned, exited or cancelled; the second on the first
-    // thread too, where it has a symbol.
+    // glibc calls these on every thread that ends: returned, exited or canceled. It calls the
+    // second on the first thread too. There may be no symbol for it.
     ("__call_tls_dtors", Witness::Frames),
     ("__nptl_deallocate_tsd", Witness::Frames),
-    // musl comes here whichever way a thread ends.
+    // In musl, every thread ends here.
     ("pthread_exit", Witness::End),
-    // Within glibc the latter ones lead to the jump itself, and where those it exports have no symbol.
+    // Within glibc the later ones lead to the jump itself. They serve if its exported names have no
+    // symbol.
     ("longjmp", Witness::Jump),
     ("_longjmp", Witness::Jump),
     ("siglongjmp", Witness::Jump),
@@ -38,17 +40,17 @@ const WITNESSES: [(&str, Witness); 24] = [
     ("__libc_longjmp", Witness::Jump),
     ("__libc_siglongjmp", Witness::Jump),
     ("__longjmp", Witness::Jump),
-    // Where Go copies a goroutine's stack to a larger or smaller one.
+    // Copies a goroutine's stack to a larger or smaller one.
     (MOVER, Witness::Moves),
-    // What the loader calls for debuggers when it has loaded libraries or unloaded some, before any code of them runs
-    // (glibc's elf/dl-debug.c, musl's ldso/dynlink.c).
+    // The loader calls it for debuggers after it has loaded or unloaded libraries, before any code
+    // of them runs (glibc's elf/dl-debug.c, musl's ldso/dynlink.c).
     ("_dl_debug_state", Witness::Loads),
     (forks::OF_GO[0], Witness::Forks(Forking::Always)),
     (forks::OF_GO[1], Witness::Forks(Forking::Always)),
     // Go's standard library passes the kernel's numbers as arguments (syscall/exec_unix.go).
     ("syscall.Exec", Witness::Execs),
-    // Returning from `main` ends here as well. And the leak checks that a program can request from
-    // LeakSanitizer.
+    // Returning from `main` ends here as well. The next two are the leak checks that a program can
+    // request from LeakSanitizer.
     ("exit", Witness::Exits),
     (LEAK_CHECK, Witness::Checks),
     ("__lsan_do_recoverable_leak_check", Witness::Checks),
@@ -71,34 +73,36 @@ pub fn has_leak_check(modules: &[Module]) -> bool {
     images.any(|module| {
         let image = images::of_module(module);
         image.is_ok_and(|i| {
-            let functions = i.image.functions();
+            let functions = i.image().functions();
             !functions.with_name(|name| name == LEAK_CHECK).is_empty()
         })
     })
 }
 
-/// Where Rust's `catch_unwind` takes over, part of the mangled name.
+/// Part of the mangled name of the function with which Rust's `catch_unwind` handles a panic.
 const RUST_CATCH: &str = "__rust_panic_cleanup";
 
-/// A function that every C library has, and nothing else: what is called longjmp elsewhere may be
-/// something else.
+/// A function that every C library has, and no other module. Elsewhere `longjmp` may mean something
+/// else.
 const OF_LIBC: &str = "__libc_start_main";
 
-/// What Go programs have whose functions take their arguments in registers, since 1.17: by one name or, where
-/// it is told what convention it follows itself, the other.
+/// A function of Go programs that pass arguments in registers (since 1.17). Some builds append the
+/// calling convention to its name.
 const OF_GO: [&str; 2] = ["runtime.spillArgs", "runtime.spillArgs.abi0"];
 
-/// What Go has that a stack is moved by.
+/// The function with which Go moves a stack.
 const MOVER: &str = "runtime.copystack";
 
+/// The event that calls of the function with this linkage name report. `None` for a function that
+/// is no witness.
 fn witness_of(name: &str) -> Option<Witness> {
     let known = WITNESSES.iter().find(|(known, _)| *known == name);
     let rust = || name.contains(RUST_CATCH).then_some(Witness::Frames);
     known.map(|&(_, witness)| witness).or_else(rust)
 }
 
-/// The functions of the modules that tell of such, as far as their entry can be had; where exits are not
-/// measured, of libraries alone.
+/// Plans the witnesses in the modules, except those that cannot be patched. Without `exits`, plans
+/// only those needed for counting.
 pub(super) fn witnesses(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<Candidate> {
     let mut found = Vec::new();
     let own = modules.iter().enumerate().filter(|(_, m)| m.path != VDSO);
@@ -106,12 +110,12 @@ pub(super) fn witnesses(modules: &[Module], exits: bool, allowed: Allowed) -> Ve
         let Ok(image) = images::of_module(module) else {
             continue;
         };
-        let Some(bias) = module.bias(image.image) else {
+        let Some(bias) = module.bias(image.image()) else {
             continue;
         };
         let origin = Origin {
             module: index,
-            image,
+            image: Arc::clone(&image),
             bias,
         };
         let functions = image.derived(functions);
@@ -120,19 +124,24 @@ pub(super) fn witnesses(modules: &[Module], exits: bool, allowed: Allowed) -> Ve
             .filter(|(_, witness)| exits || witness.is_for_counts());
         for (function, witness) in functions.filter(|(f, _)| module.maps_function(bias, f)) {
             let want = witness.effects();
-            let plan = plan_allowed(image.image, &image.context, function, want, allowed);
+            let plan = plan_allowed(image.image(), image.context(), function, want, allowed);
             if plan.refused().is_some() {
                 continue;
             }
             let name = display_name(function, module.file_name());
-            found.push(Candidate::new(origin, Role::Witness(*witness), name, plan));
+            found.push(Candidate::new(
+                origin.clone(),
+                Role::Witness(*witness),
+                name,
+                plan,
+            ));
         }
     }
     found
 }
 
-/// The candidates that follow stacks which are moved come first, and refuse the user's for the same functions: no
-/// bytes have two probes, and without these ones the times of others are wrong.
+/// Puts the candidates that follow moving stacks first. Requested functions at the same places are
+/// refused: bytes have only one probe, and without these candidates the times of others are wrong.
 pub(super) fn put_moves_first(candidates: &mut [Candidate]) {
     let place = |c: &Candidate| (c.module, c.plan.function.range.start);
     let is_had = |c: &&Candidate| follows(c) && c.plan.refused().is_none();
@@ -145,6 +154,7 @@ pub(super) fn put_moves_first(candidates: &mut [Candidate]) {
     candidates.sort_by_key(|c| !follows(c));
 }
 
+/// True if the candidate follows stacks that the program moves or switches.
 fn follows(candidate: &Candidate) -> bool {
     matches!(
         candidate.role,
@@ -152,8 +162,8 @@ fn follows(candidate: &Candidate) -> bool {
     )
 }
 
-/// What of the witnesses is needed besides the candidates: those of which a child may come tell so themselves, as do such
-/// that are in.
+/// Drops the witnesses whose functions are measured, by a candidate or by a function that is in. A
+/// measured function that may create a child reports this itself.
 pub(super) fn but_measured(
     document: &Document,
     candidates: &mut [Candidate],
@@ -178,8 +188,8 @@ pub(super) fn but_measured(
     witnesses.into_iter().filter(|r| is_needed(r)).collect()
 }
 
-/// The files of modules with functions that are measured whose stacks Go may move, without a probe that
-/// follows them.
+/// Paths of modules with measured functions whose stacks Go may move, without a probe that follows
+/// the moves. Empty if the session sees no ends of calls.
 pub(super) fn unfollowed(document: &Document, modules: &[Module]) -> Vec<String> {
     if !sees_ends(document, &[]) {
         return Vec::new();
@@ -196,12 +206,14 @@ pub(super) fn unfollowed(document: &Document, modules: &[Module]) -> Vec<String>
     let docs = left.filter_map(|id| document.modules.get(id));
     let of_go = docs.filter_map(|doc| {
         let module = modules.iter().find(|m| m.path == doc.path)?;
-        let table = images::of_module(module).ok()?.image.functions();
+        let opened = images::of_module(module).ok()?;
+        let table = opened.image().functions();
         (!table.with_name(|name| name == MOVER).is_empty()).then(|| doc.path.clone())
     });
     of_go.collect()
 }
 
+/// The functions of an image that can be witnesses, with the events that they report.
 fn functions(image: &Image<'_>) -> Vec<(Function, Witness)> {
     let table = image.functions();
     let known = table.with_name(|name| witness_of(name).is_some());
@@ -209,7 +221,7 @@ fn functions(image: &Image<'_>) -> Vec<(Function, Witness)> {
         !known.is_empty() && !table.with_name(|name| names.contains(&name)).is_empty()
     };
     let (has_libc, has_go) = (has(&[OF_LIBC]), has(&OF_GO));
-    // The C library itself, in a static program too.
+    // The C library itself, including the one in a static program.
     let is_libc = || has_libc || image.interpreter().is_none() && image.entry() != Svma(0);
     let forking = if !has_go && is_libc() {
         forks::forking(image)

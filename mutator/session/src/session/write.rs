@@ -1,4 +1,4 @@
-//! The bytes that change: in the target's text and in the runtime's table of functions.
+//! Writing the bytes that change: in the target's text and in the runtime's table of functions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,16 +20,17 @@ use ipath_profile::clock;
 use ipath_target::process::{Memory, Text};
 use ipath_target::tracee::Stopped;
 
-/// Which sites of functions.
+/// A part of a function's sites.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Those that are in as long as the function is.
+    /// The sites that are in while the function is.
     Whole,
-    /// Those of exits that come in while it is, or go.
+    /// The sites of exits that are added or removed while the function is in.
     Exits,
 }
 
 impl Part {
+    /// The sites of the function that belong to this part.
     pub(super) fn of(self, function: &FunctionDoc) -> &[SiteDoc] {
         match self {
             Self::Whole => function.sites_in(),
@@ -38,7 +39,8 @@ impl Part {
     }
 }
 
-/// Tells the runtime that functions are in, or no longer.
+/// Records in the document and in the runtime's table that functions are in or out. Does not write
+/// the document. Fails if the table cannot be written.
 pub(super) fn switch(locked: &mut Locked<'_>, ids: &[usize], on: bool) -> Result<(), SessionError> {
     let mut writes = Vec::new();
     let table = locked.symbol(SYMBOL_PROBES)?;
@@ -67,7 +69,8 @@ pub(super) fn switch(locked: &mut Locked<'_>, ids: &[usize], on: bool) -> Result
 }
 
 impl View<'_> {
-    /// Puts the probes of functions in while all threads are stopped.
+    /// Patches functions while all threads are stopped. Fails with [`SessionError::InTheWay`],
+    /// before anything is written, if a thread or changed text is in the way.
     pub(super) fn write_in(
         &self,
         stopped: &mut Stopped,
@@ -78,6 +81,7 @@ impl View<'_> {
         let memory = space.memory();
         self.check_text(memory, ids, part)?;
         self.clear_windows(memory, stopped, stacks, (ids, part))?;
+        self.note_uncertain(memory, stopped, stacks, ids);
         let text = stopped.text();
         let patches = self.patches_of(&sites_of(self.document, ids, |f| part.of(f)))?;
         let journal = Journal(self.segment);
@@ -89,8 +93,8 @@ impl View<'_> {
         Ok(())
     }
 
-    /// An error where the text of functions is not what it was analysed as: it is another file's by now, or a debugger or another tool
-    /// has changed it.
+    /// Returns an error if the text of functions is not the analyzed one: another file is mapped
+    /// there, or a debugger or another tool has changed it.
     pub(super) fn check_text(
         &self,
         memory: &Memory,
@@ -127,7 +131,8 @@ impl View<'_> {
         }
     }
 
-    /// What is in the way of functions whose text is another: that they are there no longer, as far as that is so.
+    /// Returns the error for functions whose text has changed. If any of them has been unloaded,
+    /// the error names those.
     pub(super) fn in_the_way(
         &self,
         changed: BTreeSet<usize>,
@@ -164,6 +169,7 @@ impl View<'_> {
 
     /// Restores the original bytes of functions while all threads are stopped. A thread inside a
     /// trampoline may continue there. A thread before a hook is moved back, and skips the hook.
+    /// Fails if the process cannot be read or changed.
     pub(super) fn write_out(
         &self,
         stopped: &mut Stopped,
@@ -171,11 +177,15 @@ impl View<'_> {
         ids: &[usize],
     ) -> Result<(), SessionError> {
         let sites = sites_of(self.document, ids, |f| &f.sites);
-        self.write_back(stopped, stacks, &sites, |_, _| true)
+        self.write_back(stopped, stacks, &sites, |_, _| true)?;
+        let space = Arc::clone(self.space);
+        self.note_uncertain(space.memory(), stopped, stacks, ids);
+        Ok(())
     }
 
-    /// Puts the original bytes of these functions' exits back while all threads are stopped. A thread that is in a
-    /// trampoline goes on there, and the hook sees its call end.
+    /// Restores the original bytes of these functions' exits while all threads are stopped. A
+    /// thread in a trampoline continues there, and the hook sees its call end. Fails if the process
+    /// cannot be read or changed.
     pub(super) fn write_exits_out(
         &self,
         stopped: &mut Stopped,
@@ -188,8 +198,9 @@ impl View<'_> {
         })
     }
 
-    /// Restores the original bytes of sites, except those in [`View::kept_patches`]. Moves threads from the
-    /// program counters of a site for which `is_left` is true.
+    /// Restores the original bytes of sites, except those in [`View::kept_patches`]. Moves threads
+    /// from the program counters of a site for which `is_left` is true. Fails if the process cannot
+    /// be read or changed.
     pub(super) fn write_back(
         &self,
         stopped: &mut Stopped,
@@ -213,8 +224,9 @@ impl View<'_> {
         move_back(stopped, pairs)
     }
 
-    /// Patches that must stay for now, each with the address of a landing: the landings to which signal
-    /// handlers will return, and the windows that contain such landings.
+    /// Patches that must stay for now, each with the address of a landing: the landings to which
+    /// signal handlers will return, and the windows that contain such landings. Fails if the
+    /// process or the journal cannot be read.
     pub(super) fn kept_patches(
         &self,
         stopped: &mut Stopped,
@@ -234,13 +246,15 @@ impl View<'_> {
             awaited.extend(saved.filter(|pc| is_landing.contains(pc)));
         }
         let parked = self.parked(memory, stopped, stacks, |pc| is_landing.contains(&pc));
-        // One program counter is saved elsewhere, so others may be, too: all landings stay.
+        // One program counter was found outside the stacks, so there may be others: all landings
+        // stay.
         let awaited = parked.map_or(awaited, |_| is_landing);
         let landings = landings.into_iter().filter(|(_, at)| awaited.contains(at));
         Ok(with_hosts(sites, landings.collect()))
     }
 
-    /// The landings of these sites whose jumps are in the target, by patch number.
+    /// The addresses of the landings of these sites whose jumps are in the target, by the index of
+    /// their patch. Fails if the journal is damaged.
     pub(super) fn landings_of<'s>(
         &self,
         sites: impl Iterator<Item = &'s SiteDoc>,
@@ -262,16 +276,16 @@ impl View<'_> {
         Ok(landings)
     }
 
-    /// Writes original bytes where ours stand, wholly or in part, in the reverse order of their
-    /// making; what somebody else has written there since stays. A breakpoint of somebody else's stays in the
-    /// midst of them: what it stands for are the original bytes.
+    /// Restores original bytes in reverse order of patching, also where a patch was written in
+    /// part. Bytes that another tool has written since stay. A foreign breakpoint among our bytes
+    /// stays, too: it stands for the original bytes. Fails if the text cannot be written.
     pub(super) fn restore_patches(
         &self,
         text: Text<'_>,
         patches: &[(u32, Patch)],
     ) -> Result<(), SessionError> {
         let journal = Journal(self.segment);
-        // Or what is half done looked as if somebody else had changed it.
+        // Otherwise, a half-restored patch would look like another tool's change.
         journal.intend(patches.iter().map(|&(index, _)| index))?;
         for (index, patch) in patches.iter().rev() {
             let now = text.memory().read_vec(patch.at, patch.new.len());
@@ -283,6 +297,7 @@ impl View<'_> {
         Ok(())
     }
 
+    /// The journal's patches of these sites, each with its index. Fails if the journal is damaged.
     pub(super) fn patches_of(&self, sites: &[&SiteDoc]) -> Result<Vec<(u32, Patch)>, SessionError> {
         let journal = Journal(self.segment);
         let indexes = sites.iter().flat_map(|s| &s.patches);
@@ -292,6 +307,7 @@ impl View<'_> {
     }
 }
 
+/// The sites that `of` selects from these functions.
 fn sites_of<'d>(
     document: &'d Document,
     ids: &[usize],
@@ -302,16 +318,16 @@ fn sites_of<'d>(
 }
 
 impl SiteDoc {
-    /// The program counters in its trampoline and on the way there, each with its counterpart in the
-    /// original code. Includes those in the landing if `has_landing`.
+    /// The program counters in the site's trampoline and on the way to it, each with its
+    /// counterpart in the original code. Includes those in the landing if `has_landing`.
     pub(super) fn pairs(&self, has_landing: bool) -> impl Iterator<Item = &PairDoc> {
         let pairs = self.pcs.iter().chain(&self.hook_starts);
         pairs.filter(move |pair| has_landing || !self.landing.contains(&pair.trampoline))
     }
 }
 
-/// These landings, and the patches of the windows that contain them. If a window were restored around
-/// a landing, its bytes would not be the program's code.
+/// These landings, and the patches of the windows that contain them. If a window were restored
+/// around a landing, its bytes would not be the program's code.
 pub(super) fn with_hosts(sites: &[&SiteDoc], landings: BTreeMap<u32, Avma>) -> BTreeMap<u32, Avma> {
     let hosts = landings.values().flat_map(|&at| {
         let hosts = sites.iter().filter(move |site| site.window.contains(&at));
@@ -323,7 +339,8 @@ pub(super) fn with_hosts(sites: &[&SiteDoc], landings: BTreeMap<u32, Avma>) -> B
     all
 }
 
-/// Moves each thread at the second address of one of these pairs to the first.
+/// Moves each thread at the second address of one of these pairs to the first. Fails if a thread
+/// cannot be moved.
 pub(super) fn move_back<'p>(
     stopped: &mut Stopped,
     pairs: impl Iterator<Item = &'p PairDoc>,
@@ -337,8 +354,8 @@ pub(super) fn move_back<'p>(
     Ok(())
 }
 
-/// What is to be written where a patch has been: `None` where it is gone already, or where something else
-/// stands by now.
+/// The bytes to restore at a patch. `None` if they are restored already or if something else has
+/// been written there.
 fn original(now: &[u8], patch: &Patch) -> Option<Vec<u8>> {
     let bytes = now.iter().zip(&patch.old).zip(&patch.new);
     let original = bytes.map(|((&now, &old), &new)| match now {
@@ -350,6 +367,7 @@ fn original(now: &[u8], patch: &Patch) -> Option<Vec<u8>> {
     original.filter(|original| original != now)
 }
 
+/// Writes bytes to the target's text. Fails if the memory cannot be written.
 pub(super) fn write(text: Text<'_>, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
     text.write(at, bytes)
         .map_err(|e| SessionError::Memory("write", at, e))

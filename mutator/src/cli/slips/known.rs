@@ -15,7 +15,7 @@ pub(super) const COMMANDS: [(&[&str], &str); 12] = [
     ),
     (
         &["script", "dump", "convert"],
-        "the paths of a profile, one a line: ipath export profile.json --to folded -o -",
+        "the paths of a profile, one per line: ipath export profile.json --to folded -o -",
     ),
     (
         &["flamegraph", "svg", "graph-svg"],
@@ -61,7 +61,8 @@ pub(super) const COMMANDS: [(&[&str], &str); 12] = [
     ),
     (
         &["profile", "find", "hotspots", "hot", "sample"],
-        "what costs most is found by: ipath attach PID --search; its estimate alone by: ipath suggest PID",
+        "the costliest paths are found by: ipath attach PID --search; estimates alone by: ipath \
+        suggest PID",
     ),
     (
         &["ls", "functions", "symbols", "info", "nm"],
@@ -69,12 +70,15 @@ pub(super) const COMMANDS: [(&[&str], &str); 12] = [
     ),
     (&["version"], "the version is printed by: ipath --version"),
 ];
+/// The hint at the commands that measure functions.
 pub(super) const MEASURE: &str = "functions are measured by: \
     ipath attach PID -f FUNC -o profile.json, or run -f FUNC -o profile.json -- PROGRAM";
 
-/// The commands that measure.
+/// The commands that measure functions.
 pub(super) const MEASURING: &[&str] = &["attach", "run", "add", "remove", "top", "demo", "suggest"];
+/// The commands that print profiles.
 pub(super) const REPORT: &[&str] = &["report", "diff"];
+/// The command that converts profiles.
 pub(super) const EXPORT: &[&str] = &["export"];
 
 /// Options of other tools: the commands of ipath at which a hint holds, the options, and the hint.
@@ -117,7 +121,7 @@ pub(super) const OPTIONS: [(&[&str], &[&str], &str); 26] = [
             "--seconds",
             "--for",
         ],
-        "the time that it lasts is given by --duration 5s",
+        "the duration is given by --duration 5s",
     ),
     (
         MEASURING,
@@ -155,7 +159,7 @@ pub(super) const OPTIONS: [(&[&str], &[&str], &str); 26] = [
     (
         MEASURING,
         &["-a", "--all", "--all-cpus", "--system-wide"],
-        "a process is measured, with --children all that it has started as well",
+        "one process is measured, and with --children also those that it has started",
     ),
     (
         MEASURING,
@@ -172,7 +176,7 @@ pub(super) const OPTIONS: [(&[&str], &[&str], &str); 26] = [
             "--inherit",
             "--trace-children",
         ],
-        "what the process starts is measured, too, with --follow; what it has started, with --children",
+        "--follow also measures the processes that it starts; --children those that it has started",
     ),
     (
         MEASURING,
@@ -182,7 +186,7 @@ pub(super) const OPTIONS: [(&[&str], &[&str], &str); 26] = [
     (
         MEASURING,
         &["--batch", "--stdio", "--no-pager", "--script"],
-        "--no-tui prints summaries in place of the view",
+        "--no-tui prints summaries instead of the view",
     ),
     (
         MEASURING,
@@ -192,7 +196,7 @@ pub(super) const OPTIONS: [(&[&str], &[&str], &str); 26] = [
     (
         MEASURING,
         &["-n"],
-        "a name stands for the only process that has it: ipath attach NAME",
+        "a name means the only process with that name: ipath attach NAME",
     ),
     (
         MEASURING,
@@ -225,7 +229,7 @@ pub(super) const OPTIONS: [(&[&str], &[&str], &str); 26] = [
     (
         REPORT,
         &["-n", "--top", "--head", "--max", "--lines"],
-        "the most functions and paths are given by --limit 10",
+        "the number of functions and paths is limited by --limit 10",
     ),
     (
         REPORT,
@@ -263,23 +267,25 @@ pub(super) const OPTIONS: [(&[&str], &[&str], &str); 26] = [
         "the format is given by --to flamegraph",
     ),
 ];
+/// The hint at the option that names functions.
 pub(super) const FUNCTIONS: &str = "functions are given by -f NAME, which may be repeated";
-pub(super) const FREQUENCY: &str = "each call is measured, without a frequency; \
-    samples are taken by: ipath suggest PID --duration 5s";
+/// The hint for options that set a frequency of samples.
+pub(super) const FREQUENCY: &str = "each call is measured, so there is no frequency; samples are \
+    taken by: ipath suggest PID --duration 5s";
 
-/// Required arguments: the command, and an example.
+/// Examples for a command line without a required argument: the command, and the hint.
 pub(super) const EXAMPLES: [(&str, &str); 12] = [
     (
         "attach",
-        "for example: ipath attach 4242 -f FUNC; a name stands for the only process that has it",
+        "for example: ipath attach 4242 -f FUNC; a name means the only process with that name",
     ),
     (
         "run",
-        "the program stands after --: ipath run -f FUNC -- PROGRAM",
+        "the program comes after --: ipath run -f FUNC -- PROGRAM",
     ),
     (
         "suggest",
-        "for example: ipath suggest 4242; a name stands for the only process that has it",
+        "for example: ipath suggest 4242; a name means the only process with that name",
     ),
     ("list", "for example: ipath list 4242 'NAME*'"),
     (
@@ -317,7 +323,7 @@ pub(super) const VALUES: [(&str, &[&str], &str); 6] = [
     (
         "--to",
         &["collapsed", "script", "stackcollapse"],
-        "one line a path is made by --to folded",
+        "one line per path is made by --to folded",
     ),
     (
         "--to",

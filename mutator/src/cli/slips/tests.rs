@@ -2,7 +2,7 @@ use super::*;
 use crate::cli::Cli;
 use clap::{CommandFactory, Parser};
 
-/// The hint for a command line, and what clap says.
+/// The hint for a command line, and clap's message.
 fn told(line: &str) -> (Option<String>, String) {
     let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
     let parsed = Cli::try_parse_from(&words).and_then(Cli::checked);
@@ -32,7 +32,8 @@ fn commands_of_hints_are_commands() {
     }
 }
 
-/// Command lines of perf, gdb, uftrace, bpftrace and strace, with a part of the hint at what was meant.
+/// Command lines in the style of perf, gdb, uftrace, bpftrace and strace, each with a part of its
+/// hint.
 #[test]
 fn slips_lead_to_the_right_command() {
     for (line, part) in [

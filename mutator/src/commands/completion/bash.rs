@@ -13,13 +13,14 @@ use super::candidates::is_safe;
 /// The script of `clap_complete`, with candidates that bash takes.
 pub(super) struct Bash;
 
-/// The word at the cursor with its quotes, in the environment. The script of `clap_complete` passes it without an
-/// opening quote.
+/// The environment variable in which the script passes the word at the cursor with its quotes. The
+/// script of `clap_complete` passes the word without an opening quote.
 const WORD: &str = "_IPATH_WORD";
-/// The first of the other variables in the script.
+/// The text of the script of `clap_complete` before which [`WORD`] is set.
 const FIRST: &str = "_CLAP_IFS=\"$IFS\"";
 
-/// bash(1), COMP_TYPE: candidates are inserted one after the other, or all.
+/// The values of COMP_TYPE (bash(1)) for which bash inserts candidates: one after the other, or
+/// all.
 const INSERTED: [&str; 2] = ["37", "42"];
 
 impl EnvCompleter for Bash {
@@ -81,8 +82,8 @@ fn are_breaks(word: &OsStr) -> bool {
     !word.is_empty() && bytes.all(|&byte| BREAKS.contains(&char::from(byte)))
 }
 
-/// The words with the breaks at the cursor. `word` is bash's word at the cursor (`COMP_WORDS`). The script
-/// passes the text that bash replaces, which is empty after breaks.
+/// The words with the breaks at the cursor. `word` is bash's word at the cursor (`COMP_WORDS`). The
+/// script passes the text that bash replaces, which is empty after breaks.
 fn with_breaks(mut words: Vec<OsString>, index: usize, word: &str) -> Vec<OsString> {
     let is_break = are_breaks(OsStr::new(word));
     if let Some(empty) = words.get_mut(index).filter(|w| is_break && w.is_empty()) {
@@ -91,7 +92,8 @@ fn with_breaks(mut words: Vec<OsString>, index: usize, word: &str) -> Vec<OsStri
     words
 }
 
-/// The words without the breaks at colons and behind options, and the new index of the word at `index`.
+/// The words without the breaks at colons and behind options, and the new index of the word at
+/// `index`.
 fn joined(words: Vec<OsString>, index: usize) -> (Vec<OsString>, usize) {
     let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"--");
     let mut all: Vec<OsString> = Vec::new();
@@ -113,9 +115,10 @@ fn joined(words: Vec<OsString>, index: usize) -> (Vec<OsString>, usize) {
     (all, place)
 }
 
-/// A candidate from the last break of the word on, because bash replaces that part. Behind an open quote bash
-/// replaces all from the quote on and no character needs a backslash. If several candidates are listed, the name of a
-/// process stands beside its id: bash then inserts only their common prefix.
+/// The text to insert for a candidate, from the word's last break on, because bash replaces that
+/// part. Behind an open quote bash replaces everything from the quote on, and no character needs a
+/// backslash. If several candidates are listed, an id is followed by the name of its process: bash
+/// then inserts only their common prefix.
 fn line(candidate: &CompletionCandidate, current: &str, is_shown: bool, is_open: bool) -> String {
     let value = candidate.get_value().to_string_lossy();
     if is_open {
@@ -131,7 +134,7 @@ fn line(candidate: &CompletionCandidate, current: &str, is_shown: bool, is_open:
     }
 }
 
-/// Text with a backslash before each character that a shell would not take as it is.
+/// Puts a backslash before each character that is special to a shell.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -175,7 +178,7 @@ mod tests {
             ("a --func=b::".to_owned(), 1)
         );
         assert_eq!(of(&["a", "--func", "="], 2), ("a --func=".to_owned(), 1));
-        // Of an operator's name bash has the part behind the sign alone.
+        // For the name of an operator, bash provides only the part behind the sign.
         assert_eq!(of(&["a", "operator", "=", "b"], 3).1, 3);
     }
 

@@ -18,9 +18,9 @@ use ipath_symbols::images;
 use ipath_target::process::modules::{VDSO, modules};
 use ipath_target::process::{Pid, Process};
 
-/// The most candidates that are shown.
-const MOST: usize = 1000;
-/// The size from which files are not searched, in bytes: they would delay the prompt.
+/// The most candidates to show.
+const MAX_CANDIDATES: usize = 1000;
+/// Files of at least this size are not searched, since that would delay the prompt. In bytes.
 const LARGE: u64 = 256 << 20;
 
 /// The words of the command line, from the name of the program on, without their quotes.
@@ -32,7 +32,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// The words that a shell's script gives after `--`.
+    /// The words after `--` in the arguments from a shell's script.
     pub(super) fn of(args: &[OsString], quotes: bool) -> Self {
         let words = args.iter().skip_while(|word| *word != "--").skip(1);
         let words = words.cloned().collect();
@@ -48,6 +48,7 @@ impl Words {
         }
     }
 
+    /// The name of the command. Empty if there is none.
     fn command(&self) -> &str {
         self.words
             .get(1)
@@ -55,14 +56,15 @@ impl Words {
             .unwrap_or_default()
     }
 
-    /// The process that is named, by `-p` or as the first argument that names one.
+    /// The process on the command line: given by `-p`, or the first argument that names one. `None`
+    /// if no argument names exactly one process.
     fn process(&self) -> Option<Pid> {
         let words = self.words.iter().skip(2).filter_map(|word| word.to_str());
         let mut named = words.filter_map(|word| word.parse::<Subject>().ok());
         named.find_map(|subject| named::pid_of("complete", &subject).ok())
     }
 
-    /// The program that `run` is to start.
+    /// The file of the program that `run` would start. `None` if none is given or found.
     fn program(&self) -> Option<PathBuf> {
         let program = self.words.iter().skip_while(|word| *word != "--").nth(1)?;
         let program = Path::new(program);
@@ -74,18 +76,20 @@ impl Words {
         all.find(|file| file.is_file())
     }
 
-    /// The first file that is named.
+    /// The first argument that is an existing file. `None` if there is none.
     fn file(&self) -> Option<PathBuf> {
         let mut words = self.words.iter().skip(2).map(PathBuf::from);
         words.find(|path| path.is_file())
     }
 
+    /// The profile in the first file on the command line. `None` without one that can be read.
     fn profile(&self) -> Option<Profile> {
         Profile::load(&self.file()?).ok()
     }
 }
 
-/// The processes that run, by id with their names and arguments, and by name.
+/// The running processes whose ids or names begin with `current`: first ids, with names and
+/// arguments beside them, then names.
 pub(super) fn processes(current: &OsStr) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy();
     let running = named::all();
@@ -94,21 +98,22 @@ pub(super) fn processes(current: &OsStr) -> Vec<CompletionCandidate> {
         .filter_map(|(pid, _)| named::of(*pid))
         .collect();
     let ids = running.iter().map(|(pid, line)| {
-        // The name first: paths are long.
+        // The name comes first because paths are long.
         let name = named::of(*pid).unwrap_or_default();
         let arguments = line.split_once(' ').map_or("", |(_, arguments)| arguments);
         let shown = printable(format!("{name} {arguments}").trim_end()).into_owned();
         CompletionCandidate::new(pid.to_string()).help(Some(shown.into()))
     });
-    // Anybody can give a process a name that a shell would run.
+    // Any user can give a process a name that a shell would execute.
     let names = names.into_iter().filter(|name| is_plain(name));
     let all = ids.chain(names.map(CompletionCandidate::new));
     all.filter(|one| one.get_value().to_string_lossy().starts_with(&*current))
-        .take(MOST)
+        .take(MAX_CANDIDATES)
         .collect()
 }
 
-/// The metrics that can be measured here, or those that a profile has.
+/// The metrics whose names begin with `current`: those that can be measured here, or those of the
+/// profile on the command line.
 pub(super) fn metrics(words: &Words, current: &OsStr) -> Vec<CompletionCandidate> {
     let measures = matches!(words.command(), "attach" | "run" | "add" | "remove");
     let of_profile = (!measures).then(|| words.profile()).flatten();
@@ -140,13 +145,14 @@ pub(super) fn functions(words: &Words, current: &OsStr) -> Vec<CompletionCandida
     }
     .unwrap_or_default();
     names.retain(|name| words.takes(name));
-    let names = names.into_iter().take(MOST);
+    let names = names.into_iter().take(MAX_CANDIDATES);
     names
         .map(|name| CompletionCandidate::new(format!("{before}{name}")))
         .collect()
 }
 
-/// The start of the last pattern in a list. A comma inside brackets is part of a name.
+/// The offset in bytes at which the last pattern in a list begins. A comma inside brackets is part
+/// of a name.
 fn last_pattern(list: &str) -> usize {
     let (mut start, mut depth) = (0, 0_usize);
     for (at, c) in list.char_indices() {
@@ -177,12 +183,12 @@ pub(super) fn unquoted(word: &str) -> String {
     text
 }
 
-/// True if a shell takes a name as it is.
+/// True if a shell takes the name literally.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(is_safe)
 }
 
-/// True if a character has no meaning for a shell.
+/// True if a character is not special to a shell.
 pub(super) fn is_safe(c: char) -> bool {
     c.is_alphanumeric() || "_.:@~+-,/".contains(c)
 }
@@ -191,7 +197,7 @@ fn of_file(path: &Path, start: &str) -> BTreeSet<String> {
     let is_small = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() < LARGE);
     let bytes = is_small.then(|| FileBytes::open(path).ok()).flatten();
     let image = bytes.and_then(|bytes| images::open(&bytes, path).ok());
-    let functions = image.map(|image| image.image.functions().with_name(|_| true));
+    let functions = image.map(|image| image.image().functions().with_name(|_| true));
     let functions = functions.unwrap_or_default();
     let names = functions
         .iter()
@@ -199,7 +205,7 @@ fn of_file(path: &Path, start: &str) -> BTreeSet<String> {
     names.filter(|name| name.starts_with(start)).collect()
 }
 
-/// The functions of the program, and of its libraries once there is a beginning.
+/// The functions of the program, and of its libraries once a prefix is typed.
 fn of_process(pid: Pid, start: &str) -> BTreeSet<String> {
     let Ok(process) = Process::find(pid) else {
         return BTreeSet::new();
@@ -212,7 +218,7 @@ fn of_process(pid: Pid, start: &str) -> BTreeSet<String> {
         return names;
     }
     for module in modules(&process, &maps) {
-        if module.path != VDSO && names.len() < MOST {
+        if module.path != VDSO && names.len() < MAX_CANDIDATES {
             let path = root.join(module.path.trim_start_matches('/'));
             names.extend(of_file(&path, start));
         }

@@ -20,13 +20,13 @@ const SERVERS: [(&str, &str); 6] = [
     ("arch", "https://debuginfod.archlinux.org"),
     ("opensuse", "https://debuginfod.opensuse.org"),
 ];
-/// The server that knows the others.
+/// A debuginfod server that forwards to the servers of the distributions.
 const ANY_SERVER: &str = "https://debuginfod.elfutils.org";
 
 /// The information that a file lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
-    /// The names of functions that it does not export, and all source lines.
+    /// The file lacks the names of functions that it does not export, and all source lines.
     Names,
     /// Source lines.
     Lines,
@@ -51,10 +51,11 @@ pub(super) fn debug_files(process: &Process) -> Vec<Line> {
     lines
 }
 
+/// The information that a module's file lacks. `None` if it lacks none or cannot be read.
 fn missing(module: &Module) -> Option<Missing> {
     let opened = images::of_module(module).ok()?;
     let places = Places::for_file(Path::new(&module.path));
-    match Lines::load(opened.image.data(), &places) {
+    match Lines::load(opened.image().data(), &places) {
         _ if opened.lacks_symbols() => Some(Missing::Names),
         None => Some(Missing::Lines),
         Some(_) => None,
@@ -64,8 +65,8 @@ fn missing(module: &Module) -> Option<Missing> {
 fn of_program(process: &Process, program: &Module) -> Option<Line> {
     let (pid, name) = (process.pid, program.file_name());
     let missing = missing(program)?;
-    let id = images::of_module(program).ok();
-    let id = id.and_then(|opened| opened.image.build_id());
+    let opened = images::of_module(program).ok();
+    let id = opened.as_ref().and_then(|opened| opened.image().build_id());
     let id_text = id.map_or_else(String::new, |id| format!(" (build id {})", hex(id)));
     let what = match missing {
         Missing::Names => format!(
@@ -120,7 +121,7 @@ fn how_to_get(of: &[&Module], has_build_id: bool) -> Hint {
     let server = match (has_build_id, debuginfod::is_on()) {
         (false, _) => None,
         (true, true) => Some(Hint::from(
-            "DEBUGINFOD_URLS is set: what it has is fetched when it is needed",
+            "DEBUGINFOD_URLS is set: debug files are fetched from there when needed",
         )),
         (true, false) => Some(hint!("set DEBUGINFOD_URLS={}", Word(server()))),
     };
@@ -141,7 +142,8 @@ fn archive() -> &'static str {
     }
 }
 
-/// The server for this distribution.
+/// The debuginfod server for the distribution of this machine. [`ANY_SERVER`] if that has none or
+/// is unknown.
 fn server() -> &'static str {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     server_of(&release)
@@ -161,7 +163,7 @@ fn server_of(release: &str) -> &'static str {
         .map_or(ANY_SERVER, |(_, server)| server)
 }
 
-/// The Debian package that a file belongs to: deb(5), dpkg-query(1).
+/// The Debian package that a file belongs to: deb(5), dpkg-query(1). `None` if it belongs to none.
 fn package(path: &str) -> Option<String> {
     const LISTS: &str = "/var/lib/dpkg/info";
     // With a merged /usr a file may be listed without it.

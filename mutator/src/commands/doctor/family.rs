@@ -37,7 +37,7 @@ pub(super) fn children(process: &Process) -> Option<Line> {
     );
     let attach = CommandLine::ipath("attach").pid(pid);
     let mend = hint!(
-        "`{}` measures them, too, and --follow what it starts later",
+        "`{}` measures them, too, and --follow those that it starts later",
         attach.with("--children -f FUNC")
     );
     Some(line(Verdict::Warn, what, mend))

@@ -5,7 +5,8 @@ use crate::commands::language::Language;
 use ipath_base::hint::{Hint, hint};
 use ipath_target::process::Process;
 
-/// A line about the language of a process. `names` is the number of names of generated code.
+/// A line about the language of a process. `None` if its functions are called natively. `names` is
+/// the number of names of generated code.
 pub(super) fn interpreters(process: &Process, names: usize) -> Option<Line> {
     let language = Language::of_process(process)?;
     let what = format!(
@@ -37,7 +38,7 @@ fn shown(language: Language, names: usize) -> String {
     }
 }
 
-/// The option that names its functions in paths, and the tool that shows the rest.
+/// The option that names the language's functions in paths, and the tool that shows the rest.
 fn rest(language: Language, process: &Process, names: usize) -> Hint {
     let option = match language {
         _ if names > 0 => None,

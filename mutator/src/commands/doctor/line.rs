@@ -1,8 +1,8 @@
-//! What `doctor` says, line by line.
+//! Lines of `doctor`'s output.
 
 use ipath_base::hint::Hint;
 
-/// Whether a thing is as it should be.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Pass,
@@ -10,10 +10,11 @@ pub(super) enum Verdict {
     Fail,
 }
 
-/// What is said of one thing, and what mends it.
+/// A check's result, its text and the remedy, which may be empty.
 pub(super) struct Line {
     pub(super) verdict: Verdict,
     pub(super) what: String,
+    /// The remedy. It is printed unless the check passes.
     pub(super) mend: Hint,
 }
 

@@ -1,14 +1,14 @@
-//! How much memory the control groups of a process leave it, and how many addresses its limit: what a session maps
-//! is charged there.
+//! The memory left in the control groups of a process, and the rest of its address space limit. A
+//! session's mappings are charged to both.
 
 use super::line::{Line, Verdict, line};
 use ipath_target::process::headroom::{Headroom, headroom, mib};
 use ipath_target::process::{Process, limits};
 
-/// With less than this left, a session can drive the process over its limit.
+/// With less memory left, a session can drive the process over its limit. In bytes.
 const ENOUGH: u64 = 64 << 20;
 
-/// A line, where a group of the process is near its limit.
+/// A line if less than [`ENOUGH`] memory is left in a memory cgroup of the process.
 pub(super) fn memory(process: &Process) -> Option<Line> {
     let Headroom { left, group } = headroom(process)?;
     (left < ENOUGH).then(|| {
@@ -20,14 +20,15 @@ pub(super) fn memory(process: &Process) -> Option<Line> {
                 group.display(),
                 mib(left)
             ),
-            "what a session takes is charged there, and it takes half of that at most: raise the limit",
+            "a session's memory is charged there, and it takes at most half of that: raise the \
+            limit",
         )
     })
 }
 
-/// A line, where the process has a limit on its addresses that a session comes near.
+/// A line if a session could exceed the process's limit on its address space (`RLIMIT_AS`).
 pub(super) fn addresses(process: &Process) -> Option<Line> {
-    /// Of a session, and some for the program.
+    /// The addresses of a session and a reserve for the program, in bytes.
     const ENOUGH: u64 = 1 << 30;
     let size = process.status("VmSize")?;
     let left = limits::addresses(process)?.saturating_sub(kib(&size)?);
@@ -39,7 +40,7 @@ pub(super) fn addresses(process: &Process) -> Option<Line> {
                 process.pid,
                 mib(left)
             ),
-            "a session takes some 400 MiB of them, of which it uses few: prlimit --as",
+            "a session reserves some 400 MiB of addresses, and uses few of them: prlimit --as",
         )
     })
 }
@@ -50,14 +51,14 @@ pub(super) fn mappings(process: &Process) -> Option<Line> {
     Some(line(
         Verdict::Warn,
         format!(
-            "process {}: it has {has} of the {most} mappings that it may have",
+            "process {}: it has {has} of {most} allowed mappings",
             process.pid
         ),
-        "a session takes some: raise vm.max_map_count",
+        "a session needs some: raise vm.max_map_count",
     ))
 }
 
-/// Bytes of `N kB`.
+/// Parses `N kB` to bytes. `None` if there is no number.
 fn kib(text: &str) -> Option<u64> {
     let number: u64 = text.split_whitespace().next()?.parse().ok()?;
     number.checked_mul(1 << 10)

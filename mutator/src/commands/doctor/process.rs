@@ -1,5 +1,6 @@
-//! What a process allows.
+//! Checks of a process.
 
+use crate::commands::failures::ProcessFailure;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -14,7 +15,8 @@ use ipath_symbols::jit::JitNames;
 use ipath_target::emulators::Runner;
 use ipath_target::process::{Pid, Process, ProcessError};
 
-/// The lines about a process: one of it, and one for each thing that stands in the way.
+/// The lines about a process: one for the process itself, and one for each obstacle. If the process
+/// cannot be attached to, there is only one line, which says why.
 pub(super) fn lines(pid: Pid) -> Vec<Line> {
     let found = Process::find(pid).and_then(|p| p.check().map(|()| p));
     let process = match found {
@@ -22,7 +24,7 @@ pub(super) fn lines(pid: Pid) -> Vec<Line> {
         Err(error) => {
             let hint = match error {
                 ProcessError::Gone(_) => "`pgrep -a NAME` shows the ids of those that run".into(),
-                _ => error.hint().unwrap_or_default(),
+                _ => error.advice().unwrap_or_default(),
             };
             return vec![line(Verdict::Fail, format!("process {error}"), hint)];
         }
@@ -61,7 +63,7 @@ fn warn(process: &Process, what: &str, mend: &'static str) -> Option<Line> {
     Some(line(Verdict::Warn, what, mend))
 }
 
-/// Seccomp filters of any thread. The program's first thread may have none.
+/// A line if any thread runs under a seccomp filter. The program's first thread may have none.
 fn seccomp(process: &Process) -> Option<Line> {
     let tids = process.tids().unwrap_or_default();
     let of = |key: &str| -> Vec<String> {
@@ -91,7 +93,9 @@ fn seccomp(process: &Process) -> Option<Line> {
             "the runtime makes no system call in it: metrics that need one are refused (cpu, cycles, page-faults and others)"
         }
         (_, true) => {
-            "it may end the program for what attaching does: run ipath as root, or give --allow-seccomp if it answers with errors; metrics that need system calls are refused (cpu, cycles, page-faults and others)"
+            "it may kill the program for the system calls of attaching: run ipath as root, or \
+            give --allow-seccomp if the filter answers with errors; metrics that need system \
+            calls are refused (cpu, cycles, page-faults and others)"
         }
     };
     warn(process, &format!("{what}{some}"), mend)
@@ -109,10 +113,10 @@ fn runner(process: &Process) -> Option<Line> {
     // The line about the language already covers Java.
     let runner = Runner::of_process(process).filter(|runner| *runner != Runner::Java)?;
     let note = runner.note();
-    warn(process, &note, "measure it without, where that can be")
+    warn(process, &note, "measure it without that, if possible")
 }
 
-/// Another root or another view of the file system than this command's.
+/// A line if the process has another root or another mount namespace.
 fn root(process: &Process) -> Option<Line> {
     let entry = process.entry();
     let root = fs::read_link(format!("/proc/{entry}/root")).ok()?;
@@ -125,27 +129,29 @@ fn root(process: &Process) -> Option<Line> {
     } else {
         return None;
     };
-    let mend = "its files are not those of the same paths here";
+    let mend = "its paths can name other files than the same paths here";
     warn(process, &what, mend)
 }
 
+/// A line if there is no `/proc` below the root of the process.
 fn inner_proc(process: &Process) -> Option<Line> {
     let path = format!("/proc/{}/root/proc/self", process.entry());
     if fs::symlink_metadata(path).is_ok() {
         return None;
     }
-    let mend =
-        "the runtime is told what is mapped: libraries loaded later are known after `ipath add`";
+    let mend = "the runtime cannot read its mappings there: libraries loaded later are known only after \
+        `ipath add`";
     warn(process, "there is no /proc in its root", mend)
 }
 
+/// A line if the process has another `/dev/shm` than this command.
 fn inner_folder(process: &Process) -> Option<Line> {
     let of = |path: &str| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     let own = of("/dev/shm")?;
     if of(&format!("/proc/{}/root/dev/shm", process.entry())) == Some(own) {
         return None;
     }
-    let mend = "its session is found by its pid, and not listed by `ipath status`";
+    let mend = "its session is found only through its mappings, by users who may read them";
     warn(process, "it does not share /dev/shm", mend)
 }
 
@@ -159,7 +165,7 @@ fn scheduling(process: &Process) -> Option<Line> {
         libc::SCHED_DEADLINE => ("SCHED_DEADLINE", "a stop may cost it a deadline"),
         libc::SCHED_IDLE => (
             "SCHED_IDLE",
-            "beside others it gets no processor, and stopping it takes long",
+            "it gets no processor while others run, so stopping it takes long",
         ),
         _ => return None,
     };
@@ -167,7 +173,8 @@ fn scheduling(process: &Process) -> Option<Line> {
 }
 
 fn shadow_stacks(process: &Process) -> Option<Line> {
-    let mend = "no call is moved in it: a function that begins with one too near is refused as `shadow-stack`";
+    let mend = "calls are not moved in it: a function with a call too near its entry is refused \
+        as `shadow-stack`";
     if process.has_shadow_stacks() {
         warn(process, "runs with user shadow stacks", mend)
     } else {

@@ -1,5 +1,6 @@
 //! A session as the live view shows and changes it.
 
+use crate::commands::failures::{SessionFailure, UnmatchedFailure};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use ipath_target::process::modules::{Module, VDSO, modules};
 use ipath_view::{Callees, Finder, Names, Sample, Source};
 
 impl Live {
-    /// The id of a function by its index in the latest sample.
+    /// The id of a function in the session, by its index in the latest sample. An error if the
+    /// session does not have the function.
     fn function(&self, index: usize) -> Result<usize, String> {
         let index = match self.sum.as_ref() {
             // An index into the sum, which includes functions measured before an exec.
@@ -38,7 +40,8 @@ impl Live {
         id.ok_or_else(|| "the function is not in the session".to_owned())
     }
 
-    /// Where a function of a sum of profiles is among those of this session, by index in its latest sample.
+    /// The index in the latest sample of this session of a function that is given by its entry in a
+    /// sum of profiles. `None` if the session does not have the function.
     pub(in crate::commands) fn index_of(
         &self,
         module: &ipath_profile::Module,
@@ -65,7 +68,9 @@ impl Live {
         result.map_err(|e| e.failure("change", self.session.process()).to_string())
     }
 
-    /// Instruments what patterns match; those without a match are passed over where they `may_fail`.
+    /// Instruments the functions that patterns match, and returns the message about the result. If
+    /// `may_fail`, patterns without a match are skipped. Otherwise they are an error, as are more
+    /// than [`MANY`] functions.
     fn add_all(&mut self, patterns: &[Pattern], may_fail: bool) -> Result<String, String> {
         let failure = |e: SessionError| e.to_string();
         let selected = self.session.select(patterns, None).map_err(failure)?;
@@ -107,9 +112,10 @@ impl Live {
         Ok(added(&changed) + &further.collect::<String>())
     }
 
-    /// The module of a function of the session among those loaded, and where the function is in its file.
+    /// The loaded module of a function of the session, with the function's address in the file and
+    /// its size.
     fn place(&self, id: usize) -> Result<(Module, Svma, u64), String> {
-        let gone = || "its module is not loaded any more".to_owned();
+        let gone = || "its module is no longer loaded".to_owned();
         let document = self.session.document();
         let function = document.functions.get(id).ok_or_else(gone)?;
         let (bias, address) = document.place_of(function).ok_or_else(gone)?;
@@ -122,15 +128,15 @@ impl Live {
     }
 }
 
-/// Patterns for the function of these modules that another one imports by this name. The loader's own copies are called by
-/// the loader alone.
+/// Patterns for the function in these modules that an import by this name resolves to. The loader's
+/// own copies are skipped if there are others, because only the loader calls them.
 fn exported(name: &str, modules: &[Module]) -> Vec<String> {
     let Ok(pattern) = Pattern::parse(name) else {
         return Vec::new();
     };
     let has_it = |module: &&Module| {
         let image = images::of_module(module);
-        module.path != VDSO && image.is_ok_and(|i| !pattern.select(i.image, "").is_empty())
+        module.path != VDSO && image.is_ok_and(|i| !pattern.select(i.image(), "").is_empty())
     };
     let is_loader = |module: &&Module| module.file_name().starts_with("ld-linux");
     let found = modules.iter().filter(has_it);
@@ -159,7 +165,10 @@ impl Source for Live {
         let id = self.function(function)?;
         let (module, address, size) = self.place(id)?;
         let opened = images::of_module(&module).map_err(|e| e.to_string())?;
-        let called = callees(opened.image, address..Svma(address.0.saturating_add(size)));
+        let called = callees(
+            opened.image(),
+            address..Svma(address.0.saturating_add(size)),
+        );
         let document = self.session.document();
         let mut texts = BTreeSet::new();
         texts.extend(
@@ -185,12 +194,12 @@ impl Source for Live {
         let new = candidates.iter().filter(|c| !active.contains(&start(c)));
         let names: Vec<String> = new.map(|c| c.name.clone()).collect();
         if names.is_empty() && !candidates.is_empty() {
-            return Err("what it calls is in".to_owned());
+            return Err("the functions that it calls are already instrumented".to_owned());
         }
         if names.is_empty() {
             return Err(match called.indirect {
                 0 => "it calls nothing".to_owned(),
-                n => format!("it calls nothing by name, and {n} times what only its run tells"),
+                n => format!("it makes no direct calls; indirect calls with unknown targets: {n}"),
             });
         }
         Ok(Callees {
@@ -204,7 +213,7 @@ impl Source for Live {
         let told = self.add_all(&parsed(&callees.patterns), true)?;
         Ok(match callees.indirect {
             0 => told,
-            n => format!("{told}; {n} calls of what only its run tells"),
+            n => format!("{told}; indirect calls with unknown targets: {n}"),
         })
     }
 
@@ -220,7 +229,7 @@ impl Source for Live {
             .get(id)
             .filter(|f| f.is_in() && f.role.is_measured());
         let place = place.and_then(|f| document.place_of(f));
-        let (bias, address) = place.ok_or("it is no function that is in")?;
+        let (bias, address) = place.ok_or("it is not an instrumented function")?;
         let at = format!("{:#x}", bias.to_avma(address).0);
         let pattern = Pattern::parse(&at).map_err(|e| e.to_string())?;
         let process = self.session.process().clone();
@@ -291,7 +300,7 @@ fn names_of(process: &ipath_target::process::Process) -> Names {
             continue;
         };
         let number = names.module(&module.shown_name());
-        for function in opened.image.functions().iter() {
+        for function in opened.image().functions().iter() {
             if !function.linkage.is_empty() {
                 let name = patcher::function::demangle(&function.linkage);
                 names.push(name, number, function.range.start.0);

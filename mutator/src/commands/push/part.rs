@@ -1,4 +1,4 @@
-//! What of one process is to be sent.
+//! The data of one process to send.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,35 +6,35 @@ use std::path::{Path, PathBuf};
 use crate::commands::looked::Looked;
 use crate::commands::rank_file::with_rank;
 use crate::commands::watch::destination;
+use crate::failure::Failure;
 use ipath_base::destination::Destination;
-use ipath_base::error::Failure;
 use ipath_profile::Profile;
 
-/// The command, as messages have it.
+/// The name of the command in messages.
 pub(super) const OPERATION: &str = "push";
 
 /// A profile, or a session whose profile grows.
 pub(super) struct Part {
-    /// None for a file.
+    /// `None` for a file.
     looked: Option<Looked>,
-    /// The file, or the process's id.
+    /// The file or the process id.
     pub(super) who: String,
-    /// The latest, of which the server has all or what is not in `rest`.
+    /// The latest profile. The server lacks only the part in `rest`.
     now: Option<Profile>,
-    /// The latest of which the server has all.
+    /// The latest profile that the server has completely.
     accepted: Option<Profile>,
-    /// What it has not.
+    /// The part that the server does not have.
     pub(super) rest: Option<Profile>,
-    /// Calls that it has and that stand on other paths by now.
+    /// The number of calls that the server has on paths that have changed since.
     pub(super) lost: u64,
-    /// True once there is nothing more to be sent, now or later.
+    /// True once nothing remains to be sent, now or later.
     pub(super) is_done: bool,
-    /// Where what is not accepted goes.
+    /// The file for data that the server does not accept.
     output: Option<(PathBuf, Destination)>,
 }
 
 impl Part {
-    /// That of a profile which stands in a file.
+    /// The data of a profile in a file.
     pub(super) fn of_file(
         file: &Path,
         profile: Profile,
@@ -53,7 +53,7 @@ impl Part {
         })
     }
 
-    /// That of a session: of all of it, or of what comes from now on.
+    /// The data of a session: all of it, or the increase from now on.
     pub(super) fn of_session(
         mut looked: Looked,
         output: Option<&Path>,
@@ -62,7 +62,7 @@ impl Part {
         let who = looked.pid().to_string();
         let now = looked.profile(OPERATION);
         let now = now.ok_or_else(|| {
-            let cause = "the session cannot be read at this moment";
+            let cause = "the session cannot be read at the moment";
             Failure::new(OPERATION, &who, cause)
         })?;
         Ok(Self {
@@ -77,17 +77,17 @@ impl Part {
         })
     }
 
-    /// True for what a process measures, and no file has.
+    /// True for a session, whose data is in no file.
     pub(super) fn is_session(&self) -> bool {
         self.looked.is_some()
     }
 
-    /// Finds what there is to be sent; true if nothing more will come.
+    /// Determines the data to send. Returns true if no more will come.
     pub(super) fn look(&mut self) -> bool {
         let Some(looked) = &mut self.looked else {
             return true;
         };
-        // Before the profile: what is read afterwards is all there is.
+        // Checked before the profile is read, so that a profile read afterwards is complete.
         let is_over = looked.is_over();
         let Some(now) = looked.profile(OPERATION) else {
             return is_over;
@@ -105,13 +105,13 @@ impl Part {
         is_over
     }
 
-    /// The server has all there is.
+    /// Records that the server has everything.
     pub(super) fn accepted(&mut self) {
         self.rest = None;
         self.accepted = self.now.take();
     }
 
-    /// True once nothing more will come.
+    /// True once no more data will come.
     pub(super) fn is_over(&self) -> bool {
         self.looked.as_ref().is_none_or(Looked::is_over)
     }
@@ -121,13 +121,14 @@ impl Part {
         self.rest.as_ref().map_or(0, Profile::calls)
     }
 
-    /// Writes what the server does not have: where, if anything was to be written.
+    /// Writes the data that the server does not have. Returns the file's name, or `None` if there
+    /// is no such data or no file for it. An error has the file's name, too.
     pub(super) fn keep(&mut self) -> Result<Option<String>, (String, io::Error)> {
         let (Some((path, to)), Some(rest)) = (&self.output, &mut self.rest) else {
             return Ok(None);
         };
         if self.accepted.is_some() {
-            let note = "it is a part of a session: least and largest values are bounds";
+            let note = "this is a part of a session: minimum and maximum values are bounds";
             rest.session.notes.push(note.to_owned());
         }
         let path = path.display().to_string();
@@ -138,7 +139,8 @@ impl Part {
     }
 }
 
-/// The file of a profile, refused where it cannot be written.
+/// The output file of a profile, opened. `None` if `output` is `None`. An error if it cannot be
+/// written.
 fn place(
     output: Option<&Path>,
     profile: &Profile,

@@ -1,4 +1,4 @@
-//! A request that is on its way, in a thread of its own: this one hears signals meanwhile.
+//! A request in progress on a separate thread, so that this one can handle signals.
 
 use std::io::{self, PipeReader};
 use std::os::fd::AsFd;
@@ -11,14 +11,15 @@ use nix::poll::PollFlags;
 use crate::push::{Client, Outcome, Request};
 use ipath_target::signals::{Asked, Signals};
 
-/// What a client may take beyond the limit that it is given.
+/// The time that a client may take beyond its limit.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A request that is on its way.
+/// A request in progress.
 pub(super) struct Sending {
     outcome: Receiver<Outcome>,
-    /// Ends with the thread.
+    /// Readable once the thread has ended.
     end: PipeReader,
+    /// The time after which the outcome is no longer awaited.
     limit: Instant,
 }
 
@@ -29,7 +30,7 @@ impl Sending {
         let (to, outcome) = channel();
         let client = client.clone();
         thread::Builder::new().spawn(move || {
-            // Nobody may be waiting any more.
+            // The receiver may be gone.
             let _ = to.send(client.send(&request, limit));
             drop(open);
         })?;
@@ -41,25 +42,27 @@ impl Sending {
     }
 }
 
-/// What has come first.
+/// The event that ended a wait.
 pub(super) enum Heard {
-    /// A signal that asks this process to end.
+    /// A signal that requests an end.
     Signal,
-    /// What has come of a request.
+    /// The outcome of a request.
     Outcome(Outcome),
-    /// Nothing, or nothing of interest.
+    /// No relevant event.
     Nothing,
 }
 
-/// What is waited for beside signals.
+/// The event to wait for besides signals.
 #[derive(Clone, Copy)]
 pub(super) enum Awaited<'s> {
-    /// No longer than until then, if that is said.
+    /// The outcome of a request, until an optional deadline.
     Outcome(&'s Sending, Option<Instant>),
+    /// The end of this time.
     Time(Duration),
 }
 
-/// Waits until something has come.
+/// Waits for a signal or the awaited event, and returns which one came. Returns [`Heard::Nothing`]
+/// also if a time is over or a wait was interrupted. Suspends this process if a signal requests it.
 pub(super) fn hear(signals: &Signals, awaited: Awaited<'_>) -> Heard {
     match signals.next() {
         Some(Asked::End) => return Heard::Signal,
@@ -76,7 +79,7 @@ pub(super) fn hear(signals: &Signals, awaited: Awaited<'_>) -> Heard {
             end.map_or(sending.limit, |end| end.min(sending.limit)),
         ),
         Awaited::Time(time) => {
-            // Where it cannot be waited, that is tried again.
+            // If the wait fails, the caller retries.
             let _ = signals.wait([], Some(time));
             return Heard::Nothing;
         }
@@ -89,7 +92,7 @@ pub(super) fn hear(signals: &Signals, awaited: Awaited<'_>) -> Heard {
             sending
                 .outcome
                 .try_recv()
-                .unwrap_or_else(|_| Outcome::Later("no answer has come".to_owned(), None)),
+                .unwrap_or_else(|_| Outcome::Later("the server has not answered".to_owned(), None)),
         )
     } else {
         Heard::Nothing

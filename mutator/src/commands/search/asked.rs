@@ -1,4 +1,4 @@
-//! What a search is asked for.
+//! The parameters of a search.
 
 use std::time::Duration;
 
@@ -6,16 +6,18 @@ use crate::cli::Show;
 use ipath_profile::merge::PathsOf;
 use ipath_sampling::search::Bounds;
 
-/// What a search is to be like.
+/// The parameters of a search.
 pub(in crate::commands) struct Searching<'a> {
+    /// The name of the command in messages.
     pub(super) operation: &'static str,
     pub(super) bounds: Bounds,
-    /// How long one look is.
+    /// The length of a step.
     pub(super) step: Duration,
+    /// True if breakpoints may be used.
     pub(super) allow_traps: bool,
-    /// Determines if equal paths of several processes are one.
+    /// The way in which equal paths of several processes are merged.
     pub(super) paths_of: PathsOf,
     pub(super) show: &'a Show,
-    /// The columns for one line a step. `None` if steps are printed in full.
+    /// The terminal columns for steps on one line. `None` if steps are printed in full.
     pub(super) brief: Option<usize>,
 }

@@ -7,12 +7,14 @@ const GAINLESS: u32 = 6;
 /// The smallest increase of the explained share that counts as a gain.
 const GAIN: f64 = 0.01;
 
-/// A later step may explain this much less and still replace the result: it measures in more detail.
+/// A later step may explain this much less and still replace the result: it measures in more
+/// detail.
 const LOSS: f64 = 0.05;
 
 /// The result of the step with the highest rank.
 pub(super) struct Best<T> {
     found: Option<(Rank, T)>,
+    /// The number of latest steps in a row without a gain.
     gainless: u32,
 }
 
@@ -33,7 +35,8 @@ impl<T> Default for Best<T> {
 }
 
 impl<T> Best<T> {
-    /// Stores the result of a step unless an earlier step explained more.
+    /// Stores the result of a step unless an earlier step explained more by over [`LOSS`]. A step
+    /// beyond the overhead limit never replaces one within it.
     pub(super) fn offer(&mut self, found: T, explained: Cost, is_within_limit: bool) {
         let rank = Rank {
             is_within_limit,
@@ -66,6 +69,7 @@ impl<T> Best<T> {
         self.found.as_ref().map(|(_, found)| found)
     }
 
+    /// The best result. `None` if there was no step.
     pub(super) fn into_inner(self) -> Option<T> {
         self.found.map(|(_, found)| found)
     }

@@ -21,11 +21,12 @@ pub(super) struct Brief {
     pub(super) note: Option<&'static str>,
 }
 
-/// The columns of a name, the most first.
+/// The widths for names to try, the largest first.
 const NAMES: [usize; 3] = [40, 24, 16];
 
 impl Brief {
-    /// The step in at most `width` columns, with as many names as fit. The last list keeps its names longest.
+    /// The step in at most `width` columns, with as many names as fit. The last list keeps its
+    /// names longest.
     pub(super) fn line(&self, width: usize) -> String {
         let lists = self.lists();
         let longest = lists
@@ -70,7 +71,7 @@ impl Brief {
     }
 }
 
-/// `dropped a, b and 2 more`.
+/// A list such as `dropped a, b and 2 more`, with up to `most` names, each shortened to `columns`.
 fn list(verb: &str, names: &[String], most: usize, columns: usize) -> String {
     let shown = names.iter().take(most);
     let shown = shown.map(|name| display_name::fit(name, columns));
@@ -81,7 +82,7 @@ fn list(verb: &str, names: &[String], most: usize, columns: usize) -> String {
     }
 }
 
-/// `explains 39 % of CPU time and 12 % of the time off it`, in a short form.
+/// A short form of `explains 39 % of CPU time and 12 % of the time off it`.
 pub(super) fn explains(share: Cost) -> String {
     let parts = [(share.cpu, "CPU"), (share.off, "off-CPU")];
     let said = parts.iter().filter(|(share, _)| *share >= 0.0005);

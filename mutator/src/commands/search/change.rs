@@ -1,5 +1,6 @@
-//! Putting functions in and taking them out, in each process of a search.
+//! Adding and removing functions in each process of a search.
 
+use crate::commands::failures::SessionFailure;
 use std::collections::BTreeSet;
 
 use patcher::Avma;
@@ -13,7 +14,7 @@ use super::super::suggest::UNKNOWN;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
 use super::words::reason;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_sampling::search::{Cost, Dropped};
 use ipath_session::session::{
     Answering, Candidate, Changed, Options, Selected, Session, SessionError, Where, has_leak_check,
@@ -23,7 +24,7 @@ use ipath_session::session::{
 /// The result of instrumenting functions.
 #[derive(Default)]
 struct PutIn {
-    /// Functions that are in.
+    /// Functions that are instrumented.
     done: BTreeSet<Avma>,
     /// Functions that cannot be instrumented in a process, with the reason.
     refused: Vec<(Avma, String)>,
@@ -35,7 +36,7 @@ impl Pack {
         self.members.iter().any(|member| member.given.is_some())
     }
 
-    /// The functions that are in, each once.
+    /// The common addresses of the instrumented functions, without duplicates.
     pub(super) fn functions_in(&self, lives: &Lives) -> BTreeSet<Avma> {
         let members = self.members.iter().zip(lives);
         let sessions =
@@ -48,7 +49,7 @@ impl Pack {
 }
 
 impl Hunt<'_> {
-    /// Takes functions out.
+    /// Removes functions from all sessions. A process in which that fails is no longer measured.
     pub(super) fn take_out(
         &mut self,
         lives: &mut Lives,
@@ -77,7 +78,7 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    /// Begins the sessions with the functions that are given.
+    /// Creates the sessions with the given functions. Prints the refused ones of the first session.
     pub(super) fn create_given(&mut self, lives: &mut Lives) -> Result<(), Failure> {
         let mut is_told = false;
         for (index, live) in lives.iter_mut().enumerate() {
@@ -102,7 +103,7 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    /// Instruments functions. Replaces each one that cannot be instrumented with another one.
+    /// Instruments functions. Replaces each function that cannot be instrumented by another one.
     pub(super) fn put_in(
         &mut self,
         lives: &mut Lives,
@@ -181,7 +182,7 @@ impl Hunt<'_> {
         Ok(out.map(|f| (*f, cause(f))).collect())
     }
 
-    /// Puts the functions that are measured into the processes without a session.
+    /// Instruments the measured functions in processes without a session.
     pub(super) fn complete(&mut self, lives: &mut Lives) -> Result<(), Failure> {
         for (index, live) in lives.iter_mut().enumerate() {
             let member = &self.pack.members[index];
@@ -198,7 +199,8 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    /// Instruments functions of one process, by its own addresses.
+    /// Instruments functions of one process, by its own addresses. Creates a session in it if it
+    /// has none.
     fn instrument_one(
         &mut self,
         index: usize,
@@ -244,7 +246,7 @@ impl Hunt<'_> {
                 refused,
                 ..Changed::default()
             },
-            // It was forked from a measured process, and comes with the functions of that one.
+            // It was forked from a measured process and inherits that one's functions.
             Err(SessionError::Exists) if self.has_its_session(index) => {
                 return Ok(PutIn::default());
             }
@@ -252,7 +254,7 @@ impl Hunt<'_> {
         };
         let cause = match changed.refused.first() {
             Some((_, reason)) => reason.to_string(),
-            None => "it was not put in".to_owned(),
+            None => "it was not instrumented".to_owned(),
         };
         let active: Vec<Avma> = match live {
             Some(live) => places_in(live.session()).collect(),
@@ -269,7 +271,7 @@ impl Hunt<'_> {
         })
     }
 
-    /// Prints the notes on these functions that were not printed before.
+    /// Prints the notes on these functions that have not been printed before.
     fn tell_new(&mut self, changed: Changed) {
         if self.asked.brief.is_some() {
             return;
@@ -287,14 +289,14 @@ impl Hunt<'_> {
         tell_refused(&new);
     }
 
-    /// True if a process has a session of this search already, which its follower has made.
+    /// True if a process already has a session of this search, created by the follower.
     fn has_its_session(&self, index: usize) -> bool {
         let members = &self.pack.members;
         let first = members.first().map(|member| &member.process);
         is_of_family(&members[index].process, first)
     }
 
-    /// Begins a session with these functions.
+    /// Creates a session with these functions.
     fn create(
         &self,
         index: usize,
@@ -328,25 +330,25 @@ impl Hunt<'_> {
         Ok(selected)
     }
 
-    /// Goes on without a process in which something has failed, and says so.
+    /// Continues without a process in which an operation has failed, and prints the failure.
     ///
     /// # Errors
-    /// It is the last one.
+    /// The failure, if no other process is left.
     fn leave(&mut self, index: usize, failure: Failure) -> Result<(), Failure> {
         self.pack.members[index].is_out = true;
         if self.pack.members.iter().all(|member| member.is_out) {
             return Err(failure);
         }
         let Member { process, .. } = &self.pack.members[index];
-        // A process that ends is no failure.
+        // The end of a process is no failure.
         if !process.has_ended() {
-            warn(&format!("not measured further: {}", failure.in_one_line()));
+            warn(&format!("no longer measured: {}", failure.in_one_line()));
         }
         Ok(())
     }
 }
 
-/// The functions that are in, by id, with where they begin.
+/// The id and the run-time address of each measured function of a session that is in.
 fn functions_in(session: &Session) -> impl Iterator<Item = (usize, Avma)> {
     let document = session.document();
     let active = document

@@ -1,7 +1,8 @@
-//! Common addresses for code of several processes. A file is at the same common addresses in each of them.
+//! Common addresses for code of several processes. A file is at the same common addresses in each
+//! of them.
 //!
-//! The common address of code is its address in the first process that has its file. Forked processes have
-//! the same files at the same addresses, so there all addresses are equal.
+//! The common address of code is its address in the first process that has its file. Forked
+//! processes have the same files at the same addresses, so there all addresses are equal.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +11,8 @@ use patcher::Avma;
 
 use ipath_target::process::modules::Module;
 
-/// A file, or a part of one that is mapped more than once.
+/// A file, or a part of one that is mapped more than once: its path, the mapped file, and the
+/// offset of its first code in the file, in bytes.
 type File = (String, (String, u64), u64);
 
 /// Above all addresses of programs, which have 47 bits (Documentation/arch/x86/x86_64/mm.rst).
@@ -24,10 +26,11 @@ pub(super) struct Common {
     end: u64,
 }
 
-/// From the addresses of one process to common addresses and back.
+/// Maps addresses of one process to common addresses and back.
 #[derive(Default)]
 pub(super) struct Shifts {
-    /// Own addresses of each file and the first common one. `None` if all addresses are equal.
+    /// The range of each file in the process and its first common address. `None` if all addresses
+    /// are equal.
     files: Option<Vec<(Range<u64>, u64)>>,
 }
 
@@ -48,7 +51,7 @@ impl Common {
         }
     }
 
-    /// The first common address of a file that a process has in this range.
+    /// The first common address of a file that a process has mapped in this range.
     fn place(&mut self, file: File, range: Range<u64>) -> u64 {
         if let Some(known) = self.files.get(&file) {
             return known.start;
@@ -69,7 +72,7 @@ impl Common {
 }
 
 impl Shifts {
-    /// The common address. Code that is in no file has its own.
+    /// The common address of one of the process's own. Code outside files keeps its address.
     pub(super) fn to_common(&self, at: Avma) -> Avma {
         let mut files = self.files.iter().flatten();
         match files.find(|(range, _)| range.contains(&at.0)) {
@@ -78,7 +81,7 @@ impl Shifts {
         }
     }
 
-    /// The process's own address. `None` if it does not have the file.
+    /// The process's own address of a common address. `None` if the process does not have the file.
     pub(super) fn to_own(&self, at: Avma) -> Option<Avma> {
         let Some(files) = &self.files else {
             return Some(at);
@@ -110,7 +113,8 @@ mod tests {
             }
         };
         let first = shifts(&[("app", 0x5000), ("libc", 0x9000)]);
-        // Another program has libc elsewhere, and is itself where the first process has the app.
+        // The second program has libc elsewhere, and overlaps the address of the first one's
+        // program.
         let second = shifts(&[("tool", 0x5800), ("libc", 0x7000)]);
         assert_eq!(first.to_common(Avma(0x9010)), Avma(0x9010));
         assert_eq!(second.to_common(Avma(0x7010)), Avma(0x9010));

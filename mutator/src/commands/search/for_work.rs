@@ -1,4 +1,4 @@
-//! The share of waiting for work in the time off a processor of a measured path, by samples.
+//! The part of a measured path's off-CPU time in which it waited for work, by samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,12 @@ use ipath_sampling::sampling::SampledStack;
 #[derive(Default)]
 struct Stacks(Vec<(Vec<Avma>, Off)>);
 
-/// Time off a processor, ns.
+/// Time off a processor, in nanoseconds.
 #[derive(Clone, Copy, Default)]
 struct Off {
+    /// The part in which a thread waited for work.
     for_work: f64,
+    /// The whole time in which a thread waited.
     all: f64,
 }
 
@@ -26,7 +28,7 @@ pub(super) struct ForWork {
 }
 
 impl ForWork {
-    /// Of each stack the innermost function that is measured counts.
+    /// Groups the sampled stacks by their innermost measured function.
     pub(super) fn of(
         sampled: &[SampledStack],
         measured: &BTreeSet<Avma>,
@@ -59,8 +61,9 @@ impl ForWork {
         self.sees_waits && !self.stacks.contains_key(&function)
     }
 
-    /// The share in a function with these callers, the nearest first. It is the share of the sampled stacks
-    /// with the longest common part of these callers.
+    /// The share of waiting for work in the off-CPU time of a function with these callers, the
+    /// nearest first. It is the share in the sampled stacks that have the longest common prefix
+    /// with these callers. 0 if no wait in the function was sampled.
     pub(super) fn share(&self, function: Avma, callers: &[Avma]) -> f64 {
         let Some(Stacks(stacks)) = self.stacks.get(&function) else {
             return 0.0;
@@ -69,7 +72,8 @@ impl ForWork {
             let same = callers.iter().zip(other);
             same.take_while(|(a, b)| a == b).count()
         };
-        // The stacks with the longest common part are neighbours of the place where this one would be.
+        // The stacks with the longest common prefix are adjacent to the position where this one
+        // would be.
         let place = stacks.partition_point(|(other, _)| other[..] < *callers);
         let beside = [place.checked_sub(1), Some(place)].into_iter().flatten();
         let beside = beside.filter_map(|at| stacks.get(at));
@@ -118,7 +122,7 @@ mod tests {
         assert_eq!(share(7, &[2, 8, 9]), 0.0);
         assert_eq!(share(7, &[2, 4]), 0.0);
         assert_eq!(share(1, &[9]), 0.25);
-        // An unknown caller has the share of the function.
+        // An unknown caller gets the share of the whole function.
         assert_eq!(share(7, &[3]), 50.0 / 54.0);
         assert_eq!(share(9, &[]), 0.0);
     }

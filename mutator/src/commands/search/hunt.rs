@@ -15,7 +15,7 @@ use super::pack::{Lives, Moments, Pack, Prey};
 use super::result::{Outcome, costly, left, unreturned};
 use super::samples::Samples;
 use super::words::{Stopped, measured, reason, sampled, stopped};
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_profile::display_name;
 use ipath_profile::report::{human, wrapped};
 use ipath_sampling::sampling::Sampler;
@@ -25,41 +25,46 @@ use ipath_session::session::Options;
 use ipath_target::process::Process;
 use ipath_target::signals::{Asked, Signals};
 
-/// Why a search is over.
+/// The reason why a search is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     /// There is nothing more to find.
     Found,
-    /// The user or the time has ended it.
+    /// The user or the time limit has ended the search.
     Asked,
-    /// The program has ended, or become another.
+    /// The program has ended, or has executed another one.
     Gone,
 }
 
-/// Time between two looks at what was sampled, and between two at what measuring takes.
+/// The time between two looks at the samples.
 const A_LOOK: Duration = Duration::from_millis(25);
+/// The time between two measurements of the overhead.
 const UNTIL_COST: Duration = Duration::from_millis(250);
-/// How long is sampled before something is measured: so many times that as long as there are fewer samples.
+/// The time to sample before anything is measured. With few samples it is extended, up to
+/// `MOST_SAMPLING` times.
 const SAMPLING: Duration = Duration::from_secs(2);
 const MOST_SAMPLING: u32 = 5;
 const LEAST_SAMPLING: Duration = Duration::from_millis(250);
 const SAMPLES: u64 = 300;
 /// A look ends early if the overhead exceeds this multiple of the limit: its figures are distorted.
 const TOO_MUCH: f64 = 2.0;
-/// Steps that a search has at most.
+/// The most steps of a search.
 const STEPS: u64 = 50;
 
-/// A search that goes on.
+/// A search in progress.
 pub(super) struct Hunt<'h> {
     pub(super) asked: &'h Searching<'h>,
     pub(super) options: &'h Options,
-    /// The process that was asked for.
+    /// The process given on the command line.
     process: &'h Process,
     pub(super) pack: Pack,
     pub(super) search: Search,
     samples: Samples,
+    /// The sampled stacks as of the end of the last step.
     pub(super) stacks: Vec<Stack>,
+    /// The time at which the search ends. `None` if it has no limit.
     end: Option<Instant>,
+    /// The number of steps so far.
     steps: u64,
     overheads: Overheads,
     best: Best<Outcome>,
@@ -69,16 +74,16 @@ pub(super) struct Hunt<'h> {
     pub(super) told: BTreeSet<(&'static str, String)>,
 }
 
-/// True if there is a session.
+/// True if any process has a session.
 fn is_any(lives: &Lives) -> bool {
     lives.iter().any(Option::is_some)
 }
 
-/// Columns of a name in a line about a step.
+/// The terminal columns of a name in a line about a step.
 const LONGEST_NAME: usize = 60;
 
 impl<'h> Hunt<'h> {
-    /// Begins to sample.
+    /// Begins sampling.
     pub(super) fn begin(
         asked: &'h Searching<'h>,
         options: &'h Options,
@@ -111,7 +116,7 @@ impl<'h> Hunt<'h> {
         Ok(hunt)
     }
 
-    /// The best result, with its processes.
+    /// The best result, with its processes. `None` if the search has no result.
     pub(super) fn outcome(self) -> Option<(Outcome, Pack)> {
         Some((self.best.into_inner()?, self.pack))
     }
@@ -122,6 +127,7 @@ impl<'h> Hunt<'h> {
         display_name::fit(&name, LONGEST_NAME)
     }
 
+    /// Prints a line about the search.
     pub(super) fn say(&self, text: &str) {
         if let Some(width) = self.asked.brief {
             let lines = wrapped(text.split(' '), " ", width);
@@ -133,19 +139,19 @@ impl<'h> Hunt<'h> {
         ));
     }
 
-    /// Searches to the end, within the functions of a session or the given ones, if there are any. Adds its
-    /// new sessions to `lives`.
+    /// Searches to the end, within the functions of a session or the given ones, if there are any.
+    /// Adds its new sessions to `lives`.
     pub(super) fn run(&mut self, lives: &mut Lives, signals: &Signals) -> Result<Over, Failure> {
         let over = self.steps(lives, signals);
         match over {
-            // What could not be done to it was because of that.
+            // The failure was caused by the end of the process.
             Err(_) if self.pack.is_gone(Process::settled) => Ok(Over::Gone),
             over => over,
         }
         .inspect(|over| match over {
             Over::Found => {}
-            Over::Asked => self.say("the search was ended before it had come to its end"),
-            Over::Gone => self.say("the program has ended: so has the search"),
+            Over::Asked => self.say("the search was ended early"),
+            Over::Gone => self.say("the program has ended, and with it the search"),
         })
     }
 
@@ -171,7 +177,7 @@ impl<'h> Hunt<'h> {
         if self.search.measured().is_empty() {
             let named = self.pack.functions_in(lives);
             let text = format!(
-                "measuring {} named, and what they call",
+                "measuring {} named with -f, and the functions that they call",
                 functions(named.len())
             );
             self.say(&text);
@@ -182,7 +188,7 @@ impl<'h> Hunt<'h> {
             let (over, now) = self.look(lives, signals)?;
             let window = self.window(&base, &now);
             if let Some(over) = over {
-                // A moment says little, if there is more.
+                // A very short window is not representative. It counts only if there is no other.
                 if self.best.get().is_none() || window.ns >= self.asked.step.as_nanos() as u64 / 2 {
                     let explained = self.search.explained(&window);
                     self.note(window, explained);
@@ -221,7 +227,7 @@ impl<'h> Hunt<'h> {
         }
     }
 
-    /// Prints a step on its line, if there is one that is not printed yet.
+    /// Prints a pending step on one line, if there is one.
     fn print_step(&mut self) {
         let step = std::mem::take(&mut self.step);
         if let Some(width) = self.asked.brief.filter(|_| !step.head.is_empty()) {
@@ -229,7 +235,7 @@ impl<'h> Hunt<'h> {
         }
     }
 
-    /// Prints a step in full, or takes it for its line.
+    /// Prints a step in full, or stores it for its line.
     fn tell(&mut self, head: &str, step: &Step) {
         if self.asked.brief.is_some() {
             let mut names = |all: &mut dyn Iterator<Item = Avma>| -> Vec<String> {
@@ -257,6 +263,7 @@ impl<'h> Hunt<'h> {
         self.say(&said.join("; "));
     }
 
+    /// The text about added functions, each with its sampled share. `None` if there are none.
     pub(super) fn added(&mut self, add: &[(Avma, Cost)]) -> Option<String> {
         let named = add.iter().map(|(function, share)| {
             let name = self.name(*function);
@@ -266,11 +273,12 @@ impl<'h> Hunt<'h> {
         (!named.is_empty()).then(|| format!("added {}", named.join(", ")))
     }
 
-    /// Samples until there is enough to begin with.
+    /// Samples until there are enough samples to begin. Returns the reason if the search is over
+    /// before.
     fn sample(&mut self, lives: &mut Lives, signals: &Signals) -> Option<Over> {
         let begin = Instant::now();
         let mut looked = begin;
-        // Most of the time of a short search is for measuring.
+        // A short search spends most of its time on measuring.
         let quarter = |end: Instant| end.saturating_duration_since(begin) / 4;
         let most = self.end.map_or(MOST_SAMPLING * SAMPLING, quarter);
         let most = most.max(LEAST_SAMPLING);
@@ -298,7 +306,7 @@ impl<'h> Hunt<'h> {
         }
     }
 
-    /// Lets the process run a little.
+    /// Lets the process run for a moment. Returns the reason if the search is over.
     fn pause(&mut self, signals: &Signals) -> Option<Over> {
         match signals.next() {
             Some(Asked::End) => return Some(Over::Asked),
@@ -322,19 +330,19 @@ impl<'h> Hunt<'h> {
         None
     }
 
-    /// Takes in what has been sampled until now, when a step ends.
+    /// Takes in the samples up to now, the end of a step.
     fn take_in(&mut self) {
         self.samples.take_in(self.pack.stacks());
         self.stacks = self.samples.stacks();
     }
 
-    /// All that is measured and sampled until now, and why there is nothing more to come.
+    /// All measurements and samples up to now, and the reason for an end, if there is one.
     fn moments(&mut self, lives: &mut Lives) -> Result<(Moments, Option<Over>), Failure> {
         let (moments, is_over) = self.pack.moments(self.asked.operation, lives)?;
         Ok((moments, is_over.then_some(Over::Gone)))
     }
 
-    /// A moment from which on the same is measured.
+    /// The start of a window with a fixed set of measured functions.
     fn base(&mut self, lives: &mut Lives) -> Result<Moments, Failure> {
         self.catch_up(lives)?;
         let (base, _) = self.moments(lives)?;
@@ -353,7 +361,8 @@ impl<'h> Hunt<'h> {
         }
     }
 
-    /// Looks for a step, or for as long as measuring does not take much too much.
+    /// Waits for the length of a step, or until the overhead far exceeds its limit. Returns the
+    /// measurements up to then, and the reason if the search is over.
     fn look(
         &mut self,
         lives: &mut Lives,
@@ -396,13 +405,14 @@ impl<'h> Hunt<'h> {
         self.best.offer(outcome, explained, is_within_limit);
     }
 
-    /// True if further steps gain nothing. False within named functions: there the first step already
-    /// explains all time.
+    /// True if further steps gain nothing. False within named functions: there the first step
+    /// already explains all time.
     fn is_stuck(&self) -> bool {
         self.search.is_everywhere() && self.best.is_stuck()
     }
 
-    /// Prints why the search ends, the options that would extend it, and the step of the result.
+    /// Prints the reason why the search ends, the options that would extend it, and the step of the
+    /// result.
     fn tell_end(&mut self, step: &Step) {
         let mut said = vec![stopped(&Stopped {
             is_enough: step.is_enough,

@@ -1,4 +1,4 @@
-//! From two profiles of a session to what was measured in between.
+//! What was measured between two snapshots of a session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,14 +11,15 @@ use ipath_sampling::search::{Bounds, Cost, Measured, MeasuredPath, Overhead, Sit
 use ipath_session::collect::{elapsed_ns, measuring_ns};
 use ipath_session::session::Session;
 
-/// A moment: the profile, and the time of the threads that have run until then.
+/// A snapshot: the profile, and the thread times up to this moment.
 pub(super) struct Moment {
     pub(super) profile: Profile,
-    /// See [`ipath_sampling::sampling::SampledStacks`].
+    /// The time that passed for all threads that ran, added up. See
+    /// [`ipath_sampling::sampling::SampledStacks`] for all three times.
     pub(super) lived: Duration,
-    /// See `lived`.
+    /// The part of `lived` in which they waited for work.
     pub(super) idle: Duration,
-    /// See `lived`.
+    /// The part of `lived` in which they waited for a processor.
     pub(super) delayed: Duration,
 }
 
@@ -38,7 +39,7 @@ impl Moment {
     }
 }
 
-/// Where things of a profile are in the process.
+/// The addresses in the process of a profile's functions and frames.
 pub(super) struct Places<'p>(&'p Profile);
 
 impl<'p> Places<'p> {
@@ -67,9 +68,10 @@ impl<'p> Places<'p> {
     }
 }
 
-/// The calls and times of these functions between two moments. The overhead in it is 0.
-/// Subtracts waiting for work and for a processor from the time of a path.
-/// `function_at` returns the start of the function that contains an address.
+/// The calls and times of these functions between two moments. The overhead in the window is 0.
+///
+/// Subtracts waiting for work and for a processor from the time of a path. `function_at` returns
+/// the start of the function that contains an address.
 pub(super) fn window(
     old: &Moment,
     new: &Moment,
@@ -127,7 +129,7 @@ pub(super) fn window(
     let all: Cost = measured.iter().map(Measured::cost).sum();
     Window {
         ns: delta.elapsed_ns(),
-        // A call that has ended may have begun before.
+        // A call that has ended in the window may have begun before it.
         whole: Cost {
             cpu: cpu.max(all.cpu),
             off: (busy - cpu).max(all.off),
@@ -138,11 +140,12 @@ pub(super) fn window(
     }
 }
 
-/// Subtracts the time in which threads were ready without a processor from the time off a processor. `delayed` is that
-/// time and `cpu` the CPU time of the process, ns.
+/// Subtracts the time in which threads were ready without a processor from the off-CPU times.
+/// `delayed` is that time and `cpu` the CPU time of the process, both in nanoseconds.
 ///
-/// Functions in which no wait was sampled have all of it first: nothing else takes them off a processor. Of the rest
-/// each path has a part in proportion to its CPU time, as a thread loses a processor where it uses one.
+/// Functions without a sampled wait absorb it first: nothing else takes them off a processor. The
+/// rest is distributed over the paths in proportion to CPU time, since a thread loses a processor
+/// where it uses one.
 fn subtract_delay(measured: &mut [Measured], delayed: f64, cpu: f64, for_work: &ForWork) {
     let off = |m: &Measured| m.cost().off;
     let is_ready = |m: &&mut Measured| for_work.never_waits(m.function);
@@ -161,18 +164,19 @@ fn subtract_delay(measured: &mut [Measured], delayed: f64, cpu: f64, for_work: &
     }
 }
 
-/// What a process has spent by a moment, ns.
+/// The times and calls of a process up to a moment, in nanoseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Spent {
     elapsed: u64,
     cpu: u64,
-    /// Of that, for measuring.
+    /// The part of the CPU time spent on measuring, in nanoseconds.
     measuring: u64,
-    /// Calls that were measured. `None` if they were not counted.
+    /// The number of calls that were measured. `None` if they were not counted.
     calls: Option<u64>,
 }
 
 impl Spent {
+    /// The times and calls of a profile.
     pub(super) fn of(profile: &Profile) -> Self {
         let session = &profile.session;
         Self {
@@ -196,7 +200,7 @@ impl Spent {
         }
     }
 
-    /// The sum over several processes.
+    /// The sum over several processes. The elapsed time is the longest one.
     pub(super) fn sum(all: impl Iterator<Item = Self>) -> Self {
         let none = Self {
             elapsed: 0,
@@ -212,7 +216,7 @@ impl Spent {
         })
     }
 
-    /// True where so much has passed since then that the share that measuring has taken says something.
+    /// True if enough time has passed since `before` for a meaningful share of overhead.
     fn tells_since(self, before: Self) -> bool {
         const ENOUGH_CPU: u64 = 5_000_000;
         const ENOUGH: u64 = 1_000_000_000;
@@ -224,11 +228,13 @@ impl Spent {
         self.cpu.saturating_sub(before.cpu)
     }
 
-    /// The share of the CPU time that measuring has taken since then. What uses next to none is not slowed down by what is
-    /// a part of it.
+    /// The shares of CPU time and of elapsed time that measuring has taken since `before`. A nearly
+    /// idle process is treated as 5 % busy, because a high share of almost no CPU time does not
+    /// slow it down.
     pub(super) fn overhead_since(self, before: Self) -> Overhead {
         const LEAST_BUSY: f64 = 0.05;
-        /// What takes longer to measure has lost its processor meanwhile.
+        /// In nanoseconds. If measuring a call took longer, the thread lost its processor
+        /// meanwhile.
         const MOST_OF_CALL: u64 = 5_000;
         let elapsed = self.elapsed.saturating_sub(before.elapsed) as f64;
         let cpu = (self.cpu_since(before) as f64).max(LEAST_BUSY * elapsed);
@@ -243,15 +249,17 @@ impl Spent {
     }
 }
 
-/// What measuring takes, from several moments on. A thread that loses its processor while it measures seems to measure all
-/// the while: so the middle one of several times counts, which is what it takes again and again.
+/// Measurements of the overhead over time. A thread that loses its processor while it measures
+/// seems to measure all the while. So the median counts, which is the usual overhead.
 #[derive(Default)]
 pub(super) struct Overheads {
+    /// The times at the last measurement.
     last: Option<Spent>,
     taken: Vec<Overhead>,
 }
 
 impl Overheads {
+    /// Begins to measure the overhead from this moment on.
     pub(super) fn begin(at: Spent) -> Self {
         Self {
             last: Some(at),
@@ -259,9 +267,10 @@ impl Overheads {
         }
     }
 
+    /// Adds a measurement of the overhead since the last one, unless too little time has passed.
     pub(super) fn note(&mut self, now: Spent) {
         match self.last {
-            // A process that has not run tells nothing.
+            // A process that has not run yields no information.
             Some(before) if !now.tells_since(before) => {}
             Some(before) => {
                 self.taken.push(now.overhead_since(before));
@@ -271,16 +280,17 @@ impl Overheads {
         }
     }
 
-    /// The median by share.
+    /// The measurement whose share is the median, the lower one of two. The default without
+    /// measurements.
     pub(super) fn usual(&self) -> Overhead {
         let mut taken = self.taken.clone();
         taken.sort_by(|a, b| a.share.total_cmp(&b.share));
-        // Of two the lower one.
+        // Of two medians the lower one.
         let middle = taken.len().saturating_sub(1) / 2;
         taken.get(middle).copied().unwrap_or_default()
     }
 
-    /// True if the last two readings exceeded `times` the limit.
+    /// True if both of the last two measurements exceeded `times` the limit.
     pub(super) fn is_above(&self, bounds: &Bounds, times: f64) -> bool {
         let mut last = self.taken.iter().rev().take(2);
         self.taken.len() >= 2 && last.all(|taken| bounds.is_above(*taken, times))
@@ -290,12 +300,13 @@ impl Overheads {
 const WALL: &str = "wall";
 const CPU: &str = "cpu";
 
-/// Calls that were timed.
+/// The number of calls on a path that have a wall time.
 fn values(path: &PathEntry) -> u64 {
     path.metrics.timers.get(WALL).map_or(0, TimerStats::values)
 }
 
-/// Time in the function alone since then.
+/// The exclusive CPU time and off-CPU time on a path since `was`, in nanoseconds. Without `was`:
+/// since the start. Negative differences count as 0.
 fn difference(path: &PathEntry, was: Option<&PathEntry>) -> Cost {
     let own = |path: &PathEntry, metric: &str| {
         let stats = path.metrics.timers.get(metric);
@@ -349,9 +360,9 @@ mod tests {
         };
         assert_eq!(off(16.0, true), [0.0, 60.0]);
         assert_eq!(off(20.0, true), [0.0, 56.0]);
-        // No more than there was.
+        // No more is subtracted than the functions have.
         assert_eq!(off(12.0, true), [4.0, 60.0]);
-        // Without samples of waits, each has its part.
+        // Without samples of waits, the time is distributed over all functions.
         assert_eq!(off(16.0, false), [4.0, 56.0]);
     }
 
@@ -368,7 +379,7 @@ mod tests {
         assert_eq!(overheads(&[0.01, 9.0, 0.02, 0.01]).usual(), of(0.01));
         assert_eq!(overheads(&[0.6, 0.5, 0.7, 0.1]).usual(), of(0.5));
         assert_eq!(overheads(&[]).usual(), of(0.0));
-        // Nor a moment in which it has not run.
+        // Periods in which the process has not run do not count.
         let spent = |elapsed: u64, cpu: u64, measuring: u64| Spent {
             elapsed: elapsed * 1_000_000,
             cpu: cpu * 1_000_000,
@@ -381,7 +392,7 @@ mod tests {
         }
         let shares: Vec<f64> = seen.taken.iter().map(|taken| taken.share).collect();
         assert_eq!(shares, [0.4]);
-        // Nor calls that take longer than measuring one can.
+        // Times above the maximum for measuring a call do not count.
         let (begin, end) = (spent(0, 0, 0), spent(1000, 100, 50));
         let calls = Some(200);
         assert_eq!(Spent { calls, ..end }.overhead_since(begin).share, 0.01);

@@ -1,4 +1,4 @@
-//! Followed processes that begin during a search.
+//! Followed processes that start during a search.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::super::remarks::warn;
 use super::common::Shifts;
 use super::hunt::Hunt;
 use super::pack::{Lives, Member, Pack};
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_profile::Profile;
 use ipath_sampling::sampling::begin_all;
 use ipath_session::follow::Newcomer;
@@ -16,7 +16,8 @@ use ipath_target::process::Process;
 use ipath_target::process::modules::modules;
 
 impl Pack {
-    /// Adds the sessions that the follower has made since. Returns true if there are any.
+    /// Adds sessions that the follower has created since, and prints its remarks. Returns true if
+    /// there are any sessions.
     pub(super) fn take_in_newcomers(&mut self, lives: &mut Lives) -> bool {
         let Some((_, follower)) = &self.following else {
             return false;
@@ -50,8 +51,8 @@ impl Pack {
         is_any
     }
 
-    /// Adds followed processes that have no session, and begins to sample those that are not sampled.
-    /// Returns true if there are any.
+    /// Adds followed processes without a session, and starts to sample processes that are not
+    /// sampled. Returns true if any process was not sampled.
     pub(super) fn take_in_processes(&mut self, lives: &mut Lives) -> bool {
         let Some((root, _)) = &self.following else {
             return false;
@@ -84,14 +85,15 @@ impl Pack {
         true
     }
 
-    /// Begins no more sessions.
+    /// Stops creating sessions.
     pub(super) fn close(&self) {
         self.following
             .iter()
             .for_each(|(_, follower)| follower.close());
     }
 
-    /// Stops following, once the sessions of the members are out. Returns the sum of the other processes.
+    /// Stops following, after the sessions of the members have been removed. Returns the sum of the
+    /// other processes. `None` if no process was followed or none of them was measured.
     pub(super) fn let_go(&self) -> Option<Profile> {
         let (_, follower) = self.following.as_ref()?;
         follower.let_go();
@@ -115,7 +117,7 @@ impl Pack {
         }
     }
 
-    /// Removes the members whose sessions are over, and adds their profiles to those of the other ended
+    /// Removes members whose sessions are over, and adds their profiles to those of other ended
     /// processes.
     fn retire(&mut self, lives: &mut Lives) {
         let Some((_, follower)) = &self.following else {
@@ -145,8 +147,8 @@ impl Pack {
 }
 
 impl Hunt<'_> {
-    /// Updates the members before a step. Removes ended processes, adds new ones, and measures the same
-    /// functions in them.
+    /// Updates the members before a step. Removes ended processes, adds new ones, and measures the
+    /// same functions in them.
     pub(super) fn catch_up(&mut self, lives: &mut Lives) -> Result<(), Failure> {
         if self.pack.following.is_none() {
             return Ok(());

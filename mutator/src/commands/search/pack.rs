@@ -1,6 +1,7 @@
-//! The processes that a search is in: one, or a process with its descendants. Functions and call sites are
-//! named by [common addresses](super::common).
+//! The processes of a search: one, or a process with its descendants. Functions and call sites are
+//! identified by [common addresses](super::common).
 
+use crate::commands::failures::SessionFailure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use super::common::{Common, Shifts};
 use super::for_work::ForWork;
 use super::look::{Moment, Spent, window};
 use crate::commands::language::Language;
-use ipath_base::error::Failure;
+use crate::failure::Failure;
 use ipath_profile::{GENERATED, Left, Profile, Session, Target};
 use ipath_sampling::sampling::{Generated, SampledStack, Sampler, Seeing, begin_all};
 use ipath_sampling::search::{Measured, MeasuredPath, Site, Window};
@@ -24,11 +25,12 @@ use ipath_target::process::{Presence, Process};
 /// A process to search in, with the functions to search within.
 pub(in crate::commands) struct Prey {
     pub(in crate::commands) process: Process,
+    /// The functions to search within. `None` if all functions are searched.
     pub(in crate::commands) given: Option<Selected>,
 }
 
 impl Prey {
-    /// A process in which everything is searched.
+    /// A process in which all functions are searched.
     pub(in crate::commands) fn of(process: &Process) -> Self {
         Self {
             process: process.clone(),
@@ -40,48 +42,52 @@ impl Prey {
 /// A process of a search.
 pub(super) struct Member {
     pub(super) process: Process,
-    /// `None` if it cannot be sampled, or began since the last step.
+    /// `None` if it cannot be sampled, or has started since the last step.
     pub(super) sampler: Option<Sampler>,
+    /// The conversion between its own addresses and common ones.
     pub(super) shifts: Shifts,
+    /// The functions to search within, before its session is created. `None` if there are none.
     pub(super) given: Option<Selected>,
-    /// True if no session could be made in it.
+    /// True once an operation in it has failed. It is no longer measured.
     pub(super) is_out: bool,
 }
 
-/// The sessions of the members, in their order.
+/// The sessions of the members, in their order. `None` for a member without a session.
 pub(super) type Lives = Vec<Option<Live>>;
 
-/// The measurements of all processes until a moment.
+/// The measurements of all processes up to a moment.
 pub(super) struct Moments {
-    /// In the order of the members. Members that begin later are added at the end.
+    /// In the order of the members. New members come last.
     of_members: Vec<Moment>,
-    /// The stacks sampled until then, of each member.
+    /// The stacks of each member that were sampled up to this moment.
     sampled: Vec<Vec<SampledStack>>,
     /// The sum of followed processes that are no longer members.
     gone: Option<Moment>,
 }
 
 impl Moments {
-    /// The sum of the times.
+    /// The sum of the times and calls.
     pub(super) fn spent(&self) -> Spent {
         let all = self.of_members.iter().chain(&self.gone);
         Spent::sum(all.map(|moment| Spent::of(&moment.profile)))
     }
 }
 
-/// The processes.
+/// The processes of a search.
 pub(super) struct Pack {
     pub(super) members: Vec<Member>,
     /// The first process and its follower. `None` without `--follow`.
     pub(super) following: Option<(Process, Follower)>,
     pub(super) common: Common,
-    /// The results of `name_at`, for processes that have ended since.
+    /// The results of `name_at`, kept for processes that have ended since.
     names: BTreeMap<Avma, (String, String)>,
+    /// The time at which sampling began.
     begun: Instant,
 }
 
 impl Pack {
-    /// Begins to sample these processes. Prints a line for each of several that cannot be sampled.
+    /// Starts to sample these processes. Prints a line for each one that cannot be sampled if there
+    /// are others.
     ///
     /// # Errors
     /// The failure for the first process, if none can be sampled.
@@ -114,7 +120,7 @@ impl Pack {
         Ok(pack)
     }
 
-    /// True if there is and will be no other process than the first one.
+    /// True if the first process is and remains the only one.
     fn is_one(&self) -> bool {
         self.members.len() == 1 && self.following.is_none()
     }
@@ -134,7 +140,8 @@ impl Pack {
         }
     }
 
-    /// True if all processes are gone.
+    /// True if `life` finds that all processes have ended or executed other programs. With
+    /// `--follow`, true if no followed process is left.
     pub(super) fn is_gone(&self, life: fn(&Process) -> Presence) -> bool {
         if let Some((_, follower)) = &self.following {
             return follower.seen().living == 0;
@@ -143,7 +150,7 @@ impl Pack {
         processes.all(|process| life(process) != Presence::Here)
     }
 
-    /// The most limited way in which a process is sampled.
+    /// The most limited way in which a process is sampled. The default if none is.
     pub(super) fn seeing(&self) -> Seeing {
         let samplers = self.members.iter().flat_map(|member| &member.sampler);
         let all = samplers.map(Sampler::seeing);
@@ -156,12 +163,12 @@ impl Pack {
             .flat_map(|member| &mut member.sampler)
     }
 
-    /// Reads the samples that were taken since the last call.
+    /// Reads the samples of all members that were taken since the last call.
     pub(super) fn look(&mut self) {
         self.samplers().for_each(Sampler::look);
     }
 
-    /// The number of samples until now.
+    /// The number of samples of all members so far.
     pub(super) fn samples(&mut self) -> u64 {
         let samples = self.samplers().map(|sampler| {
             let shares = sampler.shares(0);
@@ -170,13 +177,13 @@ impl Pack {
         samples.sum()
     }
 
-    /// Notes that ipath has stopped processes since `begun`.
+    /// Records that ipath has stopped the processes since `begun`, a result of [`Sampler::moment`].
     pub(super) fn stopped_since(&mut self, begun: u64) {
         self.samplers()
             .for_each(|sampler| sampler.stopped_since(begun));
     }
 
-    /// The stacks that were sampled until now.
+    /// The stacks sampled so far.
     pub(super) fn stacks(&mut self) -> Vec<SampledStack> {
         self.renew_shifts();
         let samplers = self.members.iter_mut().map(|member| &mut member.sampler);
@@ -247,7 +254,8 @@ impl Pack {
         left.filter(|left| left.share() >= least).collect()
     }
 
-    /// The names of the function at an address and of its module.
+    /// The names of the function at a common address and of its module. If unknown, the address
+    /// itself and an empty name.
     pub(super) fn name_at(&mut self, at: Avma) -> (String, String) {
         let mut members = self.members.iter_mut();
         let name = |member: &mut Member| {
@@ -266,7 +274,8 @@ impl Pack {
         }
     }
 
-    /// The first address of the function at an address.
+    /// The start of the function that contains `at`, or `at` if none is known. Both are in the
+    /// common address space of the processes.
     fn function_at(&mut self, at: Avma) -> Avma {
         let mut members = self.members.iter_mut();
         let function = |member: &mut Member| {
@@ -277,14 +286,15 @@ impl Pack {
         members.find_map(function).unwrap_or(at)
     }
 
-    /// The times of all processes until now. Reads no path.
+    /// The times of all processes with a session so far. Reads no path.
     pub(super) fn spent(&mut self, lives: &mut Lives) -> Spent {
         self.take_in_newcomers(lives);
         let sessions = lives.iter().flatten().map(Live::session);
         Spent::sum(sessions.map(Spent::now))
     }
 
-    /// The measurements and samples until now, and true if all sessions are over.
+    /// The measurements and samples so far, and true if all sessions are over. With `--follow`,
+    /// true if no followed process is left.
     pub(super) fn moments(
         &mut self,
         operation: &str,
@@ -382,7 +392,8 @@ impl Pack {
     }
 }
 
-/// The profile of a process without a session: it has the CPU time of the process and no functions.
+/// The profile of a process without a session: it contains the CPU time of the process and no
+/// functions.
 fn unmeasured(process: &Process, begun: Instant) -> Profile {
     let during = Session {
         elapsed_ns: begun.elapsed().as_nanos() as u64,
@@ -392,7 +403,7 @@ fn unmeasured(process: &Process, begun: Instant) -> Profile {
     Profile::empty(Target::default(), during, Vec::new())
 }
 
-/// A window of one process in common addresses.
+/// Converts a window of one process to common addresses.
 fn to_common(own: Window, shifts: &Shifts) -> Window {
     let site = |site: Site| Site {
         function: shifts.to_common(site.function),

@@ -1,4 +1,4 @@
-//! What a search has come to, as it stands in the profile.
+//! The result of a search as stored in a profile.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,20 @@ use patcher::Avma;
 use super::common::Shifts;
 use super::look::Places;
 use super::words::reason;
-use ipath_profile::{Explained, Found, FoundPath, Left, Profile};
+use ipath_profile::{Explained, FoundPath, Left, Profile, SearchResult};
 use ipath_sampling::search::{Cost, Dropped, Row, Search, Stack, Window};
 
-/// The latest result.
+/// The result of a step.
 pub(super) struct Outcome {
+    /// The measurements of the step.
     pub(super) window: Window,
+    /// The costly paths.
     pub(super) rows: Vec<Row>,
     /// The share that all measured calls explain.
     pub(super) explained: Cost,
+    /// The number of steps up to this one.
     pub(super) steps: u64,
+    /// The functions that may be costly and are not among the rows.
     pub(super) left: Vec<Left>,
 }
 
@@ -83,7 +87,7 @@ fn file(profile: &Profile, module: Option<usize>) -> &str {
 
 impl Outcome {
     /// The result in the form of a profile with these indices.
-    pub(super) fn found(&self, numbers: &Numbers) -> Found {
+    pub(super) fn found(&self, numbers: &Numbers) -> SearchResult {
         let Numbers { functions, frames } = numbers;
         let path = |row: &Row| {
             let sites = row.callers.iter();
@@ -103,7 +107,7 @@ impl Outcome {
                 idle: row.is_idle,
             })
         };
-        Found {
+        SearchResult {
             ns: self.window.ns,
             cpu_ns: self.window.whole.cpu as u64,
             waiting_ns: self.window.whole.off as u64,
@@ -119,7 +123,7 @@ impl Outcome {
     }
 }
 
-/// How many functions have been dropped for what measuring took.
+/// The number of functions that were dropped because of their overhead.
 pub(super) fn costly(search: &Search) -> usize {
     let dropped = search.dropped().values();
     dropped
@@ -135,15 +139,16 @@ pub(super) fn unreturned(search: &Search) -> usize {
         .count()
 }
 
-/// Functions outside `found` that may be costly: sampled ones, and ones dropped as costly or refused.
+/// Functions outside `found` that may be costly: sampled ones, and ones dropped as costly or
+/// refused. At most 16. `name` gives the names of a function and of its module.
 pub(super) fn left(
     search: &Search,
     sampled: &[Stack],
     found: &[Avma],
     mut name: impl FnMut(Avma) -> (String, String),
 ) -> Vec<Left> {
-    /// More would not be read.
-    const MOST: usize = 16;
+    /// The most functions to list.
+    const MAX_FUNCTIONS: usize = 16;
     let mut all: Vec<(Avma, Cost)> = search.left(sampled);
     let is_told = |why: &Dropped| matches!(why, Dropped::Costly { .. } | Dropped::Refused(_));
     let given_up = search.dropped().iter().filter(|(_, why)| is_told(why));
@@ -153,7 +158,7 @@ pub(super) fn left(
         }
     }
     all.retain(|(function, _)| !found.contains(function));
-    all.truncate(MOST);
+    all.truncate(MAX_FUNCTIONS);
     let left = all.into_iter().map(|(function, share)| {
         let (name, file) = name(function);
         Left {

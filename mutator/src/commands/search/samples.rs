@@ -1,4 +1,4 @@
-//! What has been sampled, the latest most.
+//! The samples of a search, weighted by age.
 
 use std::collections::BTreeMap;
 
@@ -7,43 +7,50 @@ use patcher::Avma;
 use ipath_sampling::sampling::SampledStack;
 use ipath_sampling::search::{Cost, Stack};
 
-/// What is a step older counts for so much less: a program does other things when it starts than later.
+/// The weight of samples decreases by this factor per step. A program does other things at its
+/// start than later.
 const FADING: f64 = 0.5;
 
-type Key = (Vec<Avma>, usize);
+/// The functions of a stack, and the index of the one that its time is charged to.
+type StackKey = (Vec<Avma>, usize);
 
-/// Stacks with the time that was sampled at each.
+/// Stacks with the sampled time of each.
 #[derive(Default)]
 pub(super) struct Samples {
-    /// All of it.
-    sampled: BTreeMap<Key, Cost>,
-    faded: BTreeMap<Key, Cost>,
+    /// The total time, without decay.
+    sampled: BTreeMap<StackKey, Cost>,
+    /// The time with decay.
+    faded: BTreeMap<StackKey, Cost>,
 }
 
 impl Samples {
-    /// Takes in what has been sampled from the beginning until now, when a step ends.
+    /// Takes in all samples from the start up to now, the end of a step. Stacks that differ only in
+    /// generated code have the same functions, and count together.
     pub(super) fn take_in(&mut self, sampled: Vec<SampledStack>) {
         for cost in self.faded.values_mut() {
             *cost = *cost * FADING;
         }
+        let mut together: BTreeMap<StackKey, Cost> = BTreeMap::new();
         for stack in sampled {
-            let now = Cost {
+            let key = (stack.functions, stack.charged);
+            *together.entry(key).or_default() += Cost {
                 cpu: stack.cpu,
                 off: stack.waited,
             };
-            let key = (stack.functions, stack.charged);
+        }
+        for (key, now) in together {
             let before = self.sampled.insert(key.clone(), now).unwrap_or_default();
             *self.faded.entry(key).or_default() += Cost {
                 cpu: (now.cpu - before.cpu).max(0.0),
-                // What waits stand for is estimated anew each time.
+                // Sampled waits are extrapolated again each time.
                 off: (now.off - before.off).max(0.0),
             };
         }
     }
 
-    /// The stacks.
+    /// The sampled stacks, with the decayed time of each.
     pub(super) fn stacks(&self) -> Vec<Stack> {
-        let stack = |((functions, charged), cost): (&Key, &Cost)| Stack {
+        let stack = |((functions, charged), cost): (&StackKey, &Cost)| Stack {
             functions: functions.clone(),
             charged: *charged,
             cost: *cost,
@@ -56,15 +63,27 @@ impl Samples {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_was_sampled_last_counts_most() {
-        let at = |function: u64, cpu: f64| SampledStack {
+    fn at(function: u64, cpu: f64) -> SampledStack {
+        SampledStack {
             functions: vec![Avma(function)],
             charged: 0,
             cpu,
             waited: 0.0,
             for_work: 0.0,
-        };
+        }
+    }
+
+    #[test]
+    fn equal_stacks_count_together() {
+        let mut samples = Samples::default();
+        samples.take_in(vec![at(1, 80.0), at(2, 1.0), at(1, 3.0)]);
+        samples.take_in(vec![at(1, 80.0), at(2, 1.0), at(1, 4.0)]);
+        let costs: Vec<f64> = samples.stacks().iter().map(|s| s.cost.cpu).collect();
+        assert_eq!(costs, [42.5, 0.5]);
+    }
+
+    #[test]
+    fn what_was_sampled_last_counts_most() {
         let mut samples = Samples::default();
         samples.take_in(vec![at(1, 80.0)]);
         samples.take_in(vec![at(1, 80.0), at(2, 30.0)]);

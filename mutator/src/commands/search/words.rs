@@ -1,14 +1,15 @@
-//! What a search does, in words.
+//! Messages about a search.
 
 use ipath_profile::report::human;
 use ipath_sampling::search::{Bounds, Cost, Dropped};
 
-/// What samples say: `83 % of CPU time and 12 % of waiting`, as far as there is some of it.
+/// A share by samples, such as `83 % of CPU time and 12 % of waiting`. Omits parts close to 0.
 pub(super) fn sampled(share: Cost) -> String {
     shares(share, "waiting")
 }
 
-/// The same of what was measured: time off a processor, where a thread waits or has none though it could run.
+/// A measured share, such as `83 % of CPU time and 12 % of the time off it`. Off the CPU, a thread
+/// waits or is ready without a processor. Omits parts close to 0.
 pub(super) fn measured(share: Cost) -> String {
     shares(share, "the time off it")
 }
@@ -26,7 +27,7 @@ fn shares(share: Cost, off: &str) -> String {
     }
 }
 
-/// Why a function is not measured.
+/// The reason why a function is not measured.
 pub(super) fn reason(dropped: &Dropped) -> String {
     match dropped {
         Dropped::Costly {
@@ -40,7 +41,7 @@ pub(super) fn reason(dropped: &Dropped) -> String {
             human::rounded(*overhead)
         ),
         Dropped::Small(share) => format!("{} is too little", human::rounded(*share)),
-        Dropped::Unreturned => "no call of it began and returned meanwhile".to_owned(),
+        Dropped::Unreturned => "no call of it both began and returned meanwhile".to_owned(),
         Dropped::Refused(reason) => format!("cannot be instrumented: {reason}"),
         Dropped::Ended => {
             "its programs end too soon; --follow -f NAME measures it in later ones".to_owned()
@@ -56,11 +57,11 @@ pub(super) struct Stopped {
     pub(super) is_enough: bool,
     /// True if the last steps explained no more than an earlier one.
     pub(super) is_stuck: bool,
-    /// Functions that were dropped because of their overhead.
+    /// The number of functions that were dropped because of their overhead.
     pub(super) costly: usize,
     /// True if the limit of functions measured at once is reached.
     pub(super) is_full: bool,
-    /// Functions that were dropped because no call returned.
+    /// The number of functions that were dropped because no call returned.
     pub(super) unreturned: usize,
 }
 

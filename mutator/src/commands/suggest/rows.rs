@@ -1,4 +1,4 @@
-//! The functions that are worth naming, and the figures of their lines.
+//! The functions worth measuring, and the figures of their lines.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -15,35 +15,46 @@ use ipath_target::process::Pid;
 /// Figures are out of date if a running process yields no samples for this long.
 const STALE: Duration = Duration::from_secs(2);
 
-/// The most columns of a name within a sentence.
+/// The most terminal columns of a name within a sentence.
 const SHORT: usize = 40;
 
-/// What was sampled, and what it suggests. In the order of the JSON.
+/// The samples and the suggested functions. The order of the fields is that of the JSON.
 #[derive(Default, serde::Serialize)]
 pub(super) struct Suggestion {
+    /// The number of samples.
     pub(super) samples: u64,
     pub(super) candidates: Vec<Candidate>,
+    /// The number of sampled processes.
     pub(super) processes: usize,
+    /// The duration of sampling.
     pub(super) observed_ns: u64,
+    /// The CPU time of all threads.
     pub(super) cpu_ns: u64,
+    /// The time in which threads waited, without waiting for work.
     pub(super) waited_ns: u64,
+    /// The time in which threads waited for work.
     pub(super) waited_for_work_ns: u64,
+    /// The number of sampled waits.
     pub(super) waits: u64,
+    /// The number of samples that were dropped because the buffer was full.
     pub(super) lost: u64,
+    /// The number of threads that did not run.
     pub(super) idle_threads: usize,
+    /// The number of threads that were not sampled.
     pub(super) unseen_threads: usize,
 }
 
-/// A function worth naming.
+/// A function worth measuring.
 pub(in crate::commands) struct Candidate {
     pub(in crate::commands) function: Function,
-    /// Why it cannot be measured.
+    /// The reason why the function cannot be measured. `None` if it can be.
     pub(in crate::commands) reason: Option<String>,
+    /// The names of its most common callers, the nearest first.
     pub(super) stack: Vec<String>,
 }
 
 impl Candidate {
-    /// The reason not to measure it. `None` if it can be measured at a bearable price.
+    /// The reason not to measure the function. `None` if it can be measured at a reasonable cost.
     pub(in crate::commands) fn refused(&self) -> Option<String> {
         /// The reason for [`Function::is_built_in`].
         const BUILT_IN: &str = "generated code calls it too often: a caller of it costs less";
@@ -52,8 +63,8 @@ impl Candidate {
     }
 }
 
-/// Describes the generated code that takes much of the CPU time, in one line: how much, the tool that
-/// shows its functions, and the nearest function that can be measured.
+/// A line about generated code that takes much of the CPU time: its share, the tool that shows its
+/// functions, and the nearest function that can be measured. `None` if it takes less than a tenth.
 pub(in crate::commands) fn generated(
     candidates: &[Candidate],
     tool: Option<&str>,
@@ -107,7 +118,7 @@ impl Serialize for Candidate {
     }
 }
 
-/// What stands above [`figures`].
+/// The labels above [`figures`].
 pub(in crate::commands) fn head() -> [String; 4] {
     in_columns(["self", "with callees", "waiting", "waits/s"].map(String::from))
 }
@@ -121,7 +132,7 @@ fn in_columns([own, total, waiting, waits]: [String; 4]) -> [String; 4] {
     ]
 }
 
-/// What has been looked at, and for how long; what of it was not seen.
+/// A line about the sampled times, the duration and the limitations.
 pub(in crate::commands) fn about(pid: Pid, shares: &Shares) -> String {
     let seconds = |d: Duration| format!("{:.2} s", d.as_secs_f64());
     let mut text = format!(
@@ -139,10 +150,10 @@ pub(in crate::commands) fn about(pid: Pid, shares: &Shares) -> String {
     match shares.seeing {
         Seeing::Whole => {}
         Seeing::UserMode => text += "; waiting is not seen",
-        Seeing::Stops => text += "; by stops, there being no perf events",
+        Seeing::Stops => text += "; by stops, because there are no perf events",
     }
     if shares.unseen > 0 {
-        let _ = write!(text, "; {} threads not looked at", shares.unseen);
+        let _ = write!(text, "; {} threads not sampled", shares.unseen);
     }
     if shares.lost > 0 {
         let lost = human::count(shares.lost, "sample");
@@ -152,7 +163,7 @@ pub(in crate::commands) fn about(pid: Pid, shares: &Shares) -> String {
         let seconds = shares.stale.as_secs();
         let _ = write!(text, "; nothing was sampled in the last {seconds} s");
     }
-    text + "; estimates ± what they may be off by"
+    text + "; estimates ± their margin of error"
 }
 
 /// The callers of a candidate, with the frames of runtimes folded.
@@ -166,11 +177,11 @@ pub(in crate::commands) fn callers(stack: &[String]) -> Vec<Link> {
     items.into_iter().filter_map(link).collect()
 }
 
-/// Shares, with what they may be off by, and waits, as wide as [`head`].
+/// The shares with their errors, and the waits, as wide as [`head`].
 pub(in crate::commands) fn figures(function: &Function) -> [String; 4] {
     let share = |Share { value, error }: Share| match value > 0.0 {
         false => String::new(),
-        // With so few samples only an upper bound is known.
+        // With so few samples only an upper bound is meaningful.
         true if error >= value => format!("up to {:.0} %", (100.0 * (value + error)).min(100.0)),
         true => format!("{:.1}±{:.1} %", 100.0 * value, 100.0 * error),
     };

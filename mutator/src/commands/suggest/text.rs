@@ -1,6 +1,6 @@
-//! The output of `suggest`. On a terminal no line is wider than the screen: names are shortened and the
-//! frames of runtimes are folded, as in reports. A name that has too little room beside the figures stands
-//! below them.
+//! The output of `suggest`. On a terminal no line is wider than the screen: names are shortened and
+//! frames of runtimes are folded, as in reports. A name without enough room beside the figures goes
+//! on a line below them.
 
 use std::fmt::Write;
 
@@ -17,35 +17,35 @@ use ipath_session::session::Places;
 use ipath_target::process::Pid;
 use ipath_target::process::modules::Module;
 
-/// Between two columns.
+/// The gap between two columns.
 const GAP: &str = "  ";
-/// Before a function.
+/// The terminal columns before a function.
 const COLUMNS: usize = 50;
-/// Before its callers, where the terminal is too narrow for them to stand below the function.
+/// The indentation of callers on terminals too narrow to put them below the function.
 const NARROW: usize = 4;
-/// Callers stand below their function if they have this many columns there.
+/// The fewest terminal columns for callers below their function.
 const ROOMY: usize = 60;
-/// A name is not cut below this to make room for its module.
+/// The fewest terminal columns of a name when room for its module is needed.
 const LEAST: usize = 24;
 const ARROW: &str = " < ";
-/// The most callers in a file.
+/// The most callers per function in output to a file.
 const SHOWN: usize = 4;
 
-/// Whom the text is about.
+/// The subject of the text.
 pub(super) struct Subject {
     pub(super) pid: Pid,
     /// The number of processes that were sampled.
     pub(super) processes: usize,
-    /// True if its descendants were to be sampled as well.
+    /// True if descendants were sampled as well.
     pub(super) children: bool,
-    /// The tool that shows the functions of its language, if they are not native.
+    /// The tool that shows the functions of the program's language. `None` if they are native.
     pub(super) tool: Option<String>,
-    /// A remark on descendants that were not sampled.
+    /// A note on descendants that were not sampled.
     pub(super) others: Option<String>,
 }
 
-/// The text. `modules` are those of the process of the first candidate that can be measured, `width`
-/// the columns of the terminal.
+/// The output. `modules` are those of the process of the first measurable candidate. `width` is the
+/// width of the terminal in columns, or `None` if the output goes to a file.
 pub(super) fn text(
     subject: &Subject,
     shares: &Shares,
@@ -62,7 +62,7 @@ pub(super) fn text(
         text = wrapped(text.split(' '), " ", width).join("\n");
     }
     text.push('\n');
-    // A line of labels that does not fit is left out: each figure has its own then.
+    // A line of labels that does not fit is omitted. Each figure then has its own label.
     let labels = head().join(" ") + GAP + "function";
     if width.is_none_or(|width| width >= labels.width()) {
         text += &labels;
@@ -110,7 +110,7 @@ pub(super) fn text(
     text
 }
 
-/// Columns before what stands below a function.
+/// The indentation of lines below a function.
 fn indent(width: Option<usize>) -> usize {
     match width {
         Some(width) if width < COLUMNS + ROOMY => NARROW,
@@ -118,7 +118,8 @@ fn indent(width: Option<usize>) -> usize {
     }
 }
 
-/// The figures of a function, in columns below the labels, or each with its label if these have no room.
+/// The figures of a function, in columns below the labels, or each with its label if the columns do
+/// not fit.
 fn figures_line(candidate: &Candidate, labels: usize, width: Option<usize>) -> String {
     let figures = figures(&candidate.function);
     let Some(width) = width.filter(|&width| width < labels) else {
@@ -142,7 +143,8 @@ fn below(text: &str, indent: usize, width: Option<usize>) -> String {
     lines.collect()
 }
 
-/// The name of a function, with its module if that has room or another function has the same name.
+/// The name of a function. It includes the module if there is room, or if another function has the
+/// same name.
 enum Placed {
     /// Behind the figures.
     Beside(String),
@@ -150,7 +152,7 @@ enum Placed {
     Below(String),
 }
 
-/// The functions with their modules.
+/// The name of each candidate, where it fits. With its module in output to a file.
 fn names(candidates: &[Candidate], width: Option<usize>) -> Vec<Placed> {
     let name = |candidate: &Candidate| printable(&candidate.function.name).into_owned();
     let module = |candidate: &Candidate| format!("{GAP}{}", printable(&candidate.function.file));
@@ -177,7 +179,7 @@ fn names(candidates: &[Candidate], width: Option<usize>) -> Vec<Placed> {
                 _ => {}
             }
         }
-        // The name has more than one line.
+        // The name takes more than one line.
         (name, module, own, false)
     };
     let rows: Vec<(String, String, usize, bool)> = candidates.iter().map(row).collect();
@@ -192,7 +194,7 @@ fn names(candidates: &[Candidate], width: Option<usize>) -> Vec<Placed> {
     fit_each(&each).into_iter().zip(&rows).map(placed).collect()
 }
 
-/// The callers of each candidate, as a line; empty if none are known.
+/// A line with the callers of each candidate. The line is empty if none are known.
 fn all_callers(candidates: &[Candidate], width: Option<usize>) -> Vec<String> {
     let indent = indent(width);
     let Some(width) = width else {
@@ -234,7 +236,7 @@ fn all_callers(candidates: &[Candidate], width: Option<usize>) -> Vec<String> {
 fn remarks(shares: &Shares, suggestion: &Suggestion) -> Vec<String> {
     let mut remarks = Vec::new();
     if suggestion.candidates.is_empty() {
-        remarks.push("nothing ran, and threads waited for nothing but work".to_owned());
+        remarks.push("nothing ran, and threads waited only for work".to_owned());
     }
     if shares.idle > 0 {
         remarks.push(format!(
@@ -257,7 +259,7 @@ fn remarks(shares: &Shares, suggestion: &Suggestion) -> Vec<String> {
     remarks
 }
 
-/// A pattern that matches this candidate and, if a name allows it, nothing else.
+/// A pattern that matches this candidate and, if possible, nothing else.
 pub(in crate::commands) fn pattern_of(candidate: &Candidate, modules: &[Module]) -> String {
     let has_meaning =
         |c: char| MEANING.contains(&c) || is_active(c) || c.is_whitespace() || "'\\".contains(c);
@@ -403,7 +405,8 @@ mod tests {
         }
     }
 
-    /// Neither generated code nor the built-ins that it calls are offered, but what calls them.
+    /// Generated code and the built-ins that it calls are not offered, but their native callers
+    /// are.
     #[test]
     fn the_nearest_native_function_is_offered_in_the_place_of_generated_code() {
         let mut candidates = vec![

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What is parsed in the end where this is typed, with the program left out.
+/// The final command line for these typed arguments and this file, without the program.
 fn lines(typed: &str, text: &str) -> Result<String, Problem> {
     let args: Vec<OsString> = ["ipath"]
         .into_iter()
@@ -23,7 +23,7 @@ fn becomes(typed: &str, text: &str, expected: &str) {
     assert_eq!(lines(typed, text).as_deref(), Ok(expected));
 }
 
-/// The line and the cause.
+/// Asserts that the file is rejected, with this line and with `words` in the cause.
 #[track_caller]
 fn is_wrong(typed: &str, text: &str, line: usize, words: &str) {
     match lines(typed, text) {
@@ -63,7 +63,7 @@ fn what_is_typed_wins() {
         text,
         "attach --depth=4 1 -m count --interval 3s",
     );
-    // Callers that are cut off are of no use to a search.
+    // A search needs callers, which `depth` would cut off.
     becomes(
         "attach 1 --search",
         "depth = 4\ninterval = '2s'",
@@ -74,7 +74,7 @@ fn what_is_typed_wins() {
         "[report]\ntree = true",
         "report p --json",
     );
-    // Nor is a search's share of use to what is none.
+    // The share is an option of searches only.
     let text = "min-share = '5%'";
     becomes("attach 1 -f a", text, "attach 1 -f a");
     becomes(

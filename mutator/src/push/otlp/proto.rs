@@ -1,6 +1,6 @@
-//! The messages that are sent and answered: `opentelemetry/proto/profiles/v1development/profiles.proto` of opentelemetry-proto, as
-//! OpenTelemetry's Python package of it has it in 1.45, with what it uses of common, resource and collector. Only fields that
-//! are set are here.
+//! The messages sent and received: `opentelemetry/proto/profiles/v1development/profiles.proto` from
+//! opentelemetry-proto, as in version 1.45 of OpenTelemetry's Python package. The messages that it
+//! uses from common, resource and collector are included. Fields that are never set are omitted.
 
 use prost::{Message, Oneof};
 
@@ -26,7 +26,7 @@ pub struct PartialSuccess {
     pub error_message: String,
 }
 
-/// Of each table the first entry is the default one, which stands for none.
+/// The first entry of each table is the default value, which means none.
 #[derive(Clone, PartialEq, Message)]
 pub struct Dictionary {
     #[prost(message, repeated, tag = "1")]

@@ -10,33 +10,41 @@ use patcher::Avma;
 use super::ranges::Ranges;
 use crate::arch::MACHINE;
 
-/// Records of a file that are read in all.
-const MOST: u64 = 1 << 22;
-/// Bytes of a name; longer ones are cut.
+/// The most records of a file to read.
+const MAX_RECORDS: u64 = 1 << 22;
+/// The most bytes of a name. Longer names are truncated.
 const LONGEST: usize = 4096;
 
 /// `JiTD`, as an x86-64 program writes it.
 const MAGIC: u32 = 0x4a69_5444;
-/// Bytes of a file's header, and of a record's prefix.
+/// The size of a file's header, in bytes.
 const HEADER: usize = 40;
+/// The size of a record's prefix, in bytes.
 const PREFIX: usize = 16;
-/// Kinds of records, with what stands before the name, or in all.
+/// The kind of a record of code that was loaded.
 const CODE_LOAD: u32 = 0;
+/// The bytes of a record of loaded code between its prefix and its name.
 const OF_LOAD: usize = 40;
+/// The kind of a record of code that was moved.
 const CODE_MOVE: u32 = 1;
+/// The bytes of a record of moved code after its prefix.
 const OF_MOVE: usize = 48;
 
-/// How far a file has been read.
+/// The progress in reading a file.
 #[derive(Debug, Default)]
 pub(super) struct Dump {
-    /// 0 before its header has been read.
+    /// The number of bytes read so far. 0 before the header has been read.
     done: u64,
+    /// The number of records read so far.
     records: u64,
+    /// True once the file has turned out to have another format or too many records. No more is
+    /// read then.
     is_broken: bool,
 }
 
 impl Dump {
-    /// Takes in the whole records that have been added to the file of `pid`. What is no such file says nothing.
+    /// Adds the complete records that were added to the file of `pid` to `names`. `len` is the
+    /// file's length. A file of another format gives no names.
     pub(super) fn read(
         &mut self,
         file: &File,
@@ -69,11 +77,11 @@ impl Dump {
             from.read_exact(&mut prefix)?;
             let size = u64::from(number(&prefix, 4));
             if self.done.saturating_add(size) > len {
-                // Not wholly written yet.
+                // The record is not complete yet.
                 break;
             }
             self.records += 1;
-            self.is_broken = size < PREFIX as u64 || self.records > MOST;
+            self.is_broken = size < PREFIX as u64 || self.records > MAX_RECORDS;
             let rest = size.saturating_sub(PREFIX as u64);
             let mut body = vec![0; rest.min((OF_LOAD + LONGEST) as u64) as usize];
             from.read_exact(&mut body)?;
@@ -85,7 +93,8 @@ impl Dump {
     }
 }
 
-/// Takes in a record.
+/// Adds a record to `names`. `body` follows its prefix. Other kinds and truncated records are
+/// skipped.
 fn take(kind: u32, time: u64, body: &[u8], names: &mut Ranges) {
     match kind {
         CODE_LOAD if body.len() > OF_LOAD => {
@@ -107,12 +116,12 @@ fn take(kind: u32, time: u64, body: &[u8], names: &mut Ranges) {
     }
 }
 
-/// The number of 32 bits at a place that is there.
+/// The 32-bit number at an offset within bounds.
 fn number(bytes: &[u8], at: usize) -> u32 {
     word(bytes, at) as u32
 }
 
-/// Up to eight bytes at a place, as a number.
+/// Up to eight bytes at an offset, as a little-endian number.
 fn word(bytes: &[u8], at: usize) -> u64 {
     let of = bytes.iter().skip(at).take(8).rev();
     of.fold(0, |number, &byte| number << 8 | u64::from(byte))
@@ -152,7 +161,7 @@ mod tests {
         record(CODE_LOAD, time, &[at, at, 16, 1], name)
     }
 
-    /// The names after each part of a file has been written.
+    /// The names after each of these parts was written to a file.
     fn read(parts: &[Vec<u8>]) -> Ranges {
         let mut file = crate::jit::tests::own_file();
         let (mut dump, mut names) = (Dump::default(), Ranges::default());

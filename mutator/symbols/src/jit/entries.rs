@@ -1,4 +1,4 @@
-//! Unwind entries that a process has registered for code that is in no file.
+//! Unwind entries that a process registered for code outside of files.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,8 +12,9 @@ use super::unwinder::{Registration, registrations};
 use ipath_target::process::modules::Module;
 use ipath_target::process::{Mapping, Memory};
 
-/// The most bytes of one list of entries, and of all lists.
+/// The maximum number of bytes of one list of entries.
 const LARGEST: u64 = 16 << 20;
+/// The maximum number of bytes of all lists.
 const MOST_BYTES: usize = 64 << 20;
 
 /// Unwind entries that were registered together, copied from the process.
@@ -22,21 +23,25 @@ pub struct Entries {
     /// The address passed at registration: of the first entry, of the array of lists, or of the
     /// file.
     pub key: Avma,
-    /// The `__jit_debug_descriptor` whose list contains the file.
+    /// The `__jit_debug_descriptor` whose list contains the file. `None` for entries that were
+    /// registered with an unwinder.
     pub descriptor: Option<Avma>,
     sections: Vec<Section>,
 }
 
+/// A list of unwind entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Section {
     bytes: Vec<u8>,
+    /// Its address in the process.
     at: u64,
+    /// The bases of relative pointers in the entries: code and data.
     bases: (u64, u64),
     form: Form,
 }
 
 impl Entries {
-    /// The rows of all described code that is in no file.
+    /// The rows of all described code that `maps` show outside of files.
     pub fn described(&self, maps: &[Mapping]) -> Vec<Registered> {
         let sections = self.sections.iter();
         let all = sections.flat_map(|section| {
@@ -68,8 +73,8 @@ fn is_generated(maps: &[Mapping], code: &Range<Svma>) -> bool {
     false
 }
 
-/// True if a mapping holds code that the process made: anonymous memory, or a file without a name
-/// (memfd_create(2)).
+/// True if a mapping is executable and holds code that the process made: anonymous memory, or a
+/// deleted file, such as one of memfd_create(2).
 pub fn makes_code(mapping: &Mapping) -> bool {
     let is_of_file = mapping.file.1 != 0 && !mapping.name.ends_with(" (deleted)");
     mapping.execute && !is_of_file && mapping.name != "[vdso]" && mapping.name != "[vsyscall]"
@@ -83,7 +88,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads the current registrations. Unreadable and surplus ones are left out.
+    /// Reads the current registrations through these modules. Skips unreadable ones, repeated keys,
+    /// and lists beyond 64 MiB in total.
     pub fn read(&mut self, modules: &[Module], maps: &[Mapping], memory: &Memory) -> Vec<Entries> {
         let mut found: Vec<Entries> = Vec::new();
         let mut left = MOST_BYTES;
@@ -137,7 +143,8 @@ fn with_unwinder(registration: &Registration, maps: &[Mapping], memory: &Memory)
     }
 }
 
-/// The bytes of a list, with the word 0 at its end.
+/// The bytes of a list, with the word 0 at its end. `None` if it cannot be read or has no end
+/// within [`LARGEST`] bytes of its mapping.
 fn list_at(at: Avma, maps: &[Mapping], memory: &Memory) -> Option<Vec<u8>> {
     let after = maps.partition_point(|m| m.range.end <= at);
     let mapping = maps.get(after).filter(|m| m.contains(at))?;
@@ -165,8 +172,8 @@ fn list_at(at: Avma, maps: &[Mapping], memory: &Memory) -> Option<Vec<u8>> {
     }
 }
 
-/// The sections of an ELF file in memory. A section that has been loaded is read from its loaded
-/// copy, which has its relocations applied.
+/// The sections with unwind entries of an ELF file in memory at `at`. A section that has been
+/// loaded is read from its loaded copy, which has its relocations applied.
 fn in_file(bytes: &[u8], at: u64, memory: &Memory) -> Vec<Section> {
     let Ok(tables) = LinkTables::parse(bytes) else {
         return Vec::new();
@@ -213,7 +220,8 @@ fn begins_entries(bytes: &[u8]) -> bool {
     matches!(words, (Some(len), Some([0, 0, 0, 0])) if u32::from_le_bytes(*len) != 0)
 }
 
-/// Applies the relocations of a section of an object file to its `contents`.
+/// Applies the relocations of a section of an object file to its `contents`, which are at `at` in
+/// the process.
 fn relocate(tables: &LinkTables<'_>, section: usize, at: u64, contents: &mut [u8]) {
     for relocation in tables.relocations_of(section) {
         let Some(symbol) = tables.symbol(relocation.symbol) else {

@@ -1,9 +1,11 @@
-//! What the HotSpot Java virtual machine says of the code that it generates. libjvm.so has tables of its own data
-//! structures for debuggers (`gHotSpotVMStructs`, vmStructs.cpp), by which the code cache is read here from outside.
+//! Unwind rules for the code that the HotSpot Java virtual machine generates. libjvm.so has tables
+//! of its own data structures for debuggers (`gHotSpotVMStructs`, vmStructs.cpp). The code cache is
+//! read from outside by these tables.
 //!
-//! Frames of the interpreter have a frame pointer at all times, those of compiled methods where the virtual machine runs
-//! with `-XX:+PreserveFramePointer`. Stubs of the runtime have frames of a fixed size, which stands in their heads.
-//! Adapters between the two kinds of code, and what else is generated, have frames that are not told.
+//! Frames of the interpreter always have a frame pointer. Those of compiled methods have one if the
+//! virtual machine runs with `-XX:+PreserveFramePointer`. Stubs of the runtime have frames of a
+//! fixed size, which is in their headers. The frames of adapters between the two kinds of code, and
+//! of other generated code, are unknown.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,19 +24,21 @@ use ipath_target::process::modules::Module;
 /// The file of the virtual machine.
 const FILE: &str = "libjvm.so";
 
-/// As the beginning of a function with a frame pointer leaves it.
+/// The rule after the prologue of a function with a frame pointer.
 const FRAME_POINTER: Rule = Rule::FRAME_POINTER;
 
-/// Nothing is told, and nothing may be guessed: return addresses of the interpreter follow no call.
+/// No rule, and no guess: return addresses of the interpreter follow no call.
 const UNKNOWN: Rule = Rule::Stop(Cause::NoRule);
 
-/// A virtual machine whose interpreter is there.
+/// A virtual machine with an interpreter.
 pub struct HotSpot {
     /// The heaps of its code, by address.
     heaps: Vec<Heap>,
+    /// The code of the interpreter.
     interpreter: Range<Avma>,
-    /// Where Java code that native code has called returns to.
+    /// The return address of Java code that native code called.
     call_stub_return: Avma,
+    /// True if the virtual machine runs with `-XX:+PreserveFramePointer`.
     preserves_frame_pointer: bool,
     fields: Blob,
 }
@@ -42,44 +46,50 @@ pub struct HotSpot {
 /// A heap of code.
 struct Heap {
     range: Range<Avma>,
-    /// One byte for each segment: how far back the block begins that it is in.
+    /// The address of a table with one byte per segment: the number of segments to go back towards
+    /// the start of its block, 0 at the start, 255 if the segment is free.
     segments: Avma,
+    /// The binary logarithm of the size of a segment in bytes.
     log2_segment: u32,
-    /// Compiled methods are in it, and nothing else.
+    /// True if it contains only compiled methods.
     is_of_methods: bool,
 }
 
-/// Where the head of a block has what it has.
+/// Offsets in bytes at the start of a block of code.
 struct Blob {
+    /// The size of the block's header. The other offsets are relative to its end.
     header: u64,
+    /// The pointer to the name of the kind of code.
     name: u64,
+    /// The frame size, in words.
     frame_size: u64,
 }
 
-/// The rules of all return addresses in the code cache: of each from an address to the next.
+/// The rules of all return addresses in the code cache. Each holds from its address to the next.
 pub struct Conventions {
     /// The code cache.
     pub range: Range<Avma>,
-    /// Ascending.
+    /// The first address of each rule, ascending.
     pub rows: Vec<(Avma, Rule)>,
 }
 
-/// True if the module is a virtual machine of which this may know.
+/// True if the module's file name is that of the virtual machine.
 pub fn is_one(module: &Module) -> bool {
     module.file_name() == FILE
 }
 
 impl HotSpot {
-    /// Of a process that has this module and memory; `None` where it tells nothing, as before it is set up.
+    /// Reads the virtual machine of a process with this module and memory. `None` if its tables are
+    /// unusable, for example before it is initialized.
     pub fn read(module: &Module, memory: &Memory) -> Option<Self> {
-        /// Bytes that are left at the end of a block of code.
+        /// The most unused bytes at the end of a block of code.
         const MOST_SPARE: i32 = 512;
         let tables = Tables::read(module, memory)?;
         let code = tables.pointer("AbstractInterpreter", "_code")?;
         let start = tables.word(code, "StubQueue", "_stub_buffer")?;
         let limit = tables.int(code, "StubQueue", "_buffer_limit")?;
         let end = tables.int(code, "StubQueue", "_queue_end")?;
-        // While it is being generated it has more room, which goes to other code afterwards.
+        // A block has more room while its code is generated. Other code gets the rest afterwards.
         let is_whole = end > 0 && (0..MOST_SPARE).contains(&limit.checked_sub(end)?);
         let interpreter = Avma(start)..Avma(start).plus(u64::try_from(limit).ok()?);
         let call_stub_return = tables.pointer("StubRoutines", "_call_stub_return_address")?;
@@ -100,7 +110,7 @@ impl HotSpot {
         })
     }
 
-    /// What holds for all return addresses in its code.
+    /// The rules for all return addresses in its code.
     pub fn conventions(&self) -> Conventions {
         let start = self.heaps.first().map_or(Avma(0), |heap| heap.range.start);
         let end = self.heaps.last().map_or(Avma(0), |heap| heap.range.end);
@@ -115,7 +125,7 @@ impl HotSpot {
         }
         rows.push((self.interpreter.start, FRAME_POINTER));
         rows.push((self.interpreter.end, UNKNOWN));
-        // Of two at one address the later one holds: a heap that begins where another one ends.
+        // At equal addresses the later rule holds: a heap that begins at the end of another.
         rows.sort_by_key(|row| row.0);
         rows.reverse();
         rows.dedup_by_key(|row| row.0);
@@ -126,12 +136,13 @@ impl HotSpot {
         }
     }
 
-    /// Return addresses that have another rule than those around them.
+    /// The return addresses whose rules differ from those around them.
     pub fn rules(&self) -> Vec<(Avma, Rule)> {
         vec![(self.call_stub_return, FRAME_POINTER)]
     }
 
-    /// The rule of a return address of which the conventions tell nothing.
+    /// The rule of a return address that the conventions do not cover. `None` if it is unknown, or
+    /// not in a block of code.
     pub fn rule_at(&self, after: Avma, memory: &Memory) -> Option<Rule> {
         if after == self.call_stub_return {
             return Some(FRAME_POINTER);
@@ -144,22 +155,24 @@ impl HotSpot {
             return self.preserves_frame_pointer.then_some(FRAME_POINTER);
         }
         let words = memory.int(blob.plus(self.fields.frame_size))?;
-        // Those without a frame of their own have 0 or less.
+        // Blobs without a frame have 0 or less.
         (words > 0).then_some(Rule::FromSp {
             cfa_offset: words.checked_mul(8)?,
             fp_words: -2,
         })
     }
 
+    /// The heap that the call before `after` is in. `None` if it is in none.
     fn heap_of(&self, after: Avma) -> Option<&Heap> {
         let call = Avma(after.0.checked_sub(1)?);
         self.heaps.iter().find(|heap| heap.range.contains(&call))
     }
 
-    /// The block of code that the call before `after` is in (CodeHeap::find_block_for).
+    /// The address after the header of the block of code that the call before `after` is in
+    /// (CodeHeap::find_block_for). `None` if it is in no block.
     fn blob_of(&self, after: Avma, memory: &Memory) -> Option<Avma> {
         const FREE: u8 = 0xff;
-        /// A step is of up to 254 segments of some 128 bytes.
+        /// Each step covers up to 254 segments of about 128 bytes.
         const MOST_STEPS: usize = 1 << 14;
         let heap = self.heap_of(after)?;
         let mut segment = (after.0 - 1 - heap.range.start.0) >> heap.log2_segment;
@@ -182,10 +195,12 @@ impl HotSpot {
 
 /// The heaps of code, by address.
 fn heaps(tables: &Tables<'_>, interpreter: &Range<Avma>) -> Option<Vec<Heap>> {
-    /// There are three at most.
-    const MOST: i32 = 16;
+    /// HotSpot has three at most.
+    const MAX_HEAPS: i32 = 16;
     let list = tables.pointer("CodeCache", "_heaps")?;
-    let count = tables.int(list, "GrowableArrayBase", "_len")?.min(MOST);
+    let count = tables
+        .int(list, "GrowableArrayBase", "_len")?
+        .min(MAX_HEAPS);
     let data = tables.word(list, "GrowableArray<int>", "_data")?;
     let heap = |index: i32| {
         let at = Avma(tables.memory.word(Avma(data).plus(8 * index as u64))?);
@@ -197,7 +212,7 @@ fn heaps(tables: &Tables<'_>, interpreter: &Range<Avma>) -> Option<Vec<Heap>> {
         Some(Heap {
             segments: Avma(tables.word(map, "VirtualSpace", "_low")?),
             log2_segment: u32::try_from(log2).ok().filter(|&log2| log2 < 32)?,
-            // Where there is one heap alone, all is in it.
+            // A single heap contains everything.
             is_of_methods: !range.contains(&interpreter.start),
             range,
         })
@@ -208,7 +223,7 @@ fn heaps(tables: &Tables<'_>, interpreter: &Range<Avma>) -> Option<Vec<Heap>> {
     has_interpreter.then_some(heaps)
 }
 
-/// Memory that is read by the page, and each page once: what is looked for stands close together.
+/// Memory that is read by page, each page once. The data to read are close together.
 struct Pages<'m> {
     memory: &'m Memory,
     pages: RefCell<HashMap<u64, [u8; Pages::LEN]>>,
@@ -252,7 +267,8 @@ impl<'m> Pages<'m> {
         self.bytes(at).map(i32::from_le_bytes)
     }
 
-    /// A name that ends with a zero; none that is longer than any there is.
+    /// A string with a final zero. `None` if it cannot be read, is no UTF-8, or is longer than any
+    /// known one.
     fn text(&self, at: Avma) -> Option<String> {
         const LONGEST: u64 = 96;
         let mut name = Vec::new();
@@ -269,13 +285,13 @@ impl<'m> Pages<'m> {
 /// The virtual machine's tables of its own structures.
 struct Tables<'m> {
     memory: Pages<'m>,
-    /// By type and field: the offset, or of a static field the address.
+    /// By type and field: the offset, or the address of a static field.
     fields: HashMap<(String, String), u64>,
-    /// Bytes of types.
+    /// The sizes of types in bytes.
     sizes: HashMap<String, u64>,
 }
 
-/// The types of which something is needed.
+/// The types to look up.
 const TYPES: [&str; 11] = [
     "AbstractInterpreter",
     "CodeBlob",
@@ -293,8 +309,8 @@ const TYPES: [&str; 11] = [
 impl<'m> Tables<'m> {
     fn read(module: &Module, memory: &'m Memory) -> Option<Self> {
         let opened = images::of_module(module).ok()?;
-        let bias = module.bias(opened.image)?;
-        let exported = LinkTables::parse(opened.image.data()).ok()?;
+        let bias = module.bias(opened.image())?;
+        let exported = LinkTables::parse(opened.image().data()).ok()?;
         let mut symbols = HashMap::new();
         for symbol in exported.dynamic_symbols() {
             if let Some(name) = exported.name(&symbol)
@@ -344,7 +360,9 @@ impl<'m> Tables<'m> {
         Some(tables)
     }
 
-    /// Calls `found` for each entry of a table that is about one of the types, up to the entry without a type.
+    /// Calls `found` with the address and the type of each entry of a table about one of [`TYPES`].
+    /// The table ends with an entry without a type. `kind` is the offset of the type's name in an
+    /// entry. `None` if an entry cannot be read, `found` returns `None`, or there is no end.
     fn each(
         &mut self,
         first: u64,
@@ -352,10 +370,10 @@ impl<'m> Tables<'m> {
         kind: u64,
         mut found: impl FnMut(&mut Self, Avma, String) -> Option<()>,
     ) -> Option<()> {
-        /// There are some thousands.
-        const MOST: u64 = 1 << 16;
+        /// HotSpot has some thousands.
+        const MAX_ROWS: u64 = 1 << 16;
         let mut names: HashMap<u64, Option<String>> = HashMap::new();
-        for index in 0..MOST {
+        for index in 0..MAX_ROWS {
             let at = Avma(first.checked_add(stride.checked_mul(index)?)?);
             let name = self.memory.word(at.plus(kind))?;
             if name == 0 {
@@ -372,35 +390,37 @@ impl<'m> Tables<'m> {
         None
     }
 
+    /// The offset of a field, or the address of a static field. `None` if the tables lack it.
     fn offset(&self, kind: &str, field: &str) -> Option<u64> {
         let key = (kind.to_owned(), field.to_owned());
         self.fields.get(&key).copied()
     }
 
-    /// The value of a static field that is an address.
+    /// The value of a static field that holds an address.
     fn pointer(&self, kind: &str, field: &str) -> Option<Avma> {
         let at = Avma(self.offset(kind, field)?);
         self.memory.word(at).map(Avma)
     }
 
-    /// A field of eight bytes of the object at `of`.
+    /// An eight-byte field of the object at `of`.
     fn word(&self, of: Avma, kind: &str, field: &str) -> Option<u64> {
         let at = of.0.checked_add(self.offset(kind, field)?)?;
         self.memory.word(Avma(at))
     }
 
-    /// A field of four bytes of it.
+    /// A four-byte field of the object at `of`.
     fn int(&self, of: Avma, kind: &str, field: &str) -> Option<i32> {
         let at = of.0.checked_add(self.offset(kind, field)?)?;
         self.memory.int(Avma(at))
     }
 
-    /// The value of an option that is a bool.
+    /// The value of a boolean option of the virtual machine. `None` if there is no such option, or
+    /// if it cannot be read.
     fn flag(&self, name: &str) -> Option<bool> {
-        /// There are some 1,500.
-        const MOST: u64 = 1 << 14;
+        /// HotSpot has about 1,500.
+        const MAX_FLAGS: u64 = 1 << 14;
         let first = self.pointer("JVMFlag", "flags")?;
-        let count = self.pointer("JVMFlag", "numFlags")?.0.min(MOST);
+        let count = self.pointer("JVMFlag", "numFlags")?.0.min(MAX_FLAGS);
         let size = *self.sizes.get("JVMFlag")?;
         let mut flags = (0..count).map(|index| first.plus(size.saturating_mul(index)));
         let flag = flags.find(|&flag| {

@@ -9,23 +9,25 @@ use patcher::Avma;
 
 use super::ranges::Ranges;
 
-/// Bytes of a file that are read in all.
-const MOST: u64 = 64 << 20;
-/// Bytes of a line; longer ones are passed over.
+/// The most bytes of a file to read.
+const MAX_BYTES: u64 = 64 << 20;
+/// The most bytes of a line. Longer lines are skipped.
 const LONGEST: usize = 4096;
 
-/// How far a file has been read.
+/// The progress in reading a file.
 #[derive(Debug, Default)]
 pub(super) struct PerfMap {
+    /// The number of bytes read so far.
     done: u64,
+    /// The number of lines read so far.
     lines: u64,
 }
 
 impl PerfMap {
-    /// Takes in what has been added to the file. Lines of another form are passed over; one without an end is not
-    /// written yet.
+    /// Adds the lines that were added to the file to `names`. `len` is the file's length. Malformed
+    /// lines are skipped. A line without an end is not complete yet.
     pub(super) fn read(&mut self, file: &File, len: u64, names: &mut Ranges) -> io::Result<()> {
-        let new = len.min(MOST).saturating_sub(self.done);
+        let new = len.min(MAX_BYTES).saturating_sub(self.done);
         let mut bytes = vec![0; new as usize];
         let read = file.read_at(&mut bytes, self.done)?;
         bytes.truncate(read);
@@ -46,6 +48,7 @@ impl PerfMap {
     }
 }
 
+/// The start, the size and the name in a line. `None` if it is malformed.
 fn parse(line: &[u8]) -> Option<(u64, u64, &str)> {
     if line.len() > LONGEST {
         return None;

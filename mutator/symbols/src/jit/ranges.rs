@@ -1,4 +1,4 @@
-//! Names by address, of which later ones take the place of earlier ones.
+//! Names by address. Later ones replace earlier ones.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,42 +6,44 @@ use std::sync::Arc;
 
 use patcher::Avma;
 
-/// Pieces of code that are kept.
-const MOST: usize = 1 << 21;
+/// The maximum number of pieces of code to keep.
+const MAX_RANGES: usize = 1 << 21;
 
 /// A piece of code that has a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// First address of the function.
+    /// First address of the function in the process.
     pub start: Avma,
-    /// What it is called.
+    /// Its name, as the compiler recorded it.
     pub name: Arc<str>,
-    /// When it came there.
+    /// The time of its arrival. It is comparable only within one source of names.
     time: u64,
 }
 
-/// Which code is where.
+/// The named code by address.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// By first address, with the address after the last. No two overlap: of one that others have been written
-    /// into, what is left stands here.
+    /// By first address, with the end address. Ranges do not overlap: an overwritten one keeps only
+    /// its remaining parts.
     all: BTreeMap<Avma, (Avma, Named)>,
 }
 
 impl Ranges {
+    /// The code at an address. `None` if it has no name.
     pub(super) fn at(&self, at: Avma) -> Option<&Named> {
         let (_, (end, named)) = self.all.range(..=at).next_back()?;
         (at < *end).then_some(named)
     }
 
-    /// All that is known.
+    /// All names.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.all.values().map(|(_, named)| &*named.name)
     }
 
-    /// Code of this name came to a place. Nothing changes where there is later code.
+    /// Adds code with this name. It replaces the parts of older code that it overlaps. Nothing is
+    /// added if it overlaps later code, is empty, or if there are [`MAX_RANGES`] already.
     pub(super) fn insert(&mut self, range: Range<Avma>, time: u64, name: &Arc<str>) {
-        if range.start >= range.end || self.all.len() >= MOST {
+        if range.start >= range.end || self.all.len() >= MAX_RANGES {
             return;
         }
         let before = self.all.range(..range.end).rev();

@@ -22,28 +22,33 @@ const VERSION: u32 = 1;
 const OF_UNWINDER: [&str; 2] = ["__register_frame", "__register_frame_info"];
 /// Offset of `first_entry` in `struct jit_descriptor`.
 const FIRST: usize = 16;
-/// The most entries of a list that are read, and the most bytes of one file and of all files.
+/// The maximum number of entries of a list that are read.
 const MOST_ENTRIES: usize = 1 << 16;
+/// The maximum number of bytes of one file.
 const LARGEST: u64 = 16 << 20;
+/// The maximum number of bytes of all files.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// A file of the list: address and size.
+/// A file of the list: its address in the process, and its size in bytes.
 pub type File = (u64, u64);
 
 /// The registered files that have been read so far.
 #[derive(Debug, Default)]
 pub(super) struct Registered {
-    /// The descriptor of each inspected module, by path and first address.
+    /// The address of the descriptor of each inspected module, by path and first address. `None`
+    /// for a module without one.
     descriptors: BTreeMap<(String, Avma), Option<Avma>>,
     files: BTreeSet<File>,
+    /// The total size of the files, in bytes.
     bytes: u64,
-    /// Files are numbered in the order of their arrival.
+    /// The number of the last file. Files are numbered in the order of their arrival.
     time: u64,
     pub(super) names: Ranges,
 }
 
 impl Registered {
-    /// Reads new registrations of a process. True if there were any.
+    /// Reads new registrations of a process. True if there were any. False if its memory cannot be
+    /// read.
     pub(super) fn read(&mut self, process: &Process) -> bool {
         let (Ok(maps), Ok(memory)) = (process.maps(), process.open_memory()) else {
             return false;
@@ -84,7 +89,8 @@ impl Registered {
     }
 }
 
-/// The files of a list, the latest first, up to the first unreadable entry.
+/// The files of a list, the latest first, up to the first unreadable entry. `None` if the
+/// descriptor at `descriptor` cannot be read or has another version.
 pub fn files(descriptor: Avma, memory: &Memory) -> Option<Vec<File>> {
     let head = memory.read_vec(descriptor, FIRST + 8).ok()?;
     if head[..4] != VERSION.to_le_bytes() {
@@ -104,7 +110,7 @@ pub fn files(descriptor: Avma, memory: &Memory) -> Option<Vec<File>> {
     Some(found)
 }
 
-/// The contents of a file of a list, unless it is too large.
+/// The contents of a file of a list. `None` if it cannot be read or is larger than 16 MiB.
 pub fn contents(file: File, memory: &Memory) -> Option<Vec<u8>> {
     let (at, size) = file;
     let is_meant = size <= LARGEST;
@@ -119,21 +125,21 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 /// The interfaces of a module for registering code that is made at run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
-    /// The address of `__jit_debug_descriptor`.
+    /// The address of `__jit_debug_descriptor`. `None` if the module has none.
     pub descriptor: Option<Avma>,
     /// True if the module contains an unwinder that accepts registrations.
     pub has_unwinder: bool,
 }
 
 impl Registers {
-    /// The interfaces of this module.
+    /// The interfaces of this module. It counts as without any if its file cannot be read.
     pub fn of(module: &Module) -> Self {
         let Ok(opened) = images::of_module(module) else {
             return Self::default();
         };
         let names = [DESCRIPTOR, OF_UNWINDER[0], OF_UNWINDER[1]];
-        let [descriptor, unwinder @ ..] = elf_symbols::defined(opened.image.data(), names);
-        let bias = module.bias(opened.image);
+        let [descriptor, unwinder @ ..] = elf_symbols::defined(opened.image().data(), names);
+        let bias = module.bias(opened.image());
         Self {
             descriptor: descriptor.zip(bias).map(|(at, bias)| bias.to_avma(at)),
             has_unwinder: unwinder.iter().any(Option::is_some),
@@ -146,8 +152,8 @@ impl Registers {
     }
 }
 
-/// Adds the functions of a file in memory. The sections of a loaded object file contain their
-/// addresses.
+/// Adds the functions of a file in memory to `names`. The sections of a loaded object file contain
+/// their addresses.
 fn name_functions(bytes: &[u8], time: u64, names: &mut Ranges) {
     let Ok(tables) = LinkTables::parse(bytes) else {
         return;

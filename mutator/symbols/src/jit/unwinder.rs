@@ -20,7 +20,7 @@ use ipath_target::process::{Mapping, Memory};
 /// The most bytes of a module's data that are searched.
 const MOST_DATA: u64 = 1 << 20;
 /// The most registrations that are read.
-const MOST: usize = 1 << 14;
+const MAX_REGISTRATIONS: usize = 1 << 14;
 
 /// Unwind entries that are registered together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ pub struct Registration {
     pub bases: (u64, u64),
 }
 
-/// All registrations with the unwinder of a module.
+/// All registrations with the unwinder of a module, in ascending order of their keys.
 pub fn registrations(module: &Module, maps: &[Mapping], memory: &Memory) -> Vec<Registration> {
     let mut reading = Reading {
         maps,
@@ -81,6 +81,7 @@ struct Reading<'r> {
 }
 
 impl Reading<'_> {
+    /// True if a word may be the address of an object: it is aligned and in writable memory.
     fn may_lead(&self, word: u64) -> bool {
         word.is_multiple_of(8) && self.is_readable(word, true)
     }
@@ -96,7 +97,7 @@ impl Reading<'_> {
         let mut objects = BTreeSet::new();
         let mut next = first;
         while next != 0 {
-            if !objects.insert(next) || self.found.len() + objects.len() > MOST {
+            if !objects.insert(next) || self.found.len() + objects.len() > MAX_REGISTRATIONS {
                 return None;
             }
             next = self.object(next)?.1;
@@ -118,7 +119,7 @@ impl Reading<'_> {
         let head = word(&bytes, 8)?;
         let (count, kind) = (head as u32 as usize, (head >> 32) as u32);
         let (_, most, size) = [INNER, LEAF].into_iter().find(|k| k.0 == kind)?;
-        if count == 0 || count > most || depth > DEEPEST || self.found.len() > MOST {
+        if count == 0 || count > most || depth > DEEPEST || self.found.len() > MAX_REGISTRATIONS {
             return None;
         }
         let mut before = 0;
@@ -141,7 +142,8 @@ impl Reading<'_> {
         Some(())
     }
 
-    /// Reads a `struct object`. Also returns the address of the next one.
+    /// Reads a `struct object`. Also returns the address of the next one, 0 if there is none.
+    /// `None` if the object is not valid.
     fn object(&self, at: u64) -> Option<(Registration, u64)> {
         const SORTED: u64 = 1;
         const FROM_ARRAY: u64 = 2;
@@ -177,7 +179,8 @@ impl Reading<'_> {
         Some((registration, next?))
     }
 
-    /// The sections in an array that ends with 0.
+    /// The addresses of the sections in an array that ends with 0. `None` if it cannot be read or
+    /// is too long.
     fn array(&self, at: u64) -> Option<Vec<Avma>> {
         const LONGEST: u64 = 1 << 12;
         let mut sections = Vec::new();
@@ -205,6 +208,7 @@ impl Reading<'_> {
     }
 
     /// The second word of an entry, which is 0 in a CIE, and the byte that is the version in a CIE.
+    /// `None` if the entry cannot be read or has an implausible length.
     fn entry(&self, at: Avma) -> Option<(u32, u8)> {
         const LENGTHS: Range<u32> = 8..1 << 12;
         let mut bytes = [0; 9];

@@ -1,14 +1,14 @@
-//! Bytes that stay where they are for as long as anybody reads them.
+//! Bytes with a stable address.
 
 use gimli::{EndianReader, LittleEndian};
 use ipath_base::files::FileBytes;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// What gimli reads by.
+/// The reader type for gimli.
 pub type Reader<'d> = EndianReader<LittleEndian, Bytes<'d>>;
 
-/// A part of a file: lent, of a file that is open, or decompressed.
+/// A part of a file: borrowed, of an open file, or decompressed.
 #[derive(Clone, Debug)]
 pub enum Bytes<'d> {
     Borrowed(&'d [u8]),
@@ -17,7 +17,7 @@ pub enum Bytes<'d> {
 }
 
 impl Bytes<'_> {
-    /// The bytes of `range` of these, or none where they end before.
+    /// The bytes of `range` within these. `None` if it is out of bounds.
     pub(super) fn part(&self, range: Range<usize>) -> Option<Self> {
         self.get(range.clone())?;
         Some(match self {
@@ -43,9 +43,10 @@ impl Deref for Bytes<'_> {
     }
 }
 
-// SAFETY: none of the variants holds the bytes inside itself: a reference leads to them, or they are
-// in an Arc's allocation or mapping, which moving the value does not move; nothing here is mutable.
+// SAFETY: no variant contains the bytes itself. They are behind a reference, or in an Arc's
+// allocation or mapping, which does not move with the value. Nothing here is mutable.
 unsafe impl gimli::StableDeref for Bytes<'_> {}
 
-// SAFETY: a clone copies the reference or the Arc, so it derefs to the same address as the original.
+// SAFETY: a clone copies the reference or the Arc, so it derefs to the same address as the
+// original.
 unsafe impl gimli::CloneStableDeref for Bytes<'_> {}

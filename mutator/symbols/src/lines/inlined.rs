@@ -1,4 +1,4 @@
-//! How often functions have been inlined: DWARF 5 section 3.3.8.2, inlined subroutine entries.
+//! The number of inlined copies of functions: DWARF 5 section 3.3.8.2, inlined subroutine entries.
 
 use super::Lines;
 use super::bytes::Reader;
@@ -8,17 +8,19 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeSet, HashMap};
 use std::thread;
 
-/// Threads that read the DWARF of a file, at most: who attaches waits for them, and so do other programs for the processors.
+/// The most threads that read the DWARF of a file. The user waits for them, and other programs need
+/// the processors, too.
 const MOST_THREADS: usize = 4;
 
-/// Links from an entry to the one that bears its name, at most: abstract origin, then specification.
+/// The most links from an entry to the one with its name: abstract origin, then specification.
 const LINKS: usize = 4;
 
 impl<'d> Lines<'d> {
-    /// The number of inlined copies in the file, for functions with copies whose linkage name `is_wanted`. The DWARF
-    /// of GCC gives no linkage name to C++ functions with internal linkage, and another one to constructors and
-    /// destructors (`D4` for `D1` and `D2`). Their names come from `name_at`: the linkage name of the function at an
-    /// address. Reads all of the DWARF, or none if it has more than `most` bytes. Skips unreadable parts.
+    /// The number of inlined copies in the file, for functions with copies whose linkage name
+    /// `is_wanted`. The DWARF of GCC gives no linkage name to C++ functions with internal linkage,
+    /// and another one to constructors and destructors (`D4` for `D1` and `D2`). Their names come
+    /// from `name_at`: the linkage name of the function at an address. Reads all of the DWARF, or
+    /// none if it has more than `most` bytes. Skips unreadable parts.
     pub fn inlined_copies(
         &self,
         most: usize,
@@ -39,7 +41,8 @@ impl<'d> Lines<'d> {
         let by_address: BTreeSet<(usize, &str)> = instances
             .map(|(place, name)| (*place, name.as_str()))
             .collect();
-        // Copies count once for each function, also if its symbols and its entry have different names.
+        // Each copy counts once per function, even if the symbols and the entry of a function have
+        // different names.
         let places: FxHashSet<usize> = by_address.iter().map(|&(place, _)| place).collect();
         let by_entry = named(&read).into_iter();
         let by_entry = by_entry.filter(|(place, _)| !places.contains(place));
@@ -55,27 +58,28 @@ impl<'d> Lines<'d> {
     }
 }
 
-/// The name of a function's entry.
+/// The name of a function's entry: the linkage name if `is_linkage`, otherwise the name in the
+/// source.
 struct Name {
     text: String,
     is_linkage: bool,
 }
 
-/// What a part of the DWARF says; entries are told apart by their places.
+/// The facts in a part of the DWARF. Entries are identified by their offsets.
 #[derive(Default)]
 struct Functions {
-    /// How many inlined subroutines are copies of an entry.
+    /// The number of inlined subroutines that are copies of an entry.
     counts: FxHashMap<usize, u64>,
-    /// Those with a name that is wanted.
+    /// The entries with a wanted name.
     names: FxHashMap<usize, Name>,
-    /// From those without a linkage name to what they complete.
+    /// Links from entries without a linkage name to the entries that they complete.
     links: Vec<(usize, usize)>,
-    /// Entries that copies refer to, by the wanted name at the address of their out-of-line instance
-    /// (DWARF 5 section 3.3.8.3).
+    /// Entries that copies refer to, by the wanted name at the address of their out-of-line
+    /// instance (DWARF 5 section 3.3.8.3).
     instances: Vec<(usize, String)>,
 }
 
-/// All entries that bear a wanted name themselves, or by what they complete.
+/// The names of all entries with a wanted name, of their own or of the entry that they complete.
 fn named(read: &[Functions]) -> FxHashMap<usize, &str> {
     let all = read.iter().flat_map(|part| &part.names);
     let mut names: FxHashMap<usize, &Name> = all.map(|(&at, name)| (at, name)).collect();
@@ -98,7 +102,7 @@ fn named(read: &[Functions]) -> FxHashMap<usize, &str> {
 }
 
 impl Debug<'_> {
-    /// What every `parts`-th unit says.
+    /// Reads every `parts`-th unit, beginning with number `part`.
     fn read_functions(
         &self,
         part: usize,
@@ -112,7 +116,7 @@ impl Debug<'_> {
         let headers = std::iter::from_fn(|| all.next().ok().flatten());
         for header in headers.skip(part).step_by(parts) {
             if let Ok(unit) = dwarf.unit(header) {
-                // What cannot be read is passed over.
+                // Unreadable parts are skipped.
                 let _ = functions.read(&dwarf, &unit, is_wanted, wanted_at);
             }
         }
@@ -120,7 +124,8 @@ impl Debug<'_> {
     }
 }
 
-/// What comes of so many parts of a work, each done on a thread of its own.
+/// Runs `work` for each of `parts` parts on its own thread. Returns the results in the order of the
+/// parts.
 fn on_threads<R: Send>(parts: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
     if parts < 2 {
         return (0..parts).map(work).collect();
@@ -130,7 +135,7 @@ fn on_threads<R: Send>(parts: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R>
         let begun: Vec<_> = (0..parts)
             .map(|part| scope.spawn(move || work(part)))
             .collect();
-        // What a thread has panicked with is this one's as well.
+        // A panic in a thread continues in this one.
         let done = begun.into_iter().map(|thread| thread.join());
         done.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
@@ -138,7 +143,7 @@ fn on_threads<R: Send>(parts: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R>
 }
 
 impl Functions {
-    /// Takes in a unit, up to what cannot be read.
+    /// Reads a unit, up to the first unreadable entry.
     fn read<'d>(
         &mut self,
         dwarf: &Dwarf<Reader<'d>>,
@@ -204,7 +209,8 @@ impl Functions {
     }
 }
 
-/// Where the entry is that an attribute leads to.
+/// The offset in `.debug_info` of the entry that an attribute refers to. `None` if it refers to
+/// none in this file.
 fn place_of<'d>(
     unit: &Unit<Reader<'d>>,
     to: AttributeValue<Reader<'d>>,

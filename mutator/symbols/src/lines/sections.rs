@@ -1,4 +1,4 @@
-//! The sections of an ELF file, decompressed where needed.
+//! The sections of an ELF file, decompressed if necessary.
 
 use super::bytes::{Bytes, Reader};
 use flate2::{Decompress, FlushDecompress};
@@ -11,10 +11,12 @@ use std::convert::Infallible;
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// No section decompresses to more: what claims to be larger is not believed.
-const MOST: u64 = 4 << 30;
-/// Nor to more than this for each of its bytes, if it is not small: debug information shrinks to a tenth.
+/// The maximum size of a decompressed section. A larger claimed size is rejected.
+const MAX_SECTION_BYTES: u64 = 4 << 30;
+/// The maximum ratio of decompressed to compressed size, except up to [`SMALL`] bytes. Debug
+/// information shrinks to a tenth.
 const EACH: u64 = 64;
+/// The decompressed size in bytes up to which any ratio is accepted.
 const SMALL: u64 = 1 << 20;
 
 /// The sections of one file by name.
@@ -23,16 +25,18 @@ pub(super) struct Sections<'d> {
     headers: HashMap<String, StoredSection>,
 }
 
-/// The sections that the DWARF of one file lies in.
+/// The sections with the DWARF of one file.
 pub(super) struct Debug<'d> {
     data: Bytes<'d>,
     sections: HashMap<&'static str, DebugSection>,
 }
 
-/// A section and, where it is compressed, its first bytes, as many as have been asked for; none once it is seen to be broken.
+/// A section with DWARF.
 struct DebugSection {
     header: StoredSection,
     packing: Packing,
+    /// If it is compressed, as many of its first bytes as were needed so far. `None` once it is
+    /// found to be broken.
     decompressed: Mutex<Option<Arc<Vec<u8>>>>,
 }
 
@@ -48,8 +52,8 @@ enum Packing {
     Gnu,
 }
 
-/// Where values are, what types have a unit of their own, and the index of units ([`super::units`]), which may be damaged where they are
-/// not: source lines do without.
+/// Locations of values, type units, and the index of units ([`super::units`]). Source lines do not
+/// need them, so that they may be damaged.
 const NOT_OF_LINES: [SectionId; 4] = [
     SectionId::DebugAranges,
     SectionId::DebugLoc,
@@ -58,13 +62,15 @@ const NOT_OF_LINES: [SectionId; 4] = [
 ];
 
 impl<'d> Sections<'d> {
-    /// Reads the section headers of a 64-bit little-endian ELF file, and nothing else.
+    /// Reads the section headers of a 64-bit little-endian ELF file, and nothing else. `None` for
+    /// any other file.
     pub(super) fn parse(data: Bytes<'d>) -> Option<Self> {
         let headers = stored_sections(&data)?;
         Some(Self { data, headers })
     }
 
-    /// The bytes of a section.
+    /// The bytes of a section, decompressed. `None` if there is no such section, or if it has no
+    /// contents or is broken.
     pub(super) fn get(&self, name: &str) -> Option<Bytes<'d>> {
         contents(&self.data, self.headers.get(name)?)
     }
@@ -74,7 +80,7 @@ impl<'d> Sections<'d> {
         &self.data
     }
 
-    /// The whole file, where it is an open one.
+    /// The whole file. `None` if this was not made from an open file.
     pub(super) fn into_file(self) -> Option<FileBytes> {
         match self.data {
             Bytes::OfFile(file, _) => Some(file),
@@ -82,7 +88,7 @@ impl<'d> Sections<'d> {
         }
     }
 
-    /// The build id in `.note.gnu.build-id`.
+    /// The build id in `.note.gnu.build-id`. `None` if there is none.
     pub(super) fn build_id(&self) -> Option<Vec<u8>> {
         let note = self.get(".note.gnu.build-id")?;
         let word = |at: usize| Some(u32::from_le_bytes(note.get(at..at + 4)?.try_into().ok()?));
@@ -93,7 +99,7 @@ impl<'d> Sections<'d> {
         (!id.is_empty()).then(|| id.to_owned())
     }
 
-    /// The file's DWARF, or none where it has neither functions nor lines.
+    /// The file's DWARF. `None` if it has no `.debug_info`.
     pub(super) fn debug(&self) -> Option<Debug<'d>> {
         self.debug_named(|id| Some(id.name()))
     }
@@ -155,29 +161,31 @@ impl<'d> Sections<'d> {
 }
 
 impl<'d> Debug<'d> {
-    /// The sections that lead to source lines, as gimli wants them; one that is missing or broken is empty.
+    /// The sections for source lines, for gimli. A missing or broken section is empty.
     pub(super) fn dwarf(&self) -> Dwarf<Reader<'d>> {
         self.dwarf_of(|id| self.reader_of_lines(id))
     }
 
-    /// The same with what tells of variables and types.
+    /// As [`Self::dwarf`], with variables and types.
     pub(super) fn dwarf_with_values(&self) -> Dwarf<Reader<'d>> {
         self.dwarf_of(|id| self.reader(id, usize::MAX))
     }
 
-    /// A section that leads to source lines; any other is empty.
+    /// A section for source lines. Any other is empty.
     pub(super) fn reader_of_lines(&self, id: SectionId) -> Reader<'d> {
         let is_of_lines = !NOT_OF_LINES.contains(&id);
         self.reader(id, if is_of_lines { usize::MAX } else { 0 })
     }
 
-    /// At least so many of the first bytes of a section, where it has them. One that is missing or broken is empty.
+    /// At least `least` of the first bytes of a section, or the whole section if it is shorter. A
+    /// missing or broken section is empty.
     pub(super) fn reader(&self, id: SectionId, least: usize) -> Reader<'d> {
         let section = self.sections.get(id.name()).filter(|_| least > 0);
         let bytes = section.and_then(|s| s.contents(&self.data, least));
         EndianReader::new(bytes.unwrap_or(Bytes::Borrowed(&[])), LittleEndian)
     }
 
+    /// The DWARF with the sections that `section` returns.
     pub(super) fn dwarf_of(
         &self,
         mut section: impl FnMut(SectionId) -> Reader<'d>,
@@ -201,7 +209,7 @@ impl DebugSection {
         let mut known = known.unwrap_or_else(PoisonError::into_inner);
         let have = known.as_ref()?.len();
         if have < least {
-            // Twice as much as before, so that by and large no byte is decompressed more than twice.
+            // Doubles the size, so that on average no byte is decompressed more than twice.
             let first = compressed.first(least.max(2 * have).min(compressed.size));
             *known = first.map(Arc::new);
         }
@@ -219,25 +227,29 @@ fn contents<'d>(data: &Bytes<'d>, header: &StoredSection) -> Option<Bytes<'d>> {
     Some(Bytes::Owned(Arc::new(all)))
 }
 
-/// The bytes of a section as they are in the file.
+/// The bytes of a section as stored in the file. `None` if it has none.
 fn stored<'d>(data: &Bytes<'d>, header: &StoredSection) -> Option<Bytes<'d>> {
     data.part(header.range.clone()?)
 }
 
-/// The largest plausible size of this many compressed bytes.
+/// The largest plausible decompressed size of this many compressed bytes, in bytes.
 pub(super) fn believed(packed: usize) -> u64 {
-    (packed as u64).saturating_mul(EACH).clamp(SMALL, MOST)
+    (packed as u64)
+        .saturating_mul(EACH)
+        .clamp(SMALL, MAX_SECTION_BYTES)
 }
 
 /// A compressed section.
 struct Compressed<'b> {
     by: Compression,
+    /// The claimed decompressed size, in bytes.
     size: usize,
     packed: &'b [u8],
 }
 
 impl<'b> Compressed<'b> {
-    /// None where a size is claimed that is not believed.
+    /// Parses the header of a compressed section. `None` if it is broken or the claimed size is
+    /// implausible.
     fn parse(bytes: &'b [u8], packing: Packing) -> Option<Self> {
         let (by, size, packed) = match packing {
             Packing::Gnu => {
@@ -253,12 +265,12 @@ impl<'b> Compressed<'b> {
         })
     }
 
-    /// The first `len` bytes, or all.
+    /// The first `len` bytes, decompressed. `None` if there are fewer or they are broken.
     fn first(&self, len: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         bearing(|| out.try_reserve_exact(len)).ok()?;
         match self.by {
-            // It fills what is reserved.
+            // It fills the reserved capacity.
             Compression::Zlib => Decompress::new(true)
                 .decompress_vec(self.packed, &mut out, FlushDecompress::Finish)
                 .map(drop)

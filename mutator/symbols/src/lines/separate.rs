@@ -1,16 +1,15 @@
-//! Debug information that lies in a file of its own, as distributions ship it.
+//! Separate debug files, as distributions ship them.
 //!
-//! Found by build id or by `.gnu_debuglink`, in the places where gdb looks (GDB manual, "Separate
-//! Debug Files"), and where debuginfod's client keeps what it has fetched; dwz's shared supplement by
-//! `.gnu_debugaltlink`.
+//! They are found by build id or `.gnu_debuglink`, in the places where gdb looks (GDB manual,
+//! "Separate Debug Files") and in the cache of debuginfod's client. The shared supplement of dwz is
+//! found by `.gnu_debugaltlink`.
 
 use super::bytes::Bytes;
 use super::mini;
 use super::sections::{Debug, Sections};
 use crate::debuginfod::{self, hex};
+use ipath_base::cache::Cache;
 use ipath_base::files::FileBytes;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -18,12 +17,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Where separate debug files may lie.
+/// The places to look for separate debug files.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     /// The file itself.
     pub file: Option<PathBuf>,
-    /// The debug file that was found.
+    /// The debug file that was found. Packages of split DWARF may be beside it.
     pub debug_file: Option<PathBuf>,
     /// The directory of the file itself.
     pub beside: Option<PathBuf>,
@@ -45,12 +44,15 @@ impl Places {
 
 /// A separate debug file and the supplement it refers to.
 pub(super) struct Separate {
+    /// The path of the debug file.
     pub(super) path: PathBuf,
+    /// The sections of the debug file.
     pub(super) sections: Sections<'static>,
+    /// The DWARF of the supplement. `None` if there is none.
     pub(super) supplement: Option<Debug<'static>>,
 }
 
-/// The debug file that belongs to `image`.
+/// The debug file that belongs to `image`. `None` if none is found.
 pub(super) fn debug_file_of(image: &Sections<'_>, places: &Places) -> Option<Separate> {
     let (sections, path) = file_of(image, places, |file| file.debug().is_some())?;
     let beside = path.parent().map(Path::to_owned);
@@ -81,7 +83,8 @@ pub fn symbol_file(data: &[u8], places: &Places) -> Option<FileBytes> {
     separate.or_else(|| Some(FileBytes::of_bytes(mini::file_in(&image)?)))
 }
 
-/// The separate file that belongs to `image` and has what is wanted, and its path.
+/// The separate file that belongs to `image` and satisfies `has`, and its path. `None` if none is
+/// found.
 fn file_of(
     image: &Sections<'_>,
     places: &Places,
@@ -92,7 +95,7 @@ fn file_of(
         .as_deref()
         .into_iter()
         .flat_map(|id| paths_by_id(id, places));
-    // What lies under another file's build id is another file's.
+    // A file under the build id of another one does not belong here.
     let mut found = by_id.filter_map(|path| Some((open(&path)?, path)));
     let found = found.find(|(file, _)| file.build_id() == id && has(file));
     let local = found.or_else(|| by_link(image, places, &has));
@@ -103,24 +106,26 @@ fn file_of(
     })
 }
 
-/// For a debug file at `path` that has this build id: the build id of the supplement that it refers to, if it does.
-/// `None` for any other file.
+/// Checks whether the file at `path` is the debug file with this build id. Returns the build id of
+/// the supplement that it refers to, if any. `None` for any other file.
 pub fn is_debug_file_of(path: &Path, id: &[u8]) -> Option<Option<Vec<u8>>> {
     let file = open(path).filter(|file| file.build_id().as_deref() == Some(id))?;
     let link = file.get(SUPPLEMENT);
     Some(link.and_then(|link| Some(supplement_link(&link)?.1.to_owned())))
 }
 
-/// Names a supplement: a path, which ends with a 0, and a build id.
+/// The section that names a supplement: a path with a final 0, and a build id.
 const SUPPLEMENT: &str = ".gnu_debugaltlink";
 
+/// The path and the build id in the contents of the section. `None` if the path has no end.
 fn supplement_link(link: &[u8]) -> Option<(&Path, &[u8])> {
     let end = link.iter().position(|&b| b == 0)?;
     let path = Path::new(OsStr::from_bytes(&link[..end]));
     Some((path, &link[end + 1..]))
 }
 
-/// The supplement that `file` refers to.
+/// The DWARF of the supplement that `file` refers to. `None` if it refers to none, or if none is
+/// found.
 pub(super) fn supplement_of(file: &Sections<'_>, places: &Places) -> Option<Debug<'static>> {
     let link = file.get(SUPPLEMENT)?;
     let (path, id) = supplement_link(&link)?;
@@ -133,9 +138,10 @@ pub(super) fn supplement_of(file: &Sections<'_>, places: &Places) -> Option<Debu
     })
 }
 
+/// The paths of debug files with this build id below the directories in [`Places::roots`].
 fn paths_by_id(id: &[u8], places: &Places) -> impl Iterator<Item = PathBuf> {
     let hex = hex(id);
-    // The first byte names the directory; an id of fewer than two bytes names no file.
+    // The first byte is the name of the directory. An id of fewer than two bytes names no file.
     let name = (hex.len() > 2).then(|| format!(".build-id/{}/{}.debug", &hex[..2], &hex[2..]));
     let roots = places.roots.clone();
     roots
@@ -143,6 +149,8 @@ fn paths_by_id(id: &[u8], places: &Places) -> impl Iterator<Item = PathBuf> {
         .filter_map(move |root| Some(root.join(name.as_deref()?)))
 }
 
+/// The separate file that `.gnu_debuglink` names and that satisfies `has`, and its path. `None` if
+/// none with the right build id or checksum is found.
 fn by_link(
     image: &Sections<'_>,
     places: &Places,
@@ -151,7 +159,7 @@ fn by_link(
     let link = image.get(".gnu_debuglink")?;
     let end = link.iter().position(|&b| b == 0)?;
     let name = Path::new(OsStr::from_bytes(&link[..end])).file_name()?;
-    // The checksum stands after the name, aligned to 4.
+    // The checksum follows the name, aligned to 4.
     let at = (end + 1).next_multiple_of(4);
     let crc = u32::from_le_bytes(link.get(at..at + 4)?.try_into().ok()?);
     let beside = places.beside.as_deref()?;
@@ -164,7 +172,7 @@ fn by_link(
         .chain(places.roots.iter().map(below));
     candidates.into_iter().find_map(|path| {
         let sections = open(&path).filter(&has)?;
-        // The checksum reads the whole file, so it is asked only where no build ids decide.
+        // The checksum reads the whole file. It is computed only if build ids do not decide.
         let belongs = match (image.build_id(), sections.build_id()) {
             (Some(a), Some(b)) => a == b,
             _ => checksum(sections.file()) == crc,
@@ -179,13 +187,18 @@ fn checksum(file: &[u8]) -> u32 {
     crc.sum()
 }
 
-/// Path, then device, inode and time of the last change.
+/// A file's path, and its device, inode and time of the last change in seconds and nanoseconds.
 type Key = (PathBuf, [i64; 4]);
 
-/// What has been opened.
-static OPENED: LazyLock<Mutex<HashMap<Key, FileBytes>>> = LazyLock::new(Mutex::default);
+/// The most debug files to keep open while they are not in use.
+const MAX_UNUSED: usize = 128;
 
-/// The file at a path, which is opened once as long as nothing changes it.
+/// The open debug files.
+static OPENED: LazyLock<Mutex<Cache<Key, FileBytes>>> =
+    LazyLock::new(|| Mutex::new(Cache::new(MAX_UNUSED)));
+
+/// The file at a path. It is opened once, until it changes. `None` if it cannot be opened or is no
+/// ELF file.
 pub(super) fn open(path: &Path) -> Option<Sections<'static>> {
     let meta = fs::metadata(path).ok()?;
     let (device, inode) = (meta.dev() as i64, meta.ino() as i64);
@@ -194,10 +207,7 @@ pub(super) fn open(path: &Path) -> Option<Sections<'static>> {
         [device, inode, meta.ctime(), meta.ctime_nsec()],
     );
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    let file = match opened.entry(key) {
-        Entry::Occupied(known) => known.get().clone(),
-        Entry::Vacant(new) => new.insert(FileBytes::open(path).ok()?).clone(),
-    };
+    let file = opened.get_or_make(key, || FileBytes::open(path)).ok()?;
     let len = file.bytes().len();
     Sections::parse(Bytes::OfFile(file, 0..len))
 }

@@ -16,12 +16,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The most files that are looked for per program: each lookup may need another one.
-const MOST: u32 = 4096;
+const MAX_FILES: u32 = 4096;
 
 /// The places of a program's split units.
 pub(super) struct Split {
     places: Places,
+    /// The package, opened at the first lookup. `None` if there is none.
     package: OnceCell<Option<DwarfPackage<Reader<'static>>>>,
+    /// The number of lookups of files so far.
     looked_for: Cell<u32>,
     is_missing: Cell<bool>,
 }
@@ -41,7 +43,8 @@ impl Split {
         self.is_missing.get()
     }
 
-    /// Completes a lookup with the units that it needs.
+    /// Completes a lookup with the split units that it needs. Units that are not found are left
+    /// out.
     pub(super) fn complete<'d, L>(&self, mut looked: LookupResult<L>) -> L::Output
     where
         L: LookupContinuation<Buf = Reader<'d>>,
@@ -58,10 +61,11 @@ impl Split {
         }
     }
 
+    /// The DWARF with the wanted unit, from the package or from a file. `None` if it is not found.
     fn find<'d>(&self, wanted: &SplitDwarfLoad<Reader<'d>>) -> Option<Dwarf<Reader<'d>>> {
         let count = self.looked_for.get();
         self.looked_for.set(count + 1);
-        if count >= MOST {
+        if count >= MAX_FILES {
             return None;
         }
         self.in_package(wanted).or_else(|| self.in_file(wanted))

@@ -1,8 +1,9 @@
 //! Lookups against binutils' addr2line, over programs compiled here.
 
-use super::{Lines, Places, SourceFrame};
+use super::{FileLines, Lines, Places, SourceFrame};
+use ipath_base::files::FileBytes;
 use patcher::Svma;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -115,7 +116,7 @@ impl Built {
     }
 }
 
-/// The address of every instruction after a call: where return addresses minus 1 lie.
+/// The address of every instruction after a call. Return addresses minus 1 are there.
 fn call_sites(program: &Path) -> Vec<Svma> {
     let out = Command::new("objdump")
         .args(["-d", "-j", ".text"])
@@ -138,7 +139,7 @@ fn call_sites(program: &Path) -> Vec<Svma> {
     sites
 }
 
-/// What binutils says, in our form.
+/// The answers of binutils, in our form.
 fn oracle(program: &Path, sites: &[Svma]) -> Vec<Vec<SourceFrame>> {
     let mut child = Command::new("addr2line")
         .args(["-a", "-i", "-f", "-e"])
@@ -168,7 +169,7 @@ fn oracle(program: &Path, sites: &[Svma]) -> Vec<Vec<SourceFrame>> {
             .unwrap();
         let (file, number) = place.rsplit_once(':').unwrap();
         all.last_mut().unwrap().push(SourceFrame {
-            // It prefers the symbol, which for a cold part is another than the function's.
+            // It prefers the symbol, which differs from the function for a cold part.
             function: (line != "??").then(|| line.trim_end_matches(".cold").to_owned()),
             file: (file != "??").then(|| file.to_owned()),
             line: number.parse().ok().filter(|&n| n != 0),
@@ -177,7 +178,8 @@ fn oracle(program: &Path, sites: &[Svma]) -> Vec<Vec<SourceFrame>> {
     all
 }
 
-/// Compares every call site of the program; returns how many and how many with inlining.
+/// Compares every call site of the program. Returns the number of call sites, and of those with
+/// inlined functions.
 fn compare(built: &Built, oracle_on: &Path, places: &Places) -> (usize, usize) {
     let sites = call_sites(oracle_on);
     let expected = oracle(oracle_on, &sites);
@@ -251,8 +253,8 @@ int main(int argc, char **argv) { (void)argv; return near(argc) + far(argc); }
 
 #[test]
 fn units_are_read_without_the_others_and_say_the_same() {
-    // Where functions are inlined across units, entries of one refer to those of the other: binutils takes its table of files
-    // then. Nor does it read 64-bit DWARF.
+    // If functions are inlined across units, entries of one unit refer to another. binutils then
+    // uses the wrong table of files. It also does not read 64-bit DWARF.
     for (name, flags, with_code, is_apart) in [
         ("dwarf5", &["-gdwarf-5"][..], 2, true),
         ("dwarf4", &["-gdwarf-4"], 2, true),
@@ -380,6 +382,26 @@ fn what_is_no_elf_file_or_is_cut_short_gives_nothing_and_does_not_fail() {
     }
 }
 
+/// The file is truncated after a part of the unit has been read.
+#[test]
+fn a_file_that_is_truncated_while_it_is_read_does_not_fail() {
+    let built = Built::new("truncated", "gcc", C, &[]);
+    let sites = call_sites(&built.program);
+    let len = fs::metadata(&built.program).unwrap().len();
+    let copy = built.dir.join("copy");
+    for size in (0..len).step_by(61) {
+        fs::copy(&built.program, &copy).unwrap();
+        let lines = FileLines::load(FileBytes::open(&copy).unwrap(), &Places::default()).unwrap();
+        let first = lines.with(|lines| lines.lookup(*sites.last().unwrap()));
+        assert!(!first.is_empty());
+        let file = fs::File::options().write(true).open(&copy).unwrap();
+        file.set_len(size).unwrap();
+        for &site in &sites {
+            lines.with(|lines| lines.lookup(site));
+        }
+    }
+}
+
 #[test]
 fn the_innermost_function_comes_first_and_the_frame_keeps_the_outermost() {
     let built = Built::new("order", "gcc", C, &[]);
@@ -436,6 +458,44 @@ int main(int argc, char **argv) { (void)argv; return twice(argc) + one(argc) + p
         assert!(
             lines
                 .inlined_copies(usize::MAX, |name| name == b"one", |_| None)
+                .is_empty()
+        );
+    }
+}
+
+/// The statements of a file are those that binutils lists, by line and address.
+#[test]
+fn statements_are_those_that_objdump_lists() {
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let built = Built::new("statements", "gcc", C, &[version]);
+        let out = Command::new("objdump")
+            .arg("--dwarf=decodedline")
+            .arg(&built.program)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        let mut listed = BTreeSet::new();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            // File name, line number, starting address, view, and `x` for a statement.
+            if let ["app.c", line, address, .., "x"] = words[..]
+                && let Ok(line) = line.parse::<u32>()
+            {
+                let address = u64::from_str_radix(address.trim_start_matches("0x"), 16).unwrap();
+                listed.insert((line, Svma(address)));
+            }
+        }
+        assert!(listed.len() > 20, "{version}: {text}");
+        let data = fs::read(&built.program).unwrap();
+        let lines = Lines::load(&data, &built.here()).unwrap();
+        assert_eq!(
+            lines.statements(|path| path.ends_with("/app.c")),
+            listed,
+            "{version}"
+        );
+        assert!(
+            lines
+                .statements(|path| path.ends_with("/other.c"))
                 .is_empty()
         );
     }

@@ -1,4 +1,4 @@
-//! Units of a DWARF that are read without the others: of a file with thousands of them a few are asked for.
+//! Reads single units of a DWARF. Of thousands of units in a file, only a few are needed.
 
 use super::bytes::Reader;
 use super::sections::Debug;
@@ -8,19 +8,19 @@ use gimli::{
 };
 use patcher::Svma;
 
-/// What the entries of one unit need of `.debug_abbrev`, in general: a kilobyte.
+/// The bytes of `.debug_abbrev` to read for one unit at first. A unit usually needs a kilobyte.
 const ABBREVIATIONS: usize = 64 << 10;
 
-/// Initial length and no more: DWARF 5 section 7.4.
+/// The size of an initial length: DWARF 5 section 7.4.
 const LENGTH: usize = 12;
 
-/// Where the code of units is, by `.debug_aranges` (DWARF 5 section 6.1.2): in order, and apart from each other. Where several units
-/// claim the same code it is not known whose that is.
+/// The code of units by `.debug_aranges` (DWARF 5 section 6.1.2), in order and without overlaps.
+/// Overlapping ranges are merged. If they are of several units, the unit of the whole is unknown.
 #[derive(Default)]
 pub(super) struct Index(Vec<(gimli::Range, Option<DebugInfoOffset>)>);
 
 impl Index {
-    /// What cannot be read is left out.
+    /// Reads the section. Unreadable parts are skipped.
     pub(super) fn of(debug: &Debug<'_>) -> Self {
         let aranges = DebugAranges::from(debug.reader(SectionId::DebugAranges, usize::MAX));
         let mut headers = aranges.headers();
@@ -32,7 +32,7 @@ impl Index {
                 claims.push((entry.range(), Some(unit)));
             }
         }
-        // At 0 is what the linker has left out.
+        // The linker leaves ranges of omitted code at 0.
         claims.retain(|(range, _)| 0 < range.begin && range.begin < range.end);
         claims.sort_unstable_by_key(|(range, _)| range.begin);
         let mut apart: Vec<(gimli::Range, Option<DebugInfoOffset>)> = Vec::new();
@@ -48,7 +48,7 @@ impl Index {
         Self(apart)
     }
 
-    /// The unit whose code is at `at`, if one alone is said to have it.
+    /// The unit with code at `at`. `None` if it is in no range, or in one of an unknown unit.
     pub(super) fn unit_at(&self, at: Svma) -> Option<DebugInfoOffset> {
         let after = self.0.partition_point(|(range, _)| range.begin <= at.0);
         let (range, unit) = self.0.get(after.checked_sub(1)?)?;
@@ -57,8 +57,8 @@ impl Index {
 }
 
 impl<'d> Debug<'d> {
-    /// The DWARF with this unit alone, which begins its `.debug_info`. None where its entries refer to those of other units, and
-    /// where it cannot be read.
+    /// The DWARF with only this unit, at the start of its `.debug_info`. `None` if its entries
+    /// refer to other units, or if it cannot be read.
     pub(super) fn dwarf_of_unit(&self, unit: DebugInfoOffset) -> Option<Dwarf<Reader<'d>>> {
         let info = self.contribution(SectionId::DebugInfo, unit.0)?;
         let unit_only = info.range(unit.0..info.len());
@@ -85,7 +85,8 @@ impl<'d> Debug<'d> {
         }))
     }
 
-    /// A section up to where the contribution ends that begins at `at` with its length.
+    /// A section up to the end of the contribution at offset `at`, which begins with its length.
+    /// `None` if it is broken.
     fn contribution(&self, id: SectionId, at: usize) -> Option<Reader<'d>> {
         let mut length = self.reader(id, at.checked_add(LENGTH)?);
         let before = length.len();
@@ -97,7 +98,8 @@ impl<'d> Debug<'d> {
     }
 }
 
-/// True if entries of the unit may refer to those of others: by the forms of their attributes (DWARF 5 section 7.5.3).
+/// True if entries of the unit may refer to other units, by the forms of their attributes (DWARF 5
+/// section 7.5.3). `None` if the abbreviations cannot be read.
 fn refers_elsewhere(
     abbrev: &DebugAbbrev<Reader<'_>>,
     header: &UnitHeader<Reader<'_>>,
@@ -122,7 +124,8 @@ fn refers_elsewhere(
     Some(false)
 }
 
-/// Where the unit's line number program is, if it has one.
+/// The offset in `.debug_line` of the unit's line number program. `Some(None)` if there is none,
+/// `None` if the unit cannot be read.
 fn line_program(
     header: &UnitHeader<Reader<'_>>,
     abbreviations: &Abbreviations,

@@ -4,7 +4,7 @@ use super::entries::{Entries, Entry};
 use super::reason::Reason;
 use gimli::constants;
 
-/// Types that lead to each other: typedefs, members, elements.
+/// The maximum depth of types that refer to each other: typedefs, members, elements.
 pub(super) const DEPTH: usize = 64;
 
 /// True for structures, classes and unions.
@@ -17,7 +17,8 @@ pub(super) fn is_class(entry: &Entry<'_>) -> bool {
     )
 }
 
-/// True for integers, characters, truth values, floating-point numbers and addresses of up to 8 bytes.
+/// True for integers, characters, truth values, floating-point numbers and addresses of up to 8
+/// bytes.
 pub(super) fn is_scalar<'d>(entries: &Entries<'d>, of: &Entry<'d>) -> Result<bool, Reason> {
     let of = bare(entries, of)?;
     let size = of.number(constants::DW_AT_byte_size);
@@ -33,7 +34,7 @@ pub(super) fn is_scalar<'d>(entries: &Entries<'d>, of: &Entry<'d>) -> Result<boo
     })
 }
 
-/// The type without its names and qualifiers, complete where there is such an entry.
+/// The type without its names and qualifiers, and its complete entry if there is one.
 pub(super) fn bare<'d>(entries: &Entries<'d>, of: &Entry<'d>) -> Result<Entry<'d>, Reason> {
     let mut of = of.clone();
     for _ in 0..DEPTH {
@@ -49,7 +50,7 @@ pub(super) fn bare<'d>(entries: &Entries<'d>, of: &Entry<'d>) -> Result<Entry<'d
             }
             _ => return Ok(of),
         };
-        // `const void` and the like.
+        // For example `const void`.
         of = next.ok_or(Reason::NotDescribed)?;
     }
     Err(Reason::NotDescribed)

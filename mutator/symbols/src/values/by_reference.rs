@@ -1,7 +1,8 @@
-//! Which C++ classes are passed by reference: those that are not trivial for the purposes of calls, Itanium C++ ABI,
-//! section 1.1.
+//! The C++ classes that are passed by reference: those that are not trivial for the purposes of
+//! calls, Itanium C++ ABI, section 1.1.
 //!
-//! clang says so (DWARF 5, section 5.7.1, `DW_AT_calling_convention`). GCC does not, but lists the member functions.
+//! clang records this (DWARF 5, section 5.7.1, `DW_AT_calling_convention`). GCC does not, but lists
+//! the member functions.
 
 use super::bare::{bare, is_class};
 use super::entries::{Entries, Entry, convention};
@@ -10,10 +11,10 @@ use super::reason::Reason;
 use gimli::AttributeValue;
 use gimli::constants;
 
-/// Classes inside each other that are looked at.
+/// The maximum number of classes and arrays to look at in one class.
 const CLASSES: usize = 256;
 
-/// How objects of a class are copied.
+/// The way that objects of a class are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copies {
     /// As bytes.
@@ -25,7 +26,7 @@ pub(super) enum Copies {
 }
 
 impl Copies {
-    /// How a class is copied that has such parts.
+    /// Combines the ways of two parts of a class.
     fn with(self, other: Self) -> Self {
         match (self, other) {
             (Self::ByCode, _) | (_, Self::ByCode) => Self::ByCode,
@@ -35,7 +36,8 @@ impl Copies {
     }
 }
 
-/// How objects of a class, structure or union are copied, of which the unit of `user` has values.
+/// The way that objects of a class, structure or union are copied. The unit of `user` has values of
+/// it.
 pub(super) fn copies<'d>(
     entries: &Entries<'d>,
     class: &Entry<'d>,
@@ -91,7 +93,7 @@ fn copies_of<'d>(
         };
         all = all.with(one);
     }
-    // Where nothing says that there are copies there may be none, which counts as code.
+    // If no copy function is known to exist, there may be none, which counts as code.
     let may_lack_copies = (is_assigned || is_deleted) && !is_defaulted;
     Ok(if may_lack_copies {
         all.with(Copies::Unknown)
@@ -100,13 +102,13 @@ fn copies_of<'d>(
     })
 }
 
-/// True for a function that is defaulted where it is declared.
+/// True if a function is defaulted at its declaration.
 fn is_in_class(function: &Entry<'_>) -> bool {
     let defaulted = function.number(constants::DW_AT_defaulted);
     defaulted == Some(constants::DW_DEFAULTED_in_class.0.into())
 }
 
-/// True where the compiler says of a function that it is defaulted in its class: GCC since version 7.
+/// True if the compiler records that a function is defaulted in its class: GCC since version 7.
 fn tells_defaults<'d>(
     entries: &Entries<'d>,
     class: &Entry<'d>,
@@ -116,7 +118,7 @@ fn tells_defaults<'d>(
         let root = entries.root(of)?;
         Ok(entries.text(&root, constants::DW_AT_producer))
     };
-    // Units of types do not say what they are made by.
+    // Type units do not name their compiler.
     let producer = producer(class)?.map_or_else(|| producer(user), |own| Ok(Some(own)))?;
     let Some(producer) = producer.as_deref().and_then(|p| p.strip_prefix("GNU ")) else {
         return Ok(false);
@@ -167,13 +169,13 @@ fn is_virtual(entry: &Entry<'_>) -> bool {
     }
 }
 
-/// What a member function is for.
+/// The purpose of a member function.
 enum Role {
     Virtual,
     /// Copies or moves an object into a new one.
     Copy,
     Destructor,
-    /// Moves an object into an old one: there may be no copies but those that are declared.
+    /// Moves an object into an existing one. Then only declared copy functions exist.
     Assignment,
     Other,
 }
@@ -186,7 +188,7 @@ fn role<'d>(
     if is_virtual(function) {
         return Ok(Role::Virtual);
     }
-    // What the compiler adds does what bases and members do.
+    // A compiler-generated function does the same as those of bases and members.
     if function.flag(constants::DW_AT_artificial) {
         return Ok(Role::Other);
     }
@@ -195,7 +197,7 @@ fn role<'d>(
     if name.starts_with('~') {
         return Ok(Role::Destructor);
     }
-    // A function that is a template neither copies nor moves, and its name has arguments.
+    // A function template neither copies nor moves. Its name has arguments.
     let is_constructor = of_class.split('<').next() == Some(name.as_str());
     if !is_constructor && name != "operator=" {
         return Ok(Role::Other);
@@ -207,7 +209,8 @@ fn role<'d>(
     })
 }
 
-/// The reference to an object of the class by which a function takes its first argument.
+/// The kind of the first parameter of a function, by its tag, if it is a reference to an object of
+/// the class. `None` for any other parameter or without one.
 fn source<'d>(
     entries: &Entries<'d>,
     function: &Entry<'d>,

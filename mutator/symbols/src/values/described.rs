@@ -1,9 +1,9 @@
-//! The arguments and the return value of one function, as the debug information describes them.
+//! The arguments and the return value of a function, by its debug information.
 
 use super::entries::{self, Entries, Entry};
 use super::function::{self, Parameters, is_artificial};
 use super::language::{self, Language};
-use super::location::{self, Found};
+use super::location::{self, ArgumentLocation};
 use super::reason::Reason;
 use super::spelling;
 use super::{bare, shape};
@@ -11,11 +11,12 @@ use crate::arch::classes::{self, Placed, Shape};
 use gimli::constants;
 use patcher::Svma;
 
-/// What the debug information says of a function.
+/// A function as the debug information describes it.
 #[derive(Clone, Debug)]
 pub(super) struct Described {
-    /// Those that are written in the source.
+    /// The arguments that the source lists, in its order.
     pub(super) arguments: Vec<DescribedValue>,
+    /// True if `...` follows the arguments.
     pub(super) is_variadic: bool,
     pub(super) returned: DescribedValue,
 }
@@ -23,13 +24,15 @@ pub(super) struct Described {
 /// An argument or a return value and its place.
 #[derive(Clone, Debug)]
 pub(super) struct DescribedValue {
+    /// Its name in the source. `None` for a return value, or if it is unknown.
     pub(super) name: Option<String>,
+    /// The name of its type in the source, if known.
     pub(super) type_name: Option<String>,
     pub(super) placed: Placed,
 }
 
 impl DescribedValue {
-    /// Its type and name as a declaration has them.
+    /// Its type and name, as in a declaration. `None` if neither is known.
     pub(super) fn what(&self) -> Option<String> {
         match (&self.type_name, &self.name) {
             (Some(of), Some(name)) if of.ends_with(['*', '&']) => Some(format!("{of}{name}")),
@@ -39,17 +42,20 @@ impl DescribedValue {
     }
 }
 
-/// A parameter and what its place depends on.
+/// A parameter and the facts that determine its place.
 struct Parameter {
     name: Option<String>,
     type_name: Option<String>,
     shape: Shape,
-    found: Found,
+    /// Its place by the debug information.
+    found: ArgumentLocation,
+    /// False if the compiler added it.
     is_written: bool,
 }
 
 impl Described {
-    /// What is said of the function that has an entry and begins at `start`; none where that is nothing.
+    /// Describes the function with this entry, which begins at `start`. `None` if the debug
+    /// information says nothing about it.
     pub(super) fn of<'d>(
         entries: &Entries<'d>,
         function: &Entry<'d>,
@@ -119,7 +125,8 @@ impl Described {
     }
 }
 
-/// Fails unless the function follows the calling convention of its language, or is Fortran's main program.
+/// Fails unless the function follows the calling convention of its language, or is Fortran's main
+/// program.
 fn check_convention(function: &Entry<'_>) -> Result<(), Reason> {
     match entries::convention(function) {
         Some(constants::DW_CC_normal | constants::DW_CC_program) => Ok(()),
@@ -129,10 +136,11 @@ fn check_convention(function: &Entry<'_>) -> Result<(), Reason> {
     }
 }
 
-/// What all parameters of a function have in common.
+/// The common facts of a function's parameters.
 struct Context<'c, 'd> {
     entries: &'c Entries<'d>,
     function: &'c Entry<'d>,
+    /// The function's first address.
     start: Svma,
     language: &'c Language,
 }
@@ -145,12 +153,13 @@ impl<'d> Context<'_, 'd> {
         let found = location::at_entry(self.entries, self.function, &entry, self.start);
         let is_added = is_artificial(self.entries, &entry);
         let is_written = match self.language {
-            // It marks descriptors of arrays, too. Results and lengths that it adds have such names.
+            // The flag also marks descriptors of arrays. The compiler's own results and lengths
+            // have these names.
             Language::Fortran => {
                 let is_own = |name: &str| name.starts_with(['_', '.']);
                 !(is_added && name.as_deref().is_some_and(is_own))
             }
-            // An object that a function is called on is its first argument.
+            // The object that a method is called on is its first argument.
             _ => !is_added || index == 0,
         };
         let mut parameter = Parameter {
@@ -180,7 +189,7 @@ impl<'d> Context<'_, 'd> {
         shape::shape(self.entries, of, self.function)
     }
 
-    /// The shape of an argument of Fortran: the address of what is of the type, unless it has VALUE.
+    /// The shape of a Fortran argument: the address of a value of its type, unless it has VALUE.
     fn fortran(
         &self,
         of: &Entry<'d>,
@@ -191,14 +200,18 @@ impl<'d> Context<'_, 'd> {
         let is_array = [constants::DW_TAG_array_type, constants::DW_TAG_string_type].contains(&tag);
         Ok(match parameter.found {
             _ if is_array => Shape::ByReference,
-            Found::ByAddress | Found::AtRegister(_) => Shape::ByReference,
-            Found::Register(_) | Found::Frame | Found::Stack => self.shape(of),
+            ArgumentLocation::ByAddress | ArgumentLocation::AtRegister(_) => Shape::ByReference,
+            ArgumentLocation::Register(_) | ArgumentLocation::Frame | ArgumentLocation::Stack => {
+                self.shape(of)
+            }
             _ if is_added && !parameter.is_written => self.shape(of),
-            Found::Nothing | Found::OtherRegister => Shape::Unknown(Reason::MaybeByReference),
+            ArgumentLocation::Nothing | ArgumentLocation::OtherRegister => {
+                Shape::Unknown(Reason::MaybeByReference)
+            }
         })
     }
 
-    /// The shape of what the function returns, which has this type; none for nothing.
+    /// The shape of a return value of this type. `None` if nothing is returned.
     fn returned(&self, of: &Entry<'d>, name: Option<&str>) -> Result<Option<Shape>, Reason> {
         if *self.language != Language::Rust {
             return Ok(Some(self.shape(of)));
@@ -216,14 +229,20 @@ impl<'d> Context<'_, 'd> {
 }
 
 impl Parameter {
-    /// Fails where the debug information has the argument elsewhere than the calling convention.
+    /// Fails if the debug information contradicts the calling convention about the argument's
+    /// place.
     fn check(&self, placed: &Placed) -> Result<(), Reason> {
         let by_reference = self.shape == Shape::ByReference;
         let agrees = match (placed, self.found) {
-            (Ok((_, place)), Found::Register(found)) => found == *place,
-            (Ok((_, place)), Found::AtRegister(found)) => by_reference && found == *place,
-            (Ok(_), Found::OtherRegister | Found::Stack) => false,
-            (Err(Reason::InMemory), Found::Register(_) | Found::AtRegister(_)) => false,
+            (Ok((_, place)), ArgumentLocation::Register(found)) => found == *place,
+            (Ok((_, place)), ArgumentLocation::AtRegister(found)) => {
+                by_reference && found == *place
+            }
+            (Ok(_), ArgumentLocation::OtherRegister | ArgumentLocation::Stack) => false,
+            (
+                Err(Reason::InMemory),
+                ArgumentLocation::Register(_) | ArgumentLocation::AtRegister(_),
+            ) => false,
             _ => true,
         };
         if agrees {

@@ -1,4 +1,5 @@
-//! Entries of DWARF, wherever they are: in units of the file, in units of types, in the supplement that dwz makes.
+//! Entries of DWARF in all places: the file's own units, type units, and the supplement made by
+//! dwz.
 
 use super::reason::Reason;
 use crate::lines::{Lines, Reader};
@@ -11,23 +12,23 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Links from an entry to the one that it completes: abstract origin, then specification.
+/// The most links from an entry to the one that it completes: abstract origin, then specification.
 const LINKS: usize = 8;
-/// Children of one entry that are looked at.
+/// The most children of an entry to look at.
 const CHILDREN: usize = 1 << 12;
-/// Units that are kept open.
+/// The most units to keep open.
 const OPEN: usize = 64;
 
-/// Which of two files an entry is in.
+/// The file that an entry is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The one with the debug information of the image.
+    /// The file with the image's debug information.
     Main,
     /// Its supplement.
     Supplement,
 }
 
-/// All entries that can be reached.
+/// All reachable entries.
 pub(super) struct Entries<'d> {
     main: File<'d>,
     supplement: Option<File<'d>>,
@@ -35,9 +36,11 @@ pub(super) struct Entries<'d> {
 
 struct File<'d> {
     dwarf: Dwarf<Reader<'d>>,
-    /// Where units begin in `.debug_info`, ascending.
+    /// The offsets of units in `.debug_info`, ascending.
     starts: OnceCell<Vec<usize>>,
+    /// The headers of the type units, by signature.
     types: OnceCell<HashMap<u64, UnitHeader<Reader<'d>>>>,
+    /// The units that are open, at most [`OPEN`].
     open: RefCell<HashMap<UnitPlace, Rc<Unit<Reader<'d>>>>>,
 }
 
@@ -47,7 +50,7 @@ enum UnitPlace {
     Types(u64),
 }
 
-/// An entry and the unit it is in.
+/// An entry and its unit.
 #[derive(Clone)]
 pub(super) struct Entry<'d> {
     pub(super) side: Side,
@@ -60,15 +63,18 @@ impl Entry<'_> {
         self.die.tag()
     }
 
-    /// A number that is not negative.
+    /// The value of an attribute that is a non-negative number. `None` if there is no such
+    /// attribute.
     pub(super) fn number(&self, name: DwAt) -> Option<u64> {
         self.die.attr_value(name)?.udata_value()
     }
 
+    /// True if a flag is set. False if it is absent.
     pub(super) fn flag(&self, name: DwAt) -> bool {
         matches!(self.die.attr_value(name), Some(AttributeValue::Flag(true)))
     }
 
+    /// The encoding of a base type. `None` if there is none.
     pub(super) fn encoding(&self) -> Option<constants::DwAte> {
         match self.die.attr_value(constants::DW_AT_encoding)? {
             AttributeValue::Encoding(encoding) => Some(encoding),
@@ -76,6 +82,7 @@ impl Entry<'_> {
         }
     }
 
+    /// True if both are the same entry in the same file.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.side == other.side
             && self.unit.header.offset() == other.unit.header.offset()
@@ -98,6 +105,7 @@ impl<'d> Entries<'d> {
         }
     }
 
+    /// The DWARF of a file. Fails if the supplement is missing.
     pub(super) fn dwarf(&self, side: Side) -> Result<&Dwarf<Reader<'d>>, Reason> {
         Ok(&self.file(side)?.dwarf)
     }
@@ -109,7 +117,7 @@ impl<'d> Entries<'d> {
         }
     }
 
-    /// The unit that begins there.
+    /// The unit at an offset in `.debug_info`.
     pub(super) fn unit(
         &self,
         side: Side,
@@ -119,6 +127,7 @@ impl<'d> Entries<'d> {
         file.open(UnitPlace::Info(at.0), || Ok(file.dwarf.unit_header(at)?))
     }
 
+    /// The entry at an offset in a unit. Fails if it cannot be read.
     pub(super) fn entry(
         &self,
         side: Side,
@@ -132,13 +141,14 @@ impl<'d> Entries<'d> {
         })
     }
 
-    /// The root of an entry's unit.
+    /// The root entry of an entry's unit.
     pub(super) fn root(&self, entry: &Entry<'d>) -> Result<Entry<'d>, Reason> {
         let at = UnitOffset(entry.unit.header.size_of_header());
         self.entry(entry.side, &entry.unit, at)
     }
 
-    /// The entry that an attribute leads to.
+    /// The entry that an attribute refers to. `None` without the attribute. Fails if it leads to no
+    /// entry, or to a missing file.
     pub(super) fn follow(
         &self,
         entry: &Entry<'d>,
@@ -179,7 +189,8 @@ impl<'d> Entries<'d> {
         self.entry(side, &unit, type_offset)
     }
 
-    /// The entry itself or the first of those it completes that has an attribute.
+    /// The first entry that has an attribute: the entry itself, or one that it completes. `None` if
+    /// there is none.
     pub(super) fn bearer(
         &self,
         entry: &Entry<'d>,
@@ -198,7 +209,8 @@ impl<'d> Entries<'d> {
         Ok(None)
     }
 
-    /// The entry that this one completes.
+    /// The entry that this one completes, by abstract origin or else by specification. `None` if it
+    /// completes none.
     pub(super) fn completed(&self, entry: &Entry<'d>) -> Result<Option<Entry<'d>>, Reason> {
         match self.follow(entry, constants::DW_AT_abstract_origin)? {
             Some(origin) => Ok(Some(origin)),
@@ -206,7 +218,7 @@ impl<'d> Entries<'d> {
         }
     }
 
-    /// The last entry on the way of those that are completed: what the source says.
+    /// The last entry in the chain of completed ones, which stands for the source.
     pub(super) fn source(&self, entry: &Entry<'d>) -> Result<Entry<'d>, Reason> {
         let mut entry = entry.clone();
         for _ in 0..LINKS {
@@ -218,7 +230,7 @@ impl<'d> Entries<'d> {
         Ok(entry)
     }
 
-    /// The type of an entry or of what it completes; none for void.
+    /// The type of an entry, or of one that it completes. `None` for void.
     pub(super) fn type_of(&self, entry: &Entry<'d>) -> Result<Option<Entry<'d>>, Reason> {
         match self.bearer(entry, constants::DW_AT_type)? {
             Some(bearer) => self.follow(&bearer, constants::DW_AT_type),
@@ -226,7 +238,7 @@ impl<'d> Entries<'d> {
         }
     }
 
-    /// The text of an attribute that is the entry's own.
+    /// The text of an entry's own attribute. `None` if there is none, or if it cannot be read.
     pub(super) fn text(&self, entry: &Entry<'d>, name: DwAt) -> Option<String> {
         let value = entry.die.attr_value(name)?;
         let dwarf = self.dwarf(entry.side).ok()?;
@@ -234,13 +246,13 @@ impl<'d> Entries<'d> {
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// The name of an entry or of what it completes.
+    /// The name of an entry, or of one that it completes. `None` if there is none.
     pub(super) fn name(&self, entry: &Entry<'d>) -> Option<String> {
         let bearer = self.bearer(entry, constants::DW_AT_name).ok()??;
         self.text(&bearer, constants::DW_AT_name)
     }
 
-    /// The children of an entry.
+    /// The children of an entry. Fails if they cannot be read or are more than [`CHILDREN`].
     pub(super) fn children(&self, entry: &Entry<'d>) -> Result<Vec<Entry<'d>>, Reason> {
         let mut children = Vec::new();
         let mut tree = entry.unit.entries_tree(Some(entry.die.offset()))?;
@@ -288,7 +300,8 @@ impl<'d> File<'d> {
         })
     }
 
-    /// The units of types by their signatures: in `.debug_info` since DWARF 5, before in `.debug_types`.
+    /// The type units by their signatures: in `.debug_info` since DWARF 5, in `.debug_types`
+    /// before.
     fn types(&self) -> &HashMap<u64, UnitHeader<Reader<'d>>> {
         self.types.get_or_init(|| {
             let mut types = HashMap::new();
@@ -310,7 +323,8 @@ impl<'d> File<'d> {
     }
 }
 
-/// The calling convention of a function, or of a class.
+/// The calling convention of a function or of a class, by its entry. `None` if the entry gives
+/// none.
 pub(super) fn convention(entry: &Entry<'_>) -> Option<constants::DwCc> {
     match entry.die.attr_value(constants::DW_AT_calling_convention)? {
         AttributeValue::CallingConvention(convention) => Some(convention),

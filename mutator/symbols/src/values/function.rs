@@ -7,15 +7,18 @@ use gimli::{DebugInfoOffset, UnitOffset};
 use patcher::function::Function;
 use std::collections::{HashMap, HashSet};
 
-/// The functions of one unit by the addresses at which their parts begin.
+/// The functions of a unit by the start addresses of their parts.
 pub(super) struct Starts {
+    /// The offset of the unit in `.debug_info`.
     pub(super) unit: DebugInfoOffset,
+    /// The entries of functions by the start address of their first part.
     entries: HashMap<u64, Vec<UnitOffset>>,
+    /// The start addresses of all other parts.
     parts: HashSet<u64>,
 }
 
 impl Starts {
-    /// Those of the unit at `unit`.
+    /// Reads the unit at `unit`.
     pub(super) fn of(entries: &Entries<'_>, unit: DebugInfoOffset) -> Result<Self, Reason> {
         let mut starts = Self {
             unit,
@@ -34,7 +37,7 @@ impl Starts {
                 continue;
             }
             let mut ranges = dwarf.die_ranges(&unit, &unit.entry(at)?)?;
-            // A function is entered where its first range begins.
+            // The entry of a function is the start of its first range.
             if let Some(first) = ranges.next()? {
                 starts.entries.entry(first.begin).or_default().push(at);
             }
@@ -45,7 +48,8 @@ impl Starts {
         Ok(starts)
     }
 
-    /// The entry of a function; none where the unit has none.
+    /// The entry of a function. `None` if the unit has none. Fails if the address is that of a
+    /// further part, or if several entries begin there and not exactly one has the function's name.
     pub(super) fn find<'d>(
         &self,
         entries: &Entries<'d>,
@@ -90,14 +94,15 @@ fn has_name_of<'d>(entries: &Entries<'d>, entry: &Entry<'d>, function: &Function
 
 /// The parameters of a function in the order in which they are passed.
 pub(super) struct Parameters<'d> {
-    /// With their locations, where there are such.
+    /// The parameters, with their locations if known.
     pub(super) all: Vec<Entry<'d>>,
-    /// Are there more, for which `...` stands?
+    /// True if `...` follows them.
     pub(super) is_variadic: bool,
 }
 
 impl<'d> Parameters<'d> {
-    /// Those of the function that has an entry.
+    /// Reads the parameters of the function with an entry. Fails with [`Reason::Parameters`] if the
+    /// debug information does not list them all.
     pub(super) fn of(entries: &Entries<'d>, function: &Entry<'d>) -> Result<Self, Reason> {
         let own = Self::listed(entries, function)?;
         let Some(completed) = entries.completed(function)? else {
@@ -108,8 +113,8 @@ impl<'d> Parameters<'d> {
         let written = |entry: &&Entry<'d>| !is_artificial(entries, entry);
         let of_source: Vec<_> = source.all.iter().filter(written).collect();
         if is_declaration {
-            // A definition lists its own parameters, and names them. A declaration has none where the class has a unit
-            // of its own.
+            // A definition lists its own parameters, with names. A declaration has none if the
+            // class has its own unit.
             let count = own.all.iter().filter(written).count();
             return if source.all.is_empty() || count == of_source.len() {
                 Ok(own)
@@ -120,8 +125,8 @@ impl<'d> Parameters<'d> {
         if own.all.is_empty() && source.all.len() == of_source.len() {
             return Ok(source);
         }
-        // An instance leaves out what the compiler has removed. Of what it has added to constructors, an instance
-        // lists what it takes.
+        // An instance omits the parameters that the compiler removed. Of those that it added to
+        // constructors, an instance lists the ones it takes.
         let passed = |entry: &&Entry<'d>| !is_of_constructors(entries, entry);
         let mut of_source = source.all.iter().filter(passed);
         for entry in own.all.iter().filter(passed) {
@@ -149,7 +154,7 @@ impl<'d> Parameters<'d> {
             match child.tag() {
                 constants::DW_TAG_formal_parameter => listed.all.push(child),
                 constants::DW_TAG_unspecified_parameters => listed.is_variadic = true,
-                // Those that a template's `T... a` stands for.
+                // The parameters for `T... a` in a template.
                 constants::DW_TAG_GNU_formal_parameter_pack => {
                     listed.all.extend(Self::listed(entries, &child)?.all);
                 }
@@ -160,20 +165,21 @@ impl<'d> Parameters<'d> {
     }
 }
 
-/// True for what GCC adds to constructors and destructors in the source, of which not every instance takes all.
+/// True for parameters that GCC adds to constructors and destructors in the source. Not every
+/// instance takes all of them.
 fn is_of_constructors<'d>(entries: &Entries<'d>, parameter: &Entry<'d>) -> bool {
     let name = entries.name(parameter);
     is_artificial(entries, parameter)
         && name.is_some_and(|name| name == "__in_chrg" || name == "__vtt_parm")
 }
 
-/// True for parameters that the compiler has added.
+/// True for parameters added by the compiler.
 pub(super) fn is_artificial<'d>(entries: &Entries<'d>, parameter: &Entry<'d>) -> bool {
     let bearer = entries.bearer(parameter, constants::DW_AT_artificial);
     bearer.is_ok_and(|bearer| bearer.is_some_and(|b| b.flag(constants::DW_AT_artificial)))
 }
 
-/// True if the unit of an entry describes types at all: with `-g1` and the like it does not.
+/// True if the unit of an entry describes types. With `-g1` it does not.
 pub(super) fn has_types(entry: &Entry<'_>) -> Result<bool, Reason> {
     let mut raw = entry.unit.entries_raw(None)?;
     while !raw.is_empty() {
@@ -189,16 +195,19 @@ pub(super) fn has_types(entry: &Entry<'_>) -> Result<bool, Reason> {
     Ok(false)
 }
 
-/// The suffix of the name of a function that the compiler has made of another and may have given other arguments.
+/// The suffix, without its dot, of the name of a function that the compiler derived from another,
+/// perhaps with other arguments. `None` for a name without a suffix, or with one that changes no
+/// arguments.
 pub(super) fn changing_suffix(linkage: &str) -> Option<&str> {
-    // Rust's older names have dots of their own, before a hash.
+    // The legacy names of Rust have dots of their own, before a hash.
     let own = if linkage.starts_with("_ZN") {
         linkage.rfind("17h").unwrap_or(0)
     } else {
         0
     };
     let (_, suffix) = linkage.get(own..)?.split_once('.')?;
-    // A static made global by link-time optimization, or renamed; another name; the same for other processors.
+    // A static made global by link-time optimization, or renamed. An alias. The variant for other
+    // processors.
     const SAME: [&str; 5] = ["lto_priv", "llvm", "__uniq", "localalias", "default"];
     const PROCESSORS: [&str; 6] = ["arch_", "avx", "sse", "fma", "bmi", "popcnt"];
     let is_same = |word: &str| {

@@ -8,15 +8,15 @@ use std::str::FromStr;
 pub enum Item {
     /// The argument with this number, from 1 to [`Item::ARGUMENTS`].
     Argument(u8),
-    /// What the function returns.
+    /// The return value.
     Return,
 }
 
 impl Item {
-    /// How many arguments can be asked for.
+    /// The number of arguments that can be requested.
     pub const ARGUMENTS: u8 = 6;
 
-    /// All of them.
+    /// All values: the arguments in their order, then the return value.
     pub fn all() -> impl Iterator<Item = Self> {
         (1..=Self::ARGUMENTS)
             .map(Self::Argument)
@@ -33,7 +33,7 @@ impl fmt::Display for Item {
     }
 }
 
-/// A name is not that of a value.
+/// The error for a name that is not one of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoItem;
 

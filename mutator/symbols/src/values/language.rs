@@ -1,17 +1,17 @@
-//! Languages, as far as their calling conventions differ.
+//! Languages with different calling conventions.
 
 use super::entries::{Entries, Entry};
 use super::reason::Reason;
 use gimli::AttributeValue;
 use gimli::constants::{self, DwLang};
 
-// Given out after DWARF 5: https://dwarfstd.org/languages.html.
+// Assigned after DWARF 5: https://dwarfstd.org/languages.html.
 const C_PLUS_PLUS_23: DwLang = DwLang(0x3a);
 const FORTRAN_23: DwLang = DwLang(0x3d);
 const C23: DwLang = DwLang(0x3e);
 const ASSEMBLY: DwLang = DwLang(0x31);
 
-/// What a unit is compiled from.
+/// The language of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Language {
     C,
@@ -20,12 +20,12 @@ pub(super) enum Language {
     Rust,
     /// Its entries have no types.
     Assembler,
-    /// One whose functions need not follow the psABI.
+    /// A language whose functions need not follow the psABI.
     Other(String),
 }
 
 impl Language {
-    /// Fails where functions without types have their arguments in other registers than the psABI says.
+    /// Fails if functions without types may pass arguments in other registers than the psABI says.
     pub(super) fn check_registers(&self) -> Result<(), Reason> {
         match self {
             Self::C | Self::Cpp | Self::Fortran | Self::Assembler => Ok(()),
@@ -34,7 +34,7 @@ impl Language {
         }
     }
 
-    /// Fails where types do not tell the registers.
+    /// Fails if types do not determine the registers.
     pub(super) fn check_types(&self) -> Result<(), Reason> {
         match self {
             Self::Rust => Ok(()),
@@ -42,17 +42,18 @@ impl Language {
         }
     }
 
-    /// True where `struct` and the like are a part of a type's name.
+    /// True if type names include keywords such as `struct`.
     pub(super) fn has_tags(&self) -> bool {
         !matches!(self, Self::Cpp | Self::Rust)
     }
 }
 
-/// The language of an entry's unit.
+/// The language of an entry's unit. [`Language::Other`] if it is unknown. Fails if the unit cannot
+/// be read.
 pub(super) fn of<'d>(entries: &Entries<'d>, entry: &Entry<'d>) -> Result<Language, Reason> {
     let root = entries.root(entry)?;
     let producer = entries.text(&root, constants::DW_AT_producer);
-    // Its units say that they are C.
+    // The units of Zig claim to be C.
     if producer.is_some_and(|producer| producer.starts_with("zig")) {
         return Ok(Language::Other("Zig".to_owned()));
     }

@@ -1,11 +1,11 @@
-//! Where the debug information says that an argument is at its function's entry: DWARF 5, section 2.6.
+//! The place of an argument at its function's entry, by debug information: DWARF 5, section 2.6.
 //!
-//! It confirms or contradicts the calling convention. It does not replace it: at the same address there may be several
-//! values of a variable, of which the argument is the first.
+//! It confirms or contradicts the calling convention, but does not replace it. A variable may have
+//! several values at one address, of which the argument is the first.
 
 use super::entries::{Entries, Entry};
 use super::reason::Reason;
-use super::value::Place;
+use super::value::ValueRegister;
 use gimli::constants;
 use gimli::{AttributeValue, Expression, Operation, RawLocListEntry, Reader as _};
 use patcher::Svma;
@@ -13,50 +13,51 @@ use patcher::Svma;
 use crate::arch::dwarf::place;
 use crate::lines::Reader;
 
-/// Where an argument is.
+/// The place of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// It is not told, or only for later.
+pub(super) enum ArgumentLocation {
+    /// Unknown, or known only for later addresses.
     Nothing,
     /// In a register.
-    Register(Place),
-    /// In a register in which no argument is passed.
+    Register(ValueRegister),
+    /// In a register that passes no arguments.
     OtherRegister,
-    /// At the address that a register has.
-    AtRegister(Place),
-    /// Where an address in memory leads.
+    /// In memory, at the address in a register.
+    AtRegister(ValueRegister),
+    /// In memory, at an address in memory.
     ByAddress,
-    /// In memory that the caller has written.
+    /// In the caller's part of the stack.
     Stack,
     /// In the function's own frame.
     Frame,
 }
 
-/// Where the argument `parameter` of `function` is at its entry.
+/// The place of the argument `parameter` at the first address `entry` of `function`.
 pub(super) fn at_entry<'d>(
     entries: &Entries<'d>,
     function: &Entry<'d>,
     parameter: &Entry<'d>,
     entry: Svma,
-) -> Found {
+) -> ArgumentLocation {
     let Some(value) = parameter.die.attr_value(constants::DW_AT_location) else {
-        return Found::Nothing;
+        return ArgumentLocation::Nothing;
     };
     if let AttributeValue::Exprloc(expression) = value {
-        // It may be said of all of the function but for its prologue.
+        // The expression may hold for the whole function except its prologue.
         return match read(function, parameter, expression) {
-            Found::OtherRegister => Found::Nothing,
+            ArgumentLocation::OtherRegister => ArgumentLocation::Nothing,
             found => found,
         };
     }
     match first(entries, parameter, value, entry) {
         Ok(Some(expression)) => read(function, parameter, expression),
-        Ok(None) | Err(_) => Found::Nothing,
+        Ok(None) | Err(_) => ArgumentLocation::Nothing,
     }
 }
 
-/// The first expression that a list has for an address. Before a value that is assigned there at once it is the
-/// argument's, for no instruction at all: so ranges that are empty count.
+/// The first expression of a location list for an address. `None` if there is none. If another
+/// value is assigned there at once, the range of the argument's expression is empty. So empty
+/// ranges count.
 fn first<'d>(
     entries: &Entries<'d>,
     parameter: &Entry<'d>,
@@ -113,20 +114,20 @@ fn read<'d>(
     function: &Entry<'d>,
     parameter: &Entry<'d>,
     expression: Expression<Reader<'d>>,
-) -> Found {
-    const MOST: usize = 4;
+) -> ArgumentLocation {
+    const MAX_OPERATIONS: usize = 4;
     let mut operations = Vec::new();
     let mut all = expression.operations(parameter.unit.encoding());
     loop {
         match all.next() {
-            Ok(Some(operation)) if operations.len() < MOST => operations.push(operation),
+            Ok(Some(operation)) if operations.len() < MAX_OPERATIONS => operations.push(operation),
             Ok(None) => break,
-            _ => return Found::Nothing,
+            _ => return ArgumentLocation::Nothing,
         }
     }
     match operations[..] {
         [Operation::Register { register }] => {
-            place(register.0).map_or(Found::OtherRegister, Found::Register)
+            place(register.0).map_or(ArgumentLocation::OtherRegister, ArgumentLocation::Register)
         }
         [
             Operation::RegisterOffset {
@@ -134,12 +135,14 @@ fn read<'d>(
                 offset: 0,
                 ..
             },
-        ] => place(register.0).map_or(Found::Nothing, Found::AtRegister),
-        [.., Operation::Deref { .. }] => Found::ByAddress,
-        // The CFA is where the arguments on the stack begin.
-        [Operation::FrameOffset { offset }] if offset >= 0 && is_cfa(function) => Found::Stack,
-        [Operation::FrameOffset { .. }] => Found::Frame,
-        _ => Found::Nothing,
+        ] => place(register.0).map_or(ArgumentLocation::Nothing, ArgumentLocation::AtRegister),
+        [.., Operation::Deref { .. }] => ArgumentLocation::ByAddress,
+        // The arguments on the stack begin at the CFA.
+        [Operation::FrameOffset { offset }] if offset >= 0 && is_cfa(function) => {
+            ArgumentLocation::Stack
+        }
+        [Operation::FrameOffset { .. }] => ArgumentLocation::Frame,
+        _ => ArgumentLocation::Nothing,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The numbers that a value is made of, and their places in it: DWARF 5, sections 5.1 and 5.5 to 5.7.
+//! The numbers that make up a value, and their offsets: DWARF 5, sections 5.1 and 5.5 to 5.7.
 
 use super::bare::{DEPTH, bare};
 use super::entries::{Entries, Entry};
@@ -9,22 +9,24 @@ use crate::lines::Reader;
 use gimli::constants::{self, DwAte};
 use gimli::{AttributeValue, Expression, Operation};
 
-/// Parts of one value, and types of parts, that are looked at.
+/// The maximum number of parts of a value.
 const PARTS: usize = 1024;
+/// The maximum number of types to look at in a value.
 const STEPS: usize = 2048;
 
-/// The size of a value of a type, and its parts.
+/// The size in bytes of a value of a type, and its parts. Fails if a part is not described or
+/// cannot be read.
 pub(super) fn parts<'d>(entries: &Entries<'d>, of: &Entry<'d>) -> Result<(u64, Vec<Part>), Reason> {
     let mut parts = Parts::new(entries);
     let size = parts.add(of, 0, DEPTH)?;
     Ok((size, parts.found))
 }
 
-/// The parts of a value as they are found.
+/// Collects the parts of a value.
 struct Parts<'e, 'd> {
     entries: &'e Entries<'d>,
     found: Vec<Part>,
-    /// Types that have been looked at.
+    /// The number of types looked at.
     steps: usize,
 }
 
@@ -37,7 +39,8 @@ impl<'e, 'd> Parts<'e, 'd> {
         }
     }
 
-    /// Adds what a type has so many bytes after the start of the value; returns its size.
+    /// Adds the parts of a type at an offset `at` in the value, in bytes. Returns the size of the
+    /// type in bytes.
     fn add(&mut self, of: &Entry<'d>, at: u64, depth: usize) -> Result<u64, Reason> {
         let depth = depth.checked_sub(1).ok_or(Reason::NotDescribed)?;
         self.steps += 1;
@@ -114,7 +117,7 @@ impl<'e, 'd> Parts<'e, 'd> {
         let name = name.unwrap_or_default();
         let bits = of.number(constants::DW_AT_bit_size);
         if bits.is_some_and(|bits| bits != size * 8) || name.contains("_BitInt") {
-            // Nothing is known of the bits beyond those of a _BitInt.
+            // The padding bits of a _BitInt are undefined.
             return Err(Reason::NoNumber);
         }
         let encoding = of.encoding().ok_or(Reason::NotDescribed)?;
@@ -132,7 +135,7 @@ impl<'e, 'd> Parts<'e, 'd> {
         }
     }
 
-    /// How the values of an enumeration are meant; none where it is not known.
+    /// The meaning of an enumeration's values. `None` if unknown.
     fn enumeration(&self, of: &Entry<'d>, size: u64) -> Result<Option<Kind>, Reason> {
         let encoding = match (of.encoding(), self.entries.type_of(of)?) {
             (Some(encoding), _) => Some(encoding),
@@ -162,7 +165,7 @@ impl<'e, 'd> Parts<'e, 'd> {
             let mut one = Parts::new(self.entries);
             let size = one.add(&element, 0, depth)?.saturating_mul(count);
             let size = given.unwrap_or(size);
-            // Of others the registers depend on compilers and their options.
+            // The registers of other enumerations depend on compilers and their options.
             return match size {
                 16 => self.add_leaf(at, special([Class::Sse, Class::SseUp], size)),
                 _ => Err(Reason::Vector),
@@ -174,7 +177,7 @@ impl<'e, 'd> Parts<'e, 'd> {
             let before = self.found.len();
             let one = self.add(&element, place, depth)?;
             if one == 0 || self.found.len() == before {
-                // Elements without contents.
+                // The elements are empty.
                 return Ok(given.unwrap_or(one.saturating_mul(count)));
             }
             size = size.saturating_add(one);
@@ -196,7 +199,7 @@ impl<'e, 'd> Parts<'e, 'd> {
             return Ok(());
         }
         if of.die.attr(constants::DW_AT_alignment).is_some() {
-            // Compilers do not agree on members that have less than their type's alignment.
+            // Compilers disagree about members that are less aligned than their type.
             self.check_alignment(of, depth)?;
         }
         let start = match of.die.attr_value(constants::DW_AT_data_member_location) {
@@ -215,7 +218,7 @@ impl<'e, 'd> Parts<'e, 'd> {
         }
         let (base, first) = match of.number(constants::DW_AT_data_bit_offset) {
             Some(first) => (at, first),
-            // Counted from the highest bit of a unit, up to DWARF 3.
+            // Up to DWARF 3, the offset counts from the highest bit of a unit.
             None => (start, self.bits_before(of, &to, bits)?),
         };
         let last = first.checked_add(bits - 1).ok_or(Reason::NotDescribed)?;
@@ -256,7 +259,7 @@ impl<'e, 'd> Parts<'e, 'd> {
     }
 }
 
-/// The offset of a member as DWARF 2 has it: a number that is added.
+/// The offset in bytes of a member in DWARF 2: an expression that adds a constant.
 fn constant<'d>(of: &Entry<'d>, how: Expression<Reader<'d>>) -> Result<u64, Reason> {
     let mut operations = how.operations(of.unit.encoding());
     match (operations.next()?, operations.next()?) {
@@ -265,7 +268,7 @@ fn constant<'d>(of: &Entry<'d>, how: Expression<Reader<'d>>) -> Result<u64, Reas
     }
 }
 
-/// How many elements a dimension has; 0 where it is open.
+/// The number of elements in a dimension of an array. 0 if it is open.
 fn length(of: &Entry<'_>) -> Result<u64, Reason> {
     if of.die.attr(constants::DW_AT_lower_bound).is_some() {
         return Err(Reason::NotDescribed);
@@ -314,7 +317,8 @@ fn number(encoding: DwAte, size: u64, name: &str) -> Result<Leaf, Reason> {
     })
 }
 
-/// How the bits of a number are meant that is in an integer register.
+/// The meaning of a number's bits in an integer register. `None` if the encoding is not that of an
+/// integer.
 fn integer_kind(encoding: DwAte) -> Option<Kind> {
     match encoding {
         constants::DW_ATE_signed | constants::DW_ATE_signed_char => Some(Kind::Signed),
@@ -348,7 +352,7 @@ fn sse(size: u64, kind: Option<Kind>) -> Leaf {
     leaf(Class::Sse, size, kind)
 }
 
-/// What is aligned to 16 bytes and no number that can be read.
+/// A part that is aligned to 16 bytes and is no readable number.
 fn special(classes: [Class; 2], size: u64) -> Leaf {
     Leaf {
         classes,

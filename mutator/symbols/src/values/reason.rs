@@ -1,14 +1,14 @@
-//! Why a value cannot be read.
+//! The reasons why a value cannot be read.
 
 use super::item::Item;
 use std::fmt;
 
-/// Why an argument or a return value cannot be read.
+/// The reason why an argument or a return value cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The function has fewer arguments: so many.
+    /// The function has only this many arguments.
     NoSuchArgument(usize),
-    /// It is one of those that `...` stands for; so many have a name.
+    /// It is one of the arguments passed for `...`. The function has this many named arguments.
     Variadic(usize),
     /// The function returns nothing.
     ReturnsNothing,
@@ -18,43 +18,46 @@ pub enum Reason {
     SeveralRegisters,
     /// It is returned in a register of the x87.
     X87,
-    /// It is empty, so no register has it.
+    /// It is empty and needs no register.
     Empty,
-    /// It is no single integer or floating-point number of 1, 2, 4 or 8 bytes.
+    /// It is not a single integer or floating-point number of 1, 2, 4 or 8 bytes.
     NoNumber,
     /// The debug information does not describe its type.
     NotDescribed,
     /// Its class may be passed by reference or by value: the debug information does not say.
     MaybeByReference,
-    /// It is a vector whose register depends on how the program has been compiled.
+    /// It is a vector. Its register depends on the compiler's options.
     Vector,
-    /// It follows an argument whose registers are not known.
+    /// It follows an argument with unknown registers.
     AfterUnknown,
     /// It is declared without a prototype, so callers pass it as a double.
     NoPrototype,
-    /// The compiler made the function of another and may have changed its arguments; with the name's suffix.
+    /// The compiler derived the function from another and may have changed its arguments. With the
+    /// suffix of the name.
     Clone(String),
     /// The function has debug information but no symbol, so it may be a clone.
     NoSymbol,
-    /// The function follows no psABI: its language.
+    /// The function does not follow the psABI. With its language.
     Language(String),
-    /// A Rust function takes or returns what is not a scalar: that value.
+    /// A Rust function has a value that is not a scalar. With that value.
     Rust(String),
-    /// The debug information says that the function does not follow the calling convention: `DW_CC` and its number.
+    /// By its debug information, the function does not follow the calling convention. With the
+    /// number of the `DW_CC` constant.
     Convention(u8),
-    /// The debug information has an argument in another place than the calling convention: that argument.
+    /// The debug information and the calling convention disagree about the place of an argument.
+    /// With that argument.
     Elsewhere(String),
     /// The debug information does not list all arguments of the function.
     Parameters,
-    /// What begins there is a part of a function, not its entry.
+    /// The function begins at a further part of another function and not at its entry.
     Part,
-    /// Several functions with debug information begin there.
+    /// Several functions with debug information begin at the function's address.
     Ambiguous,
     /// The debug information is in a `.dwo` file.
     Split,
-    /// The debug information needs a supplement (`.gnu_debugaltlink`) that is not there.
+    /// The debug information needs a supplement (`.gnu_debugaltlink`) that is missing.
     Supplement,
-    /// The debug information cannot be read.
+    /// The debug information cannot be read. With the error.
     Broken(String),
 }
 
@@ -64,19 +67,20 @@ impl From<gimli::Error> for Reason {
     }
 }
 
-/// An argument or a return value that cannot be read: which, of which function, and why.
+/// An unreadable argument or return value of a function, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
+    /// The function's name.
     pub(super) function: String,
     pub(super) item: Item,
-    /// Its type and name, where they are known.
+    /// Its type and name, if known.
     pub(super) what: Option<String>,
-    /// Why it cannot be read.
+    /// The reason.
     pub reason: Reason,
 }
 
 impl Unreadable {
-    /// The value: which, of which function, and how it is declared.
+    /// The value, its function, and its declaration.
     fn value(&self) -> String {
         let function = &self.function;
         let value = match self.item {

@@ -8,7 +8,7 @@ use super::reason::Reason;
 use crate::arch::classes::{Class, Part, Shape};
 use gimli::constants;
 
-/// Bytes of the largest vector; what is larger is in memory.
+/// The size of the largest vector, in bytes. Larger values are passed in memory.
 const LARGEST_VECTOR: u64 = 64;
 
 /// The shape of a value of a type, which the function `user` takes or returns.

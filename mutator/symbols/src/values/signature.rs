@@ -1,21 +1,23 @@
-//! The arguments and the return value of one function, as they are asked for.
+//! The arguments and the return value of a function, by item.
 
 use super::described::Described;
 use super::item::Item;
 use super::reason::{Reason, Unreadable};
-use super::value::{Kind, Place, Value};
+use super::value::{Kind, Value, ValueRegister};
 
-/// What can be read of the calls of a function.
+/// The readable values of a function's calls.
 #[derive(Clone, Debug)]
 pub struct Signature {
     /// The function's name.
     function: String,
-    /// None where there is no debug information.
+    /// The values by debug information. `None` without debug information. An error if none of them
+    /// can be read.
     known: Result<Option<Described>, Reason>,
 }
 
 impl Signature {
-    /// True where nothing is known of the function, and registers are read as they are.
+    /// True if nothing is known of the function, and registers are read as they are. False if it is
+    /// described, or if its values must not be read.
     pub fn is_bare(&self) -> bool {
         matches!(self.known, Ok(None))
     }
@@ -24,10 +26,11 @@ impl Signature {
         Self { function, known }
     }
 
-    /// Where a value is and what it is.
+    /// The place and type of a value.
     ///
     /// # Errors
-    /// That there is no such value, or that it is not one number in a known register.
+    /// There is no such value, or it is not a single number in a known register. Without debug
+    /// information every item is read as an 8-byte number.
     pub fn read(&self, item: Item) -> Result<Value, Unreadable> {
         let refused = |reason: &Reason, what| Unreadable {
             function: self.function.clone(),
@@ -67,10 +70,10 @@ impl Signature {
     }
 }
 
-/// What is read where nothing is known of a function.
+/// The value to read if nothing is known of a function.
 fn undescribed(item: Item) -> Value {
     Value {
-        place: Place::Integer(match item {
+        place: ValueRegister::Integer(match item {
             Item::Argument(n) => n.saturating_sub(1),
             Item::Return => 0,
         }),

@@ -1,11 +1,11 @@
-//! Types as one writes them.
+//! Types as in source code.
 
 use super::bare::DEPTH;
 use super::entries::{Entries, Entry};
 use super::language;
 use gimli::constants;
 
-/// The type as one writes it, as far as it has a name.
+/// The name of a type as in source code, `void` without a type. `None` if it has no name.
 pub(super) fn name<'d>(entries: &Entries<'d>, of: Option<&Entry<'d>>) -> Option<String> {
     spelled(entries, of, DEPTH)
 }

@@ -1,11 +1,11 @@
-//! Values of programs compiled here, against what gdb finds in the registers that we name.
+//! Compares values of programs compiled here with the registers that gdb sees.
 
 mod gdb;
 mod generated;
 mod programs;
 mod units;
 
-use super::{Item, Kind, Place, Signature, Unreadable, Value, Values};
+use super::{Item, Kind, Signature, Unreadable, Value, ValueRegister, Values};
 use crate::lines::{Lines, Places};
 use gdb::Call;
 use patcher::function::Function;
@@ -27,7 +27,7 @@ impl Drop for Built {
 }
 
 impl Built {
-    /// Compiles `source`, whose kind the ending of its name tells, at a fixed address.
+    /// Compiles `source` at a fixed address. The ending of the file name selects the language.
     fn new(name: &str, ending: &str, source: &str, flags: &[&str]) -> Self {
         let dir = std::env::temp_dir().join(format!("ipath-values-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
@@ -87,7 +87,7 @@ impl Built {
     }
 }
 
-/// The functions with these names, of which each is one's linkage name or its name without arguments.
+/// The functions with these names: linkage names, or names without arguments.
 fn functions(program: &Path, names: &[&str]) -> Vec<Function> {
     let data = fs::read(program).unwrap();
     let image = Image::parse(&data).unwrap();
@@ -100,13 +100,13 @@ fn functions(program: &Path, names: &[&str]) -> Vec<Function> {
     names.iter().map(found).collect()
 }
 
-/// What is in the register that a value names, as a reader of the profile would see it.
+/// The bits that a reader of the profile sees for a value.
 fn bits(value: &Value, item: Item, call: &Call) -> u64 {
     let register = match (value.place, item) {
-        (Place::Integer(n), Item::Argument(_)) => call.integers[usize::from(n)],
-        (Place::Vector(n), Item::Argument(_)) => call.vectors[usize::from(n)],
-        (Place::Integer(0), Item::Return) => call.rax,
-        (Place::Vector(0), Item::Return) => call.xmm0,
+        (ValueRegister::Integer(n), Item::Argument(_)) => call.integers[usize::from(n)],
+        (ValueRegister::Vector(n), Item::Argument(_)) => call.vectors[usize::from(n)],
+        (ValueRegister::Integer(0), Item::Return) => call.rax,
+        (ValueRegister::Vector(0), Item::Return) => call.xmm0,
         (place, Item::Return) => panic!("{place:?}"),
     };
     register & mask(value.width)
@@ -116,21 +116,21 @@ fn mask(width: u8) -> u64 {
     u64::MAX >> (64 - 8 * u32::from(width))
 }
 
-/// What one expects of a value.
+/// The expectation for a value.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
-    /// This number, as the source has it.
+    /// This number, as in the source.
     Is(i64),
     Float(f64),
-    /// Nothing but its kind and width are known: it is an address.
+    /// An address: only its kind and width are known.
     Address,
-    /// It is refused in these words.
+    /// A refusal with these words.
     Refused(&'static str),
 }
 
 use Expected::{Address, Float, Is, Refused};
 
-/// Compares values of functions of a program with what gdb sees.
+/// Compares the values of a program's functions with those in gdb.
 fn check(built: &Built, expected: &[(&str, Item, Expected)]) {
     let mut names: Vec<_> = expected.iter().map(|(name, ..)| *name).collect();
     names.dedup();
@@ -181,7 +181,7 @@ fn check_one(
             assert_eq!(found, number, "{what}: {value:?} {call:x?}");
         }
         (Address, Kind::Unsigned, 8) => {
-            // Of the stack, of the heap or of the program: no small number.
+            // An address on the stack, on the heap or in the program is no small number.
             assert!(found > 0x1000, "{what}: {value:?} {call:x?}");
         }
         _ => panic!("{what}: {value:?} is not {expected:?}"),

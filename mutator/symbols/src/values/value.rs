@@ -1,21 +1,21 @@
-//! What is read of a call: a number in a register.
+//! A value of a call that can be read: a number in a register.
 
-/// The register that has a value.
+/// The register of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Of an argument: the general register that has it by the calling convention, counted from 0. Of a return value:
-    /// the first that has one, which is 0.
+pub enum ValueRegister {
+    /// The general register of an argument, counted from 0 in the order of the calling convention.
+    /// For a return value, the first return register, 0.
     Integer(u8),
     /// The vector register, counted in the same way.
     Vector(u8),
 }
 
-/// What the bits of a value mean.
+/// The meaning of a value's bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Two's complement.
     Signed,
-    /// A number that is not negative: also of addresses, characters and truth values.
+    /// A non-negative number. Also an address, a character or a truth value.
     Unsigned,
     /// IEEE 754.
     Float,
@@ -25,13 +25,14 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     /// The register.
-    pub place: Place,
-    /// How many of its lowest bytes are the value: 1, 2, 4 or 8. The others may be anything.
+    pub place: ValueRegister,
+    /// The number of the register's lowest bytes that are the value: 1, 2, 4 or 8. The other bytes
+    /// are undefined.
     pub width: u8,
-    /// What they mean.
+    /// The meaning of these bytes.
     pub kind: Kind,
-    /// Its name in the source, where that is known.
+    /// Its name in the source, if known.
     pub name: Option<String>,
-    /// Its type in the source, where that is known.
+    /// Its type in the source, if known.
     pub type_name: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! Panicking on purpose, for tests of what becomes of a target then ([`crate::fault_injection`]).
+//! Panics on purpose, to test the effect on a target ([`crate::fault_injection`]).
 
-/// With the feature `faults` and `IPATH_PANIC_AT=WHAT` in the environment, a panic the first time
-/// that the program comes here; on a thread of its own where it is `WHAT:thread`.
+/// With the feature `faults` and `IPATH_PANIC_AT=WHAT` in the environment, panics at the first call
+/// with this name. With `IPATH_PANIC_AT=WHAT:thread` the tracer thread panics.
 #[cfg(feature = "faults")]
 pub fn stumble(what: &str) {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ pub fn stumble(what: &str) {
     }
 }
 
-/// Nothing: see the feature `faults`.
+/// Does nothing without the feature `faults`.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub fn stumble(_what: &str) {}

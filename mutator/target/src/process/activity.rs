@@ -9,18 +9,20 @@ pub struct Activity {
     pub ran: u64,
     /// Time in which it waited for a processor, in nanoseconds.
     pub delayed: u64,
-    /// How often it has got a processor.
+    /// The number of times that it was given a processor.
     pub turns: u64,
 }
 
 impl Activity {
-    /// Reads the activity of a thread. `None` if the thread has ended.
+    /// Reads the activity of a thread. `None` if its schedstat cannot be read, for example because
+    /// it has ended.
     pub fn of(pid: Pid, tid: Tid) -> Option<Self> {
         parse(&read_text(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?)
     }
 }
 
-/// The three numbers of a schedstat (Documentation/scheduler/sched-stats.rst).
+/// The three numbers of a schedstat (Documentation/scheduler/sched-stats.rst). `None` if one is
+/// missing.
 fn parse(text: &str) -> Option<Activity> {
     let mut words = text.split_whitespace().map(str::parse);
     let (ran, delayed, turns) = (words.next()?, words.next()?, words.next()?);
@@ -36,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_numbers() {
+    fn three_numbers_are_parsed_and_fewer_are_rejected() {
         let activity = Activity {
             ran: 1_500_000_000,
             delayed: 7,

@@ -1,4 +1,4 @@
-//! The command line of a process, as it shows it.
+//! The command line of a process.
 
 use std::fs;
 
@@ -7,17 +7,17 @@ use patcher::Avma;
 use super::{Process, read_text, stat_field};
 
 impl Process {
-    /// Its command line. Of a program that has written something else in its place (setproctitle(3)), that, without what is
-    /// left of the arguments.
+    /// The process's command line. If the program has overwritten it (setproctitle(3)), only the
+    /// new text, without leftover arguments. A single empty argument if it cannot be read.
     pub fn args(&self) -> Vec<String> {
         let bytes = self.of_living("cmdline", |path| fs::read(path));
         shown(&bytes.unwrap_or_default(), self.argument_count())
     }
 
-    /// How many arguments it was started with: the word at which its stack began (System V ABI, "Process
-    /// Initialization").
+    /// The number of arguments at the start: the first word of its initial stack (System V ABI,
+    /// "Process Initialization"). `None` if it cannot be read.
     fn argument_count(&self) -> Option<usize> {
-        /// `startstack` of proc(5).
+        /// The field `startstack` in proc(5).
         const START_OF_STACK: usize = 28;
         let stat = self.of_living("stat", |path| read_text(path)).ok()?;
         let at = stat_field(&stat, START_OF_STACK)?;
@@ -26,7 +26,8 @@ impl Process {
     }
 }
 
-/// The arguments in the text of a command line, of which there were so many at the start.
+/// The arguments in the text of a command line that originally had `count` arguments, if that is
+/// known. Never empty.
 fn shown(bytes: &[u8], count: Option<usize>) -> Vec<String> {
     let text = bytes.strip_suffix(b"\0").unwrap_or(bytes);
     let parts = || text.split(|&b| b == 0).map(String::from_utf8_lossy);

@@ -1,32 +1,32 @@
-//! Memory of a process by where it starts and how long it is.
+//! Memory ranges of a process by start and length.
 
 use std::ops::Range;
 
 use patcher::Avma;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a process that follow one another. In a document these are two numbers.
+/// Contiguous bytes of a process. A document stores them as two numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "(u64, u64)", into = "(u64, u64)")]
 pub struct Extent {
-    /// The first one's address.
+    /// The address of the first byte.
     pub start: Avma,
-    /// How many.
+    /// The length in bytes.
     pub len: u64,
 }
 
 impl Extent {
-    /// The address after the last one.
+    /// The address after the last byte of the extent.
     pub fn end(self) -> Avma {
         Avma(self.start.0.saturating_add(self.len))
     }
 
-    /// From the first one's address to the one after the last.
+    /// The addresses of the extent, from the first byte up to the end.
     pub fn range(self) -> Range<Avma> {
         self.start..self.end()
     }
 
-    /// True if the byte at `at` is among them.
+    /// True if the extent contains the byte at `at`.
     pub fn contains(self, at: Avma) -> bool {
         self.range().contains(&at)
     }

@@ -1,4 +1,4 @@
-//! The processes that a process has started, and what they were started with.
+//! The descendants of a process, and its initial environment.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -8,23 +8,23 @@ use super::Process;
 use crate::progress::{THREADS, over};
 
 impl Process {
-    /// Its id and its start time: no other process has both until the system is started again.
+    /// The process id and start time. No other process has both until the next boot.
     pub fn id(&self) -> (i32, u64) {
         (self.pid.0, self.start_time)
     }
 
-    /// All that it has started, and those that these have, in the order in which they were met: parents before their
-    /// children. What begins or ends meanwhile may be missing.
+    /// All processes that it or its descendants have started. Parents come before their children.
+    /// Processes that start or end meanwhile may be missing.
     pub fn descendants(&self) -> Vec<Process> {
         let mut found = vec![self.clone()];
-        // One whose parent ends meanwhile is met a second time.
+        // A process whose parent ends meanwhile is found a second time.
         let mut known = HashSet::from([self.pid]);
         let mut next = 0;
         while let Some(process) = found.get(next).cloned() {
             next += 1;
             let tids = process.tids().unwrap_or_default();
             let children = over(THREADS, tids).flat_map(|tid| process.children(tid));
-            // One that has ended is nobody's work any more.
+            // Ended processes are left out.
             let children = children.filter_map(|pid| Process::find(pid).ok());
             let children = children.collect::<Vec<_>>().into_iter();
             found.extend(children.filter(|child| known.insert(child.pid)));
@@ -33,7 +33,8 @@ impl Process {
         found
     }
 
-    /// How many of its descendants run the program that it runs, as a server's workers do: those that have for a while.
+    /// The number of descendants that run the same program file, such as a server's workers. 0 if
+    /// the process's own program is unknown. Only those older than one second count.
     pub fn alike_descendants(&self) -> usize {
         const A_WHILE: Duration = Duration::from_secs(1);
         let program = |process: &Process| {
@@ -48,9 +49,9 @@ impl Process {
         alike.filter(|d| d.age() > A_WHILE).count()
     }
 
-    /// How long ago it was started; 0 where that cannot be told.
+    /// The time since the process started. 0 if unknown.
     fn age(&self) -> Duration {
-        /// ms in a tick of proc(5): USER_HZ, asm-generic/param.h.
+        /// Milliseconds per tick in proc(5): USER_HZ, asm-generic/param.h.
         const TICK: u64 = 10;
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
         let started = Duration::from_millis(self.start_time.saturating_mul(TICK));
@@ -59,7 +60,8 @@ impl Process {
         })
     }
 
-    /// The variables that it was started with. It can have written others over them since.
+    /// The process's environment at the start, by name. Empty if it cannot be read. The program can
+    /// have overwritten the text since.
     pub fn environment(&self) -> HashMap<String, String> {
         let bytes = std::fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);

@@ -14,13 +14,15 @@ use super::{Process, read_text};
 /// The memory left in the tightest memory cgroup of a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Headroom {
-    /// Bytes until its limit. Page cache that the kernel can drop does not count as used.
+    /// The number of bytes until the limit of the cgroup. Page cache that the kernel can drop does
+    /// not count as used.
     pub left: u64,
     /// The folder of the cgroup.
     pub group: PathBuf,
 }
 
-/// The tightest of the process's memory cgroups and their ancestors. `None` without a limit.
+/// The tightest of the process's memory cgroups and their ancestors. `None` without a limit, or if
+/// it cannot be read.
 pub fn headroom(process: &Process) -> Option<Headroom> {
     folders(process).iter().filter_map(Folder::tightest).min()
 }
@@ -45,7 +47,7 @@ pub fn yield_memory(process: &Process) {
     }
 }
 
-/// Bytes in MiB with one decimal.
+/// The number of MiB with one decimal, without the unit.
 pub fn mib(bytes: u64) -> String {
     let tenths = bytes.saturating_mul(10) >> 20;
     format!("{}.{}", tenths / 10, tenths % 10)
@@ -77,8 +79,9 @@ enum Version {
 #[derive(Debug, PartialEq, Eq)]
 struct Folder {
     version: Version,
+    /// The folder of the cgroup.
     own: PathBuf,
-    /// The mount point of its hierarchy, which is the topmost ancestor.
+    /// The mount point of the cgroup's hierarchy, which is the topmost ancestor.
     mount: PathBuf,
 }
 
@@ -115,6 +118,7 @@ fn in_mounts(groups: &str, mounts: &str, root: &Path) -> Vec<Folder> {
 struct Mount<'l> {
     /// The group that is mounted.
     root: &'l str,
+    /// The mount point.
     at: &'l str,
 }
 
@@ -136,7 +140,7 @@ impl<'l> Mount<'l> {
 }
 
 impl Folder {
-    /// The tightest of the group and its ancestors.
+    /// The headroom of the tightest of the group and its ancestors. `None` if none has a limit.
     fn tightest(&self) -> Option<Headroom> {
         let folders = self.own.ancestors();
         let folders = folders.take_while(|folder| folder.starts_with(&self.mount));

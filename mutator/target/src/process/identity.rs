@@ -1,8 +1,9 @@
-//! Whether a path leads to the file that a process has mapped.
+//! Checks that a path leads to the file that a process has mapped.
 //!
-//! The kernel names a mapped file by device and inode (/proc/PID/maps). stat(2) gives the same numbers on most
-//! file systems; btrfs and overlayfs have a device there for each subvolume or layer. So where they differ,
-//! the file is mapped here for a moment, and the kernel asked what it calls that.
+//! The kernel identifies a mapped file by device and inode (/proc/PID/maps). stat(2) gives the same
+//! numbers on most file systems. On btrfs and overlayfs, however, stat(2) gives a device per
+//! subvolume or layer. So if the numbers differ, the file is mapped briefly in this process, and
+//! the kernel's line for that mapping is compared.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -18,17 +19,18 @@ use ipath_base::files::{FileBytes, open_regular};
 /// Device and inode as /proc/PID/maps prints them.
 pub type FileId = (String, u64);
 
-/// What stat(2) says of a file, in that form.
+/// Device and inode from stat(2), in the format of /proc/PID/maps.
 pub fn file_id(metadata: &Metadata) -> FileId {
     let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
     (format!("{major:02x}:{minor:02x}"), metadata.ino())
 }
 
-/// The contents of the file at `path` if it is the one that is mapped as `file`, or was built as the same one:
-/// `build_id_agrees` says whether its build id is that of what is mapped, if that can be known.
+/// Opens the file at `path` if it is the mapped file `file`, or has the same build id.
+/// `build_id_agrees` compares the build id with that of the mapping, and returns `None` if the
+/// mapping's is unknown.
 ///
 /// # Errors
-/// It cannot be opened, or is another file.
+/// The file cannot be opened, or is another file.
 pub fn open(
     path: &Path,
     file: &FileId,
@@ -37,8 +39,8 @@ pub fn open(
     open_unchanged(path, file, i64::MAX, build_id_agrees)
 }
 
-/// The same for a file that was mapped at `seen`, in nanoseconds since 1970, and may not be any more: another file
-/// may have its inode since.
+/// Like [`open`], for a file that was mapped at `seen`, in nanoseconds since 1970. The mapping may
+/// be gone by the time of the call, and another file may have reused its inode.
 ///
 /// # Errors
 /// See [`open`].
@@ -64,27 +66,31 @@ pub fn open_unchanged(
     }
 }
 
-/// How long before it was changed a file may say that it was, ns: the kernel takes the time of its last tick, of which there are 100 a
-/// second at least (current_time, fs/inode.c).
+/// The longest time by which a file's change time precedes the actual change, in nanoseconds. The
+/// kernel records the time of its last tick, and there are at least 100 ticks a second
+/// (current_time, fs/inode.c).
 const TICK: i64 = 10_000_000;
 
-/// When the file was changed by what it says, in nanoseconds since 1970.
+/// The file's change time, in nanoseconds since 1970.
 fn changed(metadata: &Metadata) -> i64 {
     let ns = metadata.ctime().saturating_mul(1_000_000_000);
     ns.saturating_add(metadata.ctime_nsec())
 }
 
-/// True if the kernel calls a mapping of this file `id`.
+/// True if the kernel identifies a mapping of this file as `id`.
+///
+/// # Errors
+/// The file's metadata cannot be read, or the file cannot be mapped.
 pub fn is_mapped_as(file: &File, id: &FileId) -> io::Result<bool> {
     let meta = file.metadata()?;
     if file_id(&meta) == *id {
         return Ok(true);
     }
-    // A file without contents cannot be mapped, and nobody has.
+    // An empty file cannot be mapped.
     if meta.len() == 0 {
         return Ok(false);
     }
-    // SAFETY: nothing of the map is read.
+    // SAFETY: the mapping's contents are never read.
     let map = unsafe { MmapOptions::new().len(1).map(file)? };
     let at = patcher::Avma(map.as_ptr() as u64);
     let text = fs::read("/proc/thread-self/maps")?;
@@ -97,10 +103,10 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// A mapping of the file, as the kernel shows it.
+    /// The id of a mapping of the file, as the kernel shows it.
     fn id_of(path: &Path) -> FileId {
         let file = File::open(path).unwrap();
-        // SAFETY: nothing of the map is read.
+        // SAFETY: the mapping's contents are never read.
         let map = unsafe { MmapOptions::new().len(1).map(&file) }.unwrap();
         let at = patcher::Avma(map.as_ptr() as u64);
         let maps = maps::parse(&fs::read_to_string("/proc/self/maps").unwrap());

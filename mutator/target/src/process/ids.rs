@@ -1,4 +1,4 @@
-//! What the kernel names processes and threads by.
+//! Ids of processes and threads.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Whether a process lives, and what of it does.
+//! The life of a process: running, ending, ended.
 
 use std::io;
 use std::path::Path;
@@ -8,27 +8,27 @@ use super::{Mapping, Pid, Presence, Process, ProcessError, Tid, read_text};
 use super::{is_no_process, parse_stat, stat_field, status_field};
 use crate::progress::{THREADS, over};
 
-/// The signals that stop a process, those of them that it does not handle.
+/// The signals that stop a process unless it handles them.
 pub const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
-/// How often it is looked again where a process, or the thread that was looked at, is about to end.
+/// The most retries if a process, or the thread being inspected, is about to end.
 const TRIES: u32 = 1000;
-/// How long between.
+/// The time between retries.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
-/// How far a thread is with its end.
+/// The progress of a thread's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// As far as can be told.
+    /// Not begun, judging by /proc.
     NotBegun,
-    /// SIGKILL is under way to it, or it has begun (PF_EXITING, include/linux/sched.h).
+    /// A SIGKILL is pending, or the thread has begun to end (PF_EXITING, include/linux/sched.h).
     Begun,
-    /// It may wait to be collected.
+    /// Ended. It may still wait to be collected.
     Over,
 }
 
 impl Process {
-    /// `Here` where the process still runs, under the same start time; a zombie does not.
+    /// `Here` if the process still runs, under the same start time. A zombie does not.
     pub fn life(&self) -> Presence {
         for _ in 0..TRIES {
             if let Some(presence) = self.life_now() {
@@ -36,10 +36,10 @@ impl Process {
             }
             std::thread::sleep(A_MOMENT);
         }
-        Presence::Unknown("its threads begin and end faster than they can be looked at".to_owned())
+        Presence::Unknown("its threads start and end faster than they can be inspected".to_owned())
     }
 
-    /// The same as far as one look tells.
+    /// One attempt of [`life`](Self::life). `None` if it is inconclusive.
     fn life_now(&self) -> Option<Presence> {
         let (state, threads) = match self.state() {
             Ok(Some(state)) => state,
@@ -48,17 +48,20 @@ impl Process {
             Err(error) => return Some(Presence::Unknown(ipath_base::error::io_text(&error))),
         };
         match state {
-            // A leader that has ended stays while others of its threads run; on its own it has been counted last.
+            // An ended leader stays while other threads run. A leader that is its group's last
+            // thread has ended for good.
             'Z' if threads <= 1 => Some(Presence::Ended),
             'Z' => self.life_of_others(),
-            // Another thread has called exec(2), and takes its place.
+            // Another thread has called exec(2) and takes over the leader's id.
             'X' => None,
             _ => Some(Presence::Here),
         }
     }
 
-    /// The same by the other threads, where the first has ended. All have ended if as many as the kernel counts
-    /// are seen to have, and are still listed after it has counted: a thread may begin another one and end.
+    /// The presence as shown by the other threads, after the first one has ended.
+    ///
+    /// The process has ended if the ended threads seen equal the kernel's count, and all are still
+    /// listed after that count. A thread may start another one and end in between.
     fn life_of_others(&self) -> Option<Presence> {
         let tids = self.list_tids().ok()?;
         if tids.iter().any(|&tid| !self.is_dead(tid)) {
@@ -69,8 +72,8 @@ impl Process {
         (state == 'Z' && are_all).then_some(Presence::Ended)
     }
 
-    /// State of its first thread, and how many threads there are, those included that have ended and are not
-    /// collected; `None` where another process has its id.
+    /// The state of the first thread, and the number of threads including ended ones not yet
+    /// collected. `None` if another process has this id.
     fn state(&self) -> io::Result<Option<(char, u64)>> {
         let stat = read_text(format!("/proc/{}/stat", self.pid))?;
         let (state, start_time) =
@@ -79,14 +82,15 @@ impl Process {
         Ok((start_time == self.start_time).then_some((state, threads)))
     }
 
-    /// How it stands, in words, where it is stopped.
+    /// The reason why the process is stopped, in words. `None` if it is not stopped, or only by a
+    /// tracer thread of this command.
     pub fn stands(&self) -> Option<String> {
         let (state, _) = self.state().ok()??;
         match state {
             'T' => Some("stopped by a signal".to_owned()),
             't' => {
                 let by = self.tracer().map(|(_, by)| by);
-                // What this command follows it lets go on at once.
+                // A follower in this command resumes its tracees at once.
                 if by.is_some_and(|by| Path::new(&format!("/proc/self/task/{by}")).exists()) {
                     return None;
                 }
@@ -100,21 +104,22 @@ impl Process {
         }
     }
 
-    /// Where /proc hides the processes of others (hidepid of proc(5)), a signal still finds them.
+    /// The presence of a process that /proc does not show. kill(2) finds it even if /proc hides
+    /// other users' processes (hidepid in proc(5)).
     pub(super) fn unseen(&self) -> Presence {
         match nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid.0), None) {
             Err(nix::errno::Errno::ESRCH) => Presence::Ended,
-            _ => Presence::Unknown("it is there, and /proc does not show it".to_owned()),
+            _ => Presence::Unknown("it exists, but /proc does not show it".to_owned()),
         }
     }
 
-    /// True if it is known to have ended: what cannot be told is not.
+    /// True if the process is known to have ended. False if unknown.
     pub fn has_ended(&self) -> bool {
         self.life() == Presence::Ended
     }
 
-    /// What of it has entries in /proc: itself, or where its first thread has ended, one that has
-    /// not, the latest. An ended thread has no memory, and nothing that goes with it.
+    /// An id with memory in /proc: its own, or the latest living thread's if the first thread has
+    /// ended. An ended thread has no memory and no memory-related files.
     pub fn entry(&self) -> Pid {
         if self.has_memory(Tid(self.pid.0)) {
             return self.pid;
@@ -124,15 +129,15 @@ impl Process {
         living.map_or(self.pid, |tid| Pid(tid.0))
     }
 
-    /// True if a thread has not begun to end.
+    /// True if the thread has not begun to end.
     fn has_memory(&self, tid: Tid) -> bool {
         // Bytes of its address space, `vsize` of proc(5).
         let size = |stat: String| stat_field(&stat, 23);
         self.thread_stat(tid).is_ok_and(|stat| size(stat) > Some(0))
     }
 
-    /// What `read` gives of a file in the folder that a living thread of it has in /proc: of another thread's
-    /// where that one ends meanwhile.
+    /// Reads a file of a living thread in /proc: `read` gets its path. Retries with another thread
+    /// if that one ends meanwhile.
     pub(super) fn of_living<T>(
         &self,
         file: &'static str,
@@ -148,7 +153,7 @@ impl Process {
             }
             std::thread::sleep(A_MOMENT);
         }
-        let why = "its threads end faster than they can be looked at";
+        let why = "its threads end faster than they can be inspected";
         Err(self.proc_error(file, io::Error::other(why)))
     }
 
@@ -156,7 +161,7 @@ impl Process {
         read_text(format!("/proc/{}/task/{tid}/stat", self.pid))
     }
 
-    /// True if a thread has ended; it may wait to be collected.
+    /// True if the thread has ended. It may still wait to be collected.
     fn is_dead(&self, tid: Tid) -> bool {
         match self.thread_stat(tid) {
             Ok(stat) => is_over(&stat),
@@ -164,22 +169,23 @@ impl Process {
         }
     }
 
-    /// True if all of its threads are about to end, as far as that is known: by a signal, or by exit_group(2) with a status that is not
-    /// 0. A thread may have taken its SIGKILL and not begun with its end.
+    /// True if the whole process is known to be ending: by a signal, or by exit_group(2) with a
+    /// nonzero status. A thread may have taken its SIGKILL without having begun to end.
     fn is_ending(&self) -> bool {
-        /// What the process ends with, once that is known, or the signal that it is stopped by; 0 where it is hidden (`exit_code` of
-        /// proc(5)). Those of its threads have it only once each has begun to end (fs/proc/array.c).
+        /// The status that the process ends with once known, or the signal that stops it. 0 if
+        /// hidden (`exit_code` in proc(5)). The stat files of its threads show it only once each
+        /// has begun to end (fs/proc/array.c).
         const EXIT_CODE: usize = 52;
         let stat = read_text(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        // As long as the process does not end, it is that of its first thread: what a tracer has stopped it for (ptrace_stop in
-        // kernel/signal.c), or what it has ended with, alone.
+        // Until the process ends, this is the first thread's own code: the cause of its ptrace-stop
+        // (ptrace_stop in kernel/signal.c), or its exit status.
         let is_of_first =
             parse_stat(&stat).is_none_or(|(state, _)| matches!(state, 't' | 'Z' | 'X'));
         let code = stat_field(&stat, EXIT_CODE).unwrap_or(0);
         code != 0 && !is_of_first && !STOPS.iter().any(|&stop| code == stop as u64)
     }
 
-    /// How far a thread is with its end.
+    /// The progress of a thread's end.
     fn end_of(&self, tid: Tid) -> End {
         const PF_EXITING: u64 = 0x4;
         const SIGKILL: u64 = libc::SIGKILL as u64;
@@ -199,13 +205,16 @@ impl Process {
         let pending = status_field(&path, "SigPnd");
         match pending.map(|mask| u64::from_str_radix(&mask, 16)) {
             Some(Ok(mask)) if mask & 1 << (SIGKILL - 1) == 0 => End::NotBegun,
-            // Or it has just gone.
+            // Pending, or the thread has just ended.
             _ => End::Begun,
         }
     }
 
-    /// Its mappings ([`Process::maps`]), never none; or why there are none. A process that is about to end has no memory for a
-    /// moment, nor has its first thread where that alone ends.
+    /// The process's mappings ([`Process::maps`]), never empty.
+    ///
+    /// # Errors
+    /// The presence that explains why there are none. A process that is about to end briefly has no
+    /// memory. Neither does an ending first thread.
     pub fn living_maps(&self) -> Result<Vec<Mapping>, Presence> {
         for _ in 0..TRIES {
             match self.life() {
@@ -222,16 +231,16 @@ impl Process {
         Err(Presence::Unknown("it has no memory".to_owned()))
     }
 
-    /// What has become of it, where an address space that it was in has gone.
+    /// The presence of a process that has lost the address space it was in.
     pub(super) fn after_loss(&self) -> Presence {
         self.living_maps()
             .map_or_else(|presence| presence, |_| Presence::OtherProgram)
     }
 
-    /// What it is, once those of its threads that are about to end have ended. Where one that was traced
-    /// is gone, the process may be next.
+    /// The presence once all ending threads have ended. [`Presence::Here`] also if they have not
+    /// within 10 seconds. If a traced thread is gone, the whole process may be ending.
     pub fn settled(&self) -> Presence {
-        /// On a busy machine what has been killed ends when it is its turn.
+        /// On a busy machine a killed thread ends only once it is scheduled.
         const PATIENCE: Duration = Duration::from_secs(10);
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
@@ -241,7 +250,7 @@ impl Process {
             let Some(tids) = self.tids() else {
                 return Presence::Here;
             };
-            // Where all have ended since it was looked at, it has.
+            // If all threads have ended since the maps were read, so has the process.
             let mut lives = false;
             let mut ends = over(THREADS, tids).map(|tid| self.end_of(tid));
             let is_dying = ends.any(|end| {
@@ -257,7 +266,7 @@ impl Process {
     }
 }
 
-/// True if the stat file of a thread is of one that has ended.
+/// True if the stat file is of a thread that has ended.
 fn is_over(stat: &str) -> bool {
     parse_stat(stat).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
 }
@@ -309,11 +318,12 @@ time.sleep(100)
         }
     }
 
-    /// Stopped by a tracer for any signal, or by one for the whole process; or its first thread has ended alone.
+    /// Covers three kinds of stops: by a tracer at any signal, by a stop signal to the whole
+    /// process, and a first thread that has ended alone.
     #[test]
     fn what_is_stopped_does_not_end() {
         let mut command = Command::new("sleep");
-        // SAFETY: takes no memory.
+        // SAFETY: the closure allocates no memory.
         unsafe {
             command.arg("100").pre_exec(|| {
                 libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
@@ -331,10 +341,10 @@ time.sleep(100)
         ] {
             if let Some(signal) = signal {
                 kill(raw, signal).unwrap();
-                // SAFETY: it is stopped, and this thread's to trace.
+                // SAFETY: the child is stopped, and this thread traces it.
                 unsafe { libc::ptrace(libc::PTRACE_CONT, raw.as_raw(), 0, 0) };
             }
-            // SAFETY: of an own child, of which nothing is asked.
+            // SAFETY: the pid is an own child's, and no status is written.
             unsafe { libc::waitpid(raw.as_raw(), std::ptr::null_mut(), 0) };
             await_state(&process, 't');
             assert!(!process.is_ending(), "{signal:?}");

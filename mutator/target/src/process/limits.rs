@@ -1,9 +1,8 @@
-//! The limits on what a process may have (getrlimit(2)), as far as a session comes near them.
+//! Resource limits of a process (getrlimit(2)) that a session may reach.
 
 use nix::errno::Errno;
 
 use super::{Process, read_text};
-use ipath_base::hint::{Hint, Word, hint};
 
 /// A limit: the name of its line in /proc/PID/limits, of the resource, and of prlimit(1)'s option.
 struct Limit {
@@ -28,16 +27,19 @@ const FILES: Limit = Limit {
     option: "nofile",
 };
 
-/// The soft limit of a process on its addresses, bytes; none without one.
+/// The soft limit on a process's address space, in bytes. `None` without a limit, or if it cannot
+/// be read.
 pub fn addresses(process: &Process) -> Option<u64> {
     soft(&text(process)?, &ADDRESSES)
 }
 
-/// Mappings that a session needs, including those from splits and some for the process's threads.
+/// The number of mappings that a session needs, including those from splits and a reserve for the
+/// process's threads.
 const MAPPINGS: u64 = 64;
 
 /// The number of mappings of a process and its limit (`vm.max_map_count`,
-/// Documentation/admin-guide/sysctl/vm.rst), if the rest is too small for a session.
+/// Documentation/admin-guide/sysctl/vm.rst). `None` if the remainder suffices for a session, or if
+/// it cannot be read.
 pub fn mappings(process: &Process) -> Option<(u64, u64)> {
     let most = read_text("/proc/sys/vm/max_map_count").ok()?;
     let most: u64 = most.trim().parse().ok()?;
@@ -46,20 +48,41 @@ pub fn mappings(process: &Process) -> Option<(u64, u64)> {
     (has.saturating_add(MAPPINGS) > most).then_some((has, most))
 }
 
-/// What to do about a system call in a process that has failed so, where one of its limits is why.
-pub fn mend(process: &Process, errno: Errno) -> Option<Hint> {
+/// A limit of a process that may have made a system call fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exceeded {
+    /// The number of the process's mappings.
+    Mappings {
+        /// Mappings that it has.
+        has: u64,
+        /// Mappings that the kernel allows (`vm.max_map_count`).
+        most: u64,
+        /// Mappings that a session takes at most.
+        needed: u64,
+    },
+    /// A resource limit.
+    Resource {
+        /// The limit's name in getrlimit(2).
+        name: &'static str,
+        /// The option of prlimit(1) that sets the limit.
+        option: &'static str,
+        /// The error of the system call.
+        errno: Errno,
+    },
+}
+
+/// The limit that may have made a system call of the process fail with `errno`: the first one that
+/// is set and fits `errno`. `None` if there is none.
+pub fn exceeded(process: &Process, errno: Errno) -> Option<Exceeded> {
     // EAGAIN if a mapping cannot be split (madvise(2)).
     if matches!(errno, Errno::ENOMEM | Errno::EAGAIN)
         && let Some((has, most)) = mappings(process)
     {
-        let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        return Some(hint!(
-            "the process has {} of the {} mappings that the kernel allows it, and a session takes up to {}: raise vm.max_map_count (sysctl -w vm.max_map_count={})",
-            number(has),
-            number(most),
-            number(MAPPINGS),
-            number(2 * most)
-        ));
+        return Some(Exceeded::Mappings {
+            has,
+            most,
+            needed: MAPPINGS,
+        });
     }
     let text = text(process)?;
     let candidates: &[Limit] = match errno {
@@ -70,24 +93,18 @@ pub fn mend(process: &Process, errno: Errno) -> Option<Hint> {
     let limit = candidates
         .iter()
         .find(|limit| soft(&text, limit).is_some())?;
-    let needed = match errno {
-        Errno::EMFILE => Hint::from("a session takes one for a moment"),
-        _ => Hint::from("a session takes some 400 MiB"),
-    };
-    Some(hint!(
-        "a limit of the process is in the way ({}); {}: raise it by `prlimit --pid {} --{}=...`, or where it is started",
-        Word(limit.resource),
-        needed,
-        process.pid,
-        Word(limit.option)
-    ))
+    Some(Exceeded::Resource {
+        name: limit.resource,
+        option: limit.option,
+        errno,
+    })
 }
 
 fn text(process: &Process) -> Option<String> {
     read_text(format!("/proc/{}/limits", process.entry())).ok()
 }
 
-/// The soft limit in such a text; none without one.
+/// The soft limit in the text of a limits file. `None` if it is unlimited.
 fn soft(limits: &str, limit: &Limit) -> Option<u64> {
     let fields = limits.lines().find_map(|l| l.strip_prefix(limit.line))?;
     fields.split_whitespace().next()?.parse().ok()

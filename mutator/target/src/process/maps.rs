@@ -6,41 +6,41 @@ use std::path::PathBuf;
 use abi::PAGE;
 use patcher::{Avma, FileOffset};
 
-/// One mapping of a process.
+/// A mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Addresses.
+    /// The run-time addresses of the mapping.
     pub range: Range<Avma>,
-    /// May be read, written, executed.
+    /// True if the mapping is readable.
     pub read: bool,
-    /// See `read`.
+    /// True if the mapping is writable.
     pub write: bool,
-    /// See `read`.
+    /// True if the mapping is executable.
     pub execute: bool,
-    /// What is written to it goes to its file, or to all who map that.
+    /// True if writes go to its file or to all processes that map it.
     pub shared: bool,
-    /// Position in the file of its first byte.
+    /// The offset in the file of the mapping's first byte. 0 without a file.
     pub offset: FileOffset,
-    /// Device and inode of the file; inode 0 without one.
+    /// Device and inode of the file. The inode is 0 without a file.
     pub file: (String, u64),
-    /// What the kernel prints last: a path, `[stack]` and the like, or nothing.
+    /// The last field of the kernel's line: a path, a name such as `[stack]`, or nothing.
     pub name: String,
 }
 
 impl Mapping {
-    /// True if the address lies in it.
+    /// True if the mapping contains the address.
     pub fn contains(&self, at: Avma) -> bool {
         self.range.contains(&at)
     }
 
-    /// The file's path, without the mark that it has been deleted.
+    /// The file's path, without the mark of a deleted file. `None` if the mapping has no path.
     pub fn path(&self) -> Option<PathBuf> {
         let path = self.name.strip_suffix(" (deleted)").unwrap_or(&self.name);
         path.starts_with('/').then(|| PathBuf::from(path))
     }
 }
 
-/// All mappings of a text as the kernel prints it; lines of another form are passed over.
+/// Parses the kernel's text. Skips lines of another form.
 pub fn parse(text: &str) -> Vec<Mapping> {
     text.lines().filter_map(parse_line).collect()
 }
@@ -66,7 +66,8 @@ fn parse_line(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Puts an empty heap on the first page after `start` into a list without one.
+/// Inserts an empty heap on the first page from `start` on. Does nothing if the list has a heap,
+/// the page is mapped, or `start` is 0.
 pub fn expect_heap(maps: &mut Vec<Mapping>, start: Avma) {
     let start = Avma(start.0.next_multiple_of(PAGE));
     let index = maps.partition_point(|m| m.range.start < start);
@@ -77,7 +78,7 @@ pub fn expect_heap(maps: &mut Vec<Mapping>, start: Avma) {
     maps.insert(index, expected(start..start, "[heap]"));
 }
 
-/// Puts memory into a list that is to be mapped in a place of its own, which is free.
+/// Inserts a mapping that is going to be made in free space at `range`.
 pub fn expect_mapping(maps: &mut Vec<Mapping>, range: Range<Avma>) {
     let index = maps.partition_point(|m| m.range.start < range.start);
     maps.insert(index, expected(range, ""));
@@ -96,11 +97,11 @@ fn expected(range: Range<Avma>, name: &str) -> Mapping {
     }
 }
 
-/// Highest address that is ever chosen.
+/// The upper bound of all chosen addresses.
 const HIGHEST: u64 = (1 << 47) - PAGE;
 
-/// Lowest address that is ever chosen: vm.mmap_min_addr is this or, by choice of an administrator,
-/// another.
+/// The lower bound of all chosen addresses: the usual vm.mmap_min_addr, or the system's setting if
+/// it is higher.
 fn lowest() -> u64 {
     const USUAL: u64 = 1 << 16;
     let setting = std::fs::read_to_string("/proc/sys/vm/mmap_min_addr");
@@ -108,7 +109,7 @@ fn lowest() -> u64 {
     setting.unwrap_or(USUAL).max(USUAL).next_multiple_of(PAGE)
 }
 
-/// Gaps between the mappings, without the room that the stack and the heap need for growing.
+/// The gaps between the mappings, without the space into which the stack and the heap may grow.
 fn gaps(maps: &[Mapping]) -> Vec<Range<u64>> {
     const STACK_GAP: u64 = 1 << 28;
     const HEAP_GAP: u64 = 1 << 28;
@@ -135,9 +136,11 @@ fn gaps(maps: &[Mapping]) -> Vec<Range<u64>> {
     gaps
 }
 
-/// The start of a free range of `len` bytes, at the upper end of the highest wide gap: below what
-/// the kernel has mapped so far, where it would put a mapping itself, and nowhere near a program
-/// or a stack that may need its surroundings.
+/// The start of a free range of `len` bytes, at the upper end of the highest wide gap below a
+/// mapping, or of the widest gap if none is wide. `None` if no gap is large enough.
+///
+/// A wide gap is below the existing mappings, where the kernel itself would place a new one. It is
+/// far from programs and stacks, which may grow.
 pub fn free_range(maps: &[Mapping], len: u64) -> Option<Avma> {
     const WIDE: u64 = 1 << 36;
     let gaps = gaps(maps);
@@ -149,12 +152,13 @@ pub fn free_range(maps: &[Mapping], len: u64) -> Option<Avma> {
     (size(gap) >= len).then(|| Avma(gap.end - len))
 }
 
-/// The start of a free range of `len` bytes as near as can be to `near`, so that every byte of it
-/// and of `near` are within 2 GiB of each other. `maps` are ordered by address.
+/// The start of the free range of `len` bytes nearest to `near`, such that all bytes of both are
+/// within 2 GiB of each other. `None` if there is none. `maps` are ordered by address.
 pub fn free_range_near(maps: &[Mapping], near: &Range<Avma>, len: u64) -> Option<Avma> {
     const REACH: u64 = (1 << 31) - (1 << 20);
     let gaps = gaps(maps);
-    // The heap grows up from the program: room is taken from a gap's end when it lies above.
+    // The heap grows upward from the program. So a gap below is used from its end, and one above
+    // from its start.
     let candidates = gaps.iter().filter(|g| g.end - g.start >= len).map(|gap| {
         if gap.start >= near.end.0 {
             gap.start.max(near.end.0)
@@ -172,8 +176,9 @@ pub fn free_range_near(maps: &[Mapping], near: &Range<Avma>, len: u64) -> Option
         .map(Avma)
 }
 
-/// An address in `targets` with `len` free bytes from there on, and `head` free bytes before, on
-/// pages of which nothing is in use; at the start of a page but for the head, where that can be.
+/// The lowest usable address in `targets` with `len` free bytes from it on and `head` free bytes
+/// before it, on unused pages. `None` if there is none. If possible, `head` begins at the start of
+/// a page.
 pub fn free_place_in(maps: &[Mapping], targets: &Range<Avma>, head: u64, len: u64) -> Option<Avma> {
     gaps(maps).into_iter().find_map(|gap| {
         let low = targets.start.0.max(gap.start + head);
@@ -200,7 +205,7 @@ mod tests {
         "7f0000200000-7f0000300000 r-xs 00000000 fe:00 98                         /lib/y.so";
 
     #[test]
-    fn parses_lines() {
+    fn parses_lines_with_spaces_and_deleted_files() {
         let maps = parse(TEXT);
         assert_eq!(maps.len(), 4);
         assert_eq!(maps[1].path(), Some(PathBuf::from("/opt/a b/app")));

@@ -1,9 +1,9 @@
-//! The memory of a process through /proc/PID/mem, which reads and writes whatever the protection of
-//! the pages.
+//! The memory of a process through /proc/PID/mem, which reads and writes regardless of page
+//! protection.
 //!
-//! Anybody may read. Writing needs a value that stands for the right to: [`Text`] exists only while every thread of
-//! the process is held in stop; [`Own`] knows the ranges that a session has mapped for itself, and writes nowhere
-//! else.
+//! Reading needs no permission. Writing needs a value that represents the right to write. [`Text`]
+//! exists only while every thread of the process is stopped. [`Own`] holds the ranges that a
+//! session has mapped for itself and writes nowhere else.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use patcher::Avma;
 use super::{Extent, Mapping, Tid};
 use crate::fault_injection::{refuses_writes, step};
 
-/// The memory of one address space, for reading.
+/// The memory of one address space, for reads.
 #[derive(Debug)]
 pub struct Memory(File);
 
@@ -24,26 +24,35 @@ impl Memory {
         Self(file)
     }
 
-    /// Fills `buffer` from `at`.
+    /// Fills `buffer` with the bytes from `at` on.
+    ///
+    /// # Errors
+    /// Not all of the bytes can be read.
     pub fn read(&self, at: Avma, buffer: &mut [u8]) -> io::Result<()> {
         self.0.read_exact_at(buffer, at.0)
     }
 
-    /// `len` bytes from `at`.
+    /// Reads `len` bytes from `at` on.
+    ///
+    /// # Errors
+    /// Not all of the bytes can be read.
     pub fn read_vec(&self, at: Avma, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.read(at, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// The word at `at`.
+    /// Reads the 8-byte word at `at`.
+    ///
+    /// # Errors
+    /// The word cannot be read.
     pub fn read_word(&self, at: Avma) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.read(at, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// The only way to the write(2) of /proc/PID/mem.
+    /// Every write to /proc/PID/mem goes through this function.
     fn write(&self, at: Avma, bytes: &[u8]) -> io::Result<()> {
         if refuses_writes() {
             return Err(io::Error::from_raw_os_error(libc::EIO));
@@ -52,24 +61,26 @@ impl Memory {
     }
 }
 
-/// What holds every thread of a process in ptrace-stop for as long as it lives. Other crates can neither
-/// implement this nor make a [`Text`].
+/// Keeps every thread of a process in ptrace-stop for the value's lifetime. Other crates can
+/// neither implement this nor construct a [`Text`].
 pub(crate) trait WholeProcess {
-    /// One of the threads.
+    /// One of the threads. `None` if there is none.
     fn any_thread(&self) -> Option<Tid>;
-    /// The memory of the address space they are in.
+    /// The memory of the threads' address space.
     fn memory(&self) -> &Memory;
 }
 
-/// The right to write anywhere in a process, text included, while the whole of it is stopped.
+/// The right to write anywhere in a process, including its code, while the whole process is
+/// stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'s> {
     memory: &'s Memory,
+    /// A thread for PTRACE_POKEDATA. `None` if there is none.
     thread: Option<Tid>,
 }
 
 impl<'s> Text<'s> {
-    /// The right that lasts as long as the stop does.
+    /// Returns the right to write for the duration of the stop.
     pub(crate) fn of(stopped: &'s impl WholeProcess) -> Self {
         Self {
             memory: stopped.memory(),
@@ -77,13 +88,16 @@ impl<'s> Text<'s> {
         }
     }
 
-    /// The memory.
+    /// The memory to which this value writes.
     pub fn memory(&self) -> &'s Memory {
         self.memory
     }
 
-    /// Writes `bytes` at `at`, whatever the protection of the pages. Where the kernel refuses that through
-    /// /proc/PID/mem (`proc_mem.force_override`, fs/proc/base.c), it is done by PTRACE_POKEDATA.
+    /// Writes `bytes` at `at`, regardless of page protection. If the kernel refuses that through
+    /// /proc/PID/mem (`proc_mem.force_override`, fs/proc/base.c), PTRACE_POKEDATA is used.
+    ///
+    /// # Errors
+    /// The bytes cannot be written either way.
     pub fn write(&self, at: Avma, bytes: &[u8]) -> io::Result<()> {
         let written = match self.memory.write(at, bytes) {
             Err(error) if is_refusal(&error) => match self.thread {
@@ -96,6 +110,7 @@ impl<'s> Text<'s> {
         written
     }
 
+    /// Writes `bytes` at `at` by PTRACE_POKEDATA, word by word.
     fn poke(&self, thread: Tid, at: Avma, bytes: &[u8]) -> io::Result<()> {
         const WORD: u64 = size_of::<u64>() as u64;
         let end = at.0 + bytes.len() as u64;
@@ -116,7 +131,7 @@ impl<'s> Text<'s> {
 }
 
 fn poke_word(thread: Tid, at: Avma, word: u64) -> io::Result<()> {
-    // SAFETY: the request takes an address of the tracee's and a number; the kernel checks both.
+    // SAFETY: the request takes an address in the tracee and a number. The kernel checks both.
     let result = unsafe { libc::ptrace(libc::PTRACE_POKEDATA, thread.0, at.0, word) };
     match result {
         0 => Ok(()),
@@ -124,21 +139,20 @@ fn poke_word(thread: Tid, at: Avma, word: u64) -> io::Result<()> {
     }
 }
 
-/// Is it the kernel's answer to a forced write it does not make, rather than to an address where
-/// nothing is?
+/// True for the errors by which the kernel refuses a forced write: EIO, EPERM and EACCES. An
+/// unmapped address gives EIO, too.
 pub fn is_refusal(error: &io::Error) -> bool {
     let refusals = [libc::EIO, libc::EPERM, libc::EACCES];
     error.raw_os_error().is_some_and(|e| refusals.contains(&e))
 }
 
-/// What a session has mapped for itself in a process, and the right to write there, and only there,
-/// while the process runs.
+/// The ranges that a session has mapped for itself in a process. Grants the right to write to these
+/// ranges alone while the process runs.
 #[derive(Clone, Debug, Default)]
 pub struct Own(BTreeMap<Avma, Avma>);
 
 impl Own {
-    /// Takes in a range that `maps` show to be mapped whole and without a file; false where they show
-    /// something else there.
+    /// Adds a range if `maps` show it to be fully mapped without a file. Returns false otherwise.
     pub fn admit(&mut self, maps: &[Mapping], extent: Extent) -> bool {
         let seen = is_anonymous(maps, extent);
         if seen {
@@ -149,6 +163,9 @@ impl Own {
     }
 
     /// Writes `bytes` at `at`.
+    ///
+    /// # Errors
+    /// The range is not the session's, or the write fails.
     pub fn write(&self, memory: &Memory, at: Avma, bytes: &[u8]) -> io::Result<()> {
         let end = at.0.checked_add(bytes.len() as u64);
         let last = self.0.range(..=at).next_back();
@@ -162,18 +179,17 @@ impl Own {
     }
 }
 
-/// The name that maps give a perf event's page.
+/// The name of a perf event's page in maps.
 const EVENT: &str = "anon_inode:[perf_event]";
 
-/// True if every byte of the range is mapped, none of it from a file. After its first page it may have pages of perf events,
-/// which threads of the runtime's have there.
+/// True if every byte of the range is mapped, and none from a file. Pages of perf events may follow
+/// the first page, since the runtime's threads map them there.
 pub fn is_anonymous(maps: &[Mapping], extent: Extent) -> bool {
     let Extent { start, len } = extent;
     let Some(end) = start.0.checked_add(len) else {
         return false;
     };
-    // Neighbours of the same protection are one mapping to the kernel, and parts of other protections
-    // several.
+    // The kernel merges neighbors of equal protection and splits a range at changes of protection.
     let first = maps.partition_point(|m| m.range.end <= start);
     let mut following = maps[first..].iter();
     let mut at = start.0;

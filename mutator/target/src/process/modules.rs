@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use patcher::elf::LinkTables;
 use patcher::image::{Image, Segment};
@@ -15,31 +15,37 @@ use patcher::{Avma, Bias, FileOffset, Svma};
 use super::identity::{self, FileId};
 use super::remapped::{self, Mapped};
 use super::{Mapping, Process, Root};
-use ipath_base::files::{FileBytes, Stamp, file_name, open_regular};
+use ipath_base::cache::Cache;
+use ipath_base::files::{FileBytes, Version, file_name, open_regular};
 
-/// What the kernel calls its own code in every process.
+/// The kernel's name for its own code in every process.
 pub const VDSO: &str = "[vdso]";
 
-/// What has been opened, by path and file.
-static OPENED: LazyLock<Mutex<HashMap<(String, FileId), FileBytes>>> =
-    LazyLock::new(Mutex::default);
+/// Files that stay open while nothing uses them. A program and its libraries are seldom more.
+pub const MAX_UNUSED: usize = 512;
 
-/// Has this file opened anew, the next time that a module is.
-pub fn forget(path: &str, file: &FileId) {
-    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    opened.remove(&(path.to_owned(), file.clone()));
+/// The opened files, by path and file id.
+fn opened() -> MutexGuard<'static, Cache<(String, FileId), FileBytes>> {
+    static OPENED: LazyLock<Mutex<Cache<(String, FileId), FileBytes>>> =
+        LazyLock::new(|| Mutex::new(Cache::new(MAX_UNUSED)));
+    OPENED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A loaded file: where it is mapped and where its text can be read.
+/// Drops a file from the cache, so that the next open of a module reads it again.
+pub fn forget(path: &str, file: &FileId) {
+    opened().remove(&(path.to_owned(), file.clone()));
+}
+
+/// A loaded ELF file: its mappings, and access to its contents.
 #[derive(Clone, Debug)]
 pub struct Module {
-    /// Path as the process sees it; `[vdso]` for the kernel's own.
+    /// The path as the process sees it, or `[vdso]` for the kernel's own.
     pub path: String,
-    /// From its first to its last mapping.
+    /// The run-time addresses from the module's first to its last mapping.
     pub range: Range<Avma>,
-    /// Its executable mappings.
+    /// The module's executable mappings.
     pub code: Vec<Mapping>,
-    /// That of the file's beginning, where it can be read.
+    /// The mapping of the file's beginning, if it is readable.
     pub head: Option<Mapping>,
     /// True if the process runs copies of some of its code, mapped over the file's mappings.
     pub is_remapped: bool,
@@ -50,23 +56,23 @@ pub struct Module {
     names: OnceLock<Names>,
 }
 
-/// What a module is called beside its file, found out at first use.
+/// Names of a module besides its file name, determined at first use.
 #[derive(Clone, Debug)]
 struct Names {
     /// See [`Module::started_as`].
     started_as: Option<String>,
-    /// Its DT_SONAME.
+    /// The module's DT_SONAME. `None` if it has none.
     own: Option<String>,
 }
 
 impl Module {
-    /// Last component of the path.
+    /// The last component of the path.
     pub fn file_name(&self) -> &str {
         file_name(&self.path)
     }
 
-    /// True if one of its names is looked for: that of its file, the one in it (DT_SONAME), or for the program that by which
-    /// it was started.
+    /// True if one of its names matches: the file name, the DT_SONAME, or for the program the name
+    /// that it was started by.
     pub fn is_called(&self, is_it: impl Fn(&str) -> bool) -> bool {
         let names = self.names();
         is_it(self.file_name())
@@ -74,7 +80,8 @@ impl Module {
             || names.own.as_deref().is_some_and(&is_it)
     }
 
-    /// The name of the link by which the program was started: `redis-server` leads to another file in Debian.
+    /// The name of the link by which the program was started. `None` if it was not started by a
+    /// link. In Debian, for example, `redis-server` is a link to another file.
     pub fn started_as(&self) -> Option<&str> {
         self.names().started_as.as_deref()
     }
@@ -99,7 +106,7 @@ impl Module {
         if exe.as_os_str() != self.path.as_str() {
             return None;
         }
-        // Some programs write more of what they do there.
+        // Some programs append a status to the first argument.
         let args = self.process.args();
         let first = args.first()?.split_whitespace().next()?;
         let name = Some(file_name(first)).filter(|n| !n.is_empty())?;
@@ -109,7 +116,7 @@ impl Module {
             FOLDERS.iter().map(|f| Path::new(f).join(name)).collect()
         };
         let root = Root::of(&self.process).ok()?;
-        // Both as stat(2) has them: that of a mapping is another on some file systems.
+        // Both are from stat(2). On some file systems a mapping's device is a different number.
         let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
         let program = self.process.exe_metadata()?;
         let leads_here = |path: &PathBuf| {
@@ -119,40 +126,48 @@ impl Module {
         candidates.iter().any(leads_here).then(|| name.to_owned())
     }
 
-    /// The process that has loaded it.
+    /// The process that has loaded the module.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// What a user calls it: by what it was started, or by its file.
+    /// The module's name to show to users: the name that the program was started by, otherwise the
+    /// file name.
     pub fn shown_name(&self) -> String {
         let started = self.started_as();
         started.unwrap_or(self.file_name()).to_owned()
     }
 
     fn find_own_name(&self) -> Option<String> {
-        type Known = HashMap<(FileId, Stamp), Option<String>>;
-        /// Of files that processes have mapped: many have the same.
+        type Known = HashMap<Version, Option<String>>;
+        /// The most names to keep. They are all dropped when there are more.
+        const MAX_NAMES: usize = 4096;
+        /// The DT_SONAME of mapped files. Many processes map the same files.
         static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+        // Before the file is opened: if it is rewritten in between, the name has an old version.
+        let version = self.version()?;
         let bytes = self.open().ok()?;
-        let key = (self.file(), bytes.stamp());
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MAX_NAMES {
+            known.clear();
+        }
         let find = || {
             LinkTables::parse(bytes.bytes())
                 .ok()?
                 .soname()
                 .map(str::to_owned)
         };
-        known.entry(key).or_insert_with(find).clone()
+        known.entry(version).or_insert_with(find).clone()
     }
 
-    /// The file as the kernel has it mapped.
+    /// The device and inode of the mapped file.
     pub fn file(&self) -> FileId {
         self.own.file.clone()
     }
 
-    /// What tells of the file that is mapped whether it has been written anew; `None` where that cannot be seen.
-    pub fn stamp(&self) -> Option<Stamp> {
+    /// The version of the mapped file, which changes when the file is rewritten. `None` if it
+    /// cannot be read; otherwise [`Self::open`] can open the file.
+    pub fn version(&self) -> Option<Version> {
         let mapping = &self.own;
         let by_path = || {
             let file = open_regular(&self.in_root(&mapping.path()?)).ok()?;
@@ -160,35 +175,30 @@ impl Module {
             is_it.then(|| file.metadata().ok())?
         };
         let found = std::fs::metadata(self.by_mapping(mapping)).ok();
-        found.or_else(by_path).map(|meta| Stamp::of(&meta))
+        found.or_else(by_path).map(|meta| Version::of(&meta))
     }
 
-    /// The file by the mapping: this holds for deleted and replaced files and other mount namespaces, but needs privilege.
+    /// The path of the file through its mapping. It works for deleted and replaced files and in
+    /// other mount namespaces, but needs privilege.
     fn by_mapping(&self, mapping: &Mapping) -> PathBuf {
         let Range { start, end } = &mapping.range;
         let pid = self.process.entry();
         PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", start.0, end.0))
     }
 
-    /// The same by its path.
+    /// The file's path through the root of the process.
     fn in_root(&self, path: &Path) -> PathBuf {
         let pid = self.process.entry();
         PathBuf::from(format!("/proc/{pid}/root{}", path.display()))
     }
 
-    /// The bytes of the file that is mapped, which is opened once.
+    /// Returns the contents of the mapped file, which is opened once and cached.
     ///
     /// # Errors
-    /// It cannot be opened, or what its path leads to is another file.
+    /// The file cannot be opened, or its path leads to another file.
     pub fn open(&self) -> io::Result<FileBytes> {
         let key = (self.path.clone(), self.file());
-        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bytes) = opened.get(&key) {
-            return Ok(bytes.clone());
-        }
-        let bytes = self.open_now()?;
-        opened.insert(key, bytes.clone());
-        Ok(bytes)
+        opened().get_or_make(key, || self.open_now())
     }
 
     fn open_now(&self) -> io::Result<FileBytes> {
@@ -205,7 +215,8 @@ impl Module {
         for path in [in_root, path] {
             match identity::open(&path, &mapping.file, |image| self.build_id_agrees(image)) {
                 Ok(bytes) => return Ok(bytes),
-                // The first cause is of the process's own root. That of an ended process has no files.
+                // The first cause is about the process's own root. An ended process's root has no
+                // files.
                 Err(error) => {
                     let first =
                         cause.filter(|first: &io::Error| first.kind() != io::ErrorKind::NotFound);
@@ -216,8 +227,8 @@ impl Module {
         Err(cause.unwrap_or(refused))
     }
 
-    /// True if the build id of the file is the one in the process's memory. `None` where the file has
-    /// none, or the memory cannot be read.
+    /// True if the build id of the file equals the one in the process's memory. `None` if the file
+    /// has none or the memory cannot be read.
     fn build_id_agrees(&self, image: &Image<'_>) -> Option<bool> {
         let id = image.build_id()?;
         let offset = id.as_ptr() as u64 - image.data().as_ptr() as u64;
@@ -232,15 +243,16 @@ impl Module {
         Some(memory.read_vec(at, id.len()).ok()? == id)
     }
 
-    /// What the loader added to the file's addresses; `None` where the file's segments do not
-    /// match the mappings.
+    /// The bias that the loader added to the file's addresses, by the first executable mapping that
+    /// matches a segment of the file. `None` if none does.
     pub fn bias(&self, image: &Image<'_>) -> Option<Bias> {
         self.code
             .iter()
             .find_map(|mapping| bias_of(image, mapping.range.start, mapping.offset))
     }
 
-    /// The parts of these mappings that hold copies of the file's code.
+    /// The parts of `candidates` that hold copies of the file's code. `None` if the file or the
+    /// memory cannot be read.
     fn copied_code(&self, candidates: &[Mapping], maps: &[Mapping]) -> Option<Vec<Mapping>> {
         let bytes = self.open().ok()?;
         let image = Image::parse(bytes.bytes()).ok()?;
@@ -258,8 +270,8 @@ impl Module {
         Some(mapped.copies(candidates, &memory))
     }
 
-    /// True if all bytes of these ranges of the file are mapped executable here, at `bias`. Of a file that is mapped
-    /// in pieces, each piece is a module with the functions that lie in it alone.
+    /// True if all bytes of these ranges are mapped executable here, at `bias`. If a file is mapped
+    /// in pieces, each piece is a module that contains only its own functions.
     fn maps_code(&self, bias: Bias, ranges: &[Range<Svma>]) -> bool {
         let is_mapped = |range: &Range<Svma>| {
             let (mut at, end) = (bias.to_avma(range.start), bias.to_avma(range.end));
@@ -274,13 +286,13 @@ impl Module {
         ranges.iter().all(is_mapped)
     }
 
-    /// The same for a function with its parts.
+    /// True if the function with all its parts is mapped executable here, at `bias`.
     pub fn maps_function(&self, bias: Bias, function: &patcher::function::Function) -> bool {
         self.maps_code(bias, std::slice::from_ref(&function.range))
             && self.maps_code(bias, &function.cold)
     }
 
-    /// True if any of the function's code is mapped shared.
+    /// True if any of the function's code is in a shared mapping.
     pub fn shares(&self, bias: Bias, function: &patcher::function::Function) -> bool {
         let of_process = |r: &Range<Svma>| bias.to_avma(r.start)..bias.to_avma(r.end);
         let mut shared = self.code.iter().filter(|m| m.shared);
@@ -291,7 +303,8 @@ impl Module {
         })
     }
 
-    /// The whole code as one range.
+    /// The run-time addresses from the module's first to its last byte of code. Empty if it has no
+    /// code.
     pub fn code_range(&self) -> Range<Avma> {
         let start = self
             .code
@@ -309,14 +322,15 @@ impl Module {
     }
 }
 
-/// The bias under which the executable segment of `image` that holds file offset `offset` lies at
-/// `start`.
+/// The bias that puts file offset `offset` at `start`, for the executable segment of `image` that
+/// contains this offset. `None` if no executable segment contains it.
 pub fn bias_of(image: &Image<'_>, start: Avma, offset: FileOffset) -> Option<Bias> {
     let mut executable = image.segments().iter().filter(|s| s.execute);
     executable.find_map(|s| bias_by(s, start, offset))
 }
 
-/// The bias that matches the file's segments to the most of these mappings.
+/// The bias that most of these mappings agree on. `None` if no segment of the file fits one of
+/// them.
 fn bias_of_mappings(image: &Image<'_>, mappings: &[&Mapping]) -> Option<Bias> {
     let biases = |m: &&Mapping| {
         let segments = image.segments().iter();
@@ -328,9 +342,10 @@ fn bias_of_mappings(image: &Image<'_>, mappings: &[&Mapping]) -> Option<Bias> {
     all.iter().flatten().max_by_key(votes).copied()
 }
 
-/// The bias under which the segment lies at `start` with its byte at file offset `offset`, if it has that.
+/// The bias that puts file offset `offset` of the segment at `start`. `None` if the segment does
+/// not contain the offset.
 pub(super) fn bias_by(segment: &Segment, start: Avma, offset: FileOffset) -> Option<Bias> {
-    // The kernel maps whole pages: offset and address agree modulo the page.
+    // The kernel maps whole pages. File offset and address agree modulo the page size.
     let first = segment.offset.0 & !(abi::PAGE - 1);
     let end = segment.offset.0.saturating_add(segment.file_size);
     if !(first..end).contains(&offset.0) {
@@ -340,8 +355,8 @@ pub(super) fn bias_by(segment: &Segment, start: Avma, offset: FileOffset) -> Opt
     Some(Bias::between(segment.range.start.plus(distance), start))
 }
 
-/// The modules of a process, in the order of their addresses. A file mapped twice (dlmopen) is two
-/// modules, and so is one of which a part is mapped a second time.
+/// The modules of a process with executable mappings, ordered by address. A file that is mapped
+/// twice (dlmopen) gives two modules, as does a file with a second mapping of a part.
 pub fn modules(process: &Process, maps: &[Mapping]) -> Vec<Module> {
     let groups = grouped(maps);
     let mut modules: Vec<Module> = Vec::new();
@@ -362,8 +377,8 @@ pub fn modules(process: &Process, maps: &[Mapping]) -> Vec<Module> {
     modules
 }
 
-/// The module extended by copies of its code in anonymous memory. Unchanged if there are none, or
-/// if that memory holds something else.
+/// Extends the module by copies of its code in anonymous memory. Leaves it unchanged if there are
+/// none, or if that memory holds something else.
 fn with_copied_code(mut module: Module, maps: &[Mapping]) -> Module {
     let candidates = remapped::candidates(&module.range, maps);
     if candidates.is_empty() || module.path == VDSO {
@@ -383,11 +398,11 @@ fn with_copied_code(mut module: Module, maps: &[Mapping]) -> Module {
     module
 }
 
-/// The mappings of files, those of one file that follow one another together.
+/// Groups consecutive mappings of the same file. Anonymous mappings are skipped.
 fn grouped(maps: &[Mapping]) -> Vec<Vec<&Mapping>> {
     let mut groups: Vec<Vec<&Mapping>> = Vec::new();
     let mut is_open = false;
-    // .bss and gaps lie between a file's mappings.
+    // .bss and anonymous gaps lie between a file's mappings.
     for mapping in maps
         .iter()
         .filter(|m| !m.name.is_empty() && !remapped::is_named(m))
@@ -406,11 +421,13 @@ fn grouped(maps: &[Mapping]) -> Vec<Vec<&Mapping>> {
     groups
 }
 
+/// True if a mapping belongs to the module of the group before it.
 fn continues(group: &[&Mapping], mapping: &Mapping) -> bool {
     let starts_anew = mapping.offset.0 == 0 && group.iter().any(|m| m.execute);
     group[0].file == mapping.file && !starts_anew
 }
 
+/// The module with these mappings of one file. `None` without mappings.
 fn module(process: &Process, mappings: &[&Mapping]) -> Option<Module> {
     let (first, last) = (mappings.first()?, mappings.last()?);
     let code = mappings.iter().filter(|m| m.execute);
@@ -433,7 +450,7 @@ fn module(process: &Process, mappings: &[&Mapping]) -> Option<Module> {
     })
 }
 
-/// The module as one for each bias that its executable mappings are at.
+/// Splits the module by the biases of its executable mappings.
 fn split(module: Module, mappings: &[&Mapping], bytes: &FileBytes) -> Vec<Module> {
     let Ok(image) = Image::parse(bytes.bytes()) else {
         return vec![module];

@@ -1,14 +1,14 @@
-//! Whether what was seen of a process is still there.
+//! The presence of a process, or of memory found in it.
 
-/// Whether something that a process was found to have is still there.
+/// The presence of a process, or of memory found in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It is.
+    /// The process still runs the program, or still has the memory.
     Here,
     /// The process has ended.
     Ended,
-    /// The process has become another program (exec), or has itself unmapped what there was.
+    /// The process has executed another program (exec), or has unmapped the memory itself.
     OtherProgram,
-    /// It cannot be told, for this cause. That is not the same as gone.
+    /// Unknown, for this reason. It need not be gone.
     Unknown(String),
 }

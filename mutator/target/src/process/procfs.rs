@@ -4,8 +4,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The text of a file. The kernel's own are not always UTF-8: names of threads are any bytes, and are cut after the fifteenth,
-/// also within a character.
+/// Reads a text file, with replacement characters for invalid UTF-8. Kernel files are not always
+/// UTF-8: thread names are arbitrary bytes and are cut after 15 bytes, even within a character.
+///
+/// # Errors
+/// The file cannot be opened or read.
 pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
     const USUAL: usize = 8 << 10;
     let bytes = read_on(&mut File::open(path)?, USUAL)?;
@@ -13,14 +16,18 @@ pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
         .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
 
-/// The rest of a file of the kernel's. None tells its length, so none is asked for it: with room for most of them it takes two reads.
+/// Reads the rest of a kernel file. Such files do not report their length, so it is not queried. If
+/// `usual` bytes suffice, this takes two reads.
+///
+/// # Errors
+/// The file cannot be read.
 pub fn read_on(file: &mut File, usual: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usual);
     file.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// What this machine is called; nothing where that cannot be told.
+/// The name of this machine. Empty if unknown.
 pub fn host() -> String {
     let name = nix::unistd::gethostname();
     name.map_or_else(

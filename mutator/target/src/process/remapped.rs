@@ -1,5 +1,5 @@
-//! Code that a program has copied to anonymous memory mapped over its file's text, to use huge
-//! pages (node's `--use-largepages`, iodlr, BOLT's hugify). The file's segments still tell the
+//! Code that a program has copied to anonymous memory over its file's text, to use huge pages
+//! (node's `--use-largepages`, iodlr, BOLT's hugify). The file's segments still describe the
 //! contents, and the bytes are compared.
 
 use std::ops::Range;
@@ -10,12 +10,12 @@ use patcher::{Avma, Bias, FileOffset};
 
 use super::{Mapping, Memory};
 
-/// The most pages of a mapping that are compared, and the percentage that may differ: a session has
-/// patches there.
+/// The most pages compared per mapping.
 const PAGES: u64 = 64;
+/// The percentage of compared pages that may differ. A session's patches make pages differ.
 const MAY_DIFFER: u64 = 25;
 
-/// True for an anonymous mapping.
+/// True for an anonymous mapping, named or not.
 fn is_own(mapping: &Mapping) -> bool {
     mapping.file.1 == 0 && (mapping.name.is_empty() || is_named(mapping))
 }
@@ -25,11 +25,11 @@ pub(super) fn is_named(mapping: &Mapping) -> bool {
     mapping.name.starts_with("[anon")
 }
 
-/// Executable anonymous mappings between the mappings of a module, which lie in `range`, or
-/// adjacent to them.
+/// The executable, readable and private anonymous mappings within `range`, the extent of a module,
+/// or adjacent to it.
 pub(super) fn candidates(range: &Range<Avma>, maps: &[Mapping]) -> Vec<Mapping> {
     let mut range = range.clone();
-    // If the text comes first in the file, its copy lies before the rest of the file's mappings.
+    // If the text is first in the file, its copy precedes the file's remaining mappings.
     for mapping in maps.iter().rev() {
         if is_own(mapping) && mapping.range.end == range.start {
             range.start = mapping.range.start;
@@ -49,8 +49,9 @@ pub(super) fn candidates(range: &Range<Avma>, maps: &[Mapping]) -> Vec<Mapping> 
 /// A file that is mapped at a bias.
 pub(super) struct Mapped<'f> {
     pub(super) image: &'f Image<'f>,
+    /// The bias at which the file's segments are mapped.
     pub(super) bias: Bias,
-    /// One of its mappings.
+    /// A mapping of the file.
     pub(super) own: &'f Mapping,
 }
 
@@ -66,7 +67,8 @@ impl Mapped<'_> {
         pieces.filter(|p| self.is_copy(p, memory)).collect()
     }
 
-    /// The part of a mapping at the address of a segment of the file.
+    /// The part of a mapping at the address of a segment of the file, described as a mapping of the
+    /// file. `None` if they do not overlap.
     fn piece(&self, mapping: &Mapping, segment: &Segment) -> Option<Mapping> {
         let page = |at: u64| at & !(PAGE - 1);
         let begin = self.bias.to_avma(segment.range.start);
@@ -100,8 +102,8 @@ impl Mapped<'_> {
     }
 }
 
-/// True if most bytes of a page equal the file's. Patches change a few bytes; other code differs in
-/// nearly all.
+/// True if most bytes of a page equal the file's. Patches change a few bytes, while other code
+/// differs in nearly all.
 fn agrees(there: &[u8], expected: &[u8]) -> bool {
     let same = there.iter().zip(expected).filter(|(a, b)| a == b).count();
     same * 4 >= expected.len() * 3

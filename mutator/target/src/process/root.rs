@@ -1,4 +1,4 @@
-//! The root folder of a process: where paths lead that it names.
+//! The root folder of a process, in which its paths are resolved.
 
 use std::fs::File;
 use std::io;
@@ -10,36 +10,36 @@ use nix::sys::stat::Mode;
 
 use super::Process;
 
-/// The root folder of a process, as it was when this was made. It stays when the process ends.
+/// The root folder of a process at the time of construction. It outlives the process.
 ///
-/// What is looked up here is found below it, whatever links on the way say: those that begin with `/` begin here
-/// (openat2(2), RESOLVE_IN_ROOT).
+/// Lookups stay below this folder whatever the links say. Absolute links start here (openat2(2),
+/// RESOLVE_IN_ROOT).
 #[derive(Debug)]
 pub struct Root(OwnedFd);
 
 impl Root {
-    /// That of a process that lives.
+    /// Opens the root of a living process.
     ///
     /// # Errors
-    /// It has ended, or may not be looked at.
+    /// The process has ended, or access is denied.
     pub fn of(process: &Process) -> io::Result<Self> {
         let path = format!("/proc/{}/root", process.entry());
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(Self(open(path.as_str(), flags, Mode::empty())?))
     }
 
-    /// What a path leads to, for looking at it (O_PATH).
+    /// Opens a path for inspection (O_PATH).
     ///
     /// # Errors
-    /// There is nothing of that name.
+    /// The path does not exist.
     pub fn place(&self, path: &Path) -> io::Result<File> {
         self.place_by(path, OFlag::empty())
     }
 
-    /// The same where the last name of the path is no link.
+    /// Opens a path whose last component must not be a link.
     ///
     /// # Errors
-    /// There is nothing of that name, or a link.
+    /// The path does not exist, or is a link.
     pub fn place_itself(&self, path: &Path) -> io::Result<File> {
         let place = self.place_by(path, OFlag::O_NOFOLLOW)?;
         if place.metadata()?.file_type().is_symlink() {

@@ -1,19 +1,22 @@
-//! User shadow stacks (Documentation/arch/x86/shstk.rst): copies of return addresses that the processor compares
-//! with those on the stack. Each thread has its own, from the one that has made it.
+//! User shadow stacks (Documentation/arch/x86/shstk.rst): copies of return addresses that the
+//! processor compares with those on the stack. Each thread has its own and inherits the setting
+//! from its creator.
 
 use super::{Process, status_line};
 use crate::progress::{THREADS, over};
 
-/// The line of /proc/PID/status in which a kernel that knows of them lists what a thread has on.
+/// The line of /proc/PID/status that lists a thread's enabled features. Kernels without support
+/// omit it.
 const FEATURES: &str = "x86_Thread_features";
 const SHADOW_STACK: &str = "shstk";
-/// What the processor and the kernel can do, in /proc/cpuinfo.
+/// The feature flag for support by processor and kernel, in /proc/cpuinfo.
 const ABLE: &str = "user_shstk";
 
 impl Process {
-    /// True if a shadow stack is on in any of its threads.
+    /// True if any thread of the process has a shadow stack enabled, or if its threads cannot be
+    /// listed.
     pub fn has_shadow_stacks(&self) -> bool {
-        // Kernels without them have no such line.
+        // Kernels without support have no such line.
         if self.status(FEATURES).is_none() {
             return false;
         }
@@ -25,24 +28,25 @@ impl Process {
     }
 }
 
-/// True if the text of a thread's status says that it has one on.
+/// True if a thread's status file lists a shadow stack.
 pub fn is_in(status: &str) -> bool {
     status_line(status, FEATURES).is_some_and(lists)
 }
 
-/// True if programs can have shadow stacks on this machine.
+/// True if programs can have shadow stacks on this machine, or if that is unknown.
 pub fn is_able() -> bool {
     let read = std::fs::read_to_string("/proc/cpuinfo");
-    // Where it cannot be told, they may.
+    // If unknown, assume that they can.
     read.map_or(true, |text| can(&text))
 }
 
-/// True if it is among the features of this line.
+/// True if the line lists the shadow stack feature.
 fn lists(line: &str) -> bool {
     line.split_whitespace()
         .any(|feature| feature == SHADOW_STACK)
 }
 
+/// True if the text of /proc/cpuinfo lists the feature flag.
 fn can(cpuinfo: &str) -> bool {
     let flags = cpuinfo.lines().find_map(|line| line.strip_prefix("flags"));
     flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == ABLE))
@@ -52,7 +56,7 @@ fn can(cpuinfo: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// As fs/proc/array.c of Linux 6.6 prints them.
+    /// The lines as fs/proc/array.c of Linux 6.6 prints them.
     #[test]
     fn threads_say_what_they_have_on() {
         for (line, expected) in [

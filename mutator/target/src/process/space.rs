@@ -1,8 +1,8 @@
-//! One address space of a process. exec(2) gives a process another under the same id and start time;
-//! what was read of the one must not be used in the other.
+//! One address space of a process. exec(2) replaces it under the same id and start time. Data read
+//! from one address space must not be used in another.
 //!
-//! The kernel ties an open /proc/PID/mem and /proc/PID/maps to the address space there was when they
-//! were opened (fs/proc/base.c `proc_mem_open`): after an exec they show nothing.
+//! The kernel ties an open /proc/PID/mem and /proc/PID/maps to the address space at the time of the
+//! open (fs/proc/base.c `proc_mem_open`). After an exec they read as empty.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -17,21 +17,25 @@ use super::procfs::read_on;
 use super::{Mapping, Process, ProcessError, is_no_process, maps, read_text};
 use crate::fault_injection::look;
 
-/// An address space and the process it was found in.
+/// An address space and its process.
 #[derive(Debug)]
 pub struct Space {
     process: Process,
     memory: Memory,
     maps: Mutex<File>,
-    /// Where the kernel has put random bytes for the program (AT_RANDOM of getauxval(3)).
+    /// The address of the random bytes that the kernel gives to each program (AT_RANDOM of
+    /// getauxval(3)).
     random: Option<Avma>,
 }
 
 impl Space {
-    /// The address space of the process as it is now.
+    /// Opens the current address space of the process.
+    ///
+    /// # Errors
+    /// The process has ended, or its memory or maps cannot be opened.
     pub fn open(process: &Process) -> Result<Self, ProcessError> {
         const AT_RANDOM: u64 = 25;
-        /// An exec may come between.
+        /// An exec may happen between the opens.
         const TRIES: usize = 100;
         for _ in 0..TRIES {
             let memory = process.open_memory()?;
@@ -42,7 +46,7 @@ impl Space {
                 maps: Mutex::new(maps),
                 random: process.auxiliary(AT_RANDOM).map(Avma),
             };
-            // The same as for the maps.
+            // An exec may have happened between the opens here as well.
             if space.random_bytes().is_err_and(|e| is_nobodys(&e)) {
                 continue;
             }
@@ -55,27 +59,33 @@ impl Space {
                 }
             }
         }
-        let cause = io::Error::other("it becomes another program all the time");
+        let cause = io::Error::other("it keeps executing other programs (exec)");
         Err(process.proc_error("maps", cause))
     }
 
-    /// The process.
+    /// The process that has the address space.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Its memory.
+    /// The memory of the address space.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Its mappings, ordered by address; an error where the process has another address space by now.
+    /// The mappings of the address space, ordered by address.
+    ///
+    /// # Errors
+    /// The process has another address space, has ended, or its maps cannot be read.
     pub fn maps(&self) -> Result<Vec<Mapping>, ProcessError> {
         let text = self.maps_text()?;
         Ok(maps::parse(&String::from_utf8_lossy(&text)))
     }
 
-    /// The same as the kernel prints it.
+    /// The mappings of the address space as the kernel prints them.
+    ///
+    /// # Errors
+    /// The process has another address space, has ended, or its maps cannot be read.
     pub fn maps_text(&self) -> Result<Vec<u8>, ProcessError> {
         look("maps");
         let text = self.read_maps()?;
@@ -89,19 +99,20 @@ impl Space {
         })
     }
 
-    /// What the kernel prints: nothing, where nobody is in this address space any more.
+    /// The text of the process's maps. Empty if the process has left this address space.
     fn read_maps(&self) -> Result<Vec<u8>, ProcessError> {
         let mut file = self
             .maps
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         match read_all(&mut file) {
-            // The thread that they were opened of has ended.
+            // The thread whose file was opened has ended.
             Err(error) if is_no_process(&error) => {}
             other => return other.map_err(|e| self.process.proc_error("maps", e)),
         }
         let (maps, text) = open_maps(&self.process)?;
-        // An address space that has been left is never entered again: these are not another one's.
+        // A process never returns to an address space that it has left. So if it is in this one
+        // now, the maps just read are of this one.
         match self.is_entered() {
             Ok(true) => {
                 *file = maps;
@@ -112,7 +123,8 @@ impl Space {
         }
     }
 
-    /// True if the process is in this address space, by the random bytes; an error where these do not tell.
+    /// True if the process is in this address space, by comparison of the random bytes. An error if
+    /// they are not readable.
     fn is_entered(&self) -> io::Result<bool> {
         let then = match self.random_bytes() {
             Err(error) if is_nobodys(&error) => return Ok(false),
@@ -133,8 +145,11 @@ impl Space {
         memory.read_vec(at, 16)
     }
 
-    /// The same for choosing free addresses: a program without a heap has an empty one where it will
-    /// begin.
+    /// The mappings of the address space, for the choice of free addresses. If the program has no
+    /// heap yet, an empty one is inserted at its future start.
+    ///
+    /// # Errors
+    /// See [`Self::maps`].
     pub fn maps_with_heap(&self) -> Result<Vec<Mapping>, ProcessError> {
         let mut maps = self.maps()?;
         let stat = read_text(format!("/proc/{}/stat", self.process.entry()));
@@ -144,21 +159,21 @@ impl Space {
         Ok(maps)
     }
 
-    /// `Here` where the process still is in this address space: the random bytes that each exec gives a
-    /// program are the same through what was opened then and what is opened now.
+    /// `Here` if the process is still in this address space. Each exec gives a program random
+    /// bytes. These must be equal when read through the old descriptor and through a new one.
     pub fn is_current(&self) -> Presence {
-        /// The process may be about to end, or its first thread.
+        /// The process or its first thread may be about to end.
         const TRIES: u32 = 1000;
         for _ in 0..TRIES {
             match self.process.life() {
                 Presence::Here => {}
                 other => return other,
             }
-            // The descriptor of an address space that nobody is in any more reads as an empty file.
+            // The descriptor of an abandoned address space reads as an empty file.
             let Ok(then) = self.random_bytes() else {
                 return match self.read_maps() {
                     Ok(maps) if maps.is_empty() => self.process.after_loss(),
-                    // Unmapped by the program itself: its maps tell.
+                    // The program itself has unmapped the bytes, as its maps show.
                     Ok(_) => Presence::Here,
                     Err(error) => Presence::Unknown(error.to_string()),
                 };
@@ -173,10 +188,14 @@ impl Space {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Presence::Unknown("its threads end faster than they can be looked at".to_owned())
+        Presence::Unknown("its threads end faster than they can be inspected".to_owned())
     }
 
-    /// The same as an error, where it no longer is; a process that is about to end has ended.
+    /// Checks that the process is still in this address space. A process that is about to end
+    /// counts as ended.
+    ///
+    /// # Errors
+    /// The process has ended or has executed another program, or its maps cannot be read.
     pub fn check(&self) -> Result<(), ProcessError> {
         let pid = self.process.pid;
         let presence = match self.process.settled() {
@@ -194,7 +213,8 @@ impl Space {
     }
 }
 
-/// Opened of a thread that has begun to end, they show nothing for ever.
+/// Opens the maps and reads them. If opened for a thread that has begun to end, they would read as
+/// empty forever.
 fn open_maps(process: &Process) -> Result<(File, Vec<u8>), ProcessError> {
     process.of_living("maps", |path| {
         let mut file = File::open(path)?;
@@ -208,13 +228,13 @@ fn open_maps(process: &Process) -> Result<(File, Vec<u8>), ProcessError> {
 }
 
 fn read_all(file: &mut File) -> io::Result<Vec<u8>> {
-    // A page at a time.
+    // The kernel returns a page per read.
     const USUAL: usize = 32 << 10;
     file.rewind()?;
     read_on(file, USUAL)
 }
 
-/// True if it is what /proc/PID/mem answers for an address space that nobody is in any more.
+/// True if the error is /proc/PID/mem's answer for an abandoned address space.
 fn is_nobodys(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof
 }

@@ -2,7 +2,8 @@
 
 use super::{Pid, Tid, read_text};
 
-/// The state letter in the text of a stat file: R if it is ready to run, T if a signal has stopped its process.
+/// The state letter in `stat`, the text of a stat file: R if ready to run, T if a signal has
+/// stopped its process. `None` if the text has none.
 pub fn state_letter(stat: &str) -> Option<char> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.trim_start().chars().next()

@@ -1,9 +1,12 @@
-//! Beginning to trace threads whose process may call execve(2) at that moment.
+//! Starting to trace threads while their process may be in execve(2).
 //!
-//! Under a lock that ptrace(2) takes to begin (`cred_guard_mutex`; kernel/ptrace.c, `ptrace_attach`), an exec waits for all other threads of
-//! its process to be no more (fs/exec.c, `de_thread`): of one that is traced already, until it has been collected. Its tracer would
-//! wait for the lock meanwhile, and both for ever. But any thread of the tracer's process may collect what another one traces (wait(2),
-//! without `__WNOTHREAD`): one does, for as long as others begin to trace.
+//! ptrace(2) attaches under a lock (`cred_guard_mutex`; kernel/ptrace.c, `ptrace_attach`). An exec
+//! holds this lock while it waits for all other threads of its process to be gone (fs/exec.c,
+//! `de_thread`). A traced thread is gone only after it has been collected. So its tracer would wait
+//! for the lock, and the exec for the tracer: a deadlock.
+//!
+//! Any thread of the tracer's process may collect threads that another one traces (wait(2), without
+//! `__WNOTHREAD`). So a separate thread collects them while others attach.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,21 +18,23 @@ use crate::priority::Priority;
 use crate::process::{Pid, Tid};
 use crate::signals;
 
-/// It takes microseconds, but where an exec is in the way or there is no processor.
+/// An attach takes microseconds, unless an exec blocks it or no processor is free.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// A process that is beginning to be traced.
+/// A process to whose threads a tracer is attaching.
 struct Attaching {
+    /// The number of the attachment: the value of [`State::begun`] after it began.
     number: u64,
     pid: Pid,
-    /// Threads that have been collected.
+    /// Ended threads that have been collected.
     collected: BTreeSet<Tid>,
 }
 
 struct State {
     all: Vec<Attaching>,
-    /// How many there have been.
+    /// The number of attachments begun so far.
     begun: u64,
+    /// True once the collecting thread has been started.
     has_thread: bool,
 }
 
@@ -44,7 +49,8 @@ fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does what begins to trace some of the threads of a process, of which others may be traced.
+/// Runs `work`, which attaches to threads of a process that may have traced threads already. If it
+/// takes long, ended threads of the process are collected meanwhile.
 pub(super) fn attaching<R>(pid: Pid, work: impl FnOnce() -> R) -> R {
     let mut state = lock();
     state.begun += 1;
@@ -68,10 +74,10 @@ pub(super) fn attaching<R>(pid: Pid, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Collects ended threads of processes to which a thread has been attaching for long.
+/// Collects ended threads of processes to which a thread has been attaching for a while.
 ///
-/// Attaching threads wait for the lock that is held here. So this thread has their raised priority.
-/// Otherwise they would wait for its turn on a saturated machine.
+/// Attaching threads wait for the lock that this thread holds. So it has their raised priority:
+/// otherwise they would wait for its turn on a saturated machine.
 fn collect() {
     let _priority = Priority::raise();
     let mut state = lock();
@@ -90,11 +96,12 @@ fn collect() {
 }
 
 impl Attaching {
+    /// Collects the ended threads of the process, except its first one.
     fn collect(&mut self) {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid));
         let tids = tasks.into_iter().flatten().flatten();
         let tids = tids.filter_map(|task| task.file_name().to_str()?.parse().ok().map(Tid));
-        // The end of the first is that of the process, and nobody waits for that.
+        // The end of the first thread is the end of the process, for which no attach waits.
         let others = tids.filter(|tid| tid.0 != self.pid.0);
         let ended = others.filter(|&tid| matches!(sys::seen(tid), Ok(Change::Ended)));
         for tid in ended {

@@ -1,9 +1,9 @@
-//! What a stop means to a thread's system calls and signals.
+//! The effects of a stop on a thread's system calls and signals.
 
 use crate::arch::system_call::IO_PGETEVENTS;
 
-/// Signals that the kernel sends a thread for what the thread does: blocked, they would end the process or
-/// have their handler forgotten (kernel/signal.c `force_sig_info_to_task`).
+/// Signals that a thread's own actions raise. If they are blocked, the kernel ends the process or
+/// resets their handler (kernel/signal.c `force_sig_info_to_task`).
 pub(super) const FAULTS: [i32; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -13,10 +13,11 @@ pub(super) const FAULTS: [i32; 6] = [
     libc::SIGSYS,
 ];
 
-/// True if a call that returned EINTR may be made again without the program's noticing: signal(7) names
-/// those that a stop interrupts. Of each, nothing has been done when it returns EINTR. Others have
-/// done something: close(2) has closed its descriptor, which may be another file's by now, and
-/// connect(2) goes on connecting.
+/// True if a call that returned EINTR may be repeated without the program's noticing.
+///
+/// signal(7) lists the calls that a stop interrupts. These have no effect when they return EINTR.
+/// Others do: close(2) has closed its descriptor, which may since be another file's, and connect(2)
+/// continues to connect.
 pub(super) fn can_be_made_again(number: i64) -> bool {
     const CALLS: [i64; 23] = [
         libc::SYS_epoll_wait,

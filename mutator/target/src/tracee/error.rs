@@ -1,4 +1,4 @@
-//! What can go wrong with a traced process.
+//! Errors of tracing a process.
 
 use std::fmt;
 
@@ -6,42 +6,44 @@ use nix::errno::Errno;
 
 use crate::process::{Pid, ProcessError, Tid};
 
-/// Why a thread could not be stopped, read or resumed.
+/// The reason why a thread could not be stopped, read or resumed.
 #[derive(Debug)]
 pub enum TraceeError {
     /// The process has ended.
     Gone(Pid),
     /// A thread has ended.
     ThreadGone(Tid),
-    /// Somebody else traces it.
+    /// Another tracer traces the process, or the process cannot be inspected.
     Process(ProcessError),
     /// PTRACE_SEIZE was refused.
     Seize(Pid, Tid, Errno),
-    /// Another ipath has it stopped.
+    /// Another ipath holds it stopped.
     Busy(Pid),
     /// PTRACE_INTERRUPT was refused.
     Interrupt(Pid, Tid, Errno),
-    /// waitpid failed.
+    /// waitid(2) failed.
     Wait(Tid, Errno),
     /// Registers or signal mask could not be read or written.
     Registers(Tid, Errno),
     /// A thread could not be resumed.
     Resume(Tid, Errno),
-    /// A thread did not stop in time; whether it was waiting for a processor.
+    /// A thread did not stop in time. The flag is true if it was waiting for a processor.
     Stuck(Pid, Tid, bool),
-    /// A thread did something else than the system call it was asked to make.
+    /// A thread did something other than the requested system call.
     Unexpected(Tid, String),
-    /// A system call made for the target failed.
+    /// A system call made for the target failed. With its name.
     Call(&'static str, Errno),
-    /// The process has no system-call instruction that can be used.
+    /// The process has no usable system-call instruction.
     NoSyscall(Pid),
     /// Every thread is about to handle a signal.
     NoThread(Pid),
-    /// The process has become another program since it was looked at.
+    /// The process has executed another program since it was inspected.
     OtherProgram(Pid),
-    /// It cannot be told whether it still is what was looked at.
+    /// ipath cannot determine whether the process is still the one that was inspected. With the
+    /// cause, in words.
     Unknown(Pid, String),
-    /// A system call made for the target was trapped by its seccomp filter.
+    /// A system call made for the target was trapped or refused by its seccomp filter. With its
+    /// name.
     Filtered(&'static str),
 }
 
@@ -50,6 +52,7 @@ impl TraceeError {
         Self::Seize(pid, tid, errno)
     }
 
+    /// [`TraceeError::ThreadGone`] for ESRCH, otherwise [`TraceeError::Registers`].
     pub(super) fn registers(tid: Tid, errno: Errno) -> Self {
         if errno == Errno::ESRCH {
             Self::ThreadGone(tid)
@@ -58,7 +61,7 @@ impl TraceeError {
         }
     }
 
-    /// A thread that has ended is no error to those who stop all there are.
+    /// Turns the end of a thread into `None`, for callers that stop all remaining threads.
     pub(super) fn if_gone<T>(self) -> Result<Option<T>, Self> {
         match self {
             Self::ThreadGone(_) => Ok(None),
@@ -76,7 +79,7 @@ impl fmt::Display for TraceeError {
             Self::Seize(pid, tid, errno) => {
                 write!(f, "{pid}: thread {tid} cannot be traced: {}", errno.desc())
             }
-            Self::Busy(pid) => write!(f, "{pid}: another ipath has it stopped; try again"),
+            Self::Busy(pid) => write!(f, "{pid}: another ipath has stopped it; try again"),
             Self::Interrupt(pid, tid, errno) => {
                 write!(
                     f,
@@ -98,7 +101,7 @@ impl fmt::Display for TraceeError {
             Self::Call("munmap", Errno::EPERM) => {
                 write!(
                     f,
-                    "its memory is sealed (mseal(2)): what ipath has mapped stays until it ends"
+                    "its memory is sealed (mseal(2)): ipath's mappings stay until it ends"
                 )
             }
             Self::Call(call, errno) => write!(f, "{call} in the target: {}", errno.desc()),
@@ -109,7 +112,7 @@ impl fmt::Display for TraceeError {
                 write!(f, "{pid}: it has become another program (exec) meanwhile")
             }
             Self::Unknown(pid, cause) => {
-                write!(f, "{pid}: what it is now cannot be told: {cause}")
+                write!(f, "{pid}: its state is unknown: {cause}")
             }
             Self::Filtered(call) => {
                 write!(f, "{call} in the target: its seccomp filter forbids it")

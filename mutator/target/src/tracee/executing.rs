@@ -11,7 +11,7 @@ use crate::process::{Process, Tid};
 /// thread may have passed a probe without making the call.
 const MOST_CALLS: usize = 64;
 
-/// The result.
+/// The outcome of [`see_exec`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executed {
     /// The process runs another program. Its only thread is traced and stopped at exec.
@@ -22,8 +22,8 @@ pub enum Executed {
     Ended,
 }
 
-/// Traces a waiting thread until it has made the call. `go_on` ends the waiting. Must run in
-/// [`tracing`](super::tracing).
+/// Traces a waiting thread until it has made its execve(2). `go_on` ends the waiting and is called
+/// once, when the thread is traced. Must run in [`tracing`](super::tracing).
 ///
 /// # Errors
 /// The thread cannot be traced.
@@ -71,7 +71,7 @@ pub fn see_exec(
     }
 }
 
-/// If a thread other than the first executes a program, the first thread's stop must be collected.
+/// Collects the first thread's stop, which is needed if another thread has called exec.
 fn arrived(first: Tid) -> Executed {
     sys::collect_stop(first);
     Executed::Yes
@@ -92,7 +92,8 @@ fn let_go(tid: Tid) -> Result<Executed, TraceeError> {
     leave(tid).map(|()| Executed::No)
 }
 
-/// True if a thread has stopped at the return of execve(2), which returns only on failure.
+/// True if a thread has stopped at the return of execve(2) or execveat(2), which return only on
+/// failure.
 fn has_failed(tid: Tid) -> Result<bool, TraceeError> {
     let registers = sys::registers(tid).map_err(|e| TraceeError::registers(tid, e))?;
     let number = registers.system_call();

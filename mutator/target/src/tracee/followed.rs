@@ -1,4 +1,5 @@
-//! What the calling thread follows: processes whose threads stay traced between stops, with all that they start.
+//! The processes that the calling thread follows. Their threads stay traced between stops, as does
+//! everything they start.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -8,15 +9,15 @@ use patcher::Avma;
 use crate::process::{Pid, Tid, read_text, status_line};
 
 thread_local! {
-    /// The threads of what this thread follows, and their processes; none where it follows nothing.
+    /// The followed threads and their processes. `None` if this thread does not follow.
     static FOLLOWED: RefCell<Option<HashMap<Tid, Pid>>> = const { RefCell::new(None) };
-    /// Where there are breakpoints in what is followed.
+    /// The address of the breakpoint in each followed process that has one.
     static BREAKPOINTS: RefCell<BTreeMap<Pid, Avma>> = const { RefCell::new(BTreeMap::new()) };
     /// Processes that stop at each system call, with the address of the awaited one.
     static CALLS: RefCell<BTreeMap<Pid, Avma>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Says where a process has a breakpoint from now on, if anywhere.
+/// Sets or clears the address of a process's breakpoint.
 pub fn set_breakpoint(pid: Pid, at: Option<Avma>) {
     BREAKPOINTS.with_borrow_mut(|breakpoints| match at {
         Some(at) => drop(breakpoints.insert(pid, at)),
@@ -33,7 +34,7 @@ pub fn set_call(pid: Pid, at: Option<Avma>) {
     });
 }
 
-/// The address of the system call that is awaited in a thread's process, if any.
+/// The address of the system call that is awaited in a thread's process. `None` if there is none.
 pub(super) fn awaited_call(tid: Tid) -> Option<Avma> {
     CALLS.with_borrow(|calls| {
         if calls.is_empty() {
@@ -44,13 +45,13 @@ pub(super) fn awaited_call(tid: Tid) -> Option<Avma> {
     })
 }
 
-/// True if a thread that stands at `pc` has come to a breakpoint of its process.
+/// True if a thread with this program counter has hit the breakpoint of its process.
 pub(super) fn is_at_breakpoint(tid: Tid, pc: Avma) -> bool {
     let at = BREAKPOINTS.with_borrow(|breakpoints| breakpoints.get(&process_of(tid)?).copied());
     at.is_some_and(|at| pc == at.plus(1))
 }
 
-/// Has what this thread traces from now on begin with all that it starts traced by it as well.
+/// Makes this thread a follower: everything that its tracees start is traced from now on.
 pub(super) fn begin() {
     FOLLOWED.with_borrow_mut(|followed| *followed = Some(HashMap::new()));
 }
@@ -60,7 +61,7 @@ pub(super) fn is_begun() -> bool {
     FOLLOWED.with_borrow(Option::is_some)
 }
 
-/// The options of ptrace(2) by which that is so.
+/// The options of ptrace(2) for followed threads. 0 if this thread does not follow.
 pub(super) fn options() -> usize {
     let all = libc::PTRACE_O_TRACEFORK
         | libc::PTRACE_O_TRACEVFORK
@@ -69,17 +70,17 @@ pub(super) fn options() -> usize {
     FOLLOWED.with_borrow(|followed| followed.as_ref().map_or(0, |_| all as usize))
 }
 
-/// True if a thread stays traced when it goes on.
+/// True if a thread stays traced when it is resumed.
 pub(super) fn is_one(tid: Tid) -> bool {
     FOLLOWED.with_borrow(|followed| followed.as_ref().is_some_and(|f| f.contains_key(&tid)))
 }
 
-/// The process of a thread that stays traced.
+/// The process of a thread that stays traced when it is resumed. `None` for other threads.
 pub fn process_of(tid: Tid) -> Option<Pid> {
     FOLLOWED.with_borrow(|followed| followed.as_ref()?.get(&tid).copied())
 }
 
-/// True if this thread traces a thread.
+/// True if the calling thread traces `tid`.
 pub(super) fn is_traced_here(tid: Tid) -> bool {
     let own = nix::unistd::gettid().as_raw();
     id_of(tid, "TracerPid") == Some(own)
@@ -90,30 +91,39 @@ pub(super) fn tids() -> Vec<Tid> {
     FOLLOWED.with_borrow(|followed| followed.iter().flatten().map(|(&tid, _)| tid).collect())
 }
 
-/// The process of any thread.
+/// The process of any thread. `None` if the thread has ended.
 pub(super) fn group_of(tid: Tid) -> Option<Pid> {
     id_of(tid, "Tgid").map(Pid)
 }
 
-/// An id in the status of any thread.
+/// The id in the line `key` of the status of any thread. `None` if the thread has ended.
 fn id_of(tid: Tid, key: &str) -> Option<i32> {
     let status = read_text(format!("/proc/{tid}/status")).ok()?;
     status_line(&status, key)?.parse().ok()
 }
 
-/// A thread stays traced from now on; its process.
+/// Records a thread as traced between stops, if this thread follows. Returns its process. `None`,
+/// and nothing recorded, if the thread has ended.
 pub fn enter(tid: Tid) -> Option<Pid> {
     let pid = group_of(tid)?;
     with(|followed| followed.insert(tid, pid));
     Some(pid)
 }
 
-/// A thread has ended.
-pub fn leave(tid: Tid) {
+/// Removes a thread that has ended, and the breakpoint of its process. The kernel reports the end
+/// of a process's first thread last.
+pub fn end(tid: Tid) {
+    leave(tid);
+    set_breakpoint(Pid(tid.0), None);
+    set_call(Pid(tid.0), None);
+}
+
+/// Removes a thread that has ended, in a process that may go on.
+pub(super) fn leave(tid: Tid) {
     with(|followed| followed.remove(&tid));
 }
 
-/// A process has become another program: of its threads the first alone is left.
+/// Records an exec of a process, which leaves only its first thread.
 pub fn replace(pid: Pid) {
     with(|followed| {
         followed.retain(|tid, of| *of != pid || tid.0 == pid.0);
@@ -121,7 +131,7 @@ pub fn replace(pid: Pid) {
     });
 }
 
-/// The threads of a process no longer stay traced, once they go on.
+/// Releases the threads of a process: their next resume detaches them.
 pub fn let_go(pid: Pid) {
     with(|followed| {
         followed.retain(|_, of| *of != pid);
@@ -129,6 +139,7 @@ pub fn let_go(pid: Pid) {
     });
 }
 
+/// Runs `change` on the followed threads. Does nothing if this thread does not follow.
 fn with<R>(change: impl FnOnce(&mut HashMap<Tid, Pid>) -> R) {
     FOLLOWED.with_borrow_mut(|followed| {
         if let Some(followed) = followed {

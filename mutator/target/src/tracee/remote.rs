@@ -1,4 +1,4 @@
-//! System calls made by a stopped thread for us.
+//! System calls that a stopped thread makes on ipath's behalf.
 
 use std::time::{Duration, Instant};
 
@@ -13,26 +13,32 @@ use crate::arch::code::SYSTEM_CALL;
 use crate::fault_injection::step;
 use crate::process::{Mapping, Memory, Pid, Process, Text, Tid};
 
-/// The signals a thread blocks while it works for us: all but those.
+/// The signal mask (bit `n - 1` for signal `n`) of a thread while it makes calls for ipath: all
+/// signals except faults.
 fn blocked() -> u64 {
     FAULTS
         .iter()
         .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)))
 }
 
-/// What of a process's code system calls can be made with, looked for before it is stopped.
+/// The code in a process that system calls can be made with. Found before the process is stopped.
 #[derive(Debug)]
 pub struct CallCode {
-    /// The instruction of a system call.
+    /// The system call instruction.
     instruction: Avma,
-    /// What lets a thread come back from it by itself.
+    /// The code of a way back, by which a thread returns from the call on its own.
     way_back: Option<Code>,
     pid: Pid,
+    /// The process's mappings when the code was found.
     maps: Vec<Mapping>,
 }
 
 impl CallCode {
-    /// Looks through the process's executable memory: the vdso has a system call, libc has many.
+    /// Finds a system call instruction in the process's executable memory, preferably one with a
+    /// way back. The vdso contains a system call, and libc contains many.
+    ///
+    /// # Errors
+    /// [`TraceeError::NoSyscall`] if there is none.
     pub fn find(process: &Process, maps: &[Mapping], memory: &Memory) -> Result<Self, TraceeError> {
         let way_back = Code::find(maps, memory);
         let instruction = match way_back {
@@ -47,8 +53,11 @@ impl CallCode {
         })
     }
 
-    /// Looks again, while nothing runs, whether what was found is still there: a library may have been
-    /// unmapped since.
+    /// Checks, while the process is stopped, that the system call instruction that was found is
+    /// still in memory. A library may have been unmapped in the meantime.
+    ///
+    /// # Errors
+    /// [`TraceeError::NoSyscall`] if it is gone.
     fn check(&self, memory: &Memory) -> Result<(), TraceeError> {
         let is_there = match self.way_back {
             Some(code) => code.is_there(memory),
@@ -65,6 +74,7 @@ impl CallCode {
     }
 }
 
+/// A system call instruction in code that stays mapped. `None` if there is none.
 fn find_syscall(maps: &[Mapping], memory: &Memory) -> Option<Avma> {
     const AT_ONCE: u64 = 1 << 20;
     maps.iter().filter(|m| is_lasting(m)).find_map(|m| {
@@ -75,27 +85,34 @@ fn find_syscall(maps: &[Mapping], memory: &Memory) -> Option<Avma> {
     })
 }
 
-/// Makes system calls on a thread: it is pointed at the instruction of one that the process already
-/// has and led over it, all its signals blocked, so that nothing of the program runs. When
-/// dropped, the thread has its signal mask and its registers again. Should we be killed before, it
-/// gets them by itself wherever there is a way back (`way_back.rs`).
+/// Makes system calls on a thread of the target.
+///
+/// The thread's program counter is set to a system call instruction that the process already has.
+/// It executes that instruction with all its signals blocked, so no code of the program runs.
+/// Dropping this value restores the thread's signal mask and registers. If ipath is killed first,
+/// the thread restores them itself where a way back exists (`way_back.rs`).
 #[derive(Debug)]
 pub struct Remote<'t> {
     thread: &'t mut StoppedThread,
     text: Text<'t>,
     instruction: Avma,
     way_back: Option<WayBack>,
+    /// The thread's own signal mask.
     mask: u64,
+    /// True once the thread has the mask for calls.
     begun: bool,
-    /// True if the thread's seccomp filters do not act.
+    /// True if the thread's seccomp filters are suspended.
     unfiltered: bool,
 }
 
 impl<'t> Remote<'t> {
-    /// Prepares the thread that suits best: one that finds its way back, and best is not asleep
-    /// for a time that it would then sleep from the beginning.
+    /// Prepares the most suitable thread. Threads with a way back come first. Threads in a timed
+    /// sleep are avoided, since that sleep would start over.
+    ///
+    /// # Errors
+    /// The system call instruction is gone, or every thread is about to handle a signal.
     pub fn new(code: &CallCode, stopped: &'t mut Stopped) -> Result<Self, TraceeError> {
-        /// Threads that are tried for a way back.
+        /// The most threads tried for a way back.
         const TRIED: usize = 16;
         let pid = stopped.pid();
         let (threads, text) = stopped.parts();
@@ -131,7 +148,7 @@ impl<'t> Remote<'t> {
         };
         step("way back");
         let thread = candidates.swap_remove(index);
-        // Without the right to it the filters act, and their answers are taken as what they are.
+        // Without the permission the filters remain active, and their results are reported.
         let unfiltered = sys::suspend_seccomp(thread.tid()).is_ok();
         Ok(Self {
             thread,
@@ -144,12 +161,12 @@ impl<'t> Remote<'t> {
         })
     }
 
-    /// The right to write into the process, which stays stopped but for the calls of this thread.
+    /// The right to write to the process, which stays stopped except for this thread's calls.
     pub fn text(&self) -> Text<'t> {
         self.text
     }
 
-    /// The thread.
+    /// The id of the thread that makes the calls.
     pub fn tid(&self) -> Tid {
         self.thread.tid()
     }
@@ -159,7 +176,10 @@ impl<'t> Remote<'t> {
         self.thread.thread_pointer()
     }
 
-    /// Makes the call; its result, or the error it returned under the name given.
+    /// Makes a system call and returns its result. `name` names the call in errors.
+    ///
+    /// # Errors
+    /// The call fails, or the thread cannot make it.
     pub fn call(
         &mut self,
         name: &'static str,
@@ -176,11 +196,12 @@ impl<'t> Remote<'t> {
         }
         self.thread.borrow(&registers)?;
         if !self.begun {
-            // After the registers: with them the thread gives itself the mask it had.
+            // After the registers: they make the thread restore its previous mask if ipath is
+            // killed.
             sys::set_signal_mask(tid, blocked()).map_err(failed)?;
             self.begun = true;
         }
-        // To the call's beginning, and to its end.
+        // To the entry of the call, then to its exit.
         self.go_to_call(name)?;
         self.go_to_call(name)?;
         step(name);
@@ -189,7 +210,7 @@ impl<'t> Remote<'t> {
             let what = format!("{name}: stopped at {:#x}", after.pc());
             return Err(TraceeError::Unexpected(tid, what));
         }
-        /// The code of a SIGSYS by which a filter has answered (SECCOMP_RET_TRAP).
+        /// The code of a SIGSYS from a filter (SECCOMP_RET_TRAP).
         const SYS_SECCOMP: i32 = 1;
         let trapped = || sys::queued(tid).map(|q| q.contains(&(libc::SIGSYS, SYS_SECCOMP)));
         if !self.unfiltered && after.would_call(number) && trapped().map_err(failed)? {
@@ -203,9 +224,12 @@ impl<'t> Remote<'t> {
         Ok(result as u64)
     }
 
-    /// Calls the resolver of an indirect function, which takes nothing and returns an address: it
-    /// returns to the instruction of a system call, where its answer stands in the place of a number.
-    /// `None` where it could do harm, or does not come to that within a moment.
+    /// Calls the resolver of an indirect function, which takes no argument and returns an address.
+    /// Its return address is a system call instruction, at which the register of the call number
+    /// holds the result.
+    ///
+    /// `None` if there is no way back, if the resolver does not return within 100 ms, or if a
+    /// signal interrupts it.
     pub fn resolve(mut self, resolver: Avma) -> Result<Option<Avma>, TraceeError> {
         const PATIENCE: Duration = Duration::from_millis(100);
         let tid = self.thread.tid();
@@ -214,7 +238,7 @@ impl<'t> Remote<'t> {
             return Ok(None);
         };
         let state = sys::extended_state(tid).map_err(failed)?;
-        // Below the way back: what it returns to, and with that the stack is aligned for a call.
+        // The return address goes below the way back, which also aligns the stack for a call.
         let sp = Avma(way_back.sp.0 - 8);
         let returns_to = self.instruction.0.to_le_bytes();
         if self.text.write(sp, &returns_to).is_err() {
@@ -235,7 +259,7 @@ impl<'t> Remote<'t> {
                     let mut at = sys::registers(tid).map_err(failed)?;
                     let there = at.pc() == self.instruction.0 + SYSTEM_CALL.len() as u64;
                     let answer = Avma(at.system_call() as u64);
-                    // No call is made, and the thread is at its end.
+                    // Skip the call. The thread is moved to its exit.
                     at.leave_call();
                     self.thread.borrow(&at)?;
                     self.go_to_call("ifunc")?;
@@ -255,8 +279,8 @@ impl<'t> Remote<'t> {
                 Change::Ended => return Err(TraceeError::ThreadGone(tid)),
                 Change::Stopped(_) => sys::to_call(tid, 0).map_err(failed)?,
                 Change::Signal(signal) => {
-                    // A fault of the resolver's, of which the program does not hear; else something
-                    // for the program, which hears of it later.
+                    // A fault in the resolver is hidden from the program. Any other signal is
+                    // delivered to it later.
                     self.hold_up(signal)?;
                     break None;
                 }
@@ -267,7 +291,7 @@ impl<'t> Remote<'t> {
         Ok(answer)
     }
 
-    /// Lets the thread go on to the beginning or the end of a system call.
+    /// Resumes the thread until the entry or the exit of a system call.
     fn go_to_call(&mut self, name: &'static str) -> Result<(), TraceeError> {
         const MOST_FAULTS: usize = 2;
         let tid = self.thread.tid();
@@ -278,7 +302,8 @@ impl<'t> Remote<'t> {
             match wait::next(tid)? {
                 Change::Call => return Ok(()),
                 Change::Signal(signal) if FAULTS.contains(&signal) => {
-                    // One of the program's own may have been on its way; the next is for what is done here.
+                    // The first may be a pending fault of the program's own. The next one is caused
+                    // by this call.
                     self.hold_up(signal)?;
                     faults += 1;
                     if faults > MOST_FAULTS {
@@ -287,13 +312,14 @@ impl<'t> Remote<'t> {
                     }
                     go(0)?;
                 }
-                // SIGSTOP cannot be blocked: with it the thread stops with its group, and goes on.
+                // SIGSTOP cannot be blocked. When delivered, it stops the thread with its group,
+                // and the thread continues.
                 Change::Signal(libc::SIGSTOP) => go(libc::SIGSTOP)?,
                 Change::Signal(signal) => {
                     self.hold_up(signal)?;
                     go(0)?;
                 }
-                // The stop of an interrupt or of the group: the call is still to come.
+                // The stop of an interrupt or of the group. The call is still to come.
                 Change::Stopped(_) => go(0)?,
                 Change::Ended => return Err(TraceeError::ThreadGone(tid)),
                 Change::Replaced => return Err(TraceeError::OtherProgram(Pid(tid.0))),
@@ -301,11 +327,11 @@ impl<'t> Remote<'t> {
                     return Err(TraceeError::Unexpected(tid, format!("event {event}")));
                 }
                 Change::None => {
-                    // It waits in the call, for a supervisor of its filter for instance. Interrupted, it
-                    // can be given its own registers back.
+                    // The thread is blocked in the call, for example waiting for a seccomp
+                    // supervisor. After an interrupt its registers can be restored.
                     sys::interrupt(tid).map_err(|e| TraceeError::registers(tid, e))?;
                     return match wait::next(tid)? {
-                        // It has come to its end after all.
+                        // It has reached the exit after all.
                         Change::Call => Ok(()),
                         Change::Ended => Err(TraceeError::ThreadGone(tid)),
                         Change::None => Err(self.stuck()),
@@ -327,20 +353,20 @@ impl<'t> Remote<'t> {
         TraceeError::Stuck(crate::process::Pid(tid.0), tid, false)
     }
 
-    /// Keeps a signal back that came while the thread works for us, unless it came of that work.
+    /// Keeps a signal for later delivery, unless the thread's work for ipath raised it.
     fn hold_up(&mut self, signal: i32) -> Result<(), TraceeError> {
         let tid = self.thread.tid();
         let failed = |e| TraceeError::registers(tid, e);
         let info = sys::delivered(tid).map_err(failed)?;
-        // Positive: of something that the thread did, and nobody sent (sigaction(2)).
+        // Positive if the kernel raised it for an action of the thread (sigaction(2)).
         if !FAULTS.contains(&signal) || info.si_code <= 0 {
             self.thread.keep(info);
         }
         Ok(())
     }
 
-    /// Lets the thread go on to the delivery of the SIGSYS that is under way, from where it is not
-    /// delivered.
+    /// Runs the thread until the pending SIGSYS is about to be delivered, and suppresses it before
+    /// delivery.
     fn swallow_trap(&mut self, name: &'static str) -> Result<(), TraceeError> {
         let tid = self.thread.tid();
         loop {
@@ -351,14 +377,18 @@ impl<'t> Remote<'t> {
                 Change::Stopped(_) | Change::Call => {}
                 Change::Ended => return Err(TraceeError::ThreadGone(tid)),
                 Change::None | Change::Replaced | Change::Other(_) => {
-                    let what = format!("{name}: trapped, and no signal comes");
+                    let what = format!("{name}: trapped, but received no signal");
                     return Err(TraceeError::Unexpected(tid, what));
                 }
             }
         }
     }
 
-    /// mmap(2).
+    /// Calls mmap(2) in the process. Returns the address of the mapping. Without `at`, the kernel
+    /// chooses it.
+    ///
+    /// # Errors
+    /// The call fails, or the thread cannot make it.
     pub fn map(
         &mut self,
         at: Option<Avma>,
@@ -384,8 +414,11 @@ impl<'t> Remote<'t> {
         self.call("mmap", libc::SYS_mmap, arguments).map(Avma)
     }
 
-    /// The same at a given place, without having memory for all of it at once where the process has all it
-    /// maps locked into memory (mlockall(2), MCL_FUTURE).
+    /// Maps memory at a given address without populating it at once, even if the process locks all
+    /// its future mappings (mlockall(2), MCL_FUTURE). `locks` says if it does.
+    ///
+    /// # Errors
+    /// A call fails, or the thread cannot make it.
     pub fn map_lazily(
         &mut self,
         locks: bool,
@@ -398,7 +431,8 @@ impl<'t> Remote<'t> {
         if !locks {
             return self.map(Some(at), len, protection, flags, fd).map(drop);
         }
-        // What cannot be accessed is not populated, and what is not locked later not either.
+        // Inaccessible memory is not populated, and neither is memory that is unlocked before it
+        // becomes accessible.
         self.map(Some(at), len, libc::PROT_NONE, flags, fd)?;
         let arguments = [at.0, len, 0, 0, 0, 0];
         let unlocked = self.call("munlock", libc::SYS_munlock, arguments);
@@ -407,7 +441,7 @@ impl<'t> Remote<'t> {
             self.unmap(at, len)?;
         }
         match done {
-            // What has been mapped without it must not become code (prctl(2), PR_SET_MDWE).
+            // A mapping made without PROT_EXEC must not become executable (prctl(2), PR_SET_MDWE).
             Err(TraceeError::Call(_, Errno::EACCES)) if protection & libc::PROT_EXEC != 0 => {
                 self.map(Some(at), len, protection, flags, fd).map(drop)
             }
@@ -415,23 +449,33 @@ impl<'t> Remote<'t> {
         }
     }
 
-    /// Private memory with zeroes in it, where nothing is.
+    /// Maps `len` bytes of private zeroed memory at the free address `at`.
+    ///
+    /// # Errors
+    /// The call fails, or the thread cannot make it.
     pub fn map_zeroes(&mut self, at: Avma, len: u64) -> Result<(), TraceeError> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         self.map(Some(at), len, protection, flags, -1).map(drop)
     }
 
-    /// Has one mapping stand in the place of what is at `at`, at one blow: mremap(2).
+    /// Atomically replaces the mapping at `at` by the one at `from`, of `len` bytes (mremap(2)).
+    ///
+    /// # Errors
+    /// The call fails, or the thread cannot make it.
     pub fn move_over(&mut self, from: Avma, len: u64, at: Avma) -> Result<(), TraceeError> {
         let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
         let arguments = [from.0, len, len, flags, at.0, 0];
         self.call("mremap", libc::SYS_mremap, arguments).map(drop)
     }
 
-    /// Has the process ignore a signal (rt_sigaction(2)).
+    /// Makes the process ignore a signal (rt_sigaction(2)).
+    ///
+    /// # Errors
+    /// The call fails, or the thread cannot make it.
     pub fn ignore(&mut self, signal: i32) -> Result<(), TraceeError> {
-        /// Below all that stands on the stack, and all that is laid there to find a way back.
+        /// The distance below the stack pointer in bytes, beyond everything on the stack and the
+        /// frame of a way back.
         const BELOW: u64 = 16 << 10;
         let tid = self.thread.tid();
         let at = (self.thread.registers().sp() - BELOW) & !0xf;
@@ -445,10 +489,12 @@ impl<'t> Remote<'t> {
             .map(drop)
     }
 
-    /// Finds out by calls that do nothing if what is mapped and opened can be unmapped and closed again: an
-    /// error where a filter forbids one.
+    /// Checks with calls without effect that mappings can be unmapped and descriptors closed again.
+    ///
+    /// # Errors
+    /// A seccomp filter forbids one of the calls.
     pub fn may_clean_up(&mut self) -> Result<(), TraceeError> {
-        // No bytes, and no descriptor: the kernel refuses them.
+        // The kernel rejects a length of 0 and an invalid descriptor.
         let unmapped = self.unmap(Avma(0), 0);
         let closed = self.call("close", libc::SYS_close, [u64::MAX, 0, 0, 0, 0, 0]);
         for tried in [unmapped, closed.map(drop)] {
@@ -461,20 +507,29 @@ impl<'t> Remote<'t> {
         Ok(())
     }
 
-    /// munmap(2).
+    /// Calls munmap(2) in the process for `len` bytes at `at`.
+    ///
+    /// # Errors
+    /// The call fails, or the thread cannot make it.
     pub fn unmap(&mut self, at: Avma, len: u64) -> Result<(), TraceeError> {
         self.call("munmap", libc::SYS_munmap, [at.0, len, 0, 0, 0, 0])
             .map(drop)
     }
 
-    /// mprotect(2).
+    /// Calls mprotect(2) in the process for `len` bytes at `at`.
+    ///
+    /// # Errors
+    /// The call fails, or the thread cannot make it.
     pub fn protect(&mut self, at: Avma, len: u64, protection: i32) -> Result<(), TraceeError> {
         let arguments = [at.0, len, protection as u64, 0, 0, 0];
         self.call("mprotect", libc::SYS_mprotect, arguments)
             .map(drop)
     }
 
-    /// madvise(2).
+    /// Calls madvise(2) in the process for `len` bytes at `at`.
+    ///
+    /// # Errors
+    /// The call fails, or the thread cannot make it.
     pub fn advise(&mut self, at: Avma, len: u64, advice: i32) -> Result<(), TraceeError> {
         let arguments = [at.0, len, advice as u64, 0, 0, 0];
         self.call("madvise", libc::SYS_madvise, arguments).map(drop)
@@ -483,8 +538,8 @@ impl<'t> Remote<'t> {
 
 impl Drop for Remote<'_> {
     fn drop(&mut self) {
-        // Each fails only where the thread has ended. The registers last: while it has those for
-        // the call, it gives itself everything.
+        // Each call fails only if the thread has ended. The registers come last: until then the
+        // thread would restore everything itself if ipath were killed.
         if self.begun {
             let _ = sys::set_signal_mask(self.thread.tid(), self.mask);
             let _ = self.thread.flush();

@@ -1,9 +1,10 @@
-//! Restartable sequences, rseq(2): code that the kernel lets begin anew when its thread was
-//! interrupted in it, since what it read may have changed.
+//! Restartable sequences (rseq(2)): code that the kernel restarts if its thread is interrupted in
+//! it, because data that it read may have changed.
 //!
-//! The kernel looks when the thread goes on. One that makes a system call for us goes on elsewhere
-//! first, the kernel forgets the sequence, and the thread would come back into the middle of it. So
-//! it is led to where the kernel would have it go, before anything else.
+//! The kernel checks when the thread resumes. A thread that makes a system call for ipath resumes
+//! elsewhere first, so the kernel forgets the sequence. The thread would then return into the
+//! middle of it. So it is moved to the abort handler, where the kernel would have sent it, before
+//! anything else.
 
 use std::mem::size_of;
 use std::ops::Range;
@@ -13,9 +14,12 @@ use patcher::Avma;
 use super::{StoppedThread, TraceeError, sys};
 use crate::process::Memory;
 
-/// Leads a thread out of the sequence it was stopped in, if it was in one.
+/// Moves a thread to the abort handler of the sequence that it was stopped in, if any.
+///
+/// # Errors
+/// The thread's registers cannot be set.
 pub fn leave(thread: &mut StoppedThread, memory: &Memory) -> Result<(), TraceeError> {
-    // Kernels without such sequences do not know the request.
+    // Kernels without restartable sequences reject the request.
     let Some(area) = sys::sequence_area(thread.tid()) else {
         return Ok(());
     };
@@ -28,11 +32,11 @@ pub fn leave(thread: &mut StoppedThread, memory: &Memory) -> Result<(), TraceeEr
     }
 }
 
-/// Offset in `struct rseq` (linux/rseq.h) of the address of the current sequence's descriptor.
+/// The offset in `struct rseq` (linux/rseq.h) of the address of the current sequence's descriptor.
 const CURRENT: u64 = 8;
 
-/// The instructions of a sequence and where it begins anew: `struct rseq_cs`, two 32-bit numbers,
-/// then start, length and abort handler.
+/// The instructions of a sequence and its abort handler. The layout is `struct rseq_cs`: two 32-bit
+/// numbers, then start, length and abort handler. `None` if they cannot be read.
 fn sequence(memory: &Memory, at: Avma) -> Option<(Range<Avma>, Avma)> {
     let [start, len, abort] = [8, 16, 24].map(|offset| word(memory, at, offset));
     let (start, abort) = (Avma(start?), Avma(abort?));

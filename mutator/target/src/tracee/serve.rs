@@ -1,5 +1,5 @@
-//! Letting go on what is followed and has stopped by the way, by the thread that traces it: while that waits for something else no
-//! other can, and a thread that stands meanwhile may be just what it waits for.
+//! Resumes followed threads that have stopped while their tracer waits for something else. No other
+//! thread can resume them, and the tracer may be waiting for one of them.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use super::{followed, wait};
 use crate::process::Tid;
 
 thread_local! {
-    /// True while this thread may let go on what it traces, but what it holds itself.
+    /// True while this thread may resume its tracees, except those that it holds stopped itself.
     static MAY_SERVE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does something, of what is followed nothing being looked at: [`pause`] serves it meanwhile.
+/// Runs `work` while no followed process is being inspected. [`pause`] then serves them.
 pub(super) fn serving<R>(work: impl FnOnce() -> R) -> R {
     MAY_SERVE.set(true);
     let result = work();
@@ -22,12 +22,13 @@ pub(super) fn serving<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Sleeps; what the calling thread follows goes on meanwhile as it would without. Nothing of it may be held by the caller.
+/// Sleeps for `time`. If the calling thread runs a job of the tracer thread, followed threads
+/// meanwhile run as they would otherwise. The caller must hold none of them stopped.
 pub fn pause(time: Duration) {
     pause_but(time, |_| false);
 }
 
-/// Sleeps, where the caller holds some threads of what it follows, or waits for them.
+/// Like [`pause`], for a caller that holds or waits for the threads that `is_meant` accepts.
 pub(super) fn pause_but(time: Duration, is_meant: impl Fn(Tid) -> bool) {
     const SLICE: Duration = Duration::from_millis(1);
     if !MAY_SERVE.get() || !followed::is_begun() {
@@ -48,18 +49,19 @@ pub(super) fn pause_but(time: Duration, is_meant: impl Fn(Tid) -> bool) {
     }
 }
 
-/// Lets a thread go on from where it has stopped, if nobody need decide on anything there: false where somebody need.
+/// Resumes a followed thread from a stop that needs no decision. Returns false and does nothing if
+/// the stop needs one, the thread is not stopped, or it is not followed.
 pub fn let_go_on(tid: Tid, change: Change) -> bool {
     let Some(pid) = followed::process_of(tid) else {
         return false;
     };
-    // What fails, fails because the thread has ended.
+    // Failures mean that the thread has ended.
     match change {
         Change::Stopped(in_group) => {
             mend(tid);
             go_on(tid, in_group);
         }
-        // May be a breakpoint of ours.
+        // May be one of ipath's breakpoints.
         Change::Signal(libc::SIGTRAP) => return false,
         Change::Signal(signal) => {
             mend(tid);
@@ -74,7 +76,7 @@ pub fn let_go_on(tid: Tid, change: Change) -> bool {
             else {
                 return false;
             };
-            // It may have been seen before.
+            // It may have been entered before.
             if followed::process_of(thread).is_none()
                 && let Ok(Change::Stopped(in_group)) = wait::next(thread)
                 && followed::enter(thread).is_some()
@@ -88,7 +90,8 @@ pub fn let_go_on(tid: Tid, change: Change) -> bool {
     true
 }
 
-/// Lets a thread go on from a stop for no signal.
+/// Resumes a thread from a stop that is not for a signal. If the stop is a group stop, `in_group`,
+/// the thread stays in it until the group continues.
 pub fn go_on(tid: Tid, in_group: bool) {
     let _ = if in_group {
         sys::listen(tid)

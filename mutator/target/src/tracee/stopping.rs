@@ -24,7 +24,7 @@ impl Stopped {
         } else {
             attaching(self.pid, || self.seize_all(tids))
         };
-        // All threads run up to here.
+        // All threads have run up to here.
         if self.threads.is_empty() {
             self.since = Instant::now();
         }

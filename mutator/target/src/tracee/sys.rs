@@ -1,4 +1,4 @@
-//! ptrace(2) and waitid(2) as they are needed here, with signals as plain numbers: real-time
+//! The requests of ptrace(2) and waitid(2) used here. Signals are plain numbers, because real-time
 //! signals have no names.
 
 use nix::errno::Errno;
@@ -14,28 +14,28 @@ use crate::process::{Tid, read_text, status_line};
 const GETSIGMASK: libc::c_uint = 0x420a;
 const SETSIGMASK: libc::c_uint = 0x420b;
 
-/// Marks stops at system calls, so that they are not taken for a trap of the program's: not by us,
-/// and not by the kernel, which makes a signal of a stop whose tracer has ended.
+/// Marks stops at system calls, to distinguish them from traps of the program. The kernel needs
+/// this too: it turns a stop into a signal if the tracer ends.
 const OPTIONS: usize = libc::PTRACE_O_TRACESYSGOOD as usize;
-/// The number of such a stop.
+/// The status of a stop at a system call.
 const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
-/// The event of a stop by PTRACE_INTERRUPT or of the group.
+/// The event of a stop by PTRACE_INTERRUPT or a group stop.
 const EVENT_STOP: i32 = 128;
-/// PTRACE_O_SUSPEND_SECCOMP: the thread's filters do not act while it is traced by this tracer.
+/// PTRACE_O_SUSPEND_SECCOMP: the thread's filters are suspended while this tracer traces it.
 const SUSPEND_SECCOMP: usize = libc::PTRACE_O_SUSPEND_SECCOMP as usize;
 
-/// What a traced thread has done.
+/// An event of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing yet.
+    /// No event yet.
     None,
-    /// Stopped, for PTRACE_INTERRUPT or at its beginning; or, where it is true, with its group.
+    /// Stopped. True for a group stop, false for PTRACE_INTERRUPT or at the thread's start.
     Stopped(bool),
-    /// Stopped at the beginning or end of a system call.
+    /// Stopped at the entry or exit of a system call.
     Call,
-    /// Stopped on the way to this signal, which it gets when it goes on.
+    /// Stopped before the delivery of this signal.
     Signal(i32),
-    /// It has become another program, by its first thread whichever has made it so.
+    /// Stopped after an exec. The event is the first thread's, whichever thread made the call.
     Replaced,
     /// Stopped at another event.
     Other(i32),
@@ -43,18 +43,19 @@ pub enum Change {
     Ended,
 }
 
-/// The options of what the calling thread traces.
+/// The options for tracees of the calling thread.
 fn options() -> usize {
     OPTIONS | followed::options()
 }
 
+/// Makes a request of ptrace(2).
 fn request(
     request: libc::c_uint,
     tid: Tid,
     address: usize,
     data: usize,
 ) -> Result<libc::c_long, Errno> {
-    // SAFETY: callers pass what each request asks for: numbers, or pointers to live values.
+    // SAFETY: callers pass the arguments of the request: numbers, or pointers to live values.
     let result = unsafe { libc::ptrace(request, tid.0, address, data) };
     if result < 0 {
         Err(Errno::last())
@@ -63,7 +64,8 @@ fn request(
     }
 }
 
-/// PTRACE_GET_RSEQ_CONFIGURATION: where the thread's `struct rseq` is, if it has one.
+/// The address of the thread's `struct rseq` (PTRACE_GET_RSEQ_CONFIGURATION). `None` if the thread
+/// has none, or if the kernel does not report it.
 pub fn sequence_area(tid: Tid) -> Option<Avma> {
     // SAFETY: plain integers, for which zero is a value.
     let mut found: libc::ptrace_rseq_configuration = unsafe { std::mem::zeroed() };
@@ -73,38 +75,53 @@ pub fn sequence_area(tid: Tid) -> Option<Avma> {
     Some(Avma(found.rseq_abi_pointer)).filter(|at| at.0 != 0)
 }
 
-/// PTRACE_SEIZE.
+/// Starts tracing a thread without stopping it (PTRACE_SEIZE).
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn seize(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_SEIZE, tid, 0, options()).map(drop)?;
     step("seize");
     Ok(())
 }
 
-/// PTRACE_SEIZE of a thread to observe one execve(2).
+/// Starts tracing a thread (PTRACE_SEIZE) to observe one execve(2).
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn seize_for_exec(tid: Tid) -> Result<(), Errno> {
     let options = OPTIONS | libc::PTRACE_O_TRACEEXEC as usize;
     request(libc::PTRACE_SEIZE, tid, 0, options).map(drop)
 }
 
-/// What PTRACE_SEIZE does beside tracing, for a thread that has had itself traced.
+/// Sets the options that [`seize`] sets, for a thread that made this process its tracer.
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn set_options(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, options()).map(drop)
 }
 
-/// Has the thread's seccomp filters not act until [`set_options`]; EPERM without CAP_SYS_ADMIN.
+/// Suspends the thread's seccomp filters until [`set_options`].
+///
+/// # Errors
+/// EPERM without CAP_SYS_ADMIN, or another error of ptrace(2).
 pub fn suspend_seccomp(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS | SUSPEND_SECCOMP).map(drop)
 }
 
-/// The signals that are on their way to this very thread, each with its `si_code`. Nothing of the queue is taken.
+/// The first 32 signals pending for this thread, each with its `si_code`. They stay in the queue.
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn queued(tid: Tid) -> Result<Vec<(i32, i32)>, Errno> {
-    const MOST: usize = 32;
+    const MAX_SIGNALS: usize = 32;
     // SAFETY: plain integers and pointers, for which zero is a value.
-    let mut queued: [libc::siginfo_t; MOST] = unsafe { std::mem::zeroed() };
+    let mut queued: [libc::siginfo_t; MAX_SIGNALS] = unsafe { std::mem::zeroed() };
     let arguments = libc::ptrace_peeksiginfo_args {
         off: 0,
         flags: 0,
-        nr: MOST as i32,
+        nr: MAX_SIGNALS as i32,
     };
     let (which, to) = (&raw const arguments as usize, &raw mut queued as usize);
     let found = request(libc::PTRACE_PEEKSIGINFO, tid, which, to)?;
@@ -112,7 +129,10 @@ pub fn queued(tid: Tid) -> Result<Vec<(i32, i32)>, Errno> {
     Ok(queued.map(|s| (s.si_signo, s.si_code)).collect())
 }
 
-/// The signal whose delivery the thread has stopped at.
+/// The signal before whose delivery the thread has stopped.
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn delivered(tid: Tid) -> Result<libc::siginfo_t, Errno> {
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -120,13 +140,18 @@ pub fn delivered(tid: Tid) -> Result<libc::siginfo_t, Errno> {
     Ok(info)
 }
 
-/// Sends a thread a signal again that was on its way to it. What comes with it is kept but where it was sent by
-/// kill(2) or tgkill(2): the kernel lets nobody else claim that (`do_rt_tgsigqueueinfo`, kernel/signal.c), and it has
-/// this process as its sender.
+/// Resends a signal that was about to be delivered to the thread.
+///
+/// Its siginfo is kept, unless kill(2) or tgkill(2) sent it. The kernel lets no other process claim
+/// these codes (`do_rt_tgsigqueueinfo`, kernel/signal.c), so such a signal then has this process as
+/// its sender.
+///
+/// # Errors
+/// ESRCH if the thread has ended, or another error of the system call.
 pub fn send_again(tid: Tid, info: &libc::siginfo_t) -> Result<(), Errno> {
     let process = followed::group_of(tid).ok_or(Errno::ESRCH)?.0;
     let number = info.si_signo;
-    // SAFETY: the kernel reads what `info` points to.
+    // SAFETY: the kernel only reads through `info`.
     let sent = unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, tid.0, number, info) };
     // SAFETY: takes no pointer.
     let again = || unsafe { libc::syscall(libc::SYS_tgkill, process, tid.0, number) };
@@ -135,10 +160,12 @@ pub fn send_again(tid: Tid, info: &libc::siginfo_t) -> Result<(), Errno> {
         .map(drop)
 }
 
-/// True if the thread has the system calls it makes handed back to it by SIGSYS (prctl(2),
-/// PR_SET_SYSCALL_USER_DISPATCH), now or when it likes; `false` where the kernel cannot tell, before Linux 6.4.
+/// True if the thread has enabled system call dispatch, which can turn its calls into SIGSYS
+/// (prctl(2), PR_SET_SYSCALL_USER_DISPATCH). Always false before Linux 6.4, where the kernel cannot
+/// report it.
 pub fn dispatches_calls(tid: Tid) -> bool {
-    // include/uapi/linux/ptrace.h: mode, address of the selector, begin and length of what is exempt.
+    // include/uapi/linux/ptrace.h: mode, address of the selector, start and length of the exempt
+    // range.
     const GET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4211;
     let mut config = [0u64; 4];
     let (len, at) = (size_of_val(&config), config.as_mut_ptr() as usize);
@@ -146,9 +173,11 @@ pub fn dispatches_calls(tid: Tid) -> bool {
     told.is_ok() && config[0] != 0
 }
 
-/// Takes note of a stop, which is not told again. That of one that has become another program can be left in no other way where it
-/// was not the first of its process (`looks_like_a_spurious_pid`, kernel/ptrace.c). One that has been killed meanwhile has no stop any more,
-/// and its end is still told.
+/// Collects a stop, so that it is not reported again.
+///
+/// After an exec by a thread other than the first, the stop cannot be left in any other way
+/// (`looks_like_a_spurious_pid`, kernel/ptrace.c). If the thread was killed meanwhile, it is no
+/// longer stopped, and its end is still reported.
 pub fn collect_stop(tid: Tid) {
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -157,7 +186,7 @@ pub fn collect_stop(tid: Tid) {
     let _ = unsafe { libc::waitid(libc::P_PID, tid.0 as libc::id_t, &raw mut info, flags) };
 }
 
-/// Collects a thread that has ended; its status.
+/// Collects an ended thread. Returns its status (wait(2)), or 0 if it cannot be collected.
 pub(super) fn collect(tid: Tid) -> i32 {
     let mut status = 0;
     let flags = libc::WNOHANG | libc::__WALL;
@@ -166,26 +195,36 @@ pub(super) fn collect(tid: Tid) -> i32 {
     status
 }
 
-/// PTRACE_GETEVENTMSG: of a stop at fork, vfork or clone, what has been begun.
+/// The process or thread created, at a stop for fork, vfork or clone (PTRACE_GETEVENTMSG).
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn begun(tid: Tid) -> Result<Tid, Errno> {
     let mut message: libc::c_ulong = 0;
     request(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message as usize)?;
     Ok(Tid(message as i32))
 }
 
-/// PTRACE_INTERRUPT.
+/// Makes a running traced thread stop (PTRACE_INTERRUPT), without waiting for it.
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn interrupt(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)?;
     step("interrupt");
     Ok(())
 }
 
-/// PTRACE_LISTEN: leaves it stopped with its group, until that goes on.
+/// Leaves the thread in its group stop until that ends (PTRACE_LISTEN).
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn listen(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_LISTEN, tid, 0, 0).map(drop)
 }
 
-/// True if a thread that has stopped at a system call is at the awaited one.
+/// True if a thread that has stopped at a system call is at the awaited one. False if none is
+/// awaited.
 pub fn is_at_awaited_call(tid: Tid) -> bool {
     let at = followed::awaited_call(tid);
     at.is_some_and(|at| registers(tid).is_ok_and(|now| now.pc() == at.0))
@@ -193,6 +232,9 @@ pub fn is_at_awaited_call(tid: Tid) -> bool {
 
 /// Resumes the thread, traced, with a signal or 0. It runs to its next system call if one is
 /// awaited.
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn cont(tid: Tid, signal: i32) -> Result<(), Errno> {
     if followed::awaited_call(tid).is_some() {
         return to_call(tid, signal);
@@ -202,27 +244,40 @@ pub fn cont(tid: Tid, signal: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// PTRACE_SINGLESTEP, with a signal or 0.
+/// Makes the thread execute one instruction (PTRACE_SINGLESTEP), with a signal or 0. Does not wait
+/// for it.
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn single_step(tid: Tid, signal: i32) -> Result<(), Errno> {
     request(libc::PTRACE_SINGLESTEP, tid, 0, signal as usize).map(drop)
 }
 
-/// Lets it go on to the beginning or the end of a system call, with a signal or 0. Unlike a step
-/// by PTRACE_SINGLESTEP this leaves no trap for the program if the tracer ends meanwhile.
+/// Resumes the thread until the entry or exit of a system call, with a signal or 0. Unlike
+/// PTRACE_SINGLESTEP, this leaves no trap in the program if the tracer ends meanwhile.
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn to_call(tid: Tid, signal: i32) -> Result<(), Errno> {
     request(libc::PTRACE_SYSCALL, tid, 0, signal as usize).map(drop)?;
     step("to call");
     Ok(())
 }
 
-/// Lets it go on, no longer traced, with a signal or 0.
+/// Resumes the thread untraced, with a signal or 0.
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn detach(tid: Tid, signal: i32) -> Result<(), Errno> {
     request(libc::PTRACE_DETACH, tid, 0, signal as usize).map(drop)?;
     step("detach");
     Ok(())
 }
 
-/// The registers.
+/// The registers of a stopped thread.
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn registers(tid: Tid) -> Result<Registers, Errno> {
     let mut registers = Registers::zeroed();
     let to = &raw mut registers as usize;
@@ -230,7 +285,10 @@ pub fn registers(tid: Tid) -> Result<Registers, Errno> {
     Ok(registers)
 }
 
-/// Sets the registers.
+/// Sets the registers of a stopped thread.
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn set_registers(tid: Tid, registers: &Registers) -> Result<(), Errno> {
     let from: *const Registers = registers;
     request(libc::PTRACE_SETREGS, tid, 0, from as usize).map(drop)?;
@@ -238,14 +296,17 @@ pub fn set_registers(tid: Tid, registers: &Registers) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The extended state.
+/// The extended state (vector registers and the like) of a stopped thread, as XSAVE stores it.
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn extended_state(tid: Tid) -> Result<Vec<u8>, Errno> {
-    /// AMX, the largest there is, needs 11 KiB.
-    const MOST: usize = 32 * 1024;
-    let mut state = vec![0u8; MOST];
+    /// AMX, the largest component, needs 11 KiB.
+    const MAX_STATE_BYTES: usize = 32 * 1024;
+    let mut state = vec![0u8; MAX_STATE_BYTES];
     let mut vector = libc::iovec {
         iov_base: state.as_mut_ptr().cast(),
-        iov_len: MOST,
+        iov_len: MAX_STATE_BYTES,
     };
     let to = &raw mut vector as usize;
     request(libc::PTRACE_GETREGSET, tid, EXTENDED_STATE, to)?;
@@ -253,7 +314,10 @@ pub fn extended_state(tid: Tid) -> Result<Vec<u8>, Errno> {
     Ok(state)
 }
 
-/// Sets the extended state to what [`extended_state`] has given.
+/// Sets the extended state of a stopped thread from a value of [`extended_state`].
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn set_extended_state(tid: Tid, state: &[u8]) -> Result<(), Errno> {
     let mut vector = libc::iovec {
         iov_base: state.as_ptr().cast_mut().cast(),
@@ -263,26 +327,39 @@ pub fn set_extended_state(tid: Tid, state: &[u8]) -> Result<(), Errno> {
     request(libc::PTRACE_SETREGSET, tid, EXTENDED_STATE, from).map(drop)
 }
 
-/// The signal mask.
+/// The signal mask of a stopped thread (bit `n - 1` for signal `n`).
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn signal_mask(tid: Tid) -> Result<u64, Errno> {
     let mut mask = 0u64;
     request(GETSIGMASK, tid, size_of::<u64>(), &raw mut mask as usize)?;
     Ok(mask)
 }
 
-/// Sets the signal mask.
+/// Sets the signal mask of a stopped thread (bit `n - 1` for signal `n`).
+///
+/// # Errors
+/// The error of ptrace(2).
 pub fn set_signal_mask(tid: Tid, mask: u64) -> Result<(), Errno> {
     request(SETSIGMASK, tid, size_of::<u64>(), &raw const mask as usize)?;
     step("set signal mask");
     Ok(())
 }
 
-/// What the thread has done since it was last let go. A stop is only looked at, not collected: a
-/// signal it is on the way to is lost with its tracer otherwise, should that be killed.
+/// The latest event of a thread since it was last resumed. Does not wait. A thread that is not
+/// traced counts as ended.
+///
+/// A stop is inspected without being collected. Otherwise a signal that is about to be delivered
+/// would be lost if the tracer were killed.
+///
+/// # Errors
+/// The error of waitid(2) or ptrace(2).
 pub fn change(tid: Tid) -> Result<Change, Errno> {
     match seen(tid) {
         Ok(Change::Ended) => {
-            // Whoever traces a thread that has ended must collect it; of a process that is followed that is done where its end is noted.
+            // The tracer of an ended thread must collect it. Followed processes are collected when
+            // their end is recorded.
             let is_noted = followed::process_of(tid).is_some_and(|pid| pid.0 == tid.0);
             if !is_noted && !is_own_child(tid) {
                 collect(tid);
@@ -294,7 +371,8 @@ pub fn change(tid: Tid) -> Result<Change, Errno> {
     }
 }
 
-/// The same, and one that has ended is not collected either; ECHILD where it has been, or is not traced.
+/// Like [`change`], but never collects an ended thread. ECHILD if it has been collected or is not
+/// traced.
 pub(super) fn seen(tid: Tid) -> Result<Change, Errno> {
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -306,7 +384,7 @@ pub(super) fn seen(tid: Tid) -> Result<Change, Errno> {
             errno => Err(errno),
         };
     }
-    // SAFETY: waitid fills these fields, and they are zero where nothing has happened.
+    // SAFETY: waitid fills these fields. They are 0 if there is no event.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
     if pid == 0 {
         return Ok(Change::None);
@@ -323,7 +401,7 @@ pub(super) fn seen(tid: Tid) -> Result<Change, Errno> {
     })
 }
 
-/// True if the thread is a process that this one has started, whose status is still asked for.
+/// True if the thread is a process that this one has started. Its status is collected elsewhere.
 fn is_own_child(tid: Tid) -> bool {
     let status = read_text(format!("/proc/{tid}/status")).unwrap_or_default();
     let field = |key| status_line(&status, key)?.parse::<i32>().ok();

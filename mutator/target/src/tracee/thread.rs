@@ -10,34 +10,36 @@ use crate::arch::Registers;
 use crate::arch::code::PAST_BREAKPOINT;
 use crate::process::Tid;
 
-/// A thread in ptrace-stop, which resuming consumes. Its registers in the kernel are
-/// at every moment ones it can go on with, so that it does should its tracer be killed; only
-/// [`super::Remote`] borrows them, and leaves a way back.
+/// A thread in ptrace-stop. Resuming it consumes this value.
+///
+/// Its registers in the kernel are always ones that it can continue with, so it survives if its
+/// tracer is killed. Only [`super::Remote`] sets others temporarily, with a way back.
 #[derive(Debug)]
 pub struct StoppedThread {
     tid: Tid,
     registers: Registers,
-    /// True if the kernel has other registers than these: see [`super::Remote`].
+    /// True if the kernel holds other registers than `registers`: see [`super::Remote`].
     borrowed: bool,
-    /// A signal whose delivery the stop held up, or 0.
+    /// The signal that the thread stopped before the delivery of, or 0.
     signal: i32,
-    /// Signals that came while it worked for us.
+    /// Signals that arrived while it made calls for ipath.
     kept: Vec<libc::siginfo_t>,
-    /// True if it still is in the stop that this value stands for.
+    /// True while the thread is in the stop that this value represents.
     held: bool,
-    /// True if it has stopped with its group.
+    /// True if the thread is in a group stop.
     in_group: bool,
-    /// True if it has made calls for us, and is at the end of one.
+    /// True if the thread has made calls for ipath and is at the exit of one.
     has_worked: bool,
 }
 
-/// Errors by which the kernel marks a system call to be restarted (include/linux/errno.h).
+/// Results by which the kernel marks a system call to be restarted (include/linux/errno.h).
 const ERESTARTSYS: i64 = 512;
 const ERESTARTNOINTR: i64 = 513;
 const ERESTARTNOHAND: i64 = 514;
 const ERESTART_RESTARTBLOCK: i64 = 516;
 
 impl StoppedThread {
+    /// A thread that has stopped before the delivery of `signal` (0 for none), or in a group stop.
     pub(super) fn at_stop(tid: Tid, signal: i32, in_group: bool) -> Result<Self, TraceeError> {
         let registers = sys::registers(tid).map_err(|e| TraceeError::registers(tid, e))?;
         let mut thread = Self {
@@ -54,22 +56,25 @@ impl StoppedThread {
         Ok(thread)
     }
 
-    /// Has the signal delivered, when it goes on, that its delivery has stopped at while it worked for us.
+    /// Keeps a signal that arrived while the thread made calls for ipath. It is sent again on
+    /// resume.
     pub(super) fn keep(&mut self, info: libc::siginfo_t) {
         self.kept.push(info);
     }
 
-    /// Gives it what was kept back.
+    /// Resends the kept signals.
     fn send_kept(&mut self) {
         for info in std::mem::take(&mut self.kept) {
-            // It fails where the thread has ended.
+            // Fails only if the thread has ended.
             let _ = sys::send_again(self.tid, &info);
         }
     }
 
+    /// Makes the kernel restart a call that only the stop interrupted.
+    ///
     /// Some calls (epoll_wait, semop, sigtimedwait and others, signal(7)) return EINTR after any
-    /// stop, even where no signal came. At the stop the number of the call still stands in
-    /// its place; ERESTARTNOHAND as its result makes the kernel restart it, unless a handler really runs.
+    /// stop, even without a signal. At the stop the registers still hold the call's number. With
+    /// ERESTARTNOHAND as its result the kernel restarts the call, unless a handler really runs.
     fn mend_interrupted_call(&mut self) -> Result<(), TraceeError> {
         if self.is_in_call()
             && self.registers.result() == -i64::from(libc::EINTR)
@@ -81,21 +86,23 @@ impl StoppedThread {
         Ok(())
     }
 
+    /// True if it has stopped in a system call.
     fn is_in_call(&self) -> bool {
         self.registers.system_call() >= 0
     }
 
-    /// True if it sleeps in a call that the kernel would go on with for the rest of its time, and
-    /// could not if it came back another way: rt_sigreturn(2) has it end with EINTR. Or has not come to that yet
-    /// since the stop before: then it is about to make restart_syscall(2).
+    /// True if it sleeps in a call that the kernel would continue for the remaining time. After
+    /// rt_sigreturn(2) the call would end with EINTR instead.
+    ///
+    /// Also true if the thread has yet to make restart_syscall(2) since an earlier stop.
     pub(super) fn is_in_timed_call(&self) -> bool {
         let is_to_be_restarted = self.registers.result() == -ERESTART_RESTARTBLOCK;
         self.registers.would_call(libc::SYS_restart_syscall)
             || self.is_in_call() && is_to_be_restarted
     }
 
-    /// The registers with which it would go on by itself: a system call it was taken out of is
-    /// made again.
+    /// The registers with which the thread would continue on its own: an interrupted system call is
+    /// repeated.
     pub(super) fn restarting(&self) -> Registers {
         let mut registers = self.registers;
         let restarts = [
@@ -110,17 +117,21 @@ impl StoppedThread {
         registers
     }
 
-    /// Its id.
+    /// The thread's id.
     pub fn tid(&self) -> Tid {
         self.tid
     }
 
-    /// True if it sleeps in futex(2).
+    /// True if the thread sleeps in futex(2).
     pub(super) fn waits_for_lock(&self) -> bool {
         self.registers.system_call() == libc::SYS_futex
     }
 
-    /// Takes it back to a breakpoint that it has come to, and that is gone.
+    /// Moves the thread back to a removed breakpoint that it has just hit, and drops the SIGTRAP.
+    /// Does nothing if it has not hit it.
+    ///
+    /// # Errors
+    /// The registers cannot be set, or the thread has ended.
     pub fn step_back(&mut self, breakpoint: Avma) -> Result<(), TraceeError> {
         if self.signal == libc::SIGTRAP && self.pc() == breakpoint.plus(PAST_BREAKPOINT) {
             self.signal = 0;
@@ -131,6 +142,9 @@ impl StoppedThread {
     }
 
     /// Moves the thread to the start of removed code if it is inside that code.
+    ///
+    /// # Errors
+    /// The registers cannot be set, or the thread has ended.
     pub fn leave_code(&mut self, code: &std::ops::Range<Avma>) -> Result<(), TraceeError> {
         if code.contains(&self.pc()) {
             self.registers.set_pc(code.start.0);
@@ -140,51 +154,57 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// True if it stopped on its own way rather than at the delivery of a signal, so that it can
-    /// be made to run other code.
+    /// True if the thread did not stop before a signal's delivery, so that it can be made to run
+    /// other code.
     pub fn is_usable(&self) -> bool {
         self.signal == 0
     }
 
-    /// True if nothing is on its way to it either that the kernel sends for what it has done, a fault or a trapped
-    /// call: that would come while it works for us, and could not be given to it later as what it is.
+    /// True if it is usable and no fault or trapped call is pending for it. Such a signal would
+    /// arrive while it makes calls for ipath, and could not be resent with its original meaning.
     pub(super) fn is_free(&self) -> bool {
         let is_fault = |&(signal, code): &(i32, i32)| code > 0 && FAULTS.contains(&signal);
         self.is_usable() && sys::queued(self.tid).is_ok_and(|q| !q.iter().any(is_fault))
     }
 
-    /// Where it will go on.
+    /// The thread's program counter.
     pub fn pc(&self) -> Avma {
         Avma(self.registers.pc())
     }
 
-    /// Its stack pointer.
+    /// The thread's stack pointer.
     pub fn sp(&self) -> Avma {
         Avma(self.registers.sp())
     }
 
-    /// Its thread pointer.
+    /// The thread pointer: the base of the thread's local storage.
     pub fn thread_pointer(&self) -> Avma {
         Avma(self.registers.thread_pointer())
     }
 
-    /// True if what it asks of the kernel may come back to it by SIGSYS instead: then no call can be made on it.
+    /// True if the thread's system calls may be turned into SIGSYS. No call can then be made on it.
     pub fn dispatches_calls(&self) -> bool {
         sys::dispatches_calls(self.tid)
     }
 
-    /// The signals it blocks.
+    /// The mask of the signals that the thread blocks (bit `n - 1` for signal `n`).
+    ///
+    /// # Errors
+    /// The mask cannot be read, or the thread has ended.
     pub fn signal_mask(&self) -> Result<u64, TraceeError> {
         sys::signal_mask(self.tid).map_err(|e| TraceeError::registers(self.tid, e))
     }
 
-    /// Lets it go on elsewhere.
+    /// Sets the program counter.
+    ///
+    /// # Errors
+    /// The registers cannot be set, or the thread has ended.
     pub fn set_pc(&mut self, pc: Avma) -> Result<(), TraceeError> {
         self.registers.set_pc(pc.0);
         self.flush()
     }
 
-    /// Lets it go on elsewhere, out of any system call, with another stack pointer.
+    /// Sets the program counter and the stack pointer, outside any system call.
     pub(super) fn go_to(&mut self, pc: Avma, sp: Avma) -> Result<(), TraceeError> {
         self.registers.set_pc(pc.0);
         self.registers.set_sp(sp.0);
@@ -192,25 +212,25 @@ impl StoppedThread {
         self.flush()
     }
 
-    /// Reads its registers again, after it has gone on to another stop.
+    /// Rereads the registers after the thread has moved to another stop.
     pub(super) fn renew(&mut self) -> Result<(), TraceeError> {
         let registers = sys::registers(self.tid);
         self.registers = registers.map_err(|e| TraceeError::registers(self.tid, e))?;
         Ok(())
     }
 
-    /// Its registers.
+    /// The thread's registers.
     pub fn registers(&self) -> &Registers {
         &self.registers
     }
 
-    /// Gives the thread registers that are not its own.
+    /// Temporarily sets other registers, until [`Self::flush`].
     pub(super) fn borrow(&mut self, registers: &Registers) -> Result<(), TraceeError> {
         (self.borrowed, self.has_worked) = (true, true);
         sys::set_registers(self.tid, registers).map_err(|e| TraceeError::registers(self.tid, e))
     }
 
-    /// Gives the thread its own registers.
+    /// Writes the thread's own registers back.
     pub(super) fn flush(&mut self) -> Result<(), TraceeError> {
         sys::set_registers(self.tid, &self.registers)
             .map_err(|e| TraceeError::registers(self.tid, e))?;
@@ -218,7 +238,7 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Lets it go on and keeps it traced; false where it has ended.
+    /// Resumes the thread and keeps it traced. Returns false if it has ended.
     pub(super) fn go_on(mut self) -> Result<bool, TraceeError> {
         if self.borrowed {
             self.flush()?;
@@ -232,12 +252,13 @@ impl StoppedThread {
         }
     }
 
-    /// Lets it go on, with the signal whose delivery was held up. One that has ended is collected.
+    /// Resumes the thread with the signal that was about to be delivered, untraced unless it is
+    /// followed. Collects it if it has ended.
     pub(super) fn resume(mut self) -> Result<(), TraceeError> {
         self.release()
     }
 
-    /// Leaves it in its stop.
+    /// Leaves the thread in its stop.
     pub(super) fn leave(mut self) {
         self.held = false;
     }
@@ -253,7 +274,7 @@ impl StoppedThread {
         match self.let_go() {
             Ok(()) => flushed,
             Err(Errno::ESRCH) => {
-                // Nobody else can collect it while we trace it. What it answers does not matter.
+                // Only its tracer can collect it. The result does not matter.
                 let _ = sys::change(self.tid);
                 Ok(())
             }
@@ -263,44 +284,50 @@ impl StoppedThread {
 }
 
 impl StoppedThread {
-    /// Lets it go on, and traces it no longer unless it is followed.
+    /// Resumes the thread, and detaches it unless it is followed.
     fn let_go(&self) -> Result<(), Errno> {
         let Some(pid) = followed::process_of(self.tid) else {
             return sys::detach(self.tid, self.signal);
         };
         if self.signal == libc::SIGTRAP && followed::is_at_breakpoint(self.tid, self.pc()) {
-            // It comes to the stop again, before an instruction of its own, and then to who follows it: given the signal it would end.
+            // The thread then stops for it again before it executes another instruction, and its
+            // follower handles it. Delivered to the program, the signal would end it.
             let info = sys::delivered(self.tid)?;
             sys::send_again(self.tid, &info)?;
             return sys::cont(self.tid, 0);
         }
         if !self.in_group {
             if self.has_worked && self.is_in_call() {
-                // The kernel makes an interrupted call again on its way through the handling of signals, by which a thread does not
-                // come from the end of a call: unlike the end of tracing, going on does not lead there. One more stop does.
+                // The kernel restarts an interrupted call only on its signal handling path. A
+                // thread resumed from the exit of a call does not take that path, unlike one that
+                // is detached. Another stop makes it take the path.
                 sys::interrupt(self.tid)?;
             }
             return sys::cont(self.tid, self.signal);
         }
-        // It may have worked for us meanwhile, and only this leads it back to where its group stands.
+        // It may have made calls for ipath meanwhile. Only this returns it to the group stop.
         sys::detach(self.tid, self.signal)?;
         attaching(pid, || sys::seize(self.tid))
     }
 }
 
-/// Has a call that a stop has interrupted made again when its thread goes on from there, unless the program handles a signal: so it would
-/// be without a tracer, who is told of signals too that the program ignores.
+/// Makes an interrupted call restart when its thread resumes, unless the program handles a signal.
+/// It would restart without a tracer: a tracer also stops the thread for signals that the program
+/// ignores.
 pub fn mend(tid: Tid) {
-    // It fails where the thread has ended.
+    // Fails only if the thread has ended.
     if let Ok(thread) = StoppedThread::at_stop(tid, 0, false) {
         thread.leave();
     }
 }
 
-/// SIGTRAP in a signal mask.
+/// The bit of SIGTRAP in a signal mask.
 pub const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 
-/// Has a thread that has stopped block a signal as well.
+/// Adds a signal to the mask of a stopped thread.
+///
+/// # Errors
+/// The mask cannot be read or set, or the thread has ended.
 pub fn block(tid: Tid, signal: i32) -> Result<(), TraceeError> {
     let failed = |errno| TraceeError::registers(tid, errno);
     let mask = sys::signal_mask(tid).map_err(failed)?;
@@ -310,7 +337,7 @@ pub fn block(tid: Tid, signal: i32) -> Result<(), TraceeError> {
 impl Drop for StoppedThread {
     fn drop(&mut self) {
         if self.held {
-            // Nothing can be done for a thread that cannot be resumed; it is gone.
+            // If this fails, the thread is gone.
             let _ = self.release();
         }
     }
@@ -339,7 +366,7 @@ mod tests {
         let [nap, again] = [libc::SYS_nanosleep, libc::SYS_restart_syscall];
         assert!(is_timed(nap, -ERESTART_RESTARTBLOCK));
         assert!(is_timed(again, -ERESTART_RESTARTBLOCK));
-        // As some stops find it that come soon after another.
+        // The state seen at some stops shortly after another stop.
         assert!(is_timed(nap, again) && is_timed(again, again) && is_timed(-1, again));
         assert!(!is_timed(libc::SYS_read, -ERESTARTSYS));
         assert!(!is_timed(-1, -ERESTART_RESTARTBLOCK));

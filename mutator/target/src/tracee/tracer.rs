@@ -1,5 +1,7 @@
-//! The thread that traces what is followed, from then on until it is let go. The kernel's tracers are threads, and a thread has one:
-//! so whatever is to be done to a process that is followed is done here, between what happens to it.
+//! The tracer thread, which traces all followed processes until they are released.
+//!
+//! The kernel's tracers are threads, and a thread has only one tracer. So every change to a
+//! followed process runs on this thread, between events of the processes.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -17,34 +19,36 @@ use super::sys::{self, Change};
 use super::{followed, serve};
 use crate::process::{FOLLOWER, Tid};
 
-/// Interrupts the wait of that thread, and nothing else.
+/// Interrupts only the tracer thread's wait.
 const WAKE: i32 = libc::SIGURG;
 
-/// What becomes of what happens to processes that are followed. Where it was stopped for it, it is let go on here.
+/// Handles the events of followed processes. It must resume threads that stopped for an event.
 pub trait Follow: Send + 'static {
-    /// A thread that is traced has done something.
+    /// Handles an event of a traced thread.
     fn happened(&mut self, tid: Tid, change: Change);
 
-    /// A process has ended that this one has started, with this status (wait(2)).
+    /// Handles the end of a child of this process, with its status (wait(2)).
     fn ended(&mut self, tid: Tid, status: i32);
 
-    /// Nothing is traced, not yet or not any more.
+    /// Called while no thread is traced.
     fn idle(&mut self);
 }
 
-/// What is to be done by the thread that traces, which has a `F`.
+/// A job for the tracer thread, which owns an `F`.
 type Job<F> = Box<dyn FnOnce(&mut F) + Send>;
 
 struct Queue<F> {
-    /// None once nothing is done there any more.
+    /// `None` once the thread accepts no more jobs.
     jobs: Mutex<Option<VecDeque<Job<F>>>>,
+    /// The id of the tracer thread. 0 before it has started.
     tid: AtomicI32,
+    /// True once the thread is to end.
     is_over: AtomicBool,
 }
 
-/// A queue, whatever follows there.
+/// A queue for any type of follower.
 trait Queued: Send + Sync {
-    /// Gives it back where it is over.
+    /// Adds a job. Returns it if the queue is closed.
     fn push(&self, job: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>>;
     fn tid(&self) -> i32;
 }
@@ -65,24 +69,25 @@ impl<F: Follow> Queued for Queue<F> {
     }
 }
 
-/// That of the thread that traces, as long as there is one.
+/// The queue of the current tracer thread, if there is one.
 static CURRENT: Mutex<Option<Arc<dyn Queued>>> = Mutex::new(None);
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A thread that traces what it follows. At its end what is still traced goes on untraced.
+/// Handle of a tracer thread. Dropping it ends the thread, which releases everything still traced.
 pub struct Tracer<F: Follow> {
     queue: Arc<Queue<F>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<F: Follow> Tracer<F> {
-    /// Begins; there is one at a time.
+    /// Starts the thread. Only one may exist at a time. Changes the dispositions of SIGURG and
+    /// SIGCHLD.
     ///
     /// # Errors
-    /// No thread can be made.
+    /// The dispositions cannot be changed, or the thread cannot be created.
     pub fn begin(mut follow: F) -> io::Result<Self> {
         wake_by_signal()?;
         let queue = Arc::new(Queue {
@@ -96,10 +101,10 @@ impl<F: Follow> Tracer<F> {
             followed::begin();
             own.tid
                 .store(nix::unistd::gettid().as_raw(), Ordering::Release);
-            // Whoever begins it has it known first.
+            // Wait until the thread is registered.
             let _ = may_go.recv();
             let worked = catch_unwind(AssertUnwindSafe(|| own.work(&mut follow)));
-            // Nobody is served any more; who waits is told by this.
+            // Closing the queue ends all waits for jobs.
             lock(&CURRENT).take();
             lock(&own.jobs).take();
             if let Err(panic) = worked {
@@ -117,10 +122,10 @@ impl<F: Follow> Tracer<F> {
         })
     }
 
-    /// Has something done there, and waits for it.
+    /// Runs `what` on the tracer thread and waits for its result. `None` if the thread has ended.
     ///
     /// # Panics
-    /// As it does.
+    /// Panics if `what` panics.
     pub fn ask<R: Send + 'static>(
         &self,
         what: impl FnOnce(&mut F) -> R + Send + 'static,
@@ -128,7 +133,7 @@ impl<F: Follow> Tracer<F> {
         let (done, answer) = sync_channel(1);
         let job = move |follow: &mut F| {
             let result = catch_unwind(AssertUnwindSafe(|| what(follow)));
-            // It is waited for.
+            // The receiver is waiting.
             let _ = done.send(result);
         };
         lock(&self.queue.jobs).as_mut()?.push_back(Box::new(job));
@@ -145,7 +150,7 @@ impl<F: Follow> Drop for Tracer<F> {
             std::thread::sleep(AGAIN);
         }
         if let Some(thread) = self.thread.take() {
-            // Whoever asked it for what it has panicked at knows of that.
+            // The caller whose job panicked has received the panic.
             let _ = thread.join();
         }
     }
@@ -163,11 +168,11 @@ impl<F: Follow> Queue<F> {
                 Ok(Some(tid)) => match sys::change(tid) {
                     Ok(Change::Ended) => follow.ended(tid, sys::collect(tid)),
                     Ok(change) => follow.happened(tid, change),
-                    // It is gone: another one has been told of that.
+                    // The thread is gone, and another thread has collected it.
                     Err(_) => std::thread::sleep(REST),
                 },
                 Ok(None) => {}
-                // Nothing is followed (yet, or any more).
+                // No thread is traced yet or any more.
                 Err(_) => {
                     follow.idle();
                     std::thread::sleep(REST);
@@ -177,13 +182,13 @@ impl<F: Follow> Queue<F> {
     }
 }
 
-/// How long is slept where nothing can be waited for.
+/// The time between retries if there is nothing to wait for.
 const REST: Duration = Duration::from_millis(1);
-/// A wake-up may come before the wait; then another one follows.
+/// The time until the next wake-up. A wake-up before the wait begins has no effect.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// A thread that this one traces and that has done something; none where the wait was interrupted. It is looked at and not
-/// collected, see [`sys::change`].
+/// Waits for a tracee of this thread that has an event. `None` if the wait was interrupted. Fails
+/// with ECHILD if there is no tracee. The event is not collected: see [`sys::change`].
 fn next() -> Result<Option<Tid>, Errno> {
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -200,35 +205,38 @@ fn next() -> Result<Option<Tid>, Errno> {
     Ok((pid != 0).then_some(Tid(pid)))
 }
 
-/// Has [`WAKE`] interrupt what its thread waits for: it is ignored otherwise.
+/// Installs a handler for [`WAKE`], so that it interrupts system calls. By default it is ignored.
+/// Resets SIGCHLD to its default, without a signal when a tracee stops.
 fn wake_by_signal() -> io::Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
-    // SAFETY: the handler does nothing, and the structure lives.
+    // SAFETY: the handler does nothing, and the structure is live.
     let set = unsafe { libc::sigaction(WAKE, &raw const action, std::ptr::null_mut()) };
     Errno::result(set)?;
-    // The others need not be woken by each stop of what is followed.
+    // Stops of tracees must not wake the other threads.
     let mut quiet: libc::sigaction = action;
     quiet.sa_sigaction = libc::SIG_DFL;
     quiet.sa_flags = libc::SA_NOCLDSTOP;
-    // SAFETY: the structure lives.
+    // SAFETY: the structure is live.
     let set = unsafe { libc::sigaction(libc::SIGCHLD, &raw const quiet, std::ptr::null_mut()) };
     Errno::result(set).map(drop).map_err(io::Error::from)
 }
 
+/// Sends [`WAKE`] to the tracer thread `tid`. Does nothing for 0.
 fn wake(tid: i32) {
-    // It has not begun.
+    // The thread has not started.
     if tid == 0 {
         return;
     }
     let own = nix::unistd::getpid().as_raw();
-    // SAFETY: takes no pointer. It fails where the thread has ended.
+    // SAFETY: takes no pointer. Fails only if the thread has ended.
     unsafe { libc::syscall(libc::SYS_tgkill, own, tid, WAKE) };
 }
 
-/// Waits for an answer of the thread that traces, waking it; none where it is over.
+/// Waits for an answer from the tracer thread, waking it repeatedly. `None` if the thread has
+/// ended.
 fn wait_for<R>(
     tid: impl Fn() -> i32,
     mut look: impl FnMut() -> Result<R, RecvTimeoutError>,
@@ -243,16 +251,17 @@ fn wait_for<R>(
     }
 }
 
-/// What a job leaves: its result, or what it has panicked with.
+/// The result of a job, or its panic.
 type Left<R> = Result<R, Box<dyn Any + Send>>;
 
-/// What is to be done elsewhere. Its fields are dropped in this order.
+/// A job with the sender of its result. The fields are dropped in this order.
 struct Sent<W, R> {
     what: W,
     done: SyncSender<Left<R>>,
 }
 
-/// Does something by the thread that traces, if there is one; else gives it back.
+/// Runs `what` on the tracer thread and waits for its result. Returns `what` as the error if there
+/// is no such thread. Panics if `what` panics or the thread ends before it has run.
 pub(super) fn run<W: FnOnce() -> R + Send, R: Send>(what: W) -> Result<R, W> {
     let Some(queue) = lock(&CURRENT).clone() else {
         return Err(what);
@@ -265,12 +274,12 @@ pub(super) fn run<W: FnOnce() -> R + Send, R: Send>(what: W) -> Result<R, W> {
     let job = move || {
         let Sent { what, done } = sent;
         let result = catch_unwind(AssertUnwindSafe(what));
-        // It is waited for.
+        // The receiver is waiting.
         let _ = done.send(result);
     };
     let job: Box<dyn FnOnce() + Send + '_> = Box::new(job);
-    // SAFETY: what the job borrows lives for as long as this call, which returns only once `done` has been used or dropped: by
-    // then `what`, which is before it, is no more.
+    // SAFETY: everything that the job borrows outlives this call. The call returns only once `done`
+    // has been used or dropped, and `what` is dropped before `done`.
     let job: Box<dyn FnOnce() + Send> = unsafe { std::mem::transmute(job) };
     if let Err(job) = queue.push(job) {
         job();
@@ -278,6 +287,6 @@ pub(super) fn run<W: FnOnce() -> R + Send, R: Send>(what: W) -> Result<R, W> {
     match wait_for(|| queue.tid(), || answer.recv_timeout(AGAIN)) {
         Some(Ok(result)) => Ok(result),
         Some(Err(panic)) => resume_unwind(panic),
-        None => panic!("the thread that traces has ended"),
+        None => panic!("the tracing thread has ended"),
     }
 }

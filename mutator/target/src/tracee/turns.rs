@@ -15,11 +15,13 @@ use crate::process::{Activity, Tid};
 use crate::progress::Step;
 use crate::random;
 
-/// The first turn of a thread, enough for most. Each further one is twice as long.
+/// The length of the first turn of a thread, enough for most. Each further one is twice as long.
 const TURN: Duration = Duration::from_micros(200);
+/// No turn of a thread is longer than this.
 const LONGEST_TURN: Duration = Duration::from_millis(20);
-/// The limit for all turns of a stop, for each thread of the process, and in all.
+/// The limit for all turns of a stop, for each thread of the process.
 const FOR_EACH_THREAD: Duration = Duration::from_micros(250);
+/// The limit for all turns of a stop.
 const ALTOGETHER: Duration = Duration::from_secs(1);
 
 impl Stopped {
@@ -27,15 +29,15 @@ impl Stopped {
     /// `is_inside` describes, even if a signal has stopped the process. Then resumes all threads.
     /// Returns the length of the stop.
     ///
-    /// One thread runs at a time, because two threads may compete for one processor. A thread that is
-    /// still inside gets longer turns, unless it sleeps at a lock: it may hold the lock itself. Threads
-    /// that sleep at a lock come last.
+    /// One thread runs at a time, because two threads may compete for one processor. A thread that
+    /// is still inside gets longer turns, unless it sleeps at a lock: it may hold the lock itself.
+    /// Threads that sleep at a lock come last.
     pub fn give_turns(
         mut self,
         tids: &[Tid],
         is_inside: impl Fn(Avma) -> bool,
     ) -> Result<Duration, TraceeError> {
-        let step = Step::begin("giving its threads turns");
+        let step = Step::begin("running its threads in turn");
         let all = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
         let until = Instant::now() + ALTOGETHER.min(FOR_EACH_THREAD.saturating_mul(all));
         let mut order = tids.to_vec();
@@ -62,7 +64,8 @@ impl Stopped {
         self.resume()
     }
 
-    /// Lets a thread run for `turn`. False if it does not stop after that.
+    /// Lets a thread run for `turn`. False if it does not stop after that. True also if it has
+    /// ended.
     fn give_turn(&mut self, tid: Tid, turn: Duration, step: &Step) -> Result<bool, TraceeError> {
         let Some(thread) = self.threads.remove(&tid) else {
             return Ok(true);
@@ -70,8 +73,8 @@ impl Stopped {
         if !self.run(tid, turn, || thread.go_on())? {
             return Ok(true);
         }
-        // A thread that was stopped with its process before our interrupt has yet to take the stop of
-        // the interrupt.
+        // A thread that was stopped with its process before the interrupt has yet to take the stop
+        // of the interrupt.
         let change = sys::change(tid).map_err(|e| TraceeError::Wait(tid, e))?;
         if matches!(change, Change::Stopped(_)) {
             self.run(tid, turn, || match sys::cont(tid, 0) {

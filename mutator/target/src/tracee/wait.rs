@@ -1,32 +1,36 @@
-//! Waiting for what a traced thread does next. Every wait ends, for a thread may be killed at any moment. Of a
-//! process that has been killed, waitid(2) does not report the first thread before all others have been
-//! collected.
+//! Waiting for the next event of a traced thread.
+//!
+//! Every wait has a time limit, because a thread may be killed at any moment. waitid(2) does not
+//! report the first thread of a killed process until all others have been collected.
 
 use std::time::{Duration, Instant};
 
 use super::sys::{self, Change};
 use super::{StoppedThread, TraceeError, followed};
-use crate::process::{Pid, Process, STOPS, Tid, is_no_process, read_text, state_letter};
+use crate::process::{Pid, Process, Tid, is_no_process, read_text, state_letter};
 
-/// How long a thread may take to come to a system call it has been pointed at, and to its end: so long at a time, and so often. Time
-/// goes on while a virtual machine is held, and nothing else does.
+/// The length of one wait for a thread to reach a system call, or its exit.
 const AT_A_TIME: Duration = Duration::from_millis(100);
+/// The number of waits of [`AT_A_TIME`]. The number matters while a virtual machine is paused: its
+/// clock advances and nothing else does.
 const TIMES: usize = 100;
-/// How long it is looked for without a pause: most stops come within microseconds.
+/// The time to poll without a pause. Most stops happen within microseconds.
 const AT_ONCE: Duration = Duration::from_micros(30);
-/// Pauses from then on, each twice the last.
+/// The first pause after polling for [`AT_ONCE`]. Each pause is twice the previous one.
 const FIRST: Duration = Duration::from_micros(5);
+/// The longest pause.
 const LONGEST: Duration = Duration::from_micros(500);
 
-/// What came of waiting for a thread that has been interrupted.
+/// The outcome of waiting for an interrupted thread.
 pub(super) enum Waited {
     Stopped(Box<StoppedThread>),
     Ended,
-    /// Time is over.
+    /// The time is up.
     Running,
 }
 
-/// Waits until a thread that has been interrupted stops.
+/// Waits until an interrupted thread stops, ends, or `deadline` has passed. Fails with
+/// [`TraceeError::OtherProgram`] if the thread has executed another program.
 pub(super) fn wait_for_stop(tid: Tid, deadline: Instant) -> Result<Waited, TraceeError> {
     let at_stop = |signal, in_group| {
         let thread = StoppedThread::at_stop(tid, signal, in_group)
@@ -38,13 +42,14 @@ pub(super) fn wait_for_stop(tid: Tid, deadline: Instant) -> Result<Waited, Trace
         match change(tid, deadline)? {
             Change::None => return Ok(Waited::Running),
             Change::Stopped(in_group) => return at_stop(0, in_group),
-            // Stopped by a signal on its way in before the interrupt: it is delivered on resuming,
-            // and the interrupt's own stop would come after that.
+            // A signal stopped the thread before the interrupt did. It is delivered on resume, and
+            // the interrupt's own stop would come after it.
             Change::Signal(signal) => return at_stop(signal, false),
             Change::Ended => return Ok(Waited::Ended),
-            // It stays where it is, for who follows it.
+            // It stays in its stop for its follower.
             Change::Replaced => return Err(TraceeError::OtherProgram(Pid(tid.0))),
-            // The interrupt is forgotten there (kernel/signal.c, ptrace_stop: any trap clears a pending one).
+            // This stop has cleared the interrupt (kernel/signal.c, ptrace_stop: any trap clears a
+            // pending one).
             Change::Call | Change::Other(_) => {
                 match sys::interrupt(tid).and_then(|()| sys::cont(tid, 0)) {
                     Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
@@ -55,7 +60,10 @@ pub(super) fn wait_for_stop(tid: Tid, deadline: Instant) -> Result<Waited, Trace
     }
 }
 
-/// What a thread does next, within the time it may take for a call.
+/// The next event of a thread. [`Change::None`] if there is none within the time limit for a call.
+///
+/// # Errors
+/// The thread cannot be waited for.
 pub fn next(tid: Tid) -> Result<Change, TraceeError> {
     for _ in 1..TIMES {
         match change(tid, Instant::now() + AT_A_TIME)? {
@@ -66,17 +74,25 @@ pub fn next(tid: Tid) -> Result<Change, TraceeError> {
     change(tid, Instant::now() + AT_A_TIME)
 }
 
-/// Has a thread that has become another program leave execve(2), in which it has stopped: calls can be made in it only then. Where it
-/// has come to.
+/// Moves a thread out of execve(2), in which it has stopped after an exec. Only then can it make
+/// calls. Returns its next event.
+///
+/// # Errors
+/// The thread cannot be traced, resumed or waited for.
 pub fn leave_exec(tid: Tid) -> Result<Change, TraceeError> {
     let gone_on = sys::interrupt(tid).and_then(|()| sys::cont(tid, 0));
     gone_on.map_err(|errno| TraceeError::Resume(tid, errno))?;
     next(tid)
 }
 
-/// Has a thread carry out one instruction. Signals that come meanwhile come to it again after that. One that stops its group does so at
-/// once: sent again, it would outlive the SIGCONT that has followed. The thread is told to stop then when it goes on, with its group or
-/// without.
+/// Makes a thread execute one instruction.
+///
+/// Signals that arrive meanwhile are sent again afterwards. A signal that stops the group takes
+/// effect at once: resent, it would outlive a later SIGCONT. The thread is then interrupted, so
+/// that it stops when it resumes, with or without its group.
+///
+/// # Errors
+/// The thread cannot be traced, resumed or waited for.
 pub fn step(tid: Tid) -> Result<(), TraceeError> {
     let mut kept = Vec::new();
     let (mut signal, mut has_stopped) = (0, false);
@@ -97,7 +113,7 @@ pub fn step(tid: Tid) -> Result<(), TraceeError> {
             other => break Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
         }
     };
-    // What fails, fails because the thread has ended.
+    // Failures mean that the thread has ended.
     for info in kept {
         let _ = sys::send_again(tid, &info);
     }
@@ -107,53 +123,50 @@ pub fn step(tid: Tid) -> Result<(), TraceeError> {
     stepped
 }
 
-/// Has a thread that has had itself traced (PTRACE_TRACEME), and stands in a stop, traced as by PTRACE_SEIZE, where this thread
-/// follows: what it starts is so as well, and stops without a signal. It stands in the stop of its group meanwhile, before it has
-/// run anything, and then at the SIGCONT by which that ends, which is not to be blocked.
-pub fn seize_to_follow(tid: Tid) -> Result<(), TraceeError> {
-    if !followed::is_begun() {
-        return Ok(());
-    }
-    let failed = |e| TraceeError::Resume(tid, e);
-    let place = || {
-        let registers = sys::registers(tid).map_err(|e| TraceeError::registers(tid, e))?;
-        Ok::<_, TraceeError>((registers.pc(), registers.sp()))
+/// Starts tracing a new process that is about to execute a program. Everything that the program
+/// starts is traced as well, if this thread follows.
+///
+/// # Errors
+/// The process cannot be traced, or has ended.
+pub fn seize_before_exec(tid: Tid) -> Result<(), TraceeError> {
+    let seized = if followed::is_begun() {
+        sys::seize(tid)
+    } else {
+        sys::seize_for_exec(tid)
     };
-    let first = place()?;
-    sys::detach(tid, libc::SIGSTOP).map_err(failed)?;
-    sys::seize(tid).map_err(failed)?;
-    let raw = nix::unistd::Pid::from_raw(tid.0);
-    let let_go = || nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGCONT).map_err(failed);
-    // It is to come to a SIGCONT here, and to nothing else.
-    let mut kept = Vec::new();
-    loop {
-        match next(tid)? {
-            Change::Stopped(true) => let_go()?,
-            Change::Stopped(false) => {}
-            Change::Signal(libc::SIGCONT) => break,
-            Change::Signal(signal) => {
-                kept.extend(sys::delivered(tid));
-                if STOPS.contains(&signal) {
-                    // It has taken a SIGCONT away that had not come (kernel/signal.c, prepare_signal).
-                    let_go()?;
-                }
-            }
-            Change::Ended => return Err(TraceeError::ThreadGone(tid)),
-            other => return Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
+    seized.map_err(|errno| {
+        if is_dead(Pid(tid.0), tid) {
+            TraceeError::ThreadGone(tid)
+        } else {
+            TraceeError::seize(Pid(tid.0), tid, errno)
         }
-        sys::cont(tid, 0).map_err(failed)?;
-    }
-    if place()? != first {
-        let what = "has been let go by another's SIGCONT".to_owned();
-        return Err(TraceeError::Unexpected(tid, what));
-    }
-    for info in kept {
-        sys::send_again(tid, &info).map_err(failed)?;
-    }
-    Ok(())
+    })
 }
 
-/// What a thread does until `deadline`.
+/// Runs a traced process until it has executed a program. Stops of its group end at once.
+///
+/// # Errors
+/// The process has ended, or cannot be resumed or waited for.
+pub fn run_to_exec(tid: Tid) -> Result<(), TraceeError> {
+    loop {
+        let signal = match next(tid)? {
+            Change::Replaced => return Ok(()),
+            Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+            // The program is on a slow disk.
+            Change::None => continue,
+            Change::Signal(signal) => signal,
+            Change::Stopped(_) | Change::Call | Change::Other(_) => 0,
+        };
+        match sys::cont(tid, signal) {
+            // It has been killed, which is seen next.
+            Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
+            Err(errno) => return Err(TraceeError::Resume(tid, errno)),
+        }
+    }
+}
+
+/// Waits for the next event of a thread. [`Change::None`] if there is none until `deadline`.
+/// [`Change::Ended`] also if the thread is a zombie that the kernel does not report yet.
 pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError> {
     let begin = Instant::now();
     let mut pause = FIRST;
@@ -181,9 +194,10 @@ pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError>
     }
 }
 
-/// Lets children go on that a thread waits for before it can stop: it shares its memory with them (vfork(2)).
+/// Resumes children for which the thread must wait before it can stop, because they share its
+/// memory (vfork(2)).
 fn let_children_run(tid: Tid) {
-    // Also of a process that is being let go, which is followed no more.
+    // Includes a process that is being released and no longer followed.
     let pid = followed::is_begun().then(|| followed::group_of(tid));
     let Some(pid) = pid.flatten() else {
         return;
@@ -197,7 +211,7 @@ fn let_children_run(tid: Tid) {
             continue;
         }
         match sys::change(first) {
-            // What becomes another program is looked at later; its parent waits no longer.
+            // A child that has called exec is handled later. Its parent no longer waits for it.
             Ok(Change::Stopped(false)) if followed::process_of(first).is_none() => {
                 let _ = followed::enter(first);
                 let _ = sys::cont(first, 0);
@@ -209,7 +223,7 @@ fn let_children_run(tid: Tid) {
     }
 }
 
-/// True if a thread has ended; what cannot be read tells nothing.
+/// True if the thread is known to have ended.
 pub(super) fn is_dead(pid: Pid, tid: Tid) -> bool {
     match read_text(format!("/proc/{pid}/task/{tid}/stat")) {
         Ok(stat) => matches!(state_letter(&stat), Some('Z' | 'X')),

@@ -1,10 +1,13 @@
-//! The way back: what lets a thread that makes system calls for us return to its own work by
-//! itself, should we be killed meanwhile.
+//! The way back: it lets a thread that makes system calls for ipath return to its own work without
+//! help, if ipath is killed meanwhile.
 //!
-//! The thread is pointed at a system call of the process that a return follows, and its stack pointer at a frame as a signal's delivery
-//! would leave it (arch/x86/include/asm/sigframe.h `struct rt_sigframe`). That lies below its stack pointer and red
-//! zone, where a signal would put it too. Whoever goes on from there makes the call, returns into the restorer,
-//! and rt_sigreturn(2) gives the thread everything it had: registers, signal mask, extended state.
+//! The thread's program counter is set to a system call instruction that is followed by a return.
+//! Its stack pointer is set to a frame as a signal's delivery would leave it
+//! (arch/x86/include/asm/sigframe.h `struct rt_sigframe`). The frame is below the thread's stack
+//! pointer and red zone, where a signal frame would be too.
+//!
+//! A thread that continues from there makes the call and returns into the restorer. rt_sigreturn(2)
+//! then restores its registers, signal mask and extended state.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -19,21 +22,22 @@ use crate::arch::signal_frame::{NO_STACK, NO_STACK_AT, extended, frame};
 use crate::process::shadow;
 use crate::process::{Mapping, Memory, Pid, Text, Tid, read_text};
 
-/// Room that must be left below it on its stack.
+/// The room required below the frame on the stack, in bytes.
 const SPARE: u64 = 16 * 1024;
 
-/// Code of the process that the way back leads over.
+/// The process's code that the way back uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Code {
-    /// The instruction of a system call that a return follows.
+    /// A system call instruction followed by a return.
     pub call: Avma,
-    /// A call of rt_sigreturn.
+    /// Code that calls rt_sigreturn.
     pub restorer: Avma,
 }
 
 impl Code {
-    /// Looks for it in the process's executable memory that stays: what has no file may be ours. First where it was found the last
-    /// time: a child has what its parent has.
+    /// Finds code for the way back in executable memory that stays mapped. `None` if there is none.
+    /// Memory without a file may be ipath's own. The previous result, the only one kept, is tried
+    /// first: a child has the same code as its parent.
     pub fn find(maps: &[Mapping], memory: &Memory) -> Option<Self> {
         static LAST: Mutex<Option<Code>> = Mutex::new(None);
         let lasts = |at: Avma| maps.iter().any(|m| m.contains(at) && is_lasting(m));
@@ -46,10 +50,11 @@ impl Code {
         *last
     }
 
+    /// As [`Self::find`], without the previous result.
     fn search(maps: &[Mapping], memory: &Memory) -> Option<Self> {
         const AT_ONCE: usize = 1 << 20;
         let (mut call, mut restorer) = (None, None);
-        // A C library has both, and is not the largest that programs have.
+        // A C library has both, and is not a program's largest file.
         let mut lasting: Vec<&Mapping> = maps.iter().filter(|m| is_lasting(m)).collect();
         lasting.sort_by_key(|m| m.range.end.0 - m.range.start.0);
         for mapping in lasting {
@@ -66,7 +71,7 @@ impl Code {
                 call = call.or_else(|| find(&CALL));
                 restorer = restorer.or_else(|| find(&RESTORER));
                 restorer = restorer.or_else(|| find(&SHORT_RESTORER));
-                // What straddles two pieces is passed over; there is more than one of each.
+                // Code that straddles two pieces is missed. Each kind occurs more than once.
                 from = from.plus(len as u64);
             }
         }
@@ -76,7 +81,7 @@ impl Code {
         })
     }
 
-    /// True if it still is where it was found.
+    /// True if the code for the way back is still in memory.
     pub fn is_there(&self, memory: &Memory) -> bool {
         let starts = |at, code: &[u8]| memory.read_vec(at, code.len()).is_ok_and(|now| now == code);
         let restores = [&RESTORER[..], &SHORT_RESTORER[..]];
@@ -84,7 +89,7 @@ impl Code {
     }
 }
 
-/// True if the mapping is code of the process's own files, or the kernel's for it.
+/// True if the mapping is code of the process's own files or the vdso.
 pub fn is_lasting(mapping: &Mapping) -> bool {
     let named = mapping.name.starts_with('/') || mapping.name == "[vdso]";
     mapping.execute && mapping.read && named
@@ -93,17 +98,20 @@ pub fn is_lasting(mapping: &Mapping) -> bool {
 /// A frame below a thread's stack.
 #[derive(Debug)]
 pub struct WayBack {
-    /// What the stack pointer is while a call is made: the frame's lowest byte.
+    /// The stack pointer while a call is made: the frame's lowest byte.
     pub sp: Avma,
-    /// What has been where the frame is, and where resolvers run, from this address on. Below a stack pointer
-    /// there is nothing of that stack, but where a program has put small stacks into an array of its own,
-    /// another one.
+    /// The previous contents of the frame and of the stack that resolvers use, from this address
+    /// on.
+    ///
+    /// Below a stack pointer there is usually nothing of value. If a program puts small stacks into
+    /// one array, another stack may be there.
     before: (Avma, Vec<u8>),
 }
 
 impl WayBack {
-    /// Lays the frame down; `None` where the thread's stack may have no room for it, or where it
-    /// could not return over it.
+    /// Writes the frame, from which the thread returns to its present work with the signal mask
+    /// `mask` (bit `n - 1` for signal `n`). `None` if the thread's stack may lack room for it, or
+    /// if the thread could not return through it.
     pub fn lay(
         code: Code,
         maps: &[Mapping],
@@ -138,33 +146,37 @@ impl WayBack {
         Some(Self { sp, before })
     }
 
-    /// Takes the frame away: nobody is to take it for a signal's any more.
+    /// Removes the frame, so that it is no longer mistaken for a signal's, and restores the
+    /// previous contents.
     pub fn clear(&self, text: Text<'_>) {
-        // Where it cannot be written the process has ended.
+        // A failed write means that the process has ended.
         let _ = text.write(self.sp, &[0; 8]);
         let _ = text.write(self.before.0, &self.before.1);
     }
 }
 
-/// Where on its way back a thread is.
+/// A thread's position on its way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// About to make the call.
+enum Progress {
+    /// About to make the call. With the address of the restorer.
     Before(Avma),
-    /// Past it.
+    /// After the call.
     After,
 }
 
-/// Leads a thread all the way back that a command which has been killed since had pointed at a call. A call that it
-/// has not made yet is not made. False for any other thread.
+/// Completes the way back of a thread that a killed command had redirected to a call. A call that
+/// it has not made yet is skipped. Returns false for any other thread.
+///
+/// # Errors
+/// The thread cannot be resumed, or its registers cannot be set.
 pub fn lead_back(memory: &Memory, thread: &mut StoppedThread) -> Result<bool, TraceeError> {
     let Some(place) = place(memory, thread) else {
         return Ok(false);
     };
-    if let Place::Before(restorer) = place {
+    if let Progress::Before(restorer) = place {
         thread.go_to(restorer, thread.sp().plus(size_of::<u64>() as u64))?;
     }
-    // To the beginning of rt_sigreturn, and to its end.
+    // To the entry of rt_sigreturn, then to its exit.
     for _ in 0..2 {
         to_call(thread.tid())?;
     }
@@ -172,6 +184,7 @@ pub fn lead_back(memory: &Memory, thread: &mut StoppedThread) -> Result<bool, Tr
     Ok(true)
 }
 
+/// Resumes a thread until the entry or the exit of a system call. Delivers signals meanwhile.
 fn to_call(tid: Tid) -> Result<(), TraceeError> {
     let go = |signal| sys::to_call(tid, signal).map_err(|e| TraceeError::registers(tid, e));
     go(0)?;
@@ -190,10 +203,11 @@ fn to_call(tid: Tid) -> Result<(), TraceeError> {
     }
 }
 
-/// A thread is on its way back where its code is at one of the four places that the way leads over, and the
-/// frame is where it is at that place.
-fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
-    /// Bytes of the instruction that the two restorers end with.
+/// The position of a thread on its way back. `None` if it is not on the way. It is on the way if
+/// its program counter is at one of the four places involved, and the frame is where that place
+/// requires.
+fn place(memory: &Memory, thread: &StoppedThread) -> Option<Progress> {
+    /// The length in bytes of the last instruction of both restorers.
     const LAST: u64 = SYSTEM_CALL.len() as u64;
     const WORD: u64 = size_of::<u64>() as u64;
     let starts =
@@ -214,9 +228,9 @@ fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
         restores(restorer)?;
         let made = starts(Avma(pc.0.checked_sub(LAST)?), &CALL);
         return if starts(pc, &CALL) {
-            Some(Place::Before(restorer))
+            Some(Progress::Before(restorer))
         } else {
-            made.then_some(Place::After)
+            made.then_some(Progress::After)
         };
     }
     if sp.0 < WORD || !frame_at(sp.0 - WORD) {
@@ -229,17 +243,19 @@ fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
             .and_then(restores)
             .is_some_and(|code| code.len() as u64 == len + LAST)
     });
-    (restores(pc).is_some() || within).then_some(Place::After)
+    (restores(pc).is_some() || within).then_some(Progress::After)
 }
 
-/// True if `lowest` and everything from there to the stack pointer is stack of this thread's own
-/// and nobody else's: the main thread's, or one at whose upper end the C library has put the
-/// thread's control block, which points at itself (psABI 3.4.6). A coroutine's stack may end anywhere: Go's
-/// lie in one mapping, and what the thread pointer is for there as well.
+/// True if `lowest` and everything up to the stack pointer is stack of this thread alone.
+///
+/// True for the main thread's stack, and for a stack with room down to `lowest` whose upper end
+/// holds the C library's control block, which points to itself (psABI 3.4.6). A coroutine's stack
+/// may end anywhere: Go's stacks share a mapping, which also contains the target of the thread
+/// pointer.
 fn is_own_stack(memory: &Memory, stack: &Mapping, thread: &StoppedThread, lowest: u64) -> bool {
     let roomy = stack.range.start.0 <= lowest && stack.write;
     if stack.name == "[stack]" {
-        // It grows down as it is written to.
+        // It grows down when written to.
         return true;
     }
     let block = thread.thread_pointer();
@@ -247,8 +263,8 @@ fn is_own_stack(memory: &Memory, stack: &Mapping, thread: &StoppedThread, lowest
     roomy && stack.contains(block) && thread.sp() < block && is_block()
 }
 
-/// True if returns of the thread are checked against a shadow stack, which would have to hold the
-/// restorer's address as well.
+/// True if a shadow stack checks the thread's returns. It would need to contain the restorer's
+/// address too.
 fn has_shadow_stack(thread: &StoppedThread) -> bool {
     let path = format!("/proc/{}/status", thread.tid());
     let status = read_text(path).unwrap_or_default();

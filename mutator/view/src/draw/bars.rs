@@ -1,18 +1,18 @@
-//! How values are distributed, on part of a line: a bar for each power of two.
+//! A distribution on part of a line, with a bar for each power of two.
 
 use ipath_profile::Distribution;
 use ipath_profile::report::human;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Wider ones are left out.
-const MOST: usize = 40;
+/// The maximum number of bars. Wider distributions are not shown.
+const MAX_WIDTH: usize = 40;
 
-/// `  512 ns ▁▇█▁ 8.19 us`, with the lower end of the first bar and the upper end of the last; none without
-/// values, and where they are not known or too far apart.
+/// `  512 ns ▁▇█▁ 8.19 us`, with the lower bound of the first bar and the upper bound of the last.
+/// `None` if there are no values, or if they are not in known buckets or too far apart.
 pub(super) fn of(values: &Distribution, unit: &str) -> Option<String> {
     let buckets = values.buckets();
     let ((first, _), (last, _)) = (*buckets.first()?, *buckets.last()?);
-    if !values.is_known() || first.up_to(last) >= MOST {
+    if !values.is_known() || first.up_to(last) >= MAX_WIDTH {
         return None;
     }
     let largest = buckets.iter().map(|b| b.1).max()?;
@@ -23,7 +23,7 @@ pub(super) fn of(values: &Distribution, unit: &str) -> Option<String> {
             bars.push(' ');
             at = at.next();
         }
-        // What holds anything has a bar.
+        // A nonempty bucket has a bar.
         let height = (u128::from(n) * BARS.len() as u128).div_ceil(largest.into());
         let height = usize::try_from(height).unwrap_or(0).saturating_sub(1);
         bars.extend(BARS.get(height));
@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(text.as_deref(), Some("  512 ns ▁▄█  ▃ 32.8 us"));
         let text = bars(&[(0, 8), (1, 4)], &[(2, 2), (0, 1)], "");
         assert_eq!(text.as_deref(), Some("  -7 ▂ ▁█▄ 4"));
-        let far = [(0, 1), (MOST as u8, 1)];
+        let far = [(0, 1), (MAX_WIDTH as u8, 1)];
         assert_eq!(bars(&far, &[], "ns"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! More about the selected row: its whole name, its numbers, how its values are distributed, how it compares, and the source
-//! around the call.
+//! Details of the selected row: its whole name, numbers, distribution, comparisons, and the source
+//! code around the call.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -16,6 +16,7 @@ use ipath_profile::display_name;
 use ipath_profile::printable;
 use ipath_profile::report::{self, human, wrapped};
 
+/// Draws the details of the selected row. Draws nothing if no row is selected.
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
     let Some(row) = state.selected_row() else {
         return;
@@ -44,9 +45,9 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// The whole name, for a function with its definition, on as many lines as it needs, then the distribution of
-/// the values.
-fn whole_title(state: &State, key: tree::Key, width: usize) -> Vec<Line<'static>> {
+/// The whole name on as many lines as it needs, with the definition of a function, then the
+/// distribution of the values.
+fn whole_title(state: &State, key: tree::RowKey, width: usize) -> Vec<Line<'static>> {
     let line = state.tree.line(key);
     let definition = definition(state, key);
     let text = line.map_or_else(String::new, |line| {
@@ -73,8 +74,9 @@ fn whole_title(state: &State, key: tree::Key, width: usize) -> Vec<Line<'static>
     name.chain(bars).collect()
 }
 
-/// The file and line of a function's definition.
-fn definition(state: &State, key: tree::Key) -> Option<String> {
+/// The file and line of a function's definition. `None` if they are not known, or the row is not of
+/// a measured function.
+fn definition(state: &State, key: tree::RowKey) -> Option<String> {
     let site = *state.tree.sites(key.node).get(key.site)?;
     let line = state
         .tree
@@ -84,13 +86,14 @@ fn definition(state: &State, key: tree::Key) -> Option<String> {
     Some(format!("{}:{number}", printable(file)))
 }
 
-/// The whole name, which may not fit into its row, and where there is room how the values are distributed.
-fn title(state: &State, key: tree::Key, width: usize) -> Line<'static> {
+/// The whole name, which may not fit into its row, and the distribution of the values if there is
+/// room.
+fn title(state: &State, key: tree::RowKey, width: usize) -> Line<'static> {
     let line = state.tree.line(key);
     let text = line.map_or_else(String::new, |line| {
         let mark = if line.inlined { " (inlined)" } else { "" };
         let after = format!("{mark}  {}", line.place);
-        // The place gets at most half of the line: the function's name is more important.
+        // The place gets at most half of the line, because the function's name is more important.
         let room = width.saturating_sub(after.width()).max(width / 2);
         format!("{}{after}", display_name::fit(&line.name, room))
     });
@@ -104,7 +107,8 @@ fn title(state: &State, key: tree::Key, width: usize) -> Line<'static> {
     Line::styled(line, DIM)
 }
 
-/// The selected row before and after the mark, and the differences.
+/// The selected row before and after the mark, and the differences. Empty unless the span shown is
+/// the time since the mark.
 fn since_mark(state: &State) -> Vec<Line<'static>> {
     let Some(change) = state.selected_change() else {
         return Vec::new();
@@ -148,7 +152,7 @@ fn since_mark(state: &State) -> Vec<Line<'static>> {
         line(last),
     ];
     if change.is_mean_significant || change.is_rate_significant {
-        lines[2].push_str("  * not by chance");
+        lines[2].push_str("  * significant");
     }
     let lines = lines.into_iter();
     lines
@@ -185,9 +189,10 @@ fn figures(state: &State, node: NodeId) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
 }
 
-/// How a function differs over the processes, where there are several, and what the costliest have of it: from the beginning on,
-/// whatever part of the time is shown.
-fn processes(state: &State, key: tree::Key) -> Vec<Line<'static>> {
+/// The spread of a function over the processes, if there are several, and the costliest processes.
+/// Both cover the whole session, whichever span is shown. Empty if the row is not of a measured
+/// function.
+fn processes(state: &State, key: tree::RowKey) -> Vec<Line<'static>> {
     let function = || {
         let site = *state.tree.sites(key.node).get(key.site)?;
         let profile = state.profile()?;
@@ -208,7 +213,7 @@ fn processes(state: &State, key: tree::Key) -> Vec<Line<'static>> {
     lines.map(Line::raw).collect()
 }
 
-/// What the marked row has beside the selected one.
+/// The comparison of the selected row with the marked one. `None` if no row is marked.
 fn comparison(state: &State, node: NodeId) -> Option<Line<'static>> {
     let key = state.compared?;
     if key.node == node {
@@ -234,8 +239,8 @@ fn comparison(state: &State, node: NodeId) -> Option<Line<'static>> {
     ]))
 }
 
-/// The inlined scopes at the call, outwards.
-fn inlined(state: &State, key: tree::Key, width: usize) -> Vec<Line<'static>> {
+/// The inlined scopes at the call, from the innermost outwards. Empty if there are none.
+fn inlined(state: &State, key: tree::RowKey, width: usize) -> Vec<Line<'static>> {
     let Some(&site) = state.tree.sites(key.node).get(key.site) else {
         return Vec::new();
     };
@@ -252,8 +257,9 @@ fn inlined(state: &State, key: tree::Key, width: usize) -> Vec<Line<'static>> {
     lines.map(|text| Line::styled(text, DIM)).collect()
 }
 
-/// The source lines around the call, or from the definition of the function on.
-fn source(state: &State, key: tree::Key, room: usize) -> Vec<Line<'static>> {
+/// The source lines around the call, or from the function's definition on, at most `room` lines. If
+/// the file cannot be read, a line that says so. Empty if the position is not known.
+fn source(state: &State, key: tree::RowKey, room: usize) -> Vec<Line<'static>> {
     let position = state.selected_line().and_then(|line| line.source.clone());
     let Some((file, number)) = position else {
         return Vec::new();
@@ -267,7 +273,7 @@ fn source(state: &State, key: tree::Key, room: usize) -> Vec<Line<'static>> {
         )];
     };
     let at = number.saturating_sub(1) as usize;
-    // The return type may stand on the line before the name.
+    // The return type may be on the line before the name.
     let before = match definition(state, key) {
         Some(_) => 1,
         None => room / 2,

@@ -1,4 +1,4 @@
-//! What is shown in the place of the table: the help, functions to add, columns.
+//! The lists that replace the table: the help, functions to add, columns.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -10,23 +10,23 @@ use crate::key::{self, HelpLine};
 use crate::names::Finder;
 use ipath_profile::printable;
 
-/// What the numbers mean, below the keys.
+/// The explanation of the numbers, below the keys.
 const MEANING: [&str; 12] = [
-    "Callers: below each function the calls that reach it, below these theirs, to the root.",
-    "A chain of calls without a fork is one line; [3 frames of the C runtime] stands for frames",
-    "that are not of the program. A line without numbers has those of the line above.",
-    "OF RUN: part of the time that passed, of all threads together; 3.60x is that of 3.6 threads",
-    "on average. OF FUNC: part of the function's total; in the views from the root and flat OF ALL,",
-    "of all functions together. OF ABOVE: part of the line that it is below. SELF: without the",
-    "measured calls within. P50 to P99.9 are percentiles, from a histogram by powers of two.",
-    "MIN and MAX are known of the whole session, not of an interval. Where something is looked",
-    "for or filtered, text is a regular expression, and small letters mean large ones too.",
-    "With the mouse: a line selects it, the selected one opens, a title sorts. Shift keeps the",
-    "terminal's own selection. The session of `attach --keep` stays in the program after q;",
+    "Callers: below each function its callers, below these theirs, up to the root.",
+    "A chain of calls without a fork is one line. [3 frames of the C runtime] stands for frames",
+    "outside the program. A line without numbers has those of the line above.",
+    "OF RUN: share of the elapsed time, of all threads together; 3.60x means 3.6 threads",
+    "on average. OF FUNC: share of the function's total. In the flat and root views, OF ALL: share",
+    "of all functions together. OF ABOVE: share of the line that it is below. SELF: without the",
+    "measured callees. P50 to P99.9 are percentiles, from a histogram by powers of two.",
+    "MIN and MAX are of the whole session, not of an interval. In searches and filters",
+    "text is a regular expression, and lower-case letters also match upper-case ones.",
+    "With the mouse: a click selects a line or opens the selected one; on a title it sorts. Shift",
+    "keeps the terminal's own selection. With `attach --keep`, the session stays in after q;",
     "`ipath detach PID` takes it out.",
 ];
 
-/// The help from its line `top` on.
+/// The help, from line `top` on.
 pub(super) fn help(top: usize, frame: &mut Frame<'_>, area: Rect) {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for line in key::help() {
@@ -40,7 +40,7 @@ pub(super) fn help(top: usize, frame: &mut Frame<'_>, area: Rect) {
     }
     lines.push(Line::default());
     lines.extend(MEANING.map(|text| Line::from(format!("  {text}"))));
-    // Side by side where there is room.
+    // In two columns if there is room.
     const WIDE: u16 = 92;
     let height = usize::from(area.height);
     let pages = usize::from((area.width / WIDE).max(1));
@@ -85,7 +85,7 @@ pub(super) fn help(top: usize, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// The functions whose names what was typed is part of.
+/// The functions that match the typed text.
 pub(super) fn finder(state: &State, finder: &Finder, frame: &mut Frame<'_>, area: Rect) {
     let head = match &state.names {
         None => "reading the names of all functions ...".to_owned(),
@@ -120,7 +120,7 @@ pub(super) fn finder(state: &State, finder: &Finder, frame: &mut Frame<'_>, area
     }
 }
 
-/// All columns, with those that are shown marked.
+/// Draws the list of all columns, with a mark on those that are shown.
 pub(super) fn columns(state: &State, at: usize, frame: &mut Frame<'_>, area: Rect) {
     let all = state.all_columns();
     let shown = state.columns_in(state.size.0.into());

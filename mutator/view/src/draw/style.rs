@@ -1,4 +1,4 @@
-//! What text on the screen looks like.
+//! Styles, and shortening of text.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -11,7 +11,7 @@ pub(super) const ERROR: Style = Style::new().fg(Color::Red);
 
 pub(crate) const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// `text` in at most `room` columns; what is cut off is replaced by an ellipsis.
+/// `text` in at most `room` columns. An ellipsis replaces the part that is cut off.
 pub(crate) fn fit(text: &str, room: usize) -> String {
     if text.width() <= room {
         return text.to_owned();
@@ -31,7 +31,7 @@ pub(crate) fn fit(text: &str, room: usize) -> String {
     out
 }
 
-/// The same of a line in several styles.
+/// Shortens a line with several styles to `room` columns, as [`fit`] does.
 pub(super) fn fit_line(line: Line<'_>, room: usize) -> Line<'_> {
     if line.width() <= room {
         return line;
@@ -40,7 +40,8 @@ pub(super) fn fit_line(line: Line<'_>, room: usize) -> Line<'_> {
     let mut spans = Vec::new();
     for span in line.spans {
         let width = span.width();
-        // What is cut has an ellipsis, and so has what ends where the rest would begin.
+        // A span that is cut has an ellipsis, and so does a span that ends where the next would
+        // begin.
         if width < left {
             left -= width;
             spans.push(span);
@@ -61,7 +62,8 @@ pub(super) fn fit_line(line: Line<'_>, room: usize) -> Line<'_> {
     }
 }
 
-/// `text` in at most `room` columns: of a file's path the folders go first, then the end of its name.
+/// `text` in at most `room` columns. The folders of a file's path are dropped first, then the end
+/// of its name.
 pub(super) fn fit_path(text: &str, room: usize) -> String {
     if text.width() <= room || !text.starts_with('/') {
         return fit(text, room);
@@ -73,8 +75,8 @@ pub(super) fn fit_path(text: &str, room: usize) -> String {
     }
 }
 
-/// The look of a share of the whole: the larger, the warmer. The terminal's own colours, which are readable on light and
-/// on dark.
+/// The style of a share of the whole: the larger, the warmer. Uses the terminal's own colors,
+/// which are readable on light and on dark backgrounds.
 pub(super) fn heat(share: f64) -> Style {
     const LEVELS: [(f64, Style); 3] = [
         (

@@ -1,10 +1,10 @@
-//! The rows: columns of numbers, then the names as a tree.
+//! The rows: columns of numbers, then names as a tree.
 
 use super::style::{BOLD, DIM, SELECTED, WARN, heat};
 use crate::State;
 use crate::change::Change;
 use crate::column::{Column, Sort};
-use crate::tree::{self, Key, Marker, NodeId, Row};
+use crate::tree::{self, Marker, NodeId, Row, RowKey};
 use ipath_profile::display_name::{self, Chain, Link};
 use ipath_profile::folding::{self, Item};
 use ipath_profile::report::human;
@@ -14,6 +14,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
+/// Draws the titles of the columns, and the rows from `state.top` on.
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect) {
     let columns = state.columns_in(head.width.max(body.width).into());
     let mut titles: Vec<Span<'_>> = columns
@@ -49,12 +50,12 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
         let text = match state.tree.filters().is_empty() {
             true if is_idle => "  no calls yet",
             true => "  no function is instrumented",
-            false => "  nothing is left; Backspace takes the last filter away",
+            false => "  nothing is left; Backspace removes the last filter",
         };
         frame.render_widget(Line::styled(text, DIM), body);
     }
     let visible = state.rows.iter().enumerate().skip(state.top);
-    // What is further down first: how values are distributed there is part of what is above.
+    // From the bottom up, because distributions of lower rows are part of those above.
     let height = usize::from(body.height);
     if let Some(metric) = state.metric_place()
         && columns.iter().any(|column| column.is_percentile())
@@ -92,11 +93,12 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
     }
 }
 
-/// A row up to its names.
+/// A row without its names.
 struct Begun {
     spans: Vec<Span<'static>>,
-    /// The names, with their room, which includes the text after them.
+    /// The names of the row. Their room includes the text after them.
     chain: Chain,
+    /// The place of the first name, for the end of the row. `None` if it is not known.
     place: Option<String>,
     style: Style,
 }
@@ -203,7 +205,7 @@ fn finish(state: &State, row: &Row, begun: Begun, name: String) -> Line<'static>
     Line::from(spans)
 }
 
-/// A remark for a function that is no longer measured.
+/// A remark for a function that is no longer measured. `None` for other rows.
 fn removed(state: &State, node: NodeId) -> Option<String> {
     let site = state.tree.function_at(node)?;
     let index = state.tree.function_index(site)?;
@@ -211,7 +213,8 @@ fn removed(state: &State, node: NodeId) -> Option<String> {
     function.is_removed.then(|| "removed".to_owned())
 }
 
-/// The lines of the tree before a row, in so much room: of a branch too deep for it the innermost part.
+/// The tree lines before a row, in at most `room` columns. If the branch is too deep, only the
+/// innermost part is shown.
 fn rails(row: &Row, room: usize) -> String {
     let Some(levels) = row.indent.checked_sub(1) else {
         return String::new();
@@ -239,13 +242,13 @@ fn rails(row: &Row, room: usize) -> String {
     text[hidden..].concat()
 }
 
-/// The names of a row, and the place of the first.
+/// The names of a row, and the place of the first name.
 fn text(state: &State, row: &Row) -> (Vec<Link>, Option<String>) {
     let tree = &state.tree;
     let link = |line: &tree::Line| Link {
         name: line.name.clone(),
         mark: if line.inlined { " (inlined)" } else { "" }.to_owned(),
-        // Compilers give a lambda that is inlined no other name.
+        // Compilers give inlined lambdas no other name.
         is_fold: !line.is_own || line.name == "operator()",
     };
     if !row.is_whole {
@@ -256,7 +259,7 @@ fn text(state: &State, row: &Row) -> (Vec<Link>, Option<String>) {
     }
     let lines = tree.lines_of(row.key.node);
     let at = |&(site, level): &(usize, usize)| {
-        let key = Key {
+        let key = RowKey {
             site,
             level,
             ..row.key
@@ -268,10 +271,10 @@ fn text(state: &State, row: &Row) -> (Vec<Link>, Option<String>) {
     let links = items.into_iter().filter_map(|item| match item {
         Item::Frame(index) => Some(link(lines[index])),
         Item::Runtime(text) => Some(Link::fold(text)),
-        // The function into which they are inlined stands beside them.
+        // The function into which they are inlined is on the same row.
         Item::Wrappers(_) => None,
     });
-    // The first call of a chain tells most.
+    // The first call of a chain is the most informative.
     let place = lines.first().map(|line| line.place.clone());
     (links.collect(), place)
 }

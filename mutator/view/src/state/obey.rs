@@ -1,4 +1,4 @@
-//! What the commands do while the table is browsed.
+//! The commands of the table view.
 
 use super::{Action, Finder, Mode, Mouse, State};
 use crate::column::Sort;
@@ -8,6 +8,8 @@ use crate::tree::{NodeId, Row, Shape, Span, typed};
 use ipath_profile::off_cpu;
 
 impl State {
+    /// Performs a command of the table view. Returns the action that the caller has to perform, if
+    /// there is one.
     pub(super) fn obey(&mut self, command: Command) -> Option<Action> {
         let page = usize::from(self.layout().rows).saturating_sub(1).max(1);
         match command {
@@ -61,7 +63,7 @@ impl State {
             Command::Mark => {
                 self.tree.mark();
                 self.say(Ok(
-                    "counting from here on; t shows the total again".to_owned()
+                    "counting from now on; t shows the total again".to_owned()
                 ));
                 self.arrange();
             }
@@ -117,7 +119,7 @@ impl State {
             Command::AddCallees => {
                 let site = self.function_of_row()?;
                 let (index, name) = self.still_there(site)?;
-                self.say(Ok(format!("looking for what {name} calls ...")));
+                self.say(Ok(format!("looking for the callees of {name} ...")));
                 return Some(Action::Callees(index));
             }
             Command::Change => {
@@ -142,14 +144,14 @@ impl State {
             }
             Command::Edit => match self.selected_line().and_then(|line| line.source.clone()) {
                 Some((file, line)) => return Some(Action::Edit(file.to_string(), line)),
-                None => self.say(Err("no source position is known of this line".to_owned())),
+                None => self.say(Err("the source position of this line is unknown".to_owned())),
             },
             Command::Help => self.mode = Mode::Help(0),
         }
         None
     }
 
-    /// What the mouse does.
+    /// Handles a mouse event.
     pub(super) fn point(&mut self, mouse: Mouse) {
         const A_TURN: usize = 3;
         match mouse {
@@ -181,7 +183,8 @@ impl State {
         }
     }
 
-    /// Sorts by the column whose title is there; a second time the other way round.
+    /// Sorts by the column with its title at this terminal column. A second press reverses the
+    /// order.
     fn press_title(&mut self, column: usize) {
         let columns = self.columns_in(self.size.0.into());
         let mut right = 0;
@@ -204,6 +207,7 @@ impl State {
         self.arrange();
     }
 
+    /// Moves the cursor to a row, or to the last one if there is no such row.
     pub(super) fn go_to(&mut self, row: usize) {
         self.cursor = row.min(self.rows.len().saturating_sub(1));
     }
@@ -249,8 +253,7 @@ impl State {
         if next == Shape::Threads && !has_threads {
             next = Shape::Callers;
             self.say(Ok(
-                "callers; by thread or process where --per-thread or --per-process keeps them apart"
-                    .to_owned(),
+                "callers; threads and processes need --per-thread or --per-process".to_owned(),
             ));
         } else {
             self.say(Ok(next.name(of_processes).to_owned()));
@@ -274,10 +277,11 @@ impl State {
         self.arrange();
     }
 
-    /// Goes to the next line, or the one before, that has what is looked for: of all that there could be.
+    /// Moves to the next or previous line that matches the search, among all lines that could be
+    /// shown. Continues from the other end. Shows a message if nothing matches.
     pub(super) fn seek(&mut self, is_forward: bool) {
         let Some(sought) = self.sought.clone() else {
-            self.say(Ok("nothing is looked for: / does".to_owned()));
+            self.say(Ok("no name is searched for: / does".to_owned()));
             return;
         };
         let mut all = self.tree.in_order(|a, b| self.compare(a, b));
@@ -294,7 +298,7 @@ impl State {
             None => (before.iter().find(has).copied(), true),
         };
         let Some(node) = found else {
-            self.say(Err(format!("{} is not there", typed(&sought))));
+            self.say(Err(format!("{} is not found", typed(&sought))));
             return;
         };
         self.tree.reveal(node);
@@ -308,16 +312,20 @@ impl State {
         let best = self.rows.iter().position(|row| is_it(&row) && named(row));
         self.go_to(best.or(first).unwrap_or(self.cursor));
         if is_around {
-            self.say(Ok("from the other end".to_owned()));
+            self.say(Ok("continued from the other end".to_owned()));
         }
     }
 
+    /// The action that adds the function of the selected call site. `None`, with a message, if the
+    /// row is no call site or the function has no name.
     fn add_caller(&mut self) -> Option<Action> {
         let key = self.selected_row()?.key;
         let site = *self.tree.sites(key.node).get(key.site)?;
         let site = self.tree.site(site);
         if site.is_alone {
-            self.say(Err("this line is no call site: go to a caller".to_owned()));
+            self.say(Err(
+                "this line is not a call site: go to a caller".to_owned()
+            ));
             return None;
         }
         match site.pattern.clone() {
@@ -327,13 +335,16 @@ impl State {
                 Some(Action::Add(pattern))
             }
             None => {
-                self.say(Err("this function has no name to add it by".to_owned()));
+                self.say(Err(
+                    "this function cannot be added: it has no name".to_owned()
+                ));
                 None
             }
         }
     }
 
-    /// The path of the selected row, from the function to the root, a line each.
+    /// The action that copies the path of the selected row, from the function to the root, one call
+    /// per line. `None` if no row is selected.
     fn copy(&mut self) -> Option<Action> {
         let row = *self.selected_row()?;
         let mut text = String::new();
@@ -345,7 +356,7 @@ impl State {
         }
         let lines = text.lines().count();
         self.say(Ok(format!(
-            "{lines} lines copied, where the terminal has a clipboard"
+            "{lines} lines copied, if the terminal has a clipboard"
         )));
         Some(Action::Copy(text))
     }

@@ -1,4 +1,4 @@
-//! What keys do while something is asked.
+//! The keys while a question is open.
 
 use super::{Action, Mode, State};
 use crate::Key;
@@ -8,7 +8,8 @@ use crate::line::EditLine;
 use crate::tree::{Filter, SiteId, expression};
 
 impl State {
-    /// What comes of a key; the question stays where it is not answered.
+    /// Handles a key. The question stays open until it is answered. Returns the action to perform,
+    /// if there is one.
     pub(super) fn answer(&mut self, mode: Mode, key: Key) -> Option<Action> {
         match mode {
             Mode::Browse => None,
@@ -79,7 +80,7 @@ impl State {
                         self.arrange();
                         if self.rows.is_empty() {
                             self.say(Ok(
-                                "nothing is left; Backspace takes the filter away".to_owned()
+                                "nothing is left; Backspace removes the filter".to_owned()
                             ));
                         }
                     }
@@ -98,7 +99,8 @@ impl State {
         }
     }
 
-    /// What was typed once Enter comes; until then the line stays, until Escape.
+    /// Handles a key in a line. Returns the text on Enter. Escape closes the line, other keys edit
+    /// it: the result is then `None`.
     fn typed(
         &mut self,
         mut line: EditLine,
@@ -123,7 +125,7 @@ impl State {
             Some(Command::Down) => top + 1,
             Some(Command::PageUp) => top.saturating_sub(page),
             Some(Command::PageDown) => top + page,
-            // Any other key leaves the help.
+            // Any other key closes the help.
             _ => return,
         };
         self.mode = Mode::Help(top);
@@ -175,18 +177,20 @@ impl State {
         self.mode = Mode::Columns(at);
     }
 
-    /// The function that the selected row is about, or why there is none.
+    /// The function of the selected row. `None`, with a message to the user, if the row belongs to
+    /// several. `None` without a row.
     pub(super) fn function_of_row(&mut self) -> Option<SiteId> {
         let node = self.selected()?;
         let site = self.tree.function_at(node);
         if site.is_none() {
-            self.say(Err("this line is of several functions".to_owned()));
+            self.say(Err("this line belongs to several functions".to_owned()));
         }
         site
     }
 
-    /// The index of a function in the latest sample, and its name. The source knows its latest sample, which is not the
-    /// shown one while the display is held.
+    /// The index of a function in the latest sample, and its name. The source knows its latest
+    /// sample, which is not the displayed one while the display is paused. `None`, with a message
+    /// to the user, if the sample does not have it.
     pub(super) fn still_there(&mut self, site: SiteId) -> Option<(usize, String)> {
         let name = self.tree.site(site).lines[0].name.clone();
         let index = self.index_in_latest(site);
@@ -196,6 +200,7 @@ impl State {
         Some((index?, name))
     }
 
+    /// The index of a function in the latest sample. `None` if it is not in the sample.
     fn index_in_latest(&self, site: SiteId) -> Option<usize> {
         let index = self.tree.function_index(site)?;
         let shown = self.profile()?;
@@ -214,12 +219,13 @@ impl State {
         (0..latest.functions.len()).find(|&index| of(latest, index).as_ref() == Some(&wanted))
     }
 
-    /// A line with the metrics that a function has in the latest sample, or why they cannot be others.
+    /// A line with the metrics of a function in the latest sample, or the reason that they cannot
+    /// be changed. `None` if the sample does not have the function.
     pub(super) fn metrics_of(&self, site: SiteId) -> Option<Result<EditLine, String>> {
         let latest = self.latest()?;
         let function = latest.functions.get(self.index_in_latest(site)?)?;
         if function.point {
-            let why = "points are counted, and nothing else is measured at them";
+            let why = "points are only counted";
             return Some(Err(why.to_owned()));
         }
         let measured = function.measured.clone();

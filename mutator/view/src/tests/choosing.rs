@@ -1,4 +1,4 @@
-//! Choosing functions: what keys do, and the screen.
+//! Tests of choosing functions: the effects of keys, and the screen.
 
 use super::*;
 use crate::choice::{Choice, Choices, Choosable, Chosen};
@@ -116,7 +116,7 @@ fn a_remark_stands_above_the_callers() {
     assert_eq!(lines(12, 24)[0], "ipath: 42  …");
 }
 
-/// A long name keeps its method, and the module goes first.
+/// A long name keeps its method, and the module is dropped first.
 #[test]
 fn names_are_shortened_to_the_screen() {
     let mut choices = rows(&["a", "bb"]);
@@ -146,7 +146,7 @@ fn the_cursor_stays_on_its_function_when_the_order_changes() {
         choice.press(Key::Enter, 5),
         Some(Chosen::Functions(vec![102]))
     );
-    // One that has not been moved stays on the first.
+    // A cursor that has not been moved stays on the first row.
     let mut choice = choosing(&["a", "bb"]);
     choice.update(rows(&["bb", "a"]));
     assert_eq!(
@@ -190,7 +190,7 @@ ipath: 42  1.0 s
 Enter measure exactly  Space choose  / find  a by name  ? help  Esc leaves
 ";
     assert_eq!(lines(80), expected);
-    // What is needed least goes first.
+    // The least needed column is dropped first.
     let head = |width| {
         let lines = lines(width);
         let head = lines
@@ -254,7 +254,7 @@ fn functions_are_found_by_a_part_of_their_names() {
     choice.press(Key::Enter, 5);
     let chosen = choice.press(Key::Enter, 5);
     assert_eq!(chosen, Some(Chosen::Functions(vec![103])));
-    // Escape clears the filter, and does not leave.
+    // Escape clears the filter and does not leave the screen.
     assert_eq!(choice.press(Key::Esc, 5), None);
     choice.update(rows(&["alpha", "bet"]));
     assert!(shown(&mut choice, 80, 9).contains("alpha"));

@@ -1,4 +1,4 @@
-//! Whole screens as text.
+//! Tests of whole screens as text.
 
 use super::*;
 use crate::names::Names;
@@ -17,12 +17,12 @@ fn golden(name: &str, text: &str) {
 }
 
 #[test]
-fn waiting() {
+fn waiting_for_the_first_sample_is_shown() {
     golden("waiting", &screen(&mut State::default(), 60, 6));
 }
 
 #[test]
-fn two_functions() {
+fn two_functions_are_listed_by_their_total_time() {
     let mut state = showing(sample());
     give(&mut state, later(&sample(), 1, 40));
     press(&mut state, &[Key::Down]);
@@ -42,7 +42,7 @@ fn losses_and_notes_and_a_held_display() {
     golden("losses", &screen(&mut state, 100, 18));
 }
 
-/// Instructions per cycle stand beside either of the two.
+/// Instructions per cycle are shown with either of the two metrics.
 #[test]
 fn instructions_per_cycle() {
     let mut profile = two_timers();
@@ -141,7 +141,7 @@ fn a_thread_keeps_its_line_and_takes_its_new_name() {
     assert!(shown.iter().all(|name| !name.contains("nker")), "{shown:?}");
 }
 
-/// From the root a thread is below the paths that it took, too, and a function has all of its calls.
+/// From the root, a thread is also below its paths, and a function has all of its calls.
 #[test]
 fn threads_are_below_the_paths_from_the_root() {
     let mut state = showing(values_of_threads());
@@ -166,9 +166,9 @@ fn threads_are_below_the_paths_from_the_root() {
     assert_eq!(state.tree.counted(load).calls, 100);
 }
 
-/// Threads first, in the view that is of them.
+/// The view by thread lists threads first.
 #[test]
-fn by_thread() {
+fn by_thread_lists_threads_first() {
     let mut state = showing(values_of_threads());
     press(
         &mut state,
@@ -178,7 +178,7 @@ fn by_thread() {
     golden("by-thread", &screen(&mut state, 110, 20));
 }
 
-/// All that is known of the selected row, beside another one.
+/// All details of the selected row, compared with another row.
 #[test]
 fn all_about_a_line() {
     let mut state = showing(sample());
@@ -247,14 +247,14 @@ fn finding_a_function_and_choosing_columns() {
 }
 
 #[test]
-fn counts_alone() {
+fn counts_alone_are_drawn_without_time_columns() {
     let mut profile = sample();
     profile.metrics.truncate(1);
     golden("counts", &screen(&mut showing(profile), 80, 16));
 }
 
 #[test]
-fn help() {
+fn help_lists_the_keys_by_section() {
     let mut state = showing(sample());
     press(&mut state, &[Key::Char('?')]);
     golden("help", &screen(&mut state, 90, 29));
@@ -301,7 +301,7 @@ fn narrow_screens_give_up_columns_and_long_names_are_cut() {
 fn no_size_of_the_terminal_is_too_small() {
     let mut profile = sample();
     profile.session.notes = vec!["note".to_owned()];
-    // Wide characters are cut between them.
+    // Wide characters are not split.
     profile.functions[0].name = "漢字漢字漢字漢字漢字".to_owned();
     for keys in [
         &[][..],
@@ -336,7 +336,7 @@ fn a_screen_that_has_shrunk_before_its_event_came_is_drawn() {
 }
 
 #[test]
-fn sums_of_the_largest_numbers_stay_at_the_limit() {
+fn sums_of_the_largest_numbers_stay_at_the_limit_on_screen() {
     let mut state = showing(largest());
     for row in state.rows.iter().filter(|row| row.indent == 0) {
         let total = state.total(row.key.node);

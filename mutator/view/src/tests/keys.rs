@@ -1,4 +1,4 @@
-//! What keys and samples do to the state.
+//! Tests of the effects of keys and samples on the state.
 
 use super::*;
 use crate::key::BINDINGS;
@@ -23,7 +23,7 @@ fn the_hottest_path_of_each_function_is_open_at_first() {
 
 #[test]
 fn numbers_of_a_caller_are_the_sum_of_the_paths_through_it() {
-    // Store::load calls work at the same call site below two different callers of its own.
+    // Store::load calls `work` at the same call site below two different callers of its own.
     let mut profile = sample();
     let mut other = profile.paths[1].clone();
     other.stack = vec![2, 1];
@@ -89,7 +89,7 @@ fn the_mouse_selects_opens_and_sorts() {
     assert_eq!(state.cursor, 0);
     state.update(Event::Mouse(Mouse::WheelDown));
     assert_eq!(state.cursor, 2);
-    // The title of the first column, and again.
+    // Press the title of the first column, twice.
     state.update(Event::Mouse(Mouse::Press(3, layout.header)));
     assert_eq!(
         (state.sort_name().as_str(), &*names(&state)[0]),
@@ -98,7 +98,7 @@ fn the_mouse_selects_opens_and_sorts() {
     state.update(Event::Mouse(Mouse::Press(3, layout.header)));
     assert_eq!(names(&state)[0], "Store::load(int)");
     assert_eq!(state.sort_name(), "calls, reversed");
-    // Nowhere.
+    // Positions without a row or a title.
     for (column, line) in [(0, 0), (3, 23), (79, 22), (1000, 1000)] {
         state.update(Event::Mouse(Mouse::Press(column, line)));
     }
@@ -139,7 +139,7 @@ fn a_chain_is_one_line_or_one_for_each_call() {
                 "work",
             ]
         );
-        // From any of them it is closed again.
+        // It can be closed from each of its rows.
         press(&mut state, &[Key::Down, Key::Left]);
         assert_eq!(state.cursor, 1);
         assert_eq!(names(&state)[1], "  helper < main < __libc_start_main");
@@ -186,7 +186,7 @@ fn what_the_user_has_hidden_stays_hidden_and_the_cursor_stays_on_its_row() {
     let mut state = showing(sample());
     press(&mut state, &[Key::Enter, Key::Down]);
     assert_eq!(names(&state)[state.cursor], "work");
-    // Enough for `work` to become the costliest.
+    // Enough calls to make `work` the costliest.
     give(&mut state, later(&sample(), 0, 5_000));
     let shown = names(&state);
     assert_eq!(shown[0], "work");
@@ -230,7 +230,7 @@ fn a_frame_is_added_and_a_path_copied() {
             .as_ref()
             .unwrap()
             .text
-            .contains("no call site")
+            .contains("not a call site")
     );
     press(&mut state, &[Key::Down, Key::Right, Key::Down]);
     assert_eq!(
@@ -286,14 +286,14 @@ fn what_another_command_has_added_is_said() {
     give(&mut state, sample());
     let text = state.message.clone().unwrap().text;
     assert_eq!(text, "another command has added Store::load(int)");
-    // A pattern had waited for it.
+    // A pattern was pending for it.
     let mut before = fewer.clone();
     before.session.pending = vec!["Store*".to_owned()];
     let mut state = showing(before);
     give(&mut state, sample());
     let text = state.message.clone().unwrap().text;
     assert_eq!(text, "measured from now on: Store::load(int)");
-    // What is done here is answered here.
+    // Functions added by this view are reported as the result of its action.
     let mut state = showing(fewer);
     press(&mut state, &[Key::Char('a')]);
     press(&mut state, &typed("Store*"));
@@ -348,7 +348,7 @@ fn m_goes_through_the_timers_and_says_when_there_is_one() {
 fn a_asks_for_a_pattern_and_enter_adds_it() {
     let mut state = showing(sample());
     press(&mut state, &[Key::Char('a')]);
-    // Keys with a meaning elsewhere are text here.
+    // Keys with another meaning elsewhere are text here.
     press(&mut state, &typed(" qs*d?"));
     assert_eq!(
         press(&mut state, &[Key::Enter]),
@@ -389,7 +389,7 @@ fn d_removes_the_function_of_the_selected_row_only_after_y() {
     let mut state = showing(sample());
     press(&mut state, &[Key::Down, Key::Char('d')]);
     assert_eq!(press(&mut state, &[Key::Char('n')]), None);
-    // Function 1 of the profile stands first in the table; a caller's row means its function.
+    // Function 1 of the profile is the first in the table. A caller's row stands for its function.
     assert_eq!(
         press(&mut state, &[Key::Char('d'), Key::Char('y')]),
         Some(Action::Remove(1))
@@ -405,7 +405,7 @@ fn c_edits_the_metrics_of_the_selected_function() {
     let mut profile = sample();
     profile.functions[1].measured = Some(vec!["count".to_owned(), "cpu".to_owned()]);
     let mut state = showing(profile);
-    // What it measures stands there, for a caller's row what its function does.
+    // The line contains the current metrics, also for a caller's row.
     let keys = [Key::Down, Key::Char('c')];
     press(&mut state, &keys);
     press(&mut state, &typed(",ret"));
@@ -413,7 +413,7 @@ fn c_edits_the_metrics_of_the_selected_function() {
         press(&mut state, &[Key::Enter]),
         Some(Action::Change(1, "count,cpu,ret".to_owned()))
     );
-    // Without a list of its own it measures all that there is.
+    // Without its own list, a function measures all metrics.
     press(&mut state, &[Key::End, Key::Char('c')]);
     assert_eq!(
         press(&mut state, &[Key::Backspace, Key::Enter]),
@@ -430,7 +430,7 @@ fn c_says_that_points_are_counted() {
     let mut state = showing(profile);
     assert_eq!(press(&mut state, &[Key::Char('c')]), None);
     let text = &state.message.as_ref().unwrap().text;
-    assert!(text.contains("points are counted"), "{text}");
+    assert!(text.contains("points are only counted"), "{text}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! What is shown of the paths: views, filters, columns, and of which time.
+//! Tests of the displayed paths: shapes, filters, columns and spans.
 
 use super::*;
 use crate::column::Column;
 use crate::tree::{ROOT, Shape};
 use ipath_profile::PathEntry;
 
-/// What has come since the sample before, and since the mark.
+/// The calls since the previous sample, and since the mark.
 #[test]
 fn t_goes_from_the_total_to_the_interval_and_to_the_mark() {
     let mut state = showing(sample());
@@ -33,7 +33,7 @@ fn t_goes_from_the_total_to_the_interval_and_to_the_mark() {
     assert_eq!(work(&state), (3, 3, 3_000_000));
     state.sample(&later(&third, 0, 5), &Changed::Paths(vec![0]));
     assert_eq!(work(&state), (5, 5, 5_000_000));
-    // Where all has other places, what is known of each path goes with it.
+    // If all indexes change, the numbers move with their paths.
     press(&mut state, &[Key::Char('t')]);
     let mut moved = later(&third, 0, 5);
     moved.paths.reverse();
@@ -107,7 +107,7 @@ fn columns_are_chosen_moved_and_left_to_the_view_again() {
         titles.join(" ")
     };
     assert_eq!(titles(&state), "CALLS CALLS/S WALL TOTAL WALL MEAN OF FUNC");
-    // The first one goes; the last one of the list comes.
+    // The first column is removed, and the last one of the list is added.
     press(&mut state, &[Key::Char('C'), Key::Char(' ')]);
     assert_eq!(titles(&state), "CALLS/S WALL TOTAL WALL MEAN OF FUNC");
     press(
@@ -137,7 +137,7 @@ fn the_same_paths_are_shown_in_four_ways() {
             "  work",
         ]
     );
-    // Of a line that several functions are below none can be meant.
+    // A row above several functions does not stand for one function.
     assert_eq!(press(&mut state, &[Key::Home, Key::Char('d')]), None);
     assert!(
         state
@@ -159,7 +159,7 @@ fn the_same_paths_are_shown_in_four_ways() {
     );
     give(&mut state, later(&sample(), 0, 5_000));
     assert_eq!(names(&state)[0], "work < helper < main < __libc_start_main");
-    // Without threads kept apart it begins anew.
+    // If threads are not kept apart, the cycle starts again.
     press(&mut state, &[Key::Char('v')]);
     assert_eq!(state.tree.shape().name(false), "callers");
     assert!(
@@ -172,7 +172,8 @@ fn the_same_paths_are_shown_in_four_ways() {
     );
 }
 
-/// Where the paths of processes are kept apart there is a view of them, and each is shown by itself.
+/// If the paths of processes are kept apart, there is a view by process, and each can be shown
+/// separately.
 #[test]
 fn processes_have_a_view() {
     use ipath_profile::merge::{Merger, PathsOf};
@@ -183,7 +184,7 @@ fn processes_have_a_view() {
         merger.add(&profile).unwrap();
     }
     let mut state = showing(merger.finish().unwrap());
-    // What each process has is of the whole time, and is called so beside what is not.
+    // The parts of processes cover the whole session, and are labeled so beside other spans.
     let told = |state: &mut State| {
         let screen = screen(state, 120, 40);
         let told = screen
@@ -250,7 +251,7 @@ fn filters_lie_upon_each_other_and_are_taken_away_one_by_one() {
     );
     filter(&mut state, "share:101%");
     assert!(state.message.as_ref().unwrap().is_error);
-    // What is no expression means itself.
+    // A text that is not a valid expression is taken literally.
     filter(&mut state, "load(");
     assert_eq!(names(&state).len(), 4);
 }
@@ -264,7 +265,7 @@ fn z_shows_nothing_but_what_is_below() {
         ["work", "  helper < main < __libc_start_main"]
     );
     assert_eq!(state.tree.counted(node(&state, "work")).calls, 900);
-    // It holds for paths that come later and in other views.
+    // The filter applies to later paths and to other shapes.
     give(&mut state, later(&sample(), 0, 5));
     assert_eq!(state.tree.counted(node(&state, "work")).calls, 905);
     press(&mut state, &[Key::Char('v')]);
@@ -304,11 +305,11 @@ fn a_search_opens_what_it_finds_and_goes_round() {
             .as_ref()
             .unwrap()
             .text
-            .contains("nothing is looked for")
+            .contains("no name is searched for")
     );
 }
 
-/// A program with a long path does not hide that it has been stopped.
+/// A long path of the program does not hide that the program is stopped.
 #[test]
 fn what_is_to_be_acted_on_is_shown_first() {
     let mut profile = sample();
@@ -326,7 +327,7 @@ fn what_is_to_be_acted_on_is_shown_first() {
     }
 }
 
-/// What has just been added is in the table before it is called, and only there.
+/// A function that was just added is in the table before its first call, and only there.
 #[test]
 fn functions_are_shown_before_their_first_call() {
     let whole = sample();
@@ -353,13 +354,13 @@ fn functions_are_shown_before_their_first_call() {
     give(&mut state, profile);
     let text = screen(&mut state, 80, 24);
     assert!(text.contains("no function is instrumented"), "{text}");
-    // From the root, flat, callers.
+    // Through the shapes: from the root, flat, callers.
     press(&mut state, &typed("vv"));
     give(&mut state, whole.clone());
     assert_eq!(names(&state), names(&showing(whole)));
 }
 
-/// What is not exact is of the latest sample, whichever paths have changed.
+/// Losses are those of the latest sample, whichever paths have changed.
 #[test]
 fn losses_are_brought_up_to_date() {
     let mut profile = sample();
@@ -369,7 +370,7 @@ fn losses_are_brought_up_to_date() {
     state.sample(&profile, &Changed::Paths(vec![0]));
     let head = state.profile().unwrap();
     assert_eq!((head.tail_calls(), head.calls()), (77, profile.calls()));
-    // A total without the time of tail-called functions is marked.
+    // A total that lacks the time of tail-called functions is marked.
     let work = node(&state, "work");
     assert!(!Column::Total.cell(&state, work).starts_with('≥'));
     profile.paths[0].tail = 77;
@@ -380,7 +381,7 @@ fn losses_are_brought_up_to_date() {
     }
 }
 
-/// The ranks of a job are one sum, of which each function says how they differ.
+/// The ranks of a job are added up, and each function shows its spread.
 #[test]
 fn several_processes_are_told_apart_below_a_function() {
     let mut merger = ipath_profile::merge::Merger::default();
@@ -399,7 +400,8 @@ fn several_processes_are_told_apart_below_a_function() {
     assert!(shown.contains("rank 0"), "{shown}");
 }
 
-/// What is measured within another measured call is a part of that, and no more of what has called both.
+/// The time of a nested measured call is part of the outer call's time. Their common caller has it
+/// only once.
 #[test]
 fn callers_have_what_is_nested_in_them_once() {
     const NESTED: i128 = 500_000;
@@ -421,7 +423,7 @@ fn callers_have_what_is_nested_in_them_once() {
     assert!(state.rows.iter().any(has_all), "the call itself has it all");
 }
 
-/// A call of `work` takes some 1.3 ms before the mark, and 1 ms after it.
+/// Calls of `work` take about 1.3 ms before the mark, and 1 ms after it.
 #[test]
 fn rows_show_what_was_before_and_after_the_mark() {
     let mut state = showing(sample());
@@ -454,7 +456,7 @@ fn rows_show_what_was_before_and_after_the_mark() {
         "after 3.00 s",
         "calls/s +99 %*",
         "-23 %",
-        "not by chance",
+        "significant",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -463,7 +465,7 @@ fn rows_show_what_was_before_and_after_the_mark() {
 }
 
 #[test]
-fn callers_beyond_the_limit_of_paths_say_so() {
+fn callers_beyond_the_limit_of_paths_say_so_on_screen() {
     let mut profile = sample();
     let path = &mut profile.paths[0];
     (path.stack, path.complete) = (Vec::new(), false);

@@ -1,4 +1,4 @@
-//! The loop over a source and inputs that are both made up.
+//! Tests of the loop with an artificial source and artificial inputs.
 
 use super::*;
 use crate::inputs::{Edited, Input, Inputs};
@@ -24,7 +24,7 @@ struct Fake {
     is_sampled: bool,
 }
 
-/// Samples in which there is nothing to choose.
+/// A finder without functions to choose.
 struct Sampled(Instant);
 
 impl Finder for Sampled {
@@ -120,7 +120,7 @@ impl Source for Fake {
     }
 }
 
-/// Gives each input at once; sleeps out the time when there is none.
+/// Returns each input at once, and sleeps for the timeout if there is none.
 #[derive(Default)]
 struct Script {
     inputs: VecDeque<Option<Input>>,
@@ -133,7 +133,7 @@ impl Inputs for Script {
     fn next(&mut self, timeout: Duration) -> io::Result<Option<Input>> {
         match self.inputs.pop_front() {
             Some(Some(input)) => Ok(Some(input)),
-            // A pause of the user: the loop goes round.
+            // The user pauses: the loop continues.
             Some(None) => Ok(None),
             None => {
                 std::thread::sleep(timeout);

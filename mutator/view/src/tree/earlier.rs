@@ -3,16 +3,17 @@
 use super::{NodeId, Span, Tree};
 use ipath_profile::{Distribution, Gathered};
 
-/// The numbers of a node from the beginning of the session to the mark.
+/// The numbers of a node from the start of the session to the mark.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Before {
     pub(crate) calls: u64,
-    /// Values of the metric; empty without one.
+    /// Values of the metric. Empty without a metric.
     pub(crate) values: Distribution,
 }
 
 impl Tree {
-    /// The numbers of a node before the mark. `None` unless the time since the mark is shown.
+    /// The numbers of a node before the mark, with the values of `metric` (an index). `None` unless
+    /// the span shown is the time since the mark.
     pub(crate) fn before(&self, node: NodeId, metric: Option<usize>) -> Option<Before> {
         if self.span() != Span::Mark {
             return None;
@@ -36,7 +37,8 @@ impl Tree {
         })
     }
 
-    /// The duration of the time before the mark, in ns.
+    /// The length of the time from the start of the session to the mark, in nanoseconds. 0 without
+    /// a mark.
     pub(crate) fn lasted_before(&self) -> u64 {
         self.paths.marked_at()
     }

@@ -1,4 +1,4 @@
-//! Which paths are shown: filters one upon the other, with a way back.
+//! The paths to show: a stack of filters. The last one can be removed.
 
 use regex::Regex;
 
@@ -6,23 +6,25 @@ use super::shape::Shape;
 use super::sites::{SiteId, Sites};
 use ipath_profile::printable;
 
-/// What is left out.
+/// A rule for the paths or rows to keep.
 #[derive(Clone, Debug)]
 pub(crate) enum Filter {
-    /// Paths on which no function's name matches.
+    /// Keeps paths with a function whose name matches.
     Through(Regex),
-    /// Paths without code of a module whose file name matches.
+    /// Keeps paths with code of a module whose file name matches.
     Module(Regex),
-    /// Paths of threads, or of what else they are kept apart by and is called so, whose name and id do not match.
+    /// Keeps paths of the threads (or processes, as the text says) whose name or id matches.
     Thread(&'static str, Regex),
-    /// Rows with less than so large a share of their function.
+    /// Keeps rows with at least this share of their function.
     Share(f64),
-    /// Paths that do not begin so, in this shape.
+    /// Keeps paths that begin with these sites in this shape.
     Zoom(Shape, Vec<SiteId>),
 }
 
 impl Filter {
-    /// From what was typed: `module:NAME`, `thread:NAME`, `process:NAME`, `share:1%`, and otherwise a function's name.
+    /// Parses a filter: `module:NAME`, `thread:NAME`, `process:NAME`, `share:1%`, otherwise the
+    /// name of a function, which may follow `under:`. An error if the share is not a percentage, or
+    /// [`expression`] fails.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let (kind, rest) = text.split_once(':').unwrap_or(("", text));
@@ -31,7 +33,7 @@ impl Filter {
                 let number = rest.trim().trim_end_matches('%').trim().parse::<f64>();
                 let share = number.ok().filter(|n| (0.0..=100.0).contains(n));
                 let share = share.ok_or_else(|| {
-                    format!("`{}` is no share of 0 to 100 %", printable(rest.trim()))
+                    format!("`{}` is not a share of 0 to 100 %", printable(rest.trim()))
                 })?;
                 Ok(Self::Share(share / 100.0))
             }
@@ -39,11 +41,12 @@ impl Filter {
             "thread" => Ok(Self::Thread("thread", expression(rest)?)),
             "process" => Ok(Self::Thread("process", expression(rest)?)),
             "under" => Ok(Self::Through(expression(rest)?)),
-            // A name may have colons.
+            // Names may contain colons.
             _ => Ok(Self::Through(expression(text)?)),
         }
     }
 
+    /// The description for the user.
     pub(crate) fn describe(&self, sites: &Sites) -> String {
         match self {
             Self::Through(name) => format!("through {}", typed(name)),
@@ -58,7 +61,8 @@ impl Filter {
         }
     }
 
-    /// True if a path, from the function outwards, is shown. `shaped` has it as another shape does.
+    /// True if the filter keeps a path, given from the function outwards. `shaped` returns it in
+    /// another shape.
     pub(super) fn keeps(
         &self,
         sites: &Sites,
@@ -83,7 +87,7 @@ impl Filter {
     }
 }
 
-/// What was typed for an expression.
+/// The text from which an expression was made.
 pub(crate) fn typed(expression: &Regex) -> &str {
     let text = expression.as_str();
     let inner = text
@@ -92,14 +96,15 @@ pub(crate) fn typed(expression: &Regex) -> &str {
     inner.unwrap_or(text)
 }
 
-/// What begins an expression without regard to case.
+/// The prefix of expressions that ignore case.
 const ANY_CASE: &str = "(?i:";
 
-/// A regular expression, without regard to case where it has no capital letter.
+/// A regular expression. It ignores case if the text has no capital letter. Text that is no valid
+/// expression is taken literally, ignoring case. An error if it is empty or too large.
 pub(crate) fn expression(text: &str) -> Result<Regex, String> {
     let text = text.trim();
     if text.is_empty() {
-        return Err("nothing to look for".to_owned());
+        return Err("nothing to find".to_owned());
     }
     let has_capital = text.chars().any(char::is_uppercase);
     let whole = if has_capital {
@@ -107,9 +112,10 @@ pub(crate) fn expression(text: &str) -> Result<Regex, String> {
     } else {
         format!("{ANY_CASE}{text})")
     };
-    // What is no expression, such as the beginning of `operator(`, means itself.
+    // A text that is not a valid expression, such as the beginning of `operator(`, is taken
+    // literally.
     let literal = || Regex::new(&format!("{ANY_CASE}{})", regex::escape(text)));
     Regex::new(&whole)
         .or_else(|_| literal())
-        .map_err(|_| format!("`{}` is too much to look for", printable(text)))
+        .map_err(|_| format!("`{}` is too large to search for", printable(text)))
 }

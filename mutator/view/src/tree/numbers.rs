@@ -1,25 +1,29 @@
-//! What was measured on paths, as of now, since the sample before, or since a mark; and what that comes to at nodes.
+//! The measurements on paths and their sums at nodes, for the whole session, since the previous
+//! sample, or since a mark.
 
 use ipath_profile::{Changed, Distribution, Gathered, PathEntry, Profile, TimerStats};
 
-/// What was measured on one path.
+/// The measurements on one path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Numbers {
     calls: u64,
+    /// The calls on a path that does not reach a root.
     incomplete: u64,
+    /// The calls that left by a tail call.
     tail: u64,
-    /// One for each metric but the count.
+    /// The values of each metric except `count`.
     timers: Box<[Timer]>,
 }
 
-/// One metric of it.
+/// The values of one metric.
 #[derive(Clone, Debug, PartialEq)]
 struct Timer {
     values: Distribution,
-    /// How many those are.
+    /// The number of values.
     held: u64,
+    /// The sum of the values of outermost activations.
     outermost: i64,
-    /// [`Total::NONE`] where it is not known.
+    /// The sum without other measured calls. [`Total::NONE`] if it is not known.
     exclusive: i64,
 }
 
@@ -62,40 +66,42 @@ impl Timer {
     }
 }
 
-/// No time comes to the limit of these numbers.
+/// Clips a number to 64 bits. Times do not reach this limit.
 fn clipped(number: i128) -> i64 {
     let limit = if number < 0 { i64::MIN + 1 } else { i64::MAX };
     i64::try_from(number).unwrap_or(limit)
 }
 
-/// What is counted at a node, the callers beyond it included.
+/// The counts at a node, including the callers beyond it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counted {
     pub(crate) calls: u64,
-    /// Since the sample before, whatever is shown.
+    /// The calls since the previous sample, whichever span is shown.
     pub(crate) new: u64,
-    /// The calls whose paths come to no root.
+    /// The calls on paths that do not reach a root.
     pub(crate) incomplete: u64,
-    /// The calls that left by a tail call, whose callee's time is missing.
+    /// The calls that left by a tail call, without the time of the callee.
     pub(crate) tail: u64,
-    /// How many paths there are that are not filtered out.
+    /// The number of paths that pass the filters.
     pub(crate) paths: u32,
 }
 
-/// A metric at a node, the callers beyond it included.
+/// The totals of a metric at a node, including the callers beyond it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Total {
-    /// Of each call, also of one within another.
+    /// The sum over all calls, including nested ones.
     sum: i128,
-    /// How many values there are.
+    /// The number of values.
     pub(crate) values: u64,
-    /// The share of the sum of outermost activations.
+    /// The part of the sum from outermost activations.
     outermost: i64,
-    /// The share of it that was not spent in other measured calls; [`Total::NONE`] where that is not known.
+    /// The part of the sum that was not spent in other measured calls. [`Total::NONE`] if it is not
+    /// known.
     exclusive: i64,
-    /// The smallest and the largest, of all time; the smaller one first, where they are known.
+    /// The minimum and the maximum since the start of the session. If the first is larger, they are
+    /// not known.
     ends: (i64, i64),
-    /// True above the functions: what calls of one are part of those of another there.
+    /// True for nodes above the functions. Calls of one function there contain calls of others.
     is_above: bool,
 }
 
@@ -129,12 +135,13 @@ impl Total {
     const NONE: i64 = i64::MIN;
     const UNKNOWN: (i64, i64) = (i64::MAX, i64::MIN);
 
-    /// Says that the node is above the functions.
+    /// Marks the node as being above the functions.
     pub(super) fn set_above(&mut self) {
         self.is_above = true;
     }
 
-    /// What all calls have taken: above the functions without what is within another's, where that is known.
+    /// The sum over all calls. Above the functions, it excludes nested measured calls, if that part
+    /// is known.
     pub(crate) fn sum(&self) -> i128 {
         match self.exclusive() {
             Some(own) if self.is_above => own.into(),
@@ -142,7 +149,7 @@ impl Total {
         }
     }
 
-    /// What outermost calls have taken.
+    /// The sum over outermost calls.
     pub(crate) fn outermost(&self) -> i64 {
         match self.exclusive() {
             Some(own) if self.is_above => own,
@@ -150,12 +157,13 @@ impl Total {
         }
     }
 
-    /// The share of the sum that was not spent in other measured calls.
+    /// The part of the sum that was not spent in other measured calls, if it is known.
     pub(crate) fn exclusive(&self) -> Option<i64> {
         (self.exclusive != Self::NONE).then_some(self.exclusive)
     }
 
-    /// The smallest and the largest, where they are known: of all time alone.
+    /// The minimum and the maximum of the values. `None` without values, or if a path also has
+    /// values from before the span, because the two are then not known.
     pub(crate) fn ends(&self) -> Option<(i64, i64)> {
         (self.ends != Self::UNKNOWN && self.values > 0).then_some(self.ends)
     }
@@ -179,20 +187,21 @@ impl Total {
         self.values = self.values.saturating_add(other.values);
     }
 
+    /// The mean value. `None` without values.
     pub(crate) fn mean(&self) -> Option<f64> {
         (self.values > 0).then(|| self.sum as f64 / self.values as f64)
     }
 }
 
-/// Which part of the time is shown.
+/// The span of time that is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// From the beginning of the session on.
+    /// The whole session.
     #[default]
     Total,
-    /// Since the sample before.
+    /// The time since the previous sample.
     Interval,
-    /// Since the mark.
+    /// The time since the mark.
     Mark,
 }
 
@@ -206,12 +215,12 @@ impl Span {
     }
 }
 
-/// The numbers at another moment.
+/// The numbers at an earlier moment.
 #[derive(Default)]
 struct Moment {
-    /// When, in ns from the session's start.
+    /// The time, in nanoseconds since the start of the session.
     at: u64,
-    /// Of each path; of those that were not there yet there are none.
+    /// The numbers of each path. Paths that did not exist yet are missing.
     paths: Vec<Numbers>,
 }
 
@@ -220,20 +229,22 @@ struct Moment {
 pub(super) struct Paths {
     metrics: Vec<String>,
     now: Vec<Numbers>,
-    /// The calls at the sample before.
+    /// The calls of each path at the previous sample.
     before: Vec<u64>,
-    /// When the sample was taken; none where there is none yet.
+    /// The time of the latest sample, in nanoseconds since the start of the session. `None` if
+    /// there is none.
     sampled: Option<u64>,
     span: Span,
-    /// The sample before, while intervals are shown.
+    /// The previous sample, while intervals are shown.
     last: Option<Moment>,
-    /// Those whose numbers differ from it.
+    /// The paths whose numbers differ from `last`.
     differ: Vec<u32>,
     mark: Option<Moment>,
 }
 
 impl Paths {
-    /// Takes the numbers of a sample. Where all has changed, `known` is where each path of it stood before.
+    /// Takes in the numbers of a sample. If everything has changed, `known` has the previous index
+    /// of each path.
     pub(super) fn update(&mut self, profile: &Profile, changed: &Changed, known: &[Option<u32>]) {
         let metrics = profile.timers().map(|metric| metric.name.clone());
         let at = profile.session.elapsed_ns;
@@ -272,7 +283,7 @@ impl Paths {
         self.sampled = Some(at);
     }
 
-    /// Puts what is known of each path where the path stands now.
+    /// Moves the numbers of each path to its new index.
     fn rearrange(&mut self, metrics: Vec<String>, known: &[Option<u32>]) {
         let places: Vec<Option<usize>> = metrics
             .iter()
@@ -304,11 +315,13 @@ impl Paths {
         self.metrics = metrics;
     }
 
-    /// When the sample was taken, in ns from the session's start.
+    /// The time of the latest sample, in nanoseconds since the start of the session. `None` before
+    /// the first sample.
     pub(super) fn at(&self) -> Option<u64> {
         self.sampled
     }
 
+    /// The names of the metrics except `count`.
     pub(super) fn metrics(&self) -> &[String] {
         &self.metrics
     }
@@ -317,7 +330,7 @@ impl Paths {
         self.span
     }
 
-    /// Shows another part of the time.
+    /// Changes the span.
     pub(super) fn show(&mut self, span: Span) {
         self.span = span;
         self.last = (span == Span::Interval).then(|| Moment {
@@ -326,7 +339,7 @@ impl Paths {
         });
     }
 
-    /// Begins a new part of the time.
+    /// Sets the mark, and changes the span to the time since then.
     pub(super) fn mark(&mut self) {
         self.mark = Some(Moment {
             at: self.sampled.unwrap_or(0),
@@ -339,24 +352,25 @@ impl Paths {
         self.mark.is_some()
     }
 
-    /// The time of the mark, in ns from the session's start.
+    /// The time of the mark, in nanoseconds since the start of the session. 0 without a mark.
     pub(super) fn marked_at(&self) -> u64 {
         self.mark.as_ref().map_or(0, |mark| mark.at)
     }
 
-    /// The calls of a path before the mark.
+    /// The number of calls of a path before the mark. 0 without a mark.
     pub(super) fn calls_before(&self, path: usize) -> u64 {
         let mark = self.mark.as_ref().and_then(|mark| mark.paths.get(path));
         mark.map_or(0, |numbers| numbers.calls)
     }
 
-    /// The values of a metric on a path before the mark.
+    /// The values of a metric on a path before the mark. `None` if there are none.
     pub(super) fn values_before(&self, path: usize, metric: usize) -> Option<&Distribution> {
         let numbers = self.mark.as_ref()?.paths.get(path)?;
         let timer = numbers.timers.get(metric)?;
         (timer.held > 0).then_some(&timer.values)
     }
 
+    /// The numbers at the start of the span. `None` if it is the start of the session.
     fn base(&self) -> Option<&Moment> {
         match self.span {
             Span::Total => None,
@@ -365,7 +379,7 @@ impl Paths {
         }
     }
 
-    /// How long what is shown has lasted, in ns.
+    /// The length of the span up to the latest sample, in nanoseconds.
     pub(super) fn lasted(&self) -> u64 {
         let now = self.sampled.unwrap_or(0);
         now.saturating_sub(self.base().map_or(0, |base| base.at))
@@ -375,6 +389,7 @@ impl Paths {
         self.base()?.paths.get(path)
     }
 
+    /// The counts of a path in the span, by its index.
     pub(super) fn counted(&self, path: usize) -> Counted {
         let now = &self.now[path];
         let base = self.base_of(path);
@@ -388,6 +403,7 @@ impl Paths {
         }
     }
 
+    /// The totals of a metric on a path in the span, by their indexes. Empty for an unknown metric.
     pub(super) fn total(&self, path: usize, metric: usize) -> Total {
         let Some(now) = self.now[path].timers.get(metric) else {
             return Total::default();
@@ -415,7 +431,7 @@ impl Paths {
         }
     }
 
-    /// Adds the values of a path to others.
+    /// Adds the values of a path in the span to `to`.
     pub(super) fn add_values(&self, path: usize, metric: usize, to: &mut Gathered) {
         let Some(now) = self.now[path].timers.get(metric) else {
             return;

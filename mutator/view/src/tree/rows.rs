@@ -1,4 +1,4 @@
-//! The lines that are visible: which nodes are open, and how they stand below each other.
+//! The visible rows: open nodes and their arrangement.
 
 use std::cmp::Ordering;
 
@@ -6,18 +6,18 @@ use regex::Regex;
 
 use super::{Line, NodeId, ROOT, Shape, Split, Tree};
 
-/// What a row shows: a node, or one of its lines where it is unfolded.
+/// The subject of a row: a node, or one of its lines if it is unfolded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct RowKey {
     pub(crate) node: NodeId,
-    /// Which of the node's sites.
+    /// The index in the node's sites.
     pub(crate) site: usize,
-    /// Which of the lines of that.
+    /// The index in the site's lines.
     pub(crate) level: usize,
 }
 
-impl Key {
-    /// What shows the beginning of a node, or all of it.
+impl RowKey {
+    /// The row that shows a whole node or its first line.
     pub(crate) fn of(node: NodeId) -> Self {
         Self {
             node,
@@ -26,7 +26,7 @@ impl Key {
         }
     }
 
-    /// The same after a node has been split.
+    /// The key of the same line after a node has been split.
     pub(crate) fn after(self, split: Split) -> Self {
         if self.node != split.node {
             return self;
@@ -41,42 +41,42 @@ impl Key {
     }
 }
 
-/// One visible line.
+/// A visible line of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    pub(crate) key: Key,
-    /// How many branches it is below.
+    pub(crate) key: RowKey,
+    /// The number of branches above the row.
     pub(crate) indent: usize,
-    /// The branches that go on further down: bit n for the one n levels from the left.
+    /// The branches that continue further down: bit n for the branch n levels from the left.
     pub(crate) rails: u64,
-    /// True of the last child of its parent.
+    /// True for the last child of its parent.
     pub(crate) is_last: bool,
     pub(crate) marker: Marker,
-    /// True if all of the node is in this row.
+    /// True if the row shows the whole node.
     pub(crate) is_whole: bool,
     /// True if the row above has the same numbers.
     pub(crate) is_repeated: bool,
 }
 
-/// What stands before a name.
+/// The mark before a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marker {
-    /// There is more below it that is not shown.
+    /// The row has children that are not shown.
     Closed,
-    /// What is below it is shown.
+    /// The row's children are shown.
     Open,
-    /// There is nothing below it.
+    /// The row has no children.
     None,
 }
 
 impl Tree {
-    /// The nodes below one that have paths which are shown, and functions that wait for their first call.
+    /// The children of a node with shown paths, and functions that wait for their first call.
     pub(crate) fn children(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let children = self.shown().trie.children(node);
         children.filter(|&child| self.counted(child).paths > 0 || self.awaits_calls(child))
     }
 
-    /// The same with enough of their function.
+    /// The children with a sufficient share of their function.
     fn shown_children(&self, node: NodeId) -> Vec<NodeId> {
         let least = self.least_share();
         let is_enough = |&child: &NodeId| {
@@ -85,7 +85,8 @@ impl Tree {
         self.children(node).filter(is_enough).collect()
     }
 
-    /// How large a part of another node's one is: of its first metric, where there is one.
+    /// The share of a node in another one, by the first metric, or by calls if there is no metric.
+    /// 1 if the other one is 0.
     fn part(&self, node: NodeId, whole: NodeId) -> f64 {
         let (part, whole) = if self.paths.metrics().is_empty() {
             (
@@ -101,7 +102,7 @@ impl Tree {
         if whole > 0.0 { part / whole } else { 1.0 }
     }
 
-    /// The visible lines, in the order of `compare`.
+    /// The visible rows, in the order of `compare`.
     pub(crate) fn rows(&self, compare: impl Fn(NodeId, NodeId) -> Ordering) -> Vec<Row> {
         struct Next {
             node: NodeId,
@@ -109,10 +110,10 @@ impl Tree {
             rails: u64,
             is_last: bool,
         }
-        /// Deeper branches have no lines beside them.
+        /// Deeper branches have no tree lines.
         const RAILS: usize = 64;
         let mut rows = Vec::new();
-        // Deepest last, so that no recursion over a path of any length is needed.
+        // The next row is last. A stack avoids recursion over paths of any length.
         let mut stack: Vec<Next> = Vec::new();
         let below = |node: NodeId, indent: usize, rails: u64, stack: &mut Vec<Next>| {
             let mut children = self.shown_children(node);
@@ -145,7 +146,7 @@ impl Tree {
             let shown = if is_whole { 1 } else { lines.len() };
             for (n, &(site, level)) in lines[..shown].iter().enumerate() {
                 rows.push(Row {
-                    key: Key { node, site, level },
+                    key: RowKey { node, site, level },
                     indent: next.indent,
                     rails: next.rails,
                     is_last: next.is_last,
@@ -166,7 +167,7 @@ impl Tree {
         rows
     }
 
-    /// All nodes that could be shown, as they would stand if all of them were open.
+    /// All nodes that could be shown, in the order that they would have if all were open.
     pub(crate) fn in_order(&self, compare: impl Fn(NodeId, NodeId) -> Ordering) -> Vec<NodeId> {
         let mut all = Vec::new();
         let mut stack = vec![ROOT];
@@ -181,7 +182,7 @@ impl Tree {
         all
     }
 
-    /// True if a line of a node has what is looked for in its name.
+    /// True if the expression matches the name of one of the node's lines.
     pub(crate) fn has(&self, node: NodeId, sought: &Regex) -> bool {
         let mut lines = self
             .sites(node)
@@ -190,7 +191,7 @@ impl Tree {
         lines.any(|line| sought.is_match(&line.name))
     }
 
-    /// Opens what a node is below.
+    /// Opens the nodes above a node.
     pub(crate) fn reveal(&mut self, node: NodeId) {
         let mut at = self.parent(node);
         while let Some(above) = at {
@@ -199,55 +200,58 @@ impl Tree {
         }
     }
 
-    /// Where each line of a node is: which of its sites, and which of the lines of that.
+    /// The lines of a node, as indexes of sites and of their lines.
     pub(crate) fn lines_of(&self, node: NodeId) -> Vec<(usize, usize)> {
         let sites = self.sites(node).iter().enumerate();
         let of = |(n, &site)| (0..self.site(site).lines.len()).map(move |level| (n, level));
         let mut lines: Vec<_> = sites.flat_map(of).collect();
-        // From the root inlined functions are below those that they are in.
+        // From the root, inlined functions follow the function that contains them.
         if self.shape() == Shape::FromRoot {
             lines.sort_by_key(|&(site, level)| (site, usize::MAX - level));
         }
         lines
     }
 
-    /// One line of a node.
-    pub(crate) fn line(&self, key: Key) -> Option<&Line> {
+    /// A line of a node. `None` if the node has no such line.
+    pub(crate) fn line(&self, key: RowKey) -> Option<&Line> {
         let site = *self.sites(key.node).get(key.site)?;
         self.site(site).lines.get(key.level)
     }
 
+    /// True if a node has children and they are shown.
     pub(crate) fn is_open(&self, node: NodeId) -> bool {
         self.shown().trie.is_open(node) && self.children(node).next().is_some()
     }
 
+    /// Hides the children of a node.
     pub(crate) fn close(&mut self, node: NodeId) {
         self.shown_mut().trie.set_open(node, false);
     }
 
-    /// Shows what is below a node; false where that is shown, or there is nothing.
+    /// Opens a node. Returns false if it was open before or has no children.
     pub(crate) fn open(&mut self, node: NodeId) -> bool {
         let is_new = !self.shown().trie.is_open(node) && self.children(node).next().is_some();
         self.shown_mut().trie.set_open(node, true);
         is_new
     }
 
-    /// True if a node has several lines and each has a row of its own.
+    /// True if a node has several lines and each has its own row.
     pub(crate) fn is_unfolded(&self, node: NodeId) -> bool {
         self.shown().trie.is_unfolded(node) && self.lines_of(node).len() > 1
     }
 
-    /// Gives each line of a node a row of its own, or not.
+    /// Sets whether each line of a node has its own row.
     pub(crate) fn unfold(&mut self, node: NodeId, is_unfolded: bool) {
         self.shown_mut().trie.set_unfolded(node, is_unfolded);
     }
 
-    /// The other of the two.
+    /// Unfolds a folded node, and vice versa.
     pub(crate) fn fold_or_unfold(&mut self, node: NodeId) {
         self.unfold(node, !self.is_unfolded(node));
     }
 
-    /// Opens the costliest of what is below a node, and so on.
+    /// Opens a node, its costliest child, that one's costliest child, and so on. The cost is the
+    /// sum of the metric with this index, or the number of calls without one.
     pub(crate) fn open_hottest(&mut self, mut node: NodeId, metric: Option<usize>) {
         loop {
             self.shown_mut().trie.set_open(node, true);
@@ -270,9 +274,10 @@ impl Tree {
         }
     }
 
-    /// Opens the costliest paths where there are calls for the first time: later it is the user's choice.
+    /// Opens the costliest paths of branches that have calls for the first time. Later, the user
+    /// decides.
     pub(super) fn open_first(&mut self) {
-        /// With more than so many only the costliest one is opened.
+        /// With more top nodes, only the costliest is opened.
         const FEW: usize = 6;
         let tops = self.children(ROOT);
         let tops: Vec<NodeId> = tops.filter(|&top| self.counted(top).paths > 0).collect();

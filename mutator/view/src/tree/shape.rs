@@ -1,18 +1,18 @@
-//! The ways in which paths are put together as a tree.
+//! The ways in which paths form a tree.
 
 use super::sites::{SiteId, Sites};
 
-/// What stands at the root, and what below it.
+/// The arrangement of paths as a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Shape {
-    /// Functions; below each its callers, and theirs.
+    /// Functions, their callers below them, and so on.
     #[default]
     Callers,
-    /// The roots of the stacks. Below each are its callees, down to the functions and their threads.
+    /// The roots of the stacks, their callees below them, down to the functions and their threads.
     FromRoot,
-    /// Each path in one row.
+    /// Each path is one row.
     Flat,
-    /// Threads or processes, their functions, and the callers of those.
+    /// Threads or processes, their functions, and their callers.
     Threads,
 }
 
@@ -29,7 +29,7 @@ impl Shape {
         }
     }
 
-    /// What stands between a name and the next one of a row.
+    /// The text between two names of a row.
     pub(crate) fn arrow(self) -> &'static str {
         match self {
             Self::FromRoot => " > ",
@@ -37,7 +37,7 @@ impl Shape {
         }
     }
 
-    /// What stands above the rows; of processes where these are kept apart in the place of threads.
+    /// The heading of the rows. Names processes instead of threads if processes are kept apart.
     pub(crate) fn title(self, of_processes: bool) -> &'static str {
         match self {
             Self::Threads if of_processes => "PROCESS, FUNCTION < CALLERS",
@@ -48,7 +48,8 @@ impl Shape {
         }
     }
 
-    /// Reorders a path for this shape. `path` is the function, its callers outwards, then its thread.
+    /// Reorders a path for this shape. `path` is the function, its callers outwards, then its
+    /// thread.
     pub(super) fn of(self, path: &[SiteId], sites: &Sites) -> Vec<SiteId> {
         let is_thread = |&&site: &&SiteId| sites.get(site).is_thread();
         let Some((&function, rest)) = path.split_first() else {

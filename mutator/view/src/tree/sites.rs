@@ -1,4 +1,5 @@
-//! What paths are made of, by number, the same from sample to sample: functions, threads and call sites.
+//! The elements of paths, numbered consistently over all samples: functions, threads and call
+//! sites.
 
 use std::rc::Rc;
 
@@ -9,76 +10,83 @@ use ipath_profile::folding::Fold;
 use ipath_profile::report::Titles;
 use ipath_profile::{Frame, Label, Module, Process, Profile, printable};
 
-/// A function, thread or call site, for as long as the view lives.
+/// A function, thread or call site. The number is valid as long as the view.
 pub(crate) type SiteId = u32;
 
-/// What tells a site from others. Modules are numbered over all samples.
+/// The identity of a site. Modules are numbered over all samples.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Key {
+enum SiteKey {
     Function {
         module: u32,
         address: u64,
-        /// True of an instruction, which may be a function's first one.
+        /// True for a probe point, which may be a function's first instruction.
         is_point: bool,
     },
+    /// A thread, by its id.
     Thread(u32),
+    /// A process, by the key of its entry in the profile.
     Process((u32, u64)),
     Caller {
         module: u32,
         address: u64,
     },
-    /// A text instead of unknown callers.
+    /// The text for unknown callers.
     Unknown(&'static str),
 }
 
-/// One line that shows a site, or an inlined scope at it.
+/// A line that shows a site, or an inlined scope at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// The source position, or the module where there is none.
+    /// The source position, or the module if the position is not known.
     pub(crate) place: String,
-    /// True of an inlined copy inside the next line's function.
+    /// True for an inlined copy inside the next line's function.
     pub(crate) inlined: bool,
     /// The source file as the debug information names it, and the line.
     pub(crate) source: Option<(Rc<str>, u32)>,
-    /// The reason to fold it in a chain. `None` if it is shown.
+    /// The reason to fold the line in a chain. `None` if it is shown.
     pub(crate) fold: Option<Fold>,
     /// True if the function is the program's own.
     pub(crate) is_own: bool,
 }
 
-/// What is known of a site.
+/// A site.
 pub(crate) struct Site {
-    /// At least one: the functions inlined there, innermost first, then the function itself.
+    /// The lines that show the site, at least one: the functions inlined at the site, innermost
+    /// first, then the function itself.
     pub(crate) lines: Rc<[Line]>,
-    /// Measured functions, threads and processes have a row of their own, whoever calls them.
+    /// True for sites with a row of their own regardless of the caller: measured functions, threads
+    /// and processes.
     pub(crate) is_alone: bool,
-    /// True of a measured function.
+    /// True for a measured function.
     pub(crate) is_function: bool,
-    /// A pattern that means the function there, where it can be named.
+    /// A pattern that matches the site's function. `None` if there is none.
     pub(crate) pattern: Option<String>,
-    /// The file name of its module.
+    /// The file name of the site's module.
     pub(crate) module: Rc<str>,
 }
 
 impl Site {
-    /// True of a thread, or a process.
+    /// True for a thread or a process.
     pub(crate) fn is_thread(&self) -> bool {
         self.is_alone && !self.is_function
     }
 }
 
-/// All sites that have been met.
+/// The sites seen so far.
 #[derive(Default)]
 pub(crate) struct Sites {
     all: Vec<Site>,
-    ids: FxHashMap<Key, SiteId>,
-    /// True if one of them is a process.
+    ids: FxHashMap<SiteKey, SiteId>,
+    /// True if at least one site is a process.
     has_processes: bool,
+    /// The number of each module, by its path and its base address.
     modules: FxHashMap<(String, Option<u64>), u32>,
-    /// Of the sample: each module's number and file name, each function's, frame's site.
+    /// The number and the file name of each module of the sample, by the module's index.
     numbers: Vec<(u32, Rc<str>)>,
+    /// The sites of the sample's functions, by index.
     functions: Vec<SiteId>,
+    /// The sites of the sample's frames, by index.
     frames: Vec<SiteId>,
 }
 
@@ -87,7 +95,8 @@ impl Sites {
         &self.all[id as usize]
     }
 
-    /// Takes in the functions and frames of a sample; those of the one before keep their places in it where not `anew`.
+    /// Takes in the functions and frames of a sample. Unless `anew`, those of the previous sample
+    /// have kept their indexes.
     pub(super) fn learn(&mut self, profile: &Profile, anew: bool) {
         if anew {
             self.numbers.clear();
@@ -119,7 +128,8 @@ impl Sites {
         self.frames[index]
     }
 
-    /// The index in the sample of the function that a site is.
+    /// The index in the sample of the function with this site. `None` if the sample does not have
+    /// it.
     pub(super) fn function_index(&self, site: SiteId) -> Option<usize> {
         self.functions.iter().position(|&of| of == site)
     }
@@ -130,7 +140,7 @@ impl Sites {
         *self.modules.entry(key).or_insert(new)
     }
 
-    fn id(&mut self, key: Key, site: impl FnOnce() -> Site) -> SiteId {
+    fn id(&mut self, key: SiteKey, site: impl FnOnce() -> Site) -> SiteId {
         let new = self.all.len() as SiteId;
         let id = *self.ids.entry(key).or_insert(new);
         if id == new {
@@ -142,7 +152,7 @@ impl Sites {
     fn function(&mut self, profile: &Profile, index: usize) -> SiteId {
         let function = &profile.functions[index];
         let (number, module) = self.numbers[function.module].clone();
-        let key = Key::Function {
+        let key = SiteKey::Function {
             module: number,
             address: function.address,
             is_point: function.point,
@@ -174,7 +184,7 @@ impl Sites {
     fn caller(&mut self, profile: &Profile, frame: &Frame) -> SiteId {
         let found = frame.module.map(|index| self.numbers[index].clone());
         let (number, module) = found.unwrap_or((u32::MAX, "".into()));
-        let key = Key::Caller {
+        let key = SiteKey::Caller {
             module: number,
             address: frame.address,
         };
@@ -199,17 +209,18 @@ impl Sites {
         })
     }
 
-    /// A thread, which can change its name.
+    /// The site of a thread. Updates its name, which can change. `name` is `None` if it is not
+    /// known.
     pub(super) fn thread(&mut self, tid: u32, name: Option<&str>) -> SiteId {
         let by_number = format!("thread {tid}");
         let (name, place) = match name {
             Some(name) => (printable(name).into_owned(), by_number),
             None => (by_number, String::new()),
         };
-        self.alone(Key::Thread(tid), name, place)
+        self.alone(SiteKey::Thread(tid), name, place)
     }
 
-    /// A process of several, by its index.
+    /// The site of one of several processes, by its index in the profile. Updates its title.
     pub(super) fn process(
         &mut self,
         profile: &Profile,
@@ -219,16 +230,20 @@ impl Sites {
         let key = profile.processes.get(index).map(Process::key);
         let title = titles.title(index).unwrap_or_default();
         self.has_processes = true;
-        self.alone(Key::Process(key.unwrap_or_default()), title, String::new())
+        self.alone(
+            SiteKey::Process(key.unwrap_or_default()),
+            title,
+            String::new(),
+        )
     }
 
-    /// True if there are some.
+    /// True if at least one site is a process.
     pub(super) fn has_processes(&self) -> bool {
         self.has_processes
     }
 
-    /// What paths are kept apart by, whose name may change.
-    fn alone(&mut self, key: Key, name: String, place: String) -> SiteId {
+    /// The site of a thread or process, whose name may change.
+    fn alone(&mut self, key: SiteKey, name: String, place: String) -> SiteId {
         let lines: Rc<[Line]> = [line(
             Label {
                 name,
@@ -253,9 +268,9 @@ impl Sites {
         id
     }
 
-    /// What stands for the callers that are not known.
+    /// The site that replaces unknown callers.
     pub(super) fn unknown(&mut self, text: &'static str) -> SiteId {
-        self.id(Key::Unknown(text), || {
+        self.id(SiteKey::Unknown(text), || {
             let label = Label {
                 name: text.to_owned(),
                 place: String::new(),
@@ -285,7 +300,8 @@ fn line(label: Label, source: Option<(Rc<str>, u32)>) -> Line {
     }
 }
 
-/// What means a function and nothing else, as far as a name can.
+/// A pattern that matches only this function, as long as names are unique. `None` if a name is
+/// empty or has special characters. `linkage` is the mangled name.
 fn pattern(module: &str, linkage: &str) -> Option<String> {
     let has_meaning = |c: char| MEANING.contains(&c) || c.is_whitespace() || c.is_control();
     let is_plain = !linkage.is_empty() && !module.is_empty();

@@ -1,33 +1,38 @@
-//! Paths that share their beginnings, as a tree whose nodes are stretches of sites without a fork (a radix tree).
+//! A radix tree of paths: paths share their beginnings, and each node is a sequence of sites
+//! without a fork.
 //!
-//! Nodes are never forgotten and keep their identity, so that what the user has opened or selected stays so. Where a
-//! new path leaves a stretch in its middle, that is split: the part up to there is a new node.
+//! Nodes are never removed and keep their identity, so that open and selected nodes stay so. If a
+//! new path leaves a sequence in the middle, the node is split: a new node takes the first part.
 
 use rustc_hash::FxHashMap;
 
 use super::sites::SiteId;
 
-/// One node, for as long as the tree lives.
+/// A node. The number is valid as long as the tree.
 pub(crate) type NodeId = u32;
 
-/// What all paths begin at; no row is shown for it.
+/// The start of all paths. It is not shown in a row.
 pub(crate) const ROOT: NodeId = 0;
+/// No node.
 const NONE: NodeId = u32::MAX;
 
 struct Node {
     parent: NodeId,
-    /// The first of its children, and its neighbours among those of its parent.
+    /// The first of the node's children, or `NONE`.
     first: NodeId,
+    /// The neighbor after this node among the children of its parent, or `NONE`.
     next: NodeId,
+    /// The neighbor before this node among the children of its parent, or `NONE`.
     previous: NodeId,
-    /// Where its sites are in [`Trie::sites`], and how many.
+    /// The index of the node's first site in [`Trie::sites`].
     from: u32,
+    /// The number of the node's sites.
     len: u32,
     is_open: bool,
     is_unfolded: bool,
 }
 
-/// A node has been split: its first `sites` are those of another one now.
+/// A split of a node: its first `sites` sites are now those of `upper`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
     pub(crate) node: NodeId,
@@ -35,12 +40,15 @@ pub(crate) struct Split {
     pub(crate) sites: usize,
 }
 
+/// The radix tree.
 pub(crate) struct Trie {
     nodes: Vec<Node>,
     sites: Vec<SiteId>,
+    /// For a node and a site, the node's child that begins with the site.
     by_site: FxHashMap<(NodeId, SiteId), NodeId>,
+    /// The splits that have not been taken.
     splits: Vec<Split>,
-    /// All nodes, each after its parent; empty where that is to be found out anew.
+    /// The nodes, parents before children. Empty if the order has to be recomputed.
     order: Vec<NodeId>,
 }
 
@@ -67,7 +75,7 @@ impl Default for Trie {
 }
 
 impl Trie {
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -80,17 +88,19 @@ impl Trie {
         &mut self.nodes[id as usize]
     }
 
+    /// The sites of a node itself.
     pub(crate) fn sites(&self, id: NodeId) -> &[SiteId] {
         let Node { from, len, .. } = *self.node(id);
         &self.sites[from as usize..][..len as usize]
     }
 
-    /// `None` of what begins a path.
+    /// The parent. `None` for the first node of a path.
     pub(crate) fn parent(&self, id: NodeId) -> Option<NodeId> {
         let parent = self.node(id).parent;
         (parent != ROOT && parent != NONE).then_some(parent)
     }
 
+    /// The children of a node, the latest first.
     pub(crate) fn children(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let some = |id: NodeId| (id != NONE).then_some(id);
         std::iter::successors(some(self.node(id).first), move |&id| {
@@ -106,7 +116,7 @@ impl Trie {
         self.node_mut(id).is_open = is_open;
     }
 
-    /// True if each site of a node has a row of its own.
+    /// True if each site of a node has its own row.
     pub(crate) fn is_unfolded(&self, id: NodeId) -> bool {
         self.node(id).is_unfolded
     }
@@ -115,12 +125,13 @@ impl Trie {
         self.node_mut(id).is_unfolded = is_unfolded;
     }
 
-    /// What has been split since the last time this was asked for.
+    /// Takes the splits since the last call.
     pub(super) fn take_splits(&mut self) -> Vec<Split> {
         std::mem::take(&mut self.splits)
     }
 
-    /// The node at which a path ends. The sites that are `alone` have nodes of their own.
+    /// Inserts a path and returns the node at which it ends. Sites that are `alone` have their own
+    /// nodes.
     pub(super) fn insert(&mut self, path: &[SiteId], is_alone: impl Fn(SiteId) -> bool) -> NodeId {
         let mut at = ROOT;
         let mut rest = path;
@@ -152,7 +163,8 @@ impl Trie {
         at
     }
 
-    /// A new child of a node, whatever others it has.
+    /// Adds a child with these sites to a node, regardless of its other children. Returns the
+    /// child.
     pub(super) fn push(&mut self, parent: NodeId, sites: &[SiteId]) -> NodeId {
         let id = self.nodes.len() as NodeId;
         let next = std::mem::replace(&mut self.node_mut(parent).first, id);
@@ -179,7 +191,7 @@ impl Trie {
         id
     }
 
-    /// Gives the first sites of a node to a new one in its place.
+    /// Moves the first `at` sites of a node to a new node above it. Returns the new node.
     fn split(&mut self, id: NodeId, at: usize) -> NodeId {
         let upper = self.nodes.len() as NodeId;
         let sites = self.sites(id);
@@ -210,7 +222,7 @@ impl Trie {
         if self.node(parent).first == id {
             self.node_mut(parent).first = upper;
         }
-        // No node but the root is without sites.
+        // Only the root has no sites.
         if let (Some(first), Some(below)) = (first, below) {
             self.by_site.insert((parent, first), upper);
             self.by_site.insert((upper, below), id);
@@ -235,18 +247,19 @@ impl Trie {
         upper
     }
 
-    /// All nodes, each after its parent, as they were when they were last put in order.
+    /// The nodes, parents before children. Empty if a node was added since the last
+    /// [`order`](Self::order).
     pub(super) fn ordered(&self) -> &[NodeId] {
         &self.order
     }
 
-    /// `None` of the root alone.
+    /// The parent, which may be the root. `None` for the root.
     pub(super) fn above(&self, id: NodeId) -> Option<NodeId> {
         let parent = self.node(id).parent;
         (parent != NONE).then_some(parent)
     }
 
-    /// Puts all nodes in order, each after its parent.
+    /// Recomputes the order of all nodes, parents before children, if a node was added.
     pub(super) fn order(&mut self) {
         if self.order.is_empty() {
             let mut order = Vec::with_capacity(self.nodes.len());
@@ -260,7 +273,8 @@ impl Trie {
     }
 }
 
-/// Makes room for more, but not for twice as much as there is: there are many.
+/// Reserves room in `all` for `more` items without doubling the capacity, because there are many
+/// items.
 fn make_room<T>(all: &mut Vec<T>, more: usize) {
     if all.len() + more > all.capacity() {
         all.reserve_exact(all.len() / 4 + more.max(16));
@@ -304,7 +318,7 @@ mod tests {
                 sites: 1
             }]
         );
-        // One that ends where others go on.
+        // A path that ends where others continue.
         assert_eq!(trie.insert(&[1, 2], alone), upper);
         assert_eq!(trie.insert(&[1, 2, 3, 4], alone), long);
     }

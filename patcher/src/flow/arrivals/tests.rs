@@ -65,7 +65,7 @@ fn tail_calls_lead_on_and_calls_do_not() {
     assert!(anywhere.is_open() || anywhere.slots().iter().any(is_word));
 }
 
-/// As in glibc's `__strncasecmp_evex`. After a call that does not return there may be no-ops as well.
+/// As in glibc's `__strncasecmp_evex`. There may also be no-ops after a call that does not return.
 #[test]
 fn a_function_runs_on_over_no_ops() {
     const ON: &str = r#"

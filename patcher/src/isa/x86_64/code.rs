@@ -1,39 +1,46 @@
-//! Code in the making, with labels for the displaced instructions.
+//! Code under construction, with labels for the displaced instructions.
 
 use super::patch::{CodeError, JUMP, rel32};
 use super::relocate::{BACK_OVER_RED_ZONE, Displaced, Form, HIGH_HALF, SKIP_RED_ZONE};
 use crate::addr::{Avma, Bias, Svma};
 
-/// `push rax; mov eax, imm32; call [rip + disp32]; pop rax`: the longest hook at the ends of activations, where
-/// nothing lives below the stack pointer.
+/// The maximum length of a hook at the ends of activations, in bytes. Nothing is live below the
+/// stack pointer there.
+///
+/// The code is `push rax; mov eax, imm32; call [rip + disp32]; pop rax`.
 pub const HOOK: usize = 1 + 5 + 6 + 1;
-/// The longest hook at any other instruction, where the red zone does (psABI 3.2.2): with `lea rsp, [rsp - 128]` and
-/// `lea rsp, [rsp + 128]` around it.
+/// The maximum length of a hook at any other instruction, in bytes. The red zone is live there
+/// (psABI 3.2.2), so `lea rsp, [rsp - 128]` and `lea rsp, [rsp + 128]` surround the hook.
 pub const HOOK_AT_POINT: usize = HOOK + SKIP_RED_ZONE.len() + BACK_OVER_RED_ZONE.len();
 
-/// Where a jump goes.
+/// The target of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// To an address outside the trampoline.
+    /// An address outside the trampoline.
     Outside(Avma),
-    /// To the copy, in this row, of this original instruction.
+    /// The copy of the instruction at this original address, in the row of this number.
     Copy(usize, Svma),
-    /// To a numbered place in the trampoline.
+    /// A label in the trampoline.
     Label(usize),
 }
 
-/// Bytes that will stand at `base`.
+/// Code to be placed at `base`.
 #[derive(Debug)]
 pub struct Code {
     base: Avma,
     bytes: Vec<u8>,
+    /// The 32-bit displacements to resolve: the offset of the displacement in `bytes`, and its
+    /// goal.
     fixups: Vec<(usize, Goal)>,
+    /// The copies of instructions: the row's number, the original address, and the offset in
+    /// `bytes`.
     copies: Vec<(usize, Svma, usize)>,
+    /// The offset in `bytes` of each label; `None` until it is placed.
     labels: Vec<Option<usize>>,
 }
 
 impl Code {
-    /// None yet, to stand at `base`.
+    /// Empty code, to be placed at `base`.
     pub fn new(base: Avma) -> Self {
         Self {
             base,
@@ -44,25 +51,31 @@ impl Code {
         }
     }
 
-    /// The address of the next byte.
+    /// The address of the next byte to append.
     pub fn here(&self) -> Avma {
         self.base.plus(self.bytes.len() as u64)
     }
 
-    /// Appends bytes as they are.
-    fn put(&mut self, bytes: &[u8]) {
+    /// Appends `bytes` unchanged.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }
 
     /// Appends `opcode` and a 32-bit displacement to `goal`.
-    fn branch(&mut self, opcode: &[u8], goal: Goal) {
+    pub(super) fn branch(&mut self, opcode: &[u8], goal: Goal) {
         self.put(opcode);
         self.fixups.push((self.bytes.len(), goal));
         self.put(&[0; 4]);
     }
 
-    /// Appends `bytes`, an instruction whose displacement at `offset` names `target`.
-    fn rip_relative(&mut self, bytes: &[u8], offset: usize, target: Avma) -> Result<(), CodeError> {
+    /// Appends `bytes`, an instruction whose displacement at `offset` is set to reach `target`.
+    /// Appends nothing and fails if `target` is out of reach.
+    pub(super) fn rip_relative(
+        &mut self,
+        bytes: &[u8],
+        offset: usize,
+        target: Avma,
+    ) -> Result<(), CodeError> {
         let start = self.bytes.len();
         let field = rel32(self.here().plus(bytes.len() as u64), target)?;
         self.put(bytes);
@@ -75,8 +88,10 @@ impl Code {
         self.branch(&[0xe9], goal);
     }
 
-    /// Appends a hook, which calls what the cell names with a number. It keeps every register and flag but what that
-    /// changes, and what is below the stack pointer if it is to.
+    /// Appends a hook that calls the function at the address in `cell`, with `number` in eax.
+    ///
+    /// It preserves every register and flag that the callee preserves. With `keeps_red_zone`, it
+    /// also preserves the red zone. Fails if `cell` is out of reach.
     pub fn hook(&mut self, number: u32, cell: Avma, keeps_red_zone: bool) -> Result<(), CodeError> {
         if keeps_red_zone {
             self.put(&SKIP_RED_ZONE);
@@ -92,7 +107,8 @@ impl Code {
         Ok(())
     }
 
-    /// Appends what `displaced` becomes here. A jump leads to `goal`, or to where it has led if there is none.
+    /// Appends the moved form of `displaced`. A jump leads to `goal`, or to its original target if
+    /// `goal` is `None`. Fails if an operand in memory is out of reach and no other form exists.
     pub fn displaced(
         &mut self,
         displaced: &Displaced,
@@ -118,7 +134,7 @@ impl Code {
             Form::Jump { target } => self.jump(goal(*target)),
             Form::Conditional { target, opcode } => self.branch(&[0x0f, *opcode], goal(*target)),
             Form::Counted { target } => {
-                // Taken, it skips the short jump that skips the long one.
+                // If taken, it skips the short jump that skips the long one.
                 self.put(&displaced.bytes[..displaced.bytes.len() - 1]);
                 self.put(&[0x02]);
                 self.put(&[0xeb, JUMP as u8]);
@@ -141,7 +157,7 @@ impl Code {
         Ok(())
     }
 
-    /// Pushes the address after `call`, touching no register and no flag.
+    /// Pushes the address after `call`. Preserves all registers and flags.
     fn push_return(&mut self, call: &Displaced, bias: Bias) {
         let address = bias.to_avma(call.end()).0;
         let (low, high) = (address as u32, (address >> 32) as u32);
@@ -153,23 +169,25 @@ impl Code {
         }
     }
 
-    /// From here on the copy, in `row`, of the instruction at `original` stands.
+    /// Marks the current address as the start of the copy, in `row`, of the instruction at
+    /// `original`.
     pub fn begin_copy(&mut self, row: usize, original: Svma) {
         self.copies.push((row, original, self.bytes.len()));
     }
 
-    /// A new label, not yet placed.
+    /// Returns a new label, not yet placed.
     pub fn label(&mut self) -> usize {
         self.labels.push(None);
         self.labels.len() - 1
     }
 
-    /// Places `label` here.
+    /// Places `label` at the current address.
     pub fn place(&mut self, label: usize) {
         self.labels[label] = Some(self.bytes.len());
     }
 
-    /// The code with every displacement filled in.
+    /// Resolves all displacements and returns the code. Fails if a goal is out of reach or has not
+    /// been placed.
     pub fn finish(mut self) -> Result<Vec<u8>, CodeError> {
         for (field, goal) in std::mem::take(&mut self.fixups) {
             let inside = |offset: usize| self.base.plus(offset as u64);
@@ -182,7 +200,7 @@ impl Code {
                 }
                 Goal::Label(label) => self.labels[label].map(inside),
             };
-            // An unplaced goal cannot be reached from anywhere.
+            // An unplaced goal counts as out of reach.
             let to = to.ok_or(CodeError::OutOfReach {
                 from: next,
                 to: Avma(0),

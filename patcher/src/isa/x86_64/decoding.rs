@@ -1,26 +1,26 @@
-//! Decoding.
+//! Instruction decoding.
 
 use iced_x86::{Decoder, DecoderOptions};
 
 use super::insn::Insn;
 use crate::addr::Svma;
 
-/// The instructions in some bytes, one after the other. What is none of them is invalid and one byte long.
+/// Consecutive instructions. A byte at which none begins yields an invalid instruction of one byte.
 pub struct Insns<'d>(Decoder<'d>);
 
-/// Decodes `bytes`, which stand at `at`.
+/// Decodes `bytes`, located at `at`.
 #[inline]
 pub fn decode(bytes: &[u8], at: Svma) -> Insns<'_> {
     Insns(Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE))
 }
 
-/// The instruction that `bytes` at `at` begin with; invalid where there is none.
+/// The first instruction in `bytes`, located at `at`; invalid if none begins there.
 pub fn first(bytes: &[u8], at: Svma) -> Insn {
     Insn(Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode())
 }
 
 impl Insns<'_> {
-    /// Decodes the next instruction in place; false at the end.
+    /// Decodes the next instruction into `insn`. Returns false at the end.
     #[inline]
     pub fn read(&mut self, insn: &mut Insn) -> bool {
         let is_one = self.0.can_decode();

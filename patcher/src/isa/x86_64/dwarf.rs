@@ -1,4 +1,4 @@
-//! The numbers that unwind tables have for registers (psABI 3.6.2).
+//! DWARF register numbers in unwind tables (psABI 3.6.2).
 
 use gimli::{Register, X86_64};
 
@@ -8,7 +8,7 @@ pub const RETURN_ADDRESS: Register = X86_64::RA;
 pub const STACK_POINTER: Register = X86_64::RSP;
 /// The frame pointer.
 pub const FRAME_POINTER: Register = X86_64::RBP;
-/// The other registers that a function leaves as they were.
+/// The other registers that a function preserves.
 pub const KEPT: [Register; 5] = [
     X86_64::RBX,
     X86_64::R12,

@@ -1,4 +1,5 @@
-//! What ELF files have of the processor: the machine, the kinds of relocations, and the features that files state (psABI 4.4; Linux extensions, "Program Property").
+//! Processor-specific parts of ELF files: the machine, the relocation types, and the program
+//! properties (psABI 4.4; Linux extensions, "Program Property").
 
 use goblin::elf::reloc::{
     R_X86_64_32, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT,
@@ -7,14 +8,15 @@ use goblin::elf::reloc::{
 
 use crate::isa::Fill;
 
-/// The machine that the header of a file names.
+/// The value of `e_machine`.
 pub const MACHINE: u16 = goblin::elf::header::EM_X86_64;
-/// The property of a file with the features that all of its code has (GNU_PROPERTY_X86_FEATURE_1_AND).
+/// The type of the property that lists features that all code of the file supports
+/// (GNU_PROPERTY_X86_FEATURE_1_AND).
 pub const FEATURES: u32 = 0xc000_0002;
-/// The feature to run with a user shadow stack (GNU_PROPERTY_X86_FEATURE_1_SHSTK).
+/// The feature bit for user shadow stacks (GNU_PROPERTY_X86_FEATURE_1_SHSTK).
 pub const SHADOW_STACK: u32 = 1 << 1;
 
-/// What the loader fills a word of this kind with.
+/// The kind of value that the loader stores for a relocation of type `kind`.
 pub fn fill(kind: u32) -> Fill {
     match kind {
         R_X86_64_RELATIVE => Fill::Relative,
@@ -24,8 +26,8 @@ pub fn fill(kind: u32) -> Fill {
     }
 }
 
-/// What the linker fills in at `place` for `value`, and the bytes of that; `None` for kinds that debug information
-/// does without.
+/// The value that the linker stores at `place` for a relocation to `value`, and its size in bytes.
+/// `None` for relocation types that debug information does not use.
 pub fn linked_word(kind: u32, value: u64, place: u64) -> Option<(u64, usize)> {
     match kind {
         R_X86_64_64 => Some((value, 8)),
@@ -36,12 +38,13 @@ pub fn linked_word(kind: u32, value: u64, place: u64) -> Option<(u64, usize)> {
     }
 }
 
-/// Does the loader fill the word with an address of the same file?
+/// True if the loader stores an address in the same file for a relocation of type `kind`.
 pub fn is_relative(kind: u32) -> bool {
     matches!(kind, R_X86_64_RELATIVE | R_X86_64_IRELATIVE)
 }
 
-/// Does the loader fill the word, an entry of the global offset table, with the address of a symbol?
+/// True if the loader stores a symbol's address in an entry of the global offset table for a
+/// relocation of type `kind`.
 pub fn is_of_offset_table(kind: u32) -> bool {
     matches!(kind, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT)
 }

@@ -1,22 +1,23 @@
-//! What is known of the stack pointer and the frame pointer on the way from a return address to the end of the function.
+//! The stack pointer and the frame pointer on the path from a return address to the end of a
+//! function.
 
 use iced_x86::{Code, Mnemonic, OpKind, Register};
 
 use super::WORD;
 use super::insn::{Facts, Insn};
 
-/// A place relative to a register's value after the return.
+/// An address relative to a register's value at the return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StackPlace {
-    /// Bytes from the stack pointer.
+    /// The stack pointer's value at the return address plus this many bytes.
     Stack(i64),
-    /// Bytes from the frame pointer.
+    /// The frame pointer's value at the return address plus this many bytes.
     Frame(i64),
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
-/// What is known of the registers at an instruction.
+/// The known register values before an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameState {
     /// The stack pointer.
@@ -25,19 +26,19 @@ pub struct FrameState {
     pub frame_pointer: FramePointer,
 }
 
-/// What the frame pointer holds.
+/// The value of the frame pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramePointer {
-    /// What it held after the return.
+    /// The frame pointer's value at the return address.
     Kept,
-    /// A word from the stack.
+    /// The word at this address.
     Loaded(StackPlace),
-    /// Something else.
+    /// Any other value.
     Other,
 }
 
 impl StackPlace {
-    /// The place so many bytes further on.
+    /// The address `bytes` bytes higher.
     pub fn plus(self, bytes: i64) -> Self {
         match self {
             Self::Stack(at) => Self::Stack(at + bytes),
@@ -48,13 +49,14 @@ impl StackPlace {
 }
 
 impl FrameState {
-    /// Where a call returns to.
+    /// The state at a call's return address.
     pub const AFTER_CALL: Self = Self {
         stack_pointer: StackPlace::Stack(0),
         frame_pointer: FramePointer::Kept,
     };
 
-    /// The state after an instruction; `None` where the code ends.
+    /// The state after an instruction, after its return for a call; `None` if the code ends with
+    /// the instruction.
     pub fn after(self, facts: &mut Facts, of: &Insn) -> Option<Self> {
         let insn = &of.0;
         if insn.is_invalid() || matches!(insn.code(), Code::Hlt | Code::Int3) {

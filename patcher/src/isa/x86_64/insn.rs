@@ -1,4 +1,4 @@
-//! What an instruction is and does, as far as the analysis asks.
+//! Properties and effects of instructions.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct Insn(pub(super) Instruction);
 
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Reg(Register);
+pub struct Reg(pub(super) Register);
 
 /// The longest instruction, in bytes.
 pub const LONGEST_INSN: u64 = 15;
@@ -23,32 +23,32 @@ pub const LONGEST_INSN: u64 = 15;
 pub const SHORTEST_CALL: u64 = 2;
 
 impl Insn {
-    /// Its address.
+    /// The address of the instruction.
     #[inline]
     pub fn at(&self) -> u64 {
         self.0.ip()
     }
 
-    /// The address after it.
+    /// The address after the instruction.
     #[inline]
     pub fn end(&self) -> u64 {
         self.0.next_ip()
     }
 
-    /// Its length in bytes.
+    /// The length of the instruction in bytes.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "no instruction is empty")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Are its bytes none?
+    /// True if the bytes do not encode an instruction.
     #[inline]
     pub fn is_invalid(&self) -> bool {
         self.0.is_invalid()
     }
 
-    /// How control goes on after it.
+    /// The instruction's successor in the control flow.
     #[inline]
     pub fn control(&self) -> Control {
         match self.0.flow_control() {
@@ -65,13 +65,13 @@ impl Insn {
         }
     }
 
-    /// Where a direct branch or call goes; 0 for other instructions.
+    /// The target of a direct branch or call; 0 for other instructions.
     #[inline]
     pub fn target(&self) -> u64 {
         self.0.near_branch_target()
     }
 
-    /// Is it a call, direct or not?
+    /// True if the instruction is a direct or indirect call, or a system call.
     #[inline]
     pub fn is_call(&self) -> bool {
         matches!(
@@ -80,13 +80,13 @@ impl Insn {
         )
     }
 
-    /// Is it a call of a function at a fixed address?
+    /// True if the instruction calls a function at a fixed address.
     #[inline]
     pub fn is_direct_call(&self) -> bool {
         self.0.is_call_near()
     }
 
-    /// Is it a direct jump, conditional or not?
+    /// True if the instruction is a direct jump, conditional or not.
     #[inline]
     pub fn is_jump(&self) -> bool {
         matches!(
@@ -95,61 +95,63 @@ impl Insn {
         )
     }
 
-    /// Is it a direct jump, or does it name where a transaction goes on that fails?
+    /// True if the instruction is a direct jump, or an `xbegin`, which names the address for an
+    /// aborted transaction.
     #[inline]
     pub fn is_branch(&self) -> bool {
         self.is_jump() || self.0.mnemonic() == Mnemonic::Xbegin
     }
 
-    /// Does it jump to an address in a register or in memory?
+    /// True if the instruction jumps to an address in a register or in memory.
     #[inline]
     pub fn is_indirect_jump(&self) -> bool {
         self.0.code() == Code::Jmp_rm64
     }
 
-    /// Is it a return?
+    /// True if the instruction is a return.
     #[inline]
     pub fn is_return(&self) -> bool {
         self.0.flow_control() == FlowControl::Return
     }
 
-    /// Does it call the kernel?
+    /// True if the instruction is a system call.
     #[inline]
     pub fn is_system_call(&self) -> bool {
         self.0.code() == Code::Syscall
     }
 
-    /// Does it stand where nothing may come to?
+    /// True if the instruction is a `hlt`, which marks a place that control should never reach.
     #[inline]
     pub fn is_halt(&self) -> bool {
         self.0.code() == Code::Hlt
     }
 
-    /// Is it a direct jump whose displacement reaches as far as any?
+    /// True if the instruction is a direct jump with a 32-bit displacement.
     #[inline]
     pub fn is_long_jump(&self) -> bool {
         self.0.is_jmp_near() || self.0.is_jcc_near()
     }
 
-    /// `endbr64`, or `endbr32` in its place: control may arrive here from anywhere.
+    /// True if the instruction is an `endbr64`, or `endbr32` in its place: control may arrive here
+    /// from anywhere.
     #[inline]
     pub fn is_landing_marker(&self) -> bool {
         matches!(self.0.code(), Code::Endbr64 | Code::Endbr32)
     }
 
-    /// Does it do nothing?
+    /// True if the instruction does nothing.
     #[inline]
     pub fn is_no_op(&self) -> bool {
         self.0.mnemonic() == Mnemonic::Nop
     }
 
-    /// Is it what fills up between functions and before what is aligned?
+    /// True if the instruction is filler between functions or before aligned code.
     #[inline]
     pub fn is_padding(&self) -> bool {
         matches!(self.0.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
     }
 
-    /// Does nothing ever run after it on its account?
+    /// True if the instruction never continues at the next instruction.
     #[inline]
     pub fn ends_block(&self) -> bool {
         matches!(
@@ -162,28 +164,30 @@ impl Insn {
             || self.0.code() == Code::Hlt
     }
 
-    /// Does what begins at `at`, in the middle of it, mean the same but for atomicity? Code that knows it is
-    /// single-threaded jumps to the byte after a lock prefix.
+    /// True if the bytes from `at` on, in its middle, do the same without atomicity.
+    ///
+    /// A program that knows it is single-threaded jumps to the byte after a lock prefix.
     #[inline]
     pub fn is_unlocked_at(&self, at: u64) -> bool {
         self.0.has_lock_prefix() && self.0.ip() + 1 == at
     }
 
-    /// The address that a rip-relative `lea` forms.
+    /// The address that a rip-relative `lea` computes; `None` for other instructions.
     #[inline]
     pub fn formed_address(&self) -> Option<u64> {
         let forms = self.0.mnemonic() == Mnemonic::Lea && self.0.is_ip_rel_memory_operand();
         forms.then(|| self.0.ip_rel_memory_address())
     }
 
-    /// The address of the word in memory that it names relative to itself.
+    /// The address of the rip-relative memory operand; `None` if the instruction has none.
     #[inline]
     pub fn named_word(&self) -> Option<u64> {
         let is_one = self.0.is_ip_rel_memory_operand();
         is_one.then(|| self.0.ip_rel_memory_address())
     }
 
-    /// The number that it moves somewhere, where that may be an address: in a program with a fixed one.
+    /// The immediate that the instruction moves; `None` for other instructions. In a program with a
+    /// fixed address, this may be an address.
     #[inline]
     pub fn moved_number(&self) -> Option<u64> {
         let is_number = self.0.mnemonic() == Mnemonic::Mov
@@ -194,7 +198,8 @@ impl Insn {
         is_number.then(|| self.0.immediate(1))
     }
 
-    /// The number that it moves to a register, where that may be the address of a table.
+    /// The immediate that the instruction moves to a register and that may be the address of a
+    /// table; `None` for other instructions.
     pub fn table_number(&self) -> Option<u64> {
         let insn = &self.0;
         let is_moved = insn.mnemonic() == Mnemonic::Mov && insn.op0_kind() == OpKind::Register;
@@ -202,7 +207,8 @@ impl Insn {
         (is_moved && is_number).then(|| u64::from(insn.immediate32()))
     }
 
-    /// The address of the table in `[index*8 + table]`.
+    /// The address of the table in an operand `[index*8 + table]`; `None` if the instruction has no
+    /// such operand.
     pub fn indexed_table(&self) -> Option<u64> {
         let insn = &self.0;
         let memory = (0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Memory);
@@ -213,39 +219,42 @@ impl Insn {
             .then(|| insn.memory_displacement64())
     }
 
-    /// Does it push a word of memory that it names relative to itself? So the first stub of a linkage table does.
+    /// True if the instruction pushes a rip-relative word, as the first stub of a linkage table
+    /// does.
     pub fn pushes_named_word(&self) -> bool {
         self.0.mnemonic() == Mnemonic::Push && self.0.is_ip_rel_memory_operand()
     }
 
-    /// The register that it pushes.
+    /// The register that the instruction pushes; `None` if it pushes none.
     #[inline]
     pub fn pushed(&self) -> Option<Reg> {
         let is_push = self.0.mnemonic() == Mnemonic::Push && self.0.op0_kind() == OpKind::Register;
         is_push.then(|| Reg(self.0.op0_register()))
     }
 
-    /// The register that it pops.
+    /// The register that the instruction pops; `None` if it pops none.
     #[inline]
     pub fn popped(&self) -> Option<Reg> {
         let is_pop = self.0.mnemonic() == Mnemonic::Pop && self.0.op0_kind() == OpKind::Register;
         is_pop.then(|| Reg(self.0.op0_register()))
     }
 
-    /// Does it save the frame pointer by a push?
+    /// True if the instruction pushes the frame pointer.
     pub fn pushes_frame_pointer(&self) -> bool {
         self.0.mnemonic() == Mnemonic::Push && self.0.op0_register() == Register::RBP
     }
 
-    /// Does it set the frame pointer to the stack pointer?
+    /// True if the instruction sets the frame pointer to the stack pointer.
     pub fn makes_frame_pointer(&self) -> bool {
         let insn = &self.0;
         insn.mnemonic() == Mnemonic::Mov
             && (insn.op0_register(), insn.op1_register()) == (Register::RBP, Register::RSP)
     }
 
-    /// Does it store the frame pointer right below the return address? `height` is how many bytes the stack pointer
-    /// is below that before it.
+    /// True if the instruction stores the frame pointer right below the return address.
+    ///
+    /// `height` is the distance from the stack pointer before it up to the return address, in
+    /// bytes.
     pub fn saves_frame_pointer(&self, height: i64) -> bool {
         let insn = &self.0;
         let is_below_return_address = || {
@@ -260,7 +269,7 @@ impl Insn {
         }
     }
 
-    /// Does a function begin with such an instruction, and little else?
+    /// True if the instruction typically begins a function and is rare elsewhere.
     pub fn begins_function(&self) -> bool {
         const KEPT: [Register; 6] = [
             Register::RBX,
@@ -280,7 +289,8 @@ impl Insn {
         }
     }
 
-    /// True if it writes the word that a following return would pop, as in a retpoline.
+    /// True if the instruction writes the word that a following return would pop, as in a
+    /// retpoline.
     pub fn sets_top_of_stack(&self) -> bool {
         let insn = &self.0;
         let is_top = insn.op_count() > 0
@@ -292,8 +302,8 @@ impl Insn {
         is_top && writes || insn.mnemonic() == Mnemonic::Push
     }
 
-    /// Does it load the stack pointer from the register that holds another frame's, as GCC's `__builtin_eh_return`
-    /// has it: rcx?
+    /// True if the instruction loads the stack pointer from rcx, which holds the stack pointer of
+    /// another frame in GCC's code for `__builtin_eh_return`.
     pub fn enters_frame_of_handler(&self) -> bool {
         let insn = &self.0;
         insn.mnemonic() == Mnemonic::Mov
@@ -301,15 +311,17 @@ impl Insn {
             && insn.op1_register() == Register::RCX
     }
 
-    /// Does it set the register of a function's first argument? Then the address that it sets it to, where it forms
-    /// one or moves a number.
+    /// The value that the instruction sets the first argument's register to.
+    ///
+    /// `None` if it does not set the register. The inner value is an address or an immediate, if
+    /// known.
     pub fn sets_first_argument(&self) -> Option<Option<u64>> {
         let insn = &self.0;
         let sets = insn.op_count() > 0 && insn.op0_register().full_register() == Register::RDI;
         sets.then(|| self.formed_address().or_else(|| self.moved_number()))
     }
 
-    /// Does it name memory below the stack pointer?
+    /// True if the instruction references memory below the stack pointer.
     pub fn is_below_stack_pointer(&self) -> bool {
         self.0.memory_base() == Register::RSP && (self.0.memory_displacement64() as i64) < 0
     }
@@ -321,8 +333,8 @@ impl fmt::Display for Insn {
     }
 }
 
-/// Answers about instructions that need more than their decoded form.
-pub struct Facts(InstructionInfoFactory);
+/// Queries on instructions that need more than the decoded form.
+pub struct Facts(pub(super) InstructionInfoFactory);
 
 impl Default for Facts {
     fn default() -> Self {
@@ -331,8 +343,10 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// By how many bytes the stack pointer is higher after `insn`, where that runs on. `None` where it is set,
-    /// or changed by something that is not known. A call's callee leaves it as it was.
+    /// The change of the stack pointer by `insn` if control continues after it, in bytes.
+    ///
+    /// `None` if the stack pointer is set, or changed by an unknown amount. A call counts as 0,
+    /// because the callee restores it.
     pub fn stack_change(&mut self, insn: &Insn) -> Option<i64> {
         let is_call = insn.is_call();
         let insn = &insn.0;
@@ -356,7 +370,9 @@ impl Facts {
         }
     }
 
-    /// The same for code whose unwind rows follow the stack pointer: only what names that is looked at in full.
+    /// The result of [`Facts::stack_change`], for code whose unwind rows follow the stack pointer.
+    ///
+    /// This is faster: it examines only instructions with the stack pointer as an operand in full.
     pub fn described_stack_change(&mut self, insn: &Insn) -> Option<i64> {
         let of = &insn.0;
         let is_named = (0..of.op_count().min(2)).any(|operand| {
@@ -371,12 +387,12 @@ impl Facts {
         }
     }
 
-    /// Does `insn` write the frame pointer or a part of it?
+    /// True if `insn` writes the frame pointer or a part of it.
     pub fn writes_frame_pointer(&mut self, insn: &Insn) -> bool {
         self.writes(&insn.0, Register::RBP)
     }
 
-    /// Does `insn` write the register or a part of it?
+    /// True if `insn` writes the register or a part of it.
     pub(super) fn writes(&mut self, insn: &Instruction, register: Register) -> bool {
         let is_write = |access| {
             matches!(
@@ -393,7 +409,8 @@ impl Facts {
     }
 }
 
-/// The second operand, where it is a number.
+/// The second operand of an instruction on a 64-bit register, sign-extended. `None` if it is not an
+/// immediate.
 fn immediate(insn: &Instruction) -> Option<i64> {
     matches!(
         insn.op1_kind(),

@@ -1,4 +1,4 @@
-//! How an indirect jump gets its target, found by looking backwards from it.
+//! The source of an indirect jump's target, found by tracing backward from the jump.
 
 use std::collections::HashSet;
 
@@ -7,11 +7,11 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use super::insn::{Facts, Insn};
 use crate::isa::{Branch, JumpSource, Shape};
 
-/// So many steps are taken back from an indirect jump to find how its target was computed.
+/// The maximum number of steps traced backward from an indirect jump.
 const MOST_STEPS: usize = 256;
 
-/// How the indirect jump at index `jump` gets its target. `branches` are the function's direct branches,
-/// sorted.
+/// The source of the target of the indirect jump at index `jump` of `insns`, the function's
+/// instructions by address. `branches` are the function's direct branches, sorted by target.
 pub fn jump_source(insns: &[Insn], branches: &[Branch], jump: usize) -> JumpSource {
     let insn = &insns[jump].0;
     let mut reads = Vec::new();
@@ -38,7 +38,8 @@ pub fn jump_source(insns: &[Insn], branches: &[Branch], jump: usize) -> JumpSour
                 Step::On(next) if seen.len() < MOST_STEPS => {
                     work.extend(next.into_iter().flatten().filter(|&next| seen.insert(next)));
                 }
-                // Set further away, or by the caller. A sum has its table entry close by.
+                // The register is set further away, or by the caller. A sum has its table entry
+                // close by.
                 Step::On(_) => {
                     result = result.max(Some(trace.unresolved()));
                     work.clear();
@@ -54,8 +55,8 @@ pub fn jump_source(insns: &[Insn], branches: &[Branch], jump: usize) -> JumpSour
     JumpSource { shape, reads }
 }
 
-/// The address of the table that the instruction at index `read` reads from an indexed place, where that is the
-/// same on all paths to it.
+/// The address of the table that the instruction at index `read` of `insns` reads from. `None` if
+/// it is not known, or not the same on all paths.
 pub fn table_of(insns: &[Insn], branches: &[Branch], read: usize) -> Option<u64> {
     let base = insns[read].0.memory_base();
     let displacement = insns[read].0.memory_displacement64();
@@ -67,7 +68,7 @@ pub fn table_of(insns: &[Insn], branches: &[Branch], read: usize) -> Option<u64>
     let mut table = None;
     while let Some((index, register)) = work.pop() {
         let before = predecessors(insns, branches, index);
-        // Control comes from elsewhere, or the register does.
+        // Control or the register's value comes from elsewhere.
         if before.is_empty() || index == 0 || seen.len() > MOST_STEPS {
             return None;
         }
@@ -87,17 +88,19 @@ pub fn table_of(insns: &[Insn], branches: &[Branch], read: usize) -> Option<u64>
     table.map(|at| at.wrapping_add(displacement))
 }
 
-/// What an instruction does to a register.
-enum Set {
+/// The effect of an instruction on a register.
+pub(super) enum Set {
+    /// The register is unchanged.
     Not,
-    /// It gets another one's value.
+    /// The register gets the value of another.
     Copied(Register),
-    /// It gets this address.
+    /// The register is set to this address.
     To(u64),
+    /// The register is set to any other value.
     Otherwise,
 }
 
-fn set_by(of: &Insn, register: Register) -> Set {
+pub(super) fn set_by(of: &Insn, register: Register) -> Set {
     const KEPT_BY_CALLS: [Register; 5] = [
         Register::RBX,
         Register::R12,
@@ -120,7 +123,7 @@ fn set_by(of: &Insn, register: Register) -> Set {
     match (insn.mnemonic(), insn.op1_kind()) {
         (Mnemonic::Lea, _) if is_whole => of.formed_address().map_or(Set::Otherwise, Set::To),
         (Mnemonic::Mov, OpKind::Register) if is_whole => Set::Copied(insn.op1_register()),
-        // The upper half becomes zero.
+        // A 32-bit move clears the upper half.
         (Mnemonic::Mov, OpKind::Immediate32) if insn.op0_register().full_register() == register => {
             Set::To(insn.immediate32().into())
         }
@@ -128,8 +131,8 @@ fn set_by(of: &Insn, register: Register) -> Set {
     }
 }
 
-/// The instructions that can run right before the one at `index`.
-fn predecessors(insns: &[Insn], branches: &[Branch], index: usize) -> Vec<usize> {
+/// The indexes of instructions that can run immediately before the one at `index`.
+pub(super) fn predecessors(insns: &[Insn], branches: &[Branch], index: usize) -> Vec<usize> {
     let at = insns[index].at();
     let before = index
         .checked_sub(1)
@@ -140,18 +143,22 @@ fn predecessors(insns: &[Insn], branches: &[Branch], index: usize) -> Vec<usize>
     before.into_iter().chain(sources).collect()
 }
 
-/// Looking backwards for what makes up the target of an indirect jump.
+/// The state of the backward trace for the target of an indirect jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Trace {
+    /// The index of the instruction before which the state holds.
     index: usize,
     /// The register that holds the target.
     wanted: Register,
-    /// The other summand, once the sum has been found.
+    /// The other summand, once the trace has found the sum.
     added: Register,
 }
 
+/// The result of tracing backward over one instruction.
 enum Step {
+    /// The instruction determines the shape.
     Found(Shape),
+    /// The states in which the trace continues before the instruction.
     On([Option<Trace>; 2]),
 }
 
@@ -162,7 +169,7 @@ impl Step {
 }
 
 impl Trace {
-    /// Goes back over the instruction at `index`.
+    /// Traces backward over the instruction at `index`.
     fn over(self, insns: &[Insn], index: usize) -> Step {
         let insn = &insns[index].0;
         let on = Self { index, ..self };
@@ -197,7 +204,7 @@ impl Trace {
         }
     }
 
-    /// Over an instruction that writes the register with the target.
+    /// Traces over an instruction that writes the register with the target.
     fn over_target(self, insn: &Instruction) -> Step {
         match (insn.mnemonic(), insn.op1_kind()) {
             (Mnemonic::Add, OpKind::Register) => Step::to(Self {
@@ -209,8 +216,8 @@ impl Trace {
                 added: insn.memory_index(),
                 ..self
             }),
-            // A table entry, or a base reloaded from its spill slot. Other words are parts of
-            // pointers, for example to the library functions that the loader calls.
+            // A table entry, or a base reloaded from its spill slot. Other words may be parts of
+            // pointers, for example to library functions that the loader calls.
             (Mnemonic::Add, OpKind::Memory) => Step::Found(match insn.memory_base() {
                 Register::RSP | Register::RBP => Shape::Offsets,
                 _ if insn.memory_index() != Register::None => Shape::Offsets,
@@ -219,13 +226,13 @@ impl Trace {
             (Mnemonic::Mov, OpKind::Memory) if insn.op0_register().size() == 8 => {
                 Step::Found(memory_shape(insn))
             }
-            // A fixed label or function, which the scan over the text has.
+            // A fixed label or function, which the scan over the text finds.
             (Mnemonic::Lea, _) if insn.is_ip_rel_memory_operand() => Step::Found(Shape::Pointer),
             (
                 Mnemonic::Mov,
                 OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64,
             ) => Step::Found(Shape::Pointer),
-            // The C library keeps pointers in long-lived places rotated and xored with a secret.
+            // The C library stores long-lived pointers rotated and xored with a secret.
             (Mnemonic::Ror | Mnemonic::Rol, _) => Step::to(self),
             (Mnemonic::Xor, OpKind::Memory) if insn.segment_prefix() == Register::FS => {
                 Step::to(self)
@@ -235,16 +242,16 @@ impl Trace {
         }
     }
 
-    /// Over an instruction that writes the register `written`, with one of the summands.
+    /// Traces over an instruction that writes `written`, which holds one of the summands.
     fn over_summand(self, insn: &Instruction, written: Register) -> Step {
         match (insn.mnemonic(), insn.op1_kind()) {
-            // Unoptimized code loads first and extends then.
+            // Unoptimized code first loads and then extends.
             (Mnemonic::Movsxd | Mnemonic::Mov, OpKind::Memory)
                 if insn.memory_size().size() == 4 =>
             {
                 Step::Found(Shape::Offsets)
             }
-            // The base. The table entry is read further up.
+            // The base. The table entry is read earlier.
             (Mnemonic::Lea, _) if insn.is_ip_rel_memory_operand() => Step::to(self),
             _ if written != self.wanted => Step::to(self),
             _ => Step::Found(Shape::Unknown),
@@ -260,7 +267,7 @@ impl Trace {
     }
 }
 
-/// `lea x, [y + z]`.
+/// True for `lea x, [y + z]`.
 fn is_sum(insn: &Instruction) -> bool {
     insn.memory_base() != Register::None
         && insn.memory_index() != Register::None

@@ -1,33 +1,35 @@
-//! Where a punned jump can lead: its displacement is in part what stands after the window.
+//! Possible targets of a punned jump, whose displacement partly consists of the bytes after the
+//! window.
 //!
 //! ```text
 //!           window     depends
 //! before:   c3         55 48 89 e5        ret; push rbp; mov rbp, rsp
-//! after:    e9         55 48 89 e5        jmp +0xe5894855; what is jumped to still is the same
+//! after:    e9         55 48 89 e5        jmp +0xe5894855; a jump to `depends` runs the same code
 //! ```
 
 use std::ops::Range;
 
 use crate::addr::{Avma, Bias, Svma};
 
-/// No punned jump leads below this: user space begins here at the earliest (vm.mmap_min_addr).
+/// The lowest target of a punned jump: user space begins here at the earliest (vm.mmap_min_addr).
 const LOWEST: i64 = 1 << 16;
-/// Nor to this or above: user space ends here (Documentation/arch/x86/x86_64/mm.rst).
+/// The end of possible targets: user space ends here (Documentation/arch/x86/x86_64/mm.rst).
 const HIGHEST: i64 = 1 << 47;
 
-/// What a punned jump depends on.
+/// The bytes that a punned jump depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pun {
-    /// The bytes after the window that are the rest of the displacement. They must stay.
+    /// The range of bytes after the window that form the rest of the displacement. They must not
+    /// change.
     pub depends: Range<Svma>,
-    /// What they are.
+    /// The values of the bytes in `depends`.
     pub bytes: Vec<u8>,
-    /// After the jump's last byte.
+    /// The address after the jump's last byte.
     next: Svma,
 }
 
 impl Pun {
-    /// `bytes` are what stands at `depends`, up to the last byte of the jump.
+    /// A pun whose jump ends with `bytes`, the contents of `depends`.
     pub(crate) fn new(depends: Range<Svma>, bytes: Vec<u8>) -> Self {
         let next = depends.end;
         Self {
@@ -37,10 +39,10 @@ impl Pun {
         }
     }
 
-    /// The addresses to which the jump can lead in a module loaded with `bias`. `None` where none of
-    /// them can be mapped.
+    /// The addresses that the jump can reach in a module loaded with `bias`. `None` if none of them
+    /// can be mapped.
     pub fn targets(&self, bias: Bias) -> Option<Range<Avma>> {
-        // The displacement's low bytes are free, its high bytes given.
+        // The low bytes of the displacement are free, the high bytes are given.
         let free = 8 * (4 - self.bytes.len());
         let given = self.bytes.iter().rev();
         let given = given.fold(0u32, |word, byte| word << 8 | u32::from(*byte));

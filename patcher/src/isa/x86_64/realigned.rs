@@ -21,28 +21,30 @@ use super::insn::{Facts, Insn};
 /// that `and` has put into the stack pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Realigned {
-    /// The register that holds the canonical frame address.
+    /// The register that holds the canonical frame address; `None` if no register does.
     cfa_in: Option<Register>,
+    /// The place that rsp points to, in bytes; `None` if it is not known.
     rsp: Option<i64>,
+    /// The place that rbp points to, in bytes; `None` if it is not known.
     rbp: Option<i64>,
-    /// The place of the saved canonical frame address.
+    /// The place of the saved canonical frame address, in bytes; `None` if it is not saved.
     cfa_at: Option<i64>,
-    /// The place of the saved caller's rbp.
+    /// The place of the saved caller's rbp, in bytes; `None` if it is not saved.
     caller_at: Option<i64>,
 }
 
 /// `cfa = *(rbp + cfa_at)`, `rbp = *(rbp + 8 * caller_frame_pointer)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// Bytes.
+    /// The distance from rbp to the word with the canonical frame address, in bytes.
     pub cfa_at: i32,
-    /// Words.
+    /// The distance from rbp to the word with the caller's rbp, in words.
     pub caller_frame_pointer: i16,
 }
 
-/// Other state before the instruction.
+/// The state before an instruction that does not depend on the realigned frame.
 pub struct Around {
-    /// The stack pointer relative to the entry's.
+    /// The stack pointer relative to the entry's, in bytes; `None` if it is not known.
     pub rsp: Option<i64>,
     /// True if rbp holds the caller's value.
     pub has_caller: bool,
@@ -53,14 +55,14 @@ pub struct Around {
 /// Registers that an instruction restores from the realigned frame.
 #[derive(Clone, Copy, Default)]
 pub struct Restored {
-    /// The stack pointer relative to the entry's.
+    /// The stack pointer relative to the entry's, in bytes; `None` if it is not restored.
     pub rsp: Option<i64>,
     /// True if rbp holds the caller's value again.
     pub caller: bool,
 }
 
 impl Realigned {
-    /// Nothing is known.
+    /// The state in which nothing is known.
     pub const NONE: Self = Self {
         cfa_in: None,
         rsp: None,
@@ -83,7 +85,7 @@ impl Realigned {
         }
     }
 
-    /// The places of its parts, if the frame is complete.
+    /// The places of the frame's parts; `None` unless the frame is complete.
     pub fn places(&self) -> Option<Places> {
         let (rbp, cfa_at, caller_at) = (self.rbp?, self.cfa_at?, self.caller_at?);
         Some(Places {
@@ -92,7 +94,7 @@ impl Realigned {
         })
     }
 
-    /// The state after `insn`.
+    /// The state after the instruction `of`, and the registers that it restores.
     pub fn after(self, facts: &mut Facts, of: &Insn, around: &Around) -> (Self, Restored) {
         let insn = &of.0;
         if self == Self::default() && insn.mnemonic() != Mnemonic::Lea {
@@ -210,7 +212,7 @@ impl Realigned {
         (after, restored)
     }
 
-    /// The place of the memory operand, if it is fixed.
+    /// The place of the memory operand of `insn`; `None` unless it is at a fixed distance.
     fn place(&self, insn: &Instruction) -> Option<i64> {
         let base = match insn.memory_base() {
             Register::RSP => self.rsp,

@@ -1,9 +1,9 @@
-//! How one instruction is made to mean the same at another address.
+//! Rewrites one instruction so that it does the same at another address.
 //!
-//! Whatever does not depend on its address is copied byte for byte, prefixes and all. A
-//! rip-relative operand keeps its encoding with a new displacement. Direct branches take their
-//! longest form. A call pushes its original return address and jumps, so that the stack shows the
-//! address the unwinder and the program know.
+//! An instruction that does not depend on its address is copied byte for byte, including prefixes.
+//! A rip-relative operand keeps its encoding with a new displacement. Direct branches take their
+//! longest form. A call pushes its original return address and jumps, so that the stack holds the
+//! address that the unwinder and the program expect.
 
 mod far;
 
@@ -20,81 +20,83 @@ use crate::addr::Svma;
 use far::FarAccess;
 pub(super) use far::{BACK_OVER_RED_ZONE, SKIP_RED_ZONE};
 
-/// Why an instruction cannot be executed anywhere but where it stands.
+/// Reasons why an instruction cannot be executed at another address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Immovable {
-    /// The kernel or the processor looks at its address, or leaves the window by it.
+    /// The kernel or the processor depends on its address, or it leaves the window by a special
+    /// transfer of control.
     Special,
-    /// Its bytes cannot be read as one instruction.
+    /// The instruction's bytes do not decode as one instruction.
     Undecodable,
 }
 
-/// An instruction taken from its place.
+/// An instruction moved from its original address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Displaced {
-    /// Where it stands originally.
+    /// The instruction's original address.
     pub at: Svma,
-    /// Its original bytes.
+    /// The instruction's original bytes.
     pub bytes: Vec<u8>,
-    /// How it is moved.
+    /// The instruction's form in the trampoline.
     pub(super) form: Form,
 }
 
-/// What an instruction becomes in a trampoline.
+/// The form of an instruction in a trampoline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// The same bytes.
+    /// The original bytes.
     Copy,
-    /// The same bytes with another 32-bit displacement.
+    /// The original bytes with another 32-bit displacement.
     RipRelative {
-        /// The byte offset of the displacement in the instruction.
+        /// The offset of the displacement in the instruction, in bytes.
         offset: usize,
-        /// The address the operand names.
+        /// The address of the operand.
         target: Svma,
-        /// What stands in where the displacement cannot reach; `None` where nothing can.
+        /// The form for an operand that the displacement cannot reach; `None` if there is none.
         far: Option<FarAccess>,
     },
     /// `jmp target`.
     Jump {
-        /// Where it goes.
+        /// The address that it jumps to.
         target: Svma,
     },
     /// `0f 8x`: a jump on condition `x`.
     Conditional {
-        /// Where it goes if taken.
+        /// The address that it jumps to if taken.
         target: Svma,
         /// The second opcode byte.
         opcode: u8,
     },
-    /// `loop`, `jrcxz` and the like, which have an 8-bit displacement only.
+    /// `loop`, `jrcxz` and similar jumps, which exist with an 8-bit displacement only.
     Counted {
-        /// Where it goes if taken.
+        /// The address that it jumps to if taken.
         target: Svma,
     },
     /// `call target`.
     Call {
-        /// Where it goes.
+        /// The address that it calls.
         target: Svma,
     },
-    /// A call through a register or memory, as the jump that follows the push of the return
-    /// address.
+    /// A call through a register or memory: the return address is pushed, and this jump follows.
     CallThrough {
         /// The encoded jump.
         jump: Vec<u8>,
-        /// The offset of the displacement in `jump` and its target, where it is rip-relative.
+        /// The offset of the displacement in `jump` and the operand's address; `None` if the jump
+        /// is not rip-relative.
         rip_relative: Option<(usize, Svma)>,
     },
 }
 
-/// A jump with a long displacement.
+/// The length of a jump with a 32-bit displacement, in bytes.
 const LONG: usize = JUMP as usize;
-/// `mov dword [rsp + 4], imm32`, up to the number.
+/// `mov dword [rsp + 4], imm32`, without the immediate.
 pub(super) const HIGH_HALF: [u8; 4] = [0xc7, 0x44, 0x24, 0x04];
-/// The push of a return address, both halves.
+/// The length of code that pushes a return address, both halves, in bytes.
 const PUSH_RETURN: usize = 1 + 4 + HIGH_HALF.len() + 4;
 
 impl Displaced {
-    /// Decides how `insn`, whose bytes are `bytes`, is moved.
+    /// Chooses the form of `insn`, which is encoded as `bytes`. Otherwise returns the reason why it
+    /// cannot be moved.
     pub fn of(insn: &Insn, bytes: &[u8]) -> Result<Self, Immovable> {
         Ok(Self {
             form: form(&insn.0, bytes)?,
@@ -103,17 +105,17 @@ impl Displaced {
         })
     }
 
-    /// The address of the instruction after it.
+    /// The original address of the next instruction.
     pub fn end(&self) -> Svma {
         self.at.plus(self.bytes.len() as u64)
     }
 
-    /// Is it a call?
+    /// True if the instruction is a call.
     pub fn is_call(&self) -> bool {
         matches!(self.form, Form::Call { .. } | Form::CallThrough { .. })
     }
 
-    /// Where it jumps, if it is a direct jump.
+    /// The original target of a direct jump; `None` for other instructions.
     pub fn jump_target(&self) -> Option<Svma> {
         match self.form {
             Form::Jump { target } | Form::Conditional { target, .. } | Form::Counted { target } => {
@@ -123,17 +125,19 @@ impl Displaced {
         }
     }
 
-    /// Does it jump only if a condition holds?
+    /// True if the instruction is a conditional jump.
     pub fn is_conditional(&self) -> bool {
         matches!(self.form, Form::Conditional { .. } | Form::Counted { .. })
     }
 
-    /// Does it change nothing but where control goes, so that it may run once more? `loop` counts.
+    /// For a jump: true if it changes only the program counter, so that it may run twice. False for
+    /// `loop`, which also decrements a counter, and for the other jumps of its form.
     pub fn is_repeatable(&self) -> bool {
         !matches!(self.form, Form::Counted { .. })
     }
 
-    /// Can the instruction after it run next?
+    /// True if control can continue after the instruction's form in the trampoline. False for a
+    /// call, which returns to the original code.
     pub fn falls_through(&self) -> bool {
         match self.form {
             Form::Jump { .. } | Form::Call { .. } | Form::CallThrough { .. } => false,
@@ -142,7 +146,7 @@ impl Displaced {
         }
     }
 
-    /// No form of it is longer than this many bytes.
+    /// An upper bound of the length of the instruction's form in the trampoline, in bytes.
     pub fn max_len(&self) -> usize {
         match &self.form {
             Form::Copy => self.bytes.len(),
@@ -161,7 +165,7 @@ impl Displaced {
 
 fn offsets(at: u64, bytes: &[u8]) -> ConstantOffsets {
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
-    // The decoder answers only about the instruction it has read last.
+    // The decoder knows the offsets only of the instruction that it decoded last.
     let insn = decoder.decode();
     decoder.get_constant_offsets(&insn)
 }
@@ -196,8 +200,8 @@ fn form(insn: &Instruction, bytes: &[u8]) -> Result<Form, Immovable> {
         }
         FlowControl::IndirectCall if insn.code() == Code::Call_rm64 => return call_through(insn),
         FlowControl::IndirectBranch if insn.code() == Code::Jmp_rm64 => {}
-        // System calls are among these: a restarted one is entered again two bytes before the
-        // saved pc, which must not be in the middle of something else.
+        // These include system calls. To restart one, the kernel continues two bytes before the
+        // saved program counter, which must not be inside another instruction.
         _ => return Err(Immovable::Special),
     }
     if !insn.is_ip_rel_memory_operand() {
@@ -221,7 +225,7 @@ fn form(insn: &Instruction, bytes: &[u8]) -> Result<Form, Immovable> {
 fn conditional(insn: &Instruction) -> Result<Form, Immovable> {
     let target = Svma(insn.near_branch_target());
     if insn.is_jcc_short_or_near() {
-        // Both count the conditions in the order of the processor's encoding; iced's 0 is none.
+        // Both number the conditions in the order of the processor's encoding; iced's 0 means none.
         let condition = (insn.condition_code() as u8)
             .checked_sub(1)
             .ok_or(Immovable::Special)?;

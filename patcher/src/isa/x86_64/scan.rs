@@ -1,20 +1,22 @@
-//! A scan for instructions that name an address, at every byte.
+//! A scan for instructions that reference a code address, at every byte.
 
-/// What names an address.
+/// The kind of reference to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetKind {
-    /// A branch with a long displacement lands there: `call`, `jmp` or `jcc`.
+    /// The address is the target of a `call`, `jmp` or `jcc` with a 32-bit displacement.
     Branch,
-    /// An instruction forms it: a rip-relative `lea`.
+    /// The address is one that a rip-relative `lea` computes.
     Formed,
 }
 
-/// Bytes of code that are looked at together.
+/// The number of bytes that are scanned together.
 const BLOCK: usize = 64;
-/// Bytes after a block that an instruction in it may reach into, rounded up so that eight can be read from each place.
+/// The number of bytes after a block that its instructions may extend into. It is rounded up so
+/// that eight bytes can be read at each place.
 const BEHIND: usize = 8;
 
-/// The targets in code that begins at `start`.
+/// Calls `found` with the target and the kind of each reference in `code`, which begins at address
+/// `start`. References are in ascending order of their own addresses.
 pub fn targets_in(code: &[u8], start: u64, found: &mut impl FnMut(u64, TargetKind)) {
     for first in (0..code.len()).step_by(BLOCK) {
         let rest = &code[first..];
@@ -29,7 +31,7 @@ pub fn targets_in(code: &[u8], start: u64, found: &mut impl FnMut(u64, TargetKin
     }
 }
 
-/// The targets in the block at offset `first` of `len` bytes of code.
+/// Like [`targets_in`], for the block at offset `first` of `len` bytes of code at address `start`.
 fn targets_of(
     block: &[u8; BLOCK + BEHIND],
     start: u64,
@@ -42,7 +44,7 @@ fn targets_of(
         let at = places.trailing_zeros() as usize;
         places &= places - 1;
         let [opcode, rest @ ..] = std::array::from_fn::<u8, 6, _>(|i| block[at + i]);
-        // A processor would seldom guess right which of the kinds it is.
+        // Computed without a branch: the processor would rarely predict the kind correctly.
         let is_short = opcode & 0xfe == 0xe8;
         let field = usize::from(!is_short);
         let displacement: [u8; 4] = std::array::from_fn(|i| rest[field + i]);
@@ -60,10 +62,12 @@ fn targets_of(
     }
 }
 
-/// The places of a block where an opcode of interest stands, one bit each. Written so that it is compiled to vector
-/// instructions: most bytes are none, and a branch for each byte takes twice as long.
+/// A bit mask of the places in a block at which an opcode of interest begins.
+///
+/// Written to compile to vector instructions. Most bytes are no match, and a branch for each byte
+/// takes twice as long.
 fn places_in(block: &[u8; BLOCK + BEHIND]) -> u64 {
-    /// Brings the lowest bit of each byte into the highest byte.
+    /// The multiplier that gathers the lowest bit of each byte in the highest byte.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     let mut is_place = [0u8; BLOCK];
     for (i, is_place) in is_place.iter_mut().enumerate() {
@@ -90,7 +94,7 @@ mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions};
 
-    /// What another decoder finds at each byte.
+    /// The targets that an independent decoder finds at each byte.
     fn decoded(code: &[u8], start: u64) -> Vec<(u64, TargetKind)> {
         let mut found = Vec::new();
         for at in 0..code.len() {

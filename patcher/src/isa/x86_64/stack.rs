@@ -1,4 +1,4 @@
-//! What instructions do to the stack pointer and the frame pointer.
+//! Effects of instructions on the stack pointer and the frame pointer.
 
 use iced_x86::{Mnemonic, OpKind, Register};
 
@@ -6,22 +6,22 @@ use super::insn::{Facts, Insn};
 use super::realigned::{Around, Places, Realigned, Restored};
 use crate::isa::{CallerFramePointer, Calls};
 
-/// What is known before an instruction, relative to the stack pointer at the function's entry.
+/// The known state before an instruction, in bytes relative to the stack pointer at the function's
+/// entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackState {
-    /// The stack pointer.
+    /// The stack pointer; `None` if it is not known.
     rsp: Option<i64>,
-    /// The frame pointer, where it points into the stack.
+    /// The frame pointer; `None` if it is not known to point into the stack.
     rbp: Option<i64>,
-    /// The frame pointer of the caller.
+    /// The location of the caller's frame pointer.
     caller: CallerFramePointer,
-    /// The state of a realigned frame, which is not at a fixed distance from the entry's stack
-    /// pointer.
+    /// The state of a realigned frame, whose distance from the entry's stack pointer is not fixed.
     realigned: Realigned,
 }
 
 impl StackState {
-    /// Nothing has happened yet.
+    /// The state at the function's entry.
     pub const ENTRY: Self = Self {
         rsp: Some(0),
         rbp: None,
@@ -29,7 +29,7 @@ impl StackState {
         realigned: Realigned::NONE,
     };
 
-    /// What holds whichever of the two is true.
+    /// The facts that hold in both states.
     pub fn or(self, other: Self) -> Self {
         let same = |a: Option<i64>, b| a.filter(|_| a == b);
         Self {
@@ -44,27 +44,27 @@ impl StackState {
         }
     }
 
-    /// The stack pointer.
+    /// The stack pointer, if known.
     pub fn stack_pointer(&self) -> Option<i64> {
         self.rsp
     }
 
-    /// The frame pointer, where it points into the stack.
+    /// The frame pointer, if it is known to point into the stack.
     pub fn frame_pointer(&self) -> Option<i64> {
         self.rbp
     }
 
-    /// Where the frame pointer of the caller is.
+    /// The location of the caller's frame pointer.
     pub fn caller(&self) -> CallerFramePointer {
         self.caller
     }
 
-    /// The places of the realigned frame's parts, if it is one.
+    /// The locations of the parts of a realigned frame, if it is one.
     pub fn realigned(&self) -> Option<Places> {
         self.realigned.places()
     }
 
-    /// What is known after `insn`.
+    /// The state after `insn`.
     pub fn after(self, facts: &mut Facts, insn: &Insn, calls: Calls) -> Self {
         after(facts, insn, self, calls)
     }
@@ -155,7 +155,7 @@ fn from_entry(facts: &mut Facts, of: &Insn, before: StackState, calls: Calls) ->
     }
 }
 
-/// Where the caller's frame pointer is after an instruction.
+/// The location of the caller's frame pointer after an instruction.
 fn caller_frame_pointer(facts: &mut Facts, of: &Insn, before: StackState) -> CallerFramePointer {
     let insn = &of.0;
     use CallerFramePointer::{At, InPlace, Unknown, Zeroed};

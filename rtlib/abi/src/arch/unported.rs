@@ -1,8 +1,8 @@
-//! A processor without a port. The values keep the runtime compiling for it, and nothing more.
+//! A processor without a port. The values only keep the runtime compiling for it.
 
 /// Registers.
 pub mod registers {
-    /// Callee-saved registers besides the stack pointer and the frame pointer.
+    /// The number of callee-saved registers besides the stack pointer and the frame pointer.
     pub const OTHERS: usize = 5;
 }
 

@@ -2,8 +2,8 @@
 
 /// Signal masks.
 pub mod signals {
-    /// Defines `$block(old: *mut u64)`, which blocks every signal, and `$restore(old: *const u64)`. Both
-    /// do nothing if the word `$allowed` bytes from the static `$parameters` is 0.
+    /// Defines `$block(old: *mut u64)`, which blocks every signal, and `$restore(old: *const u64)`.
+    /// Both do nothing if the word `$allowed` bytes from the static `$parameters` is 0.
     macro_rules! define {
         ($(#[$block_doc:meta])* $block:ident, $(#[$restore_doc:meta])* $restore:ident, $parameters:path, $allowed:expr) => {
             $(#[$block_doc])*
@@ -47,7 +47,7 @@ pub mod system_call {
         pub const PERF_EVENT_OPEN: u64 = 0;
     }
 
-    /// Makes a system call; errors come back as -errno.
+    /// Makes a system call. Errors are returned as -errno.
     ///
     /// # Safety
     /// The call's own contract for its arguments.

@@ -2,12 +2,12 @@
 
 use core::arch::asm;
 
-/// Ends the program with SIGILL. A core names the place, which unwinding would hide.
+/// Ends the program with SIGILL. A core dump then shows the place, which unwinding would hide.
 pub fn abort() -> ! {
     // SAFETY: ends the process.
     unsafe {
         asm!(
-            "ud2", // an instruction that no processor has
+            "ud2", // an undefined instruction
             options(noreturn, nomem, nostack),
         )
     }

@@ -1,9 +1,9 @@
-//! What calls look like in code.
+//! Patterns of calls in code.
 
 /// `int3`.
 const BREAKPOINT: u8 = 0xcc;
 
-/// The longest call instruction, bytes.
+/// Length of the longest call instruction, in bytes.
 pub const LONGEST: usize = 7;
 
 /// True if a call instruction ends at the end of these bytes, or may end there under a patch: a
@@ -25,8 +25,8 @@ pub fn ends_with_unpatched_call(bytes: &[u8; LONGEST]) -> bool {
     bytes[2] == 0xe8 || (2..=LONGEST).any(|len| is_indirect(LONGEST - len, len))
 }
 
-/// The offset of a direct call's target from the call's end, if a breakpoint of a debugger or a
-/// uprobe has replaced its first byte (`cc rel32`).
+/// The offset in bytes of a direct call's target from the call's end, if a breakpoint of a debugger
+/// or a uprobe has replaced its first byte (`cc rel32`). Otherwise `None`.
 pub fn direct_under_breakpoint(bytes: &[u8; LONGEST]) -> Option<i32> {
     let [_, _, BREAKPOINT, distance @ ..] = *bytes else {
         return None;
@@ -45,7 +45,8 @@ pub fn may_be_under_breakpoint(bytes: &[u8; LONGEST]) -> bool {
     direct_under_breakpoint(bytes).is_some() || (2..=LONGEST).any(is_indirect)
 }
 
-/// Length of `ff` with this ModRM and SIB byte (Intel SDM volume 2, tables 2-2 and 2-3).
+/// Length in bytes of an instruction with opcode `ff` and this ModRM and SIB byte (Intel SDM volume
+/// 2, tables 2-2 and 2-3).
 fn indirect_len(modrm: u8, sib: Option<u8>) -> usize {
     let (mode, rm) = (modrm >> 6, modrm & 7);
     if mode == 3 {
@@ -68,11 +69,11 @@ pub fn may_be_patch(first: u8) -> bool {
     matches!(first, 0xe9 | 0xeb | 0xcc)
 }
 
-/// `syscall`.
+/// The system call instruction, `syscall`.
 pub const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 
-/// How musl's `__clone`, of which a stripped library has no symbol, goes on where a thread's function has returned: it ends the
-/// thread with what that gave (src/thread/x86_64/clone.s).
+/// The code of musl's `__clone` to which a thread's function returns: it exits the thread with the
+/// function's result (src/thread/x86_64/clone.s). A stripped library has no symbol for it.
 pub const THREAD_END: [u8; 9] = [0x89, 0xc7, 0x31, 0xc0, 0xb0, 60, 0x0f, 0x05, 0xf4];
 
 /// The first instructions of glibc's `__start_context`, the return address of functions that

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::_rdtsc;
 
-/// Its value now, in ticks.
+/// The current value, in ticks.
 #[inline(always)]
 pub fn now() -> u64 {
     // SAFETY: reads a counter.

@@ -2,21 +2,21 @@
 
 use core::arch::asm;
 
-/// What a counter holds, by the number that `rdpmc` takes.
+/// The value of a counter, by the number for `rdpmc`.
 ///
 /// # Safety
-/// The kernel lets the process read it: else the instruction faults.
+/// The kernel lets the process read it. Otherwise the instruction faults.
 #[inline(always)]
 pub unsafe fn read(number: u32) -> u64 {
     let (low, high): (u64, u64);
-    // SAFETY: the caller's promise; it changes nothing else.
+    // SAFETY: guaranteed by the caller; it has no other effect.
     unsafe {
         asm!(
             "rdpmc", // the counter ecx, in edx and eax
             in("ecx") number,
             lateout("rax") low,
             lateout("rdx") high,
-            // Not moved past what is read of memory around it.
+            // Without `nomem`, so that it is not reordered with the reads around it.
             options(nostack, preserves_flags),
         );
     }

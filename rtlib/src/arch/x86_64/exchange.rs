@@ -2,18 +2,19 @@
 
 use core::arch::asm;
 
-/// Stores `to` if the word is `from`, in one instruction: no handler of the thread comes between.
-/// Without `lock`, which other threads would need. Returns the word before.
+/// Stores `to` if the word is `from`, in one instruction, so that no handler of the thread comes
+/// between. Other threads would need `lock`. Returns the word's value before; it is `from` if `to`
+/// was stored.
 ///
 /// # Safety
 /// The word may be written to, and only the calling thread writes there.
 #[inline(always)]
 pub unsafe fn if_equal(word: *mut u64, from: u64, to: u64) -> u64 {
     let mut was = from;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         asm!(
-            "cmpxchg [{word}], {to}", // rax: expected before, found after
+            "cmpxchg [{word}], {to}", // rax: the expected value, then the previous value
             word = in(reg) word,
             to = in(reg) to,
             inout("rax") was,

@@ -1,8 +1,9 @@
 //! The hooks of trampolines: `push rax; mov eax, ID; call [rip + CELL]; pop rax`.
 
-/// Offset down from the slot to the address that the hook's call returns to. rax is between the two.
+/// Bytes from the slot down to the place of the address that the hook's call returns to. rax is
+/// between the two.
 pub const WAY_BACK: u64 = 16;
-/// Size of `mov eax, ID; call [rip + CELL]`.
+/// Size of `mov eax, ID; call [rip + CELL]`, in bytes.
 pub const LEN: u64 = 11;
 
 /// True if the bytes are the first of `mov eax, ID; call [rip + CELL]`.

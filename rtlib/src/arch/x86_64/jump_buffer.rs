@@ -4,7 +4,7 @@ use unwind::Saved;
 
 use super::thread_pointer::pointer_guard;
 
-/// Where a longjmp goes on.
+/// The target of a longjmp.
 pub struct Target {
     /// The program counter.
     pub pc: u64,
@@ -14,16 +14,17 @@ pub struct Target {
     pub saved: Saved,
 }
 
-/// Left rotation of the words that glibc guards.
+/// Left rotation of the words that glibc mangles.
 const ROTATION: u32 = 0x11;
 
-/// The targets by the layouts of musl and glibc. Both are rbx, rbp, r12 to r15, rsp, pc; glibc keeps
-/// rbp, rsp, and pc xored with the pointer guard, and rotated.
+/// The possible targets, by the layouts of musl and glibc, in this order. Only that of the
+/// program's own C library is right. Both layouts are rbx, rbp, r12 to r15, rsp, pc. glibc stores
+/// rbp, rsp and pc xored with the pointer guard and rotated.
 ///
 /// # Safety
-/// `buffer` is the argument of a longjmp of either, which is about to read it.
+/// `buffer` is the argument of longjmp, which is about to read it.
 pub unsafe fn targets(buffer: u64) -> [Target; 2] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let words = unsafe { (buffer as *const [u64; 8]).read_unaligned() };
     let [rbx, rbp, r12, r13, r14, r15, rsp, pc] = words;
     [(0, 0), (ROTATION, pointer_guard())].map(|(rotation, guard)| {

@@ -1,22 +1,23 @@
-//! Reads that do not wait for their address.
+//! Loads whose address is predicted.
 
 use core::arch::asm;
 
-/// `at`, taken from the word at `guess` if that is equal. A processor that predicts the branch reads
-/// on from the guess while it still computes `at`, which depends on one frame after another.
+/// Returns `at`, taken from the word at `guess` if that is equal. A processor that predicts the
+/// branch continues with the guess while it still computes `at`, which depends on one frame after
+/// another.
 ///
 /// # Safety
 /// The word at `guess` may be read. It need not be an address.
 #[inline(always)]
 pub unsafe fn address(at: u64, guess: *const u64) -> u64 {
     let likely: u64;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         asm!(
-            "mov {likely}, [{guess}]", // does not depend on `at`
-            "cmp {likely}, {at}",      // is it right?
-            "je 2f",                   // predicted: what follows runs ahead
-            "mov {likely}, {at}",      // a wrong guess
+            "mov {likely}, [{guess}]", // load the guess; this does not depend on `at`
+            "cmp {likely}, {at}",      // is the guess right?
+            "je 2f",                   // yes, as predicted: following code runs ahead
+            "mov {likely}, {at}",      // no: use the correct address
             "2:",
             at = in(reg) at,
             guess = in(reg) guess,

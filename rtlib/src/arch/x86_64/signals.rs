@@ -1,30 +1,31 @@
 //! Signal masks.
 
-/// How rt_sigprocmask(2) takes a mask: it replaces the one in force (asm-generic/signal-defs.h).
+/// Mode of rt_sigprocmask(2): the mask replaces the current one (asm-generic/signal-defs.h).
 pub const SIG_SETMASK: u32 = 2;
-/// Size of a mask.
+/// Size of a signal mask, in bytes.
 pub const MASK: u32 = 8;
 
-/// Defines `$block(old: *mut u64)`, which blocks every signal, and `$restore(old: *const u64)`. Both
-/// do nothing if the word `$allowed` bytes from the static `$parameters` is 0: no system call may
-/// be made. Probes call them on the program's stack, of which compiled code would take more.
+/// Defines `$block(old: *mut u64)`, which blocks every signal, and `$restore(old: *const u64)`.
+/// Both do nothing if the word `$allowed` bytes from the static `$parameters` is 0: system calls
+/// are not allowed. Probes call them on the program's stack, and compiled code would use more of
+/// it.
 macro_rules! define {
     ($(#[$block_doc:meta])* $block:ident, $(#[$restore_doc:meta])* $restore:ident, $parameters:path, $allowed:expr) => {
         $(#[$block_doc])*
         #[unsafe(naked)]
         pub unsafe extern "C" fn $block(old: *mut u64) {
             core::arch::naked_asm!(
-                "cmp dword ptr [rip + {parameters} + {allowed}], 0", // may a call be made?
-                "je 2f",                    // none: signals stay as they are
-                "mov rdx, rdi",            // rdx: where the old mask goes
-                "mov edi, {set}",          // rdi: how
-                "push -1",                 // every signal
+                "cmp dword ptr [rip + {parameters} + {allowed}], 0", // are system calls allowed?
+                "je 2f",                    // no: leave the mask as it is
+                "mov rdx, rdi",            // rdx: destination of the old mask
+                "mov edi, {set}",          // rdi: replace the mask
+                "push -1",                 // a mask of every signal
                 "mov rsi, rsp",            // rsi: the new mask
                 "mov r10d, {mask}",        // r10: size of a mask
-                "mov eax, {sigprocmask}",   // rax: the call
-                "syscall",                 // takes rcx and r11
-                "add rsp, 8",              // drops the new mask
-                "2: ret",                   // to the caller
+                "mov eax, {sigprocmask}",   // rax: the system call
+                "syscall",                 // clobbers rcx and r11
+                "add rsp, 8",              // drop the new mask
+                "2: ret",                   // return to the caller
                 parameters = sym $parameters,
                 allowed = const $allowed,
                 set = const $crate::arch::signals::SIG_SETMASK,
@@ -37,15 +38,15 @@ macro_rules! define {
         #[unsafe(naked)]
         pub unsafe extern "C" fn $restore(old: *const u64) {
             core::arch::naked_asm!(
-                "cmp dword ptr [rip + {parameters} + {allowed}], 0", // may a call be made?
-                "je 2f",                    // none: signals stay as they are
+                "cmp dword ptr [rip + {parameters} + {allowed}], 0", // are system calls allowed?
+                "je 2f",                    // no: leave the mask as it is
                 "mov rsi, rdi",            // rsi: the new mask
-                "mov edi, {set}",          // rdi: how
-                "xor edx, edx",            // rdx: nothing wants the old mask
+                "mov edi, {set}",          // rdi: replace the mask
+                "xor edx, edx",            // rdx: do not store the old mask
                 "mov r10d, {mask}",        // r10: size of a mask
-                "mov eax, {sigprocmask}",   // rax: the call
-                "syscall",                 // takes rcx and r11
-                "2: ret",                   // to the caller
+                "mov eax, {sigprocmask}",   // rax: the system call
+                "syscall",                 // clobbers rcx and r11
+                "2: ret",                   // return to the caller
                 parameters = sym $parameters,
                 allowed = const $allowed,
                 set = const $crate::arch::signals::SIG_SETMASK,

@@ -1,13 +1,14 @@
 //! The stubs that trampolines call.
 //!
-//! A trampoline's hook is `push rax; mov eax, ID; call [CELL]; pop rax`: on entry here [rsp] holds
-//! the way back into the trampoline, [rsp+8] the application's rax, and rsp+16 is the
-//! application's stack pointer at the probe point, the address of the return address. At a point it is what lies below
-//! the red zone.
+//! A trampoline's hook is `push rax; mov eax, ID; call [CELL]; pop rax`. On entry to a stub, [rsp]
+//! is the return address into the trampoline and [rsp+8] the application's rax. rsp+16 is the
+//! application's stack pointer at the probe point, the address of the return address. At a point it
+//! is the address below the red zone instead.
 //!
-//! A stub preserves every register and the flags. It uses 96 bytes of the application's stack and
-//! what compiled code needs on the way to a slow path, under 256 in all.
+//! A stub preserves every register and the flags. It uses 96 bytes of the application's stack. With
+//! the compiled code on the way to a slow path, the total is less than 256 bytes.
 
+mod count;
 mod parts;
 mod point;
 mod trial;
@@ -21,7 +22,7 @@ use abi::schema::way;
 use abi::segment::{
     AREA_HISTOGRAMS, Area, Column, Header, Histogram, INLINE_BUCKETS, Record, RecordHead,
 };
-use abi::value::{Place, RETURN};
+use abi::value::{RETURN, ValueLocation};
 use unwind::Saved;
 
 use super::quick::{self, SLOT};
@@ -51,36 +52,42 @@ use crate::thread::{self, Thread};
 use crate::walk::memo::{self, Entry, Run};
 use crate::walk::{StackRange, Walker};
 
-/// Bytes between the stub's stack pointer after all its pushes and the application's.
+/// Bytes between the application's stack pointer and the stub's after all its pushes.
 const PUSHED: usize = SLOT + 2 * 8;
 
-// The stub has pushed the argument registers so that the first one is right above the flags.
+// The stub pushes the argument registers so that the first one is right above the flags.
 const _: () = assert!(THIRD_ARGUMENT as usize == SLOT - quick::ARGUMENTS - 2 * 8);
 const _: () = assert!(FIRST_ARGUMENT as usize == SLOT - quick::ARGUMENTS);
 
 /// The direction flag in rflags.
 const DIRECTION: u32 = 1 << 10;
 
-/// Bytes from the function id to the way back, which is after the call that came here: it stands in
-/// the four last bytes of the hook's `mov eax, ID`, and the call has six.
+/// Bytes from the function id to the hook's return address. The id is the last four bytes of the
+/// hook's `mov eax, ID`, and the call has six bytes.
 const ID: usize = 10;
 
-/// The most ticks that count from the end of the slow path's work to the end of its stub. More ticks
-/// mean that the thread was preempted.
+/// Maximum number of ticks that count from the end of the slow path's work to the end of its stub.
+/// If it takes longer, the thread was preempted.
 const MOST_OF_END: u32 = 1 << 12;
 
-/// Offset of a thread's sources, and of its CPU time.
+/// Offset in [`Thread`] of the thread's sources, in bytes.
 const SOURCES: usize = offset_of!(Thread, meter) + offset_of!(Meter, sources);
+/// Offset in [`Thread`] of the thread's CPU time, in bytes.
 const CPU: usize = SOURCES + offset_of!(Sources, cpu);
+/// Offset in [`Thread`] of the address of the kernel's page, in bytes.
 const PAGE: usize = SOURCES + offset_of!(Sources, page) + page::AT;
 
-/// Offset of a field of a record's first column.
+/// Offset in a record of a field of its first column, in bytes.
 macro_rules! timer {
     ($field:ident) => {
         offset_of!(Record, first) + offset_of!(Column, $field)
     };
 }
 
+/// Defines the stub `$name`. `$before` runs once, before the assembly fast path `$quick`. If that
+/// cannot finish, the compiled functions `$fast` and then `$slow` are called. `$third` loads the
+/// third argument of `$fast`. `$resume` continues if `$fast` has found a walk. The operands of the
+/// parts that not all stubs have are in braces.
 macro_rules! stub {
     (
         $(#[$doc:meta])* $name:ident, $before:expr, $quick:expr, $third:expr, $resume:expr, $fast:path, $slow:path,
@@ -123,7 +130,7 @@ macro_rules! stub {
             block_signals = sym sys::block_signals,
             restore_signals = sym sys::restore_signals,
             slot = const SLOT,
-            // What every call looks at.
+            // Data that every call reads.
             alive = sym ipath_alive,
             alive_word = const ALIVE as i32,
             parameters = sym ipath_parameters,
@@ -147,7 +154,7 @@ macro_rules! stub {
             outermost = const offset_of!(Activation, outermost),
             start = const offset_of!(Activation, start),
             kind = const offset_of!(Probe, kind),
-            // What is measured of it.
+            // The measurements of the call.
             way = const offset_of!(RecordHead, way),
             timed = const way::TIMED,
             steady = const way::STEADY,
@@ -161,14 +168,14 @@ macro_rules! stub {
             cpu_offset = const CPU + offset_of!(Cpu, offset),
             cpu_asked = const CPU + offset_of!(Cpu, asked),
             fresh = const cpu::FRESH,
-            // A value, and where it is.
+            // A value and its location.
             ret = const RETURN,
             details = sym ipath_details,
-            register = const Place::REGISTER,
-            not_register = const !(Place::REGISTER as i32),
-            half = const Place::HALF,
-            signed_half = const Place::SIGNED_HALF,
-            // Its columns.
+            register = const ValueLocation::REGISTER,
+            not_register = const !(ValueLocation::REGISTER as i32),
+            half = const ValueLocation::HALF,
+            signed_half = const ValueLocation::SIGNED_HALF,
+            // The columns of the value.
             segment = const offset_of!(Parameters, segment),
             second = sym ipath_second_column,
             base = const offset_of!(SecondColumn, base),
@@ -198,6 +205,7 @@ macro_rules! stub {
     };
 }
 
+/// Defines a stub for entries, as `stub!` does.
 macro_rules! entry_stub {
     ($(#[$doc:meta])* $name:ident, $before:expr, { $($operand:ident = $kind:ident $value:expr,)* }) => {
         stub!(
@@ -207,7 +215,7 @@ macro_rules! entry_stub {
             quick::entry::entry!(),
             "mov rdx, rbp", // third argument: the frame pointer
             concat!(
-                "jmp 27b", // the run is that of a walk that has been found
+                "jmp 27b", // the thread's run has the result of the walk
                 quick::entry::more!(),
                 parts::enter!()
             ),
@@ -227,7 +235,7 @@ macro_rules! entry_stub {
         high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
         quick_calls = const offset_of!(Thread, walker) + offset_of!(Walker, quick_calls),
         entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_fp),
-        // Remembered walks.
+        // Cached walks.
         memo = const thread::MEMO,
         memo_shift = const memo::HASH_SHIFT,
         memo_entry = const size_of::<Entry>(),
@@ -257,11 +265,12 @@ entry_stub!(
     {}
 );
 entry_stub!(
-    /// The same, which makes every walk again that is remembered.
+    /// [`ipath_entry_stub`] with verification: repeats every cached walk.
     ipath_verified_entry_stub,
     parts::verify!(),
     { verify = sym ipath_verify_walk, }
 );
+/// Defines a stub for exits, as `stub!` does.
 macro_rules! exit_stub {
     (
         $(#[$doc:meta])* $name:ident, $quick:expr, $fast:path, $slow:path,
@@ -273,13 +282,13 @@ macro_rules! exit_stub {
             "",
             $quick,
             "mov rdx, rdi", // third argument: the time of the exit
-            "ud2", // no walk is looked for at an exit
+            "ud2", // unreachable: exits look up no walk
             $fast,
             $slow,
     {
         prev = const offset_of!(Activation, prev),
         now = const offset_of!(Thread, now),
-        // What has been lent.
+        // Lent activations.
         lent = const offset_of!(Activation, lent),
         lending = const (LENDING as u32) << NUMBER_SHIFT,
         // The record.
@@ -328,7 +337,7 @@ exit_stub!(
     {}
 );
 exit_stub!(
-    /// Called by the hook of a tail call of such a function.
+    /// Called by the hook of an exit by a tail call of a function that is not measured.
     ipath_ender_tail_stub,
     quick::exit::ender!("inc qword ptr [r9 + {tail}]"),
     ipath_fast_ender_tail,
@@ -336,7 +345,7 @@ exit_stub!(
     { tail = const offset_of!(RecordHead, tail), }
 );
 exit_stub!(
-    /// Called by the hook of an exit by a tail call of a function that ends what is lent to it.
+    /// Called by the hook of an exit by a tail call to a function whose exits end lent activations.
     ipath_lend_stub,
     quick::exit::lend!("inc qword ptr [r9 + {tail}]"),
     ipath_fast_lend,
@@ -348,11 +357,11 @@ exit_stub!(
     }
 );
 
-/// Called by a hook that has nothing to do.
+/// Called by a hook without work.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_idle_stub() {
     naked_asm!(
-        "ret", // into the trampoline
+        "ret", // return to the trampoline
     );
 }

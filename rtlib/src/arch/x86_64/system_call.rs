@@ -32,14 +32,14 @@ pub mod number {
     pub const PERF_EVENT_OPEN: u64 = 298;
 }
 
-/// Makes a system call; errors come back as -errno.
+/// Makes a system call. Errors are returned as -errno.
 ///
 /// # Safety
 /// The call's own contract for its arguments.
 #[inline]
 pub unsafe fn syscall(number: u64, arguments: [u64; 6]) -> i64 {
     let result;
-    // SAFETY: the kernel clobbers rax, rcx and r11 only; the rest is the caller's promise.
+    // SAFETY: the kernel only clobbers rax, rcx and r11. The rest is guaranteed by the caller.
     unsafe {
         asm!(
             "syscall", // rax: the number, then the result

@@ -1,11 +1,11 @@
-//! The thread pointer, which is the FS base (psABI 3.4.6), and what C libraries keep at it.
+//! The thread pointer, which is the FS base (psABI 3.4.6), and the data of C libraries at it.
 
 use core::arch::asm;
 
 use super::system_call::{number, syscall};
 
-/// The word at %fs:0. Thread pointers of variant II point at themselves, so that it is the FS base where the
-/// program follows the psABI.
+/// The word at %fs:0. In variant II of TLS, the control block starts with its own address. So this
+/// is the FS base if the program follows the psABI.
 #[inline(always)]
 pub fn self_pointer() -> u64 {
     let base: u64;
@@ -20,7 +20,8 @@ pub fn self_pointer() -> u64 {
     base
 }
 
-/// The FS base by its register, where the kernel lets programs read that (AT_HWCAP2 bit 1).
+/// The FS base, read from its register. Only if the kernel lets programs read it (AT_HWCAP2 bit 1);
+/// otherwise the instruction faults.
 #[inline(always)]
 pub fn register() -> u64 {
     let base: u64;
@@ -35,7 +36,8 @@ pub fn register() -> u64 {
     base
 }
 
-/// What glibc xors the pointers with that it keeps (`tcbhead_t`, sysdeps/x86_64/nptl/tls.h).
+/// The word with which glibc xors the pointers that it mangles (`tcbhead_t`,
+/// sysdeps/x86_64/nptl/tls.h).
 pub fn pointer_guard() -> u64 {
     let guard: u64;
     // SAFETY: reads the thread's control block.
@@ -49,12 +51,12 @@ pub fn pointer_guard() -> u64 {
     guard
 }
 
-/// The FS base as the kernel has it (arch_prctl(2)); `None` if it refuses.
+/// The FS base according to the kernel (arch_prctl(2)); `None` if it refuses.
 pub fn of_kernel() -> Option<u64> {
     const ARCH_GET_FS: u64 = 0x1003;
     let mut base = 0u64;
     let arguments = [ARCH_GET_FS, &raw mut base as u64, 0, 0, 0, 0];
-    // SAFETY: the word is ours to write.
+    // SAFETY: the word is writable.
     let result = unsafe { syscall(number::ARCH_PRCTL, arguments) };
     (result >= 0).then_some(base)
 }

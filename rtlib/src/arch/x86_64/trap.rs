@@ -1,4 +1,4 @@
-//! The handler of breakpoints that stand for jumps.
+//! The handler of breakpoints in place of jumps.
 
 use core::arch::naked_asm;
 use core::mem::offset_of;
@@ -17,54 +17,55 @@ const SI_CODE: usize = 8;
 /// The signal of breakpoints.
 const SIGTRAP: u32 = 5;
 
-/// The handler of SIGTRAP: rdi the signal, rsi its `siginfo_t`, rdx the `ucontext_t`. A trap that
-/// is none of ours is passed on to the program's own handler, or does what it would have done.
+/// The handler of SIGTRAP: rdi is the signal, rsi its `siginfo_t`, rdx the `ucontext_t`. Traps of
+/// the program are passed on to its own handler, or have the effect that they would have had.
 ///
 /// # Safety
-/// For the kernel alone, with every signal blocked.
+/// Only for the kernel, with every signal blocked.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_trap_handler() {
     naked_asm!(
-        "mov rax, [rdx + {pc}]",        // where the thread stands: after the breakpoint,
-        "dec rax",                      // which has one byte
-        "movabs rcx, {hash}",           // its first bucket, as `abi::image::trap_bucket` has it:
-        "imul rcx, rax",                // the product's
-        "shr rcx, {shift}",             // highest bits
-        "lea r8, [rip + {traps}]",      // the table
+        "mov rax, [rdx + {pc}]",        // the program counter, after the breakpoint
+        "dec rax",                      // the address of the breakpoint, which is one byte
+        "movabs rcx, {hash}",           // hash multiplier, as in `abi::image::trap_bucket`
+        "imul rcx, rax",                // multiply the address
+        "shr rcx, {shift}",             // the first bucket, from the highest bits
+        "lea r8, [rip + {traps}]",      // the table of breakpoints
         "1:",
-        "mov r9, rcx",                  // the bucket's number
-        "shl r9, 4",                    // in bytes: each has 16
-        "mov r10, [r8 + r9]",           // the breakpoint of this bucket
-        "cmp r10, rax",                 // is it the one?
-        "je 2f",                            // yes
-        "test r10, r10",                // a free bucket ends the search
-        "jz 3f",                            // the trap is not ours
-        "inc ecx",                      // the next bucket,
-        "and ecx, {mask}",              // after the last one the first
-        "jmp 1b",                           // look there
+        "mov r9, rcx",                  // copy the bucket number
+        "shl r9, 4",                    // convert it to bytes, 16 per bucket
+        "mov r10, [r8 + r9]",           // the breakpoint in this bucket
+        "cmp r10, rax",                 // is it the right one?
+        "je 2f",                            // yes: continue in its trampoline
+        "test r10, r10",                // is the bucket free?
+        "jz 3f",                            // yes: the trap is not one of ours
+        "inc ecx",                      // the next bucket
+        "and ecx, {mask}",              // wrap around to the first bucket
+        "jmp 1b",                           // check it
         "2:",
-        "mov r10, [r8 + r9 + 8]",       // its trampoline,
-        "mov [rdx + {pc}], r10",        // where the thread goes on
-        "ret",                          // to the restorer
-        // Not ours.
+        "mov r10, [r8 + r9 + 8]",       // the trampoline of the breakpoint
+        "mov [rdx + {pc}], r10",        // resume the thread there
+        "ret",                          // return to the restorer
+        // The trap is not one of ours.
         "3:",
-        "lea r8, [rip + {actions}]",    // what SIGTRAP did before
+        "lea r8, [rip + {actions}]",    // the previous action of SIGTRAP
         "mov rax, [r8 + {old}]",        // its handler
-        "cmp rax, 1",                   // SIG_IGN
-        "ja 4f",                        // above: a function of the program's
+        "cmp rax, 1",                   // compare it with SIG_IGN
+        "ja 4f",                        // above: a function of the program
         "jb {default}",                 // below: SIG_DFL
-        "cmp dword ptr [rsi + {code}], 0", // ignored, unless the processor raised it:
-        "jg {default}",                 // then the kernel ends the program, too
-        "ret",                              // to the restorer
-        // The program's handler returns to what it would without us, so that it may stay for longer than this does.
+        "cmp dword ptr [rsi + {code}], 0", // did the processor raise the signal?
+        "jg {default}",                 // yes: end the program, as the kernel would
+        "ret",                              // no: ignore it and return to the restorer
+        // The program's handler returns to its own restorer. This code may be unmapped while the
+        // handler still runs.
         "4:",
-        "bt dword ptr [r8 + {old} + 8], {has_restorer}", // has its action one?
-        "jnc 6f",                           // none: the return address stays
-        "mov rcx, [r8 + {old} + 16]",   // that,
-        "mov [rsp], rcx",               // as this handler's return address
+        "bt dword ptr [r8 + {old} + 8], {has_restorer}", // does the action have a restorer?
+        "jnc 6f",                           // no: keep the return address
+        "mov rcx, [r8 + {old} + 16]",   // the program's restorer
+        "mov [rsp], rcx",               // make it the return address of the handler
         "6:",
-        "jmp rax",                      // with the arguments of this handler
+        "jmp rax",                      // call the handler with the same arguments
         pc = const PC,
         hash = const TRAP_HASH,
         shift = const 64 - TRAP_BITS,
@@ -78,10 +79,10 @@ pub unsafe extern "C" fn ipath_trap_handler() {
     );
 }
 
-/// What SIGTRAP does by default: it ends the program, as soon as the handler is left.
+/// The default action of SIGTRAP: ends the program as soon as the handler returns.
 ///
 /// # Safety
-/// For [`ipath_trap_handler`] alone, as its end.
+/// Only as the end of [`ipath_trap_handler`].
 #[unsafe(naked)]
 unsafe extern "C" fn end_program() {
     naked_asm!(
@@ -90,24 +91,24 @@ unsafe extern "C" fn end_program() {
         "mov qword ptr [rsp + 8], 0",   // no flags
         "mov qword ptr [rsp + 16], 0",  // no restorer
         "mov qword ptr [rsp + 24], 0",  // no mask
-        "mov eax, {sigaction}",             // rax: the call
+        "mov eax, {sigaction}",             // rax: the system call
         "mov edi, {trap}",              // rdi: the signal
         "mov rsi, rsp",                 // rsi: the new action
-        "xor edx, edx",                 // rdx: nothing wants the old one
+        "xor edx, edx",                 // rdx: the old action is not needed
         "mov r10d, 8",                  // r10: size of a mask
-        "syscall",                          // takes rcx and r11
-        "mov eax, {getpid}",                // rax: the call
-        "syscall",                          // takes rcx and r11
-        "mov r9d, eax",                 // the process, which the next call leaves alone
-        "mov eax, {gettid}",                // rax: the call
-        "syscall",                          // takes rcx and r11
-        "mov edi, r9d",                 // rdi: the process
-        "mov esi, eax",                 // rsi: the thread
-        "mov edx, {trap}",              // rdx: the signal, which stays pending until the handler is left
-        "mov eax, {tgkill}",                // rax: the call
-        "syscall",                          // takes rcx and r11
-        "add rsp, 40",                  // drops the action
-        "ret",                          // to the restorer
+        "syscall",                          // clobbers rcx and r11
+        "mov eax, {getpid}",                // rax: the system call
+        "syscall",                          // clobbers rcx and r11
+        "mov r9d, eax",                 // keep the process id in a preserved register
+        "mov eax, {gettid}",                // rax: the system call
+        "syscall",                          // clobbers rcx and r11
+        "mov edi, r9d",                 // rdi: the process id
+        "mov esi, eax",                 // rsi: the thread id
+        "mov edx, {trap}",              // rdx: the signal, pending until the handler returns
+        "mov eax, {tgkill}",                // rax: the system call
+        "syscall",                          // clobbers rcx and r11
+        "add rsp, 40",                  // drop the action
+        "ret",                          // return to the restorer
         trap = const SIGTRAP,
         sigaction = const number::RT_SIGACTION,
         getpid = const number::GETPID,
@@ -116,15 +117,15 @@ unsafe extern "C" fn end_program() {
     );
 }
 
-/// What the handler returns to: rt_sigreturn.
+/// The code that the handler returns to: rt_sigreturn.
 ///
 /// # Safety
-/// For the kernel alone.
+/// Only for the kernel.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_trap_restorer() {
     naked_asm!(
-        "mov rax, {sigreturn}",         // `abi::arch::signal_frame::RESTORER`: unwinders know it
+        "mov rax, {sigreturn}",         // `abi::arch::signal_frame::RESTORER`, known to unwinders
         "syscall",                          // does not return
         sigreturn = const number::RT_SIGRETURN,
     );

@@ -1,8 +1,8 @@
-//! Vector registers, which are the program's: they are read, and never written.
+//! Vector registers. They belong to the program, so they are only read.
 
 use core::arch::asm;
 
-/// The lower 64 bits of xmm0 to xmm7.
+/// The lower 64 bits of one of xmm0 to xmm7, by its number; xmm7 for larger numbers.
 #[inline(always)]
 pub fn low_half(register: usize) -> u64 {
     macro_rules! read {

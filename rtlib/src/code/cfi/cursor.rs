@@ -2,7 +2,7 @@
 
 use crate::os::foreign;
 
-/// Memory that has been mapped and readable.
+/// Memory that was mapped and readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     start: u64,
@@ -13,18 +13,18 @@ impl Region {
     /// The bytes from `start` up to `end`.
     ///
     /// # Safety
-    /// Every byte of the range was seen mapped and readable. It may be unmapped meanwhile: then there is nothing more
-    /// to be read.
+    /// Every byte of the range was seen mapped and readable. If it has been unmapped since, reads
+    /// return `None`.
     pub const unsafe fn new(start: u64, end: u64) -> Self {
         Self { start, end }
     }
 
-    /// First address.
+    /// First address of the region.
     pub fn start(self) -> u64 {
         self.start
     }
 
-    /// Address after the last byte.
+    /// Address after the region's last byte.
     pub fn end(self) -> u64 {
         self.end
     }
@@ -38,15 +38,18 @@ impl Region {
 /// A position inside a [`Region`].
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
+    /// Address of the next byte.
     at: u64,
+    /// Address after the last byte.
     end: u64,
-    /// What has been read: the first `ahead_len` bytes, which end at `ahead_end`.
+    /// A read buffer: the first `ahead_len` bytes are valid.
     ahead: [u8; AHEAD],
+    /// The address at which the valid bytes of `ahead` end.
     ahead_end: u64,
     ahead_len: u64,
 }
 
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 pub(super) const AHEAD: usize = 160;
 
 /// Pointer encodings, LSB 5 section 10.5.1.
@@ -69,7 +72,7 @@ mod encoding {
 
 macro_rules! fixed {
     ($($name:ident: $t:ty),*) => {$(
-        /// The next little-endian value of this type.
+        /// The next little-endian value of this type. `None` if too few bytes are left or mapped.
         pub fn $name(&mut self) -> Option<$t> {
             const LEN: u64 = size_of::<$t>() as u64;
             if self.end - self.at < LEN {
@@ -94,7 +97,7 @@ impl Cursor {
         }
     }
 
-    /// Where in `ahead` the next bytes are, of which `len` are wanted that lie before the end.
+    /// The index in `ahead` of the next `len` bytes; `None` if the cursor ends before.
     fn ahead(&mut self, len: u64) -> Option<usize> {
         let start = self.ahead_end - self.ahead_len;
         if self.at < start || self.at + len > self.ahead_end {
@@ -107,19 +110,19 @@ impl Cursor {
         Some((self.at - start) as usize)
     }
 
-    /// Address of the next byte.
+    /// Address of the next byte in the process.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Whether nothing is left.
+    /// True if nothing is left.
     pub fn is_empty(&self) -> bool {
         self.at == self.end
     }
 
     fixed!(u8: u8, i8: i8, u16: u16, i16: i16, u32: u32, i32: i32, u64: u64);
 
-    /// Skips `len` bytes.
+    /// Skips `len` bytes. `None` if fewer are left.
     pub fn skip(&mut self, len: u64) -> Option<()> {
         if self.end - self.at < len {
             return None;
@@ -128,7 +131,7 @@ impl Cursor {
         Some(())
     }
 
-    /// The next `len` bytes as a cursor of their own.
+    /// The next `len` bytes as a cursor of their own; skips them. `None` if fewer are left.
     pub fn split(&mut self, len: u64) -> Option<Self> {
         let at = self.at;
         self.skip(len)?;
@@ -139,7 +142,8 @@ impl Cursor {
         })
     }
 
-    /// An unsigned LEB128 number; `None` where it does not fit 64 bits.
+    /// An unsigned LEB128 number. Bits above the lower 64 are dropped. `None` if it is longer than
+    /// ten bytes, or too few bytes are left.
     pub fn uleb(&mut self) -> Option<u64> {
         let mut value = 0u64;
         let mut shift = 0;
@@ -156,7 +160,8 @@ impl Cursor {
         }
     }
 
-    /// A signed LEB128 number; `None` where it does not fit 64 bits.
+    /// A signed LEB128 number. Bits above the lower 64 are dropped. `None` if it is longer than ten
+    /// bytes, or too few bytes are left.
     pub fn sleb(&mut self) -> Option<i64> {
         let mut value = 0i64;
         let mut shift = 0;
@@ -176,8 +181,9 @@ impl Cursor {
         }
     }
 
-    /// A pointer in the encoding given, `data` being the base of data-relative ones. The indirect
-    /// bit is ignored: no caller wants the value that a personality's pointer leads to.
+    /// A pointer in the encoding `kind`; `data` is the base of data-relative pointers. `None` if
+    /// the encoding is not supported or too few bytes are left. The indirect bit is ignored,
+    /// because no caller needs the target of a personality's pointer.
     pub fn pointer(&mut self, kind: u8, data: u64) -> Option<u64> {
         use encoding as e;
         if kind == e::OMIT {

@@ -4,9 +4,10 @@ use unwind::{Expression, Regs};
 
 use super::cursor::Cursor;
 
+/// Maximum number of values on the stack of an expression.
 const DEPTH: usize = 16;
 
-/// Steps an expression may take: one that jumps in circles ends here.
+/// Maximum number of steps of an expression, so that loops end.
 const STEPS: usize = 256;
 
 struct Stack {
@@ -26,7 +27,7 @@ impl Stack {
         self.values.get(self.len).copied()
     }
 
-    /// The value `n` places below the top.
+    /// The value `n` places below the top of the stack; `None` if the stack has fewer.
     fn pick(&self, n: usize) -> Option<u64> {
         self.values.get(self.len.checked_sub(n + 1)?).copied()
     }
@@ -67,7 +68,8 @@ impl Expression for Cursor {
     }
 }
 
-/// The offset of an expression that begins with a register below 32 plus that.
+/// The offset, in bytes, of an expression that starts with `register` (below 32) plus an offset.
+/// `None` if it starts otherwise.
 fn base_register(c: &mut Cursor, register: usize) -> Option<i64> {
     (usize::from(c.u8()?) == usize::from(BREG0) + register).then(|| c.sleb())?
 }
@@ -77,6 +79,8 @@ const DEREF: u8 = 0x06;
 /// `DW_OP_breg0`.
 const BREG0: u8 = 0x70;
 
+/// Evaluates one operation. `None` if it is malformed or not supported, or if `load` refuses an
+/// address.
 fn step(
     c: &mut Cursor,
     stack: &mut Stack,
@@ -152,12 +156,15 @@ fn step(
     stack.push(value)
 }
 
-/// Only forward jumps are followed: no unwind table in use has another, and the cursor knows no
-/// start to check a backward one against.
+/// Skips `by` bytes of the expression. `None` if `by` is negative or the expression ends before.
+/// Only forward jumps are supported. No unwind table in use has a backward jump, and the cursor
+/// could not check its target because it does not know the start of the expression.
 fn jump(c: &mut Cursor, by: i16) -> Option<()> {
     c.skip(u64::try_from(by).ok()?)
 }
 
+/// The result of an operation with two operands, of which `b` was on top of the stack. `None` if
+/// the opcode is no such operation.
 fn binary(opcode: u8, a: u64, b: u64) -> Option<u64> {
     let shift = u32::try_from(b).ok().filter(|&s| s < 64);
     let (sa, sb) = (a as i64, b as i64);

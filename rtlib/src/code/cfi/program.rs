@@ -9,25 +9,31 @@ use super::{Cfa, RegisterRule};
 /// All rules at one address.
 pub type Row = unwind::Row<Cursor>;
 
-/// Nested `DW_CFA_remember_state` that are followed.
+/// Maximum nesting of `DW_CFA_remember_state`.
 const REMEMBERED: usize = 4;
 
+/// The state of the evaluation of call-frame instructions.
 struct Machine {
+    /// The row at `location`.
     row: Row,
+    /// The row after the instructions of the CIE.
     initial: Row,
+    /// The rows remembered by `DW_CFA_remember_state`, `depth` of them.
     stack: [Row; REMEMBERED],
     depth: usize,
+    /// The address at which `row` begins.
     location: u64,
+    /// The address whose row is wanted.
     target: u64,
     code_align: u64,
     data_align: i64,
 }
 
-/// The row of `fde` at `pc`; `None` where the program is malformed or uses what is not defined for
-/// the processor.
+/// The row of `fde` at `pc`. `None` if the program is malformed or uses instructions not defined
+/// for the processor.
 pub fn row_at(fde: &Fde, pc: u64) -> Option<Row> {
-    // The ABI leaves registers without a rule to the architecture: callee-saved ones are
-    // unchanged, and treating the others so is harmless, as nothing reads them.
+    // The ABI leaves registers without a rule to the architecture. Callee-saved ones are unchanged.
+    // Treating the others as unchanged is harmless, because they are never read.
     let row = Row {
         cfa: Cfa::Register(SP, CFA_AT_ENTRY),
         registers: [RegisterRule::Same; COLUMNS],
@@ -49,7 +55,8 @@ pub fn row_at(fde: &Fde, pc: u64) -> Option<Row> {
 }
 
 impl Machine {
-    /// Runs instructions until they end or describe what lies after the target address.
+    /// Runs instructions until their end, or until they describe code after the target address.
+    /// `None` if one is malformed or unknown.
     fn run(&mut self, mut c: Cursor) -> Option<()> {
         while !c.is_empty() {
             let byte = c.u8()?;
@@ -74,7 +81,8 @@ impl Machine {
         Some(())
     }
 
-    /// Whether the row reached is the last one at or before the target.
+    /// Advances the location by `units` of the code alignment factor. Returns true, and leaves the
+    /// location unchanged, if that would be after the target.
     fn advance(&mut self, units: u64) -> bool {
         let next = self
             .location
@@ -86,24 +94,28 @@ impl Machine {
         false
     }
 
+    /// Sets the rule of a column. Columns that the row does not have are ignored.
     fn set(&mut self, column: u64, rule: RegisterRule) -> Option<()> {
-        // Columns beyond the return address (vector registers) play no part in a walk.
+        // Columns after the return address (vector registers) are irrelevant for a walk.
         if let Some(place) = self.row.registers.get_mut(usize::try_from(column).ok()?) {
             *place = rule;
         }
         Some(())
     }
 
+    /// Sets the rule of a column to that of the initial row. `None` if there is no such column.
     fn restore(&mut self, column: u64) -> Option<()> {
         let rule = *self.initial.registers.get(usize::try_from(column).ok()?)?;
         self.set(column, rule)
     }
 
+    /// The column as an index in a row; `None` if rows have no such column.
     fn register(column: u64) -> Option<usize> {
         usize::try_from(column).ok().filter(|&r| r < COLUMNS)
     }
 
-    /// Runs an instruction whose operands follow it. Is the row reached the last one at or before the target?
+    /// Runs an instruction whose operands follow it. Returns true if the row is the last one at or
+    /// before the target. `None` if the instruction is malformed or unknown.
     fn extended(&mut self, opcode: u8, c: &mut Cursor) -> Option<bool> {
         match opcode {
             0x00 => {} // DW_CFA_nop
@@ -120,7 +132,7 @@ impl Machine {
                 self.row = *self.stack.get(self.depth)?;
             }
             0x0c..=0x0f | 0x12 | 0x13 => self.row.cfa = self.cfa(opcode, c)?,
-            // DW_CFA_GNU_args_size: the adjustment is the handler's business, not the walk's.
+            // DW_CFA_GNU_args_size: only landing pads need the adjustment.
             0x2e => {
                 c.uleb()?;
             }
@@ -133,7 +145,8 @@ impl Machine {
         Some(false)
     }
 
-    /// Goes on to where the row that follows holds.
+    /// Advances to the location of the next row. Returns true if that is after the target. `None`
+    /// if the instruction is malformed.
     fn locate(&mut self, opcode: u8, c: &mut Cursor) -> Option<bool> {
         let units = match opcode {
             // DW_CFA_set_loc
@@ -152,7 +165,8 @@ impl Machine {
         Some(self.advance(units))
     }
 
-    /// What an instruction makes of the rule for the canonical frame address.
+    /// The rule for the canonical frame address after an instruction. `None` if the instruction
+    /// sets no such rule or is malformed.
     fn cfa(&self, opcode: u8, c: &mut Cursor) -> Option<Cfa> {
         Some(match (opcode, self.row.cfa) {
             // DW_CFA_def_cfa
@@ -174,7 +188,8 @@ impl Machine {
         })
     }
 
-    /// The rule that an instruction gives to the register whose column it names first.
+    /// The rule that an instruction assigns to the register of its first operand. `None` if it
+    /// assigns none or is malformed.
     fn register_rule(&self, opcode: u8, c: &mut Cursor) -> Option<RegisterRule> {
         Some(match opcode {
             0x05 => RegisterRule::Offset(self.factored(c.uleb()? as i64)), // DW_CFA_offset_extended
@@ -197,7 +212,7 @@ impl Machine {
         })
     }
 
-    /// An offset in units of the data alignment factor, in bytes.
+    /// An offset in bytes, from units of the data alignment factor.
     fn factored(&self, offset: i64) -> i64 {
         offset.wrapping_mul(self.data_align)
     }

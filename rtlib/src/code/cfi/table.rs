@@ -1,4 +1,4 @@
-//! Finding the FDE of an address by the table of `.eh_frame_hdr`, or one like it.
+//! Search for the FDE of an address in the table of `.eh_frame_hdr`, or one like it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,14 +7,14 @@ use abi::segment::TableRow;
 use super::cursor::{AHEAD, Cursor, Region};
 use crate::os::hash::bucket;
 
-/// A frame description entry with what its CIE says.
+/// A frame description entry with the data of its CIE.
 #[derive(Clone, Copy, Debug)]
 pub struct Fde {
-    /// First address covered.
+    /// First address that the entry covers.
     pub start: u64,
-    /// Address after the last one covered.
+    /// Address after the last one that the entry covers.
     pub end: u64,
-    /// Whether the frame is one a signal handler returns into: its pc is no return address.
+    /// True if a signal handler returns to this frame. Its pc is then no return address.
     pub signal_frame: bool,
     pub(super) code_align: u64,
     pub(super) data_align: i64,
@@ -22,6 +22,7 @@ pub struct Fde {
     pub(super) instructions: Cursor,
 }
 
+/// The data of a common information entry.
 struct Cie {
     code_align: u64,
     data_align: i64,
@@ -31,8 +32,8 @@ struct Cie {
     instructions: Cursor,
 }
 
-/// Words by other words, the latest of those that take each other's places. One that is found may be of other code by now, or torn:
-/// what comes of it is looked at like anything else.
+/// A cache of words by key, in which a newer entry replaces an older one. A value may be stale or
+/// torn, so it is checked like any other input.
 struct Lately<const LEN: usize>([[AtomicU64; 2]; LEN]);
 
 impl<const LEN: usize> Lately<LEN> {
@@ -57,13 +58,15 @@ impl<const LEN: usize> Lately<LEN> {
     }
 }
 
-/// Where the FDEs of addresses were found.
+/// The addresses of FDEs by program counter.
 static FOUND: Lately<512> = Lately::new();
-/// What the entries of tables begin with that searches have passed: each search of a table begins with the same ones.
+/// First offsets of table entries by entry address. Every search of a table starts with the same
+/// entries.
 static PASSED: Lately<1024> = Lately::new();
 
 /// The FDE that covers `pc`, found through the sorted table of the `.eh_frame_hdr` at `header`.
-/// `region` bounds the header and the entries it points to.
+/// `region` bounds the header and the entries it points to. `None` if no FDE covers `pc`, or the
+/// table is malformed.
 pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
     if let Some(at) = FOUND.get(pc)
         && let Some(fde) = parse(region, at)
@@ -72,19 +75,21 @@ pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
     {
         return Some(fde);
     }
-    // By what is remembered of the table, or else, where that is another one by now, by what it is.
+    // Searches with the cached offsets of the table, and if those are stale with the table itself.
     let by = |first: fn(Region, u64) -> Option<i32>| search(region, header, pc, first);
     let (at, fde) = by(remembered_first).or_else(|| by(first))?;
     FOUND.put(pc, at);
     Some(fde)
 }
 
-/// The offset that the entry at `at` begins with.
+/// The first offset of the table entry at `at`, in bytes from the table's header; `None` if it
+/// cannot be read.
 fn first(region: Region, at: u64) -> Option<i32> {
     region.cursor(at)?.i32()
 }
 
-/// The same, as it may be remembered.
+/// The first offset of the table entry at `at`, from the cache if it has the entry, otherwise as
+/// [`first`] reads it.
 fn remembered_first(region: Region, at: u64) -> Option<i32> {
     if let Some(offset) = PASSED.get(at) {
         return Some(offset as i32);
@@ -94,7 +99,8 @@ fn remembered_first(region: Region, at: u64) -> Option<i32> {
     Some(first)
 }
 
-/// The same by the table, and where it is; `first` tells what its entries begin with.
+/// The FDE that covers `pc` and its address, by binary search of the table. `first` returns the
+/// first offset of the table entry at an address. `None` as for [`find_fde`].
 fn search(
     region: Region,
     header: u64,
@@ -102,7 +108,7 @@ fn search(
     first: impl Fn(Region, u64) -> Option<i32>,
 ) -> Option<(u64, Fde)> {
     const SORTED_DATAREL_SDATA4: u8 = 0x3b;
-    /// Bytes of an entry: two offsets.
+    /// Bytes of an entry of the sorted table: two offsets.
     const ENTRY: u64 = 8;
     let mut c = region.cursor(header)?;
     if c.u8()? != 1 {
@@ -116,7 +122,8 @@ fn search(
     }
     let table = c.at();
     let entry = |index: u64| table.checked_add(index.checked_mul(ENTRY)?);
-    // As long as the search jumps about, each entry costs a read; what one read has room for is gone through.
+    // Each step of a binary search costs a read, so entries that fit into one read are scanned
+    // linearly.
     const AT_ONCE: u64 = AHEAD as u64 / ENTRY;
     let (mut low, mut high) = (0, count);
     while high - low > AT_ONCE {
@@ -140,13 +147,13 @@ fn search(
     covering(region, found?, pc)
 }
 
-/// The FDE at `at` and its address, if it covers `pc`. An FDE for an empty range is skipped: LLVM's
-/// basic block sections may be empty, and lld's table keeps only the first entry per address. The
-/// wanted one follows it.
+/// The FDE at `at` and its address; `None` if it does not cover `pc`. FDEs of empty ranges are
+/// skipped: LLVM's basic block sections may be empty, and lld's table keeps only the first entry
+/// per address. The wanted FDE follows it.
 fn covering(region: Region, mut at: u64, pc: u64) -> Option<(u64, Fde)> {
-    /// The most entries to inspect.
-    const MOST: usize = 4;
-    for _ in 0..MOST {
+    /// The maximum number of entries to inspect.
+    const MAX_ENTRIES: usize = 4;
+    for _ in 0..MAX_ENTRIES {
         let fde = parse(region, at)?;
         if fde.start <= pc && pc < fde.end {
             return Some((at, fde));
@@ -159,15 +166,15 @@ fn covering(region: Region, mut at: u64, pc: u64) -> Option<(u64, Fde)> {
     None
 }
 
-/// The address of the entry after the one at `at`.
+/// The address of the entry after the one at `at`; `None` after the last one.
 fn next_entry(region: Region, at: u64) -> Option<u64> {
     let mut c = region.cursor(at)?;
     let len = entry_len(&mut c)?;
     c.at().checked_add(len)
 }
 
-/// The FDE that covers `pc`, found through `rows` of first addresses and entries, ordered by address;
-/// `region` bounds the entries.
+/// The FDE that covers `pc`, found in `rows` of first addresses and entries, sorted by address.
+/// `region` bounds the entries. `None` if no FDE covers `pc`.
 pub fn find_fde_in(region: Region, rows: &[TableRow], pc: u64) -> Option<Fde> {
     let after = rows.partition_point(|row| row.start.load(Ordering::Relaxed) <= pc);
     let row = rows.get(after.checked_sub(1)?)?;
@@ -175,7 +182,7 @@ pub fn find_fde_in(region: Region, rows: &[TableRow], pc: u64) -> Option<Fde> {
     (fde.start <= pc && pc < fde.end).then_some(fde)
 }
 
-/// The FDE at `at`; `None` for a CIE, the terminator and anything malformed.
+/// The FDE at `at`; `None` for a CIE, the terminator and malformed entries.
 fn parse(region: Region, at: u64) -> Option<Fde> {
     let mut c = entry_body(region, at)?;
     let id_at = c.at();
@@ -201,14 +208,15 @@ fn parse(region: Region, at: u64) -> Option<Fde> {
     })
 }
 
-/// The bytes of the entry at `at` after its length.
+/// The contents of the entry at `at` after its length. `None` for the terminator, or if the entry
+/// exceeds the region.
 fn entry_body(region: Region, at: u64) -> Option<Cursor> {
     let mut c = region.cursor(at)?;
     let len = entry_len(&mut c)?;
     c.split(len)
 }
 
-/// The length field of an entry; `None` for the terminator.
+/// The length field of an entry, in bytes; `None` for the terminator, or if it cannot be read.
 fn entry_len(c: &mut Cursor) -> Option<u64> {
     const LENGTH_IS_64_BIT: u32 = 0xffff_ffff;
     match c.u32()? {
@@ -218,6 +226,8 @@ fn entry_len(c: &mut Cursor) -> Option<u64> {
     }
 }
 
+/// The CIE at `at`; `None` for an FDE, the terminator, and entries that are malformed or not
+/// supported.
 fn parse_cie(region: Region, at: u64) -> Option<Cie> {
     let mut c = entry_body(region, at)?;
     if c.u32()? != 0 {

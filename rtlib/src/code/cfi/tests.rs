@@ -1,4 +1,4 @@
-//! The unwind tables of this process's own libraries, read by us and by gimli.
+//! The unwind tables of this process's own libraries, read by this module and by gimli.
 
 use std::collections::BTreeMap;
 use std::vec;
@@ -167,13 +167,15 @@ fn hostile_tables_end_quietly() {
     }
 }
 
-/// An `.eh_frame_hdr` at `at`, and what it leads to: so many functions, `stride` bytes from each other, from `code` on.
+/// An `.eh_frame_hdr` at `at` with its entries, for `count` functions at intervals of `stride`
+/// bytes from `code` on.
 fn tables_of(at: u64, code: u64, stride: u64, count: u32) -> Vec<u8> {
     let mut header = vec![1, 0x1b, 0x03, 0x3b];
     header.extend([0; 4]);
     header.extend(count.to_le_bytes());
     let frames = header.len() as u64 + 8 * u64::from(count);
-    // Version 1, "zR", alignments of 1 and -8, the return address in column 16, addresses relative to themselves.
+    // Version 1, "zR", alignments of 1 and -8, the return address in column 16, pc-relative
+    // addresses.
     let cie = *b"\x10\0\0\0\0\0\0\0\x01zR\0\x01\x78\x10\x01\x1b\0\0\0";
     let mut entries = cie.to_vec();
     for index in 0..u64::from(count) {

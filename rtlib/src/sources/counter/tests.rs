@@ -1,4 +1,4 @@
-//! What calls have of counters that are counted for a part of the time.
+//! Values of counters that are counted for part of the time.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn counter(ahead: u64) -> Counter {
     }
 }
 
-/// While the event is counted.
+/// A reading while the event is counted.
 const COUNTED: Reading = Reading {
     count: 1000,
     lock: 2,
@@ -37,7 +37,7 @@ fn all_of_a_call_is_counted_as_long_as_the_event_is() {
         missing: 20,
     };
     assert_eq!(from, expected);
-    // The thread has been away, and the page was written anew.
+    // The thread has been switched out, and the page was written again.
     let back = Reading {
         count: 1234,
         lock: 4,
@@ -78,7 +78,7 @@ fn without_a_clock_only_what_was_counted_all_the_time_is_told() {
     assert_eq!(counter.said(&out, none), None);
 }
 
-/// 100 ns of counting, of 400 that the thread ran.
+/// 100 ns counted of 400 ns in which the thread ran.
 #[test]
 fn what_was_counted_is_scaled_to_the_time_of_the_thread() {
     let counter = counter(0);
@@ -96,7 +96,8 @@ fn what_was_counted_is_scaled_to_the_time_of_the_thread() {
     assert_eq!(back.since(&from), Some(50 + 50 * 300 / 80));
 }
 
-/// The page of an event that is not counted is not written when the thread is: its time is that of the other page.
+/// The page of an event that is not counted is not written when the thread is switched in. Its time
+/// is then that of the other page.
 #[test]
 fn an_event_that_is_not_counted_has_the_threads_time() {
     let ahead = 0u64.wrapping_sub(40);
@@ -108,20 +109,21 @@ fn an_event_that_is_not_counted_has_the_threads_time() {
         is_counted: false,
         enabled: 120,
         running: 100,
-        // The thread may have been away in that time.
+        // The thread may have been switched out in that time.
         since: Some(1 << 40),
     };
     let at = |time: u64| counter.said(&out, || Some(time)).expect("told");
-    // It ran for 20 ns after the reading, and then was not counted for 80 of 100 by the thread's own page.
+    // It ran for 20 ns after the reading. After that, it was not counted for 80 of 100 ns on the
+    // thread's own page.
     let said = at(200 + 40);
     assert_eq!((said.running, said.missing), (100, 100));
     assert_eq!(said.since(&from), Some(60 + 60 * 80 / 20));
-    // Nothing was counted between two such readings.
+    // No time was counted between two such readings.
     assert_eq!(at(300).since(&at(260)), None);
     assert_eq!(at(300).since(&at(300)), Some(0));
-    // The two pages have clocks that differ a little.
+    // The clocks of the two pages differ slightly.
     assert_eq!(at(100).missing, 20);
-    // Counted again.
+    // The event is counted again.
     let back = Reading {
         count: 1100,
         lock: 6,
@@ -134,14 +136,14 @@ fn an_event_that_is_not_counted_has_the_threads_time() {
     assert_eq!(back.since(&at(260)), Some(40 + 40 * 170 / 10));
 }
 
-/// Where no event can be had, that is said once, and asked for no more.
+/// If the event is not available, that is noted and not tried again.
 #[test]
 fn a_counter_that_is_not_there_says_nothing() {
     crate::os::parameters::allow_system_calls();
-    // SAFETY: it is made of integers and null pointers.
+    // SAFETY: it consists of integers and null pointers.
     let (mut counters, mut page): (Counters, Page) = unsafe { core::mem::zeroed() };
     assert_eq!(counters.now(2, &page), Err(Silent::Unasked));
-    // Its words are 0, which is no event.
+    // All words are 0, which is no event.
     counters.open(2, &mut page);
     assert_eq!(counters.now(2, &page), Err(Silent::Unknown));
     counters.close();

@@ -1,4 +1,4 @@
-//! Pages as the kernel writes them, simulated: there need be no counter here.
+//! Pages as the kernel writes them, simulated, because the machine may have no counters.
 
 use core::cell::Cell;
 use std::vec::Vec;
@@ -7,7 +7,7 @@ use perf_event_open_sys::bindings::perf_event_mmap_page as Kernel;
 
 use super::*;
 
-/// What the kernel writes.
+/// The fields that the kernel writes.
 #[derive(Clone, Copy)]
 struct Written {
     lock: u32,
@@ -21,7 +21,7 @@ struct Written {
     cycles: (u64, u64),
 }
 
-/// An event that is counted by counter 3, of 48 bits; the time-stamp counter has 4 ticks a ns.
+/// An event counted by hardware counter 3 with 48 bits. The time-stamp counter has 4 ticks per ns.
 const COUNTED: Written = Written {
     lock: 2,
     index: 4,
@@ -46,18 +46,18 @@ fn write(page: &MmapPage, written: &Written) {
     page.time_offset.store(written.clock.2, Relaxed);
     page.time_cycles.store(written.cycles.0, Relaxed);
     page.time_mask.store(written.cycles.1, Relaxed);
-    // Another clock than the one that is wanted.
+    // The offset of another clock, which must not be used.
     page.time_zero.store(0x1234_5678_9abc, Relaxed);
 }
 
 fn page(written: &Written) -> MmapPage {
-    // SAFETY: it is made of integers.
+    // SAFETY: it consists of integers.
     let page: MmapPage = unsafe { core::mem::zeroed() };
     write(&page, written);
     page
 }
 
-/// The clock at 620 ns after its beginning.
+/// The clock 620 ns after its start.
 fn tsc() -> u64 {
     2480
 }
@@ -121,13 +121,13 @@ fn a_counter_is_added_to_the_offset() {
     assert_eq!(page.read(counter, tsc), Some(expected));
 }
 
-/// The kernel has counters begin below 0, to be told when they overflow.
+/// The kernel starts counters below 0, to be notified of their overflow.
 #[test]
 fn a_counter_has_the_sign_of_its_width() {
     for (width, held, count) in [
         (48, 0xffff_ffff_fff0, 1000 - 16),
         (48, 0x7fff_ffff_fff0, 1000 + 0x7fff_ffff_fff0),
-        // What is above its bits does not count.
+        // Bits above the width are ignored.
         (48, 0xab00_0000_0000_0001, 1001),
         (40, 0xff_ffff_fff0, 1000 - 16),
         (32, 0x8000_0000, 1000 - 0x8000_0000i64),
@@ -176,7 +176,7 @@ fn without_a_clock_no_time_is_told() {
     assert_eq!(page.time(none), None);
 }
 
-/// What is read while the thread is switched out is read again, all of it.
+/// If the thread is switched out during a reading, everything is read again.
 #[test]
 fn what_changes_meanwhile_is_read_again() {
     let moved = Written {
@@ -222,13 +222,13 @@ fn a_page_that_always_changes_says_nothing() {
     };
     assert_eq!(page.read(counter, tsc), None);
     assert!((2..100).contains(&tries.get()), "{} tries", tries.get());
-    // The kernel is amid writing.
+    // The kernel is writing the page.
     let page = self::page(&Written { lock: 3, ..COUNTED });
     assert_eq!(page.read(|_| 0, tsc), None);
     assert_eq!(page.time(tsc), None);
 }
 
-/// Against the same in more bits, with factors as kernels have them.
+/// Compares with a computation in more bits, with factors that kernels use.
 #[test]
 fn time_goes_on_by_the_time_stamp_counter() {
     for (shift, mult) in [(31u16, 826_000_000u32), (32, 1_654_000_000), (10, 341)] {

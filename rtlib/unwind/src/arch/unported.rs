@@ -1,5 +1,5 @@
-//! A processor without a port. Registers, rules, and steps are those of x86-64, and signal frames
-//! lead nowhere.
+//! A processor without a port. Registers, rules and steps are those of x86-64, and there are no
+//! steps over signal frames.
 
 #[path = "x86_64/register.rs"]
 pub mod register;
@@ -18,7 +18,8 @@ pub use step::step;
 pub mod signal_frame {
     use super::Regs;
 
-    /// Takes the registers to the interrupted code, and returns its program counter.
+    /// Replaces the registers by those of the interrupted code, and returns its program counter.
+    /// Always `None` here.
     pub fn step(_: &mut Regs, _: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
         None
     }

@@ -1,4 +1,4 @@
-//! Calibration and power, by simulated latencies put into histograms as the runtime puts them.
+//! Calibration and power, with simulated latencies in histograms like those of the runtime.
 
 use super::*;
 use crate::profile::TimerStats;
@@ -86,14 +86,14 @@ fn a_path_made_5_percent_slower_is_found_with_10_000_calls() {
             let old = random.calls(10_000, 1500.0, sigma);
             p_of_means(&old, &random.calls(10_000, 1500.0 * 1.05, sigma))
         };
-        // By itself where latencies are more skewed, and among many paths.
+        // A single path is found even if the latencies are more skewed, and also among many paths.
         assert!(slower(0.5).is_some_and(|p| p <= 0.01));
         let mut all = vec![Some(1.0); OTHERS];
         all.push(slower(0.35));
         found += usize::from(adjusted(&all)[OTHERS].is_some_and(|p| p <= 0.01));
     }
     assert_eq!(found, RUNS);
-    // Where all calls are in one bucket, too.
+    // All calls may be in one bucket, too.
     let exact = |value: i64| {
         Distribution::of(&TimerStats {
             sum: i128::from(value) * 10_000,
@@ -132,7 +132,8 @@ fn the_likelihood_of_the_smallest_is_that_of_any() {
     assert!(adjusted(&[]).is_empty());
 }
 
-/// Runs of one program that differ from each other, each a mean around 1.
+/// Means of several runs of one program, around `by`. The runs differ by the relative deviation
+/// `apart`.
 fn run_means(random: &mut Random, runs: usize, apart: f64, by: f64) -> Vec<f64> {
     let mean = |_| by * (1.0 + apart * random.normal());
     (0..runs).map(mean).collect()

@@ -1,5 +1,5 @@
 "use strict";
-// What the drawing does in a browser: it fits the window, a click zooms, and names are searched.
+// Interaction in a browser: fits the drawing to the window, zooms on click, and searches names.
 const root = document.documentElement;
 const box = document.getElementById("frames");
 const said = document.getElementById("said");
@@ -42,7 +42,7 @@ function draw() {
 }
 function isFound(frame) { return query !== "" && frame.name.toLowerCase().includes(query); }
 function zoom(frame) { zoomed = frame; draw(); }
-// The part of the whole that lies in found frames. A found frame within another counts once.
+// Highlights frames by name and shows their share of the whole. Nested matches count once.
 function search(text) {
     query = (text || "").trim().toLowerCase();
     const found = frames.filter(isFound);

@@ -1,13 +1,17 @@
-//! How far values are spread, rather too far than not far enough.
+//! A cautious estimate of the spread of values.
 
 use super::Distribution;
 
 impl Distribution {
-    /// The variance (of n, not n - 1) that the values would have at the two ends of their buckets, as many at the upper ones as the exact
-    /// sum asks for, the same part in each; none without values, and where the buckets do not hold all.
+    /// An upper estimate of the population variance (divided by n, not n - 1). `None` if there are
+    /// no values, or if the buckets do not hold all of them.
     ///
-    /// A square is convex: values in [l, h] whose mean is l + p(h - l) have a variance of p(1 - p)(h - l)^2 at most, with all of
-    /// them at the ends. So it is too large for all values that are at the same place in their buckets on average.
+    /// Each value is assumed to be at an end of its bucket. The fraction at the upper end is the
+    /// same in each bucket, and follows from the exact sum.
+    ///
+    /// A square is convex: values in [l, h] with mean l + p(h - l) have a variance of at most p(1 -
+    /// p)(h - l)^2, with all of them at the ends. So the estimate is never too small if the mean
+    /// position in each bucket is the same.
     pub fn cautious_variance(&self) -> Option<f64> {
         if !self.is_known() {
             return None;
@@ -23,7 +27,7 @@ impl Distribution {
         let squares = above.others.iter().map(|&(low, width, held)| {
             held * ((1.0 - place) * away(low) + place * away(low + width))
         });
-        // The smallest and the largest are known.
+        // The minimum and the maximum are known.
         let ends = away(0.0) + away(above.range);
         Some((ends + squares.sum::<f64>()) / n)
     }
@@ -80,7 +84,7 @@ mod tests {
             assert_eq!(of(values).cautious_variance(), Some(0.0));
         }
         assert_eq!(Distribution::default().cautious_variance(), None);
-        // Both ends of a bucket, as far apart as can be.
+        // At both ends of a bucket, as far apart as possible.
         assert_eq!(
             of(&[64, 64, 127, 127]).cautious_variance(),
             Some(31.5 * 31.5)

@@ -1,10 +1,10 @@
-//! Against lists of the values themselves.
+//! Distributions compared with lists of the values themselves.
 
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// As a program's values are recorded.
+/// The statistics as the runtime records them.
 fn recorded(values: &[i64]) -> TimerStats {
     let mut stats = TimerStats {
         sum: values.iter().map(|&v| i128::from(v)).sum(),
@@ -29,12 +29,12 @@ fn recorded(values: &[i64]) -> TimerStats {
     stats
 }
 
-/// Sign and power of two: the same for values of one bucket alone.
+/// Sign and power of two: equal for values of the same bucket only.
 fn place(value: i128) -> (bool, u32) {
     (value < 0, value.unsigned_abs().max(1).ilog2())
 }
 
-/// The smallest value that at least so many thousandths do not exceed.
+/// The smallest value that at least `per_mille` thousandths of the values do not exceed.
 fn quantile(values: &[i64], per_mille: u32) -> i64 {
     let enough = |v: i64| {
         let held = values.iter().filter(|&&other| other <= v).count() as u128;
@@ -53,7 +53,8 @@ fn deviation(values: &[i64]) -> f64 {
     (squares.sum::<f64>() / n).sqrt()
 }
 
-/// The root of the mean square of the widths of the values' buckets, between smallest and largest value.
+/// The root mean square of the widths of the values' buckets, clipped to the range from minimum to
+/// maximum.
 fn widths(values: &[i64]) -> f64 {
     let min = values.iter().copied().min().map_or(0, i128::from);
     let max = values.iter().copied().max().map_or(0, i128::from);
@@ -106,7 +107,7 @@ proptest! {
         parts.add(&recorded(&b));
         let all = Distribution::of(&recorded(&[&a[..], &b].concat()));
         prop_assert_eq!(&parts, &all);
-        // Of the later ones the smallest and the largest are not known.
+        // The minimum and the maximum of the later values are not known.
         let later = all.since(&Distribution::of(&recorded(&a)));
         prop_assert_eq!(later.count(), b.len() as u64);
         prop_assert_eq!(later.sum(), b.iter().map(|&v| i128::from(v)).sum::<i128>());
@@ -141,7 +142,7 @@ fn normal(u: f64, v: f64) -> f64 {
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-/// The errors that docs/statistics.md states.
+/// The errors that docs/reference/statistics.md states.
 #[test]
 fn the_deviation_of_smooth_values_is_close_where_they_fill_many_buckets() {
     type Shape = fn(f64, f64) -> f64;
@@ -207,7 +208,7 @@ fn what_is_exact_stays_so() {
     assert_eq!(Distribution::of(&TimerStats::default()), none);
 }
 
-/// As on a path that there was no memory for: all values in the first one's bucket.
+/// A path without memory for a histogram: all values are in the bucket of the first one.
 #[test]
 fn what_was_not_placed_has_no_quantiles() {
     let values = [10, 20, 3_000];
@@ -229,7 +230,7 @@ fn what_was_not_placed_has_no_quantiles() {
         (since.count(), since.sum(), since.quantile(500)),
         (1, 3_000, None)
     );
-    // A value that the clock's unit has rounded over the edge is in the next bucket.
+    // Rounding in the clock's unit has moved a value to the next bucket.
     let rounded = TimerStats {
         hist: vec![(9, 3)],
         ..recorded(&[512, 512, 1024])
@@ -247,7 +248,7 @@ fn buckets_are_next_to_each_other() {
         bucket = bucket.next();
     }
     assert_eq!(first.up_to(bucket), 127);
-    // What no program has recorded.
+    // No program records this.
     let absurd = TimerStats {
         hist: vec![(255, u64::MAX), (0, 1)],
         ..TimerStats::default()

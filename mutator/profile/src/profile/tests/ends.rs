@@ -1,10 +1,10 @@
-//! Calls whose ends are not known.
+//! Calls whose end is not known.
 
 use super::{contract, read};
 use crate::profile::{TimerStats, Total};
 use serde_json::json;
 
-/// Those that left by a tail call are of those that closed, and of one path each.
+/// Calls that left by a tail call are part of the closed calls, and each is on one path.
 #[test]
 fn calls_that_left_by_a_tail_call_are_on_their_paths() {
     let mut value = contract();
@@ -20,7 +20,7 @@ fn calls_that_left_by_a_tail_call_are_on_their_paths() {
     assert_eq!(read(&value).tail_calls(), 4);
 }
 
-/// Each call on an incomplete path has one cause, in a profile that tells of causes.
+/// In a profile that records causes, each call on an incomplete path has one cause.
 #[test]
 fn causes_add_up_to_what_is_incomplete() {
     let mut value = contract();
@@ -31,7 +31,8 @@ fn causes_add_up_to_what_is_incomplete() {
     read(&value).check().unwrap();
 }
 
-/// A function that never returns has no exit to be patched: no end of its calls is known, nor any time.
+/// A function that never returns has no exit to be patched. The end of its calls and their times
+/// are not known.
 #[test]
 fn calls_without_exits_have_no_times() {
     let mut value = contract();

@@ -1,10 +1,10 @@
-//! Metrics beside times: values, counters, and what was not measured from the start on.
+//! Metrics other than times: values, counters, and metrics that were not measured from the start.
 
 use super::{assert_found, contract, read};
 use crate::profile::{Metric, Overhead, Presence, Thread};
 use serde_json::{Value, json};
 
-/// The example with `ret` in the place of `wall`: 4 negative values and 6 others.
+/// The example with `ret` instead of `wall`: 4 negative values and 6 others.
 fn returning(values: Value) -> Value {
     let mut value = contract();
     value["metrics"][1] = json!({"name": "ret", "unit": ""});
@@ -67,7 +67,7 @@ fn a_smallest_value_above_the_largest_is_found() {
     )]);
 }
 
-/// Of calls before a metric was added there is nothing, and their zeroes are no minimum.
+/// Calls before a metric was added have no values, and do not count as a minimum of 0.
 #[test]
 fn a_metric_that_was_added_later_has_fewer_values() {
     let mut value = contract();
@@ -109,7 +109,7 @@ fn cpu_time_is_a_part_of_the_processs() {
     let wall = &profile.metrics[1];
     assert_eq!(profile.run_of(wall, away), Some(1_000_000_000));
     assert_eq!(profile.run_of(&cpu, away), None);
-    // The process's time until then is not known.
+    // The CPU time of the process until then is not known.
     assert_eq!(profile.run_of(&cpu, since(1)), None);
     assert_eq!(
         profile.run_of(&profile.metrics[1], Presence::default()),

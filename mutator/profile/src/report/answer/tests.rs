@@ -25,8 +25,8 @@ fn the_costliest_path_is_nearest_to_the_prompt() {
     golden("answer-empty", &shown(&uncalled, 100, 40));
 }
 
-/// A caller that consists of inlined functions of a standard library, in a function of one, in a function of the
-/// program.
+/// A caller that consists of functions inlined into each other: standard library functions, in
+/// another one, in a function of the program.
 fn inlined_library() -> Profile {
     let mut profile = sample();
     profile.paths.truncate(1);
@@ -79,7 +79,7 @@ fn the_function_of_the_program_is_named_behind_those_of_libraries() {
     }
 }
 
-/// A profile in which `lines` paths have the same functions and different call sites.
+/// A profile with `lines` paths through the same functions and different call sites.
 fn alike(lines: u32) -> Profile {
     let mut profile = sample();
     profile.paths.truncate(1);
@@ -126,7 +126,7 @@ fn an_answer_fits_the_screen() {
     }
 }
 
-/// A time beyond that of the run is the work of several threads.
+/// A time longer than the run is the work of several threads.
 #[test]
 fn more_than_the_whole_is_a_number_of_threads() {
     let mut profile = sample();
@@ -163,11 +163,12 @@ fn answers_for_four_languages_fit_three_terminals() {
     }
 }
 
-/// A search with these times of one path of the sample, in ms: CPU time and waiting.
+/// The answer to a search in which one path of the sample has these times in ms, CPU time and
+/// waiting, of the times `of`.
 fn searched(cpu: u64, waiting: u64, of: (u64, u64)) -> String {
     let mut profile = sample();
     let share = |part: u64, whole: u64| part as f64 / whole as f64;
-    profile.search = Some(Found {
+    profile.search = Some(SearchResult {
         ns: 1_000_000_000,
         cpu_ns: of.0 * 1_000_000,
         waiting_ns: of.1 * 1_000_000,
@@ -182,7 +183,7 @@ fn searched(cpu: u64, waiting: u64, of: (u64, u64)) -> String {
             waiting_share: share(waiting, of.1),
             ..FoundPath::default()
         }],
-        ..Found::default()
+        ..SearchResult::default()
     });
     shown(&profile, 400, 40)
 }
@@ -210,7 +211,29 @@ fn the_sentence_of_a_search_is_of_the_larger_time() {
     assert!(!waits.contains("of the CPU time is in"), "{waits}");
 }
 
-/// A measured function of a library, called by others, and by a function of the program.
+/// A function that several paths reach has callers, though the search names none of them.
+#[test]
+fn a_function_on_several_paths_is_not_without_a_caller() {
+    let mut profile = sample();
+    profile.search = Some(SearchResult {
+        ns: 1_000_000_000,
+        cpu_ns: 1_000_000_000,
+        paths: vec![FoundPath {
+            paths: 5,
+            calls: 5,
+            cpu_ns: 900_000_000,
+            cpu_share: 0.9,
+            ..FoundPath::default()
+        }],
+        ..SearchResult::default()
+    });
+    let text = shown(&profile, 400, 40);
+    assert!(!text.contains("no caller"), "{text}");
+    assert!(text.contains(" < [5 paths]"), "{text}");
+    assert!(text.contains("is in work, on several paths"), "{text}");
+}
+
+/// A measured library function, called by other functions of the library and by the program.
 fn through_library() -> Profile {
     let mut profile = sample();
     profile.paths.truncate(1);
@@ -292,7 +315,7 @@ fn a_row_keeps_its_function_and_its_first_own_caller() {
     assert!(below.trim_start().starts_with("thread 4242"), "{narrow}");
 }
 
-/// A function of a library is not the caller to look at.
+/// The sentence names the first caller that is not a library function.
 #[test]
 fn the_sentence_names_the_first_own_caller() {
     let text = shown(&through_library(), 400, 24);
@@ -339,7 +362,7 @@ fn every_metric_has_a_column_or_stands_below_the_path() {
     }
 }
 
-/// A note explains the mark only beside a marked row.
+/// A note explains the mark only if a row has the mark.
 #[test]
 fn a_note_on_a_mark_is_beside_a_marked_row() {
     let mut profile = alike(8);
@@ -384,7 +407,7 @@ fn a_service_is_named_by_what_the_program_calls() {
     let frames = [frame(contended, 70), frame("app::query", 80)];
     profile.frames.extend(frames);
     let at = profile.frames.len() - 2;
-    profile.search = Some(Found {
+    profile.search = Some(SearchResult {
         ns: 1_000_000_000,
         cpu_ns: 1_000_000,
         waiting_ns: 100_000_000,
@@ -397,14 +420,14 @@ fn a_service_is_named_by_what_the_program_calls() {
             waiting_share: 0.9,
             ..FoundPath::default()
         }],
-        ..Found::default()
+        ..SearchResult::default()
     });
     let text = shown(&profile, 400, 40);
     let sentence = "lock_contended (syscall), called by app::query at app.c:";
     assert!(text.contains(sentence), "{text}");
 }
 
-/// Paths on which threads wait for work are not the cause of a long time.
+/// Paths on which threads wait for work do not explain a long run time.
 #[test]
 fn an_idle_path_is_not_in_the_sentence() {
     let mut profile = sample();
@@ -419,12 +442,12 @@ fn an_idle_path_is_not_in_the_sentence() {
         idle,
         ..FoundPath::default()
     };
-    profile.search = Some(Found {
+    profile.search = Some(SearchResult {
         ns: 1_000_000_000,
         cpu_ns: 100_000_000,
         waiting_ns: 200_000_000,
         paths: vec![path(30, 180, 0, false), path(60, 0, 1, true)],
-        ..Found::default()
+        ..SearchResult::default()
     });
     let text = shown(&profile, 400, 40);
     assert!(
@@ -435,7 +458,7 @@ fn an_idle_path_is_not_in_the_sentence() {
     assert!(!text.contains("60.0 % of the CPU time is in "), "{text}");
 }
 
-/// The denominator of several processes is their time together.
+/// Shares of several processes are of the sum of their times.
 #[test]
 fn shares_of_several_processes_are_of_all_of_them() {
     let mut profile = sample();
@@ -461,7 +484,7 @@ fn shares_of_several_processes_are_of_all_of_them() {
     );
 }
 
-/// Functions of equal names have the lines of their definitions, or their addresses.
+/// Functions with equal names show the line of their definition, or their address.
 #[test]
 fn functions_of_one_name_show_where_they_are() {
     let mut profile = sample();

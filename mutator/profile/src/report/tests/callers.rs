@@ -1,10 +1,10 @@
-//! How callers that are not known, and modules, are named.
+//! The names of unknown callers and of modules.
 
 use super::*;
 use crate::profile::{Function, Module};
 
 #[test]
-fn callers_beyond_the_limit_of_paths_say_so() {
+fn callers_beyond_the_limit_of_paths_say_so_in_reports() {
     let mut profile = sample();
     let path = &mut profile.paths[0];
     (path.stack, path.complete) = (Vec::new(), false);

@@ -1,4 +1,4 @@
-//! A made-up program: who calls whom, how often, and what each call path costs in itself.
+//! A made-up program: its calls, their numbers, and the cost of each call path by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ struct Node {
     own: Cost,
 }
 
-/// Node 0 is a function that was called before anybody looked.
+/// Node 0 is a function that was called before the search began.
 pub(super) struct World {
     nodes: Vec<Node>,
     /// Nodes that wait for work.
@@ -23,8 +23,8 @@ pub(super) struct World {
     pub(super) refused: BTreeSet<Avma>,
 }
 
-/// What a search has come to.
-pub(super) struct Found {
+/// The result of a search.
+pub(super) struct Outcome {
     pub(super) rows: Vec<Row>,
     pub(super) search: Search,
     pub(super) explained: Cost,
@@ -35,9 +35,9 @@ pub(super) struct Found {
     pub(super) looked_on: usize,
 }
 
-/// What a call of a measured function takes, ns.
+/// The overhead of a call of a measured function, in ns.
 const CALL: f64 = 30.0;
-/// How long a step is, ns.
+/// The length of a step, in ns.
 const STEP: u64 = 1_000_000_000;
 
 impl World {
@@ -54,7 +54,8 @@ impl World {
         }
     }
 
-    /// Each node's parent among those before it, function, and CPU time in ms.
+    /// Each entry of `shape` has a node's parent among the earlier nodes, its function, and its CPU
+    /// time in ms.
     pub(super) fn random(main: u64, shape: &[(u16, u64, f64)]) -> Self {
         let mut world = Self::new(main);
         for &(parent, function, ms) in shape {
@@ -88,7 +89,7 @@ impl World {
         }
     }
 
-    /// The node waits for work.
+    /// Makes a node wait for work.
     pub(super) fn set_idle(&mut self, node: usize) {
         self.idle.insert(node);
     }
@@ -116,7 +117,7 @@ impl World {
             .collect()
     }
 
-    /// So many samples, as chance has them.
+    /// A number of random samples.
     pub(super) fn sampled(&self, seed: u64, samples: u32) -> Vec<Stack> {
         let mut state = seed | 1;
         let mut chance = || {
@@ -152,7 +153,7 @@ impl World {
         found.into_iter().map(stack).collect()
     }
 
-    /// What measuring these functions for a while gives.
+    /// The window that results from measuring these functions for `ns`.
     pub(super) fn window(&self, functions: &BTreeSet<Avma>, ns: u64) -> Window {
         let is_measured = |n: usize| functions.contains(&Avma(self.nodes[n].function));
         let mut costs: BTreeMap<usize, Cost> = BTreeMap::new();
@@ -197,7 +198,7 @@ impl World {
         }
     }
 
-    pub(super) fn search(&self, bounds: Bounds, seed: u64) -> Found {
+    pub(super) fn search(&self, bounds: Bounds, seed: u64) -> Outcome {
         self.drive(Search::new(bounds), bounds, seed)
     }
 
@@ -206,15 +207,15 @@ impl World {
         bounds: Bounds,
         functions: [u64; N],
         seed: u64,
-    ) -> Found {
+    ) -> Outcome {
         let search = Search::within(bounds, functions.map(Avma));
         self.drive(search, bounds, seed)
     }
 
-    fn drive(&self, mut search: Search, bounds: Bounds, seed: u64) -> Found {
+    fn drive(&self, mut search: Search, bounds: Bounds, seed: u64) -> Outcome {
         const STEPS: usize = 500;
         let sampled = self.sampled(seed, 1000);
-        let mut found = Found {
+        let mut found = Outcome {
             rows: Vec::new(),
             explained: Cost::default(),
             measured: BTreeSet::new(),

@@ -1,14 +1,17 @@
-//! Code that creates children or executes another program, by its system call: its number is in rax (psABI A.2.1).
+//! Code that creates children or executes another program by a system call, whose number is in rax
+//! (psABI A.2.1).
 
 use std::ops::Range;
 
 use crate::segment::{Forking, Witness};
 use ipath_target::arch::code::SYSTEM_CALL;
 
-/// Bytes between the instruction that gives the call's number and the call, at most.
+/// The maximum number of bytes between the instruction that sets the call's number and the call.
 const NEAR: usize = 40;
 
-/// Where code prepares one of the calls: glibc's unwind entries end before the call itself.
+/// The offsets in `text` of the instructions that set the number of a system call that creates a
+/// child or executes a program, each with the kind of the call. The call itself may be beyond the
+/// unwind entry: glibc's entries end before it.
 pub fn system_calls(text: &[u8]) -> impl Iterator<Item = (usize, Witness)> + '_ {
     let calls = memchr::memmem::find_iter(text, &SYSTEM_CALL);
     calls.filter_map(|at| {
@@ -25,7 +28,8 @@ pub fn system_calls(text: &[u8]) -> impl Iterator<Item = (usize, Witness)> + '_ 
     })
 }
 
-/// True if code gives a `clone` flags that are always the same, by `mov edi, imm32`, and ask for a child with memory of its own.
+/// True if code passes constant flags to `clone` by `mov edi, imm32`, and they request a child with
+/// its own memory.
 fn copies(code: &[u8]) -> bool {
     const SIGNAL: i32 = 0xff;
     let mut flags = code.windows(5).filter_map(|insn| match *insn {
@@ -35,8 +39,8 @@ fn copies(code: &[u8]) -> bool {
     flags.any(|flags| flags & SIGNAL == libc::SIGCHLD && flags & libc::CLONE_VM == 0)
 }
 
-/// musl's, which have no unwind entries either: how they begin (src/process/x86_64/vfork.s, src/thread/x86_64/clone.s),
-/// and end.
+/// The functions of musl, which have no unwind entries: how they begin (src/process/x86_64/vfork.s,
+/// src/thread/x86_64/clone.s), and how they end.
 const OF_MUSL: [(&[u8], &[u8], Witness); 2] = [
     // pop rdx; mov eax, 58; syscall; push rdx; mov rdi, rax | jmp __syscall_ret
     (
@@ -54,11 +58,12 @@ const OF_MUSL: [(&[u8], &[u8], Witness); 2] = [
     ),
 ];
 
-/// Where code of musl begins children.
+/// The ranges, as offsets in `text`, of musl's functions that create children, with the kinds of
+/// their calls.
 pub fn of_musl(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Witness)> + '_ {
-    /// Bytes of such a function, at most.
+    /// The maximum length of a function that creates a child, in bytes.
     const LONGEST: usize = 80;
-    /// Of a jump after its first byte.
+    /// Bytes of a jump after its opcode.
     const DISPLACEMENT: usize = 4;
     OF_MUSL
         .into_iter()
@@ -76,7 +81,8 @@ pub fn of_musl(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Witness)> + '
         })
 }
 
-/// What is put into eax by the instruction that begins here: `mov eax, imm32`, or `mov al, imm8` of what is 0.
+/// The number that the first instruction puts into eax: `mov eax, imm32`, or `mov al, imm8` if eax
+/// is 0. `None` for another instruction.
 fn number(code: &[u8]) -> Option<i64> {
     match *code {
         [0xb8, a, b, c, d, ..] => Some(u32::from_le_bytes([a, b, c, d]).into()),
@@ -85,6 +91,8 @@ fn number(code: &[u8]) -> Option<i64> {
     }
 }
 
+/// The kind of the system call with this number. `None` if it neither creates a child nor executes
+/// a program.
 fn of_number(number: i64) -> Option<Witness> {
     match number {
         libc::SYS_vfork => Some(Witness::Forks(Forking::Always)),
@@ -102,11 +110,13 @@ mod tests {
 
     #[test]
     fn calls_are_known_by_their_number() {
-        // glibc 2.36's vfork, clone3 and clone, from where they put the number into eax; and a call of getpid.
+        // vfork, clone3 and clone of glibc 2.36, from the instruction that sets eax, and a call of
+        // getpid.
         let vfork = [0x5f, 0xb8, 0x3a, 0, 0, 0, 0x0f, 0x05, 0x57];
         let clone3 = [0xb8, 0xb3, 0x01, 0, 0, 0x0f, 0x05, 0x48, 0x85, 0xc0];
         let clone = [0xb8, 0x38, 0, 0, 0, 0x0f, 0x05];
-        // glibc's _Fork: mov edi, 0x1200011; lea r10, [rax + 0x2d0]; mov eax, 56; syscall. musl's: mov eax, 57; syscall.
+        // glibc's _Fork: mov edi, 0x1200011; lea r10, [rax + 0x2d0]; mov eax, 56; syscall.
+        // musl's: mov eax, 57; syscall.
         let copies = [
             0xbf, 0x11, 0, 0x20, 0x01, 0x4c, 0x8d, 0x90, 0xd0, 0x02, 0, 0, 0xb8, 0x38, 0, 0, 0,
             0x0f, 0x05,
@@ -144,7 +154,7 @@ mod tests {
 
     #[test]
     fn functions_of_musl_are_known_by_their_code() {
-        // musl 1.2.3's.
+        // From musl 1.2.3.
         let vfork = [
             0x5a, 0xb8, 0x3a, 0, 0, 0, 0x0f, 0x05, 0x52, 0x48, 0x89, 0xc7, 0xe9, 0x70, 0x3b, 0, 0,
         ];

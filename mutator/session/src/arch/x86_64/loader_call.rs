@@ -21,14 +21,15 @@
 pub const CODE: [u8; 12] = [0x31, 0xf6, 0x31, 0xd2, 0xb8, 10, 0, 0, 0, 0x0f, 0x05, 0xc3];
 /// Bytes from the start of the code to the instruction after `syscall`.
 pub const RETURN: usize = 11;
-/// Bytes that are inspected: a function and the padding after it.
+/// The number of bytes that [`place`] inspects: the notification function and the padding after it.
 pub const ROOM: usize = 32;
 
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const RET: u8 = 0xc3;
 
-/// The number of leading bytes to keep before the code, or `None` if there is no room. The function
-/// must be a plain return, followed by no-ops that align the next function.
+/// The number of leading bytes of the notification function to keep before [`CODE`], or `None` if
+/// there is no room. `there` begins with the function, which must be a plain return, followed by
+/// no-ops that align the next function.
 pub fn place(there: &[u8; ROOM]) -> Option<usize> {
     let skipped = if there.starts_with(&ENDBR64) {
         ENDBR64.len()
@@ -44,7 +45,7 @@ pub fn place(there: &[u8; ROOM]) -> Option<usize> {
 }
 
 /// The length of the no-op or breakpoint at the start of `code`, as used for padding by assemblers
-/// (Intel SDM, NOP).
+/// (Intel SDM, NOP). `None` if `code` begins with another instruction.
 fn no_op(code: &[u8]) -> Option<usize> {
     let prefixes = code
         .iter()

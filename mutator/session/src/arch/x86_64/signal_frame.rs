@@ -1,5 +1,5 @@
-//! Signal frames as the kernel lays them down (arch/x86/include/asm/sigframe.h `struct rt_sigframe`,
-//! arch/x86/kernel/signal_64.c), and which of them cannot be in use any more.
+//! Signal frames in the kernel's layout (arch/x86/include/asm/sigframe.h `struct rt_sigframe`,
+//! arch/x86/kernel/signal_64.c). Determines which of them can no longer be in use.
 
 use std::arch::x86_64::__cpuid_count;
 use std::ops::Range;
@@ -22,33 +22,35 @@ pub const AT_MARK: u64 = AT_SEGMENTS;
 /// Bytes from the program counter to the mark.
 pub const PC_TO_MARK: u64 = AT_SEGMENTS - PC;
 
+/// The offset in a frame of the size of the alternate stack, in bytes.
 const ALTERNATE_SIZE: u64 = ALTERNATE + 2 * WORD;
 const WORD: u64 = size_of::<u64>() as u64;
 /// A flag of `uc_stack` (include/uapi/linux/signal.h).
 const SS_AUTODISARM: u64 = 1 << 31;
-/// Bytes from the frame's first to the end of the pointer to the extended state.
+/// Bytes from the start of a frame to the end of its pointer to the extended state.
 const HEAD: u64 = STATE + WORD;
 
-/// Bytes from the frame's first to the extended state: the frame, and what its alignment takes.
+/// Bytes from the start of a frame to the extended state: the frame and its alignment.
 const TO_STATE: u64 = LEN + 16;
 
 /// Bytes of the FXSAVE area that nothing writes.
 const RESERVED: Range<u64> = 416..SOFTWARE;
 const MAGIC2_LEN: u64 = size_of::<u32>() as u64;
 
-/// A frame that is on the stack it has interrupted begins at most so far below: AMX has 11 KiB of state.
-const MOST: u64 = 64 << 10;
-/// Bytes of a frame: more than any has.
+/// The maximum distance from a frame up to the stack that it has interrupted, in bytes. AMX has 11
+/// KiB of state.
+const MAX_FRAME_BYTES: u64 = 64 << 10;
+/// An upper bound for the size of a frame, in bytes.
 pub const FRAME: u64 = 16 << 10;
 
 /// A signal frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalFrame {
-    /// Its first byte.
+    /// The run-time address of the frame's first byte.
     pub at: Avma,
     /// `uc_flags`.
     flags: u64,
-    /// What it returns to: a call of rt_sigreturn.
+    /// The frame's return address, which leads to a call of rt_sigreturn.
     pub restorer: Avma,
     /// The interrupted stack pointer.
     pub sp: Avma,
@@ -56,20 +58,21 @@ pub struct SignalFrame {
     pub pc: Avma,
     /// cs, gs, fs and ss.
     segments: [u8; 8],
-    /// The extended state.
+    /// The address of the extended state.
     state: Avma,
-    /// What the kernel says of that.
+    /// The kernel's description of the extended state. `None` if it is not intact.
     extended: Option<Extended>,
-    /// The end of that, where the word that marks it still stands.
+    /// The end of the extended state, if the word that marks it is intact. Otherwise `None`.
     end: Option<Avma>,
-    /// The alternate stack there was.
+    /// The alternate stack when the signal was delivered.
     alternate: Extent,
-    /// True if that is given up while a handler runs on it.
+    /// True if the alternate stack is given up while a handler runs on it.
     is_disarmed: bool,
 }
 
 impl SignalFrame {
-    /// What stands `at` bytes from the first of `bytes`, which is at `from`, taken for a frame.
+    /// Parses the signal frame at index `at` of `bytes`, which were read at the address `from`.
+    /// `None` if they are too short for it.
     pub fn parse(bytes: &[u8], from: Avma, at: usize) -> Option<Self> {
         let word = |offset: u64| word(bytes, at + offset as usize);
         let extended = Extended::parse(word);
@@ -93,25 +96,27 @@ impl SignalFrame {
         })
     }
 
-    /// True if it is on the alternate stack.
+    /// True if the frame is on the alternate stack.
     fn is_on_alternate(&self) -> bool {
         self.alternate.contains(self.at)
     }
 
-    /// True if it is on an alternate stack that its handler returns on. From one that is given up meanwhile a
-    /// handler may go on elsewhere, and leave it: sigaltstack(2), SS_AUTODISARM.
+    /// True if the frame is on an alternate stack on which its handler returns. If the stack is
+    /// given up meanwhile, the handler may continue elsewhere and leave the stack: sigaltstack(2),
+    /// SS_AUTODISARM.
     pub fn returns_on_alternate(&self) -> bool {
         self.is_on_alternate() && !self.is_disarmed
     }
 
-    /// True if it can be on the stack that it has interrupted.
+    /// True if the frame can be on the stack that the signal interrupted.
     fn is_on_its_own(&self) -> bool {
-        self.at < self.sp && self.sp.0 - self.at.0 < MOST
+        self.at < self.sp && self.sp.0 - self.at.0 < MAX_FRAME_BYTES
     }
 
-    /// True if a handler that was called on it can be under way at `sp`. The frame of one that has returned stays,
-    /// and may lie above another thread's stack in the same mapping, as in Go's heap. The kernel puts a frame below the
-    /// interrupted stack pointer, or on the alternate stack, which it notes (arch/x86/kernel/signal.c
+    /// True if a handler that was called on it can be running at the stack pointer `sp`. After a
+    /// handler has returned, its frame remains, and may lie above another thread's stack in the
+    /// same mapping, as in Go's heap. The kernel puts a frame below the interrupted stack pointer,
+    /// or on the alternate stack, which it records in the frame (arch/x86/kernel/signal.c
     /// `get_sigframe`).
     pub fn may_be_left_to(&self, sp: Avma) -> bool {
         if self.is_on_alternate() {
@@ -121,41 +126,43 @@ impl SignalFrame {
         }
     }
 
-    /// Where 64-bit code goes on when the handler has returned; none where other code does. rt_sigreturn takes the
-    /// code segment from the frame (arch/x86/kernel/signal_64.c `restore_sigcontext`), so this holds of every frame that is
-    /// in use, whoever has changed or copied it.
+    /// The address at which 64-bit code continues when the handler has returned; `None` for other
+    /// code. rt_sigreturn takes the code segment from the frame (arch/x86/kernel/signal_64.c
+    /// `restore_sigcontext`). So this holds for every frame in use, even if it was changed or
+    /// copied.
     pub fn goes_on_at(&self) -> Option<Avma> {
-        /// `__USER_CS`, and the segment by which Xen returns to a guest's program.
+        /// `__USER_CS`, and the segment with which Xen returns to a guest's program.
         const CODE: [u16; 2] = [0x33, 0xe033];
-        /// The kernel sets these.
+        /// The privilege bits of a code segment selector, which the kernel sets.
         const PRIVILEGE: u16 = 3;
         let [low, high, ..] = self.segments;
         let segment = u16::from_le_bytes([low, high]) | PRIVILEGE;
         CODE.contains(&segment).then_some(self.pc)
     }
 
-    /// Was the other one laid down later, over a part of this one? Then the handler that was called on this one has
-    /// returned: its frame is part of the stack until then.
+    /// True if the other frame was written later, over a part of this one. The handler that was
+    /// called on this one has then returned: until then, its frame is part of the stack.
     ///
-    /// This is answered by the marks of both, words that the kernel gives one value in each frame. What both write
-    /// has the value of the later one. So
+    /// The marks of both frames decide this. Marks are words that have the same value in each frame
+    /// of the kernel. A word that both frames write has the value of the later one. Therefore:
     ///
-    /// * while this one is in use, all of its marks stand: where one stands that the other has certainly written to,
-    ///   this one is the later;
-    /// * of the other one a mark stands that this one would have overwritten, and a second one there, or its return
-    ///   address, which `is_restorer` holds for. A frame in use has what registers held there, and these would have to
-    ///   be of code about to copy just that frame, at just that distance.
+    /// * While this frame is in use, all of its marks are intact. If one of them is intact where
+    ///   the other frame certainly writes, this frame is the later one.
+    /// * A mark of the other frame must be intact where this frame would have overwritten it. A
+    ///   second such mark is needed, or the other frame's return address, which `is_restorer`
+    ///   accepts. A frame in use contains values of registers there. To look like marks, these
+    ///   would have to belong to code about to copy just that frame, at just that distance.
     ///
-    /// A copy of a frame elsewhere counts as far as the registers that every copy has.
+    /// Of a copy of a frame elsewhere, only the registers count, which every copy has.
     ///
-    /// Where the state of AMX is not in use there is a gap before the word after the extended state, in which none of the other's marks may
-    /// lie. Then this one is known by what the other has written over, where that is more than the other's marks tell of
-    /// ([`Self::torn`]).
+    /// If the state of AMX is not in use, there is a gap before the word after the extended state.
+    /// Possibly none of the other frame's marks lies in the rest. This frame is then recognized by
+    /// the words that the other one has overwritten ([`Self::torn`]).
     pub fn is_overwritten_by(&self, other: &Self, is_restorer: impl Fn(Avma) -> bool) -> bool {
         if other.at == self.at || !other.is_of_kernel() {
             return false;
         }
-        // One process's frames are alike, and either may lack what says it.
+        // The frames of a process are alike, and either may have lost its description.
         let extended = other.extended.or(self.extended);
         let (of_this, of_other) = (self.written(extended), other.written(extended));
         let is_in = |mark: &Range<Avma>, written: &[Range<Avma>]| {
@@ -172,11 +179,12 @@ impl SignalFrame {
         standing > 0 && standing + usize::from(other_returns) >= 2 || is_torn()
     }
 
-    /// What does not stand of what does in each frame in use that the kernel has laid down with extended state where this one is: the word after
-    /// that, and the flag that says so.
+    /// The words that this frame should have but lacks. A frame in use that the kernel has put here
+    /// with extended state has the word after that state, and the flag for it.
     fn torn(&self) -> impl Iterator<Item = Range<Avma>> {
-        /// UC_FP_XSTATE (arch/x86/include/uapi/asm/ucontext.h), and the bits that all flags are among.
+        /// UC_FP_XSTATE (arch/x86/include/uapi/asm/ucontext.h).
         const HAS_STATE: u64 = 1;
+        /// The mask of all flags.
         const ALL: u64 = 0xff;
         let extended = self.extended.filter(|&extended| self.is_in_place(extended));
         let of = move |stands: bool, at: u64, len: u64| {
@@ -190,26 +198,28 @@ impl SignalFrame {
         words.into_iter().flatten().flatten()
     }
 
-    /// True if it has what the kernel gives one on the stack it has interrupted.
+    /// True if the frame looks like one that the kernel has put on the interrupted stack.
     fn is_of_kernel(&self) -> bool {
         self.segments == SEGMENTS && self.is_on_its_own() && self.has_state()
     }
 
-    /// The extended state is aligned to 64 bytes, and the frame's first word to 16 but for a return address.
+    /// True if the pointer to the extended state is right. That state is aligned to 64 bytes. The
+    /// frame's first word is a return address, 8 bytes below a multiple of 16.
     fn has_state(&self) -> bool {
         self.state == self.at.plus(TO_STATE) && self.state.0.is_multiple_of(64)
     }
 
-    /// True if it is where the kernel lays down a frame that has this extended state on the stack it has interrupted:
-    /// no copy of one.
+    /// True if the kernel puts a frame with this extended state here, on the interrupted stack.
+    /// False for a copy of a frame.
     fn is_in_place(&self, extended: Extended) -> bool {
         let taken = RED_ZONE + extended.len + MAGIC2_LEN;
         let state = self.sp.0.saturating_sub(taken) / 64 * 64;
         self.is_on_its_own() && state == self.at.plus(TO_STATE).0
     }
 
-    /// Those of its marks that stand: what it returns to, its segments, where its extended state is, what is said of
-    /// that, and the word after it.
+    /// The address ranges of those marks of the frame that are intact: the return address (if
+    /// `returns`), the segment registers, the pointer to the extended state, the description of
+    /// that state, and the 4-byte magic number at its end.
     fn marks(&self, returns: bool) -> impl Iterator<Item = Range<Avma>> {
         let of = |stands: bool, at: u64, len: u64| {
             stands.then(|| self.at.plus(at)..self.at.plus(at).plus(len))
@@ -225,8 +235,9 @@ impl SignalFrame {
         marks.into_iter().flatten()
     }
 
-    /// What the kernel certainly writes of one that has this extended state: all but reserved words, gaps, and
-    /// `struct siginfo`, which not every handler is given. Of what may be a copy the registers.
+    /// The ranges that the kernel certainly writes for a frame with this extended state: all except
+    /// reserved words, gaps, and `struct siginfo`, which not every handler is given. For a possible
+    /// copy, only the registers.
     fn written(&self, extended: Option<Extended>) -> Vec<Range<Avma>> {
         /// The mask of signals.
         const MASK: Range<u64> = HEAD + 8 * WORD..HEAD + 9 * WORD;
@@ -247,17 +258,17 @@ impl SignalFrame {
     }
 }
 
-/// What the kernel says of the extended state after FXSAVE's area (`struct _fpx_sw_bytes`).
+/// The kernel's description of the extended state after FXSAVE's area (`struct _fpx_sw_bytes`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extended {
     /// XSAVE's components.
     features: u64,
-    /// Bytes up to the word that marks its end.
+    /// The bytes of the extended state up to the magic number that marks its end.
     len: u64,
 }
 
 impl Extended {
-    /// By the words of a frame, where the kernel has left it.
+    /// Reads the description from the words of a frame. `None` if it is not intact.
     fn parse(word: impl Fn(u64) -> Option<u64>) -> Option<Self> {
         let at = |index: u64| word(TO_STATE + SOFTWARE + index * WORD);
         let (first, features) = (at(0)?, at(1)?);
@@ -267,9 +278,10 @@ impl Extended {
         (is_one && is_sized).then_some(Self { features, len })
     }
 
-    /// What is written of it after FXSAVE's area: XSAVE's header, the vector registers, whatever is in them, by XSAVE
-    /// without compaction (arch/x86/kernel/fpu/xstate.h `xsave_to_user_sigframe`; tiles of AMX only when in use), and
-    /// the mark of its end.
+    /// The ranges that are written after FXSAVE's area: XSAVE's header, the vector registers, and
+    /// the mark of the end. XSAVE without compaction (arch/x86/kernel/fpu/xstate.h
+    /// `xsave_to_user_sigframe`) writes vector registers whatever their contents, but tiles of AMX
+    /// only when they are in use. The ranges are offsets from the start of the extended state.
     fn written(self) -> impl Iterator<Item = Range<u64>> {
         /// AVX, and the mask registers, upper halves and upper registers of AVX-512.
         const VECTORS: [u32; 4] = [2, 5, 6, 7];
@@ -287,7 +299,7 @@ impl Extended {
     }
 }
 
-/// The word at an index of these bytes.
+/// The 8-byte word at index `at` of `bytes`. `None` if it extends beyond them.
 pub fn word(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(size_of::<u64>())?)?;
     bytes.try_into().ok().map(u64::from_le_bytes)

@@ -1,6 +1,7 @@
 //! Code that switches stacks sharing one memory range.
 
-/// Finds code that adds a register to the stack pointer, and then to the frame pointer:
+/// The offsets in `text` of code that adds a register to the stack pointer, and then to the frame
+/// pointer:
 ///
 /// ```text
 /// add rax, rsp

@@ -9,7 +9,7 @@ use crate::metric::Metric;
 use crate::segment::{Document, MetricDoc, Shape};
 use ipath_target::process::{Pid, Process};
 
-/// Timers, which each call is made to have.
+/// Timers, which the test changes so that each call has a number in them.
 const TIMERS: [Metric; 2] = [Metric::Wall, Metric::Cpu];
 
 /// A segment with one record of `timers` timers, which have counted `closed` calls.
@@ -50,7 +50,7 @@ fn timer(segment: &Segment, number: usize) -> &Column {
     segment.column(0, number).expect("there")
 }
 
-/// What the record says.
+/// The contents of the record.
 fn raw(segment: &Segment, document: &Document) -> Raw {
     let schemas = Schemas::of(document);
     let mut raw = Raw::empty(document.metrics.len() - 1);
@@ -58,7 +58,7 @@ fn raw(segment: &Segment, document: &Document) -> Raw {
     raw
 }
 
-/// The record as it is read: closed, open, and what each histogram holds.
+/// The record as it is read: closed calls, open calls, and the number of calls in each histogram.
 fn read((segment, document): &(Segment, Document)) -> (u64, u64, Vec<u64>) {
     let raw = raw(segment, document);
     let held = |m: &RawMetric| m.positive.histogram.held();
@@ -74,7 +74,7 @@ fn a_writer_that_stands_still_leaves_no_histogram_of_other_calls() {
         let segment = &both.0;
         let head = segment.record(0).expect("there");
         head.sequence.store(7, Relaxed);
-        // The quick way counts the bucket first, the compiled one the call.
+        // The quick way counts the bucket first, and the compiled way the call.
         timer(segment, 0).buckets[4].store(1, Relaxed);
         let (closed, open, held) = read(&both);
         assert_eq!(held, vec![closed; timers]);
@@ -92,7 +92,7 @@ fn a_writer_between_two_timers_leaves_none_without_its_call() {
     let (segment, mut document) = segment(805, 2, 5);
     let cpu = Derived::Growth(source::CPU as u8).encode();
     let schema = segment.record(0).expect("there").schema.load(Relaxed);
-    // Its time, and its CPU time, without the column of steady calls.
+    // Elapsed time and CPU time, without the column of steady calls.
     let columns = &mut document.schemas[usize::from(schema)].columns;
     columns.remove(0);
     columns[1].derived = cpu;
@@ -102,7 +102,7 @@ fn a_writer_between_two_timers_leaves_none_without_its_call() {
     head.closed.store(6, Relaxed);
     timer(&both.0, 0).buckets[4].store(1, Relaxed);
     assert_eq!(read(&both), (6, 1, vec![6, 6]));
-    // A call of which the CPU time is not known has none.
+    // A call whose CPU time is unknown has none.
     head.sequence.store(8, Relaxed);
     assert_eq!(read(&both), (6, 1, vec![6, 5]));
 }
@@ -157,7 +157,7 @@ fn steady_calls_have_their_time_as_cpu_time_and_are_not_blocked() {
     head.schema.store(schema, Relaxed);
     head.entered.store(7, Relaxed);
     head.closed.store(7, Relaxed);
-    // Five calls of 8, and two of 16 in which the thread had its processor for 4.
+    // Five calls of 8 ticks, and two of 16 ticks in which the thread had its processor for 4.
     let columns = [(5, 3, 8), (2, 4, 16), (2, 2, 4), (2, 3, 12)];
     for (number, (calls, bucket, ticks)) in columns.into_iter().enumerate() {
         let column = segment.column(0, number).expect("there");

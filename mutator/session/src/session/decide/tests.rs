@@ -1,4 +1,4 @@
-//! Decisions about sessions that are values: no process is looked at.
+//! Decisions about documents alone, without a process.
 
 mod additions;
 mod program;

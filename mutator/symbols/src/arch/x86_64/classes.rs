@@ -1,9 +1,10 @@
-//! Classes of values and their registers: System V psABI for x86-64, section 3.2.3, "Parameter Passing".
+//! Classes of values and their registers: System V psABI for x86-64, section 3.2.3, "Parameter
+//! Passing".
 
 use crate::values::reason::Reason;
-use crate::values::value::{Kind, Place};
+use crate::values::value::{Kind, ValueRegister};
 
-/// A number that is read from one register: its lowest bytes.
+/// A number in the lowest bytes of one register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
     pub kind: Kind,
@@ -12,7 +13,7 @@ pub struct Number {
 }
 
 impl Number {
-    /// True for a float, of which callers without a prototype make a double.
+    /// True for a float. A caller without a prototype passes it as a double.
     pub fn is_single(self) -> bool {
         self.kind == Kind::Float && self.width == 4
     }
@@ -31,42 +32,46 @@ pub enum Class {
     Memory,
 }
 
-/// What has no parts: a number, a pointer, a vector.
+/// A value without parts: a number, a pointer, or a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaf {
+    /// The classes of its eightbytes. The second is [`Class::None`] if there is only one, or for
+    /// [`Class::ComplexX87`].
     pub classes: [Class; 2],
-    /// Bytes.
+    /// In bytes.
     pub size: u64,
-    /// What its address is a multiple of; otherwise what has it as a part is in memory.
+    /// The alignment in bytes. A value with a misaligned part is passed in memory.
     pub align: u64,
-    /// None where it is not one number of a format that can be read.
+    /// `None` if it is not a single number of a readable format.
     pub number: Option<Number>,
 }
 
 /// A part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Bytes from the start of the value, and what is there.
+    /// The offset from the start of the value, in bytes, and the leaf there.
     Leaf(u64, Leaf),
-    /// The first and the last byte that a bit field has bits of.
+    /// The offsets of the first and the last byte of a bit field from the start of the value.
     Bits(u64, u64),
 }
 
-/// A value as far as its registers are concerned.
+/// The facts about a value that determine its registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// So many bytes, made of parts.
+    /// The size in bytes, and the parts.
     Value(u64, Vec<Part>),
-    /// A class whose copies need code: its address is passed, and the caller gives the address to return it at.
+    /// A class that is copied by code. Its address is passed. To return it, the caller passes the
+    /// address of the result.
     ByReference,
-    /// It is not known which registers it has.
+    /// Its registers are unknown.
     Unknown(Reason),
 }
 
 /// The registers that a value takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registers {
-    /// Some of each kind, at most two together; and the number, where it is one.
+    /// The number of registers of each kind, at most two together, and the number if the value is
+    /// one.
     Some {
         integer: u8,
         vector: u8,
@@ -116,7 +121,7 @@ impl Shape {
     }
 }
 
-/// The classes of the eightbytes of a value, or none where it is in memory.
+/// The classes of the eightbytes of a value of `size` bytes. `None` if it is passed in memory.
 fn classes(size: u64, parts: &[Part]) -> Option<[Class; 2]> {
     const EIGHTBYTES: u64 = 2;
     if size > EIGHTBYTES * 8 {
@@ -168,7 +173,7 @@ fn merged(one: Class, other: Class) -> Class {
     }
 }
 
-/// The one number that a value in registers is.
+/// The single number that a value in registers is, or the reason why it is none.
 fn number(size: u64, parts: &[Part], classes: [Class; 2]) -> Result<Number, Reason> {
     match (parts, classes) {
         ([], _) | (_, [Class::None, Class::None]) => Err(Reason::Empty),
@@ -186,21 +191,23 @@ fn number(size: u64, parts: &[Part], classes: [Class; 2]) -> Result<Number, Reas
     }
 }
 
-/// Registers for integers and for vectors that arguments are passed in.
+/// The number of integer registers for arguments.
 const INTEGERS: u8 = 6;
+/// The number of vector registers for arguments.
 const VECTORS: u8 = 8;
 
-/// A number and its place.
-pub type Placed = Result<(Number, Place), Reason>;
+/// A number and its register, or the reason why the value is no number in a register.
+pub type Placed = Result<(Number, ValueRegister), Reason>;
 
-/// Where the arguments and the return value of a function are, which returns and takes values of these shapes.
+/// The places of the arguments, in their order, and of the return value of a function with these
+/// shapes. `returned` is `None` if the function returns nothing.
 pub fn place(returned: Option<&Shape>, arguments: &[Shape]) -> (Vec<Placed>, Placed) {
-    // How many registers have been given; none where that is not known.
+    // The numbers of registers used so far. `None` if unknown.
     let (mut integers, mut vectors) = (Some(0), Some(0));
     let returned = match returned.map(|shape| (shape, shape.registers())) {
         None => Err(Reason::ReturnsNothing),
         Some((Shape::ByReference, _) | (_, Registers::Memory)) => {
-            // The caller passes the address to return it at.
+            // The caller passes the address of the result.
             integers = Some(1);
             Err(Reason::InMemory)
         }
@@ -211,9 +218,9 @@ pub fn place(returned: Option<&Shape>, arguments: &[Shape]) -> (Vec<Placed>, Pla
         }
         Some((_, Registers::Some { number, vector, .. })) => number.map(|number| {
             let place = if vector > 0 {
-                Place::Vector(0)
+                ValueRegister::Vector(0)
             } else {
-                Place::Integer(0)
+                ValueRegister::Integer(0)
             };
             (number, place)
         }),
@@ -232,7 +239,7 @@ pub fn place(returned: Option<&Shape>, arguments: &[Shape]) -> (Vec<Placed>, Pla
             let lacks = |given: Option<u8>, wanted: u8, all: u8| {
                 wanted > 0 && given.is_some_and(|n| n + wanted > all)
             };
-            // All of a value is in registers, or none.
+            // A value is in registers as a whole, or not at all.
             if lacks(integers, integer, INTEGERS) || lacks(vectors, vector, VECTORS) {
                 return Err(Reason::InMemory);
             }
@@ -248,8 +255,8 @@ pub fn place(returned: Option<&Shape>, arguments: &[Shape]) -> (Vec<Placed>, Pla
             give(&mut vectors, vector);
             let number = number?;
             let place = match vector {
-                0 => first_integer.map(Place::Integer),
-                _ => first_vector.map(Place::Vector),
+                0 => first_integer.map(ValueRegister::Integer),
+                _ => first_vector.map(ValueRegister::Vector),
             };
             Ok((number, place.ok_or(Reason::AfterUnknown)?))
         }

@@ -1,4 +1,4 @@
-//! What registers have at entries and after returns, as gdb sees them in a program that it runs.
+//! The registers at entries and after returns of a program, by gdb.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,7 +12,7 @@ pub(super) struct Call {
     pub(super) integers: Vec<u64>,
     /// The lower halves of xmm0 to xmm7 at the entry.
     pub(super) vectors: Vec<u64>,
-    /// What is above the return address then.
+    /// The words above the return address at the entry.
     pub(super) stack: Vec<u64>,
     /// After the return.
     pub(super) rax: u64,
@@ -48,8 +48,8 @@ while gdb.selected_inferior().pid != 0:
     gdb.execute("continue", to_string=True)
 "#;
 
-/// Runs the program and gives for each address the first call of the function that begins there. The functions call
-/// none of each other.
+/// Runs the program. Returns the first call of the function at each address. These functions must
+/// not call each other.
 pub(super) fn calls(program: &Path, addresses: &[u64]) -> HashMap<u64, Call> {
     const SLOTS: usize = 64;
     let script = program.with_extension("py");

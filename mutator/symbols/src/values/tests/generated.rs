@@ -1,11 +1,11 @@
-//! Functions with random arguments: what is read from the registers at entry and after the return is what the caller
-//! passed and the function returned.
+//! Functions with random arguments. The values read from the registers at entry and after the
+//! return must be those that the caller passed and the function returned.
 
 use super::super::{Item, Kind, Reason};
 use super::{Built, bits, gdb, mask};
 use std::fmt::Write as _;
 
-/// How values of a type are passed, if registers are left.
+/// The way that values of a type are passed while registers are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passed {
     Number(Kind, u8),
@@ -23,8 +23,8 @@ enum Refusal {
 use Passed::{Number, Refused};
 use Refusal::{Empty, Memory, NoNumber, Several};
 
-/// A type in C, how it is passed, and how an initializer is made: each `#` is a random byte, `$` a random 16-bit number,
-/// `@` 32 bits, `&` 64 bits.
+/// A C type, the way it is passed, and its initializer. In the initializer, each `#` is a random
+/// byte, `$` a random 16-bit number, `@` 32 bits, and `&` 64 bits.
 struct Type {
     name: &'static str,
     declared: &'static str,
@@ -288,8 +288,8 @@ struct Made {
     returned: Option<&'static Type>,
 }
 
-/// A program of functions that main calls once each, and that write what they are passed: the number and the bytes of
-/// each argument and of what they return.
+/// A program of functions that main calls once each. They print the number and the bytes of each
+/// argument and of the return value.
 fn program(random: &mut Random, count: usize) -> (String, Vec<Made>) {
     let mut text = String::from("#include <stdio.h>\ntypedef int function(int);\n");
     for of in TYPES {
@@ -344,7 +344,7 @@ fn program(random: &mut Random, count: usize) -> (String, Vec<Made>) {
     (text, all)
 }
 
-/// Checks all functions of a program; returns how many values have been read.
+/// Checks all functions of a program. Returns the number of values read.
 fn check(seed: u64, flags: &[&str]) -> usize {
     const FUNCTIONS: usize = 64;
     let (source, made) = program(&mut Random(seed), FUNCTIONS);
@@ -386,7 +386,7 @@ fn check(seed: u64, flags: &[&str]) -> usize {
                     );
                     read += 1;
                 }
-                // No registers were left: it is on the stack.
+                // No registers were left, so it is on the stack.
                 (Err(error), Number(_, width)) => {
                     assert_eq!(error.reason, Reason::InMemory, "{what}: {error}");
                     let is_there = |word: &u64| word & mask(width) == truth;

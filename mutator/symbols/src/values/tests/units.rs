@@ -1,7 +1,7 @@
-//! Debug information in all its forms, and none.
+//! All forms of debug information, and none.
 
 use super::super::Item::{Argument, Return};
-use super::super::{Item, Kind, Place, Reason, Unreadable, Value, Values};
+use super::super::{Item, Kind, Reason, Unreadable, Value, ValueRegister, Values};
 use super::{Built, Is, Refused, check};
 use crate::lines::Lines;
 use patcher::Svma;
@@ -24,11 +24,11 @@ const OF_C: &[(&str, Item, super::Expected)] = &[
     ("f", Return, Is(196)),
 ];
 
-/// What is read of a function without debug information.
+/// The value that is read without debug information.
 fn undescribed(item: Item) -> Value {
     let place = match item {
-        Argument(n) => Place::Integer(n - 1),
-        Return => Place::Integer(0),
+        Argument(n) => ValueRegister::Integer(n - 1),
+        Return => ValueRegister::Integer(0),
     };
     Value {
         place,
@@ -39,7 +39,7 @@ fn undescribed(item: Item) -> Value {
     }
 }
 
-/// What is said of each value of a function.
+/// The result for each value of a function.
 fn read(built: &Built, name: &str) -> Vec<(Item, Result<Value, Unreadable>)> {
     let signature = built.signatures(&built.functions(&[name])).remove(0);
     Item::all()
@@ -216,7 +216,7 @@ fn functions_that_do_not_follow_the_convention_are_refused() {
             return ms(argc, 2) + part(&n, 4, argc) + part(&argc, 5, n); }";
     for flags in [&["-O2"], &["-O0"]] {
         let built = Built::new(&format!("ms{}", flags[0]), "c", SOURCE, flags);
-        // It is in rcx, and without optimization in memory that the caller has left for it.
+        // It is in rcx. Without optimization, it is also in memory that the caller reserved for it.
         refused(&built, "ms", &Reason::Elsewhere("a".to_owned()));
     }
     let built = Built::new("clone", "c", SOURCE, &["-O2"]);
@@ -230,7 +230,7 @@ fn functions_that_do_not_follow_the_convention_are_refused() {
         error.to_string(),
         "`part.constprop.0` is a clone (`.constprop.0`), whose arguments do not follow its source"
     );
-    // LLVM does not rename what it takes arguments from.
+    // LLVM does not rename functions whose arguments it removes.
     const RUST: &str =
         "#[inline(never)] fn work(unused: u64, a: &u64) -> u64 { std::hint::black_box(*a) }
         fn main() { let n = std::env::args().count() as u64; work(3, &n); work(4, &(n + 1)); }";
@@ -296,7 +296,7 @@ fn split_debug_information_is_refused() {
     }
 }
 
-/// A program from what the compiler makes of C, with some lines changed.
+/// Compiles C to assembly, changes some lines, and assembles the result.
 fn assembled(name: &str, source: &str, change: impl Fn(&str) -> Option<String>) -> Built {
     let built = Built::new(name, "c", source, &["-O2", "-gdwarf-4"]);
     built.tool(
@@ -324,7 +324,7 @@ fn assembled(name: &str, source: &str, change: impl Fn(&str) -> Option<String>) 
 
 #[test]
 fn types_are_found_in_the_supplement_of_dwz() {
-    // dwz replaces references in the file by references into another one, DW_FORM_GNU_ref_alt.
+    // dwz replaces references within the file by references to another file, DW_FORM_GNU_ref_alt.
     let shared = Built::new(
         "supplement",
         "c",
@@ -389,7 +389,7 @@ fn damaged_debug_information_does_no_harm() {
         let built = Built::new(&format!("damaged{}", flags[1]), "c", C, flags);
         let data = fs::read(&built.program).unwrap();
         let functions = built.functions(&["f", "main"]);
-        // Steps of a prime reach all of the sections.
+        // Steps of a prime number reach all sections.
         for step in 0..data.len() / 13 {
             let mut damaged = data.clone();
             damaged[step * 13] ^= 1 << (step % 8);
@@ -398,7 +398,7 @@ fn damaged_debug_information_does_no_harm() {
             for function in &functions {
                 let signature = values.of(function);
                 for item in Item::all() {
-                    // Every answer has words of one line.
+                    // Every answer is words in one line.
                     let text = signature
                         .read(item)
                         .map_or_else(|e| e.to_string(), |_| String::new());

@@ -2,22 +2,22 @@
 
 use super::code::SYSTEM_CALL;
 
-/// As the kernel gives and takes them (PTRACE_GETREGS).
+/// The registers in the layout of PTRACE_GETREGS.
 ///
-/// A system call's number is in rax before the call, and in `orig_rax` from its beginning to its end. Its result is in
-/// rax.
+/// The number of a system call is in rax before the call, and in `orig_rax` during the call. Its
+/// result is in rax.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Registers(libc::user_regs_struct);
 
 impl Registers {
-    /// All of them 0.
+    /// Returns registers that are all 0.
     pub fn zeroed() -> Self {
         // SAFETY: plain integers, for which zero is a value.
         Self(unsafe { std::mem::zeroed() })
     }
 
-    /// At the end of a system call.
+    /// Returns the registers at the end of a system call.
     #[cfg(test)]
     pub(crate) fn at_end_of_call(number: i64, result: i64) -> Self {
         let mut registers = Self::zeroed();
@@ -26,22 +26,22 @@ impl Registers {
         registers
     }
 
-    /// The program counter.
+    /// The value of the program counter.
     pub fn pc(&self) -> u64 {
         self.0.rip
     }
 
-    /// Has it go on there.
+    /// Sets the program counter.
     pub fn set_pc(&mut self, pc: u64) {
         self.0.rip = pc;
     }
 
-    /// The stack pointer.
+    /// The value of the stack pointer.
     pub fn sp(&self) -> u64 {
         self.0.rsp
     }
 
-    /// Gives it another stack pointer.
+    /// Sets the stack pointer.
     pub fn set_sp(&mut self, sp: u64) {
         self.0.rsp = sp;
     }
@@ -51,53 +51,54 @@ impl Registers {
         self.0.fs_base
     }
 
-    /// The number of the system call that it is in; negative outside of any.
+    /// The number of the system call that the thread is in. Negative outside system calls.
     pub fn system_call(&self) -> i64 {
         self.0.orig_rax as i64
     }
 
-    /// Is in no system call any more, that the kernel would restart.
+    /// Marks the thread as outside any system call, so that the kernel restarts none.
     pub fn leave_call(&mut self) {
         self.0.orig_rax = u64::MAX;
     }
 
-    /// The result of the system call that it is at the end of.
+    /// The result of the system call at whose end the thread is stopped.
     pub fn result(&self) -> i64 {
         self.0.rax as i64
     }
 
-    /// Gives the call another result.
+    /// Replaces the result of the system call.
     pub fn set_result(&mut self, result: i64) {
         self.0.rax = result as u64;
     }
 
-    /// True at the beginning of a system call, where the kernel sets its result to -ENOSYS
+    /// True at the entry of a system call, where the kernel sets the result to -ENOSYS
     /// (arch/x86/entry/entry_64.S).
     pub fn is_at_beginning(&self) -> bool {
         self.result() == -i64::from(libc::ENOSYS)
     }
 
-    /// True if the instruction of a system call makes this one.
+    /// True if a system call instruction executed next would make call `number`.
     pub fn would_call(&self, number: i64) -> bool {
         self.0.rax == number as u64
     }
 
-    /// Has it make a system call with the instruction that it goes on at.
+    /// Loads a system call. The program counter must be at a system call instruction.
     pub fn prepare_call(&mut self, number: i64, arguments: [u64; 6]) {
         let r = &mut self.0;
         r.rax = number as u64;
         [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9] = arguments;
-        // No call is under way: else the kernel would try to restart one.
+        // Outside any call: otherwise the kernel would try to restart one.
         self.leave_call();
     }
 
-    /// Has it make again the system call that it is at the end of.
+    /// Makes the thread repeat the system call at whose end it is stopped.
     pub fn repeat_call(&mut self) {
         self.0.rax = self.0.orig_rax;
         self.0.rip -= SYSTEM_CALL.len() as u64;
     }
 
-    /// All but segments, in the order of `struct sigcontext_64`: the program counter comes after the stack pointer.
+    /// All registers except the segment registers, in the order of `struct sigcontext_64`: the
+    /// program counter follows the stack pointer.
     pub(super) fn in_signal_frame(&self) -> [u64; 18] {
         let r = &self.0;
         [
@@ -106,7 +107,7 @@ impl Registers {
         ]
     }
 
-    /// The general registers and the program counter in the order in which samples of perf_event_open(2) have them
+    /// The general registers and the program counter, in the order of perf_event_open(2) samples
     /// (arch/x86/include/uapi/asm/perf_regs.h).
     pub fn as_sampled(&self) -> [u64; 17] {
         let r = &self.0;

@@ -1,4 +1,4 @@
-//! The frame that a signal's delivery lays on the stack, made by hand.
+//! Signal frames built by hand, as the kernel lays them on the stack.
 
 use std::arch::x86_64::__cpuid_count;
 
@@ -7,26 +7,30 @@ use patcher::Avma;
 
 use super::Registers;
 
-/// The regset of the extended state (NT_X86_XSTATE, linux/elf.h), which has the form that XSAVE gives it.
+/// The regset of the extended state (NT_X86_XSTATE, linux/elf.h), in the layout of XSAVE.
 pub const EXTENDED_STATE: usize = 0x202;
-/// No flags of sigaltstack(2), in the place of such: refused, and with it any change of the alternate stack.
+/// Invalid `ss_flags` for sigaltstack(2). The kernel refuses them, and so leaves the alternate
+/// stack unchanged.
 pub const NO_STACK: u64 = 0x77;
-/// Where in a frame they are: after the return address, `uc_flags`, `uc_link` and `ss_sp`.
+/// The offset of `ss_flags` in a frame: after the return address, `uc_flags`, `uc_link` and
+/// `ss_sp`.
 pub const NO_STACK_AT: u64 = 32;
 
-/// The extended state as a signal frame has it: what PTRACE_GETREGSET gives, with the software's
-/// bytes filled in (arch/x86/include/uapi/asm/sigcontext.h `struct _fpx_sw_bytes`).
+/// Converts the extended state from PTRACE_GETREGSET to the layout of a signal frame, by filling in
+/// the software-reserved bytes (arch/x86/include/uapi/asm/sigcontext.h `struct _fpx_sw_bytes`).
+///
+/// `None` if the thread uses AMX, or if `regset` is too short.
 pub fn extended(regset: &[u8]) -> Option<Vec<u8>> {
     const SOFTWARE: usize = extended::SOFTWARE as usize;
     const HEADER: usize = extended::FXSAVE as usize;
     const LEGACY: usize = extended::LEGACY as usize;
-    /// AMX, which a thread has to ask for: none that has is used.
+    /// AMX, which a thread must request. A thread that uses it is not supported.
     const TILES: u64 = 1 << 17 | 1 << 18;
     let word = |at: usize| {
         let bytes = regset.get(at..at + 8)?.try_into().ok()?;
         Some(u64::from_le_bytes(bytes))
     };
-    // What the system has enabled, and what of it is not in its initial state.
+    // The components that the system has enabled, and those not in their initial state.
     let (enabled, used) = (word(SOFTWARE)?, word(HEADER)?);
     if used & TILES != 0 {
         return None;
@@ -52,7 +56,9 @@ pub fn extended(regset: &[u8]) -> Option<Vec<u8>> {
     Some(state)
 }
 
-/// `struct rt_sigframe` up to its siginfo, with these registers and this signal mask.
+/// Builds a `struct rt_sigframe` up to its siginfo, with these registers and this signal mask (bit
+/// `n - 1` for signal `n`). `restorer` is its return address, and `extended_state` the address of
+/// the extended state.
 pub fn frame(restorer: Avma, registers: &Registers, mask: u64, extended_state: u64) -> Vec<u8> {
     /// UC_FP_XSTATE, UC_SIGCONTEXT_SS and UC_STRICT_RESTORE_SS.
     const FLAGS: u64 = 7;
@@ -61,7 +67,7 @@ pub fn frame(restorer: Avma, registers: &Registers, mask: u64, extended_state: u
     let mut words = vec![restorer.0, FLAGS, 0, 0, NO_STACK, 0];
     words.extend(registers.in_signal_frame());
     words.push(CS | SS << 48);
-    // Error code, trap number, old mask and fault address mean nothing to rt_sigreturn.
+    // rt_sigreturn ignores the error code, trap number, old mask and fault address.
     words.extend([0; 4]);
     words.push(extended_state);
     words.extend([0; 8]);
@@ -80,7 +86,7 @@ mod tests {
         registers.prepare_call(0, [0, 0, 0, 0, 0x2222, 0]);
         let bytes = frame(Avma(0x3333), &registers, 0x4444, 0x5555);
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        // Offsets by offsetof() on the kernel's structures.
+        // The offsets are from offsetof() on the kernel's structures.
         assert_eq!(word(0), 0x3333);
         assert_eq!(word(NO_STACK_AT as usize), NO_STACK);
         assert_eq!(word(48), 0x2222);

@@ -1,4 +1,4 @@
 //! Numbers of system calls that libc does not name.
 
-/// io_pgetevents(2).
+/// The number of the system call io_pgetevents(2).
 pub const IO_PGETEVENTS: i64 = 333;

@@ -1,4 +1,4 @@
-//! A rip-relative operand that no 32-bit displacement reaches any more.
+//! Rip-relative operands beyond the reach of a 32-bit displacement.
 
 use abi::arch::stack::RED_ZONE;
 use iced_x86::{
@@ -7,19 +7,20 @@ use iced_x86::{
 
 use crate::addr::Avma;
 
-/// What an instruction with a rip-relative operand becomes where its operand is out of reach.
+/// The replacement for an instruction whose rip-relative operand is out of reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct FarAccess {
-    /// The register that takes the address, as in `mov scratch, imm64`.
+    /// The number of the register that takes the address, as in `mov scratch, imm64`.
     scratch: u8,
-    /// The instruction with `[scratch]` for its operand. Empty for `lea scratch, [rip + x]`, which
-    /// the move of the address replaces.
+    /// The instruction with `[scratch]` as its operand. Empty for `lea scratch, [rip + x]`, which
+    /// is replaced by the move of the address.
     through: Vec<u8>,
 }
 
-/// Registers that can hold the address: all but `rsp`, and but `rbp` and `r13`, which cannot be a
-/// base without a displacement. Those without a REX prefix come first, for the sake of `ah` to
-/// `dh`.
+/// Registers that can hold the address.
+///
+/// These exclude `rsp`, and `rbp` and `r13`, which cannot be a base without a displacement.
+/// Registers that need no REX prefix come first, because `ah` to `dh` cannot be encoded with one.
 const SCRATCH: [Register; 13] = [
     Register::RAX,
     Register::RCX,
@@ -36,15 +37,15 @@ const SCRATCH: [Register; 13] = [
     Register::R15,
 ];
 
-/// `lea rsp, [rsp - RED_ZONE]`: leaves the red zone alone, and the flags.
+/// `lea rsp, [rsp - RED_ZONE]`: skips the red zone and preserves the flags.
 pub const SKIP_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, (RED_ZONE as u8).wrapping_neg()];
 /// `lea rsp, [rsp + RED_ZONE]`.
 pub const BACK_OVER_RED_ZONE: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, RED_ZONE as u8, 0, 0, 0];
 const _: () = assert!(RED_ZONE <= 128);
 
 impl FarAccess {
-    /// The stand-in for `insn`; `None` where it uses the stack pointer, jumps, or leaves no
-    /// register to borrow.
+    /// The replacement for `insn`. `None` if it uses the stack pointer, transfers control, or
+    /// leaves no register to borrow.
     pub fn of(insn: &Instruction) -> Option<Self> {
         if insn.flow_control() != FlowControl::Next {
             return None;
@@ -86,7 +87,7 @@ impl FarAccess {
             })
     }
 
-    /// No encoding is longer.
+    /// An upper bound of the length of the encoding, in bytes.
     pub fn max_len(&self) -> usize {
         match self.through.len() {
             0 => 10,

@@ -4,7 +4,7 @@ use iced_x86::{Mnemonic, OpKind};
 use super::*;
 use crate::addr::Avma;
 
-/// The displaced form of the one instruction that `bytes` are, at 0x1000.
+/// The displaced form of the single instruction `bytes`, located at 0x1000.
 fn displaced(bytes: &[u8]) -> Result<Displaced, Immovable> {
     Displaced::of(&first(bytes, Svma(0x1000)), bytes)
 }
@@ -71,7 +71,7 @@ fn what_the_kernel_looks_at_stays() {
     ] {
         assert_eq!(displaced(bytes), Err(Immovable::Special), "{bytes:x?}");
     }
-    // A 32-bit address, which wraps at another place: mov eax, [eip + 16].
+    // A 32-bit address, which wraps differently at another address: mov eax, [eip + 16].
     assert_eq!(
         displaced(&[0x67, 0x8b, 0x05, 0x10, 0, 0, 0]),
         Err(Immovable::Special)
@@ -97,7 +97,7 @@ fn a_call_through_the_stack_reads_past_the_pushed_address() {
     assert_eq!(displaced(&[0xff, 0xd4]), Err(Immovable::Special));
 }
 
-/// All instructions in `bytes`.
+/// The instructions in `bytes`.
 fn decoded(bytes: &[u8]) -> Vec<Instruction> {
     let insns: Vec<_> = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE)
         .iter()

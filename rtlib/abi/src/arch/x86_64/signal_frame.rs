@@ -43,19 +43,19 @@ pub const PC: u64 = SP + WORD;
 pub const SEGMENTS: u64 = PC + 2 * WORD;
 /// The pointer to the extended state.
 pub const STATE: u64 = SEGMENTS + 5 * WORD;
-/// Size of the frame without the extended state.
+/// Size in bytes of the signal frame without the extended state.
 pub const LEN: u64 = 440;
 
 /// The extended state (Intel SDM volume 1, 13.4; asm/sigcontext.h, `struct _fpx_sw_bytes`).
 /// Offsets are from its first byte.
 pub mod extended {
-    /// Size of the FXSAVE area.
+    /// Size in bytes of the FXSAVE area.
     pub const FXSAVE: u64 = 512;
-    /// Size of that and the XSAVE header.
+    /// Size in bytes of the FXSAVE area and the XSAVE header after it.
     pub const LEGACY: u64 = 576;
-    /// Bytes of the FXSAVE area in which the kernel describes the extended state.
+    /// Offset of the part of the FXSAVE area in which the kernel describes the extended state.
     pub const SOFTWARE: u64 = 464;
-    /// First word of that description.
+    /// First word of the kernel's description of the extended state, at [`SOFTWARE`].
     pub const MAGIC1: u32 = 0x4650_5853;
     /// Last word of the extended state.
     pub const MAGIC2: u32 = 0x4650_5845;

@@ -1,35 +1,37 @@
-//! Exits of the innermost activation: a return, a tail call, and what lends and ends activations between the two.
+//! Exits of the innermost activation: returns, tail calls, and the lending and ending of
+//! activations.
 
-/// The innermost activation into r8; to `7` where that is not one of this call, of the function esi.
+/// Loads the innermost activation into r8. Jumps to `7` if it does not belong to this call of the
+/// function esi.
 macro_rules! own {
     () => {
         "
     mov r8, [rcx + {top}]              // the innermost activation
-    cmp [r8 + {at}], rdx               // of this slot?
-    jne 7f                             // compiled code finds the call's
-    cmp [r8 + {function}], esi         // of this function?
-    jne 7f                             // compiled code finds the call's
+    cmp [r8 + {at}], rdx               // does it have this slot?
+    jne 7f                             // no: compiled code finds the call's activation
+    cmp [r8 + {function}], esi         // does it belong to this function?
+    jne 7f                             // no: compiled code finds the call's activation
         "
     };
 }
 
-/// To `7` where the function has not stayed in since the activation r8 began.
+/// Jumps to `7` if the function has not stayed instrumented since the activation r8 began.
 macro_rules! current {
     () => {
         "
-    lea rax, [rip + {probes}]          // a row of 8 bytes for each function, the generation first
-    mov eax, [rax + 8*rsi]             // the generation now
-    cmp eax, [r8 + {generation}]       // as at the entry?
-    jne 7f                             // compiled code discards the call
+    lea rax, [rip + {probes}]          // the probe table, with 8 bytes per function
+    mov eax, [rax + 8*rsi]             // the function's current generation
+    cmp eax, [r8 + {generation}]       // is it the same as at the entry?
+    jne 7f                             // no: compiled code discards the call
         "
     };
 }
 
-/// An exit; `$tail` is more that it counts in the record r9.
+/// An exit. `$tail` updates further counts in the record r9.
 macro_rules! exit {
     ($tail:tt) => {
         concat!(
-            $crate::arch::x86_64::quick::thread::now!(), // the clock first
+            $crate::arch::x86_64::quick::thread::now!(), // read the clock first
             $crate::arch::x86_64::quick::thread::alive_or_child!(),
             $crate::arch::x86_64::quick::thread::find_thread!(),
             $crate::arch::x86_64::quick::thread::mark!(),
@@ -41,7 +43,8 @@ macro_rules! exit {
     };
 }
 
-/// A return of a function that is not measured, and so ends the activations lent to it; the same with `$tail`.
+/// A return or tail call of a function that is not measured: ends the activations lent to it.
+/// `$tail` updates further counts in the record r9.
 macro_rules! ender {
     ($tail:tt) => {
         concat!(
@@ -49,25 +52,25 @@ macro_rules! ender {
             $crate::arch::x86_64::quick::thread::find_thread!(),
             "
     mov r8, [rcx + {top}]              // the innermost activation
-    lea rax, [rdx + 1]                 // what is lent with this slot is odd
-    cmp [r8 + {at}], rax               // its slot, which is odd if it has been lent
-    ja 5f                              // what is innermost is of a frame further out: most calls
-    je 49f                             // lent with this slot
-    cmp dword ptr [rip + {coroutines}], 0 // or on another stack: there nothing is lent
-    jne 5f                             // nothing to end
-    jmp 6f                             // or has been left behind
+    lea rax, [rdx + 1]                 // the slot of activations lent to this call, which is odd
+    cmp [r8 + {at}], rax               // compare it with the innermost activation's slot
+    ja 5f                              // above: an outer frame's activation, as for most calls
+    je 49f                             // equal: lent to this call
+    cmp dword ptr [rip + {coroutines}], 0 // below: does the program have coroutines?
+    jne 5f                             // yes: another stack, where nothing is lent
+    jmp 6f                             // no: abandoned, so use compiled code
 49:
             ",
             $crate::arch::x86_64::quick::thread::mark!(),
             "
-    mov r8, [rcx + {top}]              // again: a handler may have come until then,
-    inc rdx                            // and switched stacks
-    cmp [r8 + {at}], rdx               // lent with this slot still?
-    jne 7f                             // compiled code finds out
+    mov r8, [rcx + {top}]              // reload: a handler may have run before the mark
+    inc rdx                            // the odd slot; a handler may have switched stacks
+    cmp [r8 + {at}], rdx               // is the innermost activation still lent to this call?
+    jne 7f                             // no: compiled code decides
             ",
             $crate::arch::x86_64::quick::thread::now!(),
             "
-    jmp 44f                            // ends it
+    jmp 44f                            // end the activation
             ",
             $crate::arch::x86_64::quick::exit::end!($tail),
             $crate::arch::x86_64::quick::thread::out_of_line!(),
@@ -76,7 +79,8 @@ macro_rules! ender {
     };
 }
 
-/// A tail call of a function that ends what is lent to it. Where nothing is lent the activation ends, as `$tail` says.
+/// A tail call of a measured function to one whose exits end lent activations. If the activation
+/// cannot be lent it ends, and `$tail` updates further counts in the record r9.
 macro_rules! lend {
     ($tail:tt) => {
         concat!(
@@ -85,29 +89,29 @@ macro_rules! lend {
             $crate::arch::x86_64::quick::thread::mark!(),
             $crate::arch::x86_64::quick::exit::own!(),
             "
-    cmp dword ptr [rip + {coroutines}], 0 // who ends it may be on another thread
-    jne 50f                            // it ends here
-    lea rax, [rip + {probes}]          // a row of 8 bytes for each function
-    mov eax, [rax + 8*rsi + {kind}]    // its kind and number
-    test eax, {lends}                  // does a return of another one end its calls?
-    jz 50f                             // it ends here
-    and eax, {lending}                 // the number that who ends it must have
-    xor edi, edi                       // how many are lent with the slot
-    mov r9, [r8 + {prev}]              // the activation around it
-    inc rdx                            // the slot of what is lent
-    cmp [r9 + {at}], rdx               // lent with this slot, too?
-    jne 47f                            // no: the first
-    movzx edi, word ptr [r9 + {lent}]  // how many have been
-47: inc edi                            // this one, too
-    cmp edi, {most_lent}               // may more be?
-    ja 50f                             // it ends here
-    or eax, edi                        // number and count
-    mov [r8 + {lent}], eax             // kept in the activation,
-    mov [r8 + {at}], rdx               // which is lent by its odd slot
+    cmp dword ptr [rip + {coroutines}], 0 // with coroutines, another thread may run its end
+    jne 50f                            // end the activation here
+    lea rax, [rip + {probes}]          // the probe table, with 8 bytes per function
+    mov eax, [rax + 8*rsi + {kind}]    // the function's kind and group number
+    test eax, {lends}                  // can another function's return end its calls?
+    jz 50f                             // no: end the activation here
+    and eax, {lending}                 // the group number, which the ending function must share
+    xor edi, edi                       // no activations are lent with the slot yet
+    mov r9, [r8 + {prev}]              // the enclosing activation
+    inc rdx                            // the odd slot of lent activations
+    cmp [r9 + {at}], rdx               // is the enclosing one lent with this slot, too?
+    jne 47f                            // no: this is the first
+    movzx edi, word ptr [r9 + {lent}]  // the number of activations lent so far
+47: inc edi                            // count this one
+    cmp edi, {most_lent}               // is the limit exceeded?
+    ja 50f                             // yes: end the activation here
+    or eax, edi                        // combine group number and count
+    mov [r8 + {lent}], eax             // store both in the activation
+    mov [r8 + {at}], rdx               // mark the activation as lent by the odd slot
             ",
             $crate::arch::x86_64::quick::thread::done!(),
             "
-    // It ends here.
+    // End the activation here.
 50:
             ",
             $crate::arch::x86_64::quick::thread::now!(),
@@ -119,215 +123,219 @@ macro_rules! lend {
     };
 }
 
-/// Ends the innermost activation r8, of the function esi, at rdi, and from label `44` on that which is innermost now. With each
-/// the next one, where it has been lent with the same slot.
+/// Ends the innermost activation r8, of the function esi, at the time rdi. From label `44` on, ends
+/// the activation that is innermost then. Repeats that while the next one was lent with the same
+/// slot.
 macro_rules! end {
     ($tail:tt) => {
         concat!(
             "
-48: mov [rcx + {now}], rdi             // the end, which others need, too
+48: mov [rcx + {now}], rdi             // store the end time, which is needed again below
             ",
             $crate::arch::x86_64::quick::exit::ticks!(),
             "
-    mov r9, [r8 + {record}]            // the record of its path
-    test dword ptr [r9 + {closed}], {full} // now and then, and the first time, there is more to do
-    jz 8f                              // compiled code sees to that
-    cmp byte ptr [r9 + {way}], {timed} // is there more to it than the time?
-    jne 51f                            // a value, or another clock
+    mov r9, [r8 + {record}]            // the record of the call path
+    test dword ptr [r9 + {closed}], {full} // first call, or time to empty the buckets?
+    jz 8f                              // yes: use compiled code
+    cmp byte ptr [r9 + {way}], {timed} // does the record need only the time?
+    jne 51f                            // no: it needs a value or another clock
 52:
-    // One of the inline buckets of the histogram: the logarithm of twice the time in the timer's unit.
+    // Add the time to an inline bucket of the histogram. The bucket number is the logarithm of
+    // twice the time, in the timer's unit.
     lea rax, [rdi + rdi]               // twice the time
-    mul qword ptr [rip + {parameters} + {scale}] // rdx: in the timer's unit
-    or rdx, 1                          // 0 has one, too
-    bsr rax, rdx                       // the logarithm
-    sub eax, [r9 + {first_bucket}]     // the first of the inline buckets
-    cmp eax, {buckets}                 // below it, or above the last?
-    jae 40f                            // the histogram in the pool
-    cmp byte ptr [r9 + {way}], {timed} // more to add before the record is odd?
-    jne 53f                            // CPU time, or a result
+    mul qword ptr [rip + {parameters} + {scale}] // convert it to the timer's unit, into rdx
+    or rdx, 1                          // give 0 a logarithm
+    bsr rax, rdx                       // the logarithm, which is the bucket number
+    sub eax, [r9 + {first_bucket}]     // the index from the first inline bucket
+    cmp eax, {buckets}                 // is it outside the inline buckets?
+    jae 40f                            // yes: use the histogram in the pool
+    cmp byte ptr [r9 + {way}], {timed} // does the record need only the time?
+    jne 53f                            // no: add CPU time or a result first
 54: inc dword ptr [r9 + {sequence}]    // odd: readers wait
 55:
-    // They are eight counts in two words. An address that came from the clock would hold up the next
-    // reading of it: that waits for the addresses of all stores before.
-    xor edx, edx                       // no bit yet
-    shl eax, 4                         // 16 bits each
-    bts rdx, rax                       // 1 at the count, of its word
-    cmp eax, 64                        // in the first word?
-    sbb rax, rax                       // all ones then
-    mov rsi, rdx                       // for both words
-    and rdx, rax                       // for the first word
-    sub rsi, rdx                       // for the second
-    add [r9 + {bucket}], rdx           // four counts,
-    add [r9 + {bucket} + 8], rsi       // and the other four
-    mov esi, [r8 + {function}]         // the function again
+    // The inline buckets are eight counts in two words. Do not compute an address from the clock:
+    // the next clock reading waits for the addresses of all earlier stores.
+    xor edx, edx                       // start with no bit set
+    shl eax, 4                         // the bit offset of a 16-bit count
+    bts rdx, rax                       // 1 at the count, within its word
+    cmp eax, 64                        // is the count in the first word?
+    sbb rax, rax                       // all ones if it is, else 0
+    mov rsi, rdx                       // copy the increment
+    and rdx, rax                       // the increment of the first word
+    sub rsi, rdx                       // the increment of the second word
+    add [r9 + {bucket}], rdx           // add to the first four counts
+    add [r9 + {bucket} + 8], rsi       // add to the last four counts
+    mov esi, [r8 + {function}]         // reload the function id
 
-41: mov rax, rdi                       // the call's own time:
-    sub rax, [r8 + {nested}]           // without what measured callees took: less than none now and then
-    inc qword ptr [r9 + {closed}]      // one more call
+41: mov rax, rdi                       // copy the time of the call
+    sub rax, [r8 + {nested}]           // subtract measured callees: may be slightly negative
+    inc qword ptr [r9 + {closed}]      // count the closed call
             ",
             $tail,
             "
-    add [r9 + {sum}], rdi              // with callees
-    add [r9 + {exclusive}], rax        // and without
-    cmp dword ptr [r8 + {outermost}], 0 // has it no call of the function around it?
-    je 42f                             // it has: its time is in that one's
-    add [r9 + {sum_outermost}], rdi    // no time counts twice
-    // Without branches: one that turns out wrong only when the record has come from memory would hold up
-    // all that follows.
-42: mov rax, [r9 + {min}]              // the shortest
-    cmp rdi, rax                       // until now?
-    cmovb rax, rdi                     // this one
-    mov [r9 + {min}], rax              // kept
-    mov rax, [r9 + {max}]              // the longest
-    cmp rdi, rax                       // until now?
-    cmova rax, rdi                     // this one
-    mov [r9 + {max}], rax              // kept
-    inc dword ptr [r9 + {sequence}]    // even: whole
+    add [r9 + {sum}], rdi              // add the inclusive time
+    add [r9 + {exclusive}], rax        // add the exclusive time
+    cmp dword ptr [r8 + {outermost}], 0 // is it the outermost call of the function?
+    je 42f                             // no: its time is part of the outermost call's
+    add [r9 + {sum_outermost}], rdi    // add the time of outermost calls
+    // Use no branches here. They would depend on the record, and a misprediction found after a
+    // cache miss would delay everything that follows.
+42: mov rax, [r9 + {min}]              // the minimum so far
+    cmp rdi, rax                       // compare the time with it
+    cmovb rax, rdi                     // take the time if it is less
+    mov [r9 + {min}], rax              // store the minimum
+    mov rax, [r9 + {max}]              // the maximum so far
+    cmp rdi, rax                       // compare the time with it
+    cmova rax, rdi                     // take the time if it is greater
+    mov [r9 + {max}], rax              // store the maximum
+    inc dword ptr [r9 + {sequence}]    // even: the record is consistent
 
-    mov rax, [rcx + {depths}]          // open calls by function
-    sub dword ptr [rax + 4*rsi], 1     // one call of the function less is open,
-    adc dword ptr [rax + 4*rsi], 0     // but never less than none
-    mov rax, [r8 + {prev}]             // what is innermost now
-    mov [rcx + {top}], rax             // the innermost now
-    add [rax + {nested}], rdi          // has called what took so long
-    lea rdx, [rsp + {slot} + 1]        // has it been lent with this slot?
-    cmp [rax + {at}], rdx              // an odd slot
-    je 43f                             // it has: it ends, too
+    mov rax, [rcx + {depths}]          // the table of open calls per function
+    sub dword ptr [rax + 4*rsi], 1     // one call fewer is open
+    adc dword ptr [rax + 4*rsi], 0     // undo that if it was 0
+    mov rax, [r8 + {prev}]             // the enclosing activation
+    mov [rcx + {top}], rax             // make it the innermost
+    add [rax + {nested}], rdi          // add the time to its measured callees
+    lea rdx, [rsp + {slot} + 1]        // the odd slot of activations lent to this call
+    cmp [rax + {at}], rdx              // is the enclosing activation lent to it?
+    je 43f                             // yes: end it, too
             ",
             $crate::arch::x86_64::quick::thread::done!(),
             "
-    // The caller has left by a tail call of this one.
-43: mov rdi, [rcx + {now}]             // the time again
-44: cmp dword ptr [rip + {coroutines}], 0 // it may have been on another thread meanwhile
-    jne 7f                             // compiled code ends them
-    mov rsi, [rsp + {way_back}]        // the way back follows the hook's call
-    mov esi, [rsi - {id}]              // the function that returns
-    lea rax, [rip + {probes}]          // a row of 8 bytes for each function
-    mov edx, [rax + 8*rsi + {kind}]    // kind and number of that which returns
-    mov r8, [rcx + {top}]              // the one that is lent
-    xor edx, [r8 + {lent}]             // has it the number that the other one was lent by?
-    test edx, {lending}                // the same?
-    jnz 7f                             // compiled code finds out
-    mov edx, [r8 + {function}]         // and that the generation that it had?
-    mov eax, [rax + 8*rdx]             // the generation now
-    cmp eax, [r8 + {generation}]       // as at the entry?
-    jne 7f                             // compiled code discards the call
-    mov esi, edx                       // the function of the next round
-    jmp 48b                            // ends it at the same time
+    // The caller has left by a tail call to this function.
+43: mov rdi, [rcx + {now}]             // reload the end time
+44: cmp dword ptr [rip + {coroutines}], 0 // with coroutines, it may have moved to another thread
+    jne 7f                             // coroutines: compiled code ends the activations
+    mov rsi, [rsp + {way_back}]        // the return address of the hook's call
+    mov esi, [rsi - {id}]              // the id of the returning function
+    lea rax, [rip + {probes}]          // the probe table, with 8 bytes per function
+    mov edx, [rax + 8*rsi + {kind}]    // the kind and group number of the returning function
+    mov r8, [rcx + {top}]              // the lent activation
+    xor edx, [r8 + {lent}]             // compare it with the group number at the time of lending
+    test edx, {lending}                // are the group numbers equal?
+    jnz 7f                             // no: compiled code decides
+    mov edx, [r8 + {function}]         // the function of the lent activation
+    mov eax, [rax + 8*rdx]             // its current generation
+    cmp eax, [r8 + {generation}]       // is it the same as at the entry?
+    jne 7f                             // no: compiled code discards the call
+    mov esi, edx                       // pass the function id to the next round
+    jmp 48b                            // end the activation at the same time
 
-    // A value outside the inline buckets: the histogram in the pool.
-40: add eax, [r9 + {first_bucket}]     // the bucket again
-    mov edx, [r9 + {histogram}]        // its number and one
-    test edx, edx                      // 0: there is none yet
-    jz 8f                              // compiled code makes one
-    shl rdx, {histogram_bits}          // in bytes; numbers begin at 1
-    lea rdx, [rdx + 8*rax - {histogram_len}] // the bucket, from the area's start
-    mov rax, [rip + {parameters} + {segment}] // the segment
-    add rdx, [rax + {histograms}]      // the area's offset
-    add rdx, rax                       // the bucket
-    mov eax, [rdx]                     // its count
-    inc eax                            // with this call
-    test eax, {often}                  // now and then the inline buckets are moved
-    jz 8f                              // compiled code moves them
-    cmp byte ptr [r9 + {way}], {timed} // more to add before the record is odd?
-    jne 56f                            // CPU time, or a result
+    // A time outside the inline buckets is added to the histogram in the pool.
+40: add eax, [r9 + {first_bucket}]     // the bucket number again
+    mov edx, [r9 + {histogram}]        // the number of the histogram, starting at 1
+    test edx, edx                      // 0 if there is no histogram
+    jz 8f                              // none: compiled code allocates one
+    shl rdx, {histogram_bits}          // the number times the size of a histogram
+    lea rdx, [rdx + 8*rax - {histogram_len}] // offset of the bucket from the area
+    mov rax, [rip + {parameters} + {segment}] // the address of the segment
+    add rdx, [rax + {histograms}]      // add the offset of the area in the segment
+    add rdx, rax                       // the address of the bucket
+    mov eax, [rdx]                     // the count of the bucket
+    inc eax                            // the count with this call
+    test eax, {often}                  // is it time to review the choice of inline buckets?
+    jz 8f                              // yes: compiled code does that
+    cmp byte ptr [r9 + {way}], {timed} // does the record need only the time?
+    jne 56f                            // no: add CPU time or a result first
 57: inc dword ptr [r9 + {sequence}]    // odd: readers wait
-    inc qword ptr [rdx]                // one more in the bucket
-    jmp 41b                            // to the sums
+    inc qword ptr [rdx]                // increment the bucket
+    jmp 41b                            // continue with the sums
 
-    // More than the time, or not all time alike.
-51: cmp byte ptr [r9 + {way}], {timed_result} // a result, or an argument?
-    jae 52b                            // and what has an argument
-    cmp byte ptr [r9 + {way}], {steady} // CPU time from the same clock?
-    jne 8f                             // another source: compiled code reads it
-    mov rax, [rcx + {cpu_offset}]      // how far CPU time is behind the clock
-    cmp rax, [r8 + {ahead}]            // is the CPU time behind the clock as it was at the entry,
-    jne 8f                             // the kernel must be asked
-    mov rax, [rcx + {page}]            // the page where the kernel counts switches
-    test rax, rax                      // is there one?
-    jz 8f                              // the kernel must be asked
-    mov eax, [rax + {lock}]            // and has the thread not been switched out since, up to the reading of the clock,
-    bts rax, 32                        // bit 32 tells that there is a page
-    cmp rax, [rcx + {cpu_lock}]        // as when it was asked?
-    jne 8f                             // switched out: the kernel must be asked
-    mov rax, [rcx + {now}]             // the end
-    mov rdx, rax                       // less when it was asked
-    sub rdx, [rcx + {cpu_asked}]       // and the kernel been asked not so long ago,
-    cmp rdx, {fresh}                   // fewer ticks than that?
-    jae 8f                             // the kernel must be asked
-    mov rdx, [r8 + {nested}]           // and is of all that is nested the CPU time known?
-    cmp rdx, [r8 + {nested_cpu}]       // all of it?
-    jne 8f                             // compiled code finds out
-    mov [rcx + {cpu_last}], rax        // the CPU time is that of the clock then
-    jmp 52b                            // on, as with the time alone
+    // The record needs a value or another clock.
+51: cmp byte ptr [r9 + {way}], {timed_result} // does the record need a result or an argument?
+    jae 52b                            // yes: continue as for the time alone
+    cmp byte ptr [r9 + {way}], {steady} // does it need CPU time from the same clock?
+    jne 8f                             // no: compiled code reads the other source
+    mov rax, [rcx + {cpu_offset}]      // the clock minus the CPU time
+    cmp rax, [r8 + {ahead}]            // is it the same as at the entry?
+    jne 8f                             // no: compiled code asks the kernel
+    mov rax, [rcx + {page}]            // the kernel's page that shows context switches
+    test rax, rax                      // does the thread have a page?
+    jz 8f                              // no: compiled code asks the kernel
+    mov eax, [rax + {lock}]            // read the sequence number after the clock
+    bts rax, 32                        // set bit 32: the thread has a page
+    cmp rax, [rcx + {cpu_lock}]        // is it unchanged since the kernel was asked?
+    jne 8f                             // switched out since: compiled code asks the kernel
+    mov rax, [rcx + {now}]             // the end time
+    mov rdx, rax                       // copy the end time
+    sub rdx, [rcx + {cpu_asked}]       // ticks since the kernel was last asked
+    cmp rdx, {fresh}                   // is the answer recent enough?
+    jae 8f                             // too old: compiled code asks the kernel
+    mov rdx, [r8 + {nested}]           // the time of all measured callees
+    cmp rdx, [r8 + {nested_cpu}]       // is their CPU time the same, and so known?
+    jne 8f                             // no: compiled code decides
+    mov [rcx + {cpu_last}], rax        // store the clock of the last CPU time
+    jmp 52b                            // continue as for the time alone
 
-53: cmp byte ptr [r9 + {way}], {steady} // CPU time from the same clock?
-    jne 58f                            // a result
-    mov rdx, [r8 + {prev}]             // the activation around it
-    add [rdx + {nested_cpu}], rdi      // has the CPU time of this one, too
-    jmp 54b                            // on, with the record odd
+53: cmp byte ptr [r9 + {way}], {steady} // does the record need CPU time from the same clock?
+    jne 58f                            // no: it needs a value
+    mov rdx, [r8 + {prev}]             // the enclosing activation
+    add [rdx + {nested_cpu}], rdi      // add the CPU time to its measured callees
+    jmp 54b                            // continue with the record
             ",
             $crate::arch::x86_64::quick::exit::returned!($tail),
             "
-56: cmp byte ptr [r9 + {way}], {steady} // CPU time from the same clock?
-    jne 59f                            // a result
-    mov rax, [r8 + {prev}]             // the activation around it
-    add [rax + {nested_cpu}], rdi      // has the CPU time of this one, too
-    jmp 57b                            // on, with the record odd
+56: cmp byte ptr [r9 + {way}], {steady} // does the record need CPU time from the same clock?
+    jne 59f                            // no: it needs a value
+    mov rax, [r8 + {prev}]             // the enclosing activation
+    add [rax + {nested_cpu}], rdi      // add the CPU time to its measured callees
+    jmp 57b                            // continue with the record
             ",
             $crate::arch::x86_64::quick::exit::returns!($tail),
             "
-8:  mov rdi, [rcx + {now}]             // the time again
-    mov rsi, [rsp + {way_back}]        // the way back follows the hook's call
-    mov esi, [rsi - {id}]              // and the function that returns
-    jmp 7f                             // to compiled code
+8:  mov rdi, [rcx + {now}]             // reload the end time
+    mov rsi, [rsp + {way_back}]        // the return address of the hook's call
+    mov esi, [rsi - {id}]              // the id of the returning function
+    jmp 7f                             // continue in compiled code
             "
         )
     };
 }
 
-/// The ticks of the activation r8 by the thread's own clock, at rdi, into rdi. rax is lost.
+/// Replaces the time in rdi by the ticks since activation r8 was entered: subtracts the thread's
+/// measuring overhead (if times are corrected) and the activation's start. The result is 0 if it
+/// would be negative. Changes rax and the flags.
 macro_rules! ticks {
     () => {
         "
-    mov rax, [rcx + {overhead}]        // where the thread adds up what measuring takes
-    mov rax, [rax]                     // until now
-    and rax, [rip + {parameters} + {corrects}] // nothing if times are not corrected
-    sub rdi, rax                       // the thread's own clock
-    xor eax, eax                       // the least
-    sub rdi, [r8 + {start}]            // since the entry
-    cmovb rdi, rax                     // less than none: too short to be told from what measuring takes
+    mov rax, [rcx + {overhead}]        // the address of the thread's overhead counter
+    mov rax, [rax]                     // the overhead so far
+    and rax, [rip + {parameters} + {corrects}] // 0 if times are not corrected
+    sub rdi, rax                       // the end time on the thread clock
+    xor eax, eax                       // the minimum, 0
+    sub rdi, [r8 + {start}]            // the time since the entry
+    cmovb rdi, rax                     // 0 if it is negative: the overhead exceeds the time
         "
     };
 }
 
-/// What the function of the call that ends returns, added to its record: from label `58` on to `55` with the record odd, or to
-/// `54` where it is not wanted or, at a tail call, there is none.
+/// Adds the return value of the call that ends to its record: from label `58` to `55` with the
+/// sequence odd, or to `54` if the value is not needed or, at a tail call, does not exist.
 macro_rules! returned {
     ("") => {
         concat!(
             "
-58: cmp byte ptr [r9 + {way}], {timed_result} // has it a result?
-    jne 54b                            // an argument has been read at the entry
-    mov [rcx + {scratch}], rax         // the bucket, kept
-    mov rdx, r9                        // the record, where a value's macro has it
-    mov edi, [r8 + {function}]         // the function
-    lea r9, [rip + {details}]          // a word for each function
-    movzx r9d, byte ptr [r9 + 8*rdi + {ret}] // where the function has it
-    mov rdi, [rsp + {result}]          // rax, as the trampoline has stored it
-    cmp r9d, {register}                // has the place other bits?
-    ja 60f                             // a part of a register
+58: cmp byte ptr [r9 + {way}], {timed_result} // does the record need a result?
+    jne 54b                            // no: the entry has read an argument
+    mov [rcx + {scratch}], rax         // save the index of the bucket
+    mov rdx, r9                        // the record, in the register that `value!` expects
+    mov edi, [r8 + {function}]         // the function id
+    lea r9, [rip + {details}]          // the table of value locations, 8 bytes per function
+    movzx r9d, byte ptr [r9 + 8*rdi + {ret}] // the location of the return value
+    mov rdi, [rsp + {result}]          // rax, as stored by the trampoline
+    cmp r9d, {register}                // is it a whole register?
+    ja 60f                             // no: narrow the value
 61:
             ",
             $crate::arch::x86_64::quick::value::value!(timed, "8f"),
             "
     mov r9, rdx                        // the record
-    mov rdi, [rcx + {now}]             // the end,
+    mov rdi, [rcx + {now}]             // the end time
             ",
-            $crate::arch::x86_64::quick::exit::ticks!(), // again
+            $crate::arch::x86_64::quick::exit::ticks!(), // compute the time again
             "
-    mov rax, [rcx + {scratch}]         // the bucket again
-    jmp 55b                            // the record is odd: to the bucket
+    mov rax, [rcx + {scratch}]         // restore the index of the bucket
+    jmp 55b                            // the record is odd: continue with the bucket
             ",
             $crate::arch::x86_64::quick::value::narrow!("8f")
         )
@@ -335,19 +343,20 @@ macro_rules! returned {
     ($tail:tt) => {
         "
 58: jmp 54b                            // {result} {scratch} {details} {ret} {register} {not_register} {half} {signed_half}
-                                       // {second} {base} {column} {of_first_bucket} {of_buckets} {of_sum} {of_upper} {of_min} {of_max}
-                                       // {of_histogram}
+                                       // {second} {base} {column} {of_first_bucket} {of_buckets}
+                                       // {of_sum} {of_upper} {of_min} {of_max} {of_histogram}
         "
     };
 }
 
-/// Where the time is outside the inline buckets: from label `59` on to `8` where a value is wanted that is returned, else to `57`.
+/// For times outside the inline buckets: from label `59` to `8` if a return value is needed, else
+/// to `57`.
 macro_rules! returns {
     ("") => {
         "
-59: cmp byte ptr [r9 + {way}], {timed_result} // has it a result?
-    jne 57b                            // it has none: on, with the record odd
-    jmp 8f                             // compiled code sees to both
+59: cmp byte ptr [r9 + {way}], {timed_result} // does the record need a result?
+    jne 57b                            // no: continue with the record
+    jmp 8f                             // yes: compiled code adds the value and the time
         "
     };
     ($tail:tt) => {

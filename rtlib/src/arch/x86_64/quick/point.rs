@@ -1,59 +1,59 @@
-//! A point whose walk is remembered.
+//! A point with a cached walk.
 
-/// A point. What is the slot for entries is here no more than where the stub has begun on the stack, below the red zone;
-/// the function's own slot is where the row says that its frame is.
+/// A point. The stack position that is the slot at an entry is only the stub's start here, below
+/// the red zone. The row of the point has the location of the function's own slot.
 macro_rules! point {
     () => {
         concat!(
             $crate::arch::x86_64::quick::thread::alive!(),
             "
-    lea rdi, [rip + {probes}]          // a row of 8 bytes for each point, the generation first
-    cmp dword ptr [rdi + 8*rsi], 0     // is the point in? Its generation is 0 else.
-    je 5f                              // out: not counted
+    lea rdi, [rip + {probes}]          // the probe table, with 8 bytes per point
+    cmp dword ptr [rdi + 8*rsi], 0     // the generation; 0 if the point is not instrumented
+    je 5f                              // not instrumented: ignore the pass
             ",
             $crate::arch::x86_64::quick::thread::find_thread!(),
             $crate::arch::x86_64::quick::thread::mark!(),
             "
-    cmp rdx, [rcx + {low}]             // on the stack that it was on last?
-    jb 7f                              // below: another stack
-    lea rdi, [rip + {details}]         // a word for each point
-    mov r8, [rdi + 8*rsi]              // where the frame is
-    lea rdx, [rsp + {slot} + {red_zone}] // counted from the stack pointer
-    test r8b, {by_rbp}                 // counted from the frame pointer?
-    cmovnz rdx, rbp                    // or from rbp
-    mov rax, r8                        // the distance to the slot
-    sar rax, {slot_shift}              // is the word's upper half, signed
+    cmp rdx, [rcx + {low}]             // below the low end of the last known stack?
+    jb 7f                              // yes: another stack
+    lea rdi, [rip + {details}]         // the table of frame locations, 8 bytes per point
+    mov r8, [rdi + 8*rsi]              // the location of the frame
+    lea rdx, [rsp + {slot} + {red_zone}] // the stack pointer at the point
+    test r8b, {by_rbp}                 // is the slot relative to the frame pointer?
+    cmovnz rdx, rbp                    // yes: use rbp instead
+    mov rax, r8                        // copy the location
+    sar rax, {slot_shift}              // the signed distance to the slot, in the upper half
     add rdx, rax                       // the slot
-    test dl, 7                         // aligned to a word?
-    jnz 7f                             // not a slot
-    cmp rdx, rsp                       // it is on this stack, too
-    jb 7f                              // below the stack pointer: another stack
-    cmp rdx, [rcx + {high}]            // the end of the stack
-    jae 7f                             // above: another stack
-    mov r9, rbp                        // what rbp was at the entry
-    shr r8d, {rbp_shift}               // the place of the caller's frame pointer
-    movzx eax, r8b                     // words down to where that has been saved
-    test eax, eax                      // 0: in its register
-    jz 8f                              // as it is
-    shl eax, 3                         // in bytes
-    mov r9, rdx                        // down
-    sub r9, rax                        // from the slot
-    cmp r9, rsp                        // on this stack?
-    jb 7f                              // no
-    mov r9, [r9]                       // the caller's frame pointer
-8:  mov [rcx + {entry_rbp}], r9        // a remembered walk may compare it as a word
-    mov r8, [rip + {epoch}]            // walks of another epoch do not count:
-    or r8, rsi                         // the key has both, and the slot
+    test dl, 7                         // is it aligned to a word?
+    jnz 7f                             // no: not a slot
+    cmp rdx, rsp                       // is it at or above the stack pointer?
+    jb 7f                              // no: another stack
+    cmp rdx, [rcx + {high}]            // is it at or above the high end of the stack?
+    jae 7f                             // yes: another stack
+    mov r9, rbp                        // the caller's frame pointer, if it is still in rbp
+    shr r8d, {rbp_shift}               // the location of the caller's frame pointer
+    movzx eax, r8b                     // words from the slot down to its saved copy
+    test eax, eax                      // 0 if it is still in rbp
+    jz 8f                              // use rbp
+    shl eax, 3                         // convert words to bytes
+    mov r9, rdx                        // start at the slot
+    sub r9, rax                        // the address of the saved copy
+    cmp r9, rsp                        // is it at or above the stack pointer?
+    jb 7f                              // no: not in the frame
+    mov r9, [r9]                       // load the caller's frame pointer
+8:  mov [rcx + {entry_rbp}], r9        // a cached walk may compare it as one of its words
+    mov r8, [rip + {epoch}]            // the epoch, so that walks of earlier epochs do not match
+    or r8, rsi                         // add the point id; the slot is the other half of the key
             ",
             $crate::arch::x86_64::quick::run::find_run!(),
             "
-    // All are equal: rax is the run.
-27: inc qword ptr [rcx + {quick_calls}] // one more call that the stub has recorded
-    mov r8, [rcx + {overhead}]         // the thread's own clock stays behind by what it takes to count it
-    mov r9, [rax + {run_cost}]         // ticks that it takes,
-    add [r8], r9                       // added to those of the thread
-    mov rdx, [rax + {run_record}]      // the record of the path
-    inc qword ptr [rdx + {entered}]    // one more pass
+    // All words match. rax is the run.
+27: inc qword ptr [rcx + {quick_calls}] // count a call with a cached walk
+    mov r8, [rcx + {overhead}]         // the thread's overhead counter
+    mov r9, [rax + {run_cost}]         // the cost of this count, in ticks
+    add [r8], r9                       // add it to the thread's overhead
+    mov rdx, [rax + {run_record}]      // the record of the call path
+    inc qword ptr [rdx + {entered}]    // count the pass
             ",
             $crate::arch::x86_64::quick::thread::done!(),
             $crate::arch::x86_64::quick::run::next_run!(),

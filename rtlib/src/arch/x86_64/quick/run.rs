@@ -1,70 +1,70 @@
-//! A remembered walk, a run of words, that is found by its key.
+//! The lookup of a cached walk, which is a run of words, by its key.
 
-/// The run whose key is (rdx, r8) into rax, all of whose words are what they were, from label `27` on; to `7` where
-/// there is none. The thread is in rcx.
+/// Finds the run with the key (rdx, r8) whose words are all unchanged. Continues at label `27` with
+/// the run in rax, or at `7` if there is none. The thread is in rcx.
 macro_rules! find_run {
     () => {
         "
-22: mov rax, r8                        // the key: the function and the epoch,
-    rol rax, 32                        // the halves changed, since what differs is in either
-    xor rax, rdx                       // and the slot
-    movabs r9, {hash}                  // spread over
-    imul rax, r9                       // the highest bits
-    shr rax, {memo_shift}              // the first place it can be in
-    shl eax, {memo_entry_bits}         // in bytes
-    lea rax, [rcx + rax + {memo}]      // the table is that far from the thread
-    lea r9, [rax + {memo_probes}]      // and the end of those
-23: cmp [rax], rdx                     // the slot's half of the key?
-    jne 24f                            // another key
-    cmp [rax + 8], r8                  // the other half?
-    je 25f                             // found
-24: add rax, {memo_entry}              // the next place
-    cmp rax, r9                        // was it the last?
-    jne 23b                            // no
-    jmp 7f                             // not remembered
+22: mov rax, r8                        // the second half of the key: function id and epoch
+    rol rax, 32                        // swap halves: either may have the bits that differ
+    xor rax, rdx                       // combine it with the first half, the slot
+    movabs r9, {hash}                  // the multiplier of the hash
+    imul rax, r9                       // hash the key
+    shr rax, {memo_shift}              // the highest bits are the index of the first entry
+    shl eax, {memo_entry_bits}         // convert the index to bytes
+    lea rax, [rcx + rax + {memo}]      // the address of the first entry, relative to the thread
+    lea r9, [rax + {memo_probes}]      // the end of the entries to probe
+23: cmp [rax], rdx                     // does the first half of the key match?
+    jne 24f                            // no: try the next entry
+    cmp [rax + 8], r8                  // does the second half match?
+    je 25f                             // yes: found
+24: add rax, {memo_entry}              // the next entry
+    cmp rax, r9                        // is it beyond the last?
+    jne 23b                            // no: compare it
+    jmp 7f                             // no cached walk
 
-    // Its words, each where the walk has read it: four pairs of address and value at a time.
-25: mov r9, [rax + 24]                 // the record that it leads to: it comes while the words are compared
-    prefetchw [r9]                     // to be written to
+    // Compare the words with their values during the walk, four pairs of address and value a round.
+25: mov r9, [rax + 24]                 // the record, fetched while the words are compared
+    prefetchw [r9]                     // prefetch it for writing
     mov rax, [rax + 16]                // the run
-    mov r9, [rax]                      // where its words end
-    lea r8, [rax + {run}]              // where they begin
-    cmp r8, r9                         // it may have none
-    je 27f                             // then all are equal
-26: mov rdi, [r8]                      // an address
-    mov rdx, [r8 + 8]                  // what was there
-    cmp [rdi], rdx                     // and is
-    jne 28f                            // another one: there is another run, perhaps
-    mov rdi, [r8 + 16]                 // the second
-    mov rdx, [r8 + 24]                 // what was there
-    cmp [rdi], rdx                     // and is
-    jne 31f                            // as above
-    mov rdi, [r8 + 32]                 // the third
-    mov rdx, [r8 + 40]                 // what was there
-    cmp [rdi], rdx                     // and is
-    jne 32f                            // as above
-    mov rdi, [r8 + 48]                 // the fourth
-    mov rdx, [r8 + 56]                 // what was there
-    cmp [rdi], rdx                     // and is
-    jne 33f                            // as above
+    mov r9, [rax]                      // the end of its words
+    lea r8, [rax + {run}]              // the start of its words
+    cmp r8, r9                         // does it have any words?
+    je 27f                             // no: they all match
+26: mov rdi, [r8]                      // the first address
+    mov rdx, [r8 + 8]                  // its value during the walk
+    cmp [rdi], rdx                     // is the value unchanged?
+    jne 28f                            // no: look for another run
+    mov rdi, [r8 + 16]                 // the second address
+    mov rdx, [r8 + 24]                 // its value during the walk
+    cmp [rdi], rdx                     // is the value unchanged?
+    jne 31f                            // no: look for another run
+    mov rdi, [r8 + 32]                 // the third address
+    mov rdx, [r8 + 40]                 // its value during the walk
+    cmp [rdi], rdx                     // is the value unchanged?
+    jne 32f                            // no: look for another run
+    mov rdi, [r8 + 48]                 // the fourth address
+    mov rdx, [r8 + 56]                 // its value during the walk
+    cmp [rdi], rdx                     // is the value unchanged?
+    jne 33f                            // no: look for another run
     add r8, 64                         // the next four pairs
-    cmp r8, r9                         // the end?
-    jne 26b                            // no
+    cmp r8, r9                         // is it the end of the words?
+    jne 26b                            // no: compare them
         "
     };
 }
 
-/// Where one of its words is another one.
+/// Continues the lookup at a word that has changed.
 macro_rules! next_run {
     () => {
         "
-    // Another run branches off there: its key is the word's place and what it is now.
-33: add r8, 16                         // the fourth pair
-32: add r8, 16                         // the third
-31: add r8, 16                         // the second
-28: mov rdx, r8                        // the key's first half: the word's place
-    mov r8, [rdi]                      // the other half: what the word is
-    jmp 22b                            // look that up
+    // Another run may branch off here. Its key is the address of the pair and the word's new value.
+33: add r8, 16                         // from the third pair to the fourth
+32: add r8, 16                         // from the second pair to the third
+31: add r8, 16                         // from the first pair to the second
+28: mov rdx, r8                        // first half of the key: the address of the pair
+    mov r8, [rdi]                      // second half: the word's new value
+    jmp 22b                            // look up that run
         "
     };
 }

@@ -1,5 +1,5 @@
-//! The stub that the hooks of points call. They have stepped over the red zone, so that what the slot is for entries is
-//! only where the stub has begun on the stack.
+//! The stub of points. Their hooks step over the red zone. So the stack position that is the slot
+//! at an entry is only the stub's start here.
 
 use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
@@ -27,6 +27,7 @@ use crate::thread::{self, Thread};
 use crate::walk::memo::{self, Entry, Run};
 use crate::walk::{StackRange, Walker};
 
+/// Defines the stub `$name` for points. `$before` runs once, before the assembly fast path.
 macro_rules! point_stub {
     ($(#[$doc:meta])* $name:ident, $before:expr, { $($operand:ident = $kind:ident $value:expr,)* }) => {
         $(#[$doc])*
@@ -43,7 +44,7 @@ macro_rules! point_stub {
                 ),
                 parts::restore!(),
                 parts::found!(
-                    "jmp 27b" // the run is that of a walk that has been found
+                    "jmp 27b" // the run has the result of the walk
                 ),
                 parts::slow!(),
                 fast = sym ipath_remember_point,
@@ -66,7 +67,7 @@ macro_rules! point_stub {
                 block_signals = sym sys::block_signals,
                 restore_signals = sym sys::restore_signals,
                 slot = const SLOT,
-                // What every call looks at.
+                // Data that every call reads.
                 alive = sym ipath_alive,
                 alive_word = const ALIVE as i32,
                 parameters = sym ipath_parameters,
@@ -90,7 +91,7 @@ macro_rules! point_stub {
                 quick_calls = const offset_of!(Thread, walker) + offset_of!(Walker, quick_calls),
                 entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_fp),
                 epoch = sym ipath_epoch,
-                // Remembered walks.
+                // Cached walks.
                 memo = const thread::MEMO,
                 memo_shift = const memo::HASH_SHIFT,
                 memo_entry = const size_of::<Entry>(),
@@ -121,7 +122,7 @@ point_stub!(
     {}
 );
 point_stub!(
-    /// The same, which makes every walk again that is remembered.
+    /// [`ipath_point_stub`] with verification: repeats every cached walk.
     ipath_verified_point_stub,
     parts::verify!(),
     { verify = sym ipath_verify_point, }

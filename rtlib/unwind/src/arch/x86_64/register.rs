@@ -12,5 +12,6 @@ pub const RA: usize = 16;
 pub const COLUMNS: usize = 17;
 /// Callee-saved registers other than the frame pointer: rbx, and r12 to r15.
 pub const SAVED: [usize; OTHERS] = [3, 12, 13, 14, 15];
-/// Offset of the CFA from the stack pointer at a function's entry: the return address.
+/// Offset in bytes of the CFA from the stack pointer at a function's entry: the size of the return
+/// address.
 pub const CFA_AT_ENTRY: i64 = 8;

@@ -16,12 +16,12 @@ pub struct Regs([u64; COLUMNS]);
 pub struct Saved {
     /// The frame pointer.
     pub fp: u64,
-    /// The registers of [`SAVED`].
+    /// The registers of [`SAVED`], in this order.
     pub others: [u64; OTHERS],
 }
 
 impl Regs {
-    /// The registers of a frame with this stack pointer.
+    /// The registers of a frame with this stack pointer. All others are 0.
     pub fn new(sp: u64, saved: &Saved) -> Self {
         let mut registers = [0; COLUMNS];
         registers[SP] = sp;
@@ -52,7 +52,7 @@ impl Regs {
         self.0[FP] = to;
     }
 
-    /// The register of a column, if there is one.
+    /// The value of the register with DWARF column `column`; `None` if there is no such column.
     pub fn get(&self, column: usize) -> Option<u64> {
         self.0.get(column).copied()
     }

@@ -1,35 +1,38 @@
-//! Unwind rules in one word: what a walk needs at a call site, cached by return address.
+//! Unwind rules in one word: the input of a walk at a call site, cached by return address.
 
 use abi::cause::Cause;
 
 use super::register::{FP, RA, SP};
 use crate::row::{Cfa, Expression, RegisterRule, Row};
 
-/// The way out of the frame that a return address belongs to. `sp` and `fp` are rsp and rbp.
+/// The rule to find the caller of the frame that a return address belongs to. `sp` and `fp` are rsp
+/// and rbp.
 ///
-/// The return address is below the CFA in all of them: `pc = *(cfa - 8)`, `sp = cfa`.
+/// In all rules the return address is below the CFA: `pc = *(cfa - 8)`, `sp = cfa`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// `cfa = sp + cfa_offset`, `fp = *(cfa + 8 * fp_words)` unless that is 0.
     FromSp {
-        /// In bytes.
+        /// The distance from the register to the CFA, in bytes.
         cfa_offset: i32,
-        /// In words, negative; 0 if the frame pointer is unchanged.
+        /// The place of the caller's frame pointer, in words from the CFA. It is negative; 0 if the
+        /// frame pointer is unchanged.
         fp_words: i16,
     },
     /// `cfa = fp + cfa_offset`, `fp = *(cfa + 8 * fp_words)` unless that is 0.
     FromFp {
-        /// In bytes.
+        /// The distance from the register to the CFA, in bytes.
         cfa_offset: i32,
-        /// In words, negative; 0 if the frame pointer is unchanged.
+        /// The place of the caller's frame pointer, in words from the CFA. It is negative; 0 if the
+        /// frame pointer is unchanged.
         fp_words: i16,
     },
-    /// `cfa = *(fp + cfa_at)`, `fp = *(fp + 8 * fp_words)`: a frame that GCC has aligned, with
-    /// arguments on the stack.
+    /// `cfa = *(fp + cfa_at)`, `fp = *(fp + 8 * fp_words)`: a frame that GCC has aligned, in a
+    /// function with arguments on the stack.
     Realigned {
-        /// In bytes.
+        /// The distance from fp to the word with the CFA, in bytes.
         cfa_at: i32,
-        /// In words.
+        /// The place of the caller's frame pointer, in words from fp.
         fp_words: i16,
     },
     /// The outermost frame: the path is complete.
@@ -47,8 +50,9 @@ impl Rule {
         fp_words: -2,
     };
 
-    /// The rule of a row, which is no root's; `None` if it needs other registers than the stack pointer
-    /// and the frame pointer.
+    /// The rule of a row. `None` if the row is a root, if it needs registers other than the stack
+    /// pointer and the frame pointer, or if a [`Rule`] has no room for one of its offsets or
+    /// expressions.
     pub fn of_row<E: Expression>(row: &Row<E>) -> Option<Self> {
         let RegisterRule::Offset(-8) = row.registers[RA] else {
             return None;
@@ -112,7 +116,7 @@ pub const fn fp_bytes(word: u64) -> i64 {
     (word >> 8) as i16 as i64 * 8
 }
 
-/// The cause of an encoded [`Rule::Stop`].
+/// The cause of an encoded [`Rule::Stop`]; [`Cause::NoRule`] if the word contains no cause.
 #[inline(always)]
 pub const fn stop_cause(word: u64) -> Cause {
     match Cause::of_node((word >> 32) as u32) {
@@ -144,7 +148,8 @@ impl Rule {
         }
     }
 
-    /// The rule that [`Rule::encode`] made `word` from; anything else is [`Rule::Stop`] for want of one.
+    /// Decodes a word made by [`Rule::encode`]. Any other word becomes [`Rule::Stop`] with
+    /// [`Cause::NoRule`].
     #[inline(always)]
     pub const fn decode(word: u64) -> Self {
         let cfa_offset = cfa_offset(word) as i32;

@@ -3,7 +3,8 @@
 use super::rule;
 use crate::step::{At, Step, Words};
 
-/// Goes from the frame at `at` to its caller's by the rule that `word` is, on a stack that ends at `high`.
+/// Steps from the frame at `at` to its caller's by the encoded rule `word`, on a stack that ends at
+/// `high`.
 #[inline(always)]
 pub fn step(mut word: u64, at: At, high: u64, words: &mut impl Words) -> Step {
     let base = match rule::kind(word) {

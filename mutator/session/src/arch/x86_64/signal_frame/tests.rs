@@ -4,22 +4,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 
-/// Bytes of the stack that signals come on, and what of it a handler may need below its frame.
+/// The size in bytes of the stack for signals, and of the part that a handler may need below its
+/// frame.
 const STACK: u64 = 128 << 10;
 const SPARE: u64 = 32 << 10;
-/// The distance of frames on one stack: their extended states are aligned to so much.
+/// The step between addresses of frames on one stack: extended states are aligned to it.
 const STEP: u64 = 64;
 
-/// What comes on it.
+/// The signal.
 const SIGNAL: i32 = libc::SIGUSR2;
 
-/// Where on it the lower one of two frames comes.
+/// The offset of the lower one of two frames on the stack.
 const LOW: u64 = STACK / 2;
 
-/// Where the `ucontext_t` of the last handler was.
+/// The address of the `ucontext_t` of the last handler.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// Signals are handled by one test at a time.
+/// Lets one test at a time handle signals.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -29,10 +30,10 @@ extern "C" fn handle(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void
     LAST.store(context as u64, Ordering::Relaxed);
 }
 
-/// A stack of our own on which the kernel lays down frames of a signal.
+/// A stack on which the kernel puts frames of a signal.
 struct Signalled {
     stack: memmap2::MmapMut,
-    /// What its frames return to.
+    /// The return address of its frames.
     restorer: Avma,
 }
 
@@ -61,13 +62,14 @@ impl Signalled {
         self.stack.as_ptr() as u64
     }
 
-    /// Gets the signal with the stack pointer `rsp` bytes up the stack and `filling` in vector registers; the frame's
-    /// address.
+    /// Raises the signal with the stack pointer `rsp` bytes up the stack, and `filling` in vector
+    /// registers. Returns the address of the frame.
     fn get(&mut self, rsp: u64, filling: u8) -> u64 {
         assert!((SPARE..=STACK).contains(&rsp) && rsp.is_multiple_of(16));
         let filling = [filling; 16];
-        // SAFETY: the stack pointer is on a stack with room for the frame and the handler, and is put back before
-        // anything else uses it. A signal that a thread sends to itself comes before tgkill returns.
+        // SAFETY: the stack pointer is on a stack with room for the frame and the handler, and is
+        // restored before anything else uses it. A signal that a thread sends to itself arrives
+        // before tgkill returns.
         unsafe {
             asm!(
                 "movdqu xmm1, [{filling}]",
@@ -96,7 +98,7 @@ impl Signalled {
         SignalFrame::parse(&self.stack, Avma(self.start()), index).expect("is there")
     }
 
-    /// Gets two signals on a fresh stack; their frames.
+    /// Raises two signals on a fresh stack, and returns their frames.
     fn get_two(&mut self, first: u64, second: u64, filling: u8) -> [SignalFrame; 2] {
         self.stack.fill(0xa5);
         let at = [self.get(first, filling), self.get(second, !filling)];
@@ -104,7 +106,7 @@ impl Signalled {
     }
 }
 
-/// The distances at which frames that the kernel lays down overlap.
+/// The distances at which two frames of the kernel overlap.
 fn distances(on: &mut Signalled) -> impl Iterator<Item = u64> + use<> {
     let at = on.get(LOW, 0);
     let end = on.frame(at).end.expect("has extended state");
@@ -112,7 +114,8 @@ fn distances(on: &mut Signalled) -> impl Iterator<Item = u64> + use<> {
     (STEP..end.0 - at).step_by(STEP as usize)
 }
 
-/// On frames that the kernel has laid down, at every distance at which they overlap, with and without `siginfo_t`.
+/// Uses frames of the kernel, at every distance at which they overlap, with and without
+/// `siginfo_t`.
 #[test]
 fn a_later_frame_over_another_is_told() {
     let _alone = alone();
@@ -141,7 +144,8 @@ fn what_is_left_of_an_earlier_frame_tells_nothing() {
             let [old, new] = on.get_two(LOW + distance, LOW, 0x33);
             assert_eq!(old.at.0 - new.at.0, distance);
             assert!(!on.is_over(&old, &new), "{distance}");
-            // Where the kernel has left of it what it is found by, in gaps of the later one.
+            // The kernel may have left, in gaps of the later frame, the parts by which the earlier
+            // one is recognized.
             let is_frame = old.segments == SEGMENTS && old.has_state();
             assert!(!is_frame || on.is_over(&new, &old), "{distance}");
             assert_eq!(new.goes_on_at(), Some(new.pc), "{distance}");
@@ -149,8 +153,8 @@ fn what_is_left_of_an_earlier_frame_tells_nothing() {
     }
 }
 
-/// The same where a signal has interrupted code that had all that can be of the earlier frame in its registers, as one
-/// may that copies frames.
+/// Like the previous test, but the signal interrupted code that had every possible part of the
+/// earlier frame in its registers. Code that copies frames may have them.
 #[test]
 fn registers_that_hold_an_earlier_frame_tell_nothing() {
     let _alone = alone();
@@ -160,7 +164,7 @@ fn registers_that_hold_an_earlier_frame_tell_nothing() {
         let old = on.get(LOW + distance, 0);
         let left = on.stack.to_vec();
         let new = on.get(LOW, 0);
-        // r8 to rcx, then x87 and the sixteen of SSE.
+        // r8 to rcx, then the registers of x87 and the sixteen of SSE.
         for (offset, len) in [(REGISTERS, SP - REGISTERS), (TO_STATE + 32, 384)] {
             let at = (new + offset - on.start()) as usize;
             let range = at..at + len as usize;
@@ -174,7 +178,7 @@ fn registers_that_hold_an_earlier_frame_tell_nothing() {
 
 const RESTORER: u64 = 0x7000;
 
-/// A stack of 4096 bytes from here on, and a frame on it without extended state.
+/// The start of a stack of 4096 bytes, with a frame without extended state on it.
 const FROM: u64 = 0x10_0000;
 
 fn set(stack: &mut [u8], at: u64, to: u64) {
@@ -197,7 +201,7 @@ fn lay(stack: &mut [u8], at: u64, rsp: u64) {
     set(stack, at + STATE, state);
 }
 
-/// True if the first was laid down later over the other. What has laid down one of them returns to where `restorer` is.
+/// True if `later` was written over `earlier`. `restorer` is the return address of frames.
 fn is_over(later: &SignalFrame, earlier: &SignalFrame, restorer: Avma) -> bool {
     earlier.is_overwritten_by(later, |at| at == restorer)
 }
@@ -206,7 +210,7 @@ fn frame(stack: &[u8], at: u64) -> SignalFrame {
     SignalFrame::parse(stack, Avma(FROM), (at - FROM) as usize).expect("on the stack")
 }
 
-/// Offsets by offsetof() on the kernel's structures.
+/// The offsets are from offsetof() on the kernel's structures.
 #[test]
 fn words_are_where_the_kernel_puts_them() {
     assert_eq!((SP, PC, AT_SEGMENTS, STATE), (168, 176, 192, 232));
@@ -233,7 +237,7 @@ fn other_code_is_not_gone_on_with() {
         set(stack, FROM + 0x178 + AT_SEGMENTS, segments);
         frame(stack, FROM + 0x178).goes_on_at().is_some()
     };
-    // 64-bit code natively and under Xen, 32-bit code, and what is none.
+    // 64-bit code natively and under Xen, 32-bit code, and an invalid segment.
     for (segments, expected) in [(0x33, true), (0xe033, true), (0x23, false), (0x7000, false)] {
         assert_eq!(goes_on(segments, &mut stack), expected, "{segments:x}");
     }

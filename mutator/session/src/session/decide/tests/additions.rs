@@ -1,4 +1,4 @@
-//! What becomes of functions and points that are added.
+//! Decisions about functions and points that are added.
 
 use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use ipath_target::process::{Pid, ProcessError};
@@ -33,6 +33,7 @@ fn point(at: Svma) -> Pointed {
             refused: None,
             no_room: None,
         }],
+        counted: None,
         allowed: Allowed::ALL,
         traps: false,
     }
@@ -231,7 +232,7 @@ fn an_ender_makes_way_for_what_is_asked_for() {
     };
     assert_eq!(change.way, way);
     assert_eq!(fresh(&change)[0], ("plain", Role::Measured));
-    // It is in until the target has been changed.
+    // The row stays in until the target has been changed.
     assert_eq!(change.document.functions[id].state, State::In);
 }
 
@@ -451,7 +452,7 @@ fn what_is_in_turns_to_another_schema() {
     let turn = change.turns[0];
     assert_eq!((turn.id, turn.schema, turn.waits), (id, SCHEMA_WALL, true));
     assert!(change.is_other && change.changed.already.is_empty());
-    // Its entry is in. The exits are laid out beside it.
+    // Its entry is in, and the exits are laid out beside it.
     let exits = change.fresh.iter().find(|c| c.exits_of == Some(id));
     assert!(exits.expect("its exits").plan.sites.len() == 1);
 }

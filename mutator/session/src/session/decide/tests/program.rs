@@ -1,6 +1,6 @@
-//! A program in memory, and sessions of it that are values alone.
+//! A program in memory, and documents of its sessions.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use ipath_base::files::FileBytes;
@@ -28,9 +28,9 @@ const PLAIN: [u8; 16] = [
 /// `mov eax, 1; mov ecx, 2; jmp rel32`.
 const TAIL: [u8; 11] = [0xb8, 1, 0, 0, 0, 0xb9, 2, 0, 0, 0, 0xe9];
 
-/// Where the code is in the file, and where it is loaded.
+/// Address of the code in the file, and as loaded.
 const TEXT: u64 = 0x1000;
-/// Where each function begins.
+/// Distance in bytes between the starts of functions.
 const EACH: u64 = 0x40;
 /// The bias of the program.
 pub(super) const BIAS: Bias = Bias(0x5000_0000);
@@ -46,7 +46,8 @@ pub(super) const NAMES: [&str; 7] = [
     "further",
 ];
 
-/// An ELF file with these functions: `caller` ends in a tail call of `plain`, and `further` in one of `caller`.
+/// An ELF file with these functions: `caller` ends in a tail call of `plain`, and `further` in one
+/// of `caller`.
 fn file() -> Vec<u8> {
     let mut text = vec![0xcc; EACH as usize * NAMES.len()];
     let mut symbols = vec![0; 24];
@@ -69,7 +70,7 @@ fn file() -> Vec<u8> {
         match name {
             "caller" => add(name, number, &tail(0)),
             "further" => add(name, number, &tail(1)),
-            // Another function follows at once.
+            // Another function follows immediately.
             "tiny" => {
                 add(name, number, &[0xc3]);
             }
@@ -124,23 +125,23 @@ fn file() -> Vec<u8> {
 }
 
 /// The program's image.
-fn image() -> &'static OpenImage {
-    static IMAGE: LazyLock<&'static OpenImage> = LazyLock::new(|| {
+fn image() -> Arc<OpenImage> {
+    static IMAGE: LazyLock<Arc<OpenImage>> = LazyLock::new(|| {
         let key = ("08:01".to_owned(), 77);
         let bytes = || Ok(FileBytes::of_bytes(file()));
         images::of_file(PATH, &key, bytes).expect("an ELF file")
     });
-    *IMAGE
+    Arc::clone(&IMAGE)
 }
 
 const PATH: &str = "/decided/program";
 
-/// The program as a process has it mapped.
+/// The program as mapped by a process.
 pub(super) fn program() -> Vec<Module> {
     image();
     let (start, end) = (BIAS.0 + TEXT, BIAS.0 + TEXT + 0x1000);
     let line = format!("{start:x}-{end:x} r-xp {TEXT:08x} 08:01 77 {PATH}\n");
-    // Nobody looks for it.
+    // No test inspects this process.
     let process = Process {
         pid: Pid(i32::MAX),
         start_time: 0,
@@ -152,11 +153,11 @@ pub(super) fn program() -> Vec<Module> {
 
 /// A function of the program.
 pub(super) fn function(name: &str) -> Function {
-    let found = image().image.functions().with_name(|known| known == name);
+    let found = image().image().functions().with_name(|known| known == name);
     found.into_iter().next().expect("a function of the program")
 }
 
-/// What a pattern that names a function gives. No jump is punned.
+/// The candidate for a pattern that names a function. No jump is punned.
 pub(super) fn candidate(name: &str, exits: bool) -> Candidate {
     let allowed = Allowed {
         puns: false,
@@ -165,12 +166,12 @@ pub(super) fn candidate(name: &str, exits: bool) -> Candidate {
     planned(name, exits, allowed)
 }
 
-/// The same in a process that allows this.
+/// The candidate in a process that allows these code forms.
 pub(super) fn planned(name: &str, exits: bool, allowed: Allowed) -> Candidate {
     let image = image();
     let want = Effects { entry: true, exits };
     let function = function(name);
-    let plan = plan_allowed(image.image, &image.context, &function, want, allowed);
+    let plan = plan_allowed(image.image(), image.context(), &function, want, allowed);
     let origin = Origin {
         module: 0,
         image,
@@ -179,7 +180,7 @@ pub(super) fn planned(name: &str, exits: bool, allowed: Allowed) -> Candidate {
     Candidate::new(origin, Role::Measured, name.to_owned(), plan)
 }
 
-/// A selection of these.
+/// A selection of these candidates.
 pub(super) fn selection(candidates: Vec<Candidate>) -> Selection {
     Selection {
         allowed: Allowed::ALL,
@@ -222,7 +223,7 @@ pub(super) fn session(has_times: bool) -> Document {
     document
 }
 
-/// Adds a row for a function of the program; its id.
+/// Adds a row for a function of the program. Returns its id.
 pub(super) fn add(document: &mut Document, name: &str, role: Role, state: State) -> usize {
     let function = function(name);
     let start = BIAS.to_avma(function.range.start);
@@ -253,6 +254,7 @@ pub(super) fn add(document: &mut Document, name: &str, role: Role, state: State)
         state,
         schema: document.schema,
         values: 0,
+        inside: None,
         carried_by: None,
         generation: 1,
         sites: vec![site(start..start.plus(9))],
@@ -261,7 +263,7 @@ pub(super) fn add(document: &mut Document, name: &str, role: Role, state: State)
     document.functions.len() - 1
 }
 
-/// Adds a point at an address of the file, and its carrier; both ids, the carrier's first.
+/// Adds a point at an address of the file, and its carrier. Returns both ids, the carrier's first.
 pub(super) fn add_point(document: &mut Document, at: Svma, state: State) -> (usize, usize) {
     let carrier = add(document, "other", Role::Carrier, state);
     let point = add(document, "other", Role::Point, state);
@@ -287,27 +289,27 @@ pub(super) fn site(window: std::ops::Range<Avma>) -> SiteDoc {
     }
 }
 
-/// What sessions of tests are made for.
+/// The limits and the time for schemas in tests.
 pub(super) const MADE: MadeFor = MadeFor {
     hz: HZ,
     room: 8,
     now_ns: Some(1),
 };
 
-/// Decides without reading what is mapped.
+/// Decides without reading mappings.
 pub(super) fn decided(document: &Document, selection: Selection) -> Result<Change, SessionError> {
     let maps = || -> Result<Vec<Mapping>, ProcessError> { panic!("no jump is punned") };
     decide(document, selection, &program(), &maps, MADE)
 }
 
-/// As [`decided`], of candidates that the session measures.
+/// Like [`decided`], for candidates with the session's metrics.
 pub(super) fn change(document: &Document, names: &[&str]) -> Change {
     let exits = document.needs_exits(document.schema);
     let candidates = names.iter().map(|name| candidate(name, exits));
     decided(document, selection(candidates.collect())).expect("a decision")
 }
 
-/// The names of what is new in a change, in order, with the roles.
+/// The names and roles of a change's new functions, in order.
 pub(super) fn fresh(change: &Change) -> Vec<(&str, Role)> {
     let fresh = change.fresh.iter();
     fresh.map(|c| (c.name.as_str(), c.role)).collect()

@@ -1,4 +1,4 @@
-//! What goes with functions that are removed.
+//! Decisions about functions to remove along with others.
 
 use patcher::Svma;
 
@@ -14,7 +14,7 @@ fn out(document: &Document, ids: &[usize]) -> Vec<usize> {
     decide_removal(document, ids).out
 }
 
-/// Has a function tail-call another.
+/// Adds a tail call from one function to another.
 fn leads(document: &mut Document, from: usize, to: &str) {
     document.functions[from]
         .lends
@@ -158,7 +158,7 @@ fn a_carrier_stays_for_another_point() {
     let (carrier, point) = add_point(&mut document, Svma(0x1084), State::In);
     let (second, other) = add_point(&mut document, Svma(0x1089), State::In);
     document.functions[other].carried_by = Some(carrier);
-    // Nothing is carried by the second one any more.
+    // The second carrier has no active points left.
     assert_eq!(out(&document, &[point]), [point, second]);
 }
 

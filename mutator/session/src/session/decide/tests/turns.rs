@@ -1,4 +1,4 @@
-//! What becomes of functions that come to measure something else, and of lending.
+//! Decisions about changing the metrics of functions, and about lending.
 
 use std::collections::BTreeSet;
 

@@ -1,0 +1,120 @@
+//! A function of a profile.
+
+use serde::{Deserialize, Serialize};
+
+use super::counts::FunctionTotals;
+use super::process::{InProcess, Spreads};
+use ipath_base::printable::printable;
+
+/// An instrumented function.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Function {
+    /// The demangled name, or `module+0xADDR` if it has no name.
+    pub name: String,
+    /// The linkage name. Empty if it has none.
+    pub linkage: String,
+    /// The function's module: an index into [`Profile::modules`](super::Profile::modules).
+    pub module: usize,
+    /// The link-time address of the function's start, as stated in the module's file.
+    pub address: u64,
+    /// The function's size in bytes.
+    pub size: u64,
+    /// The source file of the entry, by the debug information. `None` if it was not looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The line of the function's entry in `file`. `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// The tactic that patched the function's entry.
+    pub entry: String,
+    /// The tactics that patched the exits, in address order. Empty if no exit is patched.
+    #[serde(default)]
+    pub exits: Vec<String>,
+    /// The time at which the function was first instrumented, in nanoseconds since the start of the
+    /// session. `None` if it has been instrumented from the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ns: Option<u64>,
+    /// How long the function was removed, and so not measured, after it was first instrumented, in
+    /// nanoseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub away_ns: u64,
+    /// The metrics that the function measures now, `count` first. `None` if it has measured all of
+    /// [`Profile::metrics`](super::Profile::metrics) from the start. Calls that were not measured
+    /// by a metric contribute no values to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Vec<String>>,
+    /// The function's other linkage names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+    /// Linkage names of the function's parts and copies that are called separately.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clones: Vec<String>,
+    /// The number of the function's inlined copies.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub inlined: u64,
+    /// True for a probe point: the instruction at `address`, whose executions are counted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub point: bool,
+    /// The number of activations that left by a tail call. Their times exclude the callee.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tail: u64,
+    /// True if the function has been removed from a session that continues.
+    #[serde(skip)]
+    pub is_removed: bool,
+    /// The sum of all paths of the function.
+    pub totals: FunctionTotals,
+    /// The distribution of the function's sums over the processes. `None` if there is only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Box<Spreads>>,
+    /// The part of the function's totals in each process that has called it. Empty if the profile
+    /// is of one process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<InProcess>,
+}
+
+/// The time for which a function was instrumented.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// See [`Function::since_ns`].
+    pub since_ns: Option<u64>,
+    /// See [`Function::away_ns`].
+    pub away_ns: u64,
+}
+
+impl Function {
+    /// The time for which the function was instrumented.
+    pub fn presence(&self) -> Presence {
+        Presence {
+            since_ns: self.since_ns,
+            away_ns: self.away_ns,
+        }
+    }
+
+    /// The source position of the entry as `FILE:LINE`, without the file's directory, or `FILE` if
+    /// the line is not known. `None` without a file.
+    pub fn position(&self) -> Option<String> {
+        position(self.file.as_deref(), self.line)
+    }
+}
+
+/// The source position as `FILE:LINE`, or `FILE` if the line is not known. `None` without a file.
+pub(crate) fn position(file: Option<&str>, line: Option<u32>) -> Option<String> {
+    let file = printable(last_component(file?));
+    Some(match line {
+        Some(line) => format!("{file}:{line}"),
+        None => file.into_owned(),
+    })
+}
+
+/// The part of a path after its last slash; the whole path if that is empty.
+pub(super) fn last_component(path: &str) -> &str {
+    path.rsplit('/')
+        .next()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(path)
+}
+
+/// True for zero.
+pub(super) fn is_zero(number: &u64) -> bool {
+    *number == 0
+}

@@ -1,0 +1,207 @@
+//! Control flow inside a function: its graph with the count of each block, edge and loop.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::function::position;
+
+/// The counted control-flow graph of one function.
+///
+/// The count of a block equals the sum of its incoming edges and the sum of its outgoing edges. If
+/// [`uncertain`](Self::uncertain) is above 0, each of these sums may differ from the count by at
+/// most that number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inside {
+    /// Index into [`Profile::functions`](super::Profile::functions).
+    pub function: usize,
+    /// The number of activations that may make counts wrong: those in progress when counting began
+    /// or ended. 0 if the counts are exact.
+    #[serde(default)]
+    pub uncertain: u64,
+    /// The basic blocks, in address order.
+    pub blocks: Vec<Block>,
+    /// The edges between the blocks, and those that enter and leave the function.
+    pub edges: Vec<Edge>,
+    /// The loops.
+    #[serde(default)]
+    pub loops: Vec<Loop>,
+}
+
+/// A basic block. A call does not end it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// The link-time address of the block's start, as stated in the module's file.
+    pub address: u64,
+    /// The block's size in bytes.
+    pub size: u64,
+    /// The source file of the first instruction. `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The line of the first instruction in `file`. `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// The number of executions.
+    pub count: u64,
+}
+
+/// A transfer of control between two blocks, into the function, or out of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Edge {
+    /// The source: an index into [`Inside::blocks`]. `None` for [`EdgeKind::Entry`].
+    pub from: Option<usize>,
+    /// The target: an index into [`Inside::blocks`]. `None` for [`EdgeKind::Exit`].
+    pub to: Option<usize>,
+    /// The cause of the transfer.
+    pub kind: EdgeKind,
+    /// True for an arrival or a departure inside a call that the block makes: an exception,
+    /// `longjmp`, the end of the thread, or a call under way when the counting began or ended.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub in_call: bool,
+    /// The number of transfers.
+    pub count: u64,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// The cause of a transfer of control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EdgeKind {
+    /// Control continues at the next instruction.
+    Fall,
+    /// A direct branch is taken.
+    Taken,
+    /// An entry of a jump table.
+    Case,
+    /// An arrival from outside of the function: a call of it, or an arrival at a landing pad.
+    Entry,
+    /// A departure from the function.
+    Exit,
+}
+
+/// A loop.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loop {
+    /// The header: an index into [`Inside::blocks`].
+    pub header: usize,
+    /// The loop around it: an index into [`Inside::loops`]. `None` for an outermost loop.
+    pub parent: Option<usize>,
+    /// The source file of the loop. `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The first line of the loop in `file`. `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// The last line of the loop in `file`. `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_line: Option<u32>,
+    /// The number of times that control entered the loop from outside.
+    pub entries: u64,
+    /// The number of executions of the loop's header.
+    pub iterations: u64,
+}
+
+impl Inside {
+    /// The number of activations: the entry edges into the first entered block at or after
+    /// `address`, the start of the function. Landing pads have entry edges, too.
+    pub fn activations(&self, address: u64) -> u64 {
+        let entered = || {
+            self.edges
+                .iter()
+                .filter(|edge| edge.kind == EdgeKind::Entry)
+        };
+        let start = |edge: &Edge| Some(self.blocks.get(edge.to?)?.address.wrapping_sub(address));
+        let first = entered().filter_map(start).min();
+        let calls = entered().filter(|edge| start(edge) == first);
+        calls.fold(0, |sum: u64, edge| sum.saturating_add(edge.count))
+    }
+
+    /// The number of entries of the function, at any of its blocks.
+    pub fn arrivals(&self) -> u64 {
+        let entered = self.edges.iter().filter(|edge| edge.from.is_none());
+        entered.fold(0, |sum: u64, edge| sum.saturating_add(edge.count))
+    }
+
+    /// The count of each source line at which a block begins, by file and line. It is the largest
+    /// count of these blocks. Their sum would count the head of a loop twice.
+    pub fn lines(&self) -> BTreeMap<(&str, u32), u64> {
+        let mut lines = BTreeMap::new();
+        for block in &self.blocks {
+            if let Some(source) = block.source() {
+                let count: &mut u64 = lines.entry(source).or_default();
+                *count = block.count.max(*count);
+            }
+        }
+        lines
+    }
+
+    /// True if both have the same graph: counts of one may be added to those of the other. The
+    /// addresses of both are of the same file.
+    pub(crate) fn has_graph_of(&self, other: &Self) -> bool {
+        let is_same_loop = |(a, b): (&Loop, &Loop)| (a.header, a.parent) == (b.header, b.parent);
+        let is_same_block = |(a, b): (&Block, &Block)| (a.address, a.size) == (b.address, b.size);
+        let is_same_edge =
+            |(a, b): (&Edge, &Edge)| (a.from, a.to, a.kind) == (b.from, b.to, b.kind);
+        self.blocks.len() == other.blocks.len()
+            && self.edges.len() == other.edges.len()
+            && self.loops.len() == other.loops.len()
+            && self.blocks.iter().zip(&other.blocks).all(is_same_block)
+            && self.edges.iter().zip(&other.edges).all(is_same_edge)
+            && self.loops.iter().zip(&other.loops).all(is_same_loop)
+    }
+
+    /// Sets the source positions that are not known to those of `other`, which has the same graph.
+    pub(crate) fn complete_positions(&mut self, other: &Self) {
+        for (block, other) in self.blocks.iter_mut().zip(&other.blocks) {
+            if block.line.is_none() {
+                block.file.clone_from(&other.file);
+                block.line = other.line;
+            }
+        }
+        for (own, other) in self.loops.iter_mut().zip(&other.loops) {
+            if own.line.is_none() {
+                own.file.clone_from(&other.file);
+                (own.line, own.end_line) = (other.line, other.end_line);
+            }
+        }
+    }
+
+    /// Combines each count with that of `other`, which has the same graph. The numbers of
+    /// uncertain activations add up.
+    pub(crate) fn combine(&mut self, other: &Self, of: fn(u64, u64) -> u64) {
+        for (block, other) in self.blocks.iter_mut().zip(&other.blocks) {
+            block.count = of(block.count, other.count);
+        }
+        for (edge, other) in self.edges.iter_mut().zip(&other.edges) {
+            edge.count = of(edge.count, other.count);
+        }
+        for (own, other) in self.loops.iter_mut().zip(&other.loops) {
+            own.entries = of(own.entries, other.entries);
+            own.iterations = of(own.iterations, other.iterations);
+        }
+        self.uncertain = self.uncertain.saturating_add(other.uncertain);
+    }
+}
+
+impl Block {
+    /// The source file and line of the first instruction. `None` if one of them is not known.
+    pub fn source(&self) -> Option<(&str, u32)> {
+        Some((self.file.as_deref()?, self.line.filter(|&line| line > 0)?))
+    }
+}
+
+impl Loop {
+    /// The source range as `FILE:LINE-LINE`, without the file's directory, or as `FILE:LINE` if it
+    /// is one line. `None` if the first line is not known.
+    pub fn range(&self) -> Option<String> {
+        let line = self.line?;
+        let first = position(self.file.as_deref(), Some(line))?;
+        Some(match self.end_line.filter(|&end| end > line) {
+            Some(end) => format!("{first}-{end}"),
+            None => first,
+        })
+    }
+}

@@ -1,0 +1,279 @@
+//! The counts inside functions: of their edges, blocks and loops, from those of the counters.
+
+use std::collections::BTreeSet;
+
+use patcher::Svma;
+use patcher::inside::solve;
+
+use super::frames::Frames;
+use crate::segment::{Document, EdgeDoc, FunctionDoc, InsideDoc, ModuleDoc, Segment};
+use ipath_profile::{Block, Edge, EdgeKind, Inside, Loop};
+
+/// The maximum number of functions whose source positions are looked up.
+const MOST_LOOKED_UP: usize = 256;
+
+/// The functions whose edges are counted.
+pub(super) struct Insides(Vec<Graph>);
+
+/// A function whose edges are counted.
+struct Graph {
+    doc: InsideDoc,
+    /// The profile's entry, with counts of 0.
+    entry: Inside,
+    /// For each edge of the document, the index of the profile's edge. `None` between segments of
+    /// one block.
+    shown: Vec<Option<usize>>,
+    /// The edge of arrivals in the middle of each block with calls, and that of departures.
+    in_calls: Vec<Option<[usize; 2]>>,
+}
+
+impl Insides {
+    /// The functions of a document. Those with a damaged graph are left out. `functions` are the
+    /// rows of the profile's functions.
+    pub(super) fn of(document: &Document, functions: &[&FunctionDoc], frames: &mut Frames) -> Self {
+        let mut graphs = Vec::new();
+        for (index, function) in functions.iter().enumerate() {
+            let Some(doc) = function.inside.as_deref().filter(|doc| doc.is_sound()) else {
+                continue;
+            };
+            // The row of the calls, if these are measured too.
+            let is_row = |f: &&FunctionDoc| {
+                f.role.is_measured() && (f.module, f.address) == (function.module, function.address)
+            };
+            let of = functions.iter().position(is_row).unwrap_or(index);
+            let mut graph = Graph::new(doc.clone(), of);
+            let module = document.modules.get(function.module);
+            if let Some(module) = module.filter(|_| graphs.len() < MOST_LOOKED_UP) {
+                graph.find_positions(module, frames);
+            }
+            graphs.push(graph);
+        }
+        Self(graphs)
+    }
+
+    /// The present counts.
+    pub(super) fn look(&self, segment: &Segment) -> Vec<Inside> {
+        self.0.iter().map(|graph| graph.look(segment)).collect()
+    }
+}
+
+impl InsideDoc {
+    /// True if all its indexes are in range.
+    fn is_sound(&self) -> bool {
+        let (blocks, segments) = (self.blocks.len() as u32, self.segments.len() as u32);
+        let is_segment = |end: &Option<u32>| end.is_none_or(|segment| segment < segments);
+        let loops = self.loops.len() as u32;
+        let is_loop = |of: &(u32, Option<u32>, Vec<u32>)| {
+            let (header, parent, sources) = of;
+            *header < blocks
+                && parent.is_none_or(|parent| parent < loops)
+                && sources.iter().all(|&source| source < blocks)
+        };
+        self.segments.iter().all(|&block| block < blocks)
+            && self
+                .edges
+                .iter()
+                .all(|(from, to, _)| is_segment(from) && is_segment(to))
+            && self
+                .counted
+                .iter()
+                .all(|&edge| (edge as usize) < self.edges.len())
+            && self.loops.iter().all(is_loop)
+    }
+
+    /// The counts of all edges. `None` if they do not follow from these of the counters.
+    fn solve(&self, counts: &[u64]) -> Option<Vec<i128>> {
+        let outside = self.segments.len();
+        let node = |end: Option<u32>| end.map_or(outside, |segment| segment as usize);
+        let ends = self
+            .edges
+            .iter()
+            .map(|&(from, to, _)| (node(from), node(to)));
+        let ends: Vec<(usize, usize)> = ends.collect();
+        let counted = self.counted.iter().map(|&edge| edge as usize);
+        let counted: Vec<(usize, u64)> = counted.zip(counts.iter().copied()).collect();
+        solve(outside + 1, &ends, &counted).ok()
+    }
+}
+
+impl Graph {
+    fn new(doc: InsideDoc, function: usize) -> Self {
+        let block = |end: Option<u32>| end.map(|segment| doc.segments[segment as usize] as usize);
+        let mut edges: Vec<Edge> = Vec::new();
+        let mut shown = Vec::new();
+        let mut has_calls = vec![false; doc.blocks.len()];
+        for &(from, to, kind) in &doc.edges {
+            let (from_block, to_block) = (block(from), block(to));
+            // Within a block, each segment leads to the next one.
+            let is_within = from_block.is_some()
+                && from_block == to_block
+                && from.zip(to).is_some_and(|(from, to)| to == from + 1);
+            let kind = match kind {
+                EdgeDoc::Left => {
+                    has_calls[from_block.unwrap_or_default()] = true;
+                    shown.push(None);
+                    continue;
+                }
+                _ if is_within => {
+                    shown.push(None);
+                    continue;
+                }
+                EdgeDoc::Entry => EdgeKind::Entry,
+                EdgeDoc::Fall => EdgeKind::Fall,
+                EdgeDoc::Taken => EdgeKind::Taken,
+                EdgeDoc::Case => EdgeKind::Case,
+                EdgeDoc::Exit => EdgeKind::Exit,
+            };
+            shown.push(Some(edges.len()));
+            edges.push(Edge {
+                from: from_block,
+                to: to_block,
+                kind,
+                in_call: false,
+                count: 0,
+            });
+        }
+        let in_calls = (0..doc.blocks.len()).map(|block| {
+            has_calls[block].then(|| {
+                let of = |from, to, kind| Edge {
+                    from,
+                    to,
+                    kind,
+                    in_call: true,
+                    count: 0,
+                };
+                edges.push(of(None, Some(block), EdgeKind::Entry));
+                edges.push(of(Some(block), None, EdgeKind::Exit));
+                [edges.len() - 2, edges.len() - 1]
+            })
+        });
+        let in_calls = in_calls.collect();
+        let blocks = doc.blocks.iter().map(|&(address, size)| Block {
+            address,
+            size,
+            ..Block::default()
+        });
+        let loops = doc.loops.iter().map(|&(header, parent, _)| Loop {
+            header: header as usize,
+            parent: parent.map(|parent| parent as usize),
+            ..Loop::default()
+        });
+        let entry = Inside {
+            function,
+            uncertain: 0,
+            blocks: blocks.collect(),
+            loops: loops.collect(),
+            edges,
+        };
+        Self {
+            doc,
+            entry,
+            shown,
+            in_calls,
+        }
+    }
+
+    /// Looks the source positions of blocks and loops up.
+    fn find_positions(&mut self, module: &ModuleDoc, frames: &mut Frames) {
+        for block in &mut self.entry.blocks {
+            let position = frames.position(module, Svma(block.address));
+            (block.file, block.line) = position.unzip();
+        }
+        let loops = self.doc.loops.iter();
+        let bodies = loops.map(|(header, _, sources)| body(&self.entry, *header, sources));
+        let bodies: Vec<BTreeSet<u32>> = bodies.collect();
+        for (of, body) in self.entry.loops.iter_mut().zip(&bodies) {
+            of.file = self.entry.blocks[of.header].file.clone();
+            let blocks = body.iter().map(|&block| &self.entry.blocks[block as usize]);
+            let lines = blocks
+                .filter(|block| block.file == of.file)
+                .filter_map(|b| b.line);
+            (of.line, of.end_line) = (lines.clone().min(), lines.max());
+        }
+    }
+
+    /// The present counts.
+    ///
+    /// The counters are read twice. A count is a sum and difference of counters, so it is off by no
+    /// more than all of them have advanced in between.
+    fn look(&self, segment: &Segment) -> Inside {
+        /// The most readings for counts that do not change meanwhile.
+        const TRIES: usize = 4;
+        let counted = self.doc.counted.len();
+        let mut counts = segment.counts(self.doc.first, counted);
+        let mut advance = 0;
+        for _ in 0..TRIES {
+            let again = segment.counts(self.doc.first, counted);
+            let advances = counts.iter().zip(&again).map(|(a, b)| b.wrapping_sub(*a));
+            advance = advances.fold(0, u64::saturating_add);
+            if advance == 0 {
+                break;
+            }
+            counts = again;
+        }
+        let mut entry = self.entry.clone();
+        let uncertain = segment.counts(self.doc.uncertain(), 1)[0];
+        entry.uncertain = uncertain.saturating_add(advance);
+        if let Some(all) = self.doc.solve(&counts) {
+            self.enter(&all, &mut entry);
+        }
+        entry
+    }
+
+    /// Enters the counts of all edges of the document.
+    fn enter(&self, all: &[i128], entry: &mut Inside) {
+        let clamped = |count: i128| u64::try_from(count.max(0)).unwrap_or(u64::MAX);
+        for ((&count, shown), (from, _, kind)) in all.iter().zip(&self.shown).zip(&self.doc.edges) {
+            if let Some(index) = *shown {
+                entry.edges[index].count = clamped(count);
+            } else if *kind == EdgeDoc::Left
+                && let Some(segment) = from
+                && let Some([arrivals, departures]) =
+                    self.in_calls[self.doc.segments[*segment as usize] as usize]
+            {
+                let left = &mut entry.edges[departures].count;
+                *left = left.saturating_add(clamped(count));
+                let waited = &mut entry.edges[arrivals].count;
+                *waited = waited.saturating_add(clamped(-count));
+            }
+        }
+        let mut arrivals = vec![0_u64; entry.blocks.len()];
+        for edge in &entry.edges {
+            if let Some(to) = edge.to {
+                arrivals[to] = arrivals[to].saturating_add(edge.count);
+            }
+        }
+        for (block, count) in entry.blocks.iter_mut().zip(arrivals) {
+            block.count = count;
+        }
+        for (of, (header, _, sources)) in entry.loops.iter_mut().zip(&self.doc.loops) {
+            let is_back = |edge: &&Edge| {
+                let is_source = |from| sources.contains(&(from as u32));
+                edge.to == Some(*header as usize) && edge.from.is_some_and(is_source)
+            };
+            let back = entry.edges.iter().filter(is_back).map(|edge| edge.count);
+            let back = back.fold(0, u64::saturating_add);
+            of.iterations = entry.blocks[of.header].count;
+            of.entries = of.iterations.saturating_sub(back);
+        }
+    }
+}
+
+/// The blocks of a loop: its header, and those from which control reaches the `sources` without
+/// passing through it.
+fn body(entry: &Inside, header: u32, sources: &[u32]) -> BTreeSet<u32> {
+    let mut body = BTreeSet::from([header]);
+    let mut work = sources.to_vec();
+    let mut before: Vec<Vec<u32>> = vec![Vec::new(); entry.blocks.len()];
+    for edge in &entry.edges {
+        if let (Some(from), Some(to)) = (edge.from, edge.to) {
+            before[to].push(from as u32);
+        }
+    }
+    while let Some(block) = work.pop() {
+        if body.insert(block) {
+            work.extend(&before[block as usize]);
+        }
+    }
+    body
+}

@@ -1,0 +1,49 @@
+//! Measurement inside a function: its control-flow graph, its loops, the edges to count, and the
+//! numbers of its paths.
+//!
+//! A [`Graph`] has the basic blocks and edges of one function. [`Loops`] finds its loop nest, and
+//! [`Dominators`] its dominator tree. [`Chords`] chooses the edges whose counts determine the
+//! counts of all edges and blocks, and [`Counting`] makes counters of them. [`Place`] gives the
+//! instruction at which an edge is counted. [`Liveness`] finds the registers and flags that code
+//! before an instruction may overwrite. [`Numbering`] numbers the acyclic paths.
+//!
+//! The module knows no process. An activation that leaves the middle of a block by an exception, by
+//! `longjmp` or by the end of its thread has no edge in the graph.
+
+mod build;
+mod chords;
+#[cfg(test)]
+mod code;
+mod counter;
+mod counting;
+mod depth_first;
+mod dominators;
+mod function;
+mod graph;
+mod liveness;
+mod loops;
+mod never_returning;
+mod numbering;
+mod place;
+#[cfg(test)]
+mod random;
+mod refuse;
+mod solve;
+#[cfg(test)]
+mod tests;
+mod union;
+mod weights;
+
+pub use chords::{Chords, Contradiction, Counts, check};
+pub use counter::{Counter, Transfer};
+pub use counting::{Count, Counting, NoPlace};
+pub use dominators::Dominators;
+pub use function::{Inside, Part};
+pub use graph::{Block, BlockEnd, BlockId, Edge, EdgeId, EdgeKind, Graph, Node};
+pub use liveness::{Free, Liveness};
+pub use loops::{Loop, LoopId, Loops};
+pub use never_returning::NeverReturning;
+pub use numbering::{Action, End, Numbering, Path, Start, TooManyPaths};
+pub use place::Place;
+pub use refuse::Refusal;
+pub use solve::{Unsolved, solve};

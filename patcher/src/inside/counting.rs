@@ -1,0 +1,223 @@
+//! The counters that determine the counts of all edges of a function, and their places.
+//!
+//! An activation may leave its function at any call: by an exception, by `longjmp`, or as its
+//! thread ends. It may also have been inside a call when the counting began. So each block is
+//! divided into segments, which end after each call. A segment that ends with a call has another
+//! edge to the virtual exit. Its count is the number of activations that left there, minus those
+//! that were there at first. With these edges, the counts of all others are exact although
+//! activations are left.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::addr::Svma;
+use crate::flow::Flow;
+use crate::isa::Insn;
+
+use super::chords::Chords;
+use super::counter::{Counter, Transfer};
+use super::graph::{Block, BlockEnd, BlockId, Edge, EdgeId, EdgeKind, Graph, Node};
+use super::liveness::{Free, Liveness};
+use super::loops::Loops;
+use super::place::Place;
+
+/// The counters of one function.
+#[derive(Clone, Debug)]
+pub struct Counting {
+    /// The segments, as blocks. An edge of kind [`EdgeKind::Left`] leads from each call.
+    pub segments: Graph,
+    /// For each segment, the block that it is a part of.
+    pub blocks: Vec<BlockId>,
+    /// The counters. They are numbered in this order.
+    pub counters: Vec<Count>,
+}
+
+/// A counter with the place of its hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// The edge of the segments that it counts.
+    pub edge: EdgeId,
+    /// The address of the instruction with the hook.
+    pub at: Svma,
+    /// The counter.
+    pub counter: Counter,
+}
+
+/// An edge must be counted and has no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NoPlace {
+    /// The start of the block at which the edge arrives; `None` for an edge out of the function.
+    pub to: Option<Svma>,
+}
+
+impl Counting {
+    /// Chooses the counters of a function.
+    ///
+    /// # Errors
+    /// No instruction is executed for an edge alone that must be counted.
+    pub fn of(flow: &Flow, graph: &Graph) -> Result<Self, NoPlace> {
+        let (segments, blocks) = divided(flow, graph);
+        let loops = Loops::of(&segments);
+        let chords = Chords::of(&segments, &loops, None);
+        let counted = chords.edges().iter().zip(0..);
+        let live = Liveness::of(flow, graph);
+        let free = |at: Svma| live.free_before(flow, graph, at);
+        let counters = counted.map(|(&edge, number)| count(&segments, edge, number, free));
+        let counters = counters.collect::<Result<_, NoPlace>>()?;
+        Ok(Self {
+            segments,
+            blocks,
+            counters,
+        })
+    }
+}
+
+/// The counter of `edge`. `free` gives the registers and flags that are free before an instruction.
+fn count(
+    graph: &Graph,
+    edge: EdgeId,
+    number: u32,
+    free: impl Fn(Svma) -> Free,
+) -> Result<Count, NoPlace> {
+    let Edge { to, kind, .. } = graph.edge(edge);
+    let missing = NoPlace {
+        to: to.block().map(|block| graph.block(block).range.start),
+    };
+    let (at, transfer) = match (Place::of(graph, edge).ok_or(missing)?, kind) {
+        (Place::Start(_, at) | Place::End(_, at), _) => (at, Transfer::Reached),
+        (Place::Branch(_, at), EdgeKind::Taken) => (at, Transfer::Taken),
+        (Place::Branch(_, at), EdgeKind::FallThrough) => (at, Transfer::NotTaken),
+        (Place::Branch(..), _) => return Err(missing),
+    };
+    // At a branch, the hook runs between the branch and its target.
+    let next = match transfer {
+        Transfer::Reached => Some(at),
+        Transfer::Taken | Transfer::NotTaken => {
+            to.block().map(|block| graph.block(block).range.start)
+        }
+    };
+    Ok(Count {
+        edge,
+        at,
+        counter: Counter {
+            number,
+            transfer,
+            free: next.map(free).unwrap_or_default(),
+        },
+    })
+}
+
+/// The graph of the segments of `graph`, and the block of each segment.
+///
+/// A block at which several edges arrive begins with an empty segment. So its arrivals can be
+/// counted together, at its first instruction, where they cannot be counted apart.
+fn divided(flow: &Flow, graph: &Graph) -> (Graph, Vec<BlockId>) {
+    let mut segments = Vec::new();
+    let mut blocks = Vec::new();
+    // The first segment of each block, and the number of segments.
+    let mut first = Vec::new();
+    for id in graph.block_ids() {
+        let block = graph.block(id);
+        first.push(segments.len() as u32);
+        if graph.arriving(Node::Block(id)).len() > 1 {
+            segments.push(empty(block));
+        }
+        segments.extend(parts(flow, &block.insns).map(|insns| segment(flow, block, insns)));
+        blocks.resize(segments.len(), id);
+    }
+    first.push(segments.len() as u32);
+    let arriving = |edge: Edge| match edge.to {
+        Node::Block(block) => Edge {
+            to: Node::Block(BlockId(first[block.index()])),
+            ..edge
+        },
+        _ => edge,
+    };
+    let leaving = |node| graph.leaving(node).iter().map(|&id| graph.edge(id));
+    let mut edges: Vec<Edge> = leaving(Node::Entry).map(arriving).collect();
+    for (segment, &id) in (0..).zip(&blocks) {
+        let from = Node::Block(BlockId(segment));
+        if segment + 1 < first[id.index() + 1] {
+            edges.push(Edge {
+                from,
+                to: Node::Block(BlockId(segment + 1)),
+                kind: EdgeKind::FallThrough,
+            });
+        } else if graph.block(id).end != BlockEnd::NoReturn {
+            let leaving = leaving(Node::Block(id)).map(arriving);
+            edges.extend(leaving.map(|edge| Edge { from, ..edge }));
+        }
+        let part = &segments[segment as usize];
+        let insns = &flow.insns[part.insns.clone()];
+        if part.end == BlockEnd::NoReturn || insns.last().is_some_and(Insn::is_call) {
+            edges.push(Edge {
+                from,
+                to: Node::Exit,
+                kind: EdgeKind::Left,
+            });
+        }
+    }
+    (Graph::new(segments, edges), blocks)
+}
+
+/// A segment without instructions before the first one of a block.
+fn empty(block: &Block) -> Block {
+    Block {
+        range: block.range.start..block.range.start,
+        insns: block.insns.start..block.insns.start,
+        last: block.first,
+        end: BlockEnd::FallsThrough,
+        ..block.clone()
+    }
+}
+
+/// The instructions of a block, divided after each call.
+fn parts(flow: &Flow, insns: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let inner = insns.start..insns.end - 1;
+    let calls = inner.filter(|&index| flow.insns[index].is_call());
+    let mut start = insns.start;
+    calls
+        .map(|index| index + 1)
+        .chain([insns.end])
+        .map(move |end| {
+            let part = start..end;
+            start = end;
+            part
+        })
+}
+
+fn segment(flow: &Flow, block: &Block, insns: Range<usize>) -> Block {
+    let (head, last) = (&flow.insns[insns.start], &flow.insns[insns.end - 1]);
+    let is_first = insns.start == block.insns.start;
+    let is_last = insns.end == block.insns.end;
+    Block {
+        range: Svma(head.at())..Svma(last.end()),
+        first: if is_first {
+            block.first
+        } else {
+            Svma(head.at())
+        },
+        last: Svma(last.at()),
+        end: if is_last {
+            block.end
+        } else {
+            BlockEnd::FallsThrough
+        },
+        is_certain: flow.insns[insns.clone()]
+            .iter()
+            .map(Insn::at)
+            .all(|at| flow.is_certain(at)),
+        insns,
+    }
+}
+
+impl fmt::Display for NoPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to {
+            Some(to) => write!(f, "no instruction belongs to one of the ways to {to} alone"),
+            None => f.write_str("no instruction belongs to one of the ways out of it alone"),
+        }
+    }
+}
+
+impl std::error::Error for NoPlace {}

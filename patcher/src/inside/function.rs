@@ -1,0 +1,68 @@
+//! The inside of a function that is given by name or address.
+
+use super::{Graph, Loops, NeverReturning, Refusal};
+use crate::addr::Svma;
+use crate::flow::{Flow, ModuleContext};
+use crate::function::Function;
+use crate::image::Image;
+
+/// Parts of a function. Numbers are those of the function's control-flow graph, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The basic block with this number: [`BlockId`](super::BlockId).
+    Block(u32),
+    /// All basic blocks.
+    Blocks,
+    /// The loop with this number: [`LoopId`](super::LoopId).
+    Loop(u32),
+    /// All loops.
+    Loops,
+    /// All edges, which are counted together.
+    Edges,
+}
+
+/// The instructions, basic blocks and loops of a function.
+pub struct Inside {
+    /// The instructions, and the jumps between them.
+    pub flow: Flow,
+    /// The control-flow graph.
+    pub graph: Graph,
+    /// The loop nest.
+    pub loops: Loops,
+}
+
+impl Inside {
+    /// Analyzes a function. `calls` keeps the results for callees, so that functions of the same
+    /// image can share them. Fails if the control flow is not known well enough, or if the function
+    /// is too large.
+    pub fn of(
+        image: &Image<'_>,
+        context: &ModuleContext<'_>,
+        function: &Function,
+        calls: &mut NeverReturning,
+    ) -> Result<Self, Refusal> {
+        let flow = Flow::of(image, context, function).ok_or(Refusal::Empty)?;
+        let graph = Graph::of(image, context, &flow, calls)?;
+        let loops = Loops::of(&graph);
+        Ok(Self { flow, graph, loops })
+    }
+
+    /// The addresses for probes at the start of these blocks, or of the headers of these loops.
+    /// Ascending, each once. Empty if the function has no such part.
+    pub fn starts_of(&self, part: Part) -> Vec<Svma> {
+        let headers = || self.loops.loops().iter().map(|of| of.header.index());
+        let blocks: Vec<usize> = match part {
+            Part::Block(number) => vec![number as usize],
+            Part::Blocks => (0..self.graph.blocks().len()).collect(),
+            Part::Loop(number) => headers().skip(number as usize).take(1).collect(),
+            Part::Loops => headers().collect(),
+            Part::Edges => Vec::new(),
+        };
+        let blocks = blocks.into_iter();
+        let blocks = blocks.filter_map(|block| self.graph.blocks().get(block));
+        let mut starts: Vec<Svma> = blocks.map(|block| block.first).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        starts
+    }
+}

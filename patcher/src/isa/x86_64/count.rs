@@ -1,0 +1,119 @@
+//! A hook that counts in the calling thread's bank, as `abi::count` lays it out.
+
+use super::code::{Code, Goal};
+use super::patch::CodeError;
+use super::relocate::{BACK_OVER_RED_ZONE, SKIP_RED_ZONE};
+use super::uses::Registers;
+use crate::addr::Avma;
+
+/// The layout of banks, as in the crate `abi`.
+pub struct CountIn;
+
+impl CountIn {
+    /// The entry of a thread pointer is this many bytes after the table, after a shift to the
+    /// right.
+    pub const BANK_OF: u32 = 0x3f0;
+    /// See [`Self::BANK_OF`].
+    pub const BANK_SHIFT: u8 = 8;
+    /// The offset of the bank's address in an entry. The owner is at offset 0.
+    pub const AT: u8 = 8;
+}
+
+/// The maximum length of a hook that counts, in bytes, without the call of the stub.
+pub const COUNT: usize = 96;
+
+const RAX: u8 = 0;
+/// The registers that a hook may use, in this order of preference: all but rsp, rbp, which
+/// profilers follow, and r12, whose encoding as a base differs. Those that compilers use last come
+/// first: nothing waits for them after they have been spilled.
+const SCRATCH: [u8; 13] = [11, 10, 9, 8, 15, 14, 13, 7, 6, 2, 1, 0, 3];
+
+/// The prefix and the register fields of an instruction with the registers `reg` and `base`.
+fn fields(is_64: bool, reg: u8, base: u8) -> (u8, u8) {
+    let prefix = 0x40 | u8::from(is_64) << 3 | (reg >> 3) << 2 | base >> 3;
+    (prefix, (reg & 7) << 3 | base & 7)
+}
+
+impl Code {
+    /// Appends a hook that increments counter `number` in the thread's bank. `table` is the cell
+    /// with the address of the table of banks. If the thread has no bank, it jumps to the label
+    /// `otherwise`, from where control must continue at `after`. Returns true if the red zone is
+    /// still below the stack pointer there.
+    ///
+    /// It preserves all registers but those in `free`, and the flags unless `are_free`. It reads
+    /// the thread pointer from the first word of the control block. Fails if `table` is out of
+    /// reach.
+    pub fn count(
+        &mut self,
+        number: u32,
+        (Registers(free), are_free): (Registers, bool),
+        table: Avma,
+        (otherwise, after): (usize, usize),
+    ) -> Result<bool, CodeError> {
+        let is_free = |register: u8| free & 1 << register != 0;
+        let saves_flags = !are_free;
+        let mut used: Vec<u8> = SCRATCH.into_iter().filter(|&r| is_free(r)).collect();
+        used.extend(SCRATCH.into_iter().filter(|&r| !is_free(r)));
+        // The flags are saved in rax.
+        used.retain(|&register| !(saves_flags && register == RAX));
+        let (thread, bank) = (used[0], used[1]);
+        let with_flags = saves_flags.then_some(RAX);
+        let spilled = [thread, bank].into_iter().chain(with_flags);
+        let spilled: Vec<u8> = spilled.filter(|&r| !is_free(r)).collect();
+        if !spilled.is_empty() {
+            self.put(&SKIP_RED_ZONE);
+        }
+        for &register in &spilled {
+            self.push(register);
+        }
+        if saves_flags {
+            self.put(&[0x9f]); // lahf: all flags except overflow, into ah
+            self.put(&[0x0f, 0x90, 0xc0]); // seto al: overflow into al
+        }
+        let (prefix, modrm) = fields(true, thread, 4);
+        self.put(&[0x64, prefix & !1, 0x8b, modrm, 0x25, 0, 0, 0, 0]); // mov thread, fs:[0]
+        let (prefix, modrm) = fields(false, thread, bank);
+        self.put(&[prefix, 0x89, 0xc0 | modrm]); // mov bank, thread (32 bits)
+        let (prefix, modrm) = fields(false, 5, bank);
+        self.put(&[prefix & !4, 0xc1, 0xc0 | modrm, CountIn::BANK_SHIFT]); // shr bank, 8
+        let (prefix, modrm) = fields(false, 4, bank);
+        self.put(&[prefix & !4, 0x81, 0xc0 | modrm]); // and bank, 0x3f0
+        self.put(&CountIn::BANK_OF.to_le_bytes());
+        let (prefix, modrm) = fields(true, bank, 5);
+        self.rip_relative(&[prefix & !1, 0x03, modrm, 0, 0, 0, 0], 3, table)?; // add bank, [table]
+        let (prefix, modrm) = fields(true, thread, bank);
+        self.put(&[prefix, 0x39, 0x40 | modrm, 0]); // cmp [bank], thread
+        self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne: another owner
+        let (prefix, modrm) = fields(true, bank, bank);
+        self.put(&[prefix, 0x8b, 0x40 | modrm, CountIn::AT]); // mov bank, [bank + 8]
+        let (prefix, modrm) = fields(true, 0, bank);
+        self.put(&[prefix & !4, 0xff, 0x80 | modrm]); // inc qword ptr [bank + 8 * number]
+        self.put(&(8 * number).to_le_bytes());
+        self.place(after);
+        if saves_flags {
+            self.put(&[0x04, 0x7f]); // add al, 127: overflow
+            self.put(&[0x9e]); // sahf: the other flags
+        }
+        for &register in spilled.iter().rev() {
+            self.pop(register);
+        }
+        if !spilled.is_empty() {
+            self.put(&BACK_OVER_RED_ZONE);
+        }
+        Ok(spilled.is_empty())
+    }
+
+    fn push(&mut self, register: u8) {
+        if register >= 8 {
+            self.put(&[0x41]);
+        }
+        self.put(&[0x50 | register & 7]); // push
+    }
+
+    fn pop(&mut self, register: u8) {
+        if register >= 8 {
+            self.put(&[0x41]);
+        }
+        self.put(&[0x58 | register & 7]); // pop
+    }
+}

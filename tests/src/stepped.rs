@@ -1,0 +1,158 @@
+//! Transfers of control inside functions, counted by single steps (PTRACE_SINGLESTEP).
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// The transfers of one program: from an instruction to the next one that ran, by their addresses.
+pub type Transfers = HashMap<(u64, u64), u64>;
+
+/// Runs a program of one thread to its end, instruction by instruction. Returns the transfers in
+/// and out of the code `of` the file `file`, with link-time addresses, and what the program
+/// printed.
+///
+/// `of` has the link-time ranges of each wanted function by its key. Addresses elsewhere are 0.
+///
+/// # Panics
+/// If the program does not end with status 0.
+pub fn transfers(
+    program: &Command,
+    file: &str,
+    of: &BTreeMap<usize, Vec<Range<u64>>>,
+) -> (BTreeMap<usize, Transfers>, String) {
+    let mut command = Command::new(program.get_program());
+    command.args(program.get_args()).stdout(Stdio::piped());
+    // SAFETY: only async-signal-safe calls between fork and exec.
+    unsafe {
+        command.pre_exec(|| Ok(ptrace::traceme()?));
+    }
+    let child = command.spawn().expect("it starts");
+    let pid = Pid::from_raw(child.id() as i32);
+    let base = run_to(pid, file, of);
+    let mut found: BTreeMap<usize, Transfers> = BTreeMap::new();
+    let mut before: Option<u64> = None;
+    let mut before_sp = None;
+    let key = |at: u64| of.iter().find(|(_, ranges)| is_in(ranges, at));
+    let mut calls: Vec<Call> = Vec::new();
+    let mut signal = None;
+    loop {
+        let registers = ptrace::getregs(pid).expect("stopped");
+        let (pc, sp) = (registers.rip, registers.rsp);
+        let at = pc.wrapping_sub(base);
+        // A call returns to the instruction after it. A call that was left does not.
+        while calls.last().is_some_and(|call: &Call| {
+            let is_left = call.sp == sp && call.next != at && key(at).is_some();
+            call.sp < sp || is_left
+        }) {
+            calls.pop();
+        }
+        if let Some(call) = calls.pop_if(|call| call.sp == sp && call.next == at) {
+            before = Some(call.at);
+        } else if let Some((from, from_sp)) = before.zip(before_sp)
+            && key(from).is_some()
+            && from_sp == sp + 8
+            && let Some(next) = return_address(pid, base, from, sp)
+        {
+            calls.push(Call {
+                at: from,
+                next,
+                sp: from_sp,
+            });
+            before = Some(0);
+        }
+        if let Some(from) = before.filter(|&from| from != at) {
+            let keys = [key(from), key(at)];
+            for (key, ranges) in keys.into_iter().flatten().collect::<BTreeMap<_, _>>() {
+                let inside = |at: u64| if is_in(ranges, at) { at } else { 0 };
+                let transfers = found.entry(*key).or_default();
+                *transfers.entry((inside(from), inside(at))).or_default() += 1;
+            }
+        }
+        (before, before_sp) = (Some(at), Some(sp));
+        ptrace::step(pid, signal).expect("stopped");
+        signal = match waitpid(pid, None).expect("a child") {
+            WaitStatus::Exited(_, status) => {
+                assert_eq!(status, 0, "{program:?}");
+                break;
+            }
+            WaitStatus::Stopped(_, Signal::SIGTRAP) => None,
+            WaitStatus::Stopped(_, other) => Some(other),
+            other => panic!("{other:?}"),
+        };
+    }
+    let output = child.wait_with_output().map(|output| output.stdout);
+    let text = String::from_utf8_lossy(&output.unwrap_or_default()).into_owned();
+    (found, text)
+}
+
+fn is_in(ranges: &[Range<u64>], at: u64) -> bool {
+    ranges.iter().any(|range| range.contains(&at))
+}
+
+/// A call from inside a wanted function: its address, that of the next instruction, and the stack
+/// pointer before it.
+struct Call {
+    at: u64,
+    next: u64,
+    sp: u64,
+}
+
+/// The address after a call from `at` that has just been made: the word that it has pushed to `sp`.
+/// `None` if another instruction was executed.
+fn return_address(pid: Pid, base: u64, at: u64, sp: u64) -> Option<u64> {
+    const LONGEST: u64 = 8;
+    let word = ptrace::read(pid, sp as ptrace::AddressType).ok()?;
+    let next = (word as u64).wrapping_sub(base);
+    (at < next && next <= at + LONGEST).then_some(next)
+}
+
+/// Runs a new process until it reaches one of the wanted functions. Returns the load address of the
+/// file.
+fn run_to(pid: Pid, file: &str, of: &BTreeMap<usize, Vec<Range<u64>>>) -> u64 {
+    const BREAKPOINT: i64 = 0xcc;
+    let await_trap = || {
+        let status = waitpid(pid, None).expect("a child");
+        assert_eq!(status, WaitStatus::Stopped(pid, Signal::SIGTRAP));
+    };
+    await_trap();
+    let base = base_of(pid, file).expect("mapped");
+    let starts = of.values().flatten().map(|range| base + range.start);
+    let original: Vec<(u64, i64)> = starts
+        .map(|at| {
+            let word = ptrace::read(pid, at as ptrace::AddressType).expect("mapped");
+            let patched = word & !0xff | BREAKPOINT;
+            ptrace::write(pid, at as ptrace::AddressType, patched).expect("mapped");
+            (at, word)
+        })
+        .collect();
+    ptrace::cont(pid, None).expect("stopped");
+    await_trap();
+    for &(at, word) in &original {
+        let now = ptrace::read(pid, at as ptrace::AddressType).expect("mapped");
+        let restored = now & !0xff | word & 0xff;
+        ptrace::write(pid, at as ptrace::AddressType, restored).expect("mapped");
+    }
+    let mut registers = ptrace::getregs(pid).expect("stopped");
+    registers.rip -= 1;
+    ptrace::setregs(pid, registers).expect("stopped");
+    base
+}
+
+/// The load address of a file in a process. `None` while the file is not mapped.
+fn base_of(pid: Pid, file: &str) -> Option<u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let line = maps.lines().find(|line| line.ends_with(file))?;
+    // A position-dependent program (ET_EXEC) has its link-time addresses.
+    const ET_EXEC: u8 = 2;
+    let bytes = std::fs::read(line.split_whitespace().nth(5)?).ok()?;
+    if bytes.get(16) == Some(&ET_EXEC) {
+        return Some(0);
+    }
+    u64::from_str_radix(line.split('-').next()?, 16).ok()
+}

@@ -1,0 +1,297 @@
+//! The counts of edges, blocks and loops, compared with single steps.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program_with;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::stepped::{Transfers, transfers};
+use ipath_tests::target::Target;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn number(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("a number: {value}"))
+}
+
+fn list<'v>(value: &'v Value, field: &str) -> &'v Vec<Value> {
+    value[field]
+        .as_array()
+        .unwrap_or_else(|| panic!("{field}: {value}"))
+}
+
+/// The entries of `inside` in a profile, by the name of their function.
+fn insides(file: &Path) -> BTreeMap<String, Value> {
+    let profile = Profile::read(file);
+    let text = std::fs::read_to_string(file).expect("a profile");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let entries = list(&json, "inside").iter().map(|entry| {
+        let function = &profile.functions[number(&entry["function"]) as usize];
+        (function.name.clone(), entry.clone())
+    });
+    let found: BTreeMap<String, Value> = entries.collect();
+    found.values().for_each(check_conservation);
+    found
+}
+
+/// As many transfers arrive at each block as leave it, and its count is their number.
+fn check_conservation(inside: &Value) {
+    assert_eq!(inside["uncertain"], 0, "{inside}");
+    for (index, block) in list(inside, "blocks").iter().enumerate() {
+        let sum = |end: &str| -> u64 {
+            let edges = list(inside, "edges").iter();
+            let there = edges.filter(|edge| edge[end].as_u64() == Some(index as u64));
+            there.map(|edge| number(&edge["count"])).sum()
+        };
+        let expected = number(&block["count"]);
+        assert_eq!(
+            [sum("to"), sum("from")],
+            [expected; 2],
+            "block {index} of {inside}"
+        );
+    }
+}
+
+/// The addresses of each block.
+fn ranges(inside: &Value) -> Vec<Range<u64>> {
+    let blocks = list(inside, "blocks").iter();
+    let range = |b: &Value| number(&b["address"])..number(&b["address"]) + number(&b["size"]);
+    blocks.map(range).collect()
+}
+
+/// Compares the edges between blocks with the transfers that were stepped through.
+fn compare(name: &str, inside: &Value, stepped: &Transfers) {
+    let ranges = ranges(inside);
+    let mut expected: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+    for (&(from, to), &count) in stepped {
+        let block = |at: u64| ranges.iter().position(|range| range.contains(&at));
+        if let (Some(from_block), Some(to_block)) = (block(from), block(to))
+            && ranges[to_block].start == to
+            && (from_block != to_block || from >= to)
+        {
+            *expected.entry((from_block, to_block)).or_default() += count;
+        }
+    }
+    let mut found: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+    for edge in list(inside, "edges") {
+        if let (Some(from), Some(to)) = (edge["from"].as_u64(), edge["to"].as_u64())
+            && number(&edge["count"]) > 0
+        {
+            *found.entry((from as usize, to as usize)).or_default() += number(&edge["count"]);
+        }
+    }
+    assert_eq!(found, expected, "{name}: {inside}");
+}
+
+/// Counts the edges of these functions of a program, and returns them by name.
+fn counted(
+    functions: &[&str],
+    more: &[&str],
+    program: &Path,
+    arguments: &[&str],
+) -> BTreeMap<String, Value> {
+    let scratch = Scratch::new("edges");
+    let file = scratch.file("p.json");
+    let mut run = Run::ipath(["run", "--no-tui", "-o"])
+        .arg(&file)
+        .args(more)
+        .limit(LIMIT);
+    for function in functions {
+        run = run.args(["--edges", function]);
+    }
+    run.arg("--").arg(program).args(arguments).run().expect(0);
+    insides(&file)
+}
+
+const ALL: [&str; 6] = [
+    "jumps",
+    "mixed",
+    "chosen",
+    "descends",
+    "left",
+    "ends_with_calls",
+];
+
+/// Compares the counts of a program's functions with single steps.
+fn equal(functions: &[&str], more: &[&str], program: &Path, arguments: &[&str]) {
+    let found = counted(functions, more, program, arguments);
+    assert_eq!(found.len(), functions.len(), "{:?}", found.keys());
+    let names: Vec<&String> = found.keys().collect();
+    let ranges = found.values().map(ranges).enumerate().collect();
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let file = program
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("a name");
+    let (stepped, _) = transfers(&command, file, &ranges);
+    for (index, name) in names.into_iter().enumerate() {
+        let of = stepped.get(&index);
+        compare(
+            name,
+            &found[name],
+            of.unwrap_or_else(|| panic!("{name} was stepped through")),
+        );
+    }
+}
+
+#[test]
+fn counts_are_those_of_single_steps() {
+    let with_frames = ["-O3", "-g", "-fno-omit-frame-pointer"];
+    for flags in [&["-O2"][..], &["-O0"], &with_frames, &["-Os", "-no-pie"]] {
+        let program = program_with("branches.c", flags);
+        // Optimized for size, `jumps` has no room.
+        let functions = &ALL[usize::from(flags.contains(&"-Os"))..];
+        equal(functions, &[], &program, &["12"]);
+    }
+}
+
+/// The calls are measured beside the edges.
+#[test]
+fn counts_are_the_same_beside_measured_calls() {
+    let program = program_with("branches.c", &["-O2"]);
+    let functions = ALL.iter().flat_map(|name| ["-f", name]);
+    let more: Vec<&str> = functions.chain(["-m", "count,wall"]).collect();
+    equal(&ALL, &more, &program, &["12"]);
+}
+
+/// More threads than there are banks of counters.
+#[test]
+fn counts_of_many_threads_are_exact() {
+    let program = program_with("branches.c", &["-O2", "-pthread"]);
+    let one = counted(&ALL, &[], &program, &["300"]);
+    for threads in [4, 100] {
+        let many = counted(&ALL, &[], &program, &["300", &threads.to_string()]);
+        for (name, inside) in &many {
+            let counts = |inside: &Value, times: u64| -> Vec<u64> {
+                let edges = list(inside, "edges").iter();
+                edges.map(|edge| times * number(&edge["count"])).collect()
+            };
+            assert_eq!(counts(inside, 1), counts(&one[name], threads), "{name}");
+        }
+    }
+}
+
+/// Sums of all counts of edges inside an entry.
+fn sum(inside: &Value) -> u64 {
+    list(inside, "edges")
+        .iter()
+        .map(|edge| number(&edge["count"]))
+        .sum()
+}
+
+/// Counters come into a loop that never ends, and leave it. Afterwards the code is as it was.
+#[test]
+fn counters_come_and_go_in_an_endless_loop() {
+    let program = program_with("endless.c", &["-O2", "-pthread"]);
+    let mut target = Target::start(&program, ["4"]).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    let pid = target.pid().to_string();
+    let places = ["--edges", "turns"];
+    let keep = ["--keep", "--no-tui", "--duration", "100ms"];
+    Run::ipath(["attach", &pid])
+        .args(places)
+        .args(keep)
+        .run()
+        .expect(0);
+    for _ in 0..5 {
+        Run::ipath(["remove", &pid]).args(places).run().expect(0);
+        Run::ipath(["add", &pid]).args(places).run().expect(0);
+    }
+    let again = Run::ipath(["add", &pid]).args(places).run().expect(0);
+    assert!(again.stdout.contains("already"), "{}", again.report());
+    let scratch = Scratch::new("edges-endless");
+    let file = scratch.file("p.json");
+    Run::ipath(["detach", &pid, "-o"])
+        .arg(&file)
+        .run()
+        .expect(0);
+    before.assert_unchanged(target.pid());
+    let text = std::fs::read_to_string(&file).expect("a profile");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let inside = &list(&json, "inside")[0];
+    assert!(sum(inside) > 1000, "{inside}");
+    // Four threads were in the loop each time that counting began or ended.
+    assert!(number(&inside["uncertain"]) <= 12 * 4, "{inside}");
+    assert!(number(&inside["uncertain"]) > 0, "{inside}");
+    assert!(target.poll().is_none());
+    target.finish("ok");
+}
+
+/// Exceptions leave functions inside calls, and arrive at landing pads.
+#[test]
+fn exceptions_are_seen_where_they_leave() {
+    let program = program_with("throws_by_block.cc", &["-O2"]);
+    equal(
+        &["outer(int)", "middle(int)", "thrower(int)"],
+        &[],
+        &program,
+        &["20"],
+    );
+    let found = counted(&["middle(int)"], &[], &program, &["20"]);
+    let inside = &found["middle(int)"];
+    let edges = list(inside, "edges").iter();
+    let left = edges.filter(|edge| edge["in_call"] == true && edge["to"].is_null());
+    let left: u64 = left.map(|edge| number(&edge["count"])).sum();
+    // Each third call throws, and is left inside the call of `thrower`, then inside that of
+    // _Unwind_Resume.
+    assert_eq!(left, 2 * 7, "{inside}");
+}
+
+/// A child made by fork counts for itself if it is followed, and nothing if it is not.
+#[test]
+fn forked_children_do_not_disturb_counts() {
+    let program = program_with("forks_in_loop.c", &["-O2"]);
+    for (more, processes) in [(&[][..], 1), (&["--follow"], 4)] {
+        let found = counted(&["rounds"], more, &program, &["3", "1000"]);
+        let inside = &found["rounds"];
+        let loops = list(inside, "loops");
+        let iterations = loops.iter().map(|of| number(&of["iterations"])).max();
+        assert_eq!(iterations, Some(processes * 1000), "{inside}");
+    }
+}
+
+/// Signals interrupt hooks at any instruction, and their handlers count in the same function.
+#[test]
+fn signal_handlers_count_in_the_same_function() {
+    let program = program_with("counts_in_handler.c", &["-O2"]);
+    let scratch = Scratch::new("edges-signals");
+    let file = scratch.file("p.json");
+    let run = Run::ipath(["run", "--no-tui", "--edges", "counted", "-o"]).arg(&file);
+    let finished = run.arg("--").arg(&program).arg("20000").run().expect(0);
+    let own = finished.stdout.split_whitespace().next_back();
+    let own: u64 = own
+        .and_then(|word| word.parse().ok())
+        .expect("its own count");
+    let inside = &insides(&file)["counted"];
+    let loops = list(inside, "loops");
+    let iterations = loops.iter().map(|of| number(&of["iterations"])).max();
+    assert_eq!(iterations, Some(own), "{inside}");
+}
+
+/// A function whose edges cannot be counted is named with the reason, and the others are counted.
+#[test]
+fn what_cannot_be_counted_is_named() {
+    let program = program_with("branches.c", &["-Os", "-no-pie"]);
+    let scratch = Scratch::new("edges-refused");
+    let file = scratch.file("p.json");
+    let run = Run::ipath(["run", "--no-tui", "--edges", "jumps,mixed", "-o"]).arg(&file);
+    let finished = run.arg("--").arg(&program).arg("40").run().expect(0);
+    let said = finished
+        .stderr
+        .contains("jumps: not instrumented: call-in-window");
+    assert!(said, "{}", finished.report());
+    assert_eq!(insides(&file).len(), 1);
+    let error = Run::ipath(["run", "--no-tui", "--edges", "missing", "--"])
+        .arg(&program)
+        .run();
+    error.expect(1).expect_error();
+}
