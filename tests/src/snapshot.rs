@@ -18,14 +18,17 @@ pub struct ProcessState {
     /// The target of each open descriptor, by its number.
     pub descriptors: BTreeMap<String, String>,
     /// Signal masks and dispositions, number of threads, tracer: lines of /proc/PID/status.
-    pub status: BTreeMap<String, String>,
+    pub status: Lines,
     /// The lines on signal masks and tracer in the status of each thread, by its id.
-    pub threads: BTreeMap<String, BTreeMap<String, String>>,
+    pub threads: BTreeMap<String, Lines>,
     /// The names of the files in /dev/shm that contain the process id.
     pub shared: Vec<String>,
     /// A signal that the process receives repeatedly, which may be pending at any time.
     recurring: Option<Signal>,
 }
+
+/// Lines of a status by their names.
+type Lines = BTreeMap<String, String>;
 
 const OF_PROCESS: &[&str] = &[
     "SigBlk",
@@ -73,11 +76,21 @@ impl ProcessState {
             maps,
             text,
             descriptors,
-            status: lines(&read("status"), OF_PROCESS),
+            status: Self::of_process(&read("status"), threads.get(&pid.to_string())),
             threads,
             shared,
             recurring: None,
         }
+    }
+
+    /// The lines on the process, with the blocked signals of its first thread, which is the one
+    /// that the status of a process describes.
+    fn of_process(status: &str, first: Option<&Lines>) -> Lines {
+        let mut found = lines(status, OF_PROCESS);
+        if let Some(blocked) = first.and_then(|lines| lines.get("SigBlk")) {
+            found.insert("SigBlk".into(), blocked.clone());
+        }
+        found
     }
 
     /// The state at a moment when the program is not handling `signal`, which it receives
@@ -89,7 +102,7 @@ impl ProcessState {
     pub fn between(pid: u32, signal: Signal) -> Self {
         const LIMIT: Duration = Duration::from_secs(20);
         let end = Instant::now() + LIMIT;
-        let blocks = |lines: &BTreeMap<String, String>| {
+        let blocks = |lines: &Lines| {
             lines
                 .get("SigBlk")
                 .is_some_and(|set| number(set) & bit(signal) != 0)
@@ -183,7 +196,7 @@ impl ProcessState {
     }
 
     /// The lines of a status without the recurring signal in the sets of pending signals.
-    fn without_recurring(&self, lines: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    fn without_recurring(&self, lines: &Lines) -> Lines {
         let mut lines = lines.clone();
         for (name, set) in &mut lines {
             if let (Some(signal), "SigPnd" | "ShdPnd") = (self.recurring, name.as_str()) {
@@ -209,8 +222,7 @@ impl ProcessState {
     /// The differences from `self` to the current state. Waits until there is none, for up to 30
     /// seconds, and returns those that remain.
     ///
-    /// A thread that awaits signals has different signals blocked until it waits again. A thread
-    /// that worked for a killed command gets its signal mask back once it has run again.
+    /// A thread that worked for a killed command gets its signal mask back once it has run again.
     pub fn lasting_differences(&self, pid: u32) -> Vec<String> {
         const BACK: Duration = Duration::from_secs(30);
         let end = Instant::now() + BACK;
@@ -252,7 +264,7 @@ fn changes<V: std::fmt::Debug + PartialEq>(
 }
 
 /// The values of the lines of /proc/PID/status with these names, by name.
-fn lines(status: &str, names: &[&str]) -> BTreeMap<String, String> {
+fn lines(status: &str, names: &[&str]) -> Lines {
     let fields = status.lines().filter_map(|line| line.split_once(":\t"));
     fields
         .filter(|(name, _)| names.contains(name))
@@ -284,10 +296,46 @@ fn hash(memory: &File, line: &str) -> u64 {
     hasher.finish()
 }
 
+/// The status lines of a thread. Among the blocked signals are those that it awaits: the kernel
+/// unblocks them for the time of the wait (kernel/signal.c, do_sigtimedwait), so without them the
+/// set would depend on whether the thread waits already. `None` if the thread has ended.
+fn of_thread(pid: u32, tid: &str) -> Option<Lines> {
+    let read = |file: &str| {
+        let bytes = fs::read(format!("/proc/{pid}/task/{tid}/{file}")).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    loop {
+        let before = awaited(pid, &read("syscall").unwrap_or_default());
+        let mut found = lines(&read("status")?, OF_THREAD);
+        if before != awaited(pid, &read("syscall").unwrap_or_default()) {
+            continue;
+        }
+        if let (Some(awaited), Some(blocked)) = (before, found.get_mut("SigBlk")) {
+            *blocked = format!("{:016x}", number(blocked) | awaited);
+        }
+        return Some(found);
+    }
+}
+
+/// The set of signals that a thread awaits by rt_sigtimedwait(2), by its line in
+/// /proc/PID/task/TID/syscall.
+fn awaited(pid: u32, call: &str) -> Option<u64> {
+    let mut fields = call.split_whitespace();
+    let number: i64 = fields.next()?.parse().ok()?;
+    if number != nix::libc::SYS_rt_sigtimedwait {
+        return None;
+    }
+    let set = u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok()?;
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    let mut bytes = [0; 8];
+    memory.read_exact_at(&mut bytes, set).ok()?;
+    Some(u64::from_le_bytes(bytes))
+}
+
 /// The status lines of each thread by its id, once all threads are fully started, or after 3
 /// seconds. The C library creates threads with all signals blocked; they unblock them when they
 /// start.
-fn threads_made(pid: u32) -> BTreeMap<String, BTreeMap<String, String>> {
+fn threads_made(pid: u32) -> BTreeMap<String, Lines> {
     /// All signals except SIGKILL and SIGSTOP.
     const ALL: &str = "fffffffffffbfeff";
     /// Some programs block all signals permanently.
@@ -296,14 +344,13 @@ fn threads_made(pid: u32) -> BTreeMap<String, BTreeMap<String, String>> {
     loop {
         let of = |tid: String| {
             // A thread that has ended since the listing is skipped.
-            let status = fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-            let status = String::from_utf8_lossy(&status);
-            Some((tid, lines(&status, OF_THREAD)))
+            let found = of_thread(pid, &tid)?;
+            Some((tid, found))
         };
         let listed = list(&format!("/proc/{pid}/task")).into_iter();
         let threads: BTreeMap<_, _> = listed.filter_map(of).collect();
         let is_being_made =
-            |said: &BTreeMap<String, String>| said.get("SigBlk").is_some_and(|b| b == ALL);
+            |said: &Lines| said.get("SigBlk").is_some_and(|b| b == ALL);
         if !threads.values().any(is_being_made) || Instant::now() > end {
             return threads;
         }
