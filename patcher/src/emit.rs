@@ -8,6 +8,7 @@
 //! At an entry, a return or a tail jump, nothing below the stack pointer is live, so the hook may
 //! push. At any other instruction the red zone is live, so the hook skips it.
 
+mod copy;
 mod terms;
 mod trampoline;
 
@@ -16,7 +17,7 @@ use crate::isa::{self, BREAKPOINT};
 use crate::plan::{Site, Tactic};
 
 pub use crate::isa::STONE;
-pub use terms::{CountCells, EmitError, Hooks, PcPair};
+pub use terms::{BankedPc, CountCells, EmitError, Hooks, PcPair};
 
 /// Bytes to overwrite in the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,9 @@ pub struct Emitted {
     /// of hooks, the stepping stone, and the landing of a short jump. Use these pairs only to undo
     /// the patches.
     pub hook_starts: Vec<PcPair>,
+    /// Equivalent program counters in copies that keep a bank in a register whose value is on the
+    /// stack.
+    pub banked: Vec<BankedPc>,
 }
 
 impl Site {
@@ -110,6 +114,7 @@ impl Site {
             stone,
             pcs: built.pcs,
             hook_starts: built.hook_starts,
+            banked: built.banked,
         })
     }
 

@@ -28,6 +28,7 @@ mod place;
 #[cfg(test)]
 mod random;
 mod refuse;
+mod region;
 mod solve;
 #[cfg(test)]
 mod tests;
@@ -46,4 +47,5 @@ pub use never_returning::NeverReturning;
 pub use numbering::{Action, End, Numbering, Path, Start, TooManyPaths};
 pub use place::Place;
 pub use refuse::Refusal;
+pub use region::{Moved, Region};
 pub use solve::{Unsolved, solve};

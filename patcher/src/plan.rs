@@ -26,11 +26,13 @@ mod trap;
 mod tests;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::addr::Svma;
 use crate::flow::{Flow, is_fragment, returns_to_caller};
 use crate::function::{Function, FunctionKind};
 use crate::image::Image;
+use crate::inside::Region;
 
 pub use crate::flow::ModuleContext;
 pub use crate::isa::Pun;
@@ -79,22 +81,35 @@ pub fn plan_points(
         effect: Effect::Point(number),
     });
     let points: Vec<ProbePoint> = points.collect();
-    plan_inside(image, context, function, (want, &points), allowed)
+    let hooks = Hooked {
+        points: &points,
+        regions: &[],
+    };
+    plan_inside(image, context, function, (want, hooks), allowed)
+}
+
+/// The hooks wanted inside a function.
+#[derive(Clone, Copy, Debug)]
+pub struct Hooked<'a> {
+    /// The points, counts, and ways into copies.
+    pub points: &'a [ProbePoint],
+    /// The regions that [`Effect::Enter`] names by their numbers.
+    pub regions: &'a [Arc<Region>],
 }
 
 /// Like [`plan_points`], with hooks for these points and counts.
 ///
 /// # Panics
-/// If one of `points` is an entry or an exit.
+/// If one of the points is an entry or an exit.
 pub fn plan_inside(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
     function: &Function,
-    (want, points): (Effects, &[ProbePoint]),
+    (want, hooks): (Effects, Hooked<'_>),
     allowed: Allowed,
 ) -> FunctionPlan {
-    assert!(points.iter().all(|point| point.effect.is_inside()));
-    let with = |allowed| plan_with(image, context, function, (want, points), allowed);
+    assert!(hooks.points.iter().all(|point| point.effect.is_inside()));
+    let with = |allowed| plan_with(image, context, function, (want, hooks), allowed);
     let mut plan = with(allowed);
     if allowed.moved_calls || plan.refused().is_none() {
         return plan;
@@ -121,7 +136,7 @@ fn plan_with(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
     function: &Function,
-    (want, points): (Effects, &[ProbePoint]),
+    (want, Hooked { points, regions }): (Effects, Hooked<'_>),
     allowed: Allowed,
 ) -> FunctionPlan {
     debug_assert!(
@@ -150,6 +165,7 @@ fn plan_with(
         return refuse(RefuseReason::Fragment);
     }
     let mut ladder = ladder::Ladder::new(image, context, &flow, allowed);
+    ladder.regions = regions;
     let outcomes = ladder.climb(want, points);
     // If only some sites were written, their jumps would lead into the middle of other windows.
     let Some(sites) = ladder.into_sites() else {

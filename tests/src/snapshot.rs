@@ -349,8 +349,7 @@ fn threads_made(pid: u32) -> BTreeMap<String, Lines> {
         };
         let listed = list(&format!("/proc/{pid}/task")).into_iter();
         let threads: BTreeMap<_, _> = listed.filter_map(of).collect();
-        let is_being_made =
-            |said: &Lines| said.get("SigBlk").is_some_and(|b| b == ALL);
+        let is_being_made = |said: &Lines| said.get("SigBlk").is_some_and(|b| b == ALL);
         if !threads.values().any(is_being_made) || Instant::now() > end {
             return threads;
         }

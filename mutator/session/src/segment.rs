@@ -47,8 +47,8 @@ pub use asked::{Asking, Question};
 pub use clean::{Cleaned, clean, is_in_use, sweep};
 pub use departing::{Departs, Departure};
 pub use document::{
-    Document, FunctionDoc, KeptDoc, MetricDoc, PairDoc, PendingDoc, RefusedDoc, RegionDoc,
-    RuntimeDoc, SiteDoc, StopDoc,
+    BankedDoc, Document, FunctionDoc, KeptDoc, MetricDoc, PairDoc, PendingDoc, RefusedDoc,
+    RegionDoc, RuntimeDoc, SiteDoc, StopDoc,
 };
 pub use error::SegmentError;
 pub use inside::{EdgeDoc, InsideDoc};

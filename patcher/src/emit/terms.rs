@@ -36,6 +36,9 @@ pub struct CountCells {
     /// The cell with the address of the table of banks ([`CountIn`](crate::isa::CountIn)). `None` if
     /// all hooks must call the stub.
     pub table: Option<Avma>,
+    /// The number of a counter that is never read. A thread that counts with it gets a bank if one
+    /// has no owner.
+    pub claim: u32,
 }
 
 /// A pair of equivalent program counters.
@@ -45,6 +48,18 @@ pub struct PcPair {
     pub original: Avma,
     /// The address in the trampoline. Execution that continues here does not run a hook twice.
     pub trampoline: Avma,
+}
+
+/// Equivalent program counters in a copy that has spilled a register.
+///
+/// To move a thread to the original code, set the register to the word at the stack pointer, and
+/// raise the stack pointer by [`LOWERED`](crate::isa::LOWERED) bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BankedPc {
+    /// The program counters.
+    pub pcs: PcPair,
+    /// The number of the register, as encoded in instructions.
+    pub register: u8,
 }
 
 /// Reasons why a trampoline cannot be emitted at the given address.

@@ -1,11 +1,14 @@
 //! The trampoline of one site.
 
+use std::collections::BTreeMap;
+
 use crate::addr::{Avma, Bias, Svma};
 use crate::inside::Counter;
 use crate::isa::{COUNT, Code, Displaced, Goal, HOOK, HOOK_AT_POINT, JUMP};
 use crate::plan::{Effect, ProbePoint, Row, Site, Tactic};
 
-use super::terms::{CountCells, EmitError, Hooks, PcPair};
+use super::copy::{self, Labels};
+use super::terms::{BankedPc, CountCells, EmitError, Hooks, PcPair};
 
 /// The length in bytes of a jump to any target within 2 GiB.
 const LONG: usize = JUMP as usize;
@@ -18,6 +21,8 @@ pub struct Built {
     pub pcs: Vec<PcPair>,
     /// The starts of hooks, each with the probe point's instruction.
     pub hook_starts: Vec<PcPair>,
+    /// Equivalent program counters in copies that have spilled the register of the bank.
+    pub banked: Vec<BankedPc>,
 }
 
 /// An upper bound of the length of a trampoline for `site`, in bytes.
@@ -27,6 +32,7 @@ pub fn max_len(site: &Site) -> usize {
         Effect::Entry => HOOK,
         Effect::Point(_) => HOOK_AT_POINT,
         Effect::Count(..) => COUNT + HOOK_AT_POINT + 2 * LONG,
+        Effect::Enter(_) => copy::max_enter(),
         // Hooks of a conditional jump that is taken follow all other code, with a jump after them.
         Effect::Exit | Effect::TailExit(_) => HOOK + LONG,
     };
@@ -38,7 +44,8 @@ pub fn max_len(site: &Site) -> usize {
         .iter()
         .map(|r| row(&r.displaced, &r.points))
         .sum::<usize>();
-    row(&site.displaced, &site.points) + rows
+    let copies = site.regions.iter().map(|(_, region)| copy::max_len(region));
+    row(&site.displaced, &site.points) + rows + copies.sum::<usize>()
 }
 
 /// Builds the trampoline of `site` for the address `base`.
@@ -56,6 +63,8 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
         taken: Vec::new(),
         rows: Vec::new(),
         uncounted: Vec::new(),
+        copied: BTreeMap::new(),
+        banked: Vec::new(),
     };
     builder.rows = site.rows.iter().map(|_| builder.out.label()).collect();
     match site.tactic {
@@ -64,17 +73,19 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
     }
     builder.rows()?;
     builder.taken_jumps()?;
+    builder.copies()?;
     builder.uncounted()?;
     Ok(Built {
         code: builder.out.finish()?,
         pcs: builder.pcs,
         hook_starts: builder.hook_starts,
+        banked: builder.banked,
     })
 }
 
 /// Consecutive displaced instructions.
 #[derive(Clone, Copy)]
-struct Copied<'a> {
+pub(super) struct Copied<'a> {
     /// The row's index; 0 is the site's own window.
     number: usize,
     displaced: &'a [Displaced],
@@ -83,12 +94,12 @@ struct Copied<'a> {
     resume: Svma,
 }
 
-struct Builder<'a> {
-    site: &'a Site,
-    bias: Bias,
-    hooks: &'a Hooks,
-    out: Code,
-    pcs: Vec<PcPair>,
+pub(super) struct Builder<'a> {
+    pub(super) site: &'a Site,
+    pub(super) bias: Bias,
+    pub(super) hooks: &'a Hooks,
+    pub(super) out: Code,
+    pub(super) pcs: Vec<PcPair>,
     hook_starts: Vec<PcPair>,
     /// Conditional jumps with hooks if they are taken, which follow all other code: the label, the
     /// effects, the instruction, and where it leads.
@@ -97,6 +108,10 @@ struct Builder<'a> {
     rows: Vec<usize>,
     /// Counts of threads without a bank.
     uncounted: Vec<Uncounted>,
+    /// The labels of the copies of each region that is entered, by the region's number.
+    pub(super) copied: BTreeMap<u32, Labels>,
+    /// Equivalent program counters in copies that have spilled the register of the bank.
+    pub(super) banked: Vec<BankedPc>,
 }
 
 /// A count by a thread that has no bank.
@@ -180,7 +195,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn pair(&mut self, original: Svma) {
+    pub(super) fn pair(&mut self, original: Svma) {
         let pair = PcPair {
             original: self.bias.to_avma(original),
             trampoline: self.out.here(),
@@ -203,6 +218,7 @@ impl<'a> Builder<'a> {
     }
 
     fn hook(&mut self, effect: Effect, original: Svma) -> Result<(), EmitError> {
+        let header = original;
         let original = self.bias.to_avma(original);
         self.hook_starts.push(PcPair {
             original,
@@ -220,6 +236,10 @@ impl<'a> Builder<'a> {
             Effect::Count(counter) => {
                 let missing = EmitError::NoPointStub { at: original };
                 return self.count(counter, self.hooks.counts.ok_or(missing)?);
+            }
+            Effect::Enter(number) => {
+                let missing = EmitError::NoPointStub { at: original };
+                return self.enter(number, header, self.hooks.counts.ok_or(missing)?);
             }
         };
         let red_zone = effect.is_inside();
@@ -257,7 +277,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The new target for a jump to `target` that is displaced in `row`.
-    fn goal(&self, target: Svma, row: Option<Copied<'_>>) -> Goal {
+    pub(super) fn goal(&self, target: Svma, row: Option<Copied<'_>>) -> Goal {
         let site = self.site;
         // The entry hook precedes the copy of the entry, so a jump to that copy skips the hook.
         let target = if site.entry.contains(&target) {

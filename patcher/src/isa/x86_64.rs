@@ -1,6 +1,7 @@
 //! x86-64, as in the Intel SDM, volume 2, with the calling convention of the System V ABI, x86-64
 //! supplement (psABI).
 
+mod bank;
 mod code;
 mod count;
 mod decoding;
@@ -19,6 +20,9 @@ mod scan;
 mod stack;
 mod uses;
 
+pub use bank::{
+    BankRegister, COUNT_IN, ENTER, GROWS, LEAVE, LOOP_ALIGNMENT, LOWERED, SavedFlags, lowered,
+};
 pub use code::{Code, Goal, HOOK, HOOK_AT_POINT};
 pub use count::{COUNT, CountIn};
 pub use decoding::{Insns, decode, first};

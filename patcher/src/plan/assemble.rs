@@ -1,8 +1,11 @@
 //! Turns drafts into sites. The contents of a trampoline are known only once all drafts are placed.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::addr::Svma;
+use crate::inside::Region;
 use crate::isa::{Displaced, JUMP};
 
 use super::draft::Draft;
@@ -22,6 +25,7 @@ impl Ladder<'_, '_> {
         let range = |r: &Range<u64>| Svma(r.start)..Svma(r.end);
         let landing = draft.landing.map(|at| at..at + JUMP);
         let hosted = self.sites.landings_in(&draft.window);
+        let (rows, regions) = self.rows(draft);
         Site {
             window: range(&draft.window),
             tactic: draft.tactic,
@@ -34,7 +38,9 @@ impl Ladder<'_, '_> {
                 landing.map(|l| self.original(&l)).unwrap_or_default(),
             ],
             entry: flow.ranges[0].start..flow.entry.plus(1),
-            rows: self.rows(draft),
+            rows,
+            regions,
+            counters_from: 0,
             displaced: draft.displaced.clone(),
         }
     }
@@ -48,24 +54,40 @@ impl Ladder<'_, '_> {
     }
 
     /// Copies of all overwritten code that jumps displaced by `draft` lead to, or jumps in other
-    /// copies, transitively.
-    fn rows(&self, draft: &Draft) -> Vec<Row> {
+    /// copies, transitively. Also the regions that are entered in the trampoline.
+    fn rows(&self, draft: &Draft) -> (Vec<Row>, Vec<(u32, Arc<Region>)>) {
         let own: &[Displaced] = match draft.tactic {
             Tactic::Retarget => &[],
             _ => &draft.displaced,
         };
         let mut rows: Vec<Row> = Vec::new();
+        let mut regions: BTreeMap<u32, Arc<Region>> = BTreeMap::new();
         let mut wanted: Vec<Svma> = self.leaving(&draft.displaced, own).collect();
+        let mut enter = |points: &[ProbePoint], wanted: &mut Vec<Svma>| {
+            let entered = points.iter().filter_map(|point| match point.effect {
+                Effect::Enter(number) => Some(number),
+                _ => None,
+            });
+            for number in entered {
+                if let Some(region) = self.regions.get(number as usize)
+                    && regions.insert(number, Arc::clone(region)).is_none()
+                {
+                    wanted.extend(region.exits());
+                }
+            }
+        };
+        enter(&draft.points, &mut wanted);
         while let Some(target) = wanted.pop() {
             if rows.iter().any(|row| row.displaced[0].at == target) {
                 continue;
             }
             if let Some(row) = self.row(target) {
                 wanted.extend(self.leaving(&row.displaced, &row.displaced));
+                enter(&row.points, &mut wanted);
                 rows.push(row);
             }
         }
-        rows
+        (rows, regions.into_iter().collect())
     }
 
     /// The targets of jumps among `displaced` that are outside of `own`. Any address of the entry

@@ -2,6 +2,7 @@
 //! safe.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::check::Ground;
 use super::draft::Draft;
@@ -11,6 +12,7 @@ use super::refuse::{RefuseReason, unhookable};
 use super::sites::Sites;
 use crate::flow::{Flow, Leave, LeaveKind, ModuleContext};
 use crate::image::Image;
+use crate::inside::Region;
 use crate::isa::{Control, Insn, JUMP, SHORT_JUMP};
 
 /// The maximum length of a joined window, in bytes. Each join examines all its windows again, so
@@ -27,6 +29,8 @@ pub struct Ladder<'a, 'd> {
     pub(super) sites: Sites,
     /// True if punned jumps are allowed.
     pub(super) puns: bool,
+    /// The regions that [`Effect::Enter`] names by their numbers.
+    pub(super) regions: &'a [Arc<Region>],
 }
 
 /// The outcomes for the probe points of a function.
@@ -66,6 +70,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
             },
             sites: Sites::default(),
             puns: allowed.puns,
+            regions: &[],
         }
     }
 

@@ -114,6 +114,9 @@ impl FunctionPlan {
                 counter.number += base;
             }
         }
+        for site in &mut self.sites {
+            site.counters_from += base;
+        }
     }
 
     /// All exits and points, in the outcomes and in the sites.

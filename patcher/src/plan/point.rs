@@ -18,6 +18,9 @@ pub enum Effect {
     Point(u32),
     /// A transfer of control is counted.
     Count(Counter),
+    /// Control continues in the copy of the region with this number. The instruction is a header of
+    /// the region.
+    Enter(u32),
     /// The activation ends by a return.
     Exit,
     /// The activation ends by a tail call: the callee returns to the caller.
@@ -45,7 +48,7 @@ impl Effect {
 
     /// True if the hook runs at an instruction inside the activation, where the red zone is live.
     pub fn is_inside(self) -> bool {
-        matches!(self, Self::Point(_) | Self::Count(..))
+        matches!(self, Self::Point(_) | Self::Count(..) | Self::Enter(_))
     }
 }
 

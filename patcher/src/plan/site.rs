@@ -1,8 +1,10 @@
 //! A place at which a function is patched.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::addr::Svma;
+use crate::inside::Region;
 use crate::isa::{Displaced, Pun};
 
 use super::point::{ProbePoint, Tactic};
@@ -35,6 +37,10 @@ pub struct Site {
     pub(crate) entry: Range<Svma>,
     /// Copies of the targets of displaced jumps that are in other sites' windows.
     pub(crate) rows: Vec<Row>,
+    /// The regions that the trampoline has copies of, each with its number.
+    pub(crate) regions: Vec<(u32, Arc<Region>)>,
+    /// The number of the session's counter that is number 0 in the regions.
+    pub(crate) counters_from: u32,
 }
 
 /// A copy of the rest of another site's window.

@@ -96,6 +96,8 @@ fn trap(image: &Image<'_>, flow: &Flow, plan: &PointPlan) -> Option<Site> {
         // A jump back to the entry is not a call, but would hit the breakpoint.
         Effect::Entry => flow.reentries.is_empty(),
         Effect::Point(_) | Effect::Count(..) => true,
+        // The counts of the region are possible without a copy.
+        Effect::Enter(_) => false,
         Effect::Exit | Effect::TailExit(_) => {
             let first = flow.leaves.partition_point(|l| l.at < at);
             let leave = flow.leaves.get(first).filter(|l| l.at == at)?;
@@ -117,6 +119,8 @@ fn trap(image: &Image<'_>, flow: &Flow, plan: &PointPlan) -> Option<Site> {
         old: [bytes[..1].to_vec(), Vec::new()],
         entry: flow.ranges[0].start..flow.entry.plus(1),
         rows: Vec::new(),
+        regions: Vec::new(),
+        counters_from: 0,
         displaced: vec![displaced],
     })
 }

@@ -12,6 +12,8 @@ use core::sync::atomic::AtomicU64;
 pub const BANKS: usize = 64;
 /// The number of counters of a session.
 pub const MOST_COUNTERS: u64 = 1 << 14;
+/// The number of a counter that is never read. Threads count with it to become the owner of a bank.
+pub const CLAIM: u32 = 0;
 /// Bytes from one bank to the next.
 pub const BANK_BYTES: u64 = 8 * MOST_COUNTERS;
 

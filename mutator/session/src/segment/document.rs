@@ -298,6 +298,10 @@ pub struct SiteDoc {
     /// The starts of hooks in the trampoline, and the equivalent program counters in the original
     /// code.
     pub hook_starts: Vec<PairDoc>,
+    /// Program counters in copies that have spilled a register, and the equivalent ones in the
+    /// original code.
+    #[serde(default)]
+    pub banked: Vec<BankedDoc>,
 }
 
 /// Bytes of the target that must stay as they are.
@@ -323,6 +327,15 @@ impl From<KeptDoc> for (u64, Vec<u8>) {
     fn from(kept: KeptDoc) -> Self {
         (kept.at.0, kept.bytes)
     }
+}
+
+/// A program counter in a copy that has spilled a register: [`patcher::emit::BankedPc`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct BankedDoc {
+    /// The program counters.
+    pub pcs: PairDoc,
+    /// The number of the register, as encoded in instructions.
+    pub register: u8,
 }
 
 /// A program counter in both copies of the code.

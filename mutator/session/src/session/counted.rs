@@ -1,10 +1,13 @@
 //! The counters of a function whose edges are counted.
 
-use patcher::inside::{self, BlockId, Counting, Edge, EdgeKind, Inside, LoopId, Node};
+use std::sync::Arc;
+
+use patcher::inside::{self, BlockId, Counting, Edge, EdgeKind, Inside, LoopId, Node, Region};
 use patcher::plan::{Effect, ProbePoint};
 
 use super::refusal::Refusal;
 use crate::segment::{EdgeDoc, InsideDoc};
+use ipath_symbols::images::OpenImage;
 
 /// The counters of a function.
 #[derive(Clone)]
@@ -13,6 +16,8 @@ pub struct Counted {
     pub(super) name: String,
     /// The hook of each counter. Numbers are those within the function.
     pub(super) hooks: Vec<ProbePoint>,
+    /// The loops that can run from copies with their counters.
+    pub(super) regions: Vec<Arc<Region>>,
     /// The graph, with counters from number 0 on.
     pub(super) inside: InsideDoc,
     /// Why the edges cannot be counted. `None` if they can be.
@@ -21,7 +26,11 @@ pub struct Counted {
 
 impl Counted {
     /// The counters of a function that has been analyzed. `name` is its name in reports.
-    pub(super) fn of(inside: Result<Inside, inside::Refusal>, name: String) -> Self {
+    pub(super) fn of(
+        image: &OpenImage,
+        inside: Result<Inside, inside::Refusal>,
+        name: String,
+    ) -> Self {
         let counting = inside.map_err(|refusal| refusal.to_string());
         let counting = counting.and_then(|inside| {
             let counting = Counting::of(&inside.flow, &inside.graph);
@@ -32,17 +41,43 @@ impl Counted {
             Ok((counting, inside)) => Self {
                 name,
                 hooks: hooks(&counting),
+                regions: regions(image, &inside, &counting),
                 inside: document(&counting, &inside),
                 refused: None,
             },
             Err(cause) => Self {
                 name,
                 hooks: Vec::new(),
+                regions: Vec::new(),
                 inside: InsideDoc::default(),
                 refused: Some(Refusal::Inside(cause)),
             },
         }
     }
+}
+
+impl Counted {
+    /// The hooks if these regions run from copies: the ways into the copies, and the counters
+    /// outside of them.
+    pub(super) fn hooks_beside(&self, regions: &[Arc<Region>]) -> Vec<ProbePoint> {
+        let is_outside = |hook: &&ProbePoint| {
+            let mut regions = regions.iter();
+            regions.all(|region| region.index_of(hook.at).is_none())
+        };
+        let outside = self.hooks.iter().filter(is_outside).copied();
+        let enter = regions.iter().zip(0..).flat_map(|(region, number)| {
+            region.headers.iter().map(move |&(at, _)| ProbePoint {
+                at,
+                effect: Effect::Enter(number),
+            })
+        });
+        outside.chain(enter).collect()
+    }
+}
+
+fn regions(image: &OpenImage, inside: &Inside, counting: &Counting) -> Vec<Arc<Region>> {
+    let regions = Region::all(image.image(), image.context(), inside, counting);
+    regions.into_iter().map(Arc::new).collect()
 }
 
 fn hooks(counting: &Counting) -> Vec<ProbePoint> {

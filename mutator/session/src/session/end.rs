@@ -288,7 +288,8 @@ impl View<'_> {
         // Threads at copied instructions continue at the originals if those have been restored.
         let functions = &self.document.functions;
         let sites = functions.iter().flat_map(FunctionDoc::sites_restored);
-        move_back(stopped, sites.flat_map(|site| site.pairs(false)))?;
+        let pairs = sites.clone().flat_map(|site| site.pairs(false));
+        move_back(stopped, pairs, sites.flat_map(|site| &site.banked))?;
         let mut inside = Vec::new();
         for thread in stopped.threads() {
             self.renew(memory, stacks, thread)?;
@@ -363,6 +364,7 @@ fn restore_standing(
             move_back(
                 stopped,
                 sites.iter().flat_map(|s| &s.hook_starts).filter(is_back),
+                std::iter::empty(),
             )
         })?;
         let Some(at) = kept else {

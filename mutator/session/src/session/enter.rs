@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use abi::count::{BANK_OF, BANK_SHIFT, Bank};
+use abi::count::{BANK_OF, BANK_SHIFT, Bank, CLAIM};
 use abi::image::{Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS};
 use abi::schema::SCHEMA_COUNT;
 use nix::errno::Errno;
@@ -22,7 +22,7 @@ use super::refusing::{module_id, refuse_candidate};
 use super::runtime_memory::read;
 use super::{Candidate, Changed, Refusal, SessionError};
 use crate::segment::{
-    Document, FunctionDoc, Journal, KeptDoc, PairDoc, Reach, RegionDoc, Role, Segment,
+    BankedDoc, Document, FunctionDoc, Journal, KeptDoc, PairDoc, Reach, RegionDoc, Role, Segment,
     SegmentError, SiteDoc, State,
 };
 use ipath_target::process::modules::Module;
@@ -216,14 +216,16 @@ fn take_counters(
     let Some(counted) = &mut candidate.counted else {
         return Ok(Ok(()));
     };
-    let (first, count) = (locked.document.edge_counters, counted.inside.counters());
+    // The number before the first one is never read.
+    let first = locked.document.edge_counters.max(CLAIM + 1);
+    let count = counted.inside.counters();
     if !locked.segment.add_counters(first, count)? {
         let why = format!("the session has no room for its {count} counters");
         return Ok(Err(Refusal::Inside(why)));
     }
     counted.inside.first = first;
     candidate.plan.number_counters_from(first);
-    locked.document.edge_counters += count;
+    locked.document.edge_counters = first + count;
     let table = locked.symbol(SYMBOL_ALIVE)?;
     writes.extend(banks(&locked.segment, locked.document.segment.start, table));
     Ok(Ok(()))
@@ -335,6 +337,10 @@ fn new_sites(
             original: p.original,
             trampoline: p.trampoline,
         };
+        let banked = |p: &patcher::emit::BankedPc| BankedDoc {
+            pcs: pair(&p.pcs),
+            register: p.register,
+        };
         let at = |svma| candidate.bias.to_avma(svma);
         let range = |r: &std::ops::Range<_>| at(r.start)..at(r.end);
         let kept = site.pun.as_ref();
@@ -356,6 +362,7 @@ fn new_sites(
             trap: site.tactic == Tactic::Trap,
             pcs: emitted.pcs.iter().map(pair).collect(),
             hook_starts: emitted.hook_starts.iter().map(pair).collect(),
+            banked: emitted.banked.iter().map(banked).collect(),
         });
     }
     Ok(sites)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
+use abi::count::CLAIM;
 use patcher::emit::{CodePlace, CountCells, Emitted, Hooks, STONE};
 use patcher::plan::RefuseReason;
 use patcher::{Avma, FileOffset};
@@ -244,6 +245,7 @@ impl Places {
                 counts: Some(CountCells {
                     stub: cell(Cell::Count),
                     table: self.counts_inline.then(|| cell(Cell::Banks)),
+                    claim: CLAIM,
                 }),
                 id,
             }

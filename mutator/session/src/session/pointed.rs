@@ -5,8 +5,9 @@ use std::sync::Arc;
 use abi::point::Standing;
 use patcher::flow::{Base, FrameBefore, frames_before};
 use patcher::function::Function;
+use patcher::inside::Region;
 use patcher::plan::{
-    Allowed, Effect, Effects, FunctionPlan, ProbePoint, RefuseReason, plan_inside,
+    Allowed, Effect, Effects, FunctionPlan, Hooked, ProbePoint, RefuseReason, plan_inside,
 };
 use patcher::{Bias, Svma};
 
@@ -119,15 +120,41 @@ pub(super) fn plan_with(
         at: point.at,
         effect: Effect::Point(number),
     });
-    let hooks = counted.into_iter().flat_map(|counted| &counted.hooks);
-    let points: Vec<ProbePoint> = points.chain(hooks.copied()).collect();
-    plan_inside(
-        image.image(),
-        image.context(),
-        function,
-        (want, &points),
-        allowed,
-    )
+    let points: Vec<ProbePoint> = points.collect();
+    let of = |regions: &[Arc<Region>]| {
+        let beside = counted.map(|counted| counted.hooks_beside(regions));
+        let points = [&points[..], &beside.unwrap_or_default()].concat();
+        let hooked = Hooked {
+            points: &points,
+            regions,
+        };
+        let (image, context) = (image.image(), image.context());
+        plan_inside(image, context, function, (want, hooked), allowed)
+    };
+    let has_point = |region: &Region| points.iter().any(|p| region.index_of(p.at).is_some());
+    let mut regions = counted.map_or_else(Vec::new, |counted| counted.regions.clone());
+    regions.retain(|region| !has_point(region));
+    loop {
+        let plan = of(&regions);
+        let refused = plan.points.iter().filter(|p| p.outcome.is_err());
+        let mut refused = refused.map(|p| p.point.effect).peekable();
+        if regions.is_empty() || refused.peek().is_none() {
+            return plan;
+        }
+        // Without the copies of a region, its counters have hooks of their own. A hook elsewhere
+        // may be refused because a way into a copy takes its room.
+        let entered: Vec<u32> = refused
+            .filter_map(|effect| match effect {
+                Effect::Enter(number) => Some(number),
+                _ => None,
+            })
+            .collect();
+        let mut number = 0..;
+        regions.retain(|_| {
+            let number = number.next();
+            !entered.is_empty() && number.is_some_and(|number| !entered.contains(&number))
+        });
+    }
 }
 
 /// True if another tactic or less in the way may make the point possible.

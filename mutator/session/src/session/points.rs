@@ -79,7 +79,7 @@ impl Selection {
                     let calls = calls.entry(index).or_default();
                     let counted = || {
                         let inside = inside(&pointed.image, &pointed.function, calls);
-                        Counted::of(inside, name)
+                        Counted::of(&pointed.image, inside, name)
                     };
                     pointed.counted.get_or_insert_with(counted);
                     continue;

@@ -11,8 +11,8 @@ use super::refusing::refuse_known;
 use super::rows::follows_goroutines;
 use super::stack_scan::Stacks;
 use super::view::View;
-use super::write::{Part, switch};
-use crate::segment::{Document, SiteDoc};
+use super::write::{Part, move_back, switch};
+use crate::segment::{Document, FunctionDoc, SiteDoc};
 use ipath_target::process::{Extent, Mapping, Memory, Tid};
 use ipath_target::tracee::Stopped;
 
@@ -54,6 +54,12 @@ impl View<'_> {
         let mut moves = Vec::new();
         let mut staying: Vec<(usize, Tid)> = Vec::new();
         let left = left_trampolines(self.document, ids);
+        if !left.is_empty() {
+            let functions = self.document.functions.iter().filter(|f| f.is_retired());
+            let restored = functions.flat_map(FunctionDoc::sites_restored);
+            let pairs = restored.clone().flat_map(|site| site.pairs(false));
+            move_back(stopped, pairs, restored.flat_map(|site| &site.banked))?;
+        }
         for thread in stopped.threads() {
             if let Some((id, site)) = inside(thread.pc()) {
                 match site.pcs.iter().find(|p| p.original == thread.pc()) {

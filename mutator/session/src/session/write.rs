@@ -7,7 +7,7 @@ use abi::image::{SYMBOL_DETAILS, SYMBOL_PROBES};
 use abi::segment::JOURNAL_UNDONE;
 use patcher::Avma;
 use patcher::emit::Patch;
-use patcher::isa::BREAKPOINT;
+use patcher::isa::{BREAKPOINT, LOWERED};
 
 use super::in_the_way::InTheWay;
 use super::locked::Locked;
@@ -15,7 +15,9 @@ use super::rows::is_mapped;
 use super::stack_scan::Stacks;
 use super::view::View;
 use super::{SessionError, legacy};
-use crate::segment::{Document, FunctionDoc, Journal, KeptDoc, PairDoc, SegmentError, SiteDoc};
+use crate::segment::{
+    BankedDoc, Document, FunctionDoc, Journal, KeptDoc, PairDoc, SegmentError, SiteDoc,
+};
 use ipath_profile::clock;
 use ipath_target::process::{Memory, Text};
 use ipath_target::tracee::Stopped;
@@ -216,12 +218,16 @@ impl View<'_> {
         // After the restore: a thread must not continue inside a window that is still patched.
         let is_kept = |site: &SiteDoc| site.patches.iter().any(|index| kept.contains_key(index));
         let sites = sites.iter().filter(|site| !is_kept(site));
+        let banked = sites.clone().flat_map(|site| {
+            let banked = site.banked.iter();
+            banked.filter(|banked| is_left(site, banked.pcs.trampoline))
+        });
         let pairs = sites.flat_map(|site| {
             let has_landing = site.patches.iter().any(|i| landings.contains_key(i));
             let pairs = site.pairs(has_landing);
             pairs.filter(|pair| is_left(site, pair.trampoline))
         });
-        move_back(stopped, pairs)
+        move_back(stopped, pairs, banked)
     }
 
     /// Patches that must stay for now, each with the address of a landing: the landings to which
@@ -339,16 +345,25 @@ pub(super) fn with_hosts(sites: &[&SiteDoc], landings: BTreeMap<u32, Avma>) -> B
     all
 }
 
-/// Moves each thread at the second address of one of these pairs to the first. Fails if a thread
-/// cannot be moved.
+/// Moves each thread at the second address of one of these pairs to the first. A thread at one of
+/// `banked` gets the register back that the copy has spilled. Fails if a thread cannot be moved.
 pub(super) fn move_back<'p>(
     stopped: &mut Stopped,
     pairs: impl Iterator<Item = &'p PairDoc>,
+    banked: impl Iterator<Item = &'p BankedDoc>,
 ) -> Result<(), SessionError> {
+    let banked = banked.map(|b| (b.pcs.trampoline, (b.pcs.original, b.register)));
+    let banked: HashMap<Avma, (Avma, u8)> = banked.collect();
+    let space = Arc::clone(stopped.space());
     let originals: HashMap<Avma, Avma> = pairs.map(|p| (p.trampoline, p.original)).collect();
     for thread in stopped.threads() {
         if let Some(&original) = originals.get(&thread.pc()) {
             thread.set_pc(original)?;
+        } else if let Some(&(original, register)) = banked.get(&thread.pc()) {
+            let at = thread.sp();
+            let value = space.memory().read_word(at);
+            let value = value.map_err(|e| SessionError::Memory("read", at, e))?;
+            thread.leave_copy(original, (register, value), at.plus(LOWERED))?;
         }
     }
     Ok(())

@@ -204,6 +204,22 @@ impl StoppedThread {
         self.flush()
     }
 
+    /// Continues at `pc`, with this value in the general register of this number, and with the
+    /// stack pointer `sp`. The thread is in no system call.
+    ///
+    /// # Errors
+    /// The registers cannot be set, or the thread has ended.
+    pub fn leave_copy(
+        &mut self,
+        pc: Avma,
+        (register, value): (u8, u64),
+        sp: Avma,
+    ) -> Result<(), TraceeError> {
+        self.registers.set_general(register, value);
+        self.registers.set_sp(sp.0);
+        self.set_pc(pc)
+    }
+
     /// Sets the program counter and the stack pointer, outside any system call.
     pub(super) fn go_to(&mut self, pc: Avma, sp: Avma) -> Result<(), TraceeError> {
         self.registers.set_pc(pc.0);

@@ -22,14 +22,14 @@ impl CountIn {
 /// The maximum length of a hook that counts, in bytes, without the call of the stub.
 pub const COUNT: usize = 96;
 
-const RAX: u8 = 0;
+pub(super) const RAX: u8 = 0;
 /// The registers that a hook may use, in this order of preference: all but rsp, rbp, which
 /// profilers follow, and r12, whose encoding as a base differs. Those that compilers use last come
 /// first: nothing waits for them after they have been spilled.
-const SCRATCH: [u8; 13] = [11, 10, 9, 8, 15, 14, 13, 7, 6, 2, 1, 0, 3];
+pub(super) const SCRATCH: [u8; 13] = [11, 10, 9, 8, 15, 14, 13, 7, 6, 2, 1, 0, 3];
 
 /// The prefix and the register fields of an instruction with the registers `reg` and `base`.
-fn fields(is_64: bool, reg: u8, base: u8) -> (u8, u8) {
+pub(super) fn fields(is_64: bool, reg: u8, base: u8) -> (u8, u8) {
     let prefix = 0x40 | u8::from(is_64) << 3 | (reg >> 3) << 2 | base >> 3;
     (prefix, (reg & 7) << 3 | base & 7)
 }
@@ -67,9 +67,33 @@ impl Code {
             self.push(register);
         }
         if saves_flags {
-            self.put(&[0x9f]); // lahf: all flags except overflow, into ah
-            self.put(&[0x0f, 0x90, 0xc0]); // seto al: overflow into al
+            self.flags_to_rax();
         }
+        self.look_up(thread, bank, table, otherwise)?;
+        self.increment(bank, number);
+        self.place(after);
+        if saves_flags {
+            self.flags_from_rax();
+        }
+        for &register in spilled.iter().rev() {
+            self.pop(register);
+        }
+        if !spilled.is_empty() {
+            self.put(&BACK_OVER_RED_ZONE);
+        }
+        Ok(spilled.is_empty())
+    }
+
+    /// Appends code that sets `bank` to the address of the thread's bank. If the thread has none, it
+    /// jumps to the label `otherwise`. Overwrites `thread`, `bank` and the flags. Fails if `table`
+    /// is out of reach.
+    pub(super) fn look_up(
+        &mut self,
+        thread: u8,
+        bank: u8,
+        table: Avma,
+        otherwise: usize,
+    ) -> Result<(), CodeError> {
         let (prefix, modrm) = fields(true, thread, 4);
         self.put(&[0x64, prefix & !1, 0x8b, modrm, 0x25, 0, 0, 0, 0]); // mov thread, fs:[0]
         let (prefix, modrm) = fields(false, thread, bank);
@@ -86,21 +110,26 @@ impl Code {
         self.branch(&[0x0f, 0x85], Goal::Label(otherwise)); // jne: another owner
         let (prefix, modrm) = fields(true, bank, bank);
         self.put(&[prefix, 0x8b, 0x40 | modrm, CountIn::AT]); // mov bank, [bank + 8]
+        Ok(())
+    }
+
+    /// Appends `inc qword ptr [bank + 8 * number]`.
+    pub(super) fn increment(&mut self, bank: u8, number: u32) {
         let (prefix, modrm) = fields(true, 0, bank);
-        self.put(&[prefix & !4, 0xff, 0x80 | modrm]); // inc qword ptr [bank + 8 * number]
+        self.put(&[prefix & !4, 0xff, 0x80 | modrm]);
         self.put(&(8 * number).to_le_bytes());
-        self.place(after);
-        if saves_flags {
-            self.put(&[0x04, 0x7f]); // add al, 127: overflow
-            self.put(&[0x9e]); // sahf: the other flags
-        }
-        for &register in spilled.iter().rev() {
-            self.pop(register);
-        }
-        if !spilled.is_empty() {
-            self.put(&BACK_OVER_RED_ZONE);
-        }
-        Ok(spilled.is_empty())
+    }
+
+    /// Moves the status flags to ax.
+    pub(super) fn flags_to_rax(&mut self) {
+        self.put(&[0x9f]); // lahf: all flags except overflow, into ah
+        self.put(&[0x0f, 0x90, 0xc0]); // seto al: overflow into al
+    }
+
+    /// Restores the status flags from ax.
+    pub(super) fn flags_from_rax(&mut self) {
+        self.put(&[0x04, 0x7f]); // add al, 127: overflow
+        self.put(&[0x9e]); // sahf: the other flags
     }
 
     fn push(&mut self, register: u8) {

@@ -53,6 +53,12 @@ impl Registers {
         self.0 == 0
     }
 
+    /// The registers in both sets.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// True if the set has the register.
     pub fn contains(self, register: Reg) -> bool {
         self.0 & (1 << register.number()) != 0

@@ -46,6 +46,33 @@ impl Registers {
         self.0.rsp = sp;
     }
 
+    /// Sets the general register of this number, as encoded in instructions. Does nothing for other
+    /// numbers.
+    pub fn set_general(&mut self, number: u8, value: u64) {
+        let all = &mut self.0;
+        let registers = [
+            &mut all.rax,
+            &mut all.rcx,
+            &mut all.rdx,
+            &mut all.rbx,
+            &mut all.rsp,
+            &mut all.rbp,
+            &mut all.rsi,
+            &mut all.rdi,
+            &mut all.r8,
+            &mut all.r9,
+            &mut all.r10,
+            &mut all.r11,
+            &mut all.r12,
+            &mut all.r13,
+            &mut all.r14,
+            &mut all.r15,
+        ];
+        if let Some(register) = registers.into_iter().nth(usize::from(number)) {
+            *register = value;
+        }
+    }
+
     /// The thread pointer: the FS base.
     pub fn thread_pointer(&self) -> u64 {
         self.0.fs_base

@@ -286,6 +286,7 @@ pub(super) fn site(window: std::ops::Range<Avma>) -> SiteDoc {
         trap: false,
         pcs: Vec::new(),
         hook_starts: Vec::new(),
+        banked: Vec::new(),
     }
 }
 

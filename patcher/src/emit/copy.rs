@@ -1,0 +1,300 @@
+//! Copies of regions in a trampoline.
+//!
+//! Each region has two copies. The first one keeps the thread's bank in a register, and each count
+//! is one increment. The second one is for threads without a bank of their own; its counts call the
+//! stub. No instruction leads from one copy to the other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::addr::Svma;
+use crate::inside::{Counter, Region, Transfer};
+use crate::isa::{
+    COUNT_IN, Displaced, ENTER, GROWS, Goal, HOOK_AT_POINT, JUMP, LEAVE, LOOP_ALIGNMENT,
+};
+
+use super::terms::{BankedPc, CountCells, EmitError, PcPair};
+use super::trampoline::Builder;
+
+/// The labels of the instructions in the copies of a region, in the order of the instructions.
+pub struct Labels {
+    banked: Vec<usize>,
+    shared: Vec<usize>,
+}
+
+/// The copy that is being emitted.
+#[derive(Clone, Copy)]
+enum Mode {
+    /// The thread owns a bank, which is in a register.
+    Banked,
+    /// The counts call this stub.
+    Shared(CountCells),
+}
+
+/// A conditional jump that is counted if it is taken, or that leaves the region.
+struct Taken {
+    label: usize,
+    counters: Vec<Counter>,
+    target: Svma,
+}
+
+/// An upper bound of the length of the copies of `region`, in bytes.
+pub fn max_len(region: &Region) -> usize {
+    let long = JUMP as usize;
+    let insns = region.insns.iter().map(|insn| {
+        // It may have a taken side out of line, and a way out after it.
+        insn.displaced.max_len() + GROWS + 2 * (long + LEAVE)
+    });
+    let insns = insns.sum::<usize>() + LOOP_ALIGNMENT;
+    let counters = region.counters.len();
+    2 * insns + counters * (COUNT_IN + HOOK_AT_POINT)
+}
+
+/// An upper bound of the length of the way into a copy, in bytes.
+pub fn max_enter() -> usize {
+    2 * (ENTER + JUMP as usize) + HOOK_AT_POINT
+}
+
+impl Builder<'_> {
+    /// Emits the way from the header at `header` into the copies of the region of this number.
+    /// Control does not continue after it.
+    pub(super) fn enter(
+        &mut self,
+        number: u32,
+        header: Svma,
+        cells: CountCells,
+    ) -> Result<(), EmitError> {
+        let regions = self.site.regions.iter();
+        let mut regions = regions.filter(|(of, _)| *of == number);
+        let missing = EmitError::NoPointStub {
+            at: self.bias.to_avma(header),
+        };
+        let (_, region) = regions.next().ok_or(missing)?;
+        let region = Arc::clone(region);
+        let index = region.index_of(header).ok_or(missing)?;
+        let mut labels = || region.insns.iter().map(|_| self.out.label()).collect();
+        let labels = self.copied.entry(number).or_insert_with(|| Labels {
+            banked: labels(),
+            shared: labels(),
+        });
+        let (banked, shared) = (labels.banked[index], labels.shared[index]);
+        let free = region.headers.iter().find(|(at, _)| *at == header);
+        let free = free.map_or_else(Default::default, |(_, free)| (free.registers, free.flags));
+        if let Some(table) = cells.table {
+            self.out.enter(region.bank, free, table, banked)?;
+            // The stub makes the thread the owner of a bank that has none.
+            self.out.hook(cells.claim, cells.stub, true)?;
+            self.out.enter(region.bank, free, table, banked)?;
+        }
+        self.out.jump(Goal::Label(shared));
+        Ok(())
+    }
+
+    /// Emits the copies of all regions that were entered.
+    pub(super) fn copies(&mut self) -> Result<(), EmitError> {
+        for (number, labels) in std::mem::take(&mut self.copied) {
+            let regions = self.site.regions.iter();
+            let regions = regions.filter(|(of, _)| *of == number);
+            let regions: Vec<Arc<Region>> = regions.map(|(_, r)| Arc::clone(r)).collect();
+            for region in regions {
+                let Some(cells) = self.hooks.counts else {
+                    continue;
+                };
+                if cells.table.is_some() {
+                    self.region(&region, Mode::Banked, &labels.banked)?;
+                }
+                self.region(&region, Mode::Shared(cells), &labels.shared)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn region(&mut self, region: &Region, mode: Mode, labels: &[usize]) -> Result<(), EmitError> {
+        let taken = self.taken_sides(region);
+        let mut waiting: Vec<&Taken> = taken.values().collect();
+        let mut falls_in = false;
+        self.out.align_loop();
+        for (index, insn) in region.insns.iter().enumerate() {
+            let displaced = &insn.displaced;
+            // The counts of the jumps to this instruction precede it if nothing else runs there.
+            if !falls_in {
+                let (mut here, others): (Vec<_>, Vec<_>) = waiting
+                    .into_iter()
+                    .partition(|side| side.target == displaced.at);
+                waiting = others;
+                let last = here.pop();
+                for side in here {
+                    self.taken_side(region, mode, side, labels, false)?;
+                }
+                if let Some(side) = last {
+                    self.taken_side(region, mode, side, labels, true)?;
+                }
+            }
+            self.out.place(labels[index]);
+            for counter in region.counters_at(displaced.at, Transfer::Reached) {
+                self.count_in_copy(region, mode, counter, displaced.at)?;
+            }
+            self.pair_in(region, mode, displaced.at);
+            self.moved(region, mode, index, &taken, labels)?;
+            for counter in region.counters_at(displaced.at, Transfer::NotTaken) {
+                self.count_in_copy(region, mode, counter, displaced.end())?;
+            }
+            let next = displaced.end();
+            let follows = region.insns.get(index + 1);
+            falls_in = displaced.falls_through() && follows.is_some_and(|n| n.displaced.at == next);
+            if displaced.falls_through() && !falls_in {
+                self.go_on(region, mode, next, labels)?;
+            }
+        }
+        for side in waiting {
+            self.taken_side(region, mode, side, labels, false)?;
+        }
+        Ok(())
+    }
+
+    /// The sides of conditional jumps that are not a plain jump in the copy, by the index of the
+    /// jump.
+    fn taken_sides(&mut self, region: &Region) -> BTreeMap<usize, Taken> {
+        let jumps = region.insns.iter().enumerate();
+        let jumps = jumps.filter(|(_, insn)| insn.displaced.is_conditional());
+        let sides = jumps.filter_map(|(index, insn)| {
+            let target = insn.displaced.jump_target()?;
+            let counters = region.counters_at(insn.displaced.at, Transfer::Taken);
+            let counters: Vec<Counter> = counters.collect();
+            let is_plain = counters.is_empty() && region.index_of(target).is_some();
+            (!is_plain).then(|| (index, counters, target))
+        });
+        let sides: Vec<_> = sides.collect();
+        let with_label = sides.into_iter().map(|(index, counters, target)| {
+            let label = self.out.label();
+            let side = Taken {
+                label,
+                counters,
+                target,
+            };
+            (index, side)
+        });
+        with_label.collect()
+    }
+
+    /// Emits the counts of a jump that is taken, and the way to its target, unless its copy
+    /// `follows`.
+    fn taken_side(
+        &mut self,
+        region: &Region,
+        mode: Mode,
+        side: &Taken,
+        labels: &[usize],
+        follows: bool,
+    ) -> Result<(), EmitError> {
+        self.out.place(side.label);
+        for &counter in &side.counters {
+            self.count_in_copy(region, mode, counter, side.target)?;
+        }
+        if follows {
+            Ok(())
+        } else {
+            self.go_on(region, mode, side.target, labels)
+        }
+    }
+
+    /// Emits one instruction. A direct jump leads to the copy of its target.
+    fn moved(
+        &mut self,
+        region: &Region,
+        mode: Mode,
+        index: usize,
+        taken: &BTreeMap<usize, Taken>,
+        labels: &[usize],
+    ) -> Result<(), EmitError> {
+        let insn = &region.insns[index];
+        let displaced: &Displaced = &insn.displaced;
+        let Some(target) = displaced.jump_target() else {
+            let is_lower = matches!(mode, Mode::Banked) && region.bank.is_spilled();
+            match insn.lowered.as_ref().filter(|_| is_lower) {
+                Some(lowered) => self.out.lowered(lowered),
+                None => self.out.displaced(displaced, self.bias, None)?,
+            }
+            return Ok(());
+        };
+        if !displaced.is_conditional() {
+            return self.go_on(region, mode, target, labels);
+        }
+        let inside = || region.index_of(target).map(|index| labels[index]);
+        let label = taken.get(&index).map(|side| side.label).or_else(inside);
+        let label = label.ok_or(EmitError::NoPointStub {
+            at: self.bias.to_avma(displaced.at),
+        })?;
+        Ok(self
+            .out
+            .displaced(displaced, self.bias, Some(Goal::Label(label)))?)
+    }
+
+    /// Emits the way to `target`, inside or outside of the region.
+    fn go_on(
+        &mut self,
+        region: &Region,
+        mode: Mode,
+        target: Svma,
+        labels: &[usize],
+    ) -> Result<(), EmitError> {
+        if let Some(index) = region.index_of(target) {
+            self.out.jump(Goal::Label(labels[index]));
+            return Ok(());
+        }
+        if matches!(mode, Mode::Banked) {
+            let to = self.bias.to_avma(target);
+            let last = self.banked.last().map(|last| last.pcs.trampoline);
+            let ways = self.out.leave(region.bank).into_iter();
+            let pairs = ways.filter(|&at| Some(at) != last);
+            self.banked.extend(pairs.map(|trampoline| BankedPc {
+                pcs: PcPair {
+                    original: to,
+                    trampoline,
+                },
+                register: region.bank.number(),
+            }));
+        }
+        let goal = self.goal(target, None);
+        let here = self.out.here();
+        let is_paired = self.pcs.last().is_some_and(|last| last.trampoline == here);
+        if goal == Goal::Outside(self.bias.to_avma(target)) && !is_paired {
+            self.pair(target);
+        }
+        self.out.jump(goal);
+        Ok(())
+    }
+
+    /// Emits a count. A thread before it is about to go on at `next`.
+    fn count_in_copy(
+        &mut self,
+        region: &Region,
+        mode: Mode,
+        counter: Counter,
+        next: Svma,
+    ) -> Result<(), EmitError> {
+        self.pair_in(region, mode, next);
+        let number = self.site.counters_from + counter.number;
+        match mode {
+            Mode::Banked => self.out.count_in(region.bank, number, counter.free.flags),
+            Mode::Shared(cells) => self.out.hook(number, cells.stub, true)?,
+        }
+        Ok(())
+    }
+
+    /// Notes that a thread at the present address of the copy can continue at `original`.
+    fn pair_in(&mut self, region: &Region, mode: Mode, original: Svma) {
+        let pcs = PcPair {
+            original: self.bias.to_avma(original),
+            trampoline: self.out.here(),
+        };
+        if matches!(mode, Mode::Banked) && region.bank.is_spilled() {
+            self.banked.push(BankedPc {
+                pcs,
+                register: region.bank.number(),
+            });
+        } else {
+            self.pcs.push(pcs);
+        }
+    }
+}
