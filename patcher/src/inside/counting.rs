@@ -62,7 +62,10 @@ impl Counting {
         let counted = chords.edges().iter().zip(0..);
         let live = Liveness::of(flow, graph);
         let free = |at: Svma| live.free_before(flow, graph, at);
-        let counters = counted.map(|(&edge, number)| count(&segments, edge, number, free));
+        let counters = counted.map(|(&edge, number)| {
+            let place = place(&segments, edge)?;
+            Ok(count(flow, &segments, (edge, number), place, free))
+        });
         let counters = counters.collect::<Result<_, NoPlace>>()?;
         Ok(Self {
             segments,
@@ -72,39 +75,69 @@ impl Counting {
     }
 }
 
-/// The counter of `edge`. `free` gives the registers and flags that are free before an instruction.
-fn count(
-    graph: &Graph,
-    edge: EdgeId,
-    number: u32,
-    free: impl Fn(Svma) -> Free,
-) -> Result<Count, NoPlace> {
+/// The place of a counter, and the transfers that are counted there.
+fn place(graph: &Graph, edge: EdgeId) -> Result<(Place, Transfer), NoPlace> {
     let Edge { to, kind, .. } = graph.edge(edge);
     let missing = NoPlace {
         to: to.block().map(|block| graph.block(block).range.start),
     };
-    let (at, transfer) = match (Place::of(graph, edge).ok_or(missing)?, kind) {
-        (Place::Start(_, at) | Place::End(_, at), _) => (at, Transfer::Reached),
-        (Place::Branch(_, at), EdgeKind::Taken) => (at, Transfer::Taken),
-        (Place::Branch(_, at), EdgeKind::FallThrough) => (at, Transfer::NotTaken),
-        (Place::Branch(..), _) => return Err(missing),
-    };
-    // At a branch, the hook runs between the branch and its target.
-    let next = match transfer {
-        Transfer::Reached => Some(at),
-        Transfer::Taken | Transfer::NotTaken => {
-            to.block().map(|block| graph.block(block).range.start)
+    let place = Place::of(graph, edge).ok_or(missing)?;
+    match (place, kind) {
+        (Place::Start(..) | Place::End(..), _) => Ok((place, Transfer::Reached)),
+        (Place::Branch(..), EdgeKind::Taken) => Ok((place, Transfer::Taken)),
+        (Place::Branch(..), EdgeKind::FallThrough) => Ok((place, Transfer::NotTaken)),
+        (Place::Branch(..), _) => Err(missing),
+    }
+}
+
+/// The counter of `edge` at `place`. `free` gives the registers and flags that are free before an
+/// instruction.
+fn count(
+    flow: &Flow,
+    graph: &Graph,
+    (edge, number): (EdgeId, u32),
+    (place, transfer): (Place, Transfer),
+    free: impl Fn(Svma) -> Free,
+) -> Count {
+    let (at, free) = match place {
+        Place::Start(block, at) | Place::End(block, at) => {
+            at_free_flags(flow, graph.block(block), at, free)
+        }
+        // The hook runs between the branch and its target.
+        Place::Branch(_, at) => {
+            let next = graph.edge(edge).to.block();
+            let next = next.map(|block| graph.block(block).range.start);
+            (at, next.map(free).unwrap_or_default())
         }
     };
-    Ok(Count {
+    Count {
         edge,
         at,
         counter: Counter {
             number,
             transfer,
-            free: next.map(free).unwrap_or_default(),
+            free,
         },
-    })
+    }
+}
+
+/// The instruction at `at`, or the first one of its block before which the flags are free. With
+/// what is free before it. All instructions of a block run equally often.
+fn at_free_flags(
+    flow: &Flow,
+    block: &Block,
+    at: Svma,
+    free: impl Fn(Svma) -> Free,
+) -> (Svma, Free) {
+    let found = free(at);
+    if found.flags {
+        return (at, found);
+    }
+    let insns = flow.insns[block.insns.clone()].iter();
+    let others = insns.map(|insn| Svma(insn.at()));
+    let mut others = others.filter(|&other| block.first <= other && other <= block.last);
+    let other = others.find_map(|other| Some((other, free(other))).filter(|(_, f)| f.flags));
+    other.unwrap_or((at, found))
 }
 
 /// The graph of the segments of `graph`, and the block of each segment.

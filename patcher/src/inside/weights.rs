@@ -1,25 +1,38 @@
 //! Expected frequencies of edges.
 
-use super::graph::{EdgeId, Graph};
+use super::depth_first::DepthFirst;
+use super::graph::{Edge, EdgeId, EdgeKind, Graph, Node};
 use super::loops::Loops;
+use super::place::Place;
 
 /// The assumed number of iterations of a loop.
-const ITERATIONS: u64 = 10;
+const ITERATIONS: f64 = 10.0;
+/// The assumed frequency of an arrival other than by a call, such as of an exception.
+const ARRIVALS: f64 = 0.01;
+/// The resolution of frequencies: this number stands for one call of the function.
+const UNIT: f64 = (1 << 20) as f64;
 
-/// The expected frequency of each edge.
+/// The cost of a count that needs a jump of its own, as a multiple of the cost of any other.
+const JUMPING: u64 = 2;
+
+/// The expected cost of a count on each edge: its frequency, or a multiple if it needs a jump.
 pub(super) struct Weights<'a> {
-    graph: &'a Graph,
-    loops: &'a Loops,
     measured: Option<&'a [u64]>,
+    /// The cost by the structure of the function alone.
+    expected: Vec<u64>,
 }
 
 impl<'a> Weights<'a> {
-    pub(super) fn new(graph: &'a Graph, loops: &'a Loops, measured: Option<&'a [u64]>) -> Self {
-        Self {
-            graph,
-            loops,
-            measured,
+    pub(super) fn new(graph: &Graph, loops: &Loops, measured: Option<&'a [u64]>) -> Self {
+        let mut expected = expected(graph, loops);
+        for (cost, id) in expected.iter_mut().zip(graph.edge_ids()) {
+            // No instruction runs for this edge alone, so the count is beside the code.
+            let is_beside = matches!(Place::of(graph, id), Some(Place::Branch(..)));
+            if is_beside && graph.edge(id).kind == EdgeKind::Taken {
+                *cost *= JUMPING;
+            }
         }
+        Self { measured, expected }
     }
 
     /// The measured weight of `edge`, then the estimate, which decides between equal ones.
@@ -27,33 +40,47 @@ impl<'a> Weights<'a> {
         let measured = self
             .measured
             .and_then(|weights| weights.get(edge.index()).copied());
-        let depth = self.depth(edge);
-        (
-            measured.unwrap_or_default(),
-            ITERATIONS.saturating_pow(depth),
-        )
+        (measured.unwrap_or_default(), self.expected[edge.index()])
     }
+}
 
-    /// The number of loops that contain both ends of `edge`.
-    ///
-    /// It may be too high for a jump from one loop into another if more than one loop contains only
-    /// one of them.
-    fn depth(&self, edge: EdgeId) -> u32 {
-        let edge = self.graph.edge(edge);
-        let (Some(from), Some(to)) = (edge.from.block(), edge.to.block()) else {
-            return 0;
+/// The expected frequencies of the edges. All ways out of a block are equally frequent, but a loop
+/// is left after some iterations.
+fn expected(graph: &Graph, loops: &Loops) -> Vec<u64> {
+    let headers: Vec<Node> = loops
+        .loops()
+        .iter()
+        .map(|l| Node::Block(l.header))
+        .collect();
+    let mut frequencies = vec![0.0; graph.edges().len()];
+    for &node in DepthFirst::of(graph).postorder.iter().rev() {
+        let arriving = graph.arriving(node).iter();
+        let arriving = arriving.filter(|&&edge| !loops.is_back(edge));
+        let mut frequency = match node {
+            Node::Entry => 1.0,
+            _ => arriving.map(|edge| frequencies[edge.index()]).sum(),
         };
-        let (Some(around), Some(target)) = (self.loops.innermost(from), self.loops.innermost(to))
-        else {
-            return 0;
-        };
-        let depths = [edge.from, edge.to].map(|node| self.loops.depth(node));
-        if self.loops.contains(around, to) {
-            depths[0]
-        } else if self.loops.contains(target, from) {
-            depths[1]
-        } else {
-            depths[0].min(depths[1]) - 1
+        if headers.contains(&node) {
+            frequency *= ITERATIONS;
         }
+        let leaving = graph.leaving(node);
+        let shares = leaving.iter().map(|&id| share(loops, graph.edge(id)));
+        let shares: Vec<f64> = shares.collect();
+        let sum: f64 = shares.iter().sum();
+        for (edge, share) in leaving.iter().zip(shares) {
+            frequencies[edge.index()] = frequency * share / sum;
+        }
+    }
+    frequencies.into_iter().map(|f| (f * UNIT) as u64).collect()
+}
+
+/// The share of an edge among those that leave its source, before these are made to be one in sum.
+fn share(loops: &Loops, edge: Edge) -> f64 {
+    let around = edge.from.block().and_then(|from| loops.innermost(from));
+    let stays = around.is_none_or(|id| edge.to.block().is_some_and(|to| loops.contains(id, to)));
+    match edge.kind {
+        EdgeKind::Arrival | EdgeKind::Left => ARRIVALS,
+        _ if stays => 1.0,
+        _ => 1.0 / ITERATIONS,
     }
 }
