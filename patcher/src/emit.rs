@@ -80,6 +80,12 @@ impl Site {
         trampoline::max_len(self)
     }
 
+    /// An upper bound of the number of program counters in copies of regions, and beside them.
+    /// Returns 0 if it has no copies.
+    pub fn max_copied_pcs(&self) -> usize {
+        trampoline::max_copied_pcs(self)
+    }
+
     /// Emits the site for a module loaded with `bias`, with its code at `place`.
     ///
     /// # Errors

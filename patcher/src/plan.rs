@@ -89,7 +89,7 @@ pub fn plan_points(
 }
 
 /// The hooks wanted inside a function.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Hooked<'a> {
     /// The points, counts, and ways into copies.
     pub points: &'a [ProbePoint],

@@ -17,7 +17,7 @@ use patcher::inside::{
     NeverReturning, Node, Numbering, Place, Start, Transfer, check, solve,
 };
 use patcher::isa::Insn;
-use patcher::plan::{Allowed, Effect, Effects, ProbePoint, plan_inside};
+use patcher::plan::{Allowed, Effect, Effects, Hooked, ProbePoint, plan_inside};
 
 /// The number of paths for which counters fit a small array.
 const FEW_PATHS: u64 = 4096;
@@ -339,7 +339,11 @@ impl Figures {
             effect: Effect::Count(count.counter),
         });
         let points: Vec<ProbePoint> = points.collect();
-        let plan = plan_inside(image, context, function, (nothing, &points), Allowed::ALL);
+        let hooks = Hooked {
+            points: &points,
+            regions: &[],
+        };
+        let plan = plan_inside(image, context, function, (nothing, hooks), Allowed::ALL);
         self.planned += 1;
         let refused = plan.points.iter().find_map(|point| point.outcome.err());
         if let Some(reason) = refused {

@@ -5,6 +5,7 @@
 pub mod asked;
 pub mod callers;
 pub mod cfi;
+pub mod copies;
 pub mod coroutines;
 pub mod epoch;
 pub mod frame_pointer;

@@ -11,6 +11,7 @@ mod came;
 mod candidate;
 mod child;
 mod claims;
+mod copies;
 mod counted;
 mod create;
 mod decide;

@@ -50,6 +50,12 @@ pub fn max_len(region: &Region) -> usize {
     2 * insns + counters * (COUNT_IN + HOOK_AT_POINT)
 }
 
+/// An upper bound of the number of program counters in the copies of `region` that have an original.
+pub fn max_pcs(region: &Region) -> usize {
+    // Each may have two ways out, of three instructions each.
+    2 * (region.insns.len() * (1 + 2 * 3) + region.counters.len())
+}
+
 /// An upper bound of the length of the way into a copy, in bytes.
 pub fn max_enter() -> usize {
     2 * (ENTER + JUMP as usize) + HOOK_AT_POINT

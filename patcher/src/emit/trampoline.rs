@@ -48,6 +48,18 @@ pub fn max_len(site: &Site) -> usize {
     row(&site.displaced, &site.points) + rows + copies.sum::<usize>()
 }
 
+/// An upper bound of the number of program counters in copies of regions, and beside them. Returns
+/// 0 if the site has no copies.
+pub fn max_copied_pcs(site: &Site) -> usize {
+    if site.regions.is_empty() {
+        return 0;
+    }
+    let row = |displaced: &[Displaced], points: &[ProbePoint]| displaced.len() + 1 + points.len();
+    let rows = site.rows.iter().map(|r| row(&r.displaced, &r.points));
+    let copies = site.regions.iter().map(|(_, region)| copy::max_pcs(region));
+    row(&site.displaced, &site.points) + rows.sum::<usize>() + copies.sum::<usize>()
+}
+
 /// Builds the trampoline of `site` for the address `base`.
 ///
 /// # Errors

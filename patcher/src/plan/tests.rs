@@ -141,7 +141,13 @@ fn breakpoints_are_for_wanted_probe_points_alone() {
     };
     for entry in [true, false] {
         let want = Effects { entry, exits: true };
-        let mut plan = plan_with(&image, &context, &function, (want, &[]), allowed);
+        let mut plan = plan_with(
+            &image,
+            &context,
+            &function,
+            (want, Hooked::default()),
+            allowed,
+        );
         assert_eq!(plan.entry.outcome, Err(RefuseReason::BranchIntoWindow));
         plan.allow_traps(&image, &context);
         let mut hooked = plan.sites.iter().flat_map(|site| &site.points);

@@ -157,6 +157,40 @@ pub const SCALE_SHIFT: u32 = 63;
 /// Fractional bits of [`Parameters::ticks_per_ns`].
 pub const TICKS_SHIFT: u32 = 32;
 
+/// Symbol of the address of the newest [`CopiedCode`], or 0.
+pub const SYMBOL_COPIES: &str = "ipath_copies";
+
+/// Copies of code that a signal may interrupt for long: where their instructions come from. The
+/// command writes it beside the copies, followed by `count` [`CopiedPc`] by ascending address. It
+/// stays as long as the session.
+#[repr(C)]
+pub struct CopiedCode {
+    /// The address of the next older one, or 0.
+    pub next: u64,
+    /// First address of the copies.
+    pub start: u64,
+    /// The address after the copies.
+    pub end: u64,
+    /// The number of program counters.
+    pub count: u64,
+}
+
+/// A program counter in copied code.
+#[repr(C)]
+pub struct CopiedPc {
+    /// The program counter.
+    pub at: u64,
+    /// The equivalent one in the original code, in the low [`ORIGINAL_BITS`]. The bits above are 0,
+    /// or 1 plus the number of the register whose value is at the stack pointer. The stack pointer
+    /// of the original code is then [`COPY_LOWERED`] bytes higher.
+    pub original: u64,
+}
+
+/// Addresses in the user's half have fewer bits (Documentation/arch/x86/x86_64/5level-paging.rst).
+pub const ORIGINAL_BITS: u32 = 56;
+/// Bytes by which the stack pointer is lower in a copy that has spilled a register.
+pub const COPY_LOWERED: u64 = crate::arch::stack::RED_ZONE + 24;
+
 /// Offset in bytes of the application's saved stack pointer, in the mapping of a thread's state and
 /// private stack. It is valid while the thread runs on the private stack.
 pub const THREAD_SAVED_SP: usize = 1024 + 32;
@@ -221,4 +255,5 @@ const _: () = {
     assert!(size_of::<TrapActions>() == 64);
     assert!(size_of::<Parameters>() == 96 + 48 + 8 * AREAS);
     assert!(size_of::<OwnMapping>() == 16);
+    assert!(size_of::<CopiedCode>() == 32 && size_of::<CopiedPc>() == 16);
 };

@@ -3,7 +3,7 @@
 use abi::arch::stack::RED_ZONE;
 use abi::cause::Cause;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
-use unwind::arch::register::SP;
+use unwind::arch::register::{SAVED, SP};
 use unwind::arch::signal_frame;
 use unwind::{At, Caller, Loaded, Places, Regs, Rule, Step, step};
 
@@ -12,6 +12,7 @@ use super::outcome::{Obstacle, Walk, depth_limit};
 use super::walker::Walker;
 use crate::code::callers;
 use crate::code::cfi::{self, Cfa};
+use crate::code::copies::{self, Original};
 use crate::code::epoch;
 use crate::code::frame_pointer::{self, Evidence};
 use crate::code::modules::MODULES;
@@ -76,8 +77,25 @@ impl Walker {
             };
             match next(&mut place.registers, place.pc, place.is_return, high, &load) {
                 Next::Caller { pc, signal_frame } => {
+                    let copied = signal_frame.then(|| copies::original(pc)).flatten();
+                    let at = place.registers.sp();
+                    let raised = copied.as_ref().map_or(0, Original::lowered);
+                    place.registers.set_sp(at.wrapping_add(raised));
+                    let pc = copied.as_ref().map_or(pc, |original| original.pc);
                     match self.go_on(&mut place, sp, pc, signal_frame) {
-                        Ok(()) => continue,
+                        Ok(()) => {
+                            // Only registers that callees save are used by walks.
+                            let spilled = copied.and_then(|original| original.spilled);
+                            let column = spilled.filter(|column| SAVED.contains(column));
+                            if let Some(column) = column
+                                && at <= place.high - 8
+                                // SAFETY: a word of the stack, which no other thread writes.
+                                && let Some(value) = unsafe { window.word(at, place.high) }
+                            {
+                                place.registers[column] = value;
+                            }
+                            continue;
+                        }
                         Err(cause) => walk.root = cause.node(),
                     }
                 }

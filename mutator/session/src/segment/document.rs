@@ -118,6 +118,9 @@ pub struct Document {
     /// The number of counters that functions have been given.
     #[serde(default)]
     pub edge_counters: u32,
+    /// The address of the newest [`abi::image::CopiedCode`] in the target, or 0.
+    #[serde(default)]
+    pub copies: u64,
     /// The last number that a group of functions that lend to each other was given.
     #[serde(default)]
     pub lendings: u16,

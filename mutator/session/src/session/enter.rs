@@ -14,6 +14,7 @@ use patcher::emit::{CodePlace, Emitted};
 use patcher::isa::CountIn;
 use patcher::plan::{PointPlan, Tactic};
 
+use super::copies;
 use super::enders::lend_tail_calls;
 use super::locked::Locked;
 use super::place::Places;
@@ -320,7 +321,7 @@ fn enter_rows(
 
 /// Builds the document's sites of a candidate, and adds the bytes of its trampolines to `writes`.
 fn new_sites(
-    locked: &Locked<'_>,
+    locked: &mut Locked<'_>,
     candidate: &Candidate,
     emitted: Vec<(CodePlace, Emitted)>,
     writes: &mut Vec<(Avma, Vec<u8>)>,
@@ -328,6 +329,11 @@ fn new_sites(
     let mut sites = Vec::new();
     for (site, (place, emitted)) in candidate.plan.sites.iter().zip(emitted) {
         writes.push((place.trampoline, emitted.code.clone()));
+        let newest = &mut locked.document.copies;
+        if let Some(table) = copies::table(site, place.trampoline, &emitted, *newest) {
+            *newest = table.0.0;
+            writes.push(table);
+        }
         if let Some(stone) = place.stone {
             writes.push((stone, emitted.stone.clone()));
         }

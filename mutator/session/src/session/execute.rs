@@ -1,5 +1,6 @@
 //! Carrying out a decided change in the target.
 
+use super::copies;
 use super::decide::Change;
 use super::enter::prepare;
 use super::lending::switch_lending;
@@ -81,6 +82,7 @@ impl Change {
         // Written before the first byte changes: a command that finds this session half done can
         // restore the bytes.
         locked.segment.write_document(&locked.document)?;
+        copies::publish(locked)?;
         if let Err(error) = locked.put_in(why, ids.clone(), stopped, &mut changed) {
             // The functions that came in are removed again, so that none is counted in part.
             let _ = locked.take_out(why, &ids);

@@ -21,6 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use abi::count::BANKS;
 use abi::segment::{Header, NO_LIMIT};
 
+use super::copies::room_of;
 use super::view::View;
 use super::{Candidate, Session, SessionError};
 use ipath_target::process::headroom::{Headroom, headroom, mib};
@@ -228,7 +229,7 @@ pub(super) fn bytes_of(candidates: &[Candidate]) -> u64 {
         let bias = c.bias;
         let site = move |s: &patcher::plan::Site| {
             let page = bias.to_avma(s.window.start).0 / abi::PAGE;
-            (page, s.max_len() as u64 + 16)
+            (page, room_of(s) + 16)
         };
         c.plan.sites.iter().map(site).collect::<Vec<_>>()
     };

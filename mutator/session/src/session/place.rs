@@ -9,6 +9,7 @@ use patcher::plan::RefuseReason;
 use patcher::{Avma, FileOffset};
 
 use super::Candidate;
+use super::copies::room_of;
 use crate::segment::{Document, RegionDoc};
 use ipath_target::process::Mapping;
 use ipath_target::process::maps::{free_place_in, free_range_near};
@@ -160,9 +161,7 @@ impl Places {
     /// Reserves room for all trampolines of the candidates of one module, if there is any.
     pub(super) fn reserve(&mut self, index: usize, module: &Module, candidates: &[&Candidate]) {
         let sites = candidates.iter().flat_map(|c| &c.plan.sites);
-        let need: u64 = sites
-            .map(|s| (s.max_len() as u64).next_multiple_of(ALIGN))
-            .sum();
+        let need: u64 = sites.map(|s| room_of(s).next_multiple_of(ALIGN)).sum();
         if let Some(at) = self.region_for(&module.code_range(), need) {
             self.promised[at] += need;
             self.by_module.insert(index, at);
@@ -210,7 +209,7 @@ impl Places {
                 return Err(RefuseReason::PunOutOfReach);
             }
             let (trampoline, hooks) = self
-                .take(candidate.module, site.max_len() as u64, (id, is_ender))
+                .take(candidate.module, room_of(site), (id, is_ender))
                 .ok_or(RefuseReason::NoNearMemory)?;
             let place = CodePlace { trampoline, stone };
             let emitted = site.emit(candidate.bias, place, &hooks);

@@ -10,7 +10,6 @@
 //! rsp         the register for the bank
 //! ```
 
-use abi::arch::stack::RED_ZONE;
 use iced_x86::{Encoder, InstructionInfoFactory, OpKind, Register};
 
 use super::code::{Code, Goal};
@@ -38,7 +37,7 @@ pub struct SavedFlags {
 
 /// Bytes from the stack pointer in a copy up to that in the original code, if the register of the
 /// bank is spilled.
-pub const LOWERED: u64 = RED_ZONE + 24;
+pub const LOWERED: u64 = abi::image::COPY_LOWERED;
 /// The maximum length of [`Code::enter`], in bytes.
 pub const ENTER: usize = 192;
 /// The maximum length of [`Code::count_in`], in bytes.
