@@ -72,6 +72,9 @@ pub struct Emitted {
     /// Equivalent program counters in copies that keep a bank in a register whose value is on the
     /// stack.
     pub banked: Vec<BankedPc>,
+    /// As `banked`, inside of counts that save the flags. Only the registers that callees save can be
+    /// restored, so a thread cannot be moved.
+    pub walked: Vec<BankedPc>,
 }
 
 impl Site {
@@ -121,6 +124,7 @@ impl Site {
             pcs: built.pcs,
             hook_starts: built.hook_starts,
             banked: built.banked,
+            walked: built.walked,
         })
     }
 

@@ -168,7 +168,10 @@ impl Compared<'_> {
 
     fn site(&mut self, region: &Region, site: &Site, emitted: &Emitted) {
         assert!(emitted.code.len() <= site.max_len());
-        let all = emitted.pcs.len() + emitted.hook_starts.len() + emitted.banked.len();
+        let all = emitted.pcs.len()
+            + emitted.hook_starts.len()
+            + emitted.banked.len()
+            + emitted.walked.len();
         assert!(site.max_copied_pcs() == 0 || all <= site.max_copied_pcs());
         let pcs = emitted.pcs.iter().map(|pair| (pair, 0));
         let banked = emitted.banked.iter().map(|banked| {

@@ -70,6 +70,7 @@ mod write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use abi::count::Bank;
 use abi::image::{
     SYMBOL_ALIVE, SYMBOL_COUNT_STUB, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB,
     SYMBOL_EXIT_STUB, SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_POINT_STUB, SYMBOL_TAIL_STUB,
@@ -385,7 +386,12 @@ impl Session {
             SYMBOL_COUNT_STUB,
             SYMBOL_ALIVE,
         ] {
-            cells.extend(self.symbol(symbol)?.0.to_le_bytes());
+            let mut at = self.symbol(symbol)?.0;
+            if symbol == SYMBOL_ALIVE {
+                // The banks for one thread each follow the shared one.
+                at += size_of::<Bank>() as u64;
+            }
+            cells.extend(at.to_le_bytes());
         }
         Ok(cells)
     }

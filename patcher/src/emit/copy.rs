@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::addr::Svma;
+use crate::addr::{Avma, Svma};
 use crate::inside::{Counter, Region, Transfer};
 use crate::isa::{
     COUNT_IN, Displaced, ENTER, GROWS, Goal, HOOK_AT_POINT, JUMP, LEAVE, LOOP_ALIGNMENT,
@@ -50,10 +50,13 @@ pub fn max_len(region: &Region) -> usize {
     2 * insns + counters * (COUNT_IN + HOOK_AT_POINT)
 }
 
+/// The maximum number of instructions of a count.
+const COUNTS: usize = 7;
+
 /// An upper bound of the number of program counters in the copies of `region` that have an original.
 pub fn max_pcs(region: &Region) -> usize {
     // Each may have two ways out, of three instructions each.
-    2 * (region.insns.len() * (1 + 2 * 3) + region.counters.len())
+    2 * (region.insns.len() * (1 + 2 * 3) + COUNTS * region.counters.len())
 }
 
 /// An upper bound of the length of the way into a copy, in bytes.
@@ -245,21 +248,17 @@ impl Builder<'_> {
         labels: &[usize],
     ) -> Result<(), EmitError> {
         if let Some(index) = region.index_of(target) {
+            self.pair_in(region, mode, target);
             self.out.jump(Goal::Label(labels[index]));
             return Ok(());
         }
         if matches!(mode, Mode::Banked) {
-            let to = self.bias.to_avma(target);
+            let ways = self.out.leave(region.bank);
             let last = self.banked.last().map(|last| last.pcs.trampoline);
-            let ways = self.out.leave(region.bank).into_iter();
-            let pairs = ways.filter(|&at| Some(at) != last);
-            self.banked.extend(pairs.map(|trampoline| BankedPc {
-                pcs: PcPair {
-                    original: to,
-                    trampoline,
-                },
-                register: region.bank.number(),
-            }));
+            let unpaired = ways.into_iter().filter(|&at| Some(at) != last);
+            let pairs = unpaired.map(|at| self.banked_pc(region, target, at));
+            let pairs: Vec<BankedPc> = pairs.collect();
+            self.banked.extend(pairs);
         }
         let goal = self.goal(target, None);
         let here = self.out.here();
@@ -282,7 +281,13 @@ impl Builder<'_> {
         self.pair_in(region, mode, next);
         let number = self.site.counters_from + counter.number;
         match mode {
-            Mode::Banked => self.out.count_in(region.bank, number, counter.free.flags),
+            Mode::Banked => {
+                let free = counter.free.flags;
+                let inner = self.out.count_in(region.bank, number, free).into_iter();
+                let inner = inner.map(|at| self.banked_pc(region, next, at));
+                let inner: Vec<BankedPc> = inner.collect();
+                self.walked.extend(inner);
+            }
             Mode::Shared(cells) => self.out.hook(number, cells.stub, true)?,
         }
         Ok(())
@@ -290,17 +295,27 @@ impl Builder<'_> {
 
     /// Notes that a thread at the present address of the copy can continue at `original`.
     fn pair_in(&mut self, region: &Region, mode: Mode, original: Svma) {
-        let pcs = PcPair {
-            original: self.bias.to_avma(original),
-            trampoline: self.out.here(),
-        };
+        let at = self.out.here();
         if matches!(mode, Mode::Banked) && region.bank.is_spilled() {
-            self.banked.push(BankedPc {
-                pcs,
-                register: region.bank.number(),
-            });
-        } else {
-            self.pcs.push(pcs);
+            if self
+                .banked
+                .last()
+                .is_none_or(|last| last.pcs.trampoline != at)
+            {
+                self.banked.push(self.banked_pc(region, original, at));
+            }
+        } else if self.pcs.last().is_none_or(|last| last.trampoline != at) {
+            self.pair(original);
+        }
+    }
+
+    fn banked_pc(&self, region: &Region, original: Svma, at: Avma) -> BankedPc {
+        BankedPc {
+            pcs: PcPair {
+                original: self.bias.to_avma(original),
+                trampoline: at,
+            },
+            register: region.bank.number(),
         }
     }
 }

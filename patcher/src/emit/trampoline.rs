@@ -23,6 +23,8 @@ pub struct Built {
     pub hook_starts: Vec<PcPair>,
     /// Equivalent program counters in copies that have spilled the register of the bank.
     pub banked: Vec<BankedPc>,
+    /// As `banked`, but with other registers changed.
+    pub walked: Vec<BankedPc>,
 }
 
 /// An upper bound of the length of a trampoline for `site`, in bytes.
@@ -77,6 +79,7 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
         uncounted: Vec::new(),
         copied: BTreeMap::new(),
         banked: Vec::new(),
+        walked: Vec::new(),
     };
     builder.rows = site.rows.iter().map(|_| builder.out.label()).collect();
     match site.tactic {
@@ -92,6 +95,7 @@ pub fn build(site: &Site, bias: Bias, base: Avma, hooks: &Hooks) -> Result<Built
         pcs: builder.pcs,
         hook_starts: builder.hook_starts,
         banked: builder.banked,
+        walked: builder.walked,
     })
 }
 
@@ -124,6 +128,8 @@ pub(super) struct Builder<'a> {
     pub(super) copied: BTreeMap<u32, Labels>,
     /// Equivalent program counters in copies that have spilled the register of the bank.
     pub(super) banked: Vec<BankedPc>,
+    /// As `banked`, but with other registers changed.
+    pub(super) walked: Vec<BankedPc>,
 }
 
 /// A count by a thread that has no bank.

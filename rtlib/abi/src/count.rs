@@ -8,8 +8,10 @@
 
 use core::sync::atomic::AtomicU64;
 
-/// The number of banks, a power of two.
-pub const BANKS: usize = 64;
+/// The number of banks for one thread each, a power of two.
+pub const OWNED_BANKS: usize = 64;
+/// The number of banks: the shared one, which is the first, and those for one thread each.
+pub const BANKS: usize = 1 + OWNED_BANKS;
 /// The number of counters of a session.
 pub const MOST_COUNTERS: u64 = 1 << 14;
 /// The number of a counter that is never read. Threads count with it to become the owner of a bank.
@@ -28,10 +30,10 @@ pub struct Bank {
     pub at: AtomicU64,
 }
 
-/// The bank for a thread pointer is `BANK_OF & (tp >> BANK_SHIFT)` bytes after the first one. The
+/// The bank for a thread pointer is `BANK_OF & (tp >> BANK_SHIFT)` bytes after the second one. The
 /// stacks of a C library are some pages more than a power of two apart.
 pub const BANK_SHIFT: u32 = 8;
 /// See [`BANK_SHIFT`].
-pub const BANK_OF: u32 = (BANKS as u32 - 1) * size_of::<Bank>() as u32;
+pub const BANK_OF: u32 = (OWNED_BANKS as u32 - 1) * size_of::<Bank>() as u32;
 
 const _: () = assert!(size_of::<Bank>() == 16 && BANKS * size_of::<Bank>() <= crate::PAGE as usize);

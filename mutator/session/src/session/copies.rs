@@ -36,7 +36,7 @@ pub(super) fn table(
     }
     let same = emitted.pcs.iter().chain(&emitted.hook_starts);
     let same = same.map(|pair| (pair.trampoline.0, pair.original.0));
-    let spilled = emitted.banked.iter().map(|banked| {
+    let spilled = emitted.banked.iter().chain(&emitted.walked).map(|banked| {
         let register = u64::from(banked.register) + 1;
         let original = banked.pcs.original.0 | register << ORIGINAL_BITS;
         (banked.pcs.trampoline.0, original)

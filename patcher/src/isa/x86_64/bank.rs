@@ -206,17 +206,21 @@ impl Code {
     }
 
     /// Appends an increment of counter `number` in the bank. It preserves the flags unless
-    /// `are_free`; if it must, the register of the bank has to be spilled.
-    pub fn count_in(&mut self, bank: BankRegister, number: u32, are_free: bool) {
-        if !are_free {
-            self.stack_word(0x89, RAX, OF_FLAGS);
-            self.flags_to_rax();
+    /// `are_free`; if it must, the register of the bank has to be spilled. Returns the addresses of
+    /// its instructions but the first.
+    pub fn count_in(&mut self, bank: BankRegister, number: u32, are_free: bool) -> Vec<Avma> {
+        if are_free {
+            self.increment(bank.number, number);
+            return Vec::new();
         }
+        self.stack_word(0x89, RAX, OF_FLAGS);
+        let mut starts = self.flags_to_rax().to_vec();
+        starts.push(self.here());
         self.increment(bank.number, number);
-        if !are_free {
-            self.flags_from_rax();
-            self.stack_word(0x8b, RAX, OF_FLAGS);
-        }
+        starts.extend(self.flags_from_rax());
+        starts.push(self.here());
+        self.stack_word(0x8b, RAX, OF_FLAGS);
+        starts
     }
 
     /// Appends the way out of a copy, without the jump: restores the register of the bank and the

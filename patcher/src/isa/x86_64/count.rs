@@ -120,16 +120,22 @@ impl Code {
         self.put(&(8 * number).to_le_bytes());
     }
 
-    /// Moves the status flags to ax.
-    pub(super) fn flags_to_rax(&mut self) {
+    /// Moves the status flags to ax. Returns the addresses of the instructions.
+    pub(super) fn flags_to_rax(&mut self) -> [Avma; 2] {
+        let first = self.here();
         self.put(&[0x9f]); // lahf: all flags except overflow, into ah
+        let second = self.here();
         self.put(&[0x0f, 0x90, 0xc0]); // seto al: overflow into al
+        [first, second]
     }
 
-    /// Restores the status flags from ax.
-    pub(super) fn flags_from_rax(&mut self) {
+    /// Restores the status flags from ax. Returns the addresses of the instructions.
+    pub(super) fn flags_from_rax(&mut self) -> [Avma; 2] {
+        let first = self.here();
         self.put(&[0x04, 0x7f]); // add al, 127: overflow
+        let second = self.here();
         self.put(&[0x9e]); // sahf: the other flags
+        [first, second]
     }
 
     fn push(&mut self, register: u8) {

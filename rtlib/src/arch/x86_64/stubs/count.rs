@@ -35,7 +35,7 @@ pub unsafe extern "C" fn ipath_count_stub() {
     shr rax, {shift}
     and eax, {bank_of}                 // bytes from the first bank's entry
     lea rsi, [rip + {alive}]           // the table of banks
-    add rsi, rax                       // the entry of the thread's bank
+    lea rsi, [rsi + rax + {first}]     // the entry of the thread's bank
     cmp [rsi], rdx                     // is this thread its owner?
     jne 7f
 3:  mov rsi, [rsi + {at}]              // the bank
@@ -63,6 +63,7 @@ pub unsafe extern "C" fn ipath_count_stub() {
         rdfsbase = const offset_of!(Parameters, reads_tp),
         shift = const BANK_SHIFT,
         bank_of = const BANK_OF,
+        first = const size_of::<Bank>(),
         at = const offset_of!(Bank, at),
     );
 }
