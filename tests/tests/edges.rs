@@ -295,3 +295,29 @@ fn what_cannot_be_counted_is_named() {
         .run();
     error.expect(1).expect_error();
 }
+
+/// Counts alone are in reports and in the answer at the end. A function whose calls are measured
+/// too has one row.
+#[test]
+fn counts_alone_are_reported() {
+    let program = program_with("branches.c", &["-O2", "-g"]);
+    let scratch = Scratch::new("edges-alone");
+    let file = scratch.file("p.json");
+    let run = |more: &[&str]| {
+        let places = ["run", "--edges", "mixed", "--no-tui", "-o"];
+        let run = Run::ipath(places).arg(&file).args(more);
+        let run = run.arg("--").arg(&program).arg("20").run().expect(0);
+        let report = Run::ipath(["report"]).arg(&file).run().expect(0);
+        (run, report.stdout)
+    };
+    let (_, alone) = run(&[]);
+    assert!(alone.contains("Inside mixed:"), "{alone}");
+    assert!(!alone.contains("Functions"), "{alone}");
+    let (_, both) = run(&["-f", "mixed"]);
+    assert!(both.contains("Inside mixed:"), "{both}");
+    let rows = both.lines().filter(|line| line.contains("mixed, "));
+    assert_eq!(rows.count(), 1, "{both}");
+    let profile = Profile::read(&file);
+    let named = profile.functions.iter().filter(|f| f.name == "mixed");
+    assert_eq!(named.count(), 1);
+}

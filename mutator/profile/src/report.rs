@@ -35,7 +35,7 @@ use patcher::function::also_called;
 
 use crate::display_name;
 use crate::profile::{
-    COUNT, Counts, Function, InProcess, Label, Metric, PathEntry, Profile, Refused, Spreads, Total,
+    COUNT, Function, InProcess, Label, Metric, PathEntry, Profile, Refused, Spreads, Total,
     printable,
 };
 use rows::Rows;
@@ -201,6 +201,8 @@ struct Report<'p> {
     metrics: Vec<&'p Metric>,
     /// The indexes of the selected functions, in sort order.
     order: Vec<usize>,
+    /// The indexes of the selected functions whose control flow was counted, in sort order.
+    insides: Vec<usize>,
     /// The selected paths of each function, by the function's index.
     paths: Vec<Vec<Numbered<'p>>>,
     /// The sum of `paths` for each function, by the function's index.
@@ -235,6 +237,7 @@ impl<'p> Report<'p> {
             options,
             metrics,
             order: shown.functions.clone(),
+            insides: Vec::new(),
             paths,
             totals,
             threads: profile.thread_names(),
@@ -242,14 +245,16 @@ impl<'p> Report<'p> {
             lines: vec![OnceCell::new(); profile.frames.len()],
         };
         let mut order = std::mem::take(&mut report.order);
-        // The others are in a section of their own.
-        order.retain(|&f| !report.paths[f].is_empty() || !profile.has_inside(f));
         order.sort_by_key(|&f| {
             let name = &profile.functions[f].name;
             options
                 .by
                 .key(report.sorted_by(), &report.totals[f].counts, name)
         });
+        report.insides.clone_from(&order);
+        report.insides.retain(|&f| profile.has_inside(f));
+        // Those without calls are in a section of their own.
+        order.retain(|&f| !report.paths[f].is_empty() || !profile.has_inside(f));
         report.order = order;
         report
     }
@@ -281,18 +286,6 @@ impl<'p> Report<'p> {
         } else {
             head::write(self.profile, out)
         }
-    }
-
-    /// The share of a path in the cost of its function's selected paths, from 0 to 1. `None` if the
-    /// cost of these is not above 0.
-    fn share(&self, path: &PathEntry) -> Option<f64> {
-        let whole = &self.totals[path.function].counts;
-        let sum = |counts: &Counts| Some(counts.timers.get(self.sorted_by()?)?.sum);
-        let (part, whole) = match (sum(&path.metrics), sum(whole)) {
-            (Some(part), Some(whole)) => (part, whole),
-            _ => (path.metrics.count.into(), whole.count.into()),
-        };
-        (whole > 0).then(|| part as f64 / whole as f64)
     }
 
     /// The paths shown, in sort order, and the number of all selected paths, including those that

@@ -18,6 +18,7 @@ mod registered;
 mod role;
 mod schema;
 mod shared;
+mod site;
 mod trust;
 
 #[cfg(test)]
@@ -47,8 +48,7 @@ pub use asked::{Asking, Question};
 pub use clean::{Cleaned, clean, is_in_use, sweep};
 pub use departing::{Departs, Departure};
 pub use document::{
-    BankedDoc, Document, FunctionDoc, KeptDoc, MetricDoc, PairDoc, PendingDoc, RefusedDoc,
-    RegionDoc, RuntimeDoc, SiteDoc, StopDoc,
+    Document, FunctionDoc, MetricDoc, PendingDoc, RefusedDoc, RegionDoc, RuntimeDoc, StopDoc,
 };
 pub use error::SegmentError;
 pub use inside::{EdgeDoc, InsideDoc};
@@ -61,6 +61,7 @@ pub use registered::RegisteredTable;
 pub use role::{Forking, Reach, Role, State, Witness};
 pub use schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
 use shared::Shared;
+pub use site::{BankedDoc, KeptDoc, PairDoc, SiteDoc};
 pub use trust::{Claim, family_at, is_segment_name, is_unnamed};
 
 /// A mapped segment.

@@ -260,9 +260,13 @@ impl Report<'_> {
             .take(MAX_PATHS)
             .collect();
         if called.is_empty() {
-            return Answer::of(
-                "No call began: calls that were already running are not seen.".to_owned(),
-            );
+            let only_inside = self.order.is_empty() && !self.insides.is_empty();
+            return Answer::of(if only_inside {
+                let functions = human::count(self.insides.len() as u64, "function");
+                format!("The control flow inside {functions} was counted, not their calls.")
+            } else {
+                "No call began: calls that were already running are not seen.".to_owned()
+            });
         }
         let metric = self.metrics.first().copied();
         let further = self.metrics.get(1..).unwrap_or_default();

@@ -37,8 +37,9 @@ impl Report<'_> {
     /// Writes a section for each selected function whose control flow was counted, in sort order.
     pub(super) fn inside(&self, out: &mut impl Write) -> io::Result<()> {
         let all = self.insides();
-        for inside in all.iter().take(self.limit()) {
-            self.write_inside(inside, out)?;
+        let shown = all.iter().take(self.limit());
+        for (inside, name) in shown.zip(self.inside_names(&all, self.longest())) {
+            self.write_inside(inside, &name, out)?;
         }
         match all.len().saturating_sub(self.limit()) {
             0 => Ok(()),
@@ -53,18 +54,19 @@ impl Report<'_> {
     /// its hottest loop or line.
     pub(super) fn inside_lines(&self) -> Vec<String> {
         let all = self.insides();
-        let line = |inside: &&Inside| {
+        let line = |(inside, name): (&&Inside, String)| {
             let activations = inside.activations(self.address(inside));
             let hottest = hottest_loop(self.profile, inside);
             let hottest = hottest.or_else(|| hottest_line(self.profile, inside));
             format!(
                 "inside {}: {}{}",
-                self.inside_name(inside, LONGEST),
+                name,
                 human::count(activations, "activation"),
                 hottest.map_or_else(String::new, |hottest| format!(", {hottest}")),
             )
         };
-        let lines = all.iter().take(ON_SCREEN).map(line);
+        let shown = all.iter().take(ON_SCREEN);
+        let lines = shown.zip(self.inside_names(&all, LONGEST)).map(line);
         let mut lines: Vec<String> = lines.collect();
         if let hidden @ 1.. = all.len().saturating_sub(ON_SCREEN) {
             let hidden = more(hidden, "function");
@@ -80,7 +82,7 @@ impl Report<'_> {
             by_function.entry(inside.function).or_default().push(inside);
         }
         let of = |function| by_function.remove(function);
-        self.order.iter().filter_map(of).flatten().collect()
+        self.insides.iter().filter_map(of).flatten().collect()
     }
 
     /// The start of the function.
@@ -88,16 +90,27 @@ impl Report<'_> {
         self.profile.functions[inside.function].address
     }
 
-    /// The name of the function in at most about `width` columns.
-    fn inside_name(&self, inside: &Inside, width: usize) -> String {
-        let distinction = self.profile.distinction(inside.function);
-        let room = width.saturating_sub(distinction.width()).max(LONGEST / 2);
-        let name = printable(&self.profile.functions[inside.function].name);
-        format!("{}{distinction}", display_name::fit(&name, room))
+    /// The names of the functions, each in at most about `width` columns. Different names stay
+    /// different.
+    fn inside_names(&self, all: &[&Inside], width: usize) -> Vec<String> {
+        let functions = all.iter().map(|inside| inside.function);
+        let parts = functions.map(|function| {
+            let distinction = self.profile.distinction(function);
+            let room = width.saturating_sub(distinction.width()).max(LONGEST / 2);
+            let name = printable(&self.profile.functions[function].name);
+            (name, room, distinction)
+        });
+        let parts: Vec<_> = parts.collect();
+        let names = parts.iter().map(|(name, room, _)| (&**name, *room));
+        let names = display_name::fit_each(&names.collect::<Vec<_>>()).into_iter();
+        let whole = names
+            .zip(&parts)
+            .map(|(name, (_, _, distinction))| name + distinction);
+        whole.collect()
     }
 
-    fn write_inside(&self, inside: &Inside, out: &mut impl Write) -> io::Result<()> {
-        let title = format!("Inside {}:", self.inside_name(inside, self.longest()));
+    fn write_inside(&self, inside: &Inside, name: &str, out: &mut impl Write) -> io::Result<()> {
+        let title = format!("Inside {name}:");
         let numbers = numbers(inside, self.address(inside));
         let fits = title.width() + 1 + numbers.width() <= WIDTH;
         let gap = if fits { " " } else { "\n  " };
@@ -105,7 +118,7 @@ impl Report<'_> {
         if inside.uncertain > 0 {
             writeln!(
                 out,
-                "  counts may be off by {}: activations in progress at the start or end",
+                "  may be off by {}: transfers at the start, the end, or the reading",
                 inside.uncertain
             )?;
         }

@@ -66,10 +66,9 @@ impl Build {
             are_in: function.has_exits(),
             have_been: !function.exits.is_empty(),
         };
-        let exits: Vec<Exits> = document.measured().map(exits).collect();
+        let exits: Vec<Exits> = document.rows().map(exits).collect();
         let ends = exits.iter().map(|exits| exits.are_in).collect();
-        let rows: Vec<&FunctionDoc> = document.measured().map(|(_, function)| function).collect();
-        let insides = Insides::of(document, &rows, frames);
+        let insides = Insides::of(document, frames);
         let raw = Raw::empty(document.metrics.len().saturating_sub(1));
         let mut build = Self {
             profile,

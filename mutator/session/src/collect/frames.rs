@@ -119,7 +119,7 @@ impl Frames {
         self.modules.clear();
         self.notes.clear();
         self.has_generated = false;
-        for (_, function) in document.measured().filter(|(_, f)| f.linkage.is_empty()) {
+        for (_, function) in document.rows().filter(|(_, f)| f.linkage.is_empty()) {
             if let Some(module) = document.modules.get(function.module) {
                 let start = function.address;
                 let end = Svma(start.0.saturating_add(function.size));

@@ -28,8 +28,8 @@ pub(super) fn add(
             reason: refused.reason.clone(),
         });
     }
-    let are_looked_up = document.measured().count() <= MOST_LOOKED_UP;
-    for (_, function) in document.measured() {
+    let are_looked_up = document.rows().count() <= MOST_LOOKED_UP;
+    for (_, function) in document.rows() {
         let definition = document
             .modules
             .get(function.module)

@@ -1,6 +1,6 @@
 //! The counts inside functions: of their edges, blocks and loops, from those of the counters.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use patcher::Svma;
 use patcher::inside::solve;
@@ -28,19 +28,18 @@ struct Graph {
 }
 
 impl Insides {
-    /// The functions of a document. Those with a damaged graph are left out. `functions` are the
-    /// rows of the profile's functions.
-    pub(super) fn of(document: &Document, functions: &[&FunctionDoc], frames: &mut Frames) -> Self {
+    /// The functions of a document. Those with a damaged graph are left out.
+    pub(super) fn of(document: &Document, frames: &mut Frames) -> Self {
+        let place = |f: &FunctionDoc| (f.module, f.address);
+        let rows = document.rows().enumerate();
+        let rows = rows.filter(|(_, (_, f))| !f.role.is_point());
+        let rows: HashMap<_, usize> = rows.map(|(row, (_, f))| (place(f), row)).collect();
         let mut graphs = Vec::new();
-        for (index, function) in functions.iter().enumerate() {
-            let Some(doc) = function.inside.as_deref().filter(|doc| doc.is_sound()) else {
+        for (_, function) in document.measured() {
+            let doc = function.inside.as_deref().filter(|doc| doc.is_sound());
+            let Some((doc, &of)) = doc.zip(rows.get(&place(function))) else {
                 continue;
             };
-            // The row of the calls, if these are measured too.
-            let is_row = |f: &&FunctionDoc| {
-                f.role.is_measured() && (f.module, f.address) == (function.module, function.address)
-            };
-            let of = functions.iter().position(is_row).unwrap_or(index);
             let mut graph = Graph::new(doc.clone(), of);
             let module = document.modules.get(function.module);
             if let Some(module) = module.filter(|_| graphs.len() < MOST_LOOKED_UP) {

@@ -93,7 +93,7 @@ impl Paths {
     /// No paths yet, in a session with this document.
     pub(super) fn of(document: &Document) -> Self {
         let mut functions = vec![None; document.functions.len()];
-        for (index, (id, _)) in document.measured().enumerate() {
+        for (index, (id, _)) in document.rows().enumerate() {
             functions[id] = u32::try_from(index).ok();
         }
         Self {
@@ -275,7 +275,7 @@ fn heirs(document: &Document) -> BTreeMap<u32, u32> {
     let retired = ids.filter(|(_, f)| f.is_retired() && f.role.is_measured());
     let heir = |(id, f): (usize, &FunctionDoc)| {
         let place = |f: &FunctionDoc| (f.module, f.address);
-        let mut now = document.measured().filter(|(_, g)| g.role.is_measured());
+        let mut now = document.rows().filter(|(_, g)| g.role.is_measured());
         let (heir, _) = now.find(|(_, g)| place(g) == place(f))?;
         Some((u32::try_from(id).ok()?, u32::try_from(heir).ok()?))
     };

@@ -35,7 +35,7 @@ impl Live {
             }
             None => index,
         };
-        let id = self.session.document().measured().nth(index);
+        let id = self.session.document().rows().nth(index);
         let id = id.map(|(id, _)| id);
         id.ok_or_else(|| "the function is not in the session".to_owned())
     }
@@ -52,7 +52,7 @@ impl Live {
             (Some(known), Some(wanted)) => known == wanted,
             _ => known.path == module.path,
         };
-        document.measured().position(|(_, known)| {
+        document.rows().position(|(_, known)| {
             let is_there = document.modules.get(known.module).is_some_and(is_module);
             is_there
                 && known.address.0 == function.address
