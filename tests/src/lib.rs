@@ -20,6 +20,7 @@ pub mod faulty;
 pub mod fold;
 pub mod halo;
 pub mod headers;
+pub mod inside;
 pub mod instrument;
 pub mod memory_group;
 pub mod oracle;

@@ -1,9 +1,9 @@
 //! Transfers of control inside functions, counted by single steps (PTRACE_SINGLESTEP).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -26,19 +26,56 @@ pub fn transfers(
     file: &str,
     of: &BTreeMap<usize, Vec<Range<u64>>>,
 ) -> (BTreeMap<usize, Transfers>, String) {
+    let child = start(program);
+    let base = run_to(Pid::from_raw(child.id() as i32), file, of);
+    step_through(child, base, &Functions::new(of))
+}
+
+/// Starts a program that stops at its first instruction.
+fn start(program: &Command) -> Child {
     let mut command = Command::new(program.get_program());
     command.args(program.get_args()).stdout(Stdio::piped());
+    let set = program.get_envs();
+    command
+        .env_clear()
+        .envs(set.filter_map(|(name, value)| Some((name, value?))));
     // SAFETY: only async-signal-safe calls between fork and exec.
     unsafe {
         command.pre_exec(|| Ok(ptrace::traceme()?));
     }
-    let child = command.spawn().expect("it starts");
+    command.spawn().expect("it starts")
+}
+
+/// The ranges of functions, by their starts.
+struct Functions(BTreeMap<u64, (u64, usize)>);
+
+impl Functions {
+    fn new(of: &BTreeMap<usize, Vec<Range<u64>>>) -> Self {
+        let all = of.iter().flat_map(|(&key, ranges)| {
+            let ranges = ranges.iter();
+            ranges.map(move |range| (range.start, (range.end, key)))
+        });
+        Self(all.collect())
+    }
+
+    /// The key of the function at `at`.
+    fn key(&self, at: u64) -> Option<usize> {
+        let (_, &(end, key)) = self.0.range(..=at).next_back()?;
+        (at < end).then_some(key)
+    }
+}
+
+/// Runs a stopped program to its end.
+fn step_through(
+    child: Child,
+    base: u64,
+    functions: &Functions,
+) -> (BTreeMap<usize, Transfers>, String) {
     let pid = Pid::from_raw(child.id() as i32);
-    let base = run_to(pid, file, of);
     let mut found: BTreeMap<usize, Transfers> = BTreeMap::new();
     let mut before: Option<u64> = None;
     let mut before_sp = None;
-    let key = |at: u64| of.iter().find(|(_, ranges)| is_in(ranges, at));
+    let key = |at: u64| functions.key(at);
     let mut calls: Vec<Call> = Vec::new();
     let mut signal = None;
     loop {
@@ -68,9 +105,9 @@ pub fn transfers(
         }
         if let Some(from) = before.filter(|&from| from != at) {
             let keys = [key(from), key(at)];
-            for (key, ranges) in keys.into_iter().flatten().collect::<BTreeMap<_, _>>() {
-                let inside = |at: u64| if is_in(ranges, at) { at } else { 0 };
-                let transfers = found.entry(*key).or_default();
+            for own in keys.into_iter().flatten().collect::<BTreeSet<_>>() {
+                let inside = |at: u64| if key(at) == Some(own) { at } else { 0 };
+                let transfers = found.entry(own).or_default();
                 *transfers.entry((inside(from), inside(at))).or_default() += 1;
             }
         }
@@ -78,7 +115,7 @@ pub fn transfers(
         ptrace::step(pid, signal).expect("stopped");
         signal = match waitpid(pid, None).expect("a child") {
             WaitStatus::Exited(_, status) => {
-                assert_eq!(status, 0, "{program:?}");
+                assert_eq!(status, 0, "it ends well");
                 break;
             }
             WaitStatus::Stopped(_, Signal::SIGTRAP) => None,
@@ -89,10 +126,6 @@ pub fn transfers(
     let output = child.wait_with_output().map(|output| output.stdout);
     let text = String::from_utf8_lossy(&output.unwrap_or_default()).into_owned();
     (found, text)
-}
-
-fn is_in(ranges: &[Range<u64>], at: u64) -> bool {
-    ranges.iter().any(|range| range.contains(&at))
 }
 
 /// A call from inside a wanted function: its address, that of the next instruction, and the stack
