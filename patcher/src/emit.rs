@@ -9,6 +9,7 @@
 //! push. At any other instruction the red zone is live, so the hook skips it.
 
 mod copy;
+mod size;
 mod terms;
 mod trampoline;
 
@@ -72,21 +73,21 @@ pub struct Emitted {
     /// Equivalent program counters in copies that keep a bank in a register whose value is on the
     /// stack.
     pub banked: Vec<BankedPc>,
-    /// As `banked`, inside of counts that save the flags. Only the registers that callees save can be
-    /// restored, so a thread cannot be moved.
+    /// As `banked`, inside of counts that save the flags. A thread cannot be moved, because other
+    /// registers have changed too.
     pub walked: Vec<BankedPc>,
 }
 
 impl Site {
     /// An upper bound of the trampoline's length, in bytes.
     pub fn max_len(&self) -> usize {
-        trampoline::max_len(self)
+        size::max_len(self)
     }
 
     /// An upper bound of the number of program counters in copies of regions, and beside them.
     /// Returns 0 if it has no copies.
     pub fn max_copied_pcs(&self) -> usize {
-        trampoline::max_copied_pcs(self)
+        size::max_copied_pcs(self)
     }
 
     /// Emits the site for a module loaded with `bias`, with its code at `place`.

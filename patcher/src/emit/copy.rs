@@ -9,18 +9,10 @@ use std::sync::Arc;
 
 use crate::addr::{Avma, Svma};
 use crate::inside::{Counter, Region, Transfer};
-use crate::isa::{
-    COUNT_IN, Displaced, ENTER, GROWS, Goal, HOOK_AT_POINT, JUMP, LEAVE, LOOP_ALIGNMENT,
-};
+use crate::isa::{Displaced, Goal};
 
-use super::terms::{BankedPc, CountCells, EmitError, PcPair};
+use super::terms::{BankedPc, CountCells, EmitError, Labels, PcPair};
 use super::trampoline::Builder;
-
-/// The labels of the instructions in the copies of a region, in the order of the instructions.
-pub struct Labels {
-    banked: Vec<usize>,
-    shared: Vec<usize>,
-}
 
 /// The copy that is being emitted.
 #[derive(Clone, Copy)]
@@ -36,32 +28,6 @@ struct Taken {
     label: usize,
     counters: Vec<Counter>,
     target: Svma,
-}
-
-/// An upper bound of the length of the copies of `region`, in bytes.
-pub fn max_len(region: &Region) -> usize {
-    let long = JUMP as usize;
-    let insns = region.insns.iter().map(|insn| {
-        // It may have a taken side out of line, and a way out after it.
-        insn.displaced.max_len() + GROWS + 2 * (long + LEAVE)
-    });
-    let insns = insns.sum::<usize>() + LOOP_ALIGNMENT;
-    let counters = region.counters.len();
-    2 * insns + counters * (COUNT_IN + HOOK_AT_POINT)
-}
-
-/// The maximum number of instructions of a count.
-const COUNTS: usize = 7;
-
-/// An upper bound of the number of program counters in the copies of `region` that have an original.
-pub fn max_pcs(region: &Region) -> usize {
-    // Each may have two ways out, of three instructions each.
-    2 * (region.insns.len() * (1 + 2 * 3) + COUNTS * region.counters.len())
-}
-
-/// An upper bound of the length of the way into a copy, in bytes.
-pub fn max_enter() -> usize {
-    2 * (ENTER + JUMP as usize) + HOOK_AT_POINT
 }
 
 impl Builder<'_> {
@@ -171,7 +137,7 @@ impl Builder<'_> {
             let counters = region.counters_at(insn.displaced.at, Transfer::Taken);
             let counters: Vec<Counter> = counters.collect();
             let is_plain = counters.is_empty() && region.index_of(target).is_some();
-            (!is_plain).then(|| (index, counters, target))
+            (!is_plain).then_some((index, counters, target))
         });
         let sides: Vec<_> = sides.collect();
         let with_label = sides.into_iter().map(|(index, counters, target)| {

@@ -121,3 +121,9 @@ impl From<CodeError> for EmitError {
         }
     }
 }
+
+/// The labels of the instructions in the copies of a region, in the order of the instructions.
+pub(super) struct Labels {
+    pub(super) banked: Vec<usize>,
+    pub(super) shared: Vec<usize>,
+}

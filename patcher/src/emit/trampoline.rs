@@ -4,14 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::addr::{Avma, Bias, Svma};
 use crate::inside::Counter;
-use crate::isa::{COUNT, Code, Displaced, Goal, HOOK, HOOK_AT_POINT, JUMP};
+use crate::isa::{Code, Displaced, Goal};
 use crate::plan::{Effect, ProbePoint, Row, Site, Tactic};
 
-use super::copy::{self, Labels};
-use super::terms::{BankedPc, CountCells, EmitError, Hooks, PcPair};
-
-/// The length in bytes of a jump to any target within 2 GiB.
-const LONG: usize = JUMP as usize;
+use super::terms::{BankedPc, CountCells, EmitError, Hooks, Labels, PcPair};
 
 /// A trampoline's code, and pairs of its addresses with equivalent ones in the original.
 pub struct Built {
@@ -25,41 +21,6 @@ pub struct Built {
     pub banked: Vec<BankedPc>,
     /// As `banked`, but with other registers changed.
     pub walked: Vec<BankedPc>,
-}
-
-/// An upper bound of the length of a trampoline for `site`, in bytes.
-pub fn max_len(site: &Site) -> usize {
-    let copies = |displaced: &[Displaced]| displaced.iter().map(Displaced::max_len).sum::<usize>();
-    let hook = |point: &ProbePoint| match point.effect {
-        Effect::Entry => HOOK,
-        Effect::Point(_) => HOOK_AT_POINT,
-        Effect::Count(..) => COUNT + HOOK_AT_POINT + 2 * LONG,
-        Effect::Enter(_) => copy::max_enter(),
-        // Hooks of a conditional jump that is taken follow all other code, with a jump after them.
-        Effect::Exit | Effect::TailExit(_) => HOOK + LONG,
-    };
-    let row = |displaced: &[Displaced], points: &[ProbePoint]| {
-        copies(displaced) + points.iter().map(hook).sum::<usize>() + LONG
-    };
-    let rows = site
-        .rows
-        .iter()
-        .map(|r| row(&r.displaced, &r.points))
-        .sum::<usize>();
-    let copies = site.regions.iter().map(|(_, region)| copy::max_len(region));
-    row(&site.displaced, &site.points) + rows + copies.sum::<usize>()
-}
-
-/// An upper bound of the number of program counters in copies of regions, and beside them. Returns
-/// 0 if the site has no copies.
-pub fn max_copied_pcs(site: &Site) -> usize {
-    if site.regions.is_empty() {
-        return 0;
-    }
-    let row = |displaced: &[Displaced], points: &[ProbePoint]| displaced.len() + 1 + points.len();
-    let rows = site.rows.iter().map(|r| row(&r.displaced, &r.points));
-    let copies = site.regions.iter().map(|(_, region)| copy::max_pcs(region));
-    row(&site.displaced, &site.points) + rows.sum::<usize>() + copies.sum::<usize>()
 }
 
 /// Builds the trampoline of `site` for the address `base`.

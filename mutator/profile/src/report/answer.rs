@@ -14,8 +14,8 @@ use super::table::{LONGEST, aligned};
 use super::{Numbered, Options, Report, Selection, human, more, threads, wrapped};
 use crate::display_name;
 use crate::profile::{
-    self, FoundPath, Kind, Metric, PathEntry, Presence, Profile, SearchResult, Total, off_cpu,
-    printable,
+    self, Counts, FoundPath, Kind, Metric, PathEntry, Presence, Profile, SearchResult, Total,
+    off_cpu, printable,
 };
 use ipath_base::hint::Hint;
 
@@ -250,6 +250,18 @@ impl Answer {
 }
 
 impl Report<'_> {
+    /// The share of a path in the cost of its function's selected paths, from 0 to 1. `None` if the
+    /// cost of these is not above 0.
+    pub(super) fn share(&self, path: &PathEntry) -> Option<f64> {
+        let whole = &self.totals[path.function].counts;
+        let sum = |counts: &Counts| Some(counts.timers.get(self.sorted_by()?)?.sum);
+        let (part, whole) = match (sum(&path.metrics), sum(whole)) {
+            (Some(part), Some(whole)) => (part, whole),
+            _ => (path.metrics.count.into(), whole.count.into()),
+        };
+        (whole > 0).then(|| part as f64 / whole as f64)
+    }
+
     /// The answer with the costliest paths by the first metric, or by the number of calls if there
     /// is none.
     fn of_paths(&self) -> Answer {

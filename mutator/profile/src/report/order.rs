@@ -1,7 +1,6 @@
 //! Sort keys of a report.
 
-use super::Report;
-use crate::profile::{Counts, Distribution, PathEntry};
+use crate::profile::{Counts, Distribution};
 use std::cmp::Reverse;
 
 /// The sort key of functions and paths. Numbers sort in descending order. Without a metric, the
@@ -54,17 +53,3 @@ impl By {
 
 /// Sorts in ascending order.
 pub(super) type SortKey<'n> = (&'n str, Reverse<(bool, i128, u64)>);
-
-impl Report<'_> {
-    /// The share of a path in the cost of its function's selected paths, from 0 to 1. `None` if the
-    /// cost of these is not above 0.
-    pub(super) fn share(&self, path: &PathEntry) -> Option<f64> {
-        let whole = &self.totals[path.function].counts;
-        let sum = |counts: &Counts| Some(counts.timers.get(self.sorted_by()?)?.sum);
-        let (part, whole) = match (sum(&path.metrics), sum(whole)) {
-            (Some(part), Some(whole)) => (part, whole),
-            _ => (path.metrics.count.into(), whole.count.into()),
-        };
-        (whole > 0).then(|| part as f64 / whole as f64)
-    }
-}

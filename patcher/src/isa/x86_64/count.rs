@@ -84,9 +84,9 @@ impl Code {
         Ok(spilled.is_empty())
     }
 
-    /// Appends code that sets `bank` to the address of the thread's bank. If the thread has none, it
-    /// jumps to the label `otherwise`. Overwrites `thread`, `bank` and the flags. Fails if `table`
-    /// is out of reach.
+    /// Appends code that sets `bank` to the address of the thread's bank. If the thread has none,
+    /// it jumps to the label `otherwise`. Overwrites `thread`, `bank` and the flags. Fails if
+    /// `table` is out of reach.
     pub(super) fn look_up(
         &mut self,
         thread: u8,

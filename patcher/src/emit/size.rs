@@ -1,0 +1,71 @@
+//! Upper bounds of the sizes of trampolines.
+
+use crate::inside::Region;
+use crate::isa::{
+    COUNT, COUNT_IN, Displaced, ENTER, GROWS, HOOK, HOOK_AT_POINT, JUMP, LEAVE, LOOP_ALIGNMENT,
+};
+use crate::plan::{Effect, ProbePoint, Site};
+
+/// The length in bytes of a jump to any target within 2 GiB.
+const LONG: usize = JUMP as usize;
+
+/// An upper bound of the length of a trampoline for `site`, in bytes.
+pub fn max_len(site: &Site) -> usize {
+    let copies = |displaced: &[Displaced]| displaced.iter().map(Displaced::max_len).sum::<usize>();
+    let hook = |point: &ProbePoint| match point.effect {
+        Effect::Entry => HOOK,
+        Effect::Point(_) => HOOK_AT_POINT,
+        Effect::Count(..) => COUNT + HOOK_AT_POINT + 2 * LONG,
+        Effect::Enter(_) => enter_len(),
+        // Hooks of a conditional jump that is taken follow all other code, with a jump after them.
+        Effect::Exit | Effect::TailExit(_) => HOOK + LONG,
+    };
+    let row = |displaced: &[Displaced], points: &[ProbePoint]| {
+        copies(displaced) + points.iter().map(hook).sum::<usize>() + LONG
+    };
+    let rows = site
+        .rows
+        .iter()
+        .map(|r| row(&r.displaced, &r.points))
+        .sum::<usize>();
+    let copies = site.regions.iter().map(|(_, region)| copies_len(region));
+    row(&site.displaced, &site.points) + rows + copies.sum::<usize>()
+}
+
+/// An upper bound of the number of program counters in copies of regions, and beside them. Returns
+/// 0 if the site has no copies.
+pub fn max_copied_pcs(site: &Site) -> usize {
+    if site.regions.is_empty() {
+        return 0;
+    }
+    let row = |displaced: &[Displaced], points: &[ProbePoint]| displaced.len() + 1 + points.len();
+    let rows = site.rows.iter().map(|r| row(&r.displaced, &r.points));
+    let copies = site.regions.iter().map(|(_, region)| copied_pcs(region));
+    row(&site.displaced, &site.points) + rows.sum::<usize>() + copies.sum::<usize>()
+}
+
+/// An upper bound of the length of the copies of `region`, in bytes.
+fn copies_len(region: &Region) -> usize {
+    let insns = region.insns.iter().map(|insn| {
+        // It may have a taken side out of line, and a way out after it.
+        insn.displaced.max_len() + GROWS + 2 * (LONG + LEAVE)
+    });
+    let insns = insns.sum::<usize>() + LOOP_ALIGNMENT;
+    let counters = region.counters.len();
+    2 * insns + counters * (COUNT_IN + HOOK_AT_POINT)
+}
+
+/// The maximum number of instructions of a count.
+const COUNTS: usize = 7;
+
+/// An upper bound of the number of program counters with an original in the copies
+/// of `region`.
+fn copied_pcs(region: &Region) -> usize {
+    // Each may have two ways out, of three instructions each.
+    2 * (region.insns.len() * (1 + 2 * 3) + COUNTS * region.counters.len())
+}
+
+/// An upper bound of the length of the way into a copy, in bytes.
+fn enter_len() -> usize {
+    2 * (ENTER + LONG) + HOOK_AT_POINT
+}
