@@ -87,6 +87,25 @@ impl Pattern {
         }
     }
 
+    /// True if the pattern has a parenthesis for the parameters of a function.
+    pub fn has_arguments(&self) -> bool {
+        match &self.what {
+            What::Name { text, .. } | What::Glob { text, .. } => has_parameters(text),
+            What::Regex { has_parameters, .. } => *has_parameters,
+            What::Address(_) | What::Offset(_) => false,
+        }
+    }
+
+    /// False if no form of the name of a function with this linkage name can match the pattern. A
+    /// glob or regular expression is tried on the name as it is displayed only if this is true.
+    pub fn can_name(&self, linkage: &str) -> bool {
+        match &self.what {
+            What::Glob { spelling, .. } => spelling.can_be(linkage),
+            What::Name { .. } | What::Regex { .. } => true,
+            What::Address(_) | What::Offset(_) => false,
+        }
+    }
+
     /// True if the pattern is an address in a process or in a file.
     pub fn is_address(&self) -> bool {
         matches!(self.what, What::Address(_) | What::Offset(_))
@@ -150,7 +169,7 @@ impl Pattern {
     fn names_start(&self, module: &str, start: Svma) -> bool {
         match &self.what {
             What::Glob { glob, .. } => glob.matches(&name_of_start(module, start)),
-            What::Regex(regex) => regex.is_match(&name_of_start(module, start)),
+            What::Regex { regex, .. } => regex.is_match(&name_of_start(module, start)),
             What::Name { .. } | What::Address(_) | What::Offset(_) => false,
         }
     }
@@ -180,17 +199,29 @@ impl Pattern {
                     || is_mangled(linkage)
                         && spelling.can_be(linkage)
                         && (glob.matches(&demangle_without_arguments(linkage))
-                            || text.contains('(')
+                            || has_parameters(text)
                                 && (glob.matches(&demangle(linkage))
                                     || glob.matches(&demangle_without_return_type(linkage))))
             }
-            What::Regex(regex) => {
+            What::Regex {
+                regex,
+                has_parameters,
+            } => {
                 self.can_be_linkage(linkage) && regex.is_match(linkage)
-                    || is_mangled(linkage) && regex.is_match(&demangle_without_arguments(linkage))
+                    || is_mangled(linkage)
+                        && (regex.is_match(&demangle_without_arguments(linkage))
+                            || *has_parameters
+                                && (regex.is_match(&demangle_without_return_type(linkage))
+                                    || regex.is_match(&demangle(linkage))))
             }
             What::Address(_) | What::Offset(_) => false,
         }
     }
+}
+
+/// True if a name or glob has a parenthesis for the parameters of a function.
+fn has_parameters(text: &str) -> bool {
+    pattern::without_words(text).contains('(')
 }
 
 /// The name shown for a function without a name at `start` in the file `module`.

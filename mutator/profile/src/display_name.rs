@@ -121,6 +121,7 @@ pub fn short_forms(name: &str) -> Vec<String> {
     let forms = FORMS.iter().rev().chain(&TELLING);
     let mut all: Vec<String> = forms.map(|&form| parts.write(form)).collect();
     all.extend(all.first().and_then(|shortest| without_trait(shortest)));
+    all.push(parts.last());
     all.retain(|form| form.contains(['<', ':']));
     all
 }

@@ -38,12 +38,8 @@ pub(super) fn names<'n>(
     names: impl Iterator<Item = &'n str>,
     most: usize,
 ) -> Vec<Near> {
-    let wanted = wanted
-        .split('(')
-        .next()
-        .unwrap_or(wanted)
-        .trim_matches(['*', '?'])
-        .to_lowercase();
+    let wanted = wanted.split('(').next().unwrap_or(wanted);
+    let wanted = without_templates(wanted.trim_matches(['*', '?'])).to_lowercase();
     let last = last_segment(&wanted);
     if last.is_empty() || wanted.len() > LONGEST_NAME {
         return Vec::new();
@@ -72,7 +68,7 @@ pub(super) fn names<'n>(
             } else {
                 linkage.to_owned()
             };
-            let lower = name.to_lowercase();
+            let lower = without_templates(&name).to_lowercase();
             Some(Near {
                 distance: score(&wanted, &lower, bound)?,
                 has_last: last_segment(original(&lower)) == last,
@@ -117,6 +113,25 @@ fn original(name: &str) -> &str {
         Some(last + name[last..].find('.').filter(|&at| at > 0)?)
     });
     &name[..end.unwrap_or(name.len())]
+}
+
+/// `name` without template arguments, which can contain paths of their own.
+fn without_templates(name: &str) -> String {
+    if name.matches('<').count() != name.matches('>').count() {
+        // An operator.
+        return name.to_owned();
+    }
+    let mut depth = 0_usize;
+    let mut out = String::new();
+    for c in name.chars() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            c if depth == 0 => out.push(c),
+            _ => {}
+        }
+    }
+    out
 }
 
 fn last_segment(name: &str) -> &str {
@@ -189,6 +204,23 @@ mod tests {
         );
         let far = |wanted: &str| names(wanted, all.into_iter(), 1)[0].distance;
         assert_eq!([far("Compute"), far("compute_"), far("pute")], [0, 2, 2]);
+    }
+
+    /// The arguments of a template can contain `::`.
+    #[test]
+    fn template_arguments_are_no_part_of_the_last_component() {
+        let all = ["_ZN2ns8templateISsEEiT_", "_ZN2ns8templateIiEEiT_"];
+        let expected = ["ns::template<int>", "ns::template<std::string>"];
+        for wanted in [
+            "ns::template",
+            "template<...>",
+            "ns::template<long>",
+            "templat",
+        ] {
+            let near = names(wanted, all.into_iter(), 9).into_iter();
+            let near: Vec<String> = near.map(|near| near.name).collect();
+            assert_eq!(near, expected, "{wanted}");
+        }
     }
 
     /// A user who types a complete name does not mean a longer one.

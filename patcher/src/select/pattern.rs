@@ -60,16 +60,17 @@ impl std::error::Error for PatternError {}
 #[derive(Clone, Debug)]
 pub(super) enum What {
     /// A linkage name, a demangled name without arguments, or a full demangled signature.
-    Name {
-        text: String,
-        spelling: Spelling,
-    },
+    Name { text: String, spelling: Spelling },
     Glob {
         text: String,
         glob: Glob,
         spelling: Spelling,
     },
-    Regex(Regex),
+    Regex {
+        regex: Regex,
+        /// True if the expression has a parenthesis for the parameters of a function.
+        has_parameters: bool,
+    },
     /// An address in a process.
     Address(u64),
     /// A link-time address in the file.
@@ -99,7 +100,10 @@ pub(super) fn read(text: &str) -> Result<(Option<&str>, What), PatternError> {
             What::Address(address)
         }
     } else if let Some(inner) = rest.strip_prefix('/').and_then(|r| r.strip_suffix('/')) {
-        What::Regex(regex(inner)?)
+        What::Regex {
+            regex: regex(inner)?,
+            has_parameters: has_parameters(inner),
+        }
     } else if is_glob(rest) {
         What::Glob {
             glob: glob(rest)?,
@@ -125,6 +129,15 @@ fn regex(text: &str) -> Result<Regex, PatternError> {
     })
 }
 
+/// True if a regular expression has a literal parenthesis for the parameters of a function, not for
+/// a name such as `\(anonymous namespace\)`.
+fn has_parameters(regex: &str) -> bool {
+    let regex = regex
+        .replace(r"\(anonymous namespace\)", "")
+        .replace(r"operator\(\)", "");
+    [r"\(", r"\)", "[(", "[)"].iter().any(|p| regex.contains(p))
+}
+
 /// Compiles a glob. Fails with [`PatternError::Glob`] if it is too long.
 pub(super) fn glob(text: &str) -> Result<Glob, PatternError> {
     Glob::new(text).map_err(|error| PatternError::Glob {
@@ -140,21 +153,61 @@ fn cause(error: &regex::Error) -> String {
 
 /// True if `*` and `?` are wildcards. In a complete argument list and as operators they are not.
 fn is_glob(text: &str) -> bool {
-    let text = text
-        .replace("(anonymous namespace)", "")
-        .replace("operator()", "");
+    if is_signature(text) {
+        return !wildcards(text).is_empty();
+    }
+    let text = without_words(text);
     if text.contains('(') {
-        // `f(char*)` is a signature; `f(ch*` and `f(char*)*` are not.
-        let after = text.rsplit_once(')').map_or("", |(_, after)| after);
-        let is_open = text.matches('(').count() > text.matches(')').count();
-        let within = if is_open { text.as_str() } else { after };
-        return within.contains(['*', '?']);
+        return text.contains(['*', '?']);
     }
     let text = match text.rsplit_once("operator") {
         Some((path, "*" | "*=" | "->*")) => path,
         _ => &text,
     };
     text.contains(['*', '?'])
+}
+
+/// `text` without the names that contain parentheses.
+pub(super) fn without_words(text: &str) -> String {
+    text.replace("(anonymous namespace)", "")
+        .replace("operator()", "")
+}
+
+/// True if a name is followed by a complete argument list, and no wildcard by that: `f(char*)`,
+/// but not `f(ch*` and `f(char*)*`.
+fn is_signature(text: &str) -> bool {
+    let text = without_words(text);
+    let is_open = text.matches('(').count() > text.matches(')').count();
+    let after = text.rsplit_once(')').map(|(_, after)| after);
+    !is_open && after.is_some_and(|after| !after.contains(['*', '?']))
+}
+
+/// The offsets of the wildcards in a glob. In a [signature](is_signature), a `*` that belongs to a
+/// type or to the name of an operator is none. In brackets, only one that stands for a whole
+/// parameter is a wildcard: `f(int, *)`.
+pub(super) fn wildcards(glob: &str) -> Vec<usize> {
+    let all = glob.match_indices(['*', '?']).map(|(at, _)| at);
+    if !is_signature(glob) {
+        return all.collect();
+    }
+    let is_wildcard = |&at: &usize| {
+        let (before, after) = (&glob[..at], &glob[at + 1..]);
+        let is_in_brackets = [('(', ')'), ('<', '>')].iter().any(|&(opening, closing)| {
+            before.matches(opening).count() > before.matches(closing).count()
+        });
+        if is_in_brackets {
+            // ` (` begins a pointer to a function: `f(void (*)(int))`.
+            let begins = before.ends_with([',', '<']) || before.ends_with(", ");
+            let begins = begins || before.ends_with('(') && !before.ends_with(" (");
+            return begins && after.starts_with([',', ')', '>']);
+        }
+        // A result such as `int*` ends in a space.
+        let is_operator = before
+            .trim_end_matches(['*', '-', '>'])
+            .ends_with("operator");
+        !is_operator && !after.trim_start_matches('*').starts_with([' ', '&'])
+    };
+    all.filter(is_wildcard).collect()
 }
 
 /// Splits `module!pattern`. A `!` in brackets or in a regular expression does not separate a
@@ -176,7 +229,7 @@ pub(super) fn split_module(text: &str) -> (Option<&str>, &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{What, is_glob, read};
+    use super::{What, is_glob, read, wildcards};
 
     #[test]
     fn globs_are_told_from_names() {
@@ -189,11 +242,35 @@ mod tests {
             ("A::operator*", false),
             ("A::operator->*", false),
             ("f(char const*)", false),
+            ("f(ch*", true),
+            ("f(char*)*", true),
+            ("*f(int)", true),
+            ("ns::f?(int)", true),
+            ("*::f(char const*)", true),
+            ("f(*)", true),
+            ("f(int, *)", true),
+            ("f(void (*)(int))", false),
+            ("int* ns::f<int*>(int*)", false),
+            ("ns::operator*(A*)", false),
+            ("ns::A::operator->*(int)", false),
+            ("A::operator()(int*)", false),
             ("main.(*T).Run", false),
             ("f", false),
         ] {
             // `*::operator*` is a glob because of its first star.
             assert_eq!(is_glob(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn stars_of_types_are_no_wildcards_in_a_signature() {
+        for (text, expected) in [
+            ("*::f(char*, *)", &[0, 12][..]),
+            ("*f<char*, *>(int*) const", &[0, 10]),
+            ("f(char*)*", &[6, 8]),
+            ("*.(*T).Run", &[0]),
+        ] {
+            assert_eq!(wildcards(text), expected, "{text}");
         }
     }
 
@@ -212,7 +289,7 @@ mod tests {
         }
         assert!(matches!(read("app!0x10"), Ok((_, What::Offset(16)))));
         assert!(matches!(read("0x10"), Ok((_, What::Address(16)))));
-        assert!(matches!(read("app!/x.y/"), Ok((_, What::Regex(_)))));
+        assert!(matches!(read("app!/x.y/"), Ok((_, What::Regex { .. }))));
         assert!(matches!(read("/"), Ok((_, What::Name { .. }))));
     }
 }

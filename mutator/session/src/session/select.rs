@@ -237,16 +237,16 @@ fn select_shown(
 ) {
     for (pattern, matched) in query.patterns.iter().zip(matched) {
         let meant = places.iter().filter(|place| place.is_meant(pattern));
-        let found = if *matched {
-            None
-        } else {
-            by_shown_name(pattern, meant.clone().map(|place| &*place.image))
-        };
-        let Some(found) = found else { continue };
-        let patterns = std::slice::from_ref(&found);
-        let query = Query { patterns, ..*query };
-        for place in meant {
-            place.select(&query, std::slice::from_mut(matched), take);
+        if *matched {
+            continue;
+        }
+        let found = by_shown_name(pattern, meant.clone().map(|place| &*place.image));
+        for found in &found {
+            let patterns = std::slice::from_ref(found);
+            let query = Query { patterns, ..*query };
+            for place in meant.clone() {
+                place.select(&query, std::slice::from_mut(matched), take);
+            }
         }
     }
 }

@@ -16,45 +16,77 @@ use ipath_target::process::modules::Module;
 /// The longest name in a command, in bytes. A longer one is shortened if the short form is unique.
 const LONGEST: usize = 60;
 
-/// The demangled names, without arguments, that a screen would show as the pattern's text. Empty if
-/// no screen would show the pattern.
+/// Replaces omitted text on a screen.
+const GAP: char = '…';
+
+/// The demangled names that a screen would show as the pattern's text, or that match its glob or
+/// regular expression as shown. They have arguments if the pattern has some. Empty if no screen
+/// would show the pattern.
 pub(super) fn names_shown_as<'i>(
     pattern: &Pattern,
     images: impl Iterator<Item = &'i OpenImage>,
 ) -> BTreeSet<String> {
-    let shown = pattern.name().filter(|name| name.contains(['<', ':']));
-    let Some(shown) = shown else {
-        return BTreeSet::new();
+    let cut = pattern.name().filter(|name| name.contains(GAP));
+    // Screens also leave out the path.
+    let cut = cut.and_then(|name| Pattern::parse(&format!("*{}", name.replace(GAP, "*"))).ok());
+    let pattern = cut.as_ref().unwrap_or(pattern);
+    let shown = pattern.name();
+    // Only templates and arguments are shown in another form than the demangled one.
+    let is_plain = match shown {
+        Some(name) => !name.contains(['<', ':', '(']),
+        None => cut.is_none() && !pattern.text().contains('<') && !pattern.has_arguments(),
     };
+    if pattern.is_address() || is_plain {
+        return BTreeSet::new();
+    }
     // Every form contains the function's own name, and the linkage name spells it.
-    let own = method(shown);
+    let own = shown.map(method).unwrap_or_default();
     let word = own
         .split(|c: char| !c.is_alphanumeric() && c != '_')
         .max_by_key(|w| w.len());
     let word = word.unwrap_or_default();
-    let is_it = |name: &String| short_forms(name).iter().any(|form| form == shown);
+    let is_form = |form: &String| match shown {
+        Some(shown) => form == shown,
+        None => pattern.names(form),
+    };
+    let is_it = |name: &String| short_forms(name).iter().any(is_form);
+    let has_arguments = pattern.has_arguments();
+    let written = |linkage: &str| {
+        let name = demangle_without_arguments(linkage);
+        let whole = || patcher::function::demangle(linkage);
+        has_arguments
+            .then(whole)
+            .into_iter()
+            .chain([name])
+            .find(is_it)
+    };
     let mut found = BTreeSet::new();
     for image in images {
         let linked = image.image().functions().names();
-        let linked = linked.filter(|linkage| linkage.starts_with('_') && linkage.contains(word));
-        found.extend(linked.map(demangle_without_arguments).filter(is_it));
+        let linked = linked.filter(|linkage| {
+            linkage.starts_with('_') && linkage.contains(word) && pattern.can_name(linkage)
+        });
+        found.extend(linked.filter_map(written));
     }
     // A name without the suffix of a clone is the function's own.
     if found.iter().any(|name| !is_clone(name)) {
-        found.retain(|name| name == shown || !is_clone(name));
+        found.retain(|name| Some(name.as_str()) == shown || !is_clone(name));
     }
     found
 }
 
-/// The pattern for the name of the only function that a screen shows as the pattern's text. `None`
-/// if there is no such function, or more than one.
+/// The patterns for the names of the functions that a screen shows as the pattern's text. A text
+/// with one form only selects a single function; a glob and a regular expression select all that
+/// match. Empty if there is no such function.
 pub(super) fn by_shown_name<'i>(
     pattern: &Pattern,
     images: impl Iterator<Item = &'i OpenImage>,
-) -> Option<Pattern> {
+) -> Vec<Pattern> {
     let names = names_shown_as(pattern, images);
-    let name = names.first().filter(|_| names.len() == 1)?;
-    Some(pattern.for_name(name))
+    if pattern.name().is_some() && names.len() > 1 {
+        return Vec::new();
+    }
+    names.iter().map(|name| pattern.for_name(name)).collect()
 }
 
 /// The shortest form of a long name that no other function in these images shares. `None` for a
@@ -109,7 +141,7 @@ impl Places {
         }
         let images = self.0.iter().map(|(image, ..)| &**image);
         let shown = by_shown_name(&pattern, images);
-        shown.map_or(exact, |pattern| self.selected(&pattern))
+        shown.iter().flat_map(|p| self.selected(p)).collect()
     }
 
     /// The run-time start addresses of the functions that a pattern names exactly.
