@@ -5,7 +5,7 @@ use ipath_tests::compile::program;
 use ipath_tests::dump::{dump, family};
 use ipath_tests::epoch::state_of;
 use ipath_tests::faulty::faulty;
-use ipath_tests::place::Scratch;
+use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
 use ipath_tests::racing::{Chance, Running, rounds};
 use ipath_tests::snapshot::ProcessState;
@@ -379,5 +379,35 @@ fn killed_before_it_is_measured_gives_its_status() {
         }
         println!("{options:?}: killed at {killed} steps");
         assert!(killed >= 5, "{options:?}: only at {killed} steps");
+    }
+}
+
+/// The command says that its target is gone, and by which signal if the kernel tells.
+#[test]
+fn the_end_of_a_watched_process_is_said() {
+    for (signal, how) in [
+        (Signal::SIGKILL, " (SIGKILL)"),
+        (Signal::SIGTERM, " (SIGTERM)"),
+    ] {
+        let target = Target::start(program("busy.c"), ["2"]).await_output("ready");
+        let pid = target.pid();
+        let id = pid.to_string();
+        let options = [
+            "attach",
+            &id,
+            "--no-tui",
+            "-f",
+            "busy*!step",
+            "--duration",
+            "60s",
+        ];
+        let mut watching = Target::start(ipath(), options).await_output("step");
+        kill(Pid::from_raw(pid as i32), signal).expect("kill it");
+        assert!(watching.wait(LIMIT).success());
+        let stderr = watching.stderr();
+        let line = stderr.lines().last().unwrap_or_default();
+        let begins = [how, ""].map(|how| format!("ipath: process {pid} ended{how} after "));
+        let is_it = begins.iter().any(|begin| line.starts_with(begin));
+        assert!(is_it && line.ends_with('s'), "{stderr}");
     }
 }

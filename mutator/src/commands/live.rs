@@ -2,14 +2,19 @@
 
 mod shown;
 
-use crate::commands::failures::SessionFailure;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+
+use nix::sys::signal::Signal;
 
 use super::panics::caught;
 use super::remarks::{self, warn};
 use super::renewal::{Looked, Renewal};
 use super::replaced::Begun;
+use crate::commands::failures::SessionFailure;
 use crate::failure::Failure;
 use ipath_base::hint::{CommandLine, Word, hint};
 use ipath_base::printable::printable;
@@ -75,6 +80,9 @@ pub(super) trait Watched: Source {
     /// The final profile again, after debug files have arrived.
     fn profile_again(&mut self) -> Result<Profile, Failure>;
 
+    /// The end of the last process, as text. `None` while one runs.
+    fn ended(&self) -> Option<String>;
+
     /// Lines about programs that have replaced measured ones and are not measured.
     fn replaced(&self) -> Vec<String>;
 }
@@ -90,6 +98,8 @@ pub(super) struct Live {
     over: Option<Over>,
     /// The state of the process when watching began.
     begun: Begun,
+    /// A descriptor of the process, opened while it ran.
+    ending: Option<OwnedFd>,
     /// Watches for execs of the program.
     renewal: Option<Arc<Renewal>>,
     /// The sum over the program before it executed its own file again.
@@ -129,6 +139,7 @@ impl Live {
     ) -> Self {
         let runner = Runner::of_process(session.process());
         let begun = Begun::of(session.process());
+        let ending = session.process().ending();
         // An ended process makes no requests.
         let runs = !session.process().has_ended();
         let begin = || runs.then(|| Answering::begin(session.process(), departures(&renewal)));
@@ -142,6 +153,7 @@ impl Live {
             runner,
             over: None,
             begun,
+            ending,
             renewal,
             before: None,
             sum: None,
@@ -386,11 +398,31 @@ impl Watched for Live {
         caught("collect", || Ok(self.whole()))
     }
 
+    fn ended(&self) -> Option<String> {
+        let process = self.session.process();
+        let is_ended = self
+            .over
+            .map_or_else(|| process.has_ended(), |o| o == Over::ProgramEnded);
+        let ending = self.ending.as_ref().filter(|_| is_ended);
+        let status = ending.and_then(|ending| process.exit_status(ending));
+        let how = status.map_or_else(String::new, |status| format!(" ({})", told(status)));
+        is_ended.then(|| format!("process {} ended{how}", process.pid))
+    }
+
     fn replaced(&self) -> Vec<String> {
         let pid = self.session.process().pid;
         let told = self.left.as_ref().map(|by| format!("watch {pid}: {by}"));
         told.into_iter().collect()
     }
+}
+
+/// The signal that ended a process, or its exit status.
+fn told(status: ExitStatus) -> String {
+    let signal = status.signal().map(|number| {
+        let name = Signal::try_from(number).map(Signal::as_str);
+        name.map_or_else(|_| format!("signal {number}"), str::to_owned)
+    });
+    signal.unwrap_or_else(|| format!("exit status {}", status.code().unwrap_or_default()))
 }
 
 /// The sum with a profile added. `None` if the two cannot be merged.

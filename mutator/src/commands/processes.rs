@@ -517,6 +517,19 @@ impl Watched for Job<'_> {
         })
     }
 
+    fn ended(&self) -> Option<String> {
+        if let Some(following) = &self.following {
+            let are_over = following.follower.seen().living == 0;
+            return are_over.then(|| "all processes ended".to_owned());
+        }
+        let ends: Option<Vec<String>> = self.members.iter().map(|m| m.live.ended()).collect();
+        match &ends?[..] {
+            [] => None,
+            [one] => Some(one.clone()),
+            all => Some(format!("all {} {} ended", all.len(), self.kind.several())),
+        }
+    }
+
     fn finish(&mut self) -> (Result<(), Failure>, Result<Profile, Failure>) {
         if let Some(later) = self.later.take() {
             self.tell_unmeasured(&later.give_up());

@@ -19,7 +19,7 @@ use ipath_base::error::io_text;
 use ipath_base::hint::{CommandLine, Hint};
 use ipath_base::printable::Page;
 use ipath_profile::Profile;
-use ipath_profile::report::{self, Screen};
+use ipath_profile::report::{self, Screen, human};
 use ipath_symbols::debuginfod;
 use ipath_target::fault_injection::stumble;
 use ipath_target::process::Pid;
@@ -165,6 +165,9 @@ pub(super) fn watch(
         }
         Mode::Silent => look_until_end(&mut live, show.interval, deadline, None, &signals),
     });
+    // The end of a program that ipath has started is the end of the command.
+    let is_attached = output.measured == Measured::Attached;
+    let gone = is_attached.then(|| live.ended()).flatten();
     let (ended, mut profile) = live.finish();
     let stays_in = if output.is_view() {
         live.kept_in()
@@ -179,6 +182,8 @@ pub(super) fn watch(
         profile = live.profile_again();
     }
     let replaced = live.replaced();
+    let elapsed = profile.as_ref().map(|profile| profile.session.elapsed_ns);
+    let elapsed = elapsed.map(|ns| human::time(ns.into())).ok();
     let concluded = conclude(output, show, (ended, profile), shown, (signals, kept));
     if let (Ok(()), [first, ..]) = (&concluded, &stays_in[..]) {
         let pids: Vec<String> = stays_in.iter().map(Pid::to_string).collect();
@@ -194,6 +199,9 @@ pub(super) fn watch(
         });
     }
     replaced.iter().for_each(|replaced| warn(replaced));
+    if let (Some(gone), Some(elapsed)) = (gone, elapsed) {
+        warn(&format!("{gone} after {elapsed}"));
+    }
     concluded
 }
 
