@@ -458,7 +458,6 @@ impl Report<'_> {
 
     /// The answer with the paths that a search has found.
     fn of_search(&self, found: &SearchResult) -> Answer {
-        let (of_cpu, of_waiting) = whole(found);
         let costliest = found.costliest_left();
         let costliest = costliest.map_or_else(String::new, |left| {
             format!(
@@ -468,7 +467,8 @@ impl Report<'_> {
         });
         let Some((first, kind)) = found.first() else {
             return Answer::of(format!(
-                "{costliest}No call path explains {of_cpu} of CPU time and {of_waiting} off it."
+                "{costliest}No call path explains {}.",
+                whole(found)
             ));
         };
         let row = |path: &FoundPath| {

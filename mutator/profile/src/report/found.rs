@@ -12,11 +12,11 @@ const DEPTH: usize = 24;
 impl Report<'_> {
     /// Writes the call paths that explain where time is spent.
     pub(super) fn found(&self, found: &SearchResult, out: &mut impl Write) -> io::Result<()> {
-        let (cpu, waiting) = whole(found);
         match found.paths.len() {
             0 => writeln!(
                 out,
-                "\nno call path explains {cpu} of CPU time and {waiting} off it{}",
+                "\nno call path explains {}{}",
+                whole(found),
                 self.of_processes()
             ),
             n => {
@@ -80,22 +80,35 @@ impl Report<'_> {
     }
 }
 
-/// The CPU time and the off-CPU time to be explained, as text.
-pub(super) fn whole(found: &SearchResult) -> (String, String) {
-    let of = |ns: u64| human::time(ns.into());
-    (of(found.cpu_ns), of(found.waiting_ns))
+/// The CPU time and the off-CPU time to be explained, as text. Leaves out a time of 0.
+pub(super) fn whole(found: &SearchResult) -> String {
+    of_both(
+        found,
+        human::time(found.cpu_ns.into()),
+        human::time(found.waiting_ns.into()),
+    )
 }
 
-/// The explained shares of CPU time and off-CPU time, as text. The search printed the same numbers
-/// for its step.
+/// The explained shares of CPU time and off-CPU time, as text. Leaves out a time of 0. The search
+/// printed the same numbers for its step.
 pub(super) fn explained(found: &SearchResult) -> String {
     let shares = found.explained();
-    let (cpu, waiting) = whole(found);
-    format!(
-        "{} of {cpu} of CPU time and {} of {waiting} off it",
-        human::rounded(shares.cpu),
-        human::rounded(shares.waiting)
+    let of =
+        |share: f64, ns: u64| format!("{} of {}", human::rounded(share), human::time(ns.into()));
+    of_both(
+        found,
+        of(shares.cpu, found.cpu_ns),
+        of(shares.waiting, found.waiting_ns),
     )
+}
+
+/// Text on CPU time and on the time off it. Leaves out one of them if that time is 0.
+fn of_both(found: &SearchResult, cpu: String, waiting: String) -> String {
+    match (found.cpu_ns, found.waiting_ns) {
+        (_, 0) => format!("{cpu} of CPU time"),
+        (0, _) => format!("{waiting} off a processor"),
+        _ => format!("{cpu} of CPU time and {waiting} off it"),
+    }
 }
 
 /// A share in percent. `-` for 0, which stands for an insignificant share.
@@ -134,6 +147,7 @@ pub(super) fn not_measured(left: &Left) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::golden;
+    use super::{explained, whole};
     use crate::profile::{Explained, FoundPath, Left, Profile, SearchResult};
     use crate::sample::sample;
 
@@ -214,5 +228,23 @@ mod tests {
         found.paths.clear();
         found.left.truncate(1);
         golden("found-nothing", &text(&profile));
+    }
+
+    #[test]
+    fn a_time_of_zero_has_no_share() {
+        let of = |cpu_ns: u64, waiting_ns: u64| {
+            let found = SearchResult {
+                cpu_ns,
+                waiting_ns,
+                ..SearchResult::default()
+            };
+            (whole(&found), explained(&found))
+        };
+        let (whole, explained) = of(5_000_000, 0);
+        assert_eq!(whole, "5.00 ms of CPU time");
+        assert_eq!(explained, "0.0 % of 5.00 ms of CPU time");
+        assert_eq!(of(0, 5_000_000).0, "5.00 ms off a processor");
+        let both = of(5_000_000, 5_000_000).0;
+        assert_eq!(both, "5.00 ms of CPU time and 5.00 ms off it");
     }
 }

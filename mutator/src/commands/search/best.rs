@@ -16,6 +16,8 @@ pub(super) struct Best<T> {
     found: Option<(Rank, T)>,
     /// The number of latest steps in a row without a gain.
     gainless: u32,
+    /// The most that a step beyond the overhead limit explained.
+    beyond: f64,
 }
 
 /// The rank of a step. Steps within the overhead limit rank above distorted steps.
@@ -30,6 +32,7 @@ impl<T> Default for Best<T> {
         Self {
             found: None,
             gainless: 0,
+            beyond: 0.0,
         }
     }
 }
@@ -42,6 +45,9 @@ impl<T> Best<T> {
             is_within_limit,
             explained: explained.cpu + explained.off,
         };
+        if !is_within_limit {
+            self.beyond = self.beyond.max(rank.explained);
+        }
         let most = match &self.found {
             Some((best, _)) if best.is_within_limit == rank.is_within_limit => best.explained,
             Some((best, _)) if best.is_within_limit => f64::INFINITY,
@@ -62,6 +68,12 @@ impl<T> Best<T> {
     /// True after [`GAINLESS`] steps in a row without a gain.
     pub(super) fn is_stuck(&self) -> bool {
         self.gainless >= GAINLESS
+    }
+
+    /// True if the best result is within the overhead limit, and a step beyond it explained more.
+    pub(super) fn has_left_out(&self) -> bool {
+        let best = self.found.as_ref().map(|(rank, _)| rank);
+        best.is_some_and(|best| best.is_within_limit && self.beyond > best.explained)
     }
 
     /// The best result. `None` before the first step.
@@ -115,5 +127,12 @@ mod tests {
         assert_eq!(best(&[costly, (0.1, 0.0, true)]).into_inner(), Some(1));
         assert_eq!(best(&[(0.1, 0.0, true), costly]).into_inner(), Some(0));
         assert_eq!(best(&[costly, (0.95, 0.9, false)]).into_inner(), Some(1));
+        for (steps, has_left_out) in [
+            (&[costly, (0.1, 0.0, true)][..], true),
+            (&[(0.1, 0.0, false), (0.9, 0.0, true)], false),
+            (&[costly], false),
+        ] {
+            assert_eq!(best(steps).has_left_out(), has_left_out, "{steps:?}");
+        }
     }
 }

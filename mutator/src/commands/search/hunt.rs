@@ -424,8 +424,13 @@ impl<'h> Hunt<'h> {
         })];
         let best = self.best.get().map_or(self.steps, |best| best.steps);
         if best != self.steps {
+            let among = if self.best.has_left_out() {
+                " of the steps within the overhead limit"
+            } else {
+                ""
+            };
             said.push(format!(
-                "the result is that of step {best}, which explained most"
+                "the result is that of step {best}, which explained most{among}"
             ));
         }
         self.say(&said.join("; "));

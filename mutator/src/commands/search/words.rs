@@ -3,6 +3,9 @@
 use ipath_profile::report::human;
 use ipath_sampling::search::{Bounds, Cost, Dropped};
 
+/// The time per call is not given if measuring took a larger share of the CPU time.
+const MOST_OVERHEAD: f64 = 0.5;
+
 /// A share by samples, such as `83 % of CPU time and 12 % of waiting`. Omits parts close to 0.
 pub(super) fn sampled(share: Cost) -> String {
     shares(share, "waiting")
@@ -34,12 +37,20 @@ pub(super) fn reason(dropped: &Dropped) -> String {
             rate,
             each,
             overhead,
-        } => format!(
-            "called {} times a second, {} each: measuring took {} of the CPU time",
-            human::number(rate.round()),
-            human::average(Some(*each), "ns"),
-            human::rounded(*overhead)
-        ),
+        } => {
+            // The correction for the cost of measuring is less exact than the times of such calls.
+            let is_known = *each > 0.0 && *overhead <= MOST_OVERHEAD;
+            let each = if is_known {
+                format!("{} each", human::average(Some(*each), "ns"))
+            } else {
+                "too short to be timed under this load".to_owned()
+            };
+            format!(
+                "called {} times a second, {each}: measuring took {} of the CPU time",
+                human::number(rate.round()),
+                human::rounded(*overhead)
+            )
+        }
         Dropped::Small(share) => format!("{} is too little", human::rounded(*share)),
         Dropped::Unreturned => "no call of it both began and returned meanwhile".to_owned(),
         Dropped::Refused(reason) => format!("cannot be instrumented: {reason}"),
@@ -107,12 +118,26 @@ mod tests {
         let costly = Dropped::Costly {
             rate: 12_000_000.4,
             each: 4.25,
-            overhead: 0.613,
+            overhead: 0.313,
         };
         assert_eq!(
             reason(&costly),
-            "called 12.0 M times a second, 4.25 ns each: measuring took 61 % of the CPU time"
+            "called 12.0 M times a second, 4.25 ns each: measuring took 31 % of the CPU time"
         );
+        for (each, overhead, percent) in [(0.0, 0.313, 31), (4.25, 0.78, 78)] {
+            let costly = Dropped::Costly {
+                rate: 147_000.0,
+                each,
+                overhead,
+            };
+            assert_eq!(
+                reason(&costly),
+                format!(
+                    "called 147 k times a second, too short to be timed under this load: \
+                    measuring took {percent} % of the CPU time"
+                )
+            );
+        }
         assert_eq!(reason(&Dropped::Small(0.004)), "0.4 % is too little");
     }
 
