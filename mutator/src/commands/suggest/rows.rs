@@ -177,14 +177,23 @@ pub(in crate::commands) fn callers(stack: &[String]) -> Vec<Link> {
     items.into_iter().filter_map(link).collect()
 }
 
+/// A share with its error. Empty for 0. Never more than 100 %.
+fn share(Share { value, error }: Share) -> String {
+    let percent = |share: f64| 100.0 * share;
+    if value <= 0.0 {
+        String::new()
+    } else if error >= value {
+        // With so few samples only an upper bound is meaningful.
+        format!("up to {:.0} %", percent(value + error).min(100.0))
+    } else if value + error > 1.0 {
+        format!("over {:.0} %", percent(value - error).floor())
+    } else {
+        format!("{:.1}±{:.1} %", percent(value), percent(error))
+    }
+}
+
 /// The shares with their errors, and the waits, as wide as [`head`].
 pub(in crate::commands) fn figures(function: &Function) -> [String; 4] {
-    let share = |Share { value, error }: Share| match value > 0.0 {
-        false => String::new(),
-        // With so few samples only an upper bound is meaningful.
-        true if error >= value => format!("up to {:.0} %", (100.0 * (value + error)).min(100.0)),
-        true => format!("{:.1}±{:.1} %", 100.0 * value, 100.0 * error),
-    };
     let waits = match function.waits_per_second {
         n if n < 0.05 => String::new(),
         n if n < 10.0 => format!("{n:.1}"),
@@ -196,4 +205,24 @@ pub(in crate::commands) fn figures(function: &Function) -> [String; 4] {
         share(function.waiting),
         waits,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_share_exceeds_the_whole() {
+        for (value, error, text) in [
+            (1.0, 0.026, "over 97 %"),
+            (0.99, 0.02, "over 97 %"),
+            (1.0, 0.0, "100.0±0.0 %"),
+            (0.5, 0.026, "50.0±2.6 %"),
+            (0.01, 0.02, "up to 3 %"),
+            (0.8, 0.9, "up to 100 %"),
+            (0.0, 0.1, ""),
+        ] {
+            assert_eq!(share(Share { value, error }), text);
+        }
+    }
 }
