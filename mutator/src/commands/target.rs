@@ -152,7 +152,7 @@ fn open_by(
         let failure = error.failure(operation, &process);
         match operation {
             _ if !is_missing => failure,
-            "detach" | "remove" => {
+            "detach" | "remove" | "status" => {
                 failure.hint("`ipath status` lists the sessions on this machine")
             }
             _ => failure.hint(hint!(

@@ -42,7 +42,7 @@ impl fmt::Display for PatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => write!(f, "the pattern is empty"),
-            Self::Regex { text, cause } => write!(f, "/{text}/: {cause}"),
+            Self::Regex { cause, .. } => write!(f, "the regular expression is invalid: {cause}"),
             Self::Glob { text, cause } => write!(f, "{text}: {cause}"),
             Self::Spot { text } => write!(
                 f,
@@ -148,7 +148,8 @@ pub(super) fn glob(text: &str) -> Result<Glob, PatternError> {
 
 fn cause(error: &regex::Error) -> String {
     let text = error.to_string();
-    text.lines().last().unwrap_or_default().trim().to_owned()
+    let last = text.lines().last().unwrap_or_default().trim();
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
 /// True if `*` and `?` are wildcards. In a complete argument list and as operators they are not.
@@ -260,6 +261,15 @@ mod tests {
             // `*::operator*` is a glob because of its first star.
             assert_eq!(is_glob(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn the_error_of_a_regular_expression_is_one_clear_line() {
+        let error = read("/[/").expect_err("not a regular expression");
+        assert_eq!(
+            error.to_string(),
+            "the regular expression is invalid: unclosed character class"
+        );
     }
 
     #[test]
