@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
+use ipath_tests::session::Session;
+use ipath_tests::target::Target;
 
 fn overloads() -> PathBuf {
     program_with("overloads.cc", &["-O2"])
@@ -66,4 +68,41 @@ fn names_without_template_arguments_are_completed() {
         let hints = run.expect(1).hints();
         assert_eq!(hints, format!("did you mean {meant}?"), "{pattern}");
     }
+}
+
+#[test]
+fn an_invalid_expression_is_one_clear_line() {
+    let run = Run::ipath(["run", "--no-tui", "-f", "/[/", "--"]).arg(overloads());
+    let line = run.run().expect_usage();
+    assert_eq!(
+        line,
+        "ipath: run -f '/[/': the regular expression is invalid: unclosed character class"
+    );
+}
+
+#[test]
+fn a_status_without_a_session_leads_to_the_sessions() {
+    let pid = std::process::id().to_string();
+    let hints = Run::ipath(["status", &pid]).run().expect(1).hints();
+    assert_eq!(hints, "`ipath status` lists the sessions on this machine");
+}
+
+/// `remove` takes displayed names. No command prints a line that is much longer than a few names.
+#[test]
+fn lists_of_long_names_are_short() {
+    let target = Target::start(overloads(), [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &["company::detail::*"]);
+    let pid = target.pid().to_string();
+    let run = |args: &[&str]| Run::ipath(args).run();
+    let status = run(&["status"]).expect(0).stdout;
+    let line = status.lines().find(|line| line.starts_with(&pid));
+    assert!(line.is_some_and(|line| line.len() < 300), "{status}");
+    let added = run(&["add", &pid, "-f", "company::detail::*"]).expect(0);
+    assert!(added.stdout.starts_with("already in: ") && added.stdout.len() < 300);
+    let refused = run(&["remove", &pid, "-f", "nothing"]).expect(1).hints();
+    assert!(refused.starts_with("instrumented functions: ") && refused.len() < 300);
+    let removed = run(&["remove", &pid, "-f", "Circle<...>::area"]).expect(0);
+    assert!(removed.stdout.starts_with("removed ") && removed.stdout.len() < 100);
+    run(&["remove", &pid, "-f", "*catcher(int)"]).expect(0);
+    session.detach();
 }

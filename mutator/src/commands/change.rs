@@ -3,8 +3,8 @@
 use crate::commands::failures::SessionFailure;
 use std::path::{Path, PathBuf};
 
-use super::measure::{MANY, check, metric_names, metrics, patterns, spots, unwatched, waiting};
-use super::outcome::{added, listed, tell_refused};
+use super::measure::{check, metric_names, metrics, patterns, spots, unwatched, waiting};
+use super::outcome::{added, few, listed, tell_refused};
 use super::output::print;
 use super::processes::sum_of;
 use super::rank_file::with_rank;
@@ -15,7 +15,7 @@ use crate::cli::Patterns;
 use crate::failure::Failure;
 use ipath_base::destination::Destination;
 use ipath_base::error::io_text;
-use ipath_base::hint::{Hint, hint};
+use ipath_base::hint::{Words, hint};
 use ipath_base::printable::Page;
 use ipath_profile::merge::PathsOf;
 use ipath_profile::{LEFT, Profile, Unseen};
@@ -187,10 +187,15 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
                 let active = session.document().measured().filter(|(_, f)| f.is_in());
                 let names: Vec<String> = active.map(|(_, f)| f.name.clone()).collect();
                 let cause = format!("no instrumented function matches '{text}'");
-                let hint = if names.is_empty() {
-                    "nothing is instrumented".into()
-                } else {
-                    hint!("instrumented functions: {}", Hint::some_of(&names, MANY))
+                let shown = few(&names);
+                let hint = match names.len() - shown.len() {
+                    _ if names.is_empty() => "nothing is instrumented".into(),
+                    0 => hint!("instrumented functions: {}", Words(&shown)),
+                    more => hint!(
+                        "instrumented functions: {} and {} more",
+                        Words(&shown),
+                        more
+                    ),
                 };
                 return Err(Failure::new(OPERATION, process.pid, cause).hint(hint));
             }

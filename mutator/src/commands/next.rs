@@ -42,6 +42,7 @@ pub(super) fn next(profile: &Profile, measured: Measured, file: Option<&Path>) -
     let process = Process::find(Pid(pid)).ok();
     let is_there = process.is_some();
     let unique = || unique_pattern(profile, function, process.as_ref());
+    let unique = || unique().filter(|pattern| pattern.len() <= LONGEST);
     let pattern = plain(function).or_else(unique);
     let pattern = pattern.unwrap_or_else(|| other_pattern(profile, function));
     match (measured, is_there) {

@@ -3,9 +3,14 @@
 use super::measure::MANY;
 use super::remarks::warn;
 use ipath_base::printable::printable;
+use ipath_profile::display_name::fit_all;
 use ipath_profile::report::human;
 use ipath_session::session::{Changed, Elsewhere, bare};
 
+/// The most bytes of names on one line.
+const MOST: usize = 320;
+/// The most columns of a name on such a line.
+pub(super) const WIDTH: usize = 60;
 /// The most functions to list with their other names.
 const FEW: usize = 16;
 
@@ -34,14 +39,29 @@ pub(super) fn added(changed: &Changed) -> String {
     said.join("; ")
 }
 
-/// The names on one line, at most the first [`MANY`].
+/// The names on one line, shortened. See [`few`].
 pub(super) fn listed(names: &[String]) -> String {
-    let (first, more) = names.split_at(names.len().min(MANY));
-    let names: Vec<_> = first.iter().map(|n| printable(n)).collect();
-    match more.len() {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names.join(", ")),
+    let shown = few(names);
+    let text: Vec<_> = shown.iter().map(|n| printable(n)).collect();
+    match names.len() - shown.len() {
+        0 => text.join(", "),
+        more => format!("{} and {more} more", text.join(", ")),
     }
+}
+
+/// The first of these names, shortened as in reports: at most [`MANY`], and together at most
+/// [`MOST`] bytes.
+pub(super) fn few(names: &[String]) -> Vec<String> {
+    let names: Vec<&str> = names.iter().take(MANY).map(String::as_str).collect();
+    let mut length = 0;
+    let is_shown = |name: &String| {
+        length += name.len() + ", ".len();
+        length <= MOST
+    };
+    fit_all(&names, WIDTH)
+        .into_iter()
+        .take_while(is_shown)
+        .collect()
 }
 
 /// Prints a warning for each function that was refused, is instrumented by breakpoints, or is not
@@ -129,6 +149,26 @@ mod tests {
         assert_eq!(
             added(&changed),
             "added new; measured by count,cpu: a, c; measured by count: b; already in: known"
+        );
+    }
+
+    #[test]
+    fn long_names_are_shortened_and_only_a_few_are_listed() {
+        let long = |n: usize| {
+            format!(
+                "shop::detail::Cache<std::map<std::string, shop::Item>, {n}>::look_up_{n}_of_it"
+            )
+        };
+        let names: Vec<String> = (0..20).map(long).collect();
+        let text = listed(&names);
+        assert!(
+            text.starts_with("shop::detail::Cache<...>::look_up_0_of_it, "),
+            "{text}"
+        );
+        assert!(text.ends_with(" more") && text.len() < MOST + 16, "{text}");
+        assert_eq!(
+            listed(&names[..1]),
+            "shop::detail::Cache<...>::look_up_0_of_it"
         );
     }
 

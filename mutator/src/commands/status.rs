@@ -6,12 +6,14 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::outcome::WIDTH;
 use super::output::print;
 use super::remarks::warn;
 use super::target::{find, open_all};
 use crate::failure::Failure;
 use ipath_base::printable::{Page, printable, printable_os};
 use ipath_profile::clock;
+use ipath_profile::display_name::fit_all;
 use ipath_profile::report::human;
 use ipath_session::segment::{self, Cleaned, Document, SegmentError, named};
 use ipath_session::session::{Session, SessionError};
@@ -138,11 +140,9 @@ fn in_short(session: &Session, seen: Seen) -> String {
     const NAMED: usize = 3;
     let document = session.document();
     let (active, removed): (Vec<_>, Vec<_>) = document.measured().partition(|(_, f)| f.is_in());
-    let names: Vec<_> = active
-        .iter()
-        .take(NAMED)
-        .map(|(_, f)| printable(&f.name))
-        .collect();
+    let first: Vec<&str> = active.iter().take(NAMED).map(|(_, f)| &*f.name).collect();
+    let names = fit_all(&first, WIDTH);
+    let names: Vec<_> = names.iter().map(|name| printable(name)).collect();
     let more = match active.len().saturating_sub(NAMED) {
         0 => String::new(),
         n => format!(" and {n} more"),

@@ -19,6 +19,7 @@ use super::lost::note_replaced;
 use super::points::note_points;
 use super::published::publish_tables;
 use super::refusing::forget_refusals;
+use super::shown::by_shown_name;
 use super::stack_scan::Stacks;
 use super::traps::handle_traps;
 use super::windows::give_up;
@@ -121,13 +122,8 @@ impl Session {
         })
     }
 
-    /// The ids of the session's measured functions that match one of `patterns`.
-    ///
-    /// # Errors
-    /// The process cannot be read, has ended or has executed another program.
-    pub fn matching(&self, patterns: &[Pattern]) -> Result<Vec<usize>, SessionError> {
-        let space = Space::open(&self.process)?;
-        let modules = modules(&self.process, &space.maps()?);
+    /// Ids of the functions that patterns select in these modules, ascending.
+    fn matching_in(&self, patterns: &[Pattern], modules: &[Module]) -> BTreeSet<usize> {
         let mut ids = BTreeSet::new();
         let functions = self
             .document
@@ -152,6 +148,25 @@ impl Session {
             if patterns.iter().any(names) {
                 ids.insert(id);
             }
+        }
+        ids
+    }
+
+    /// The ids of the session's measured functions that match one of `patterns`.
+    ///
+    /// # Errors
+    /// The process cannot be read, has ended or has executed another program.
+    pub fn matching(&self, patterns: &[Pattern]) -> Result<Vec<usize>, SessionError> {
+        let space = Space::open(&self.process)?;
+        let modules = modules(&self.process, &space.maps()?);
+        let mut ids = self.matching_in(patterns, &modules);
+        if ids.is_empty() {
+            let opened: Vec<_> = modules.iter().flat_map(images::of_module).collect();
+            let opened = opened.iter().map(|image| &**image);
+            let shown = patterns
+                .iter()
+                .flat_map(|p| by_shown_name(p, opened.clone()));
+            ids = self.matching_in(&shown.collect::<Vec<Pattern>>(), &modules);
         }
         if ids.is_empty() {
             space.check()?;
